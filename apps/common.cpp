@@ -1,0 +1,222 @@
+#include "apps/common.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <sstream>
+
+#include "engine/memory.h"
+#include "engine/rope.h"
+#include "engine/topology.h"
+#include "loader/generation_config.h"
+
+namespace pinion {
+
+CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
+  return app.add_option("--model", options->model, "Folder of the model, as Hugging Face lays it out")
+      ->type_name("DIR");
+}
+
+void add_number_options(CLI::App& app, RunOptions* options) {
+  app.add_option("--quant", options->quant, "Weights and arithmetic: none (bf16 weights, fp32) or w8a8 (int8)")
+      ->check(CLI::IsMember({"none", "w8a8"}))
+      ->type_name("MODE")
+      ->capture_default_str();
+  app.add_option("--kv", options->kv, "Numbers of the KV cache: bf16 (default for w8a8) or f32 (default for none)")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->type_name("TYPE");
+  app.add_option("--keep", options->keep, "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
+      ->type_name("PATTERN")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
+void add_threads_option(CLI::App& app, RunOptions* options) {
+  app.add_option("--threads", options->threads, "Threads (default: one for each core that helps)")
+      ->check(in_range(1, kMaxThreads))
+      ->type_name("N");
+}
+
+void add_speed_options(CLI::App& app, RunOptions* options) {
+  app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all")->type_name("LIST");
+  app.add_option("--kernels", options->kernels, "Kernel table, as `pinion cpu` lists them")->type_name("NAME");
+  app.add_option("--prefill-chunk", options->prefill_chunk,
+                 "Prompt tokens evaluated together; never changes the result")
+      ->check(in_range(1, 65536))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+void add_run_options(CLI::App& app, RunOptions* options) {
+  add_model_option(app, options)->required();
+  add_number_options(app, options);
+  add_threads_option(app, options);
+  add_speed_options(app, options);
+}
+
+void add_sampling_options(CLI::App& app, SamplingFlags* flags) {
+  app.add_option("--temperature", flags->temperature, "0 is greedy (default: generation_config.json)")
+      ->check(in_range(0, 100))
+      ->type_name("T");
+  app.add_option("--top-k", flags->top_k, "Keep the K most likely tokens; 0 is all")
+      ->check(in_range(0, 1 << 30))
+      ->type_name("K");
+  app.add_option("--top-p", flags->top_p, "Keep the fewest tokens whose probabilities reach P")
+      ->check(in_range(0, 1))
+      ->type_name("P");
+  app.add_option("--min-p", flags->min_p, "Drop tokens less likely than P times the most likely")
+      ->check(in_range(0, 1))
+      ->type_name("P");
+  app.add_option("--repetition-penalty", flags->repetition_penalty, "Above 1 makes tokens seen before less likely")
+      ->check(in_range(0.01, 100))
+      ->type_name("R");
+  constexpr double kMostSeed = 9007199254740991;  // what readers of JSON keep exactly
+  app.add_option("--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
+      ->check(in_range(0, kMostSeed))
+      ->type_name("S");
+}
+
+void apply_flags(const SamplingFlags& flags, SamplerOptions* options) {
+  options->temperature = flags.temperature.value_or(options->temperature);
+  options->top_k = flags.top_k.value_or(options->top_k);
+  options->top_p = flags.top_p.value_or(options->top_p);
+  options->min_p = flags.min_p.value_or(options->min_p);
+  options->repetition_penalty = flags.repetition_penalty.value_or(options->repetition_penalty);
+  options->seed = flags.seed.value_or(options->seed);
+}
+
+Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out) {
+  GenerationDefaults defaults;
+  if (Error e = read_generation_config(folder, &defaults)) return e;
+  out->temperature = defaults.do_sample ? defaults.temperature : 0.0f;
+  out->top_k = static_cast<int32_t>(std::min<int64_t>(defaults.top_k, 1 << 30));
+  out->top_p = defaults.top_p;
+  out->min_p = defaults.min_p;
+  out->repetition_penalty = defaults.repetition_penalty;
+  out->seed = flags.seed ? *flags.seed : std::random_device{}();
+  apply_flags(flags, out);
+  return {};
+}
+
+CLI::Validator in_range(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (!text.empty() && *end == '\0' && value >= least && value <= most) return {};
+    std::ostringstream message;
+    message.precision(16);
+    message << "want a number from " << least << " to " << most << ", have " << text;
+    return message.str();
+  };
+  return CLI::Validator(check, "");
+}
+
+Error parse_ids(std::string_view text, std::vector<int32_t>* out) {
+  out->clear();
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  constexpr std::string_view kSeparators = ", \t\r\n";
+  for (;;) {
+    text.remove_prefix(std::min(text.find_first_not_of(kSeparators), text.size()));
+    if (text.empty()) return {};
+    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
+    int32_t id = 0;
+    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (code != std::errc() || end != word.data() + word.size() || id < 0) {
+      return error("not a list of token ids", "", "numbers like 1,2,3", "\"" + std::string(word.substr(0, 40)) + "\"");
+    }
+    out->push_back(id);
+    text.remove_prefix(word.size());
+  }
+}
+
+std::string join_ids(std::span<const int32_t> ids) {
+  std::string text;
+  for (const int32_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
+Error check_folder(const std::string& folder) {
+  std::error_code failure;
+  const std::filesystem::file_status status = std::filesystem::status(folder, failure);
+  if (!std::filesystem::exists(status)) return error("no such folder", folder);
+  if (!std::filesystem::is_directory(status)) return error("not a folder", folder);
+  return {};
+}
+
+bool has_tokenizer(const std::string& folder) {
+  std::error_code failure;
+  return std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json", failure) ||
+         std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.model", failure);
+}
+
+Error choose_cpus(const std::string& cores, int32_t threads, std::vector<int32_t>* out) {
+  Topology topology;
+  if (Error e = read_topology(&topology)) return e;
+  if (!cores.empty()) {
+    if (Error e = parse_cores(cores, topology, out)) return e;
+    if (threads > std::ssize(*out)) {
+      return error("more threads than cores", "--threads", "at most " + std::to_string(out->size()),
+                   std::to_string(threads));
+    }
+  } else {
+    *out = default_team(topology);
+    std::ranges::stable_sort(topology.cores, {}, &Core::kind);
+    for (const Core& core : topology.cores) {
+      if (std::ranges::find(*out, core.cpu) == out->end() && threads > std::ssize(*out)) out->push_back(core.cpu);
+    }
+  }
+  if (threads > std::ssize(*out)) {
+    out->assign(threads, -1);
+  } else if (threads > 0) {
+    out->resize(threads);
+  }
+  return {};
+}
+
+int64_t roof_buffer_bytes() {
+  Topology topology;
+  const bool is_known = !read_topology(&topology);
+  const int64_t wanted = std::max(int64_t{256} << 20, is_known ? 4 * topology.last_level_cache_bytes : 0);
+  return std::min(wanted, available_memory_bytes() / 4);
+}
+
+bool kv_is_float(const RunOptions& options) {
+  return options.kv.empty() ? options.quant == "none" : options.kv == "f32";
+}
+
+std::string_view kv_name(const RunOptions& options) { return kv_is_float(options) ? "f32" : "bf16"; }
+
+LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar* bar) {
+  LoadOptions load;
+  load.quant = options.quant == "none" ? Quant::none : Quant::w8a8;
+  load.keep = options.keep;
+  load.threads = threads;
+  load.progress = [bar](int64_t done_bytes, int64_t total_bytes) {
+    bar->show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+  };
+  return load;
+}
+
+Error open_runtime(const RunOptions& options, Runtime* out) {
+  if (Error e = check_folder(options.model)) return e;
+  if (Error e = select_kernels(options.kernels, &out->kernels)) return e;
+  std::vector<int32_t> cpus;
+  if (Error e = choose_cpus(options.cores, options.threads, &cpus)) return e;
+  out->team = std::make_unique<Team>(cpus);
+  ProgressBar bar("loading");
+  return load_model(options.model, load_options(options, out->team->size(), &bar), &out->model);
+}
+
+Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out) {
+  SessionOptions session;
+  session.kv_float = kv_is_float(options);
+  session.capacity = std::min(capacity, context_length(runtime.model->config));
+  session.prefill_chunk = options.prefill_chunk;
+  session.kernels = runtime.kernels;
+  return open_session(*runtime.model, *runtime.team, session, out);
+}
+
+}  // namespace pinion

@@ -1,0 +1,90 @@
+// What the sub-commands share: the options that choose a model, how it runs and how it is sampled, and opening it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/console.h"
+#include "engine/model.h"
+#include "engine/sampler.h"
+#include "engine/session.h"
+#include "engine/team.h"
+#include "kernels/error.h"
+#include "kernels/kernels.h"
+
+namespace pinion {
+
+// A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
+using Run = std::function<int()>;
+
+struct RunOptions {
+  std::string model;  // folder
+  std::string quant = "w8a8";
+  std::string kv;                 // empty: bf16 for w8a8, f32 for none
+  std::vector<std::string> keep;  // parts of the names of tensors that stay bf16
+  int32_t threads = 0;            // 0: the default team
+  std::string cores;              // empty: the default team
+  std::string kernels;            // empty: the best the CPU has
+  int64_t prefill_chunk = 256;
+};
+
+constexpr int kMaxThreads = 256;
+
+CLI::Option* add_model_option(CLI::App& app, RunOptions* options);
+void add_number_options(CLI::App& app, RunOptions* options);  // those that decide the numbers: --quant --kv --keep
+void add_threads_option(CLI::App& app, RunOptions* options);
+void add_speed_options(CLI::App& app,
+                       RunOptions* options);               // --cores --kernels --prefill-chunk: speed and nothing else
+void add_run_options(CLI::App& app, RunOptions* options);  // all of them
+
+// What a user said about sampling.
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+};
+
+void add_sampling_options(CLI::App& app, SamplingFlags* flags);
+void apply_flags(const SamplingFlags& flags, SamplerOptions* options);
+
+// The flags over what generation_config.json says over greedy; a seed of chance where none is given.
+Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out);
+
+CLI::Validator in_range(double least, double most);  // refuses NaN and what is no number too
+
+// "1,2,3", "1 2 3" or "[1, 2, 3]"
+Error parse_ids(std::string_view text, std::vector<int32_t>* out);
+std::string join_ids(std::span<const int32_t> ids);  // "1,2,3"
+
+Error check_folder(const std::string& folder);
+bool has_tokenizer(const std::string& folder);
+
+// CPUs of a team: those of --cores, else the default team, else more as `threads` asks. More threads than there are
+// cores run unpinned.
+Error choose_cpus(const std::string& cores, int32_t threads, std::vector<int32_t>* out);
+
+// What to read when measuring the memory: far beyond the caches, yet within what is free.
+int64_t roof_buffer_bytes();
+
+bool kv_is_float(const RunOptions& options);
+std::string_view kv_name(const RunOptions& options);
+LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar* bar);
+
+// A model ready to run. Sessions of it must not outlive it.
+struct Runtime {
+  const Kernels* kernels = nullptr;
+  std::unique_ptr<Team> team;
+  std::unique_ptr<Model> model;
+};
+
+Error open_runtime(const RunOptions& options, Runtime* out);
+Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out);
+
+}  // namespace pinion

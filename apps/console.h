@@ -1,0 +1,51 @@
+// How the program speaks: text and JSON on standard output, one line a failure on standard error, the exit status, and
+// progress where a person watches.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Exit statuses. fail and fail_usage print one line, "pinion: ...", and return theirs.
+constexpr int kSuccess = 0;
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+int fail(const Error& failure);
+int fail_usage(std::string_view message);
+void note(std::string_view message);  // the same line for what does not end the program
+
+// Standard output, flushed at once. The program ends here, with kFailure, when it cannot be written.
+void print(std::string_view text);
+void print_json(const OrderedJson& json, int indent = -1);
+OrderedJson rate_json(double count, double seconds);  // count a second; null where no time was taken
+std::string rate_text(double count, double seconds);  // "95.3", "-"
+std::string hash_text(uint64_t hash);                 // sixteen hexadecimal digits
+
+Error read_standard_input(std::string* out);
+bool on_terminal(int descriptor);
+
+double now_seconds();  // of a steady clock
+
+// On standard error where that is a terminal; seen only once the work has taken a second, and gone at the end.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string label);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  void show(double fraction);
+
+ private:
+  std::string label_;
+  double start_seconds_;
+  bool visible_ = false;
+};
+
+}  // namespace pinion

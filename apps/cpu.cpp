@@ -1,0 +1,108 @@
+// pinion cpu: the machine as Pinion sees it: cores and their kinds, features, which kernels run and why, memory.
+#include "kernels/cpu.h"
+
+#include <cstdio>
+
+#include "apps/commands.h"
+#include "apps/machine.h"
+#include "engine/bandwidth.h"
+#include "engine/memory.h"
+#include "engine/topology.h"
+
+namespace pinion {
+namespace {
+
+struct Options {
+  RunOptions run;
+  bool bandwidth = false;
+  bool json = false;
+};
+
+OrderedJson cores_json(const Topology& topology) {
+  OrderedJson list = OrderedJson::array();
+  for (const Core& core : topology.cores) {
+    list.push_back({{"cpu", core.cpu}, {"kind", core.kind}, {"package", core.package}, {"max_mhz", core.max_mhz}});
+  }
+  return list;
+}
+
+OrderedJson kernels_json(const Kernels& chosen) {
+  OrderedJson list = OrderedJson::array();
+  const uint32_t features = cpu_features();
+  for (const Variant& variant : kernel_variants()) {
+    list.push_back({{"name", variant.name},
+                    {"chosen", std::string_view(chosen.name) == variant.name},
+                    {"missing", feature_names(variant.needs & ~features)}});
+  }
+  return list;
+}
+
+std::string readable(const OrderedJson& report) {
+  std::string text = report["cpu"].get<std::string>() + "\n";
+  text += "features: " + report["features"].get<std::string>() + "\n";
+  text += "cores:\n";
+  for (const auto& core : report["cores"]) {
+    const auto mhz = core["max_mhz"].get<int64_t>();
+    text += "  cpu " + core["cpu"].dump() + ", kind " + core["kind"].dump() + ", package " + core["package"].dump() +
+            (mhz > 0 ? ", up to " + std::to_string(mhz) + " MHz" : "") + "\n";
+  }
+  text += "kernels, best first:\n";
+  for (const auto& kernels : report["kernels"]) {
+    const auto missing = kernels["missing"].get<std::string>();
+    text += "  " + kernels["name"].get<std::string>() + (kernels["chosen"].get<bool>() ? "  <- chosen" : "") +
+            (missing.empty() ? "" : "  (the CPU has no " + missing + ")") + "\n";
+  }
+  text += "team: cpus " + report["team"].dump() + "\n";
+  text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
+  text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
+          bytes_text(report["available_bytes"].get<double>()) + " available\n";
+  if (report.contains("read_gb_per_s"))
+    text += "read bandwidth of the team: " + report["read_gb_per_s"].dump() + " GB/s\n";
+  return text;
+}
+
+int run(const Options& options) {
+  Topology topology;
+  if (Error e = read_topology(&topology)) return fail(e);
+  const Kernels* chosen = nullptr;
+  if (Error e = select_kernels(options.run.kernels, &chosen)) return fail(e);
+  std::vector<int32_t> cpus;
+  if (Error e = choose_cpus(options.run.cores, options.run.threads, &cpus)) return fail(e);
+  OrderedJson report = {{"cpu", cpu_name()},
+                        {"features", feature_names(cpu_features())},
+                        {"cores", cores_json(topology)},
+                        {"kinds", topology.kinds},
+                        {"cpu_quota", topology.cpu_quota},
+                        {"kernels", kernels_json(*chosen)},
+                        {"team", cpus},
+                        {"last_level_cache_bytes", topology.last_level_cache_bytes},
+                        {"memory_bytes", total_memory_bytes()},
+                        {"available_bytes", available_memory_bytes()},
+                        {"compiler", compiler_name()},
+                        {"version", PINION_VERSION}};
+  if (options.bandwidth) {
+    Team team(cpus);
+    double bytes_per_second = 0;
+    if (Error e = measure_read_bandwidth(team, roof_buffer_bytes(), 5, &bytes_per_second)) return fail(e);
+    report["read_gb_per_s"] = bytes_per_second / 1e9;
+  }
+  if (options.json) {
+    print_json(report);
+  } else {
+    print(readable(report));
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_cpu(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  add_threads_option(app, &options->run);
+  add_speed_options(app, &options->run);
+  app.add_flag("--bandwidth", options->bandwidth, "Measure how fast the team reads memory");
+  app.add_flag("--json", options->json, "Print one JSON object");
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

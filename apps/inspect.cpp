@@ -1,0 +1,194 @@
+// pinion inspect: what a model folder holds and what running it would take, from the configuration and the tensors'
+// headers alone.
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "apps/commands.h"
+#include "apps/machine.h"
+#include "engine/kv_cache.h"
+#include "engine/rope.h"
+#include "loader/checkpoint.h"
+#include "loader/model_config.h"
+
+namespace pinion {
+namespace {
+
+struct Options {
+  RunOptions run;
+  bool json = false;
+};
+
+struct Shape {
+  std::string name;  // of the tensor
+  int64_t n, k;
+};
+
+// Bytes by part, as they would lie in memory.
+struct Parts {
+  int64_t parameters = 0;
+  int64_t embedding = 0;  // mapped from the file
+  int64_t layers = 0;     // packed
+  int64_t head = 0;       // packed
+  int64_t vectors = 0;    // norms and biases, fp32
+  int64_t kv_per_1024 = 0;
+};
+
+std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
+  const ModuleNames& names = config.names;
+  const int64_t heads = config.heads * config.head_dim;
+  const int64_t kv_heads = config.kv_heads * config.head_dim;
+  const auto shape = [&](const std::string& module, int64_t n, int64_t k) {
+    return Shape{module_name(module, layer) + ".weight", n, k};
+  };
+  return {shape(names.q, heads, config.hidden_size),
+          shape(names.k, kv_heads, config.hidden_size),
+          shape(names.v, kv_heads, config.hidden_size),
+          shape(names.o, config.hidden_size, heads),
+          shape(names.gate, config.intermediate_size, config.hidden_size),
+          shape(names.up, config.intermediate_size, config.hidden_size),
+          shape(names.down, config.hidden_size, config.intermediate_size)};
+}
+
+int64_t matrix_bytes(const Shape& shape, const RunOptions& run) {
+  const bool is_kept = std::ranges::any_of(
+      run.keep, [&](const std::string& pattern) { return shape.name.find(pattern) != std::string::npos; });
+  return packed_bytes(run.quant == "none" || is_kept ? Format::bf16 : Format::w8, shape.n, shape.k);
+}
+
+Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, Parts* out) {
+  TensorView tensor;
+  const std::string embedding = config.names.embedding + ".weight";
+  if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &tensor)) return e;
+  out->embedding = tensor.bytes;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const Shape& shape : layer_matrices(config, layer)) {
+      if (Error e = checkpoint.bind(shape.name, {shape.n, shape.k}, &tensor)) return e;
+      out->layers += matrix_bytes(shape, run);
+    }
+  }
+  const Shape head{config.names.head + ".weight", config.vocab_size, config.hidden_size};
+  if (!config.tied_head) {
+    if (Error e = checkpoint.bind(head.name, {head.n, head.k}, &tensor)) return e;
+  }
+  out->head = matrix_bytes(head, run);
+  for (const TensorView& view : checkpoint.tensors) {
+    const int64_t elements = std::accumulate(view.shape.begin(), view.shape.end(), int64_t{1}, std::multiplies<>());
+    if (config.tied_head && view.name == head.name) continue;
+    out->parameters += elements;
+    if (view.shape.size() == 1) out->vectors += elements * 4;
+  }
+  out->kv_per_1024 = kv_cache_bytes(config.layers, config.kv_heads, config.head_dim, kv_is_float(run), 1024);
+  return {};
+}
+
+std::string_view rope_name(RopeKind kind) {
+  switch (kind) {
+    case RopeKind::none:
+      return "plain";
+    case RopeKind::linear:
+      return "linear";
+    case RopeKind::dynamic:
+      return "dynamic";
+    case RopeKind::yarn:
+      return "yarn";
+    case RopeKind::llama3:
+      return "llama3";
+  }
+  return "";
+}
+
+std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const TensorView& view : checkpoint.tensors) names.emplace_back(dtype_name(view.dtype));
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, const Parts& parts,
+                   const Kernels& kernels, const std::vector<int32_t>& cpus) {
+  const auto sliding = std::ranges::count_if(config.windows, [](int64_t window) { return window > 0; });
+  return {
+      {"family", config.family},
+      {"architecture", config.architecture},
+      {"layers", config.layers},
+      {"hidden_size", config.hidden_size},
+      {"intermediate_size", config.intermediate_size},
+      {"heads", config.heads},
+      {"kv_heads", config.kv_heads},
+      {"head_dim", config.head_dim},
+      {"vocab_size", config.vocab_size},
+      {"context", context_length(config)},
+      {"sliding_window_layers", sliding},
+      {"rope", rope_name(config.rope.kind)},
+      {"tied_head", config.tied_head},
+      {"parameters", parts.parameters},
+      {"files", checkpoint.files.size()},
+      {"file_dtypes", dtypes(checkpoint)},
+      {"tokenizer", has_tokenizer(run.model)},
+      {"memory_bytes",
+       {{"embedding_mapped", parts.embedding},
+        {"layers", parts.layers},
+        {"head", parts.head},
+        {"vectors", parts.vectors},
+        {"kv_per_1024_positions", parts.kv_per_1024}}},
+      {"run",
+       {{"quant", run.quant},
+        {"kv", kv_name(run)},
+        {"kernels", kernels.name},
+        {"threads", cpus.size()},
+        {"cpus", cpus}}},
+  };
+}
+
+std::string readable(const OrderedJson& json) {
+  std::string text;
+  for (const auto& [key, value] : json.items()) {
+    const bool is_bytes = key == "memory_bytes";
+    if (!value.is_object()) {
+      text += key + ": " + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n";
+      continue;
+    }
+    text += (is_bytes ? "memory" : key) + ":\n";
+    for (const auto& [part, figure] : value.items()) {
+      const std::string shown = is_bytes             ? bytes_text(figure.get<double>())
+                                : figure.is_string() ? figure.get<std::string>()
+                                                     : figure.dump();
+      text += "  " + part + ": " + shown + "\n";
+    }
+  }
+  return text;
+}
+
+int run(const Options& options) {
+  if (Error e = check_folder(options.run.model)) return fail(e);
+  ModelConfig config;
+  if (Error e = read_model_config(options.run.model, &config)) return fail(e);
+  Checkpoint checkpoint;
+  if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);
+  Parts parts;
+  if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);
+  const Kernels* kernels = nullptr;
+  if (Error e = select_kernels(options.run.kernels, &kernels)) return fail(e);
+  std::vector<int32_t> cpus;
+  if (Error e = choose_cpus(options.run.cores, options.run.threads, &cpus)) return fail(e);
+  const OrderedJson json = report(config, checkpoint, options.run, parts, *kernels, cpus);
+  if (options.json) {
+    print_json(json);
+  } else {
+    print(readable(json));
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_inspect(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  add_run_options(app, &options->run);
+  app.add_flag("--json", options->json, "Print one JSON object");
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

@@ -1,0 +1,15 @@
+// Facts about the machine and this build for reports: names and figures that change nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pinion {
+
+std::string cpu_name();        // "AMD EPYC 7B13", the board's name where the CPU has none
+std::string compiler_name();   // "gcc 12.2.0"
+int64_t total_memory_bytes();  // 0: unknown
+
+std::string bytes_text(double bytes);  // "45.2 MB"
+
+}  // namespace pinion

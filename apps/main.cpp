@@ -1,0 +1,70 @@
+// The program: a table of sub-commands, the exit status, and the last resort for exceptions.
+#include <csignal>
+#include <exception>
+#include <new>
+
+#include "apps/commands.h"
+
+namespace pinion {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* description;
+  const char* example;
+  Run (*setup)(CLI::App&);
+};
+
+constexpr Command kCommands[] = {
+    {"generate", "Continue a prompt", "pinion generate --model DIR --prompt \"Once upon a time\" --max-tokens 100",
+     setup_generate},
+    {"chat", "Talk with a model, turn by turn", "pinion chat --model DIR --system \"Answer briefly.\"", setup_chat},
+    {"logits", "Write a prompt's logits as a NumPy file",
+     "pinion logits --model DIR --prompt-ids 1,2,3 --all --out F.npy", setup_logits},
+    {"tokenize", "Text to token ids", "pinion tokenize --model DIR --text \"Hello world\"", setup_tokenize},
+    {"detokenize", "Token ids to text", "pinion detokenize --model DIR --ids 1,15043,3186", setup_detokenize},
+    {"bench", "Measure prefill and decode against the memory's speed",
+     "pinion bench --model DIR -p 512 -n 128 -r 5 -t 1,2", setup_bench},
+    {"golden", "Record a model's outputs, and check that they still come out bit for bit",
+     "pinion golden check --model DIR --golden G.json", setup_golden},
+    {"inspect", "Describe a model folder: family, shapes, memory, what will run", "pinion inspect --model DIR",
+     setup_inspect},
+    {"cpu", "Describe this machine: cores, features, kernels", "pinion cpu --bandwidth", setup_cpu},
+};
+
+int run_program(int argc, char** argv) {
+  CLI::App app{"Pinion runs language models from Hugging Face folders on the CPU.", "pinion"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "pinion " PINION_VERSION);
+  std::vector<std::pair<CLI::App*, Run>> runs;
+  for (const Command& command : kCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.description);
+    sub->footer(std::string("Example: ") + command.example);
+    runs.emplace_back(sub, command.setup(*sub));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& usage) {
+    return fail_usage(usage.what());
+  }
+  for (const auto& [sub, run] : runs) {
+    if (sub->parsed()) return run();
+  }
+  return kSuccess;
+}
+
+}  // namespace
+}  // namespace pinion
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write, which ends the program quietly
+  try {
+    return pinion::run_program(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return pinion::fail(pinion::error("out of memory", ""));
+  } catch (const std::exception& failure) {
+    return pinion::fail(pinion::error(failure.what(), ""));
+  }
+}

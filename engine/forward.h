@@ -1,0 +1,71 @@
+// The forward pass: tokens and a cache in, logits out, run by every worker of a team together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/model.h"
+#include "engine/rope.h"
+#include "engine/team.h"
+#include "kernels/kernels.h"
+
+namespace pinion {
+
+// Query rows that one attention task takes at a time.
+constexpr int64_t kAttentionRows = 64;
+
+// Softmax states of several rows with the memory they stand in.
+struct AttentionBuffer {
+  std::vector<float> max;  // [rows]
+  std::vector<float> sum;  // [rows]
+  std::vector<float> acc;  // [rows][padded head_dim]
+
+  void resize(int64_t rows, int64_t head_dim);
+  AttentionState from(int64_t row, int64_t head_dim);
+};
+
+struct WorkerScratch {
+  std::vector<float> row;     // one row of any width: normed, or attention's output
+  std::vector<int8_t> codes;  // the same, quantised
+  float scale = 0;            // of the codes
+  std::vector<float> q;       // [kAttentionRows][padded head_dim]
+  std::vector<float> scores;  // [kAttentionRows][kAttentionChunk]
+  std::vector<float> key;     // [padded head_dim]
+  AttentionBuffer state;      // [max(heads, kAttentionRows)]
+  AttentionBuffer next;       // likewise
+};
+
+// Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass.
+struct Scratch {
+  std::vector<float> x;           // [M][hidden] the residual stream
+  std::vector<float> input;       // [M][hidden] normed
+  std::vector<int8_t> codes;      // [M][padded k] whatever is being multiplied, quantised
+  std::vector<float> scales;      // [M]
+  std::vector<float> q, k, v;     // [M][heads * head_dim], [M][kv_heads * head_dim] twice: as projected
+  std::vector<float> rotated;     // [kv_heads][M][group][padded head_dim] queries after norm and rotation
+  std::vector<float> attention;   // [M][heads * head_dim]
+  std::vector<float> activation;  // [M][intermediate]
+  std::vector<float> cos, sin;    // [M][head_dim / 2]
+  AttentionBuffer partial;        // [chunks of the cache][heads]: one token's attention, chunk by chunk
+  std::vector<WorkerScratch> workers;
+};
+
+void allocate_scratch(const ModelConfig& config, int64_t tokens, int64_t positions, int32_t workers, Scratch* out);
+
+struct Pass {
+  const Model& model;
+  const Kernels& kernels;
+  KvCache& cache;
+  Scratch& scratch;
+  const RopeFrequencies& rope;
+  std::span<const int32_t> tokens;  // checked: in the vocabulary, no more than the scratch and the cache hold
+  int64_t position;                 // of tokens[0]
+  int64_t logit_rows;               // of how many of the last tokens logits are wanted
+  float* logits;                    // [logit_rows][vocab]
+};
+
+void forward(Worker& worker, const Pass& pass);
+
+}  // namespace pinion

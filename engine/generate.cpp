@@ -1,0 +1,95 @@
+#include "engine/generate.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+
+namespace pinion {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// FNV-1a over 32-bit words.
+uint64_t hash_logits(uint64_t hash, std::span<const float> logits) {
+  for (const float value : logits) hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3u;
+  return hash;
+}
+
+// How much of the prompt the cache already holds. At least the last token is evaluated again: its logits are wanted.
+int64_t common_prefix(std::span<const int32_t> cached, std::span<const int32_t> prompt) {
+  const auto [a, b] = std::ranges::mismatch(cached, prompt.first(prompt.size() - 1));
+  return a - cached.begin();
+}
+
+}  // namespace
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::context:
+      break;
+  }
+  return "context";
+}
+
+Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
+               const std::function<bool(int32_t)>& on_token, GenerateResult* out) {
+  const Model& model = *session.model;
+  if (prompt.empty()) return error("empty", "prompt", "at least one token");
+  if (std::ssize(prompt) > session.cache.capacity) {
+    return error("too long", "prompt", "at most " + std::to_string(session.cache.capacity) + " tokens (the context)",
+                 std::to_string(prompt.size()));
+  }
+  GenerateResult result;
+  result.logits_hash = 0xcbf29ce484222325u;
+  result.reused_tokens = common_prefix(session.ids, prompt);
+  result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
+  rewind(session, result.reused_tokens);
+
+  std::vector<float> logits(static_cast<size_t>(model.config.vocab_size));
+  const auto prefill_start = Clock::now();
+  if (Error e = evaluate(session, prompt.subspan(static_cast<size_t>(result.reused_tokens)), false, logits.data())) {
+    return e;
+  }
+  result.prefill_seconds = seconds_since(prefill_start);
+
+  const int64_t regions = session.team->regions();
+  const int64_t barriers = session.team->barriers();
+  const auto decode_start = Clock::now();
+  std::vector<int32_t> history(prompt.begin(), prompt.end());
+  Sampler sampler;
+  sampler.options = options.sampler;
+  while (std::ssize(result.ids) < options.max_tokens) {
+    result.logits_hash = hash_logits(result.logits_hash, logits);
+    const int32_t id = sample(sampler, logits, history);
+    if (!options.ignore_eos && std::ranges::find(model.eos_ids, id) != model.eos_ids.end()) {
+      result.finish_reason = FinishReason::stop;
+      break;
+    }
+    result.ids.push_back(id);
+    history.push_back(id);
+    if (!on_token(id)) {
+      result.finish_reason = FinishReason::stop;
+      break;
+    }
+    if (std::ssize(result.ids) == options.max_tokens) break;
+    if (std::ssize(session.ids) == session.cache.capacity) {
+      result.finish_reason = FinishReason::context;
+      break;
+    }
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) return e;
+    ++result.decode_passes;
+  }
+  result.decode_seconds = seconds_since(decode_start);
+  result.regions = session.team->regions() - regions;
+  result.barriers = session.team->barriers() - barriers;
+  *out = std::move(result);
+  return {};
+}
+
+}  // namespace pinion

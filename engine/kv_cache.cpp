@@ -1,0 +1,69 @@
+#include "engine/kv_cache.h"
+
+#include <algorithm>
+
+#include "engine/memory.h"
+
+namespace pinion {
+namespace {
+
+template <class T, class Convert>
+void write_as(T* keys, T* values, int64_t slot, const float* key, const float* value, int64_t head_dim, int64_t count,
+              Convert convert) {
+  T* to_key = keys + slot / kKeyBlock * kKeyBlock * head_dim + slot % kKeyBlock;
+  T* to_value = values + slot * head_dim;
+  for (int64_t i = 0; i < count; ++i) {
+    to_key[i * kKeyBlock] = convert(key[i]);
+    to_value[i] = convert(value[i]);
+  }
+}
+
+KvCache shape(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions) {
+  KvCache cache;
+  cache.is_float = is_float;
+  cache.layers = layers;
+  cache.kv_heads = kv_heads;
+  cache.head_dim = round_up(head_dim, kKeyBlock);
+  cache.capacity = positions;
+  return cache;
+}
+
+int64_t total_bytes(const KvCache& cache) {
+  return round_up(cache.capacity, kAttentionChunk) / kAttentionChunk * cache.chunk_bytes();
+}
+
+}  // namespace
+
+void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value,
+                    int64_t count) {
+  const int64_t chunk = position / kAttentionChunk;
+  const int64_t slot = position % kAttentionChunk;
+  std::byte* k = keys(chunk, layer, kv_head);
+  std::byte* v = values(chunk, layer, kv_head);
+  if (is_float) {
+    write_as(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), slot, key, value, head_dim, count,
+             [](float x) { return x; });
+  } else {
+    write_as(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count, to_bf16);
+  }
+}
+
+int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions) {
+  return total_bytes(shape(layers, kv_heads, head_dim, is_float, positions));
+}
+
+Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions,
+                        KvCache* out) {
+  KvCache cache = shape(layers, kv_heads, head_dim, is_float, positions);
+  const int64_t bytes = total_bytes(cache);
+  const int64_t available = available_memory_bytes();
+  if (bytes > available) {
+    return error("too little memory for " + std::to_string(positions) + " positions", "KV cache", megabytes_text(bytes),
+                 megabytes_text(available) + " free");
+  }
+  if (Error e = allocate_arena(bytes, &cache.memory)) return e;
+  *out = std::move(cache);
+  return {};
+}
+
+}  // namespace pinion

@@ -1,0 +1,52 @@
+// Keys and values of the tokens evaluated so far, laid out for the attention kernels. The memory grows in chunks of
+// kAttentionChunk positions that hold all layers, so that a short text touches a short piece of it:
+//
+//   chunk (position / 256) | layer | kv head | keys   [16 blocks][head_dim][16 positions]
+//                                            | values [256 positions][head_dim]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/error.h"
+#include "kernels/kernels.h"
+#include "loader/arena.h"
+
+namespace pinion {
+
+struct KvCache {
+  bool is_float = false;  // elements are float, else bf16
+  int64_t layers = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;  // padded to 16; the padding stays zero
+  int64_t capacity = 0;  // positions
+  Arena memory;
+
+  int64_t element_bytes() const { return is_float ? 4 : 2; }
+  int64_t plane_elements() const { return kAttentionChunk * head_dim; }  // keys or values of one chunk, layer and head
+  int64_t chunk_bytes() const { return layers * kv_heads * 2 * plane_elements() * element_bytes(); }
+
+  std::byte* keys(int64_t chunk, int64_t layer, int64_t kv_head) const {
+    return memory.data + chunk * chunk_bytes() + (layer * kv_heads + kv_head) * 2 * plane_elements() * element_bytes();
+  }
+  std::byte* values(int64_t chunk, int64_t layer, int64_t kv_head) const {
+    return keys(chunk, layer, kv_head) + plane_elements() * element_bytes();
+  }
+
+  AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float scale) const {
+    return {keys(index, layer, kv_head), values(index, layer, kv_head), is_float, static_cast<int32_t>(head_dim),
+            scale};
+  }
+
+  // key, value: [count], count <= head_dim.
+  void write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value, int64_t count);
+};
+
+// Bytes a cache of that many positions takes.
+int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions);
+
+// Fails with the figures when the machine has not that much memory free.
+Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions,
+                        KvCache* out);
+
+}  // namespace pinion

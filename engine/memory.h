@@ -1,0 +1,18 @@
+// How much memory there is, as the system tells.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pinion {
+
+// What can be allocated without swapping: MemAvailable, or what the process's memory cgroup still grants if that is
+// less.
+int64_t available_memory_bytes();
+
+// The most that this process has had resident.
+int64_t peak_rss_bytes();
+
+std::string megabytes_text(int64_t bytes);  // "1234 MB", rounded up
+
+}  // namespace pinion

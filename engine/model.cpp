@@ -1,0 +1,120 @@
+#include "engine/model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "loader/convert.h"
+#include "loader/generation_config.h"
+#include "loader/pack.h"
+
+namespace pinion {
+namespace {
+
+// Collects what a model needs of its checkpoint: matrices to pack, small vectors to read at once.
+struct Binder {
+  Model* model;
+  const LoadOptions* options;
+  std::vector<PackJob> jobs;
+
+  Format format_of(const std::string& name) const {
+    if (options->quant == Quant::none) return Format::bf16;
+    const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
+    return std::ranges::any_of(options->keep, in_name) ? Format::bf16 : Format::w8;
+  }
+
+  Error vector(const std::string& name, int64_t n, const float** out) {
+    TensorView tensor;
+    if (Error e = model->checkpoint.bind(name, {n}, &tensor)) return e;
+    auto values = std::make_unique<float[]>(static_cast<size_t>(n));
+    read_floats(tensor, values.get());
+    *out = values.get();
+    model->vectors.push_back(std::move(values));
+    model->parameters += n;
+    return {};
+  }
+
+  Error linear(const std::string& module, int64_t n, int64_t k, bool has_bias, Linear* out) {
+    TensorView tensor;
+    if (Error e = model->checkpoint.bind(module + ".weight", {n, k}, &tensor)) return e;
+    jobs.push_back({tensor, format_of(module + ".weight"), &out->weight});
+    model->parameters += n * k;
+    return has_bias ? vector(module + ".bias", n, &out->bias) : Error{};
+  }
+
+  Error layer(int64_t index, Layer* out) {
+    const ModelConfig& c = model->config;
+    const auto name = [&](const std::string& pattern) { return module_name(pattern, index); };
+    const auto norm = [&](const std::string& pattern, int64_t n, const float** weight) {
+      return vector(name(pattern) + ".weight", n, weight);
+    };
+    const int64_t q = c.heads * c.head_dim;
+    const int64_t kv = c.kv_heads * c.head_dim;
+    if (Error e = norm(c.names.attention_norm, c.hidden_size, &out->attention_norm)) return e;
+    if (Error e = linear(name(c.names.q), q, c.hidden_size, c.qkv_bias, &out->q)) return e;
+    if (Error e = linear(name(c.names.k), kv, c.hidden_size, c.qkv_bias, &out->k)) return e;
+    if (Error e = linear(name(c.names.v), kv, c.hidden_size, c.qkv_bias, &out->v)) return e;
+    if (c.qk_norm) {
+      if (Error e = norm(c.names.q_norm, c.head_dim, &out->q_norm)) return e;
+      if (Error e = norm(c.names.k_norm, c.head_dim, &out->k_norm)) return e;
+    }
+    if (Error e = linear(name(c.names.o), c.hidden_size, q, c.o_bias, &out->o)) return e;
+    if (Error e = norm(c.names.mlp_norm, c.hidden_size, &out->mlp_norm)) return e;
+    if (Error e = linear(name(c.names.gate), c.intermediate_size, c.hidden_size, c.mlp_bias, &out->gate)) return e;
+    if (Error e = linear(name(c.names.up), c.intermediate_size, c.hidden_size, c.mlp_bias, &out->up)) return e;
+    if (Error e = linear(name(c.names.down), c.hidden_size, c.intermediate_size, c.mlp_bias, &out->down)) return e;
+    out->window = c.windows[static_cast<size_t>(index)];
+    return {};
+  }
+
+  Error everything() {
+    const ModelConfig& c = model->config;
+    const std::string embedding = c.names.embedding + ".weight";
+    if (Error e = model->checkpoint.bind(embedding, {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
+    model->layers.resize(static_cast<size_t>(c.layers));
+    for (int64_t i = 0; i < c.layers; ++i) {
+      if (Error e = layer(i, &model->layers[static_cast<size_t>(i)])) return e;
+    }
+    if (Error e = vector(c.names.final_norm + ".weight", c.hidden_size, &model->final_norm)) return e;
+    model->parameters += c.vocab_size * c.hidden_size;
+    if (!c.tied_head) return linear(c.names.head, c.vocab_size, c.hidden_size, false, &model->head);
+    jobs.push_back({model->embedding, format_of(c.names.head + ".weight"), &model->head.weight});
+    return {};
+  }
+};
+
+void add_eos_ids(std::span<const int64_t> ids, Model* model) {
+  for (const int64_t id : ids) {
+    if (std::ranges::find(model->eos_ids, id) == model->eos_ids.end()) {
+      model->eos_ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+}
+
+}  // namespace
+
+Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {
+  const auto start = std::chrono::steady_clock::now();
+  auto model = std::make_unique<Model>();
+  model->quant = options.quant;
+  GenerationDefaults generation;
+  if (Error e = read_model_config(folder, &model->config)) return e;
+  if (Error e = read_generation_config(folder, &generation)) return e;
+  if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
+  add_eos_ids(model->config.eos_ids, model.get());
+  add_eos_ids(generation.eos_ids, model.get());
+
+  Binder binder{model.get(), &options, {}};
+  if (Error e = binder.everything()) return e;
+  model->packed_bytes = packed_bytes(binder.jobs);
+  if (Error e = allocate_arena(model->packed_bytes, &model->arena)) return e;
+  const PackOptions pack{options.threads, true, options.progress};
+  if (Error e = pack_all(binder.jobs, model->arena.data, pack)) return e;
+
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  model->load_seconds = elapsed.count();
+  *out = std::move(model);
+  return {};
+}
+
+}  // namespace pinion

@@ -1,0 +1,73 @@
+// A model in memory: configuration, packed matrices, norm weights. Read-only once loaded.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/error.h"
+#include "kernels/layout.h"
+#include "loader/arena.h"
+#include "loader/checkpoint.h"
+#include "loader/model_config.h"
+
+namespace pinion {
+
+enum class Quant : uint8_t {
+  none,  // bf16 weights, fp32 arithmetic
+  w8a8,  // int8 weights per output channel, int8 activations per token
+};
+
+// y = W x + bias. The bias is null where the family has none.
+struct Linear {
+  Matrix weight;
+  const float* bias = nullptr;  // [n]
+};
+
+struct Layer {
+  const float* attention_norm;  // [hidden]
+  Linear q, k, v;               // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
+  const float* q_norm;          // [head_dim], null where the family has none
+  const float* k_norm;          // [head_dim]
+  Linear o;                     // [hidden, heads * head_dim]
+  const float* mlp_norm;        // [hidden]
+  Linear gate, up;              // [intermediate, hidden]
+  Linear down;                  // [hidden, intermediate]
+  int64_t window;               // positions a token sees, itself included; 0 = all
+};
+
+struct Model {
+  ModelConfig config;
+  Quant quant = Quant::w8a8;
+  TensorView embedding;  // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
+  std::vector<Layer> layers;
+  const float* final_norm = nullptr;  // [hidden]
+  Linear head;                        // [vocab, hidden]
+  std::vector<int32_t> eos_ids;       // of config.json and generation_config.json
+
+  int64_t parameters = 0;
+  int64_t packed_bytes = 0;     // all packed matrices
+  int64_t bytes_per_token = 0;  // weight bytes that decoding one token reads
+  double load_seconds = 0;
+
+  Checkpoint checkpoint;                          // owns the mapped files
+  Arena arena;                                    // owns the packed matrices
+  std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
+};
+
+struct LoadOptions {
+  Quant quant = Quant::w8a8;
+  // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
+  std::vector<std::string> keep;
+  int32_t threads = 1;
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
+};
+
+Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
+
+// Random weights of the shape that a config.json describes, made in memory: speed does not depend on their values.
+Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out);
+
+}  // namespace pinion

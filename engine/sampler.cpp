@@ -1,0 +1,145 @@
+// Penalty, temperature, then filters that narrow the candidates, then one draw, in the order that Hugging Face's
+// generate() has. Owns no model state: what it needs of the past is the history it is given.
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace pinion {
+namespace {
+
+using Candidate = Sampler::Candidate;
+using Candidates = std::vector<Candidate>;
+
+// A total order, so that sorting gives the same candidates with every standard library.
+bool more_likely(const Candidate& a, const Candidate& b) {
+  return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+}
+
+// e^x for x <= 0, to 1e-8; 0 for NaN and for less than e^-64, which no draw would ever meet. Plain operations, which
+// round the same way everywhere.
+double exp_weight(double x) {
+  constexpr double kRoundingMagic = 6755399441055744.0;  // 1.5 * 2^52: the sum's low mantissa bits are the integer
+  const double bounded = x > -64 ? x : -64;
+  const double sum = bounded * 1.4426950408889634 + kRoundingMagic;
+  const double r = bounded - (sum - kRoundingMagic) * 0.6931471805599453;  // |r| <= ln2 / 2
+  double p = 1.0 / 5040;
+  for (const double inverse_factorial : {1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0}) {
+    p = p * r + inverse_factorial;
+  }
+  const uint64_t exponent = (std::bit_cast<uint64_t>(sum) << 52) + (uint64_t{1023} << 52);
+  const double weight = p * std::bit_cast<double>(exponent);
+  return x > -64 ? weight : 0;
+}
+
+// The draw number `draws` of the stream that belongs to the seed, in [0, 1): SplitMix64's finaliser over a counter.
+double uniform(uint64_t seed, uint64_t draws) {
+  const auto mix = [](uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  };
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+  return static_cast<double>(mix(mix(seed + kGolden) + (draws + 1) * kGolden) >> 11) * 0x1p-53;
+}
+
+void penalise(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
+  const float penalty = sampler.options.repetition_penalty;
+  sampler.penalised.assign(logits.begin(), logits.end());
+  sampler.seen.assign(logits.size(), false);
+  for (const int32_t id : history) {
+    if (id < 0 || id >= std::ssize(logits) || sampler.seen[id]) continue;
+    sampler.seen[id] = true;
+    float& logit = sampler.penalised[id];
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+  }
+}
+
+int32_t most_likely(std::span<const float> logits) {
+  float largest = -std::numeric_limits<float>::infinity();
+  int32_t best = 0;
+  for (int32_t id = 0; id < std::ssize(logits); ++id) {
+    if (!(logits[id] > largest)) continue;
+    largest = logits[id];
+    best = id;
+  }
+  return best;
+}
+
+void weigh(std::span<const float> logits, float largest, float temperature, Candidates& candidates) {
+  candidates.resize(logits.size());
+  const double scale = 1.0 / temperature;
+  for (int32_t id = 0; id < std::ssize(logits); ++id) {
+    const double distance = static_cast<double>(logits[id]) - largest;
+    candidates[id] = {static_cast<float>(exp_weight(distance * scale)), id};
+  }
+}
+
+// In the order in which the candidates lie: rounding, too, is the same everywhere.
+double total_weight(const Candidates& candidates) {
+  double total = 0;
+  for (const Candidate& candidate : candidates) total += candidate.weight;
+  return total;
+}
+
+void keep_top_k(const SamplerOptions& options, Candidates& candidates) {
+  if (options.top_k <= 0 || options.top_k >= std::ssize(candidates)) return;
+  std::ranges::partial_sort(candidates, candidates.begin() + options.top_k, more_likely);
+  candidates.resize(static_cast<size_t>(options.top_k));
+}
+
+// What weighs less than an n-th of 1 - p of all n lies outside even when summed up, so only few are left to sort.
+void keep_top_p(const SamplerOptions& options, Candidates& candidates) {
+  if (!(options.top_p < 1)) return;
+  const double total = total_weight(candidates);
+  const double least = (1.0 - options.top_p) * total / static_cast<double>(candidates.size());
+  std::erase_if(candidates, [least](const Candidate& candidate) { return candidate.weight < least; });
+  std::ranges::sort(candidates, more_likely);
+  double reached = 0;
+  size_t kept = 0;
+  while (kept < candidates.size() && (kept == 0 || reached < options.top_p * total)) {
+    reached += candidates[kept++].weight;
+  }
+  candidates.resize(kept);
+}
+
+void keep_min_p(const SamplerOptions& options, Candidates& candidates) {
+  const float least = std::min(options.min_p, 1.0f);  // the most likely has weight 1 and stays
+  if (least > 0) std::erase_if(candidates, [least](const Candidate& candidate) { return candidate.weight < least; });
+}
+
+// Each leaves at least the most likely; one whose option is off leaves all.
+constexpr void (*kFilters[])(const SamplerOptions&, Candidates&) = {keep_top_k, keep_top_p, keep_min_p};
+
+// `position` in [0, 1) of the way through the candidates' weights. One of weight 0 is never drawn.
+int32_t draw(const Candidates& candidates, double position, int32_t otherwise) {
+  const double target = position * total_weight(candidates);
+  double passed = 0;
+  int32_t id = otherwise;
+  for (const Candidate& candidate : candidates) {
+    if (!(candidate.weight > 0)) continue;
+    passed += candidate.weight;
+    id = candidate.id;
+    if (passed > target) break;
+  }
+  return id;
+}
+
+}  // namespace
+
+int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
+  const SamplerOptions& options = sampler.options;
+  if (options.repetition_penalty != 1) {
+    penalise(sampler, logits, history);
+    logits = sampler.penalised;
+  }
+  const int32_t best = most_likely(logits);
+  if (!(options.temperature > 0)) return best;
+
+  weigh(logits, logits[static_cast<size_t>(best)], options.temperature, sampler.candidates);
+  for (const auto filter : kFilters) filter(options, sampler.candidates);
+  return draw(sampler.candidates, uniform(options.seed, sampler.draws++), best);
+}
+
+}  // namespace pinion

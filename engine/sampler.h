@@ -1,0 +1,36 @@
+// From logits to the next token. Deterministic: the same logits, history, options and seed give the same token on
+// every machine (own counter-based generator, own exp, ties go to the lower id).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pinion {
+
+struct SamplerOptions {
+  float temperature = 0;         // 0 = greedy
+  int32_t top_k = 0;             // keep the k most likely; 0 = all
+  float top_p = 1;               // keep the fewest whose probabilities reach p
+  float min_p = 0;               // drop those less likely than min_p times the most likely
+  float repetition_penalty = 1;  // > 1 makes ids seen before less likely (Keskar et al. 2019, CTRL)
+  uint64_t seed = 0;
+};
+
+struct Sampler {
+  SamplerOptions options;
+  uint64_t draws = 0;  // the generator's counter
+
+  struct Candidate {
+    float weight;  // its probability over that of the most likely: e^((logit - largest logit) / temperature)
+    int32_t id;
+  };
+  std::vector<Candidate> candidates{};  // scratch
+  std::vector<float> penalised{};       // scratch: logits with the repetition penalty
+  std::vector<bool> seen{};             // scratch: by id
+};
+
+// history: the prompt and what was generated so far (for the repetition penalty). A NaN never wins.
+int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history);
+
+}  // namespace pinion

@@ -1,0 +1,45 @@
+// One conversation with a model: its KV cache, the ids evaluated so far, the scratch memory of the forward pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/forward.h"
+#include "engine/kv_cache.h"
+#include "engine/model.h"
+#include "engine/team.h"
+#include "kernels/kernels.h"
+
+namespace pinion {
+
+struct SessionOptions {
+  bool kv_float = false;        // keep K and V as fp32 instead of bf16
+  int64_t capacity = 0;         // positions the cache can hold; 0 = the model's context length, which is also the limit
+  int64_t prefill_chunk = 256;  // prompt tokens in one pass; changes speed and memory, never the result
+  const Kernels* kernels = nullptr;  // null = the best this CPU has
+};
+
+struct Session {
+  const Model* model;
+  const Kernels* kernels;
+  Team* team;
+  int64_t prefill_chunk;
+  KvCache cache;
+  std::vector<int32_t> ids;  // what the cache holds, one id a position
+  RopeFrequencies rope;
+  Scratch scratch;
+};
+
+// Fails, with the figures, when the cache does not fit into the memory that is free now.
+Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out);
+
+// Appends tokens and computes logits: of the last one (out: [vocab]) or, where `all`, of each (out: [tokens, vocab]).
+// Errors: an id outside the vocabulary, more tokens than the cache can hold.
+Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
+
+// Forgets everything from `position` on.
+void rewind(Session& session, int64_t position);
+
+}  // namespace pinion

@@ -1,0 +1,141 @@
+// Models of random weights, made straight in the packed form.
+#include <omp.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "engine/model.h"
+
+namespace pinion {
+namespace {
+
+// SplitMix64 (Steele et al. 2014) of a counter.
+uint64_t random_bits(uint64_t counter) {
+  uint64_t z = (counter + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// Codes in [-127, 127], about uniform.
+void random_codes(std::byte* panel, int64_t bytes, uint64_t seed) {
+  for (int64_t i = 0; i < bytes; i += 8) {
+    uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
+    for (int b = 0; b < 64; b += 8) {
+      if ((eight >> b & 0xff) == 0x80) eight += uint64_t{1} << b;  // -128 is not a code
+    }
+    std::memcpy(panel + i, &eight, 8);
+  }
+}
+
+// Magnitudes in [2^-7, 2^-5): small enough that sums stay tame.
+void random_bf16(std::byte* row, int64_t bytes, uint64_t seed) {
+  for (int64_t i = 0; i < bytes; i += 8) {
+    const uint64_t four = (random_bits(seed + static_cast<uint64_t>(i)) & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u;
+    std::memcpy(row + i, &four, static_cast<size_t>(std::min<int64_t>(8, bytes - i)));
+  }
+}
+
+// The scales and column sums of a w8 panel whose codes stand.
+void describe_panel(const int8_t* codes, int64_t k, float* scale, int32_t* column_sum) {
+  std::fill_n(scale, kPanelColumns, 2.4e-4f);  // about 0.03 at the most: as in_features of 1000 usually have
+  std::fill_n(column_sum, kPanelColumns, 0);
+  for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
+}
+
+void fill_matrix(std::byte* to, Matrix* m, uint64_t seed, int threads) {
+  const int64_t panels = panel_count(m->n);
+  const int64_t bytes = panel_bytes(m->format, m->k);
+  m->panels = to;
+  auto* scale = reinterpret_cast<float*>(to + panels * bytes);
+  auto* column_sum = reinterpret_cast<int32_t*>(scale + padded_n(m->n));
+  if (m->format == Format::w8) {
+    m->scale = scale;
+    m->column_sum = column_sum;
+  }
+#pragma omp parallel for num_threads(threads)
+  for (int64_t p = 0; p < panels; ++p) {
+    std::byte* panel = to + p * bytes;
+    const uint64_t panel_seed = seed + static_cast<uint64_t>(p * bytes);
+    if (m->format == Format::w8) {
+      random_codes(panel, bytes, panel_seed);
+      describe_panel(reinterpret_cast<const int8_t*>(panel), m->k, scale + p * kPanelColumns,
+                     column_sum + p * kPanelColumns);
+    } else {
+      random_bf16(panel, bytes, panel_seed);
+    }
+  }
+}
+
+const float* constant_vector(Model* model, int64_t n, float value) {
+  auto values = std::make_unique<float[]>(static_cast<size_t>(n));
+  std::fill_n(values.get(), n, value);
+  model->vectors.push_back(std::move(values));
+  model->parameters += n;
+  return model->vectors.back().get();
+}
+
+void shape_layer(Model* model, int64_t index, Format format, Layer* layer, std::vector<Matrix*>* matrices) {
+  const ModelConfig& c = model->config;
+  const int64_t q = c.heads * c.head_dim;
+  const int64_t kv = c.kv_heads * c.head_dim;
+  const auto linear = [&](int64_t n, int64_t k, bool bias, Linear* out) {
+    out->weight = {format, n, k};
+    if (bias) out->bias = constant_vector(model, n, 0.01f);
+    model->parameters += n * k;
+    matrices->push_back(&out->weight);
+  };
+  layer->attention_norm = constant_vector(model, c.hidden_size, 1.0f);
+  layer->mlp_norm = constant_vector(model, c.hidden_size, 1.0f);
+  layer->q_norm = c.qk_norm ? constant_vector(model, c.head_dim, 1.0f) : nullptr;
+  layer->k_norm = c.qk_norm ? constant_vector(model, c.head_dim, 1.0f) : nullptr;
+  linear(q, c.hidden_size, c.qkv_bias, &layer->q);
+  linear(kv, c.hidden_size, c.qkv_bias, &layer->k);
+  linear(kv, c.hidden_size, c.qkv_bias, &layer->v);
+  linear(c.hidden_size, q, c.o_bias, &layer->o);
+  linear(c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
+  linear(c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
+  linear(c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
+  layer->window = c.windows[static_cast<size_t>(index)];
+}
+
+}  // namespace
+
+Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out) {
+  std::ifstream file(config_path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return error("cannot be read", config_path);
+  auto model = std::make_unique<Model>();
+  if (Error e = parse_model_config(text, config_path, &model->config)) return e;
+  const ModelConfig& c = model->config;
+  const Format format = options.quant == Quant::none ? Format::bf16 : Format::w8;
+  model->quant = options.quant;
+
+  std::vector<Matrix*> matrices;
+  model->layers.resize(static_cast<size_t>(c.layers));
+  for (int64_t i = 0; i < c.layers; ++i) {
+    shape_layer(model.get(), i, format, &model->layers[static_cast<size_t>(i)], &matrices);
+  }
+  model->final_norm = constant_vector(model.get(), c.hidden_size, 1.0f);
+  model->head.weight = {format, c.vocab_size, c.hidden_size};
+  model->parameters += c.vocab_size * c.hidden_size * (c.tied_head ? 1 : 2);
+  matrices.push_back(&model->head.weight);
+
+  for (const Matrix* m : matrices) model->packed_bytes += packed_bytes(m->format, m->n, m->k);
+  const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
+  if (Error e = allocate_arena(model->packed_bytes + embedding_bytes, &model->arena)) return e;
+  int64_t offset = 0;
+  for (Matrix* m : matrices) {
+    fill_matrix(model->arena.data + offset, m, static_cast<uint64_t>(offset), std::max(1, options.threads));
+    offset += packed_bytes(m->format, m->n, m->k);
+    if (options.progress) options.progress(offset, model->packed_bytes);
+  }
+  random_bf16(model->arena.data + offset, embedding_bytes, static_cast<uint64_t>(offset));
+  model->embedding = {
+      "embedding", DType::bf16, {c.vocab_size, c.hidden_size}, model->arena.data + offset, embedding_bytes};
+  *out = std::move(model);
+  return {};
+}
+
+}  // namespace pinion

@@ -1,0 +1,73 @@
+// A team of pinned threads that runs one function together, stage by stage:
+//
+//   team.run([&](Worker& worker) {
+//     worker.for_each(panels, [&](int64_t panel) { ... });   // claimed one by one, each by exactly one worker
+//     worker.barrier();                                      // what was written before is seen by all after
+//   });
+//
+// run() is one OpenMP parallel region. Inside it nothing but the barrier and the claims synchronises.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+constexpr int kMaxClaims = 4;  // for_each stages between two barriers
+
+// What the workers share. Each counter has a cache line (two, for prefetchers that fetch pairs) of its own.
+struct TeamState {
+  struct alignas(128) Counter {
+    std::atomic<int64_t> value{0};
+  };
+  Counter arrived;
+  Counter generation;
+  Counter claims[kMaxClaims];
+  std::atomic<int64_t> barriers{0};
+};
+
+struct Worker {
+  int32_t index;
+  int32_t count;
+  TeamState* state;
+  int32_t stage = 0;  // for_each calls since the last barrier, the same for every worker
+
+  void barrier();
+
+  // f(task) for every task in [0, tasks), each run by one worker. All workers must make the same calls.
+  template <class F>
+  void for_each(int64_t tasks, F&& f) {
+    std::atomic<int64_t>& next = state->claims[stage++].value;
+    for (int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
+         task = next.fetch_add(1, std::memory_order_relaxed)) {
+      f(task);
+    }
+  }
+};
+
+class Team {
+ public:
+  // One worker per entry: the CPU it is pinned to, or -1 for a worker that is not pinned. Empty: one unpinned worker.
+  explicit Team(std::vector<int32_t> cpus);
+
+  int32_t size() const { return static_cast<int32_t>(cpus_.size()); }
+  std::span<const int32_t> cpus() const { return cpus_; }
+  int64_t regions() const { return regions_; }
+  int64_t barriers() const { return state_->barriers.load(std::memory_order_relaxed); }
+
+  // f(worker) on every worker, the caller being worker 0; returns when all have returned.
+  void run(const std::function<void(Worker&)>& f);
+
+ private:
+  std::vector<int32_t> cpus_;
+  std::unique_ptr<TeamState> state_;
+  int64_t regions_ = 0;
+};
+
+}  // namespace pinion

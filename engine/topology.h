@@ -1,0 +1,43 @@
+// Which cores there are, which of them this process may use, and which make a good team.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+struct Core {
+  int32_t cpu;      // the operating system's number of its first hardware thread that the process may use
+  int32_t kind;     // 0 = fastest kind of core, rising as they get slower
+  int32_t package;  // socket
+  int64_t max_mhz;  // 0 = unknown
+};
+
+struct Topology {
+  std::vector<Core> cores;    // one per physical core that the process may run on, in the order of their numbers
+  std::vector<int32_t> cpus;  // every hardware thread that it may run on
+  int32_t kinds = 1;
+  int64_t last_level_cache_bytes = 0;  // of all last-level caches that those cores have, together; 0 = unknown
+  double cpu_quota = 0;                // CPUs' worth of time that a container grants; 0 = no limit
+};
+
+// Asks hwloc and sysfs about this machine, limited to the CPUs of the process's affinity mask.
+Error read_topology(Topology* out);
+
+// The same about a machine whose /sys and /proc were copied to `root`, for a process that may use `cpus` (empty: all).
+// For tests: it sets an environment variable that hwloc reads.
+Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out);
+
+// CPU numbers of the default team, fastest kind first: one worker per physical core, without the slowest kind where
+// there are several (a token is as slow as its slowest share), no more than the quota but at least one.
+std::vector<int32_t> default_team(const Topology& topology);
+
+// "0-3,8": CPU numbers in that order; "big", "little", "all": by kind. Each must be one the process may run on.
+Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out);
+
+}  // namespace pinion

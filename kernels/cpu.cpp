@@ -1,0 +1,65 @@
+#include "kernels/cpu.h"
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+namespace pinion {
+namespace {
+
+struct FeatureName {
+  uint32_t bit;
+  const char* name;
+};
+
+constexpr FeatureName kNames[] = {
+    {kCpuNeon, "neon"},        {kCpuDotprod, "dotprod"}, {kCpuI8mm, "i8mm"},
+    {kCpuSve2, "sve2"},        {kCpuSme2, "sme2"},       {kCpuAvx2, "avx2"},
+    {kCpuAvxVnni, "avx_vnni"}, {kCpuAvx512, "avx512"},   {kCpuAvx512Vnni, "avx512_vnni"},
+};
+
+}  // namespace
+
+#if defined(__aarch64__)
+
+uint32_t cpu_features() {
+  // Bit positions of the Linux arm64 ABI (Documentation/arch/arm64/elf_hwcaps.rst); older headers lack the newer names.
+  const unsigned long hwcap = getauxval(AT_HWCAP);
+  const unsigned long hwcap2 = getauxval(AT_HWCAP2);
+  uint32_t features = kCpuNeon;
+  if (hwcap >> 20 & 1) features |= kCpuDotprod;
+  if (hwcap2 >> 13 & 1) features |= kCpuI8mm;
+  if (hwcap2 >> 1 & 1) features |= kCpuSve2;
+  if (hwcap2 >> 37 & 1) features |= kCpuSme2;
+  return features;
+}
+
+#elif defined(__x86_64__)
+
+uint32_t cpu_features() {
+  uint32_t features = 0;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) features |= kCpuAvx2;
+  if (__builtin_cpu_supports("avxvnni")) features |= kCpuAvxVnni;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    features |= kCpuAvx512;
+    if (__builtin_cpu_supports("avx512vnni")) features |= kCpuAvx512Vnni;
+  }
+  return features;
+}
+
+#else
+
+uint32_t cpu_features() { return 0; }
+
+#endif
+
+std::string feature_names(uint32_t features) {
+  std::string text;
+  for (const FeatureName& feature : kNames) {
+    if (features & feature.bit) text += (text.empty() ? "" : " ") + std::string(feature.name);
+  }
+  return text;
+}
+
+}  // namespace pinion

@@ -1,0 +1,27 @@
+// What the CPU can do: one bit per feature that a kernel table may need.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pinion {
+
+enum CpuFeature : uint32_t {
+  kCpuNeon = 1u << 0,
+  kCpuDotprod = 1u << 1,
+  kCpuI8mm = 1u << 2,
+  kCpuSve2 = 1u << 3,
+  kCpuSme2 = 1u << 4,
+  kCpuAvx2 = 1u << 8,  // with FMA
+  kCpuAvxVnni = 1u << 9,
+  kCpuAvx512 = 1u << 10,  // F, BW, DQ, VL
+  kCpuAvx512Vnni = 1u << 11,
+};
+
+// Features of the CPU this runs on, as the operating system announces them.
+uint32_t cpu_features();
+
+// "avx2 avx512 avx512_vnni"
+std::string feature_names(uint32_t features);
+
+}  // namespace pinion

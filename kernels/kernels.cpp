@@ -1,0 +1,43 @@
+#include "kernels/kernels.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "kernels/cpu.h"
+
+namespace pinion {
+
+std::span<const Variant> kernel_variants() {
+  static constexpr Variant kVariants[] = {
+#if defined(__aarch64__)
+      {"neon_i8mm", kCpuNeon | kCpuDotprod | kCpuI8mm, neon_i8mm_kernels},
+      {"neon_dotprod", kCpuNeon | kCpuDotprod, neon_dotprod_kernels},
+      {"neon", kCpuNeon, neon_kernels},
+#elif defined(__x86_64__)
+      {"avx512_vnni", kCpuAvx2 | kCpuAvx512 | kCpuAvx512Vnni, avx512_vnni_kernels},
+      {"avx_vnni", kCpuAvx2 | kCpuAvxVnni, avx_vnni_kernels},
+      {"avx2", kCpuAvx2, avx2_kernels},
+#endif
+      {"scalar", 0, scalar_kernels},
+  };
+  return kVariants;
+}
+
+Error select_kernels(std::string_view name, const Kernels** out) {
+  const uint32_t features = cpu_features();
+  const char* from_environment = std::getenv("PINION_KERNELS");
+  if (name.empty() && from_environment) name = from_environment;
+  std::string names;
+  for (const Variant& variant : kernel_variants()) {
+    const uint32_t missing = variant.needs & ~features;
+    if (name.empty() ? missing == 0 : name == variant.name) {
+      if (missing) return error("the CPU lacks " + feature_names(missing), "kernels " + std::string(name));
+      *out = &variant.table();
+      return {};
+    }
+    names += (names.empty() ? "" : ", ") + std::string(variant.name);
+  }
+  return error("unknown kernels", std::string(name), "one of " + names);
+}
+
+}  // namespace pinion

@@ -1,0 +1,48 @@
+// Sixteen float lanes as one AVX-512 register. See lanes_scalar.h for what each function means.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/bf16.h"
+
+namespace pinion {
+namespace {
+
+struct Lanes {
+  __m512 v;
+
+  static constexpr int kRows = 6;
+  static constexpr int kWide = 4;
+
+  static Lanes broadcast(float x) { return {_mm512_set1_ps(x)}; }
+  static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static Lanes load(const bf16* p) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+  }
+  static Lanes load(const int32_t* p) { return {_mm512_cvtepi32_ps(_mm512_loadu_si512(p))}; }
+  void store(float* p) const { _mm512_storeu_ps(p, v); }
+  void store_codes(int8_t* p) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+
+  static Lanes add(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+  static Lanes sub(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  static Lanes mul(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  static Lanes div(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+  static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  static Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+  static Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+  static Lanes max_magnitude(Lanes a, Lanes b) {
+    const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(b.v), _mm512_set1_epi32(0x7fffffff));
+    return {_mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a.v), magnitude))};
+  }
+  static Lanes shift_to_exponent(Lanes a) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 23))};
+  }
+};
+
+}  // namespace
+}  // namespace pinion

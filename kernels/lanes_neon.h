@@ -1,0 +1,80 @@
+// Sixteen float lanes as four NEON registers. See lanes_scalar.h for what each function means.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstdint>
+
+#include "kernels/bf16.h"
+
+namespace pinion {
+namespace {
+
+struct Lanes {
+  float32x4_t v[4];
+
+  static constexpr int kRows = 4;
+  static constexpr int kWide = 1;
+
+  template <class F>
+  static Lanes each(F f) {
+    return {{f(0), f(1), f(2), f(3)}};
+  }
+
+  static Lanes broadcast(float x) {
+    return each([=](int) { return vdupq_n_f32(x); });
+  }
+  static Lanes load(const float* p) {
+    return each([=](int i) { return vld1q_f32(p + 4 * i); });
+  }
+  static Lanes load(const bf16* p) {
+    const uint16_t* bits = &p->bits;
+    return each([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(bits + 4 * i), 16)); });
+  }
+  static Lanes load(const int32_t* p) {
+    return each([=](int i) { return vcvtq_f32_s32(vld1q_s32(p + 4 * i)); });
+  }
+  void store(float* p) const {
+    for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, v[i]);
+  }
+  void store_codes(int8_t* p) const {
+    const int16x8_t a = vcombine_s16(vqmovn_s32(vcvtq_s32_f32(v[0])), vqmovn_s32(vcvtq_s32_f32(v[1])));
+    const int16x8_t b = vcombine_s16(vqmovn_s32(vcvtq_s32_f32(v[2])), vqmovn_s32(vcvtq_s32_f32(v[3])));
+    vst1q_s8(p, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
+  }
+
+  static Lanes add(Lanes a, Lanes b) {
+    return each([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
+  }
+  static Lanes sub(Lanes a, Lanes b) {
+    return each([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
+  }
+  static Lanes mul(Lanes a, Lanes b) {
+    return each([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
+  }
+  static Lanes div(Lanes a, Lanes b) {
+    return each([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
+  }
+  static Lanes fma(Lanes a, Lanes b, Lanes c) {
+    return each([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
+  }
+  // Not vmaxq/vminq: those return NaN when either operand is one.
+  static Lanes max(Lanes a, Lanes b) {
+    return each([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+  }
+  static Lanes min(Lanes a, Lanes b) {
+    return each([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+  }
+  static Lanes max_magnitude(Lanes a, Lanes b) {
+    return each([&](int i) {
+      const uint32x4_t magnitude = vandq_u32(vreinterpretq_u32_f32(b.v[i]), vdupq_n_u32(0x7fffffffu));
+      return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a.v[i]), magnitude));
+    });
+  }
+  static Lanes shift_to_exponent(Lanes a) {
+    return each([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a.v[i]), 23)); });
+  }
+};
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,91 @@
+// Sixteen float lanes as an array: the definition that the other lanes_*.h follow.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/bf16.h"
+
+namespace pinion {
+namespace {
+
+struct Lanes {
+  float v[16];
+
+  // Accumulators of a matmul tile: kRows x kWide of these fit the registers.
+  static constexpr int kRows = 2;
+  static constexpr int kWide = 1;
+
+  template <class F>
+  static Lanes each(F f) {
+    Lanes r;
+    for (int i = 0; i < 16; ++i) r.v[i] = f(i);
+    return r;
+  }
+  static uint32_t bits(float x) {
+    uint32_t b;
+    std::memcpy(&b, &x, 4);
+    return b;
+  }
+  static float from_bits(uint32_t b) {
+    float x;
+    std::memcpy(&x, &b, 4);
+    return x;
+  }
+
+  static Lanes broadcast(float x) {
+    return each([=](int) { return x; });
+  }
+  static Lanes load(const float* p) {
+    return each([=](int i) { return p[i]; });
+  }
+  static Lanes load(const bf16* p) {
+    return each([=](int i) { return to_float(p[i]); });
+  }
+  static Lanes load(const int32_t* p) {
+    return each([=](int i) { return static_cast<float>(p[i]); });
+  }
+  void store(float* p) const { std::memcpy(p, v, sizeof v); }
+  // Integral values in [-128, 127].
+  void store_codes(int8_t* p) const {
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(v[i]);
+  }
+
+  static Lanes add(Lanes a, Lanes b) {
+    return each([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static Lanes sub(Lanes a, Lanes b) {
+    return each([&](int i) { return a.v[i] - b.v[i]; });
+  }
+  static Lanes mul(Lanes a, Lanes b) {
+    return each([&](int i) { return a.v[i] * b.v[i]; });
+  }
+  static Lanes div(Lanes a, Lanes b) {
+    return each([&](int i) { return a.v[i] / b.v[i]; });
+  }
+  // a * b + c, rounded once.
+  static Lanes fma(Lanes a, Lanes b, Lanes c) {
+    return each([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
+  }
+  // The second operand wins when either is NaN.
+  static Lanes max(Lanes a, Lanes b) {
+    return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static Lanes min(Lanes a, Lanes b) {
+    return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  // The larger of a and |b| as bit patterns: NaN > infinity > every number.
+  static Lanes max_magnitude(Lanes a, Lanes b) {
+    return each([&](int i) {
+      const uint32_t magnitude = bits(b.v[i]) & 0x7fffffffu;
+      return from_bits(bits(a.v[i]) > magnitude ? bits(a.v[i]) : magnitude);
+    });
+  }
+  // The bit pattern shifted left by 23.
+  static Lanes shift_to_exponent(Lanes a) {
+    return each([&](int i) { return from_bits(bits(a.v[i]) << 23); });
+  }
+};
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,19 @@
+// exp, log, sine and cosine in double precision from + - * / alone: the same bits with every compiler, C library and
+// machine. For tables and single values; vectors have their own in lanes_ops.h.
+#pragma once
+
+namespace pinion {
+
+// Within 1e-15 relative. Overflow gives infinity, below about -708 the result is 0.
+double portable_exp(double x);
+
+// Within 1e-15 relative, or absolute near 1. x must be positive, normal and finite.
+double portable_log(double x);
+
+// base^exponent for a positive base.
+inline double portable_pow(double base, double exponent) { return portable_exp(exponent * portable_log(base)); }
+
+// Within 1e-15 absolute for |x| <= 1e9 (the reduction by pi/2 in three parts is exact enough up to there).
+void portable_sincos(double x, double* sine, double* cosine);
+
+}  // namespace pinion

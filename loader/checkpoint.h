@@ -1,0 +1,36 @@
+// A folder's weights: one safetensors file or shards with an index, every tensor by its name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/error.h"
+#include "loader/mapped_file.h"
+#include "loader/safetensors.h"
+
+namespace pinion {
+
+// Move-only. The tensors point into the files.
+struct Checkpoint {
+  std::string folder;
+  std::vector<MappedFile> files;
+  std::vector<TensorView> tensors;  // by name
+  int64_t tensor_bytes = 0;         // of all tensors together
+
+  const TensorView* find(std::string_view name) const;  // nullptr when there is none
+
+  // Gives the tensor when it is there with this shape and one of these types, else an error with both sides.
+  Error bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,
+             TensorView* out) const;
+  // The same for weights in a floating-point type that read_floats and pack_all take: BF16, F16, F32.
+  Error bind(std::string_view name, std::initializer_list<int64_t> shape, TensorView* out) const;
+};
+
+Error open_checkpoint(const std::filesystem::path& folder, Checkpoint* out);
+
+}  // namespace pinion

@@ -1,0 +1,36 @@
+#include "loader/convert.h"
+
+#include <cstring>
+#include <span>
+
+#include "kernels/bf16.h"
+
+namespace pinion {
+namespace {
+
+template <class Element, class Convert>
+void convert_all(std::span<const std::byte> source, float* out, Convert convert) {
+  const size_t count = source.size() / sizeof(Element);
+  for (size_t i = 0; i < count; i++) {
+    Element element;  // copied: the file does not align it
+    std::memcpy(&element, source.data() + i * sizeof element, sizeof element);
+    out[i] = convert(element);
+  }
+}
+
+void convert(DType dtype, std::span<const std::byte> source, float* out) {
+  if (dtype == DType::bf16) convert_all<bf16>(source, out, to_float);
+  if (dtype == DType::f16) convert_all<uint16_t>(source, out, f16_to_float);
+  if (dtype == DType::f32) convert_all<float>(source, out, [](float value) { return value; });
+}
+
+}  // namespace
+
+void read_floats(const TensorView& tensor, float* out) { convert(tensor.dtype, tensor.contents(), out); }
+
+void read_row(const TensorView& matrix, int64_t row, float* out) {
+  const int64_t row_bytes = matrix.bytes / matrix.shape[0];
+  convert(matrix.dtype, {matrix.data + row * row_bytes, static_cast<size_t>(row_bytes)}, out);
+}
+
+}  // namespace pinion

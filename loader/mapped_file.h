@@ -1,0 +1,39 @@
+// Files as memory: a read-only mapping, and small text files read whole. Knows nothing of what is in them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+struct Unmap {
+  int64_t bytes = 0;
+  void operator()(const std::byte* address) const;
+};
+
+// Move-only; unmapped at the end of its life. The length is taken once, at opening: whoever shortens the file while it
+// is mapped makes later reads a bus error, as with any mapping.
+struct MappedFile {
+  std::unique_ptr<const std::byte[], Unmap> pages;
+
+  std::span<const std::byte> contents() const { return {pages.get(), static_cast<size_t>(pages.get_deleter().bytes)}; }
+};
+
+// Regular files with at least one byte; anything else is an error.
+Error map_file(const std::filesystem::path& path, MappedFile* out);
+
+// Hints for a range of a mapped file. release_pages drops the whole pages inside the range from this process (a later
+// read brings them back); prefetch_pages starts reading without waiting. Never for heap memory: releasing zeroes it.
+void release_pages(std::span<const std::byte> range);
+void prefetch_pages(std::span<const std::byte> range);
+
+// A regular file of at most max_bytes (an empty one is fine) as a string.
+Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out);
+
+}  // namespace pinion

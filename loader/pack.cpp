@@ -1,0 +1,300 @@
+#include "loader/pack.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/bf16.h"
+#include "loader/convert.h"
+#include "loader/mapped_file.h"
+
+namespace pinion {
+namespace {
+
+// The element types of a source: how its bits are read as a float, and where infinities and NaNs begin once the sign
+// is masked off. Magnitudes compare like the numbers they stand for, so the largest is found without converting any.
+struct SourceBf16 {
+  using Bits = uint16_t;
+  using Magnitude = int16_t;
+  static constexpr Magnitude kMask = 0x7fff, kInfinity = 0x7f80;
+  static float value(Bits bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+struct SourceF16 {
+  using Bits = uint16_t;
+  using Magnitude = int16_t;
+  static constexpr Magnitude kMask = 0x7fff, kInfinity = 0x7c00;
+  static float value(Bits bits) { return f16_to_float(bits); }
+};
+
+struct SourceF32 {
+  using Bits = uint32_t;
+  using Magnitude = int32_t;
+  static constexpr Magnitude kMask = 0x7fffffff, kInfinity = 0x7f800000;
+  static float value(Bits bits) { return std::bit_cast<float>(bits); }
+};
+
+// The file does not align its tensors.
+template <class Bits>
+Bits load(const std::byte* row, int64_t i) {
+  Bits bits;
+  std::memcpy(&bits, row + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+  return bits;
+}
+
+// A group of 16 rows gives whole cache lines of a w8 panel, and is small enough to be in cache when it is read again.
+constexpr int64_t kGroupRows = 16;
+constexpr int64_t kTileK = 256;
+static_assert(kPanelColumns % kGroupRows == 0 && kTileK % kBlockK == 0);
+
+// Rows [first_row, first_row + kGroupRows) of a matrix, of which `rows` exist; the others are padding.
+struct Group {
+  const std::byte* source = nullptr;  // [rows, k]
+  int64_t rows = 0;
+  int64_t k = 0;
+  std::byte* panel = nullptr;     // the group's first column in its panel, at k = 0
+  float* scale = nullptr;         // [kGroupRows], w8 only
+  int32_t* column_sum = nullptr;  // [kGroupRows], w8 only
+};
+
+template <class Source>
+const std::byte* row_of(const Group& group, int64_t r) {
+  return group.source + r * group.k * static_cast<int64_t>(sizeof(typename Source::Bits));
+}
+
+template <class Source>
+typename Source::Magnitude largest_magnitude(const std::byte* row, int64_t k) {
+  typename Source::Magnitude largest = 0;
+  for (int64_t i = 0; i < k; i++) {
+    const auto bits = load<typename Source::Bits>(row, i);
+    largest = std::max(largest, static_cast<typename Source::Magnitude>(bits & Source::kMask));
+  }
+  return largest;
+}
+
+// codes [count]; returns their sum. A true division: multiplying by 127 / amax gives other codes on ties.
+template <class Source>
+int32_t quantise(const std::byte* row, int64_t first_k, int64_t count, float scale, int8_t* codes) {
+  // Adding 1.5 * 2^23 leaves a sum whose unit is 1: the addition itself rounds to nearest even, and the sum's low byte
+  // is the code. |w / scale| <= 127 after rounding because scale = amax / 127 is a normal number.
+  constexpr float kRounder = 12582912.0f;
+  int32_t sum = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const float w = Source::value(load<typename Source::Bits>(row, first_k + i));
+    codes[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(w / scale + kRounder));
+    sum += codes[i];
+  }
+  return sum;
+}
+
+// Codes of one tile [kGroupRows, kTileK] to their places in the panel: four k of a row stay together.
+void store_tile(const int8_t* codes, int64_t k_count, std::byte* panel) {
+  for (int64_t k = 0; k < k_count; k += 4) {
+    std::byte* line = panel + w8_offset(k, 0);
+    for (int64_t r = 0; r < kGroupRows; r++) std::memcpy(line + r * 4, codes + r * kTileK + k, 4);
+  }
+}
+
+// Returns the first row that holds a NaN or an infinity, or -1.
+template <class Source>
+int64_t pack_group_w8(const Group& group) {
+  // Below this amax / 127 is not a normal number, and a quotient by it could exceed 127.
+  constexpr float kSmallestAmax = 0x1p-119f;
+  float scale[kGroupRows] = {};
+  int32_t sum[kGroupRows] = {};
+  for (int64_t r = 0; r < group.rows; r++) {
+    const std::byte* row = row_of<Source>(group, r);
+    const auto magnitude = largest_magnitude<Source>(row, group.k);
+    if (magnitude >= Source::kInfinity) return r;
+    const float amax = Source::value(static_cast<typename Source::Bits>(magnitude));
+    scale[r] = amax < kSmallestAmax ? 0.0f : amax / 127.0f;
+  }
+  for (int64_t k = 0; k < padded_k(group.k); k += kTileK) {
+    alignas(kAlignmentBytes) int8_t codes[kGroupRows * kTileK] = {};
+    const int64_t count = std::clamp<int64_t>(group.k - k, 0, kTileK);
+    for (int64_t r = 0; r < group.rows; r++) {
+      if (scale[r] == 0.0f) continue;
+      const std::byte* row = row_of<Source>(group, r);
+      sum[r] += quantise<Source>(row, k, count, scale[r], codes + r * kTileK);
+    }
+    store_tile(codes, std::min(padded_k(group.k) - k, kTileK), group.panel + w8_offset(k, 0));
+  }
+  std::copy_n(scale, kGroupRows, group.scale);
+  std::copy_n(sum, kGroupRows, group.column_sum);
+  return -1;
+}
+
+template <class Source>
+int64_t pack_group_bf16(const Group& group) {
+  bf16* panel = reinterpret_cast<bf16*>(group.panel);
+  for (int64_t r = 0; r < group.rows; r++) {
+    if (largest_magnitude<Source>(row_of<Source>(group, r), group.k) >= Source::kInfinity) return r;
+  }
+  for (int64_t k = 0; k < padded_k(group.k); k += kTileK) {
+    bf16 values[kGroupRows * kTileK] = {};
+    const int64_t count = std::clamp<int64_t>(group.k - k, 0, kTileK);
+    for (int64_t r = 0; r < group.rows; r++) {
+      const std::byte* row = row_of<Source>(group, r);
+      for (int64_t i = 0; i < count; i++) {
+        values[r * kTileK + i] = to_bf16(Source::value(load<typename Source::Bits>(row, k + i)));
+      }
+    }
+    for (int64_t i = 0; i < std::min(padded_k(group.k) - k, kTileK); i++) {
+      bf16* line = panel + bf16_offset(k + i, 0);
+      for (int64_t r = 0; r < kGroupRows; r++) line[r] = values[r * kTileK + i];
+    }
+  }
+  return -1;
+}
+
+int64_t pack_group(DType dtype, Format format, const Group& group) {
+  const bool w8 = format == Format::w8;
+  if (dtype == DType::bf16) return w8 ? pack_group_w8<SourceBf16>(group) : pack_group_bf16<SourceBf16>(group);
+  if (dtype == DType::f16) return w8 ? pack_group_w8<SourceF16>(group) : pack_group_bf16<SourceF16>(group);
+  return w8 ? pack_group_w8<SourceF32>(group) : pack_group_bf16<SourceF32>(group);
+}
+
+// A run of panels of one matrix, packed by one thread.
+struct Task {
+  const PackJob* job = nullptr;
+  int64_t first_panel = 0;
+  int64_t panels = 0;
+  int64_t bad_row = -1;
+
+  std::span<const std::byte> source() const {
+    const int64_t row_bytes = job->source.bytes / job->source.shape[0];
+    const int64_t end = std::min((first_panel + panels) * kPanelColumns, job->source.shape[0]);
+    return job->source.contents().subspan(first_panel * kPanelColumns * row_bytes,
+                                          (end - first_panel * kPanelColumns) * row_bytes);
+  }
+};
+
+// Large enough that pages on the border of two runs, which stay mapped until the matrix is done, hardly count; small
+// enough to keep every thread busy to the end.
+constexpr int64_t kTaskBytes = int64_t{2} << 20;
+
+Error check_job(const PackJob& job) {
+  const TensorView& source = job.source;
+  if (source.dtype != DType::bf16 && source.dtype != DType::f16 && source.dtype != DType::f32) {
+    return error("cannot pack this type", source.name, "BF16, F16 or F32", std::string(dtype_name(source.dtype)));
+  }
+  if (source.shape.size() != 2 || source.shape[0] < 1 || source.shape[1] < 1 || source.shape[1] > kMaxK) {
+    return error("cannot pack this shape", source.name, "[n, k], k at most " + std::to_string(kMaxK),
+                 shape_text(source.shape));
+  }
+  return {};
+}
+
+// Describes the matrix in the job's `out` and adds its runs of panels.
+void place_job(const PackJob& job, std::byte* destination, std::vector<Task>* tasks) {
+  Matrix& matrix = *job.out;
+  matrix = {job.format, job.source.shape[0], job.source.shape[1], destination, nullptr, nullptr};
+  const int64_t panels = panel_count(matrix.n);
+  if (job.format == Format::w8) {
+    std::byte* scales = destination + panels * panel_bytes(job.format, matrix.k);
+    matrix.scale = reinterpret_cast<const float*>(scales);
+    matrix.column_sum = reinterpret_cast<const int32_t*>(scales + padded_n(matrix.n) * sizeof(float));
+  }
+  const int64_t panel_source_bytes = std::max<int64_t>(job.source.bytes / panels, 1);
+  const int64_t run = std::max<int64_t>(kTaskBytes / panel_source_bytes, 1);
+  for (int64_t first = 0; first < panels; first += run) {
+    tasks->push_back({&job, first, std::min(run, panels - first)});
+  }
+}
+
+void pack_task(Task& task) {
+  const PackJob& job = *task.job;
+  const Matrix& matrix = *job.out;
+  const int64_t row_bytes = job.source.bytes / matrix.n;
+  const int64_t column_bytes = job.format == Format::w8 ? 4 : sizeof(bf16);
+  // The destination, which the Matrix shows to everybody else as constant.
+  auto* panels = static_cast<std::byte*>(const_cast<void*>(matrix.panels));
+  auto* scales = const_cast<float*>(matrix.scale);
+  auto* sums = const_cast<int32_t*>(matrix.column_sum);
+  const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
+  for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kGroupRows) {
+    Group group;
+    group.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows);
+    group.source = job.source.data + (group.rows > 0 ? n * row_bytes : 0);
+    group.k = matrix.k;
+    group.panel = panels + n / kPanelColumns * panel_bytes(job.format, matrix.k) + n % kPanelColumns * column_bytes;
+    if (scales) group.scale = scales + n;
+    if (sums) group.column_sum = sums + n;
+    const int64_t bad = pack_group(job.source.dtype, job.format, group);
+    if (bad < 0) continue;
+    task.bad_row = n + bad;
+    return;
+  }
+}
+
+// Tells of progress ten times a second, from one thread.
+struct Reporter {
+  const PackOptions& options;
+  int64_t total_bytes = 0;
+  std::atomic<int64_t> done_bytes = 0;
+  std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+
+  void tick() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!options.progress || now - last < std::chrono::milliseconds(100)) return;
+    last = now;
+    options.progress(done_bytes, total_bytes);
+  }
+};
+
+// One thread's share: claims runs in order until none is left or one was bad.
+void work(std::vector<Task>& tasks, std::atomic<size_t>& next, std::atomic<bool>& failed, Reporter& reporter) {
+  const auto ahead = static_cast<size_t>(2 * omp_get_num_threads());
+  while (!failed) {
+    const size_t i = next++;
+    if (i >= tasks.size()) return;
+    if (reporter.options.source_mapped && i + ahead < tasks.size()) prefetch_pages(tasks[i + ahead].source());
+    pack_task(tasks[i]);
+    if (tasks[i].bad_row >= 0) failed = true;
+    if (reporter.options.source_mapped) release_pages(tasks[i].source());
+    reporter.done_bytes += static_cast<int64_t>(tasks[i].source().size());
+    if (omp_get_thread_num() == 0) reporter.tick();
+  }
+}
+
+}  // namespace
+
+int64_t packed_bytes(std::span<const PackJob> jobs) {
+  int64_t bytes = 0;
+  for (const PackJob& job : jobs) bytes += packed_bytes(job.format, job.source.shape[0], job.source.shape[1]);
+  return bytes;
+}
+
+Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options) {
+  std::vector<Task> tasks;
+  Reporter reporter{options};
+  for (const PackJob& job : jobs) {
+    if (Error e = check_job(job)) return e;
+    place_job(job, destination, &tasks);
+    destination += packed_bytes(job.format, job.out->n, job.out->k);
+    reporter.total_bytes += job.source.bytes;
+  }
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+#pragma omp parallel num_threads(options.threads > 0 ? options.threads : omp_get_max_threads())
+  work(tasks, next, failed, reporter);
+
+  // Runs are claimed in order and finished once claimed, so the first bad one is the same for any number of threads.
+  const auto bad = std::ranges::find_if(tasks, [](const Task& task) { return task.bad_row >= 0; });
+  if (bad != tasks.end()) {
+    return error("NaN or infinity in the weights", bad->job->source.name + " row " + std::to_string(bad->bad_row));
+  }
+  if (options.source_mapped) {
+    for (const PackJob& job : jobs) release_pages(job.source.contents());
+  }
+  if (options.progress) options.progress(reporter.total_bytes, reporter.total_bytes);
+  return {};
+}
+
+}  // namespace pinion

@@ -1,0 +1,39 @@
+// Weights into the packed layout of kernels/layout.h, quantised on the way, by all threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "kernels/error.h"
+#include "kernels/layout.h"
+#include "loader/safetensors.h"
+
+namespace pinion {
+
+struct PackJob {
+  TensorView source;  // [n, k], BF16, F16 or F32
+  Format format = Format::w8;
+  Matrix* out = nullptr;
+};
+
+struct PackOptions {
+  int threads = 0;             // 0: OpenMP's own number
+  bool source_mapped = false;  // the sources are mapped files: read ahead, and let go of pages once packed
+  // Counts source bytes. Called about ten times a second, from the calling thread, and once at the end.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
+};
+
+// Sum of packed_bytes over the jobs: what `destination` must hold.
+int64_t packed_bytes(std::span<const PackJob> jobs);
+
+// Packs the jobs one after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`. The
+// bytes depend on nothing but the sources.
+//   bf16: BF16 as it is; F16 and F32 rounded to nearest even.
+//   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 where amax < 2^-119,
+//         below which the scale would not be a normal number.
+// A source of another shape or type, and a row that holds a NaN or an infinity, is an error naming it.
+Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options);
+
+}  // namespace pinion

@@ -1,0 +1,64 @@
+// The safetensors format: an 8-byte length, a JSON header, the tensors' bytes. Parses memory; files are checkpoint.h's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+// Every type of the format; only the first three are weights that Pinion reads today.
+enum class DType : uint8_t {
+  bf16,
+  f16,
+  f32,
+  f64,
+  i8,
+  i16,
+  i32,
+  i64,
+  u8,
+  u16,
+  u32,
+  u64,
+  boolean,
+  f8_e4m3,
+  f8_e5m2,
+  f8_e8m0,
+  f4,
+  f6_e2m3,
+  f6_e3m2,
+  c64
+};
+
+std::string_view dtype_name(DType dtype);  // as in the files: "BF16"
+
+struct TensorView {
+  std::string name;
+  DType dtype = DType::bf16;
+  std::vector<int64_t> shape;       // outermost first; empty for a scalar
+  const std::byte* data = nullptr;  // [bytes] in the file's memory, not necessarily aligned
+  int64_t bytes = 0;
+
+  std::span<const std::byte> contents() const { return {data, static_cast<size_t>(bytes)}; }
+};
+
+struct Safetensors {
+  std::vector<TensorView> tensors;  // in the order of their bytes, which they cover without a gap
+  std::map<std::string, std::string> metadata;
+};
+
+constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+// `where` names the file in errors. The views point into `file`.
+Error parse_safetensors(std::span<const std::byte> file, const std::string& where, Safetensors* out);
+
+std::string shape_text(std::span<const int64_t> shape);  // "[2048, 6144]"
+
+}  // namespace pinion

@@ -1,0 +1,241 @@
+// The engine against what the reference computed: a tiny model of every family (tests/data/families) and one trained by
+// others (tests/data/stories260k). tools/reference/README.md says what is recorded and how.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/generate.h"
+#include "engine/model.h"
+#include "engine/session.h"
+#include "loader/json.h"
+#include "loader/mapped_file.h"
+
+namespace pinion {
+namespace {
+
+const std::filesystem::path kData = PINION_TEST_DATA;
+
+// float32 [rows, columns] of a NumPy file, version 1.0.
+struct Array {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<float> values;
+
+  std::span<const float> range(int64_t row, int64_t count) const {
+    return std::span(values).subspan(static_cast<size_t>(row * columns), static_cast<size_t>(count * columns));
+  }
+};
+
+void read_npy(const std::filesystem::path& path, Array* out) {
+  std::string file;
+  ASSERT_EQ(read_text_file(path, int64_t{1} << 30, &file).message(), "");
+  ASSERT_TRUE(file.starts_with(std::string("\x93NUMPY\x01\0", 8))) << path;
+  const size_t header_bytes =
+      10 + static_cast<unsigned char>(file.at(8)) + 256u * static_cast<unsigned char>(file.at(9));
+  const std::string header = file.substr(0, header_bytes);
+  ASSERT_NE(header.find("'<f4'"), std::string::npos) << path;
+  const size_t shape = header.find("'shape': (");
+  ASSERT_NE(shape, std::string::npos) << path;
+  long rows = 0, columns = 0;
+  ASSERT_EQ(std::sscanf(header.c_str() + shape, "'shape': (%ld, %ld)", &rows, &columns), 2) << path;
+  *out = {rows, columns, std::vector<float>(static_cast<size_t>(rows * columns))};
+  ASSERT_EQ(file.size() - header_bytes, out->values.size() * sizeof(float)) << path;
+  std::memcpy(out->values.data(), file.data() + header_bytes, out->values.size() * sizeof(float));
+}
+
+double relative_l2(std::span<const float> value, std::span<const float> reference) {
+  double distance = 0, norm = 0;
+  for (size_t i = 0; i < reference.size(); ++i) {
+    distance += std::pow(double{value[i]} - double{reference[i]}, 2);
+    norm += std::pow(double{reference[i]}, 2);
+  }
+  return std::sqrt(distance / norm);
+}
+
+std::string fnv1a(const void* data, size_t bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3;
+  std::array<char, 17> text;
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return text.data();
+}
+
+struct Engine {
+  std::unique_ptr<Model> model;
+  Team team{{}};
+  std::unique_ptr<Session> session;
+};
+
+// As the reference computes: the head stays bf16, the cache is fp32.
+void open_engine(const std::filesystem::path& folder, Quant quant, Engine* out) {
+  LoadOptions options;
+  options.quant = quant;
+  options.keep = {"lm_head"};
+  ASSERT_EQ(load_model(folder, options, &out->model).message(), "");
+  ASSERT_EQ(open_session(*out->model, out->team, {.kv_float = true}, &out->session).message(), "");
+}
+
+// [ids, vocab]
+void all_logits(Engine& engine, const std::vector<int32_t>& ids, std::vector<float>* out) {
+  rewind(*engine.session, 0);
+  out->resize(ids.size() * static_cast<size_t>(engine.model->config.vocab_size));
+  ASSERT_EQ(evaluate(*engine.session, ids, true, out->data()).message(), "");
+}
+
+void expect_greedy_ids(Engine& engine, const std::vector<int32_t>& prompt, const std::vector<int32_t>& expected) {
+  rewind(*engine.session, 0);
+  GenerateOptions options;
+  options.max_tokens = std::ssize(expected);
+  options.ignore_eos = true;
+  GenerateResult result;
+  const auto go_on = [](int32_t) { return true; };
+  ASSERT_EQ(generate(*engine.session, prompt, options, go_on, &result).message(), "");
+  EXPECT_EQ(result.ids, expected);
+}
+
+double perplexity(std::span<const float> logits, std::span<const int32_t> ids, size_t vocab) {
+  double sum = 0;
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    const std::span<const float> row = logits.subspan(i * vocab, vocab);
+    const double max = std::ranges::max(row);
+    double total = 0;
+    for (const float x : row) total += std::exp(double{x} - max);
+    sum += std::log(total) + max - double{row[static_cast<size_t>(ids[i + 1])]};
+  }
+  return std::exp(sum / static_cast<double>(ids.size() - 1));
+}
+
+// Both hashes of a w8 matrix: its codes in the order of the file's rows, its scales.
+Json code_hashes(const Matrix& m) {
+  std::vector<int8_t> codes;
+  for (int64_t n = 0; n < m.n; ++n) {
+    const auto* panel = static_cast<const int8_t*>(m.panels) + n / kPanelColumns * panel_bytes(Format::w8, m.k);
+    for (int64_t k = 0; k < m.k; ++k) codes.push_back(panel[w8_offset(k, n)]);
+  }
+  return {fnv1a(codes.data(), codes.size()), fnv1a(m.scale, static_cast<size_t>(m.n) * sizeof(float))};
+}
+
+struct Families : testing::TestWithParam<std::string> {
+  const std::filesystem::path folder = kData / "families" / GetParam();
+  Json expected;
+
+  void SetUp() override { ASSERT_EQ(read_json_file(folder / "expected.json", &expected).message(), ""); }
+
+  // tolerance: of one prompt's logits, relative L2.
+  void expect_logits(Quant quant, const char* file, double (*tolerance)(const Json& prompt)) {
+    Engine engine;
+    ASSERT_NO_FATAL_FAILURE(open_engine(folder, quant, &engine));
+    Array recorded;
+    ASSERT_NO_FATAL_FAILURE(read_npy(folder / file, &recorded));
+    ASSERT_EQ(recorded.columns, engine.model->config.vocab_size);
+    int64_t first = 0;
+    for (const Json& prompt : expected["prompts"]) {
+      std::vector<float> logits;
+      ASSERT_NO_FATAL_FAILURE(all_logits(engine, prompt["ids"], &logits));
+      const std::span<const float> reference = recorded.range(first, prompt["rows"]);
+      const double distance = relative_l2(std::span<const float>(logits).last(reference.size()), reference);
+      EXPECT_LE(distance, tolerance(prompt)) << prompt["name"];
+      first += prompt["rows"].get<int64_t>();
+    }
+    EXPECT_EQ(first, recorded.rows);
+  }
+};
+
+TEST_P(Families, GreedyIds) {
+  Engine engine;
+  ASSERT_NO_FATAL_FAILURE(open_engine(folder, Quant::none, &engine));
+  for (const Json& prompt : expected["prompts"]) expect_greedy_ids(engine, prompt["ids"], prompt["greedy_ids"]);
+}
+
+TEST_P(Families, LogitsNone) {
+  expect_logits(Quant::none, "logits_none.npy", [](const Json&) { return 2e-4; });
+}
+
+TEST_P(Families, LogitsW8a8) {
+  expect_logits(Quant::w8a8, "logits_w8a8.npy",
+                [](const Json& prompt) { return std::max(0.01, 2 * prompt["w8a8_distance"].get<double>()); });
+}
+
+TEST_P(Families, Codes) {
+  Engine engine;
+  ASSERT_NO_FATAL_FAILURE(open_engine(folder, Quant::w8a8, &engine));
+  const ModuleNames& names = engine.model->config.names;
+  Json hashes = Json::object();
+  for (size_t i = 0; i < engine.model->layers.size(); ++i) {
+    const Layer& l = engine.model->layers[i];
+    const auto add = [&](const std::string& module, const Linear& linear) {
+      hashes[module_name(module, static_cast<int64_t>(i)) + ".weight"] = code_hashes(linear.weight);
+    };
+    add(names.q, l.q);
+    add(names.k, l.k);
+    add(names.v, l.v);
+    add(names.o, l.o);
+    add(names.gate, l.gate);
+    add(names.up, l.up);
+    add(names.down, l.down);
+  }
+  EXPECT_EQ(hashes, expected["codes"]);
+}
+
+std::vector<std::string> family_folders() {
+  std::vector<std::string> names;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(kData / "families", failure)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, Families, testing::ValuesIn(family_folders()),
+                         [](const auto& family) { return family.param; });
+
+struct StoriesMode {
+  Quant quant;
+  const char* ids;         // fields of expected.json
+  const char* perplexity;  // of the passage
+};
+
+struct Stories : testing::TestWithParam<StoriesMode> {
+  const std::filesystem::path folder = kData / "stories260k";
+  Json expected;
+  Engine engine;
+
+  void SetUp() override {
+    ASSERT_EQ(read_json_file(folder / "expected.json", &expected).message(), "");
+    ASSERT_NO_FATAL_FAILURE(open_engine(folder, GetParam().quant, &engine));
+  }
+};
+
+TEST_P(Stories, GreedyIds) {
+  for (const Json& generation : expected["generations"]) {
+    expect_greedy_ids(engine, generation["prompt_ids"], generation[GetParam().ids]);
+  }
+}
+
+TEST_P(Stories, Perplexity) {
+  const Json& passage = expected["perplexity"];
+  const std::vector<int32_t> ids = passage["ids"];
+  std::vector<float> logits;
+  ASSERT_NO_FATAL_FAILURE(all_logits(engine, ids, &logits));
+  const double reference = passage[GetParam().perplexity];
+  const double value = perplexity(logits, ids, static_cast<size_t>(engine.model->config.vocab_size));
+  EXPECT_NEAR(value, reference, 0.002 * reference);
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, Stories,
+                         testing::Values(StoriesMode{Quant::none, "greedy_ids", "ppl"},
+                                         StoriesMode{Quant::w8a8, "greedy_ids_w8a8", "ppl_w8a8"}),
+                         [](const auto& mode) { return mode.param.quant == Quant::none ? "none" : "w8a8"; });
+
+}  // namespace
+}  // namespace pinion

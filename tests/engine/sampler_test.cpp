@@ -1,0 +1,146 @@
+// The sampler: each filter on cases worked by hand, the distribution of its draws, and ids that every machine must
+// draw.
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+namespace pinion {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Probabilities 0.5, 0.25, 0.125, 0.125 of ids 2, 0, 1, 3.
+const std::vector<float> kHalves = {std::log(0.25f), std::log(0.125f), std::log(0.5f), std::log(0.125f)};
+
+int32_t greedy(const std::vector<float>& logits, std::vector<int32_t> history = {}, float penalty = 1) {
+  Sampler sampler{.options = {.repetition_penalty = penalty}};
+  return sample(sampler, logits, history);
+}
+
+std::vector<int32_t> draw(SamplerOptions options, const std::vector<float>& logits, int draws) {
+  Sampler sampler{.options = options};
+  std::vector<int32_t> ids;
+  for (int i = 0; i < draws; ++i) ids.push_back(sample(sampler, logits, {}));
+  return ids;
+}
+
+// The ids that 2000 draws meet.
+std::set<int32_t> drawn(SamplerOptions options, const std::vector<float>& logits) {
+  const std::vector<int32_t> ids = draw(options, logits, 2000);
+  return {ids.begin(), ids.end()};
+}
+
+using Ids = std::set<int32_t>;
+
+TEST(Greedy, TakesTheLargestAndTheLowerIdOfEqualOnes) {
+  EXPECT_EQ(greedy({1, 3, 2}), 1);
+  EXPECT_EQ(greedy({3, 1, 3}), 0);
+  EXPECT_EQ(greedy({-2, -1, -1}), 1);
+}
+
+TEST(Greedy, NanNeverWins) {
+  EXPECT_EQ(greedy({kNan, -5, -4, kNan}), 2);
+  EXPECT_EQ(greedy({-kInfinity, kNan, 0}), 2);
+  EXPECT_EQ(greedy({kNan, kNan}), 0);
+}
+
+TEST(RepetitionPenalty, DividesPositiveAndMultipliesNegativeLogitsOnce) {
+  EXPECT_EQ(greedy({3, 2, 1}, {0}, 2), 1);            // 1.5, 2, 1
+  EXPECT_EQ(greedy({3, 2, 1}, {0, 0, 1}, 1.25f), 0);  // 2.4, 1.6, 1: once, however often it was seen
+  EXPECT_EQ(greedy({-1, -1.5f, -3}, {0}, 2), 1);      // -2, -1.5, -3
+  EXPECT_EQ(greedy({3, 2, 1}, {-1, 7}, 2), 0);        // ids outside the vocabulary count for nothing
+}
+
+TEST(TopK, KeepsTheMostLikely) {
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 1}, kHalves), Ids({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, kHalves), Ids({2, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, kHalves), Ids({2, 0, 1}));  // 1 and 3 are equally likely
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 9}, kHalves), Ids({0, 1, 2, 3}));
+}
+
+TEST(TopP, KeepsTheFewestThatReachP) {
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0}, kHalves), Ids({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.49f}, kHalves), Ids({2}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.51f}, kHalves), Ids({2, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.76f}, kHalves), Ids({2, 0, 1}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.99f}, kHalves), Ids({0, 1, 2, 3}));
+}
+
+TEST(TopP, CountsWhatTopKLeft) {
+  // Of ids 2 and 0 alone, id 2 has two thirds.
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2, .top_p = 0.6f}, kHalves), Ids({2}));
+}
+
+TEST(TopP, ComesAfterTemperature) {
+  // At half the temperature the probabilities are squared: 16 : 4 : 1 : 1.
+  EXPECT_EQ(drawn({.temperature = 0.5f, .top_p = 0.72f}, kHalves), Ids({2}));
+}
+
+TEST(MinP, DropsThoseFarFromTheMostLikely) {
+  EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.2f}, kHalves), Ids({0, 1, 2, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.3f}, kHalves), Ids({2, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .min_p = 1}, kHalves), Ids({2}));
+}
+
+TEST(Draw, LeavesOutWhatIsImpossible) {
+  EXPECT_EQ(drawn({.temperature = 1}, {kNan, 1, -kInfinity, 1, kNan}), Ids({1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1}, {-kInfinity, -kInfinity}), Ids({0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.9f}, {kNan, kNan}), Ids({0}));
+  EXPECT_EQ(drawn({.temperature = 1e-30f}, {1, 2, 1.999f}), Ids({1}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, {0, kInfinity, 5}), Ids({1}));
+}
+
+TEST(Draw, FollowsTheSoftmax) {
+  constexpr int kDraws = 100'000;
+  const float temperature = 0.8f;
+  std::vector<float> logits;
+  for (int i = 0; i < 40; ++i) logits.push_back(3 * std::sin(2.0f * static_cast<float>(i)));
+  std::vector<double> probability;
+  for (const float logit : logits) probability.push_back(std::exp(static_cast<double>(logit) / temperature));
+  const double total = std::accumulate(probability.begin(), probability.end(), 0.0);
+
+  std::vector<int> count(logits.size());
+  for (const int32_t id : draw({.temperature = temperature, .seed = 5}, logits, kDraws)) ++count[id];
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const double expected = kDraws * probability[id] / total;
+    EXPECT_NEAR(count[id], expected, 4 * std::sqrt(expected)) << "id " << id;
+  }
+}
+
+TEST(Seed, FixesTheDraws) {
+  const std::vector<float> flat(1000, 0.0f);
+  const std::vector<int32_t> first = draw({.temperature = 1, .seed = 1}, flat, 50);
+  EXPECT_EQ(first, draw({.temperature = 1, .seed = 1}, flat, 50));
+  EXPECT_NE(first, draw({.temperature = 1, .seed = 2}, flat, 50));
+  EXPECT_GT(std::set<int32_t>(first.begin(), first.end()).size(), 40u);
+}
+
+// A vocabulary of a real size; ids recorded once. Another architecture, compiler or library must draw the same.
+TEST(Seed, DrawsTheRecordedIdsOnEveryMachine) {
+  std::vector<float> logits(151'936);
+  uint32_t state = 1;
+  for (float& logit : logits) {
+    state = state * 1664525u + 1013904223u;
+    logit = static_cast<float>(state >> 8) * 0x1p-20f;  // 0 to 16
+  }
+  const SamplerOptions plain = {.temperature = 0.7f, .seed = 42};
+  SamplerOptions top_k = plain, top_p = plain, all = plain;
+  top_k.top_k = 50;
+  top_p.top_p = 0.5f;
+  all.top_k = 1000;
+  all.top_p = 0.9f;
+  all.min_p = 0.1f;
+  EXPECT_EQ(draw(plain, logits, 6), std::vector<int32_t>({52603, 145618, 74839, 10550, 103337, 10569}));
+  EXPECT_EQ(draw(top_k, logits, 6), std::vector<int32_t>({41147, 85098, 86345, 11482, 839, 11482}));
+  EXPECT_EQ(draw(top_p, logits, 6), std::vector<int32_t>({59341, 18555, 4596, 100539, 125963, 36576}));
+  EXPECT_EQ(draw(all, logits, 6), std::vector<int32_t>({124096, 1988, 86299, 88321, 6210, 88321}));
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,37 @@
+// Any bytes as config.json and as generation_config.json: refused, or the numbers are fit to compute with.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "loader/generation_config.h"
+#include "loader/model_config.h"
+
+static void require(bool condition) {
+  if (!condition) abort();
+}
+
+static void check_model(std::string_view text) {
+  pinion::ModelConfig config;
+  if (const pinion::Error e = pinion::parse_model_config(text, "config.json", &config)) {
+    return require(e.message().find('\n') == std::string::npos);
+  }
+  require(config.heads > 0 && config.kv_heads > 0 && config.heads % config.kv_heads == 0);
+  require(config.head_dim > 0 && config.head_dim % 2 == 0);
+  require(config.layers > 0 && config.hidden_size > 0 && config.intermediate_size > 0);
+  require(config.vocab_size > 0 && config.max_positions > 0);
+  require(static_cast<int64_t>(config.windows.size()) == config.layers);
+  for (const int64_t window : config.windows) require(window >= 0);
+  require(config.rope.theta >= 1.0 && config.rope.factor > 0.0);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  check_model(text);
+  pinion::GenerationDefaults defaults;
+  if (const pinion::Error e = pinion::parse_generation_config(text, "generation_config.json", &defaults)) {
+    require(e.message().find('\n') == std::string::npos);
+  }
+  return 0;
+}

@@ -1,0 +1,198 @@
+// The floating-point kernels against double precision. Scalar only: the others give its bits.
+#include "kernels/lanes_scalar.h"
+
+#include "kernels/lanes_ops.h"  // over the lanes above: exp_lanes is its own affair otherwise
+#include "tests/kernels/attention.h"
+
+namespace pinion {
+namespace {
+
+// Distance in units of the last place that a float of this size has.
+double ulps(float actual, double expected) {
+  if (expected >= 0x1.ffffffp127) return actual == kInfinity ? 0 : kInfinity;  // rounds to infinity
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(expected == 0 ? 0x1p-149 : expected), -126) - 23);
+  return std::abs(actual - expected) / unit;
+}
+
+double relative_error(const std::vector<float>& actual, const std::vector<double>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+struct Worst {
+  double error = 0;
+  float at = 0;
+
+  void see(double e, float x) {
+    if (!(e <= error)) error = e, at = x;
+  }
+};
+
+void see_exp(const std::vector<float>& x, Worst* worst) {
+  for (size_t i = 0; i + kLanes <= x.size(); i += kLanes) {
+    float y[kLanes];
+    exp_lanes(Lanes::load(&x[i])).store(y);
+    for (size_t j = 0; j < kLanes; ++j) worst->see(ulps(y[j], std::exp(static_cast<double>(x[i + j]))), x[i + j]);
+  }
+}
+
+TEST(Exp, WholeRange) {
+  // Every kStep-th bit pattern; odd, so the low bits vary.
+  constexpr uint32_t kStep = 4099 * static_cast<uint32_t>(kStride);
+  std::vector<float> x;
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += kStep) {
+    const float value = bits_float(static_cast<uint32_t>(bits));
+    if (!std::isnan(value)) x.push_back(value);
+  }
+  x.resize(x.size() / kLanes * kLanes);
+  Worst worst;
+  see_exp(x, &worst);
+  EXPECT_LE(worst.error, 2) << "ulp at " << worst.at;
+}
+
+TEST(Exp, WhereItMatters) {
+  struct Range {
+    float low, high;
+  };
+  // Reduction boundaries and all scales; results near 1; denormal results; the overflow.
+  constexpr Range kRanges[] = {{-104.5f, 89.5f}, {-1, 1}, {-0.01f, 0.01f}, {-104.5f, -87}, {88, 89.5f}};
+  Random random;
+  for (const Range& range : kRanges) {
+    Worst worst;
+    see_exp(random.floats(1600000 / kStride / kLanes * kLanes, range.low, range.high), &worst);
+    EXPECT_LE(worst.error, 2) << "ulp at " << worst.at << " in [" << range.low << ", " << range.high << "]";
+  }
+}
+
+TEST(Exp, SpecialValues) {
+  EXPECT_EQ(exp_scalar(0), 1);
+  EXPECT_EQ(exp_scalar(-0.0f), 1);
+  EXPECT_EQ(exp_scalar(-kInfinity), 0);
+  EXPECT_EQ(exp_scalar(-104), 0);
+  EXPECT_EQ(exp_scalar(-1e30f), 0);
+  EXPECT_EQ(exp_scalar(kInfinity), kInfinity);
+  EXPECT_EQ(exp_scalar(1e30f), kInfinity);
+  EXPECT_EQ(exp_scalar(88.73f), kInfinity);
+  EXPECT_LT(exp_scalar(88.72f), kInfinity);
+  EXPECT_EQ(exp_scalar(-103.28f), 0x1p-149f);  // the smallest denormal
+  EXPECT_TRUE(std::isnan(exp_scalar(kNan)));
+}
+
+TEST(Exp, FoldsInOrder) {
+  float x[kLanes];
+  for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(i == 3 ? 40 : i);
+  EXPECT_EQ(fold_sum(Lanes::load(x)), 120 - 3 + 40);
+  EXPECT_EQ(fold_max(Lanes::load(x)), 40);
+  // 8 apart first: the big ones meet and cancel before they can swallow the small one.
+  const float cancelling[kLanes] = {1e30f, 1, 0, 0, 0, 0, 0, 0, -1e30f};
+  EXPECT_EQ(fold_sum(Lanes::load(cancelling)), 1);
+}
+
+TEST(SiluMul, Accuracy) {
+  // Below -88 exp(-x) overflows before x / (1 + exp(-x)) becomes denormal: the result is 0 where 1e-36 would be right.
+  Random random;
+  Worst worst;
+  for (const auto& [low, high] : {std::pair{-87.0f, 87.0f}, std::pair{-8.0f, 8.0f}, std::pair{-0.01f, 0.01f}}) {
+    const std::vector<float> gate = random.floats(40000 / kStride, low, high);
+    const std::vector<float> up = random.floats(40000 / kStride, 0.5f, 2);
+    std::vector<float> out(gate.size());
+    scalar_kernels().silu_mul(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
+    for (size_t i = 0; i < gate.size(); ++i) {
+      const double x = gate[i];
+      worst.see(ulps(out[i], x / (1 + std::exp(-x)) * up[i]), gate[i]);
+    }
+  }
+  EXPECT_LE(worst.error, 5) << "ulp at " << worst.at;
+
+  std::vector<float> gate = random.floats(1000, -110, -87), out(1000);
+  const std::vector<float> up(1000, 1.0f);
+  scalar_kernels().silu_mul(gate.data(), up.data(), 1000, out.data());
+  for (size_t i = 0; i < gate.size(); ++i) EXPECT_NEAR(out[i], gate[i] * std::exp(static_cast<double>(gate[i])), 1e-36);
+}
+
+TEST(RmsNorm, Accuracy) {
+  Random random;
+  for (int64_t n : {1, 5, 16, 64, 300, 4096}) {
+    const std::vector<float> x = random.floats(n, -3, 3), weight = random.floats(n, 0.5f, 2);
+    std::vector<float> out(x.size());
+    scalar_kernels().rms_norm(x.data(), weight.data(), n, 1e-6f, out.data());
+    double squares = 0;
+    for (float v : x) squares += static_cast<double>(v) * v;
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(1e-6f));
+    Worst worst;
+    for (size_t i = 0; i < x.size(); ++i) worst.see(ulps(out[i], x[i] * inverse * weight[i]), x[i]);
+    // Half an ulp from each of six roundings, and half of what n / 16 additions in a lane may pile up at worst.
+    EXPECT_LE(worst.error, 4 + static_cast<double>(n) / 64) << "n " << n;
+  }
+}
+
+// softmax(q k^T * scale) v of every row.
+std::vector<double> exact_attention(const AttentionCase& c) {
+  std::vector<double> out;
+  const size_t d = static_cast<size_t>(c.head_dim);
+  for (size_t r = 0; r < c.spans.size(); ++r) {
+    std::vector<double> weight;
+    for (int32_t p = c.spans[r].begin; p < c.spans[r].end; ++p) {
+      double score = 0;
+      for (size_t i = 0; i < d; ++i)
+        score += static_cast<double>(c.q[r * d + i]) * c.keys[static_cast<size_t>(p) * d + i];
+      weight.push_back(std::exp(score * static_cast<double>(c.scale)));
+    }
+    double sum = 0;
+    for (double w : weight) sum += w;
+    for (size_t i = 0; i < d; ++i) {
+      double value = 0;
+      for (size_t p = 0; p < weight.size(); ++p) {
+        value += weight[p] / sum * c.values[(static_cast<size_t>(c.spans[r].begin) + p) * d + i];
+      }
+      out.push_back(value);
+    }
+  }
+  return out;
+}
+
+std::vector<float> normalised(const State& state) {
+  std::vector<float> out = state.acc;
+  const size_t d = state.acc.size() / state.sum.size();
+  for (size_t i = 0; i < out.size(); ++i) out[i] /= state.sum[i / d];
+  return out;
+}
+
+TEST(Attend, Accuracy) {
+  Random random;
+  for (int32_t head_dim : {16, 64, 128, 256}) {
+    for (bool is_float : {false, true}) {
+      const AttentionCase c = random_attention(random, head_dim, is_float, {{0, 256}, {100, 256}, {0, 9}, {7, 8}});
+      const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
+      EXPECT_LE(relative_error(normalised(state), exact_attention(c)), 1e-6) << "head_dim " << head_dim;
+    }
+  }
+}
+
+// A context of several chunks, merged in order, against one softmax over all of it.
+TEST(MergeAttention, Accuracy) {
+  constexpr int32_t kParts = 5;
+  Random random;
+  AttentionCase whole = random_attention(random, 64, true, {{0, kParts * kAttentionChunk}});
+  for (float& v : whole.q) v *= 4;  // the maxima of the chunks differ
+  State state;
+  for (int64_t part = 0; part < kParts; ++part) {
+    AttentionCase chunk = whole;
+    const auto cut = [&](const std::vector<float>& cache) {
+      const auto begin = cache.begin() + part * kAttentionChunk * 64;
+      return std::vector<float>(begin, begin + kAttentionChunk * 64);
+    };
+    chunk.keys = cut(whole.keys), chunk.values = cut(whole.values);
+    chunk.spans = {{0, kAttentionChunk}};
+    const State next = split(attend(scalar_kernels(), Edge::end, chunk), 1);
+    state = part == 0 ? next : split(merge(scalar_kernels(), Edge::end, state, next), 1);
+  }
+  EXPECT_LE(relative_error(normalised(state), exact_attention(whole)), 1e-6);
+}
+
+}  // namespace
+}  // namespace pinion

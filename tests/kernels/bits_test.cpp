@@ -1,0 +1,105 @@
+// What the scalar kernels give for fixed inputs, as one number each: it has to be the same on every machine and with
+// every compiler. (The other tests hold the variants of one machine against its scalar one.)
+#include "tests/kernels/attention.h"
+
+namespace pinion {
+namespace {
+
+// FNV-1a over the bytes.
+uint64_t hash(const Result& result) {
+  uint64_t h = 0xcbf29ce484222325u;
+  const auto mix = [&h](const void* data, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) h = (h ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
+  };
+  mix(result.codes.data(), result.codes.size());
+  mix(result.sums.data(), result.sums.size() * sizeof(int32_t));
+  mix(result.floats.data(), result.floats.size() * sizeof(float));
+  return h;
+}
+
+Result quantized(const Kernels& k, Random& random) {
+  Result result = {.codes = std::vector<int8_t>(320), .floats = {0}};
+  const std::vector<float> x = random.floats(300, -5, 3);
+  k.quantize(x.data(), 300, result.codes.data(), result.floats.data());
+  return result;
+}
+
+Result int8_matmul(const Kernels& k, Random& random) {
+  const std::vector<int8_t> a = random.codes(3 * 96), panel = random.codes(96 * kPanelColumns, -128);
+  std::vector<int32_t> column_sum(kPanelColumns);
+  for (size_t i = 0; i < panel.size(); ++i) column_sum[i / 4 % 64] += panel[i];
+  Result result = {.sums = std::vector<int32_t>(3 * kPanelColumns)};
+  k.gemm_w8(a.data(), 96, 3, panel.data(), column_sum.data(), 96, result.sums.data());
+  return result;
+}
+
+Result bf16_matmul(const Kernels& k, Random& random) {
+  const std::vector<float> a = random.floats(3 * 100);
+  std::vector<bf16> panel;
+  for (float v : random.floats(100 * kPanelColumns)) panel.push_back(to_bf16(v));
+  Result result = {.floats = std::vector<float>(3 * kPanelColumns)};
+  k.gemm_bf16(a.data(), 100, 3, panel.data(), 100, result.floats.data());
+  return result;
+}
+
+Result dequantized(const Kernels& k, Random& random) {
+  std::vector<int32_t> acc(2 * kPanelColumns);
+  for (int32_t& v : acc) v = static_cast<int32_t>(random.next());
+  const std::vector<float> row_scale = random.floats(2), column_scale = random.floats(kPanelColumns);
+  const std::vector<float> bias = random.floats(50);
+  std::vector<float> tile(acc.size());
+  Result result = {.floats = random.floats(2 * 50)};
+  k.dequantize(acc.data(), 2, row_scale.data(), column_scale.data(), tile.data());
+  k.store_tile(tile.data(), 2, bias.data(), true, result.floats.data(), 50, 50);
+  return result;
+}
+
+Result activated(const Kernels& k, Random& random) {
+  const std::vector<float> gate = random.floats(2000, -95, 95), up = random.floats(2000);
+  Result result = {.floats = std::vector<float>(2000)};
+  k.silu_mul(gate.data(), up.data(), 2000, result.floats.data());
+  return result;
+}
+
+Result normed(const Kernels& k, Random& random) {
+  const std::vector<float> x = random.floats(333, -2, 2), weight = random.floats(333);
+  Result result = {.floats = std::vector<float>(333)};
+  k.rms_norm(x.data(), weight.data(), 333, 1e-5f, result.floats.data());
+  return result;
+}
+
+Result rotated(const Kernels& k, Random& random) {
+  const std::vector<float> cosines = random.floats(40), sines = random.floats(40);
+  Result result = {.floats = random.floats(80)};
+  k.rope(result.floats.data(), cosines.data(), sines.data(), 40);
+  return result;
+}
+
+Result attended(const Kernels& k, Random& random) {
+  const AttentionCase first = random_attention(random, 48, false, {{0, 256}, {3, 256}, {200, 256}});
+  const AttentionCase second = random_attention(random, 48, true, {{0, 30}, {0, 31}, {0, 32}});
+  return merge(k, Edge::end, split(attend(k, Edge::end, first), 3), split(attend(k, Edge::end, second), 3));
+}
+
+struct Golden {
+  const char* name;
+  Result (*run)(const Kernels& kernels, Random& random);
+  uint64_t hash;
+};
+
+constexpr Golden kGolden[] = {
+    {"quantize", quantized, 0},    {"gemm_w8", int8_matmul, 0},
+    {"gemm_bf16", bf16_matmul, 0}, {"dequantize and store_tile", dequantized, 0},
+    {"silu_mul", activated, 0},    {"rms_norm", normed, 0},
+    {"rope", rotated, 0},          {"attend and merge_attention", attended, 0},
+};
+
+TEST(Bits, AreThoseOfEveryMachine) {
+  for (const Golden& golden : kGolden) {
+    Random random;
+    EXPECT_EQ(hash(golden.run(scalar_kernels(), random)), golden.hash) << golden.name;
+  }
+}
+
+}  // namespace
+}  // namespace pinion

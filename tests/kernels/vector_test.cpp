@@ -1,0 +1,245 @@
+// Kernels over tiles and rows: every variant against scalar, and scalar against the contracts' formulas written out.
+#include <algorithm>
+
+#include "tests/kernels/guarded.h"
+
+namespace pinion {
+namespace {
+
+constexpr float kSpecial[] = {0.0f,    -0.0f,  1.0f,    -1.0f, 88.7f,  -88.7f,    89.0f,      -89.0f, 104.0f,
+                              -104.0f, 1e-40f, -1e-40f, 3e38f, -3e38f, kInfinity, -kInfinity, kNan};
+
+// Ordinary values with special ones strewn in.
+std::vector<float> spiced(Random& random, int64_t n) {
+  std::vector<float> x = random.floats(n, -20, 20);
+  for (size_t i = 0; i < x.size(); i += 3) x[i] = kSpecial[random.next() % std::size(kSpecial)];
+  return x;
+}
+
+TEST(Dequantize, Formula) {
+  Random random;
+  for (int64_t rows : {0, 1, 2, 5}) {
+    std::vector<int32_t> acc;
+    for (int64_t i = 0; i < rows * kPanelColumns; ++i) acc.push_back(static_cast<int32_t>(random.next()));
+    // The largest sums, and integers that a float cannot hold: ties of the conversion.
+    constexpr int32_t kHard[] = {2130706432, -2130706432, INT32_MAX, INT32_MIN, 16777217, -16777217, 16777219, 0};
+    for (size_t i = 0; i < acc.size(); i += 5) acc[i] = kHard[i / 5 % std::size(kHard)];
+    std::vector<float> row_scale = random.floats(rows, 0, 0.1f);
+    std::vector<float> column_scale = random.floats(kPanelColumns, 0, 0.1f);
+    column_scale[9] = 0, column_scale[10] = 1e-30f, column_scale[11] = 1e30f;
+    if (rows == 5) row_scale[2] = kNan, row_scale[3] = 0, row_scale[4] = 1e-38f;
+
+    Result expected;
+    for (size_t i = 0; i < acc.size(); ++i) {
+      expected.floats.push_back(static_cast<float>(acc[i]) * row_scale[i / 64] * column_scale[i % 64]);
+    }
+    const auto run = [&](const Kernels& kernels, Edge edge) {
+      const Guarded<int32_t> in(acc, edge);
+      const Guarded<float> by_row(row_scale, edge), by_column(column_scale, edge);
+      const Guarded<float> tile(rows * kPanelColumns, edge);
+      kernels.dequantize(in.data, rows, by_row.data, by_column.data, tile.data);
+      return Result{.floats = tile.copy()};
+    };
+    expect_same(run_everywhere("rows " + std::to_string(rows), run), expected, "contract");
+  }
+}
+
+void check_store_tile(Random& random, int64_t rows, int64_t columns, bool with_bias, bool add) {
+  const int64_t ldo = columns + 3;  // what lies between the rows must stay
+  const std::vector<float> tile = random.floats(rows * kPanelColumns);
+  const std::vector<float> bias = random.floats(columns);
+  const std::vector<float> before = random.floats((rows - 1) * ldo + columns);
+  Result expected = {.floats = before};
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      float value = tile[static_cast<size_t>(r * kPanelColumns + c)];
+      float& to = expected.floats[static_cast<size_t>(r * ldo + c)];
+      if (with_bias) value = value + bias[static_cast<size_t>(c)];
+      to = add ? value + to : value;
+    }
+  }
+  const auto run = [&](const Kernels& kernels, Edge edge) {
+    const Guarded<float> in(tile, edge), added(bias, edge), out(before, edge);
+    kernels.store_tile(in.data, rows, with_bias ? added.data : nullptr, add, out.data, ldo, columns);
+    return Result{.floats = out.copy()};
+  };
+  const std::string label = "columns " + std::to_string(columns) + (with_bias ? ", bias" : "") + (add ? ", add" : "");
+  expect_same(run_everywhere(label, run), expected, "contract: " + label);
+}
+
+TEST(StoreTile, EveryWidth) {
+  Random random;
+  for (int64_t columns = 1; columns <= kPanelColumns; ++columns) {
+    for (bool with_bias : {false, true}) {
+      for (bool add : {false, true}) check_store_tile(random, 1 + columns % 3, columns, with_bias, add);
+    }
+  }
+}
+
+TEST(StoreTile, NothingAddedKeepsMinusZero) {
+  const auto run = [&](const Kernels& kernels, Edge edge) {
+    const Guarded<float> tile(std::vector<float>(kPanelColumns, -0.0f), edge), out(20, edge);
+    kernels.store_tile(tile.data, 1, nullptr, false, out.data, 20, 20);
+    return Result{.floats = out.copy()};
+  };
+  expect_same(run_everywhere("minus zero", run), {.floats = std::vector<float>(20, -0.0f)}, "contract");
+}
+
+// Which argument the result overwrites.
+enum class Alias { none, first, second };
+
+Result silu_mul(const Kernels& kernels, Edge edge, const std::vector<float>& gate, const std::vector<float>& up,
+                Alias alias) {
+  const int64_t n = static_cast<int64_t>(gate.size());
+  const Guarded<float> g(gate, edge), u(up, edge), fresh(n, edge);
+  const Guarded<float>& out = alias == Alias::first ? g : alias == Alias::second ? u : fresh;
+  kernels.silu_mul(g.data, u.data, n, out.data);
+  return {.floats = out.copy()};
+}
+
+TEST(SiluMul, LengthsAndAliases) {
+  Random random;
+  for (int64_t n : {0, 1, 2, 7, 15, 16, 17, 31, 32, 33, 100, 257}) {
+    const std::vector<float> gate = spiced(random, n);
+    const std::vector<float> up = spiced(random, n);
+    std::vector<Result> results;
+    for (Alias alias : {Alias::none, Alias::first, Alias::second}) {
+      const auto run = [&](const Kernels& kernels, Edge edge) { return silu_mul(kernels, edge, gate, up, alias); };
+      results.push_back(run_everywhere("n " + std::to_string(n), run));
+      expect_same(results.back(), results.front(), "the same where the result overwrites an argument");
+    }
+  }
+}
+
+TEST(SiluMul, HandWorked) {
+  const auto run = [&](const Kernels& kernels, Edge edge) {
+    return silu_mul(kernels, edge, {0, 200, -200, 64, kNan}, {3, 2, 2, 0.5f, 1}, Alias::none);
+  };
+  // 0 / 2; exp vanishes; exp overflows; 64 / (1 + 1e-28) = 64; damage shows.
+  expect_same(run_everywhere("by hand", run), {.floats = {0, 400, -0.0f, 32, kNan}}, "by hand");
+}
+
+Result rms_norm(const Kernels& kernels, Edge edge, const std::vector<float>& x, const std::vector<float>& weight,
+                float eps, bool in_place) {
+  const int64_t n = static_cast<int64_t>(x.size());
+  const Guarded<float> in(x, edge), w(weight, edge), fresh(n, edge);
+  const Guarded<float>& out = in_place ? in : fresh;
+  kernels.rms_norm(in.data, w.data, n, eps, out.data);
+  return {.floats = out.copy()};
+}
+
+// Sixteen partial sums folded 8, 4, 2, 1 apart.
+float folded_squares(const std::vector<float>& x) {
+  float lane[16] = {};
+  for (size_t i = 0; i < x.size(); ++i) lane[i % 16] = std::fma(x[i], x[i], lane[i % 16]);
+  for (int width : {8, 4, 2, 1}) {
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+void check_rms_norm(const std::string& label, const std::vector<float>& x, const std::vector<float>& weight,
+                    float eps) {
+  const float inverse = 1.0f / std::sqrt(folded_squares(x) / static_cast<float>(x.size()) + eps);
+  Result expected;
+  for (size_t i = 0; i < x.size(); ++i) expected.floats.push_back(x[i] * inverse * weight[i]);
+  for (bool in_place : {false, true}) {
+    const auto run = [&](const Kernels& kernels, Edge edge) {
+      return rms_norm(kernels, edge, x, weight, eps, in_place);
+    };
+    expect_same(run_everywhere(label, run), expected, "contract: " + label);
+  }
+}
+
+TEST(RmsNorm, Lengths) {
+  Random random;
+  for (int64_t n = 1; n <= 300; n += n < 70 ? 1 : 13) {
+    check_rms_norm("n " + std::to_string(n), random.floats(n, -3, 3), random.floats(n, 0, 2), 1e-6f);
+  }
+}
+
+TEST(RmsNorm, Values) {
+  Random random;
+  const std::vector<float> weight = random.floats(45, -2, 2);
+  check_rms_norm("zeros", std::vector<float>(45), weight, 1e-5f);
+  check_rms_norm("denormals", std::vector<float>(45, 1e-40f), weight, 1e-5f);
+  check_rms_norm("squares overflow", std::vector<float>(45, 3e38f), weight, 1e-5f);
+  check_rms_norm("damage", spiced(random, 45), weight, 1e-5f);
+  check_rms_norm("no eps, zeros", std::vector<float>(45), weight, 0);
+}
+
+TEST(RmsNorm, HandWorked) {
+  // Mean square 4, so every x becomes 1 and the weights are the answer.
+  const auto run = [&](const Kernels& kernels, Edge edge) {
+    return rms_norm(kernels, edge, {2, -2, 2, 2}, {1, 2, 3, 4}, 0, false);
+  };
+  EXPECT_EQ(run_everywhere("by hand", run).floats, (std::vector<float>{1, -2, 3, 4}));
+}
+
+Result rope(const Kernels& kernels, Edge edge, const std::vector<float>& x, const std::vector<float>& cosines,
+            const std::vector<float>& sines) {
+  const Guarded<float> row(x, edge), c(cosines, edge), s(sines, edge);
+  kernels.rope(row.data, c.data, s.data, static_cast<int64_t>(cosines.size()));
+  return {.floats = row.copy()};
+}
+
+TEST(Rope, EveryHalf) {
+  Random random;
+  for (int64_t half = 1; half <= 70; ++half) {
+    const std::vector<float> x = random.floats(2 * half), c = random.floats(half), s = random.floats(half);
+    Result expected = {.floats = x};
+    for (size_t i = 0, h = c.size(); i < h; ++i) {
+      expected.floats[i] = x[i] * c[i] - x[i + h] * s[i];
+      expected.floats[i + h] = x[i + h] * c[i] + x[i] * s[i];
+    }
+    const auto run = [&](const Kernels& kernels, Edge edge) { return rope(kernels, edge, x, c, s); };
+    expect_same(run_everywhere("half " + std::to_string(half), run), expected, "contract");
+  }
+}
+
+TEST(Rope, HandWorked) {
+  // Pairs (1, 3) and (2, 4): the first by a right angle, the second not at all.
+  const auto run = [&](const Kernels& kernels, Edge edge) { return rope(kernels, edge, {1, 2, 3, 4}, {0, 1}, {1, 0}); };
+  EXPECT_EQ(run_everywhere("by hand", run).floats, (std::vector<float>{-3, 2, 1, 4}));
+}
+
+void expect_argmax(const std::vector<float>& x, int32_t expected) {
+  const auto run = [&](const Kernels& kernels, Edge edge) {
+    const Guarded<float> in(x, edge);
+    return Result{.sums = {static_cast<int32_t>(kernels.argmax(in.data, static_cast<int64_t>(x.size())))}};
+  };
+  EXPECT_EQ(run_everywhere("n " + std::to_string(x.size()), run).sums[0], expected) << "n " << x.size();
+}
+
+TEST(Argmax, HandWorked) {
+  expect_argmax({5}, 0);
+  expect_argmax({1, 3, 2}, 1);
+  expect_argmax({1, 3, 3}, 1);      // the lowest index among equals
+  expect_argmax({-0.0f, 0.0f}, 0);  // these are equal too
+  expect_argmax({0.0f, -0.0f}, 0);
+  expect_argmax({-5, -3, -4}, 1);
+  expect_argmax({kNan, 1, kNan, 2}, 3);
+  expect_argmax({kNan, -kInfinity}, 1);
+  expect_argmax({-kInfinity, -kInfinity}, 0);
+  expect_argmax({1, kInfinity, kInfinity}, 1);
+  expect_argmax({kNan, kNan}, 0);  // nobody won: still an index
+}
+
+TEST(Argmax, EveryPlace) {
+  for (int64_t n : {1, 15, 16, 17, 32, 33, 50}) {
+    for (int64_t at = 0; at < n; ++at) {
+      std::vector<float> x(static_cast<size_t>(n), -2.0f);
+      x[static_cast<size_t>(at)] = -1;
+      expect_argmax(x, static_cast<int32_t>(at));
+      x.back() = -1;  // an equal later on changes nothing
+      expect_argmax(x, static_cast<int32_t>(at));
+      for (float& v : x) v = v == -2.0f ? kNan : v;
+      expect_argmax(x, static_cast<int32_t>(at));
+    }
+    expect_argmax(std::vector<float>(static_cast<size_t>(n), kNan), 0);
+    expect_argmax(std::vector<float>(static_cast<size_t>(n), -kInfinity), 0);
+  }
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,106 @@
+#include "loader/json.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace pinion {
+namespace {
+
+std::string parse_message(const std::string& text, JsonLimits limits = {}) {
+  Json json;
+  return parse_json(text, "file", &json, limits).message();
+}
+
+TEST(Json, ReadsEveryKindOfValue) {
+  Json json;
+  ASSERT_EQ(
+      parse_json(R"({"a": [1, -2, 2.5, true, null, "x\u00e9", {"b": {}}], "big": 18446744073709551615})", "file", &json)
+          .message(),
+      "");
+  EXPECT_EQ(json, Json::parse(R"({"a": [1, -2, 2.5, true, null, "xé", {"b": {}}], "big": 18446744073709551615})"));
+}
+
+TEST(Json, RefusesBadTexts) {
+  EXPECT_EQ(parse_message(""), "file: invalid JSON at byte 1");
+  EXPECT_EQ(parse_message("{\"a\": 1"), "file: invalid JSON at byte 8");
+  for (const char* text : {"{} {}", "{\"a\"}", "[1,]", "nul", "\"\xff\"", "\"\xed\xa0\x80\"", "\"\\ud800\"", "\"a\nb\"",
+                           "1e999", "NaN", "/**/1", "'a'", "01", "[\"a\", \"\xc3\"]"}) {
+    EXPECT_NE(parse_message(text).find("invalid JSON at byte"), std::string::npos) << text;
+  }
+}
+
+TEST(Json, LimitsDepth) {
+  const std::string deep = std::string(64, '[') + std::string(64, ']');
+  EXPECT_EQ(parse_message(deep), "");
+  EXPECT_EQ(parse_message("[" + deep + "]"), "file: JSON nested too deep: want at most 64 levels");
+  EXPECT_NE(parse_message(std::string(1'000'000, '[')), "");
+  EXPECT_EQ(parse_message("[{\"a\": 1}]", {.depth = 1}), "file: JSON nested too deep: want at most 1 levels");
+}
+
+TEST(Json, RefusesDuplicateKeysUnlessAllowed) {
+  EXPECT_EQ(parse_message(R"({"a": 1, "b": {"c": 1, "c": 2}})"), "file: JSON key given twice: \"c\"");
+  Json json;
+  ASSERT_FALSE(parse_json(R"({"a": [1], "a": 2})", "file", &json, {.duplicate_keys = true}));
+  EXPECT_EQ(json["a"], 2);
+}
+
+TEST(JsonFields, GivesTypedValues) {
+  const Json json =
+      Json::parse(R"({"i": 7, "f": 2.5, "b": true, "s": "x", "n": null, "list": [1, 2], "in": {"i": 8}})");
+  JsonFields fields{json, "file"};
+  EXPECT_EQ(fields.integer("i"), 7);
+  EXPECT_EQ(fields.integer("n", 3), 3);
+  EXPECT_EQ(fields.number("f"), 2.5);
+  EXPECT_EQ(fields.number("i"), 7.0);
+  EXPECT_TRUE(fields.boolean("b"));
+  EXPECT_FALSE(fields.boolean("absent", false));
+  EXPECT_EQ(fields.text("s"), "x");
+  EXPECT_EQ(fields.integers("list"), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(fields.integers("i"), (std::vector<int64_t>{7}));
+  EXPECT_TRUE(fields.integers("n").empty());
+  EXPECT_EQ(fields.texts("s"), (std::vector<std::string>{"x"}));
+  EXPECT_EQ(fields.unread(), (std::vector<std::string>{"in"}));
+  EXPECT_EQ(fields.fields("in").integer("i"), 8);
+  EXPECT_FALSE(fields.has("n"));
+  EXPECT_TRUE(fields.unread().empty());
+  EXPECT_EQ(fields.error.message(), "");
+}
+
+std::string field_message(const char* text, void (*read)(JsonFields&)) {
+  const Json json = Json::parse(text);
+  JsonFields fields{json, "file"};
+  read(fields);
+  return fields.error.message();
+}
+
+TEST(JsonFields, NamesFieldExpectedAndActual) {
+  EXPECT_EQ(field_message("{}", [](JsonFields& f) { f.integer("a"); }), "file: a: missing field");
+  EXPECT_EQ(field_message("[]", [](JsonFields& f) { f.integer("a", 1); }),
+            "file: wrong type: want an object, have an array of 0");
+  EXPECT_EQ(field_message(R"({"a": 9})", [](JsonFields& f) { f.integer("a", {}, 1, 8); }),
+            "file: a: out of range: want an integer from 1 to 8, have 9");
+  EXPECT_EQ(field_message(R"({"a": 18446744073709551615})", [](JsonFields& f) { f.integer("a"); }),
+            "file: a: out of range: want an integer, have 18446744073709551615");
+  EXPECT_EQ(field_message(R"({"a": 1.0})", [](JsonFields& f) { f.integer("a"); }),
+            "file: a: wrong type: want an integer, have 1.0");
+  EXPECT_EQ(field_message(R"({"a": "1"})", [](JsonFields& f) { f.number("a", 0.0, 0.0, 1.0); }),
+            "file: a: wrong type: want a number from 0 to 1, have \"1\"");
+  EXPECT_EQ(field_message(R"({"a": 0})", [](JsonFields& f) { f.boolean("a"); }),
+            "file: a: wrong type: want true or false, have 0");
+  EXPECT_EQ(field_message(R"({"a": [1, "x"]})", [](JsonFields& f) { f.integers("a"); }),
+            "file: a: wrong type: want an integer, have \"x\"");
+  EXPECT_EQ(field_message(R"({"a": 1, "b": {}})", [](JsonFields& f) { f.text("a"), f.text("b"); }),
+            "file: a: wrong type: want a string, have 1");
+}
+
+TEST(JsonFields, ErrorsAreOneShortLine) {
+  const Json json = {{"a", "line\nbreak \x7f \xff" + std::string(1000, 'x')}};
+  JsonFields fields{json, "file"};
+  fields.integer("a");
+  EXPECT_EQ(fields.error.message().find('\n'), std::string::npos);
+  EXPECT_LT(fields.error.message().size(), 200u);
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,277 @@
+#include "loader/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "configs/families.h"
+#include "loader/generation_config.h"
+#include "loader/json.h"
+#include "tests/loader/make_files.h"
+
+namespace pinion {
+namespace {
+
+// A small model of an architecture; `changes` overrides its fields.
+Json small(const char* architecture, const char* changes = "{}") {
+  Json json = Json::parse(R"({"hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 4,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-05, "hidden_act": "silu", "transformers_version": "5.0.0", "torch_dtype": "bfloat16"})");
+  json["architectures"] = Json::array({architecture});
+  json.update(Json::parse(changes));
+  return json;
+}
+
+ModelConfig read(const Json& json) {
+  ModelConfig config;
+  EXPECT_EQ(parse_model_config(json.dump(), "config.json", &config).message(), "");
+  return config;
+}
+
+std::string message(const Json& json) {
+  ModelConfig config;
+  return parse_model_config(json.dump(), "config.json", &config).message();
+}
+
+std::string llama_message(const char* changes) { return message(small("LlamaForCausalLM", changes)); }
+
+TEST(ModelConfig, EveryFamilyOfTheFolderIsReadable) {
+  ASSERT_GE(family_texts().size(), 4u);
+  for (const FamilyText& family : family_texts()) {
+    Json description;
+    ASSERT_EQ(parse_json(family.json, std::string(family.name), &description).message(), "");
+    for (const Json& architecture : description["architectures"]) {
+      const ModelConfig config = read(small(architecture.get<std::string>().c_str()));
+      EXPECT_EQ(config.family, family.name);
+      EXPECT_EQ(config.windows.size(), 4u);
+    }
+    for (const Json& type : description["model_types"]) {
+      Json json = small("");
+      json.erase("architectures");
+      json["model_type"] = type;
+      EXPECT_EQ(read(json).family, family.name);
+    }
+  }
+}
+
+TEST(ModelConfig, ReadsLlama) {
+  const ModelConfig config =
+      read(small("LlamaForCausalLM", R"({"eos_token_id": [2, 7], "tie_word_embeddings": true})"));
+  EXPECT_EQ(config.family, "llama");
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.layers, 4);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 172);
+  EXPECT_EQ(config.heads, 8);
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.vocab_size, 512);
+  EXPECT_EQ(config.max_positions, 512);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5f);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias || config.qk_norm);
+  EXPECT_EQ(config.windows, (std::vector<int64_t>(4, 0)));
+  EXPECT_EQ(config.bos_id, 1);
+  EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{2, 7}));
+  EXPECT_EQ(module_name(config.names.q, 3), "model.layers.3.self_attn.q_proj");
+  EXPECT_EQ(module_name(config.names.head, 3), "lm_head");
+}
+
+TEST(ModelConfig, SwitchesFollowFamilyAndConfig) {
+  const char* biases = R"({"attention_bias": true, "mlp_bias": true})";
+  const ModelConfig llama = read(small("LlamaForCausalLM", biases));
+  EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+  const ModelConfig qwen2 = read(small("Qwen2ForCausalLM"));
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.o_bias || qwen2.mlp_bias || qwen2.qk_norm);
+  const ModelConfig qwen3 = read(small("Qwen3ForCausalLM", R"({"head_dim": 32})"));
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_EQ(qwen3.head_dim, 32);
+  EXPECT_EQ(qwen3.names.q_norm, "model.layers.{}.self_attn.q_norm");
+}
+
+TEST(ModelConfig, AbsentFieldsHaveTheFamilysDefaults) {
+  Json json = small("MistralForCausalLM");
+  json.erase("num_key_value_heads");
+  EXPECT_EQ(read(json).kv_heads, 8);
+  json = small("LlamaForCausalLM");
+  json.erase("num_key_value_heads");
+  EXPECT_EQ(read(json).kv_heads, 8) << "as many as heads";
+  EXPECT_EQ(read(small("Qwen3ForCausalLM")).head_dim, 128);
+  EXPECT_EQ(read(small("Qwen3ForCausalLM", R"({"head_dim": null})")).head_dim, 8);
+  EXPECT_FALSE(read(small("Qwen2ForCausalLM")).bos_id.has_value());
+}
+
+TEST(ModelConfig, Windows) {
+  using V = std::vector<int64_t>;
+  EXPECT_EQ(read(small("MistralForCausalLM", R"({"sliding_window": 16})")).windows, (V{16, 16, 16, 16}));
+  EXPECT_EQ(read(small("MistralForCausalLM", R"({"sliding_window": null})")).windows, (V{0, 0, 0, 0}));
+  EXPECT_EQ(read(small("MistralForCausalLM")).windows, (V{4096, 4096, 4096, 4096})) << "transformers' default";
+  for (const char* qwen : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    const auto windows = [&](const char* changes) { return read(small(qwen, changes)).windows; };
+    EXPECT_EQ(windows(R"({"sliding_window": 16, "max_window_layers": 2})"), (V{0, 0, 0, 0}));
+    EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 3})"),
+              (V{0, 0, 0, 16}));
+    EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 0})"),
+              (V{16, 16, 16, 16}));
+    EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 28})"),
+              (V{0, 0, 0, 0}));
+    EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 16, "layer_types":
+        ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]})"),
+              (V{16, 0, 16, 0}));
+  }
+  EXPECT_EQ(message(small("Qwen3ForCausalLM", R"({"layer_types": ["full_attention"]})")),
+            "config.json: layer_types: wrong length: want 4, have 1");
+  EXPECT_EQ(message(small("Qwen3ForCausalLM", R"({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]})")),
+            "config.json: layer_types: sliding layers without a window");
+  EXPECT_EQ(message(small("Qwen3ForCausalLM", R"({"num_hidden_layers": 1, "layer_types": ["linear_attention"]})")),
+            "config.json: layer_types: unknown layer type: \"linear_attention\"");
+}
+
+TEST(ModelConfig, RopeInBothSpellings) {
+  const char* spellings[] = {
+      R"({"rope_theta": 500000.0, "rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 128}})",
+      R"({"rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 128}})",
+      R"({"rope_theta": 1.0e4, "rope_scaling": {}, "original_max_position_embeddings": 128, "rope_parameters":
+          {"rope_theta": 500000, "type": "linear", "rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+          "high_freq_factor": 4}})"};
+  for (const char* spelling : spellings) {
+    const Rope rope = read(small("LlamaForCausalLM", spelling)).rope;
+    EXPECT_EQ(rope.kind, RopeKind::llama3);
+    EXPECT_EQ(rope.theta, 500000.0);
+    EXPECT_EQ(rope.factor, 8.0);
+    EXPECT_EQ(rope.low_freq_factor, 1.0);
+    EXPECT_EQ(rope.high_freq_factor, 4.0);
+    EXPECT_EQ(rope.original_max_positions, 128);
+  }
+  const Rope plain = read(small("LlamaForCausalLM", R"({"rope_scaling": null})")).rope;
+  EXPECT_EQ(plain.kind, RopeKind::none);
+  EXPECT_EQ(plain.theta, 10000.0);
+  EXPECT_EQ(read(small("LlamaForCausalLM", R"({"rope_scaling": {"type": "default"}})")).rope.kind, RopeKind::none);
+}
+
+TEST(ModelConfig, RopeKindsAndTheirParameters) {
+  const auto rope = [](const char* scaling) {
+    Json json = small("Qwen2ForCausalLM");
+    json["rope_scaling"] = Json::parse(scaling);
+    return read(json).rope;
+  };
+  EXPECT_EQ(rope(R"({"type": "linear", "factor": 2.5})").factor, 2.5);
+  EXPECT_EQ(rope(R"({"type": "linear", "factor": 2.5})").kind, RopeKind::linear);
+  EXPECT_EQ(rope(R"({"rope_type": "dynamic", "factor": 2})").kind, RopeKind::dynamic);
+  const Rope plain = rope(R"({"rope_type": "yarn", "original_max_position_embeddings": 128})");
+  EXPECT_EQ(plain.kind, RopeKind::yarn);
+  EXPECT_EQ(plain.factor, 4.0) << "512 / 128";
+  EXPECT_EQ(plain.beta_fast, 32.0);
+  EXPECT_EQ(plain.beta_slow, 1.0);
+  EXPECT_TRUE(plain.truncate);
+  EXPECT_FALSE(plain.attention_factor.has_value());
+  const Rope full =
+      rope(R"({"rope_type": "yarn", "factor": 3.0, "attention_factor": 1.5, "beta_fast": 16, "beta_slow": 2,
+                             "mscale": 0.7, "mscale_all_dim": 0.8, "truncate": false})");
+  EXPECT_EQ(full.factor, 3.0);
+  EXPECT_EQ(full.original_max_positions, 512) << "max_position_embeddings";
+  EXPECT_EQ(full.attention_factor, 1.5);
+  EXPECT_EQ(full.beta_fast, 16.0);
+  EXPECT_EQ(full.beta_slow, 2.0);
+  EXPECT_EQ(full.mscale, 0.7);
+  EXPECT_EQ(full.mscale_all_dim, 0.8);
+  EXPECT_FALSE(full.truncate);
+}
+
+TEST(ModelConfig, RefusesBadRope) {
+  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "longrope"}})"),
+            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn or llama3, have "
+            "\"longrope\"");
+  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "linear"}})"),
+            "config.json: rope_scaling: factor: missing field");
+  EXPECT_EQ(llama_message(R"({"rope_parameters": {"rope_type": "llama3", "factor": 8}})"),
+            "config.json: rope_parameters: low_freq_factor: missing field");
+  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "dynamic", "factor": 2, "alpha": 1000}})"),
+            "config.json: rope_scaling: \"alpha\": unknown field");
+  EXPECT_EQ(llama_message(R"({"rope_scaling": "linear"})"),
+            "config.json: rope_scaling: wrong type: want an object, have \"linear\"");
+  EXPECT_EQ(llama_message(R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}})"),
+            "config.json: rope_parameters: partial_rotary_factor: not supported: want 1");
+  EXPECT_NE(llama_message(R"({"rope_theta": -1})"), "");
+  EXPECT_NE(llama_message(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+      "high_freq_factor": 4}})"),
+            "");
+}
+
+TEST(ModelConfig, RefusesBadSizes) {
+  EXPECT_EQ(llama_message(R"({"hidden_size": 0})"),
+            "config.json: hidden_size: out of range: want an integer from 1 to 131072, have 0");
+  EXPECT_EQ(llama_message(R"({"num_hidden_layers": "4"})"),
+            "config.json: num_hidden_layers: wrong type: want an integer from 1 to 1024, have \"4\"");
+  EXPECT_EQ(llama_message(R"({"num_key_value_heads": 3})"),
+            "config.json: num_key_value_heads: does not divide num_attention_heads: 3 and 8");
+  EXPECT_EQ(llama_message(R"({"num_attention_heads": 12})"),
+            "config.json: num_attention_heads: does not divide hidden_size: 12 and 64");
+  EXPECT_EQ(llama_message(R"({"head_dim": 7})"),
+            "config.json: head_dim: out of range: want an even number from 2 to 1024, have 7");
+  EXPECT_EQ(llama_message(R"({"num_attention_heads": 131072, "head_dim": 1024})"),
+            "config.json: head_dim: attention too wide: want at most 131072 for all heads, have 134217728");
+  EXPECT_NE(llama_message(R"({"vocab_size": 1000000000000})"), "");
+  EXPECT_NE(llama_message(R"({"rms_norm_eps": -1e-5})"), "");
+  EXPECT_NE(llama_message(R"({"eos_token_id": "2"})"), "");
+}
+
+TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(message(small("GPT2LMHeadModel")),
+            "config.json: architectures: unknown architecture: want one of LlamaForCausalLM, LLaMAForCausalLM, "
+            "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, have \"GPT2LMHeadModel\"");
+  EXPECT_EQ(llama_message(R"({"model_type": "granite"})"),
+            "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");
+  EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),
+            "config.json: hidden_act: not supported: want \"silu\", have \"gelu\"");
+  EXPECT_EQ(llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"),
+            "config.json: quantization_config: quantised checkpoints are not supported: quant_method gptq");
+  EXPECT_EQ(llama_message(R"({"logits_scaling": 8.0, "embedding_multiplier": 12.0})"),
+            "config.json: fields unknown to family llama: \"embedding_multiplier\", \"logits_scaling\"");
+  EXPECT_EQ(llama_message(R"({"qkv_bias": false, "new_thing": null, "pruned_heads": {}, "use_cache": true})"), "");
+  EXPECT_NE(message(small("MistralForCausalLM", R"({"attention_bias": true})")), "");
+  for (const char* text : {"[]", "null", "", "{", "7"}) {
+    ModelConfig config;
+    EXPECT_TRUE(parse_model_config(text, "config.json", &config)) << text;
+  }
+}
+
+TEST(ModelConfig, NamesAMissingFolderOrFile) {
+  const TempFolder folder;
+  ModelConfig config;
+  EXPECT_EQ(read_model_config(folder.path / "absent", &config).message(),
+            folder.path.string() + "/absent: no such folder");
+  EXPECT_EQ(read_model_config(folder.path, &config).message(),
+            folder.path.string() + "/config.json: cannot open: No such file or directory");
+  folder.write("config.json", small("LlamaForCausalLM").dump());
+  EXPECT_EQ(read_model_config(folder.path, &config).message(), "");
+}
+
+TEST(GenerationConfig, ReadsDefaults) {
+  const TempFolder folder;
+  GenerationDefaults defaults;
+  ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "") << "no file: the defaults";
+  EXPECT_FALSE(defaults.do_sample);
+  EXPECT_EQ(defaults.top_k, 50);
+  folder.write("generation_config.json", R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95,
+    "min_p": 0.05, "repetition_penalty": 1.1, "eos_token_id": [5, 6], "bos_token_id": 4, "max_new_tokens": 100})");
+  ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "");
+  EXPECT_TRUE(defaults.do_sample);
+  EXPECT_EQ(defaults.temperature, 0.6f);
+  EXPECT_EQ(defaults.top_k, 20);
+  EXPECT_EQ(defaults.top_p, 0.95f);
+  EXPECT_EQ(defaults.min_p, 0.05f);
+  EXPECT_EQ(defaults.repetition_penalty, 1.1f);
+  EXPECT_EQ(defaults.bos_id, 4);
+  EXPECT_EQ(defaults.eos_ids, (std::vector<int64_t>{5, 6}));
+  folder.write("generation_config.json", R"({"top_p": 1.5})");
+  EXPECT_EQ(read_generation_config(folder.path, &defaults).message(),
+            folder.path.string() + "/generation_config.json: top_p: out of range: want a number from 0 to 1, have 1.5");
+}
+
+}  // namespace
+}  // namespace pinion

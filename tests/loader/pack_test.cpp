@@ -1,0 +1,243 @@
+#include "loader/pack.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/bf16.h"
+#include "loader/arena.h"
+#include "loader/checkpoint.h"
+#include "loader/convert.h"
+#include "tests/loader/make_files.h"
+
+namespace pinion {
+namespace {
+
+// A source tensor with its bytes, one byte off any alignment as files may have it.
+struct Source {
+  std::vector<std::byte> storage;
+  TensorView view;
+};
+
+Source make_source(DType dtype, int64_t n, int64_t k, const std::vector<float>& values) {
+  Source source;
+  const int64_t size = dtype == DType::f32 ? 4 : 2;
+  source.storage.resize(static_cast<size_t>(n * k * size + 1));
+  for (int64_t i = 0; i < n * k; i++) {
+    std::byte* to = source.storage.data() + 1 + i * size;
+    const uint16_t bf16_bits = to_bf16(values[i]).bits;
+    if (dtype == DType::f32) std::memcpy(to, &values[i], 4);
+    if (dtype == DType::bf16) std::memcpy(to, &bf16_bits, 2);
+    // For F16 the tests use random bits: every finite value may occur.
+    if (dtype == DType::f16) {
+      uint32_t bits = std::bit_cast<uint32_t>(values[i]) >> 7 & 0xffff;
+      if ((bits & 0x7c00) == 0x7c00) bits ^= 0x4000;
+      std::memcpy(to, &bits, 2);
+    }
+  }
+  source.view = {"w", dtype, {n, k}, source.storage.data() + 1, n * k * size};
+  return source;
+}
+
+std::vector<float> random_values(int64_t count) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+struct Packed {
+  Arena arena;
+  Matrix matrix;
+  Error failure;
+};
+
+Packed pack(const TensorView& source, Format format, int threads = 2) {
+  Packed packed;
+  const PackJob job{source, format, &packed.matrix};
+  EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
+  std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
+  packed.failure = pack_all({&job, 1}, packed.arena.data, {.threads = threads});
+  return packed;
+}
+
+int8_t code(const Matrix& m, int64_t k, int64_t n) {
+  return static_cast<const int8_t*>(m.panels)[n / kPanelColumns * panel_bytes(Format::w8, m.k) + w8_offset(k, n)];
+}
+
+uint16_t bf16_bits(const Matrix& m, int64_t k, int64_t n) {
+  const auto* panel = static_cast<const bf16*>(m.panels) + n / kPanelColumns * (padded_k(m.k) * kPanelColumns);
+  return panel[bf16_offset(k, n)].bits;
+}
+
+std::vector<int> codes_of(const std::vector<float>& row) {
+  const auto k = static_cast<int64_t>(row.size());
+  const Source source = make_source(DType::f32, 1, k, row);
+  const Packed packed = pack(source.view, Format::w8);
+  EXPECT_EQ(packed.failure.message(), "");
+  std::vector<int> codes;
+  for (int64_t i = 0; i < k; i++) codes.push_back(code(packed.matrix, i, 0));
+  return codes;
+}
+
+TEST(Pack, HandWorkedCodes) {
+  // amax 127: the scale is 1 and ties stay ties. They go to the even neighbour.
+  EXPECT_EQ(codes_of({127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 0.4999f, 126.5f, -126.5f, -127.0f, 3.0f}),
+            (std::vector<int>{127, 0, 2, 2, 0, -2, -2, 0, 126, -126, -127, 3}));
+  // scale 0.5: 0.25 / 0.5 is a tie, 0.75 / 0.5 is one too.
+  EXPECT_EQ(codes_of({-63.5f, 0.25f, 0.75f, -0.25f, 1.0f, 0.0f, -0.0f}), (std::vector<int>{-127, 0, 2, 0, 2, 0, 0}));
+}
+
+TEST(Pack, SmallestRows) {
+  const float tiny = 0x1p-119f;
+  EXPECT_EQ(codes_of({tiny, -tiny, tiny / 2}), (std::vector<int>{127, -127, 64}));
+  EXPECT_EQ(codes_of({std::nextafter(tiny, 0.0f), -0x1p-130f}), (std::vector<int>{0, 0}));
+  EXPECT_EQ(codes_of({0.0f, -0.0f}), (std::vector<int>{0, 0}));
+  EXPECT_EQ(codes_of({std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest(), 1.0f}),
+            (std::vector<int>{127, -127, 0}));
+}
+
+void check_w8(const Source& source, const Matrix& m) {
+  const int64_t n = source.view.shape[0], k = source.view.shape[1];
+  std::vector<float> w(static_cast<size_t>(n * k));
+  read_floats(source.view, w.data());
+  for (int64_t row = 0; row < padded_n(n); row++) {
+    float amax = 0.0f;
+    for (int64_t i = 0; row < n && i < k; i++) amax = std::max(amax, std::fabs(w[row * k + i]));
+    const float scale = amax < 0x1p-119f ? 0.0f : amax / 127.0f;
+    ASSERT_EQ(m.scale[row], scale) << "row " << row;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < padded_k(k); i++) {
+      const bool inside = row < n && i < k && scale > 0.0f;
+      const float want = inside ? std::nearbyintf(w[row * k + i] / scale) : 0.0f;
+      ASSERT_EQ(static_cast<float>(code(m, i, row)), want) << "row " << row << " k " << i;
+      sum += code(m, i, row);
+    }
+    ASSERT_EQ(m.column_sum[row], sum) << "row " << row;
+  }
+}
+
+void check_bf16(const Source& source, const Matrix& m) {
+  const int64_t n = source.view.shape[0], k = source.view.shape[1];
+  std::vector<float> w(static_cast<size_t>(n * k));
+  read_floats(source.view, w.data());
+  for (int64_t row = 0; row < padded_n(n); row++) {
+    for (int64_t i = 0; i < padded_k(k); i++) {
+      const uint16_t want = row < n && i < k ? to_bf16(w[row * k + i]).bits : uint16_t{0};
+      ASSERT_EQ(bf16_bits(m, i, row), want) << "row " << row << " k " << i;
+    }
+  }
+}
+
+TEST(Pack, EveryShapeAroundTheBlocks) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    for (const int64_t n : {1, 15, 16, 17, 63, 64, 65, 129}) {
+      for (const int64_t k : {1, 3, 4, 31, 32, 33, 255, 256, 257, 300}) {
+        SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + std::to_string(n) + "x" + std::to_string(k));
+        const Source source = make_source(dtype, n, k, random_values(n * k));
+        const Packed w8 = pack(source.view, Format::w8);
+        ASSERT_EQ(w8.failure.message(), "");
+        check_w8(source, w8.matrix);
+        const Packed half = pack(source.view, Format::bf16);
+        ASSERT_EQ(half.failure.message(), "");
+        check_bf16(source, half.matrix);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Pack, JobsFollowEachOtherAndAnyThreadsGiveTheSameBytes) {
+  const Source a = make_source(DType::bf16, 700, 515, random_values(700 * 515));
+  const Source b = make_source(DType::f32, 3000, 640, random_values(3000 * 640));
+  std::vector<std::byte> first;
+  for (const int threads : {1, 2, 3, 4}) {
+    Matrix matrices[3];
+    const PackJob jobs[] = {
+        {a.view, Format::w8, &matrices[0]}, {b.view, Format::w8, &matrices[1]}, {b.view, Format::bf16, &matrices[2]}};
+    Arena arena;
+    ASSERT_FALSE(allocate_arena(packed_bytes(jobs), &arena));
+    ASSERT_EQ(pack_all(jobs, arena.data, {.threads = threads}).message(), "");
+    EXPECT_EQ(matrices[1].panels, arena.data + packed_bytes(Format::w8, 700, 515));
+    EXPECT_EQ(static_cast<const void*>(matrices[0].scale),
+              arena.data + panel_count(700) * panel_bytes(Format::w8, 515));
+    const std::vector<std::byte> bytes(arena.data, arena.data + arena.bytes);
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first) << threads << " threads";
+  }
+}
+
+TEST(Pack, RefusesNanAndInfinity) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const Format format : {Format::w8, Format::bf16}) {
+      std::vector<float> values = random_values(100 * 40);
+      values[77 * 40 + 39] = std::numeric_limits<float>::quiet_NaN();
+      values[90 * 40] = std::numeric_limits<float>::infinity();
+      const Source source = make_source(dtype, 100, 40, values);
+      EXPECT_EQ(pack(source.view, format).failure.message(), "w row 77: NaN or infinity in the weights");
+    }
+  }
+  Source half = make_source(DType::f16, 1, 2, {0.0f, 0.0f});
+  const uint16_t infinity = 0xfc00;
+  std::memcpy(half.storage.data() + 3, &infinity, 2);
+  EXPECT_EQ(pack(half.view, Format::w8).failure.message(), "w row 0: NaN or infinity in the weights");
+}
+
+TEST(Pack, TheFirstBadRowIsTheSameForAnyThreads) {
+  std::vector<float> values = random_values(6000 * 512);
+  for (const int64_t row : {5999, 3000, 1234}) values[row * 512 + 1] = std::numeric_limits<float>::infinity();
+  const Source source = make_source(DType::f32, 6000, 512, values);
+  for (const int threads : {1, 2, 3, 4}) {
+    EXPECT_EQ(pack(source.view, Format::w8, threads).failure.message(), "w row 1234: NaN or infinity in the weights");
+  }
+}
+
+TEST(Pack, RefusesWhatIsNotAMatrixOfFloats) {
+  const std::byte data[16] = {};
+  const auto message = [&](const TensorView& source) {
+    Matrix matrix;
+    const PackJob job{source, Format::w8, &matrix};
+    return pack_all({&job, 1}, nullptr, {}).message();
+  };
+  EXPECT_EQ(message({"w", DType::bf16, {8}, data, 16}),
+            "w: cannot pack this shape: want [n, k], k at most 131072, have [8]");
+  EXPECT_EQ(message({"w", DType::bf16, {0, 8}, data, 0}),
+            "w: cannot pack this shape: want [n, k], k at most 131072, have [0, 8]");
+  EXPECT_EQ(message({"w", DType::i8, {2, 8}, data, 16}), "w: cannot pack this type: want BF16, F16 or F32, have I8");
+}
+
+TEST(Pack, FromAMappedFileWithProgress) {
+  const TempFolder folder;
+  const int64_t n = 4096, k = 1024;
+  std::string data(static_cast<size_t>(n * k * 2), '\0');
+  std::mt19937 random(3);
+  for (size_t i = 0; i < data.size(); i += 2) {
+    const uint16_t bits = to_bf16(static_cast<float>(random() % 1000) - 500.0f).bits;
+    std::memcpy(data.data() + i, &bits, 2);
+  }
+  folder.write(
+      "model.safetensors",
+      safetensors_text(R"({"w": {"dtype": "BF16", "shape": [4096, 1024], "data_offsets": [0, 8388608]}})", data));
+  Checkpoint checkpoint;
+  ASSERT_EQ(open_checkpoint(folder.path, &checkpoint).message(), "");
+  Matrix matrix;
+  const PackJob job{*checkpoint.find("w"), Format::w8, &matrix};
+  Arena arena;
+  ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &arena));
+  int64_t last_done = 0, last_total = 0;
+  const auto progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
+  ASSERT_EQ(pack_all({&job, 1}, arena.data, {.threads = 2, .source_mapped = true, .progress = progress}).message(), "");
+  EXPECT_EQ(last_done, 8388608);
+  EXPECT_EQ(last_total, 8388608);
+  check_w8({{}, job.source}, matrix);  // reads the released pages again
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,63 @@
+// Byte-pair encoding of one word at a time: the model part of tokenizer.json.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace pinion {
+
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+};
+using TokenIds = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
+
+struct Merge {
+  int32_t rank;  // lower merges first
+  int32_t id;    // of the joined token
+};
+
+struct BpeModel {
+  TokenIds ids;
+  std::vector<std::string> tokens;             // by id; empty where the vocabulary has a hole
+  std::unordered_map<uint64_t, Merge> merges;  // by merge_key(left, right)
+  std::array<int32_t, 256> byte_ids;           // of <0x00> to <0xFF>, -1: none; all -1 without byte_fallback
+  int32_t unknown_id = -1;                     // -1: unknown characters are dropped
+  bool fuse_unknown = false;                   // neighbouring unknown characters are one token
+  bool ignore_merges = false;                  // a word in the vocabulary is taken whole
+
+  BpeModel() { byte_ids.fill(-1); }
+};
+
+inline uint64_t merge_key(int32_t left, int32_t right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+// A piece of the word between merges; the pieces are a linked list over an array.
+struct BpeSymbol {
+  int32_t id;
+  int32_t previous, next;  // -1: none
+  bool gone;               // merged into its left neighbour
+};
+
+struct BpeCandidate {
+  int32_t rank;
+  int32_t at;  // index of the left symbol
+  int32_t id;  // of the joined token
+};
+
+// Working memory, kept from word to word.
+struct BpeScratch {
+  std::vector<BpeSymbol> symbols;
+  std::vector<BpeCandidate> heap;
+};
+
+// Appends the ids of `word` (well-formed UTF-8, below 2^31 bytes) in O(n log n).
+void encode_word(const BpeModel& model, std::string_view word, BpeScratch* scratch, std::vector<int32_t>* ids);
+
+}  // namespace pinion

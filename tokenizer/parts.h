@@ -1,0 +1,72 @@
+// What a Tokenizer is made of, and the loaders that fill it in. Only for files of this folder and their tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/error.h"
+#include "loader/json.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/pipeline.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace pinion {
+
+// Ids must stay below this: memory follows the highest one. The largest vocabularies in use have about 10^6 tokens.
+constexpr int32_t kMostTokens = 1 << 20;
+
+struct Tokenizer {
+  AddedTokenFinder raw_tokens;                    // sought in the text as it came
+  AddedTokenFinder normalized_tokens;             // sought in the normalised text
+  std::unordered_map<int32_t, AddedToken> added;  // by id; `content` is what decoding gives
+  TokenIds added_ids;                             // by the content as the file has it
+
+  // One of the two models: pipeline and bpe from tokenizer.json, or sentencepiece.
+  Pipeline pipeline;
+  BpeModel bpe;
+  std::shared_ptr<const sentencepiece::SentencePieceProcessor> sentencepiece;
+  int32_t context_piece = -1;  // sentencepiece: a token with visible text, see decode_pieces()
+
+  std::vector<int32_t> prefix, suffix;  // special tokens around every text
+  std::optional<int32_t> bos, eos;
+  int32_t size = 0;  // highest id + 1
+};
+
+// Components of tokenizer.json; `where` names the file and the field.
+Error read_normalizer(const Json& json, const std::string& where, std::vector<Normalizer>* out);
+Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector<PreTokenizer>* out);
+Error read_decoder(const Json& json, const std::string& where, std::vector<Decoder>* out);
+
+Error load_tokenizer_json(std::string_view text, const std::string& where, Tokenizer* out);
+
+// Settings of tokenizer_config.json, special_tokens_map.json and added_tokens.json that the model files lack.
+struct TokenizerSettings {
+  std::string bos_token, eos_token;  // empty: none
+  bool add_bos = true, add_eos = false;
+  std::vector<AddedToken> added;  // id -1: the model's own
+};
+
+// From tokenizer.model in memory.
+Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
+                         Tokenizer* out);
+void encode_pieces(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids);
+
+// `at_start` as in decode_tokens(). `ids` are the model's.
+std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& ids, bool at_start);
+bool is_byte_piece(const Tokenizer& tokenizer, int32_t id);
+int32_t piece_count(const Tokenizer& tokenizer);
+int32_t piece_id(const Tokenizer& tokenizer, std::string_view piece);  // -1: none
+std::string piece_text(const Tokenizer& tokenizer, int32_t id);
+
+}  // namespace pinion

@@ -1,0 +1,57 @@
+// Text to token ids and back, for the two file kinds of Hugging Face folders: tokenizer.json (BPE) and sentencepiece
+// tokenizer.model. A Tokenizer never changes after loading; every function here may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+struct Tokenizer;
+
+// Reads tokenizer.json, else tokenizer.model; tokenizer_config.json, special_tokens_map.json and added_tokens.json are
+// used where present. The folder need not hold anything else of a model.
+Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out);
+
+struct EncodeOptions {
+  bool add_special = true;    // BOS and EOS as the folder asks
+  bool parse_special = true;  // false: special tokens written in the text are ordinary text
+};
+
+// Bytes that are not UTF-8 count as U+FFFD.
+std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options = {});
+
+// Hugging Face's decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False). Ids outside the
+// vocabulary give no text.
+std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special = true);
+
+// One token at a time. The pieces that put() and finish() return, joined, are decode() of the whole; each piece is
+// whole UTF-8 characters, and text that a later token may still change is held back.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = true);
+  std::string put(int32_t id);
+  std::string finish();  // what was held back; afterwards the decoder is as new
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  bool skip_special_;
+  std::vector<int32_t> pending_;  // tokens whose text is held back
+  bool at_start_ = true;          // no text was given out yet
+};
+
+int32_t token_id(const Tokenizer& tokenizer, std::string_view token);  // -1: no such token
+std::string token_text(const Tokenizer& tokenizer, int32_t id);        // as the vocabulary spells it; empty: no such id
+std::optional<int32_t> bos_id(const Tokenizer& tokenizer);             // as tokenizer_config.json names it
+std::optional<int32_t> eos_id(const Tokenizer& tokenizer);
+int32_t vocab_size(const Tokenizer& tokenizer);  // highest id + 1, added tokens included
+bool is_special(const Tokenizer& tokenizer, int32_t id);
+
+}  // namespace pinion

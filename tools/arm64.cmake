@@ -1,0 +1,15 @@
+# Cross build for Arm64 with the sysroot and the emulator that `tools/setup arm64` puts under build/deps.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+get_filename_component(pinion_deps "${CMAKE_CURRENT_LIST_DIR}/../build/deps" ABSOLUTE)
+set(CMAKE_SYSROOT "${pinion_deps}/arm64")
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+# Which CPU it plays is said by each test, in the environment variable QEMU_CPU.
+set(CMAKE_CROSSCOMPILING_EMULATOR "${pinion_deps}/usr/bin/qemu-aarch64;-L;${CMAKE_SYSROOT}")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CMAKE_SYSROOT}")
+set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig")

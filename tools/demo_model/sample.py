@@ -1,0 +1,64 @@
+"""Reads aloud from a demo folder with PyTorch: plain prompts and chats, greedy or sampled. For judging by eye."""
+
+import argparse
+import pathlib
+
+import sentencepiece
+import torch
+from safetensors.torch import load_file
+
+from chats import MARKS, chat_text
+from model import BOS, CHAT_END, EOS, GENERATION, ROWS, new_model
+from train import FOLDER
+
+PROMPTS = ("Once upon a time", "There was once a little fox", "One day, Tom", "A brave girl named", "What colour is the sky?",
+           "Tell me a story about a dragon.")
+CHATS = (
+    ("Hello!", "Who are you?", "What sound does a cow make?", "What is 7 plus 5?"),
+    ("Tell me a story about a fox.", "Who is the story about?", "How did it end?", "Thank you!"),
+    ("Tell me a story about a brave girl and a kite.", "What was her name?", "Who helped her?"),
+    ("What is the opposite of hot?", "And up?", "What day comes after Monday?", "How many legs does a spider have?"),
+    ("What is the capital of France?", "Tell me a joke.", "Write a short poem about the moon."),
+    ("My name is Anna.", "What do bees make?", "What is my name?"),
+)
+
+
+def load(folder: pathlib.Path) -> tuple[torch.nn.Module, sentencepiece.SentencePieceProcessor]:
+    """bf16 weights, fp32 arithmetic."""
+    model = new_model().eval()
+    weights = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
+    model.load_state_dict(weights, strict=False)
+    model.tie_weights()
+    return model, sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+
+
+@torch.no_grad()
+def continue_ids(model: torch.nn.Module, ids: list[int], greedy: bool) -> list[int]:
+    out = model.generate(torch.tensor([ids]), do_sample=not greedy, max_length=ROWS, eos_token_id=[EOS, CHAT_END],
+                         pad_token_id=EOS, **({} if greedy else {k: GENERATION[k] for k in ("temperature", "top_k", "top_p")}))
+    return out[0, len(ids):].tolist()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=pathlib.Path, default=FOLDER)
+    parser.add_argument("--greedy", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.manual_seed(arguments.seed)
+    model, tokenizer = load(arguments.model)
+    for prompt in PROMPTS:
+        text = tokenizer.decode(continue_ids(model, [BOS, *tokenizer.encode(prompt)], arguments.greedy))
+        print(f"[{prompt}]{text}\n")
+    for questions in CHATS:
+        turns: list[tuple[str, str]] = []
+        for question in questions:
+            text = chat_text(turns) + MARKS["user"] + question + MARKS["end"] + MARKS["assistant"]
+            ids = continue_ids(model, [BOS, *tokenizer.encode(text)], arguments.greedy)
+            turns.append((question, tokenizer.decode([i for i in ids if i > CHAT_END])))
+            print(f"> {question}\n{turns[-1][1]}")
+        print()
+
+
+if __name__ == "__main__":
+    main()
