@@ -66,7 +66,7 @@ Error encode_conversation(const Chat& chat, std::vector<int32_t>* out) {
   if (Error e = render(*chat.chat_template, chat.messages, true, &text)) return e;
   // Templates write BOS themselves where the model wants one.
   *out = encode(*chat.tokenizer, text, {.add_special = false});
-  const int64_t capacity = chat.session->options.capacity;
+  const int64_t capacity = chat.session->cache.capacity;
   if (std::ssize(*out) < capacity) return {};
   return error("the conversation no longer fits; /reset starts a new one", "context",
                "fewer than " + std::to_string(capacity) + " tokens", std::to_string(out->size()));
@@ -76,7 +76,7 @@ Error answer_last_message(Chat& chat) {
   std::vector<int32_t> ids;
   if (Error e = encode_conversation(chat, &ids)) return e;
   GenerateOptions options;
-  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->options.capacity;
+  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->cache.capacity;
   options.sampler = chat.sampler;
   chat.sampler.seed += 1;  // or the same question would always get the same answer
   StreamDecoder decoder(chat.tokenizer);
@@ -122,7 +122,7 @@ void show_stats(Chat& chat, const std::string&) {
                 rate_text(static_cast<double>(last.prefilled_tokens), last.prefill_seconds).c_str(),
                 static_cast<long long>(last.reused_tokens), last.ids.size(),
                 rate_text(static_cast<double>(last.decode_passes), last.decode_seconds).c_str(),
-                chat.session->ids.size(), static_cast<long long>(chat.session->options.capacity),
+                chat.session->ids.size(), static_cast<long long>(chat.session->cache.capacity),
                 bytes_text(static_cast<double>(peak_rss_bytes())).c_str());
   print(text.data());
 }

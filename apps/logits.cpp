@@ -1,10 +1,12 @@
 // pinion logits: evaluates a prompt and writes the logits as a NumPy file, float32 [positions, vocabulary].
-#include <algorithm>
 #include <bit>
 #include <span>
+#include <utility>
 
 #include "apps/commands.h"
+#include "apps/machine.h"
 #include "apps/output_file.h"
+#include "engine/memory.h"
 #include "engine/rope.h"
 #include "tokenizer/tokenizer.h"
 
@@ -34,19 +36,20 @@ Error write_npy_header(OutputFile& file, int64_t rows, int64_t columns) {
   return file.write(header.data(), header.size());
 }
 
-// Chunk by chunk: the logits of a long prompt need not fit into memory.
+// In one call, even if that takes memory: dynamic rope looks at the length of the whole prompt.
 Error write_logits(Session& session, std::span<const int32_t> ids, bool all, OutputFile& file) {
+  const int64_t rows = all ? std::ssize(ids) : 1;
   const int64_t vocab = session.model->config.vocab_size;
-  if (Error e = write_npy_header(file, all ? std::ssize(ids) : 1, vocab)) return e;
-  const size_t chunk = all ? static_cast<size_t>(session.options.prefill_chunk) : ids.size();
-  std::vector<float> logits(static_cast<size_t>(vocab) * (all ? std::min(chunk, ids.size()) : 1));
-  for (; !ids.empty(); ids = ids.subspan(std::min(chunk, ids.size()))) {
-    const std::span<const int32_t> tokens = ids.first(std::min(chunk, ids.size()));
-    if (Error e = evaluate(session, tokens, all, logits.data())) return e;
-    const size_t rows = all ? tokens.size() : 1;
-    if (Error e = file.write(logits.data(), rows * static_cast<size_t>(vocab) * sizeof(float))) return e;
+  const auto bytes = static_cast<size_t>(rows * vocab) * sizeof(float);
+  const int64_t available = available_memory_bytes();
+  if (std::cmp_greater(bytes, available)) {
+    return error("not enough memory", "logits", bytes_text(static_cast<double>(bytes)),
+                 bytes_text(static_cast<double>(available)));
   }
-  return {};
+  std::vector<float> logits(bytes / sizeof(float));
+  if (Error e = evaluate(session, ids, all, logits.data())) return e;
+  if (Error e = write_npy_header(file, rows, vocab)) return e;
+  return file.write(logits.data(), bytes);
 }
 
 int run(const Options& options) {

@@ -8,7 +8,7 @@ namespace {
 
 // Spins this often before it gives the core away: long against a barrier's own time, short against a time slice, so
 // that a team larger than the machine still moves.
-constexpr int kSpins = 4000;
+constexpr int kSpins = 1000;
 
 void pause_cpu() {
 #if defined(__x86_64__)

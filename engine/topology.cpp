@@ -271,7 +271,7 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
     const std::string_view part = list.substr(0, list.find(','));
     int32_t first = 0, last = 0;
     if (!parse_range(part, &first, &last)) {
-      return error("not a CPU, a range or a kind", where, "such as 0-3,8, big, little or all",
+      return error("not a CPU, a range or a kind of core", where, "numbers like 0-3,8 or one of big, little, all",
                    "\"" + std::string(part) + "\"");
     }
     for (int64_t cpu = first; cpu <= last; ++cpu) {
@@ -279,7 +279,7 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
         return error("this process may not use that CPU", where, ranges_text(topology.cpus), std::to_string(cpu));
       }
       if (std::ranges::find(*out, cpu) != out->end()) {
-        return error("a CPU is named twice", where, "each once", std::to_string(cpu));
+        return error("a CPU is named twice", where, {}, std::to_string(cpu));
       }
       out->push_back(static_cast<int32_t>(cpu));
     }

@@ -39,23 +39,26 @@ struct Matrix {
   const int32_t* column_sum = nullptr;  // w8: [padded_n(n)] sum over k of the codes; null for bf16
 };
 
-constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-constexpr int64_t padded_k(int64_t k) { return round_up(k, kBlockK); }
-constexpr int64_t padded_n(int64_t n) { return round_up(n, kPanelColumns); }
-constexpr int64_t panel_count(int64_t n) { return padded_n(n) / kPanelColumns; }
-constexpr int64_t panel_bytes(Format format, int64_t k) {
+// static: an object of an instruction set keeps its own copy to itself, compiled with its own flags.
+static constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+static constexpr int64_t padded_k(int64_t k) { return round_up(k, kBlockK); }
+static constexpr int64_t padded_n(int64_t n) { return round_up(n, kPanelColumns); }
+static constexpr int64_t panel_count(int64_t n) { return padded_n(n) / kPanelColumns; }
+static constexpr int64_t panel_bytes(Format format, int64_t k) {
   return padded_k(k) * kPanelColumns * (format == Format::w8 ? 1 : 2);
 }
 
 // The whole matrix in one block: the panels, then (w8) scales, then column sums. A multiple of kAlignmentBytes.
-constexpr int64_t packed_bytes(Format format, int64_t n, int64_t k) {
+static constexpr int64_t packed_bytes(Format format, int64_t n, int64_t k) {
   return panel_count(n) * panel_bytes(format, k) + (format == Format::w8 ? padded_n(n) * 8 : 0);
 }
 
 // Position of element (k, n) inside its panel, in elements.
-constexpr int64_t w8_offset(int64_t k, int64_t n) {
+static constexpr int64_t w8_offset(int64_t k, int64_t n) {
   return k / 4 * (kPanelColumns * 4) + n % kPanelColumns * 4 + k % 4;
 }
-constexpr int64_t bf16_offset(int64_t k, int64_t n) { return k * kPanelColumns + n % kPanelColumns; }
+static constexpr int64_t bf16_offset(int64_t k, int64_t n) { return k * kPanelColumns + n % kPanelColumns; }
 
 }  // namespace pinion

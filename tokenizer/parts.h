@@ -15,6 +15,7 @@
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/pipeline.h"
+#include "tokenizer/settings.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sentencepiece {
@@ -49,13 +50,6 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
 Error read_decoder(const Json& json, const std::string& where, std::vector<Decoder>* out);
 
 Error load_tokenizer_json(std::string_view text, const std::string& where, Tokenizer* out);
-
-// Settings of tokenizer_config.json, special_tokens_map.json and added_tokens.json that the model files lack.
-struct TokenizerSettings {
-  std::string bos_token, eos_token;  // empty: none
-  bool add_bos = true, add_eos = false;
-  std::vector<AddedToken> added;  // id -1: the model's own
-};
 
 // From tokenizer.model in memory.
 Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,

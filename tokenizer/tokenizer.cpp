@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include "tokenizer/parts.h"
@@ -12,104 +11,9 @@
 namespace pinion {
 namespace {
 
-// Also false when the file is a folder or cannot be read.
-bool read_file(const std::filesystem::path& path, std::string* out) {
-  std::ifstream file(path, std::ios::binary);
-  out->assign(std::istreambuf_iterator<char>(file), {});
-  return file.good() || (file.eof() && !file.bad());
-}
-
-Error read_json(const std::filesystem::path& path, Json* out) {
-  std::string text;
-  if (!read_file(path, &text)) return error("cannot be read", path.string());
-  return parse_json(text, path.string(), out, {.duplicate_keys = true});
-}
-
-// A token of a settings file: "text", or {"content": "text", ...}. Empty when absent.
-std::string setting_token(JsonFields& settings, std::string_view name) {
-  const Json* value = settings.find(name);
-  if (value == nullptr || !value->is_object()) return settings.text(name, "");
-  return settings.fields(name).text("content", "");
-}
-
-// Every added token of the settings, its flags and id where the file gives them.
-void read_added_settings(JsonFields& config, TokenizerSettings* out) {
-  const Json* decoder = config.find("added_tokens_decoder");
-  if (decoder == nullptr || !decoder->is_object()) return;
-  for (const auto& [key, value] : decoder->items()) {
-    JsonFields fields{value, config.where + ": added_tokens_decoder: " + key};
-    AddedToken token{.content = fields.text("content")};
-    token.lstrip = fields.boolean("lstrip", false);
-    token.rstrip = fields.boolean("rstrip", false);
-    token.single_word = fields.boolean("single_word", false);
-    token.special = fields.boolean("special", false);
-    const bool is_id = !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_id) fields.fail("id", "wrong type", "an integer");
-    if (is_id) token.id = std::stoi(key);
-    if (!config.error) config.error = fields.error;
-    out->added.push_back(std::move(token));
-  }
-}
-
-constexpr const char* kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
-
-void read_special_settings(JsonFields& config, TokenizerSettings* out) {
-  for (const char* name : kSpecialNames) {
-    out->added.push_back({.content = setting_token(config, name), .special = true});
-  }
-  const Json* more = config.find("additional_special_tokens");
-  if (more == nullptr || !more->is_array()) return;
-  for (const Json& item : *more) {
-    const Json entry = {{"token", item}};
-    JsonFields fields{entry, config.where + ": additional_special_tokens"};
-    out->added.push_back({.content = setting_token(fields, "token"), .special = true});
-    if (!config.error) config.error = fields.error;
-  }
-}
-
-// Nothing is read twice: what an earlier file says rules.
-Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out) {
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    const std::filesystem::path path = folder / name;
-    std::error_code missing;
-    if (!std::filesystem::exists(path, missing)) continue;
-    Json json;
-    if (Error e = read_json(path, &json)) return e;
-    JsonFields config{json, path.string()};
-    if (out->bos_token.empty()) out->bos_token = setting_token(config, "bos_token");
-    if (out->eos_token.empty()) out->eos_token = setting_token(config, "eos_token");
-    out->add_bos = config.boolean("add_bos_token", out->add_bos);
-    out->add_eos = config.boolean("add_eos_token", out->add_eos);
-    read_added_settings(config, out);
-    read_special_settings(config, out);
-    if (config.error) return config.error;
-  }
-  return {};
-}
-
-// added_tokens.json, which older sentencepiece folders have: {"token": id}.
-Error read_added_file(const std::filesystem::path& path, TokenizerSettings* out) {
-  std::error_code missing;
-  if (!std::filesystem::exists(path, missing)) return {};
-  Json json;
-  if (Error e = read_json(path, &json)) return e;
-  JsonFields file{json, path.string()};
-  if (!json.is_object()) return error("wrong type", path.string(), "an object", brief(json));
-  for (const auto& [content, value] : json.items()) {
-    out->added.push_back(
-        {.content = content, .id = static_cast<int32_t>(file.integer(content, {}, 0, kMostTokens - 1))});
-  }
-  return file.error;
-}
-
 const AddedToken* find_added(const Tokenizer& tokenizer, int32_t id) {
   const auto found = tokenizer.added.find(id);
   return found == tokenizer.added.end() ? nullptr : &found->second;
-}
-
-std::optional<int32_t> setting_id(const Tokenizer& tokenizer, const std::string& token) {
-  const int32_t id = token.empty() ? -1 : token_id(tokenizer, token);
-  return id < 0 ? std::nullopt : std::optional(id);
 }
 
 // Text between added tokens of the raw kind.
@@ -169,25 +73,24 @@ bool may_cut_after(const Tokenizer& tokenizer, int32_t last_id, std::string_view
 }  // namespace
 
 Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out) {
-  TokenizerSettings settings;
-  if (Error e = read_settings(folder, &settings)) return e;
-  const auto tokenizer = std::make_shared<Tokenizer>();
   const std::filesystem::path json = std::filesystem::path(folder) / "tokenizer.json";
   const std::filesystem::path model = std::filesystem::path(folder) / "tokenizer.model";
-  std::string bytes;
   std::error_code missing;
-  if (std::filesystem::exists(json, missing)) {
-    if (!read_file(json, &bytes)) return error("cannot be read", json.string());
-    if (Error e = load_tokenizer_json(bytes, json.string(), tokenizer.get())) return e;
-  } else if (std::filesystem::exists(model, missing)) {
-    if (!read_file(model, &bytes)) return error("cannot be read", model.string());
-    if (Error e = read_added_file(std::filesystem::path(folder) / "added_tokens.json", &settings)) return e;
-    if (Error e = load_sentencepiece(bytes, model.string(), settings, tokenizer.get())) return e;
-  } else {
+  const bool is_json = std::filesystem::exists(json, missing);
+  if (!is_json && !std::filesystem::exists(model, missing)) {
     return error("no tokenizer", folder, "tokenizer.json or tokenizer.model");
   }
-  if (!settings.bos_token.empty()) tokenizer->bos = setting_id(*tokenizer, settings.bos_token);
-  if (!settings.eos_token.empty()) tokenizer->eos = setting_id(*tokenizer, settings.eos_token);
+  TokenizerSettings settings;
+  if (Error e = read_settings(folder, &settings)) return e;
+  std::string bytes;
+  if (Error e = read_file(is_json ? json : model, &bytes)) return e;
+  const auto tokenizer = std::make_shared<Tokenizer>();
+  if (Error e = is_json ? load_tokenizer_json(bytes, json.string(), tokenizer.get())
+                        : load_sentencepiece(bytes, model.string(), settings, tokenizer.get())) {
+    return e;
+  }
+  if (const int32_t id = token_id(*tokenizer, settings.bos_token); id >= 0) tokenizer->bos = id;
+  if (const int32_t id = token_id(*tokenizer, settings.eos_token); id >= 0) tokenizer->eos = id;
   *out = tokenizer;
   return {};
 }

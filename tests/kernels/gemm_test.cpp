@@ -72,13 +72,13 @@ TEST(GemmW8, EveryK) {
 TEST(GemmW8, AgainstSumsInRowOrder) {
   Random random;
   const W8Case c = random_w8(random, 9, 160);
-  std::vector<int32_t> expected;
+  std::vector<int32_t> expected(static_cast<size_t>(c.rows * kPanelColumns));
   for (int64_t r = 0; r < c.rows; ++r) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
       int64_t sum = 0;
       for (int64_t i = 0; i < c.k; ++i)
         sum += c.a[static_cast<size_t>(r * c.k + i)] * c.w[static_cast<size_t>(i * 64 + n)];
-      expected.push_back(static_cast<int32_t>(sum));
+      expected[static_cast<size_t>(r * kPanelColumns + n)] = static_cast<int32_t>(sum);
     }
   }
   EXPECT_EQ(gemm_w8_everywhere("random", c).sums, expected);

@@ -15,6 +15,7 @@ from model import BOS, EOS, ROWS
 
 TRAIN_SEED, HELD_OUT_SEED = 1, 2
 TRAIN_DOCUMENTS, HELD_OUT_DOCUMENTS = 160_000, 1_000
+LENGTHS = (192, 224, 256, 320, ROWS)
 SENTENCE_END = re.compile(r'(?<=[.!?])"? |\n|' + "|".join(re.escape(mark) for mark in MARKS.values()))
 
 Document = tuple[str, bool]  # text, ends with EOS
@@ -30,23 +31,32 @@ def encode(tokenizer: sentencepiece.SentencePieceProcessor, docs: list[Document]
     return [[BOS, *row, EOS] if ends else [BOS, *row] for row, (_, ends) in zip(ids, docs)]
 
 
-def pack(rows: list[list[int]], length: int = ROWS + 1, open_bins: int = 64) -> numpy.ndarray:
+def pack(rows: list[list[int]], length: int, open_bins: int = 64) -> numpy.ndarray:
     """Whole documents side by side in rows of one length, padded with -1; each goes where it fits most tightly."""
     done: list[list[int]] = []
     bins: list[list[int]] = []
     for row in rows:
-        row = row[:length]
         fits = [b for b in bins if len(b) + len(row) <= length]
         if fits:
             max(fits, key=len).extend(row)
             continue
-        bins.append(list(row))
+        bins.append(row[:length])
         if len(bins) > open_bins:
             fullest = max(range(len(bins)), key=lambda i: len(bins[i]))
             done.append(bins.pop(fullest))
     packed = numpy.full((len(done) + len(bins), length), -1, numpy.int16)
     for i, row in enumerate(done + bins):
         packed[i, :len(row)] = row
+    return packed
+
+
+def pack_by_length(rows: list[list[int]]) -> dict[str, numpy.ndarray]:
+    """Attention costs the square of a row, so documents travel with others of about their own length."""
+    packed, shorter = {}, 0
+    for length in LENGTHS:
+        fit = [row for row in rows if shorter < len(row) and (len(row) <= length + 1 or length == LENGTHS[-1])]
+        packed[str(length)] = pack(fit, length + 1)  # one more: the last token is only a target
+        shorter = length + 1
     return packed
 
 

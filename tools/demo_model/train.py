@@ -1,120 +1,167 @@
 """Makes the demo model: corpus, tokenizer, training on a CPU, and the finished folder.
 
-    python train.py             about an hour on two cores; an interrupted run goes on where it stopped
+    python train.py             about an hour on two free cores; an interrupted run goes on where it stopped
 """
 
 import argparse
 import math
+import os
 import pathlib
 import time
 
 import numpy
 import sentencepiece
 import torch
+import torch.distributed as dist
 from torch.nn.functional import cross_entropy
+from transformers import AttentionInterface
 
 import corpus
-from model import CONFIG, new_model, save_folder, train_tokenizer
+from model import new_model, save_folder, train_tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "demo_model"
 FOLDER = ROOT / "configs" / "demo"
 
 SEED = 1
-BATCH = 16           # rows of 512 tokens
-PEAK, FLOOR = 3e-3, 1e-4
+WORKERS = 2          # processes of one thread each; they meet once a step
+BATCH = 4096         # tokens for each worker
 WARM_UP = 100        # steps
-DECAY = 0.1
+MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
+MATRIX_DECAY, OTHER_DECAY = 0.05, 0.01
+LAST_RATE = 0.02     # of the first, at the end of the cosine
 SAVE_EVERY = 100     # steps
 TOKENIZER_DOCUMENTS = 20_000
+
+
+def short_attention(module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+                    mask: torch.Tensor | None, scaling: float, **_: object) -> tuple[torch.Tensor, None]:
+    """Causal attention by plain products: on rows this short three times as fast as the fused CPU kernel in bf16."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1).to(q.dtype) for x in (k, v))
+    later = torch.full((q.shape[2], q.shape[2]), float("-inf"), dtype=q.dtype).triu(1)
+    scores = (q * scaling) @ k.transpose(2, 3) + later
+    return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2), None
 
 
 def prepare(work: pathlib.Path) -> None:
     """The tokenizer and both packed corpora, made once."""
     work.mkdir(parents=True, exist_ok=True)
-    if (work / "held_out.npy").exists():
+    if (work / "held_out.npz").exists():
         return
     train = corpus.documents(corpus.TRAIN_SEED, corpus.TRAIN_DOCUMENTS, False)
     train_tokenizer([text for text, _ in train[:TOKENIZER_DOCUMENTS]], work / "tokenizer.model")
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(work / "tokenizer.model"))
-    numpy.save(work / "train.npy", corpus.pack(corpus.encode(tokenizer, train)))
+    numpy.savez(work / "train.npz", **corpus.pack_by_length(corpus.encode(tokenizer, train)))
     held = corpus.documents(corpus.HELD_OUT_SEED, corpus.HELD_OUT_DOCUMENTS, True)
-    numpy.save(work / "held_out.npy", corpus.pack(corpus.encode(tokenizer, held)))
+    numpy.savez(work / "held_out.npz", **corpus.pack_by_length(corpus.encode(tokenizer, held)))
 
 
-def loss_of(model: torch.nn.Module, rows: numpy.ndarray, bf16: bool = True) -> torch.Tensor:
+def batches_of(rows: dict[str, numpy.ndarray]) -> list[numpy.ndarray]:
+    """Every row once, in a fixed random order; a batch holds rows of one length."""
+    rng = numpy.random.default_rng(SEED)
+    batches = []
+    for length, some in rows.items():
+        some = some[rng.permutation(len(some))]
+        count = BATCH // int(length)
+        batches += [some[i:i + count] for i in range(0, len(some) - count + 1, count)]
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def loss_of(model: torch.nn.Module, rows: numpy.ndarray) -> torch.Tensor:
     """Mean over all tokens of the rows; padding (-1) does not count."""
     ids = torch.from_numpy(rows.astype(numpy.int64))
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+    with torch.autocast("cpu", torch.bfloat16):
         logits = model(input_ids=ids[:, :-1].clamp(min=0), use_cache=False).logits
     return cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), ignore_index=-1)
 
 
+@torch.no_grad()
+def held_out_loss(model: torch.nn.Module, batches: list[numpy.ndarray]) -> float:
+    return sum(loss_of(model, rows).item() for rows in batches) / len(batches)
+
+
+def make_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for the embedding (which is the head too) and the norms."""
+    inside = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
+    other = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
+    return [torch.optim.Muon(inside, lr=MATRIX_RATE, weight_decay=MATRIX_DECAY),
+            torch.optim.AdamW(other, lr=OTHER_RATE, betas=(0.9, 0.98), weight_decay=OTHER_DECAY)]
+
+
 def rate(step: int, steps: int) -> float:
+    """Share of the full learning rate: warm-up, then half a cosine."""
     if step < WARM_UP:
-        return PEAK * (step + 1) / WARM_UP
+        return (step + 1) / WARM_UP
     part = (step - WARM_UP) / max(1, steps - WARM_UP)
-    return FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(math.pi * part))
+    return LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * part))
 
 
-def held_out_loss(model: torch.nn.Module, rows: numpy.ndarray) -> float:
-    model.eval()
-    with torch.no_grad():
-        loss = loss_of(model, rows).item()
-    model.train()
-    return loss
+def average_gradients(model: torch.nn.Module) -> None:
+    flat = torch.cat([p.grad.flatten() for p in model.parameters()])
+    dist.all_reduce(flat)
+    flat /= WORKERS
+    flat *= min(1.0, 1.0 / (flat.norm().item() + 1e-6))
+    offset = 0
+    for p in model.parameters():
+        p.grad.copy_(flat[offset:offset + p.numel()].view_as(p))
+        offset += p.numel()
 
 
-def train(work: pathlib.Path, folder: pathlib.Path) -> None:
+def train(rank: int, work: pathlib.Path, folder: pathlib.Path) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29541"}
+    dist.init_process_group("gloo", rank=rank, world_size=WORKERS)
+    torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    rows, held = numpy.load(work / "train.npy"), numpy.load(work / "held_out.npy")[:32]
-    steps = len(rows) // BATCH
-    order = numpy.random.default_rng(SEED).permutation(len(rows))
+    AttentionInterface.register("short", short_attention)
     model = new_model()
-    model.train()
-    wide = [p for p in model.parameters() if p.dim() > 1]
-    thin = [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": wide, "weight_decay": DECAY}, {"params": thin, "weight_decay": 0.0}],
-                                  lr=PEAK, betas=(0.9, 0.98), fused=True)
+    model.set_attn_implementation("short")
+    optimizers = make_optimizers(model)
+    batches = batches_of(numpy.load(work / "train.npz"))
+    held = batches_of(numpy.load(work / "held_out.npz"))[:8]
+    steps = len(batches) // WORKERS
     first, checkpoint = 0, work / "checkpoint.pt"
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(optimizers, state["optimizers"]):
+            optimizer.load_state_dict(saved)
         first = state["step"]
-    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {steps} steps of {BATCH} rows", flush=True)
+    if rank == 0:
+        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {steps} steps", flush=True)
     started = last = time.time()
     for step in range(first, steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step, steps)
-        loss = loss_of(model, rows[order[step * BATCH:(step + 1) * BATCH]])
+        for optimizer, full in zip(optimizers, (MATRIX_RATE, OTHER_RATE)):
+            for group in optimizer.param_groups:
+                group["lr"] = full * rate(step, steps)
+        loss = loss_of(model, batches[step * WORKERS + rank])
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        average_gradients(model)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         done = step + 1
-        if done % SAVE_EVERY == 0 or done == steps:
+        if rank == 0 and (done % SAVE_EVERY == 0 or done == steps):
             now = time.time()
             print(f"step {done} loss {loss.item():.4f} held out {held_out_loss(model, held):.4f} "
-                  f"{SAVE_EVERY * BATCH * CONFIG['max_position_embeddings'] / (now - last):.0f} tokens/s "
-                  f"{(now - started) / 60:.1f} min", flush=True)
+                  f"{(now - last) / SAVE_EVERY:.2f} s/step {(now - started) / 60:.1f} min", flush=True)
             last = time.time()
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": done}
+            state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": done}
             torch.save(state, work / "checkpoint.tmp")
             (work / "checkpoint.tmp").replace(checkpoint)
-    torch.save(model.state_dict(), work / "final.pt")
-    save_folder(model, work / "tokenizer.model", folder)
+    if rank == 0:
+        torch.save(model.state_dict(), work / "final.pt")
+        save_folder(model, work / "tokenizer.model", folder)
+    dist.destroy_process_group()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=pathlib.Path, default=WORK, help="corpus, checkpoints, fp32 weights")
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER, help="the Hugging Face folder to write")
-    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     prepare(arguments.work)
-    train(arguments.work, arguments.out)
+    torch.multiprocessing.spawn(train, (arguments.work, arguments.out), nprocs=WORKERS)
 
 
 if __name__ == "__main__":

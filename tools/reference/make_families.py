@@ -1,8 +1,8 @@
-"""Makes tests/data/families: one tiny random checkpoint per family and setting, with what transformers computes from it.
+"""Makes tests/data/families: a tiny random checkpoint per family and setting, with what transformers computes from it.
 
 usage: make_families.py [--out FOLDER] [NAME ...]
 
-A case is the neighbour's config with changed lines. README.md here describes the files a case leaves behind.
+families.py is the table of cases; README.md here describes the files that each leaves behind.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
+from families import CASES, Case
 from reference import KEEP_HEAD, greedy, is_quantised, load_model, logits, quantise_rows, relative_l2
 
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
@@ -33,156 +34,6 @@ MIN_MARGIN = 0.003
 MAX_DISTANCE = 0.003
 MIN_DISTINCT_TOKENS = 6
 JITTERS = 4
-
-LLAMA1 = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "hidden_act": "silu",
-    "hidden_size": 56,
-    "initializer_range": 0.02,
-    "intermediate_size": 52,
-    "max_position_embeddings": 256,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "rms_norm_eps": 1e-6,
-    "torch_dtype": "bfloat16",
-    "use_cache": True,
-    "vocab_size": 152,
-}
-LLAMA = LLAMA1 | {
-    "attention_bias": False,
-    "hidden_size": 48,
-    "intermediate_size": 100,
-    "mlp_bias": False,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "rms_norm_eps": 1e-5,
-    "rope_scaling": None,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "vocab_size": 163,
-}
-LLAMA3_ROPE = {
-    "factor": 8.0,
-    "high_freq_factor": 4.0,
-    "low_freq_factor": 1.0,
-    "original_max_position_embeddings": 64,
-    "rope_type": "llama3",
-}
-LLAMA3 = LLAMA | {
-    "eos_token_id": [2, 3],
-    "head_dim": 16,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "rope_scaling": LLAMA3_ROPE,
-    "tie_word_embeddings": True,
-}
-QWEN2 = LLAMA1 | {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "bos_token_id": 1,
-    "hidden_size": 56,
-    "intermediate_size": 92,
-    "max_window_layers": 0,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "rope_theta": 1000000.0,
-    "sliding_window": 16,  # without use_sliding_window it means nothing
-    "tie_word_embeddings": True,
-    "use_sliding_window": False,
-    "vocab_size": 171,
-}
-QWEN3 = QWEN2 | {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "attention_bias": False,
-    "head_dim": 24,
-    "hidden_size": 44,
-    "intermediate_size": 84,
-    "rope_scaling": None,
-    "sliding_window": None,
-}
-MISTRAL = LLAMA | {
-    "architectures": ["MistralForCausalLM"],
-    "model_type": "mistral",
-    "head_dim": None,
-    "intermediate_size": 84,
-    "sliding_window": None,
-}
-for unknown_to_mistral in ("attention_bias", "mlp_bias", "rope_scaling"):
-    del MISTRAL[unknown_to_mistral]
-
-
-def spelled_new(config: dict) -> dict:
-    """The transformers 5 spelling: rope_parameters holds rope_theta too, and torch_dtype is dtype."""
-    config = dict(config)
-    rope = {"rope_theta": config.pop("rope_theta")} | (config.pop("rope_scaling") or {"rope_type": "default"})
-    return config | {"rope_parameters": rope, "dtype": config.pop("torch_dtype")}
-
-
-CASES = {
-    "llama": LLAMA1,
-    "llama_gqa": LLAMA,
-    "llama3_rope_scaling": LLAMA3,
-    "llama3_rope_parameters": spelled_new(LLAMA3),
-    "llama_linear": LLAMA | {"rope_scaling": {"factor": 4.0, "type": "linear"}},
-    "llama_dynamic": LLAMA
-    | {"head_dim": 16, "intermediate_size": 84, "max_position_embeddings": 64}
-    | {"num_attention_heads": 3, "num_key_value_heads": 3}
-    | {"rope_scaling": {"factor": 2.0, "type": "dynamic"}},
-    "llama_yarn_mscale": LLAMA
-    | {"head_dim": 16, "num_attention_heads": 3, "num_key_value_heads": 1}
-    | {
-        "rope_scaling": {
-            "factor": 8.0,
-            "mscale": 1.2,
-            "mscale_all_dim": 0.4,
-            "original_max_position_embeddings": 32,
-            "rope_type": "yarn",
-            "truncate": False,
-        }
-    },
-    "llama_bias": LLAMA | {"attention_bias": True, "head_dim": 20, "mlp_bias": True, "num_attention_heads": 3}
-    | {"num_key_value_heads": 3, "intermediate_size": 76},
-    "llama_sharded": LLAMA | {"intermediate_size": 60, "num_hidden_layers": 3},
-    "llama_f16": LLAMA | {"torch_dtype": "float16"},
-    "llama_f32": LLAMA | {"hidden_size": 36, "intermediate_size": 68, "torch_dtype": "float32"},
-    "qwen2": QWEN2,
-    "qwen2_window": QWEN2
-    | {"hidden_size": 40, "intermediate_size": 84, "max_window_layers": 1, "num_hidden_layers": 3}
-    | {"use_sliding_window": True},
-    "qwen2_yarn": QWEN2
-    | {"max_position_embeddings": 32}
-    | {"rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32, "type": "yarn"}},
-    "qwen3": QWEN3,
-    "qwen3_yarn": spelled_new(
-        QWEN3
-        | {
-            "rope_scaling": {
-                "attention_factor": 1.3,
-                "beta_fast": 16.0,
-                "beta_slow": 2.0,
-                "factor": 8.0,
-                "original_max_position_embeddings": 32,
-                "rope_type": "yarn",
-            }
-        }
-    ),
-    "mistral": MISTRAL,
-    "mistral_window": MISTRAL | {"head_dim": 10, "num_attention_heads": 5, "num_key_value_heads": 1, "sliding_window": 20},
-}
-SHARDS = {"llama_sharded": 3}
-NOTES = {
-    "llama_dynamic": "As transformers' generate() with a cache: all positions of a prompt are rotated with the base for "
-    "max(prompt length, max_position_embeddings), each later token with the base for the length that it makes, and "
-    "a key keeps its rotation. The long prompt exceeds max_position_embeddings (64).",
-    "llama_f16": "Mode none: matrices rounded to bf16, norms as stored. w8a8: codes from the stored fp16 values.",
-    "llama_f32": "Mode none: matrices rounded to bf16, norms as stored. w8a8: codes from the stored fp32 values.",
-    "qwen2_yarn": "max_position_embeddings stays at the trained length, as Qwen2.5's model cards advise; the context "
-    "that yarn serves is factor * original_max_position_embeddings = 128.",
-}
 
 
 def plant_ties(matrix: np.ndarray) -> None:
@@ -218,17 +69,19 @@ def random_tensors(folder: pathlib.Path, config: dict, seed: int) -> dict[str, t
     }
 
 
-def write_checkpoint(folder: pathlib.Path, config: dict, seed: int, shards: int) -> None:
+def write_checkpoint(folder: pathlib.Path, case: Case, seed: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    tensors = random_tensors(folder, config, seed)
+    (folder / "config.json").write_text(json.dumps(case.config, indent=1, sort_keys=True) + "\n")
+    tensors = random_tensors(folder, case.config, seed)
     metadata = {"format": "pt"}
-    if shards == 1:
+    if case.shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata)
         return
     names = list(tensors)
-    weight_map = {name: f"model-{i % shards + 1:05}-of-{shards:05}.safetensors" for i, name in enumerate(names)}
+    weight_map = {
+        name: f"model-{i % case.shards + 1:05}-of-{case.shards:05}.safetensors" for i, name in enumerate(names)
+    }
     for file in sorted(set(weight_map.values())):
         save_file({name: tensors[name] for name in names if weight_map[name] == file}, folder / file, metadata)
     total = sum(t.nbytes for t in tensors.values())
@@ -281,10 +134,10 @@ def random_prompts(config: dict, seed: int) -> dict[str, list[int]]:
     return {n: rng.integers(FIRST_PROMPT_ID, config["vocab_size"], k).tolist() for n, k in PROMPT_LENGTHS.items()}
 
 
-def try_seed(folder: pathlib.Path, config: dict, seed: int, shards: int, notes: str) -> bool:
+def try_seed(folder: pathlib.Path, case: Case, seed: int) -> bool:
     """Writes the whole case; False where the seed's results hang on a rounding."""
-    write_checkpoint(folder, config, seed, shards)
-    prompts = random_prompts(config, seed)
+    write_checkpoint(folder, case, seed)
+    prompts = random_prompts(case.config, seed)
     model = load_model(folder)
     margins: list[float] = []
     paths = {}
@@ -302,7 +155,7 @@ def try_seed(folder: pathlib.Path, config: dict, seed: int, shards: int, notes: 
         np.save(folder / f"logits_{mode}.npy", torch.cat(list(rows.values())).numpy().astype("<f4"))
     expected = {
         "seed": seed,
-        "notes": notes,
+        "notes": case.notes,
         "min_margin": round(min(margins), 5),
         "prompts": [
             {
@@ -342,8 +195,8 @@ def main() -> int:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     logging.disable_progress_bar()
     for name in args.names or CASES:
-        seed, shards, notes = 1, SHARDS.get(name, 1), NOTES.get(name, "")
-        while not try_seed(args.out / name, CASES[name], seed, shards, notes):
+        seed = 1
+        while not try_seed(args.out / name, CASES[name], seed):
             seed += 1
     return 0
 

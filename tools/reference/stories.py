@@ -24,7 +24,9 @@ def check_mode(folder: str, quant: str, expected: dict) -> bool:
         ids, margin = greedy(model, generation["prompt_ids"], len(generation[ids_key]))
         same = ids == generation[ids_key]
         agrees = agrees and same
-        print(f"{quant}: {generation['prompt']!r}: {'same ids' if same else 'ids differ'}, smallest margin {margin:.5f}")
+        print(
+            f"{quant}: {generation['prompt']!r}: {'same ids' if same else 'ids differ'}, smallest margin {margin:.5f}"
+        )
     return agrees
 
 

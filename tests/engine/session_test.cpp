@@ -1,0 +1,229 @@
+// One conversation: the same bits for any threads, prompt chunks and kernels; reuse, limits and errors.
+#include "engine/session.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/generate.h"
+#include "kernels/cpu.h"
+
+namespace pinion {
+namespace {
+
+const std::string kStories = PINION_TEST_DATA "/stories260k";
+
+std::unique_ptr<Model> load_stories(Quant quant) {
+  std::unique_ptr<Model> model;
+  const Error e = load_model(kStories, {.quant = quant, .keep = {}, .threads = 2, .progress = {}}, &model);
+  EXPECT_FALSE(e) << e.message();
+  return model;
+}
+
+std::unique_ptr<Model> make_model(const std::string& json, Quant quant) {
+  const auto path = std::filesystem::temp_directory_path() / ("pinion_session_" + std::to_string(getpid()) + ".json");
+  std::ofstream(path) << json;
+  std::unique_ptr<Model> model;
+  const Error e = synthetic_model(path.string(), {.quant = quant, .keep = {}, .threads = 2, .progress = {}}, &model);
+  EXPECT_FALSE(e) << e.message();
+  std::filesystem::remove(path);
+  return model;
+}
+
+std::vector<int32_t> some_tokens(int64_t count, int64_t vocab) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>((i * i * 7 + i * 13 + 3) % vocab));
+  return ids;
+}
+
+struct Run {
+  int32_t threads = 1;
+  SessionOptions options = {};
+};
+
+// Logits of every position: a prompt in passes of the session's chunk, then the rest one by one.
+std::vector<float> all_logits(const Model& model, const std::vector<int32_t>& ids, int64_t prompt, const Run& run) {
+  Team team(std::vector<int32_t>(static_cast<size_t>(run.threads), -1));
+  std::unique_ptr<Session> session;
+  const Error opened = open_session(model, team, run.options, &session);
+  EXPECT_FALSE(opened) << opened.message();
+  const int64_t vocab = model.config.vocab_size;
+  std::vector<float> logits(ids.size() * static_cast<size_t>(vocab));
+  const std::span<const int32_t> all = ids;
+  EXPECT_FALSE(evaluate(*session, all.first(static_cast<size_t>(prompt)), true, logits.data()));
+  for (size_t i = static_cast<size_t>(prompt); i < ids.size(); ++i) {
+    EXPECT_FALSE(evaluate(*session, all.subspan(i, 1), false, logits.data() + i * static_cast<size_t>(vocab)));
+  }
+  EXPECT_EQ(session->ids, ids);
+  return logits;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Expects the reference's bits of every way to run it.
+void expect_one_result(const Model& model, int64_t tokens, bool kv_float) {
+  const std::vector<int32_t> ids = some_tokens(tokens, model.config.vocab_size);
+  const auto run = [&](int32_t threads, int64_t chunk, int64_t prompt, const Kernels* kernels = nullptr) {
+    return all_logits(model, ids, prompt, {threads, {kv_float, 0, chunk, kernels}});
+  };
+  const std::vector<float> reference = run(1, 256, tokens);
+  for (const float value : reference) ASSERT_TRUE(std::isfinite(value));
+  EXPECT_TRUE(same_bits(run(1, 1, 1), reference)) << "token by token";
+  EXPECT_TRUE(same_bits(run(2, 7, tokens), reference)) << "2 threads, chunks of 7";
+  EXPECT_TRUE(same_bits(run(3, 64, tokens / 2), reference)) << "3 threads, half of it prefilled in chunks of 64";
+  EXPECT_TRUE(same_bits(run(4, 1000, tokens - 3), reference)) << "4 threads, all but 3 in one pass";
+  for (const Variant& variant : kernel_variants()) {
+    if (variant.needs & ~cpu_features()) continue;
+    EXPECT_TRUE(same_bits(run(2, 50, tokens - 5, &variant.table()), reference)) << variant.name;
+  }
+}
+
+TEST(Session, SameBitsHoweverItRuns) {
+  for (const Quant quant : {Quant::none, Quant::w8a8}) {
+    const auto model = load_stories(quant);
+    expect_one_result(*model, 40, quant == Quant::none);
+  }
+}
+
+TEST(Session, SameBitsAcrossAttentionChunks) {
+  const auto model = load_stories(Quant::w8a8);
+  expect_one_result(*model, kAttentionChunk + 20, false);
+}
+
+// A window that begins inside one attention chunk and ends in another, heads that are no multiple of 16 wide.
+TEST(Session, SameBitsWithASlidingWindow) {
+  const auto model = make_model(R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 70,
+      "hidden_size": 40, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 10, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+      "max_position_embeddings": 700, "sliding_window": 270, "tie_word_embeddings": false})",
+                                Quant::w8a8);
+  expect_one_result(*model, 560, false);
+}
+
+// More query heads on one kv head than one attention task takes.
+TEST(Session, SameBitsWithMoreQueryHeadsThanATaskTakes) {
+  const auto model = make_model(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64,
+      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 70,
+      "num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+      "max_position_embeddings": 300, "tie_word_embeddings": true})",
+                                Quant::none);
+  expect_one_result(*model, 30, true);
+}
+
+TEST(Session, RewindForgetsExactly) {
+  const auto model = load_stories(Quant::w8a8);
+  const auto vocab = static_cast<size_t>(model->config.vocab_size);
+  const std::vector<int32_t> ids = some_tokens(60, model->config.vocab_size);
+  Team team({-1, -1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  std::vector<float> first(vocab), second(vocab);
+  const std::span<const int32_t> all = ids;
+  ASSERT_FALSE(evaluate(*session, all.first(30), false, first.data()));
+  ASSERT_FALSE(evaluate(*session, all.subspan(30), false, second.data()));
+  rewind(*session, 10);
+  EXPECT_EQ(session->ids.size(), 10u);
+  ASSERT_FALSE(evaluate(*session, all.subspan(10, 20), false, second.data()));
+  EXPECT_TRUE(same_bits(first, second));
+}
+
+TEST(Session, RefusesWhatDoesNotFitAndStaysAsItWas) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.kv_float = false, .capacity = 8}, &session));
+  std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
+  const std::vector<int32_t> nine(9, 1), outside = {1, 512}, negative = {-1};
+  EXPECT_EQ(evaluate(*session, nine, false, logits.data()).message(),
+            "context: too many tokens: want at most 8, have 9");
+  EXPECT_EQ(evaluate(*session, outside, false, logits.data()).message(),
+            "token id: not in the vocabulary: want 0 to 511, have 512");
+  EXPECT_TRUE(evaluate(*session, negative, false, logits.data()));
+  EXPECT_TRUE(session->ids.empty());
+}
+
+TEST(Session, ACacheThatDoesNotFitIsAnErrorWithFigures) {
+  const auto model = make_model(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64,
+      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 64,
+      "num_key_value_heads": 64, "head_dim": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+      "max_position_embeddings": 1000000000, "tie_word_embeddings": true})",
+                                Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  const Error e = open_session(*model, team, {}, &session);
+  ASSERT_TRUE(e);
+  EXPECT_NE(e.message().find("KV cache: too little memory for 1000000000 positions: want"), std::string::npos)
+      << e.message();
+}
+
+TEST(Generate, ReusesThePrefixItHolds) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1, -1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  const std::vector<int32_t> prompt = some_tokens(20, model->config.vocab_size);
+  const auto go_on = [](int32_t) { return true; };
+  GenerateResult first, again, longer;
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &first));
+  EXPECT_EQ(first.finish_reason, FinishReason::length);
+  EXPECT_EQ(first.prefilled_tokens, 20);
+  EXPECT_EQ(first.ids.size(), 12u);
+  EXPECT_EQ(first.decode_passes, 11);
+  EXPECT_EQ(first.regions, 11);  // one a token
+
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &again));
+  EXPECT_EQ(again.prefilled_tokens, 1);  // only the logits of the last token
+  EXPECT_EQ(again.ids, first.ids);
+  EXPECT_EQ(again.logits_hash, first.logits_hash);
+
+  std::vector<int32_t> grown = prompt;
+  grown.insert(grown.end(), first.ids.begin(), first.ids.end());
+  grown.push_back(5);
+  ASSERT_FALSE(generate(*session, grown, {.max_tokens = 1, .sampler = {}, .ignore_eos = true}, go_on, &longer));
+  EXPECT_EQ(longer.reused_tokens, 31);  // the twelfth id was drawn, never evaluated
+  EXPECT_EQ(longer.prefilled_tokens, 2);
+}
+
+TEST(Generate, StopsForEveryReason) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.kv_float = false, .capacity = 16}, &session));
+  const std::vector<int32_t> prompt = some_tokens(10, model->config.vocab_size);
+  GenerateResult result;
+  ASSERT_FALSE(generate(
+      *session, prompt, {.max_tokens = 100, .sampler = {}, .ignore_eos = true}, [](int32_t) { return true; }, &result));
+  EXPECT_EQ(result.finish_reason, FinishReason::context);
+  EXPECT_EQ(result.ids.size(), 7u);  // six fill the cache, the seventh needs no room
+
+  int seen = 0;
+  ASSERT_FALSE(generate(
+      *session, prompt, {.max_tokens = 100, .sampler = {}, .ignore_eos = true}, [&](int32_t) { return ++seen < 3; },
+      &result));
+  EXPECT_EQ(result.finish_reason, FinishReason::stop);
+  EXPECT_EQ(result.ids.size(), 3u);
+
+  auto stopping = load_stories(Quant::w8a8);
+  stopping->eos_ids = {result.ids[1]};
+  ASSERT_FALSE(open_session(*stopping, team, {}, &session));
+  GenerateResult stopped;
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 100, .sampler = {}}, [](int32_t) { return true; }, &stopped));
+  EXPECT_EQ(stopped.finish_reason, FinishReason::stop);
+  EXPECT_EQ(stopped.ids, std::vector<int32_t>{result.ids[0]});
+
+  const std::vector<int32_t> long_prompt(600, 1);
+  EXPECT_EQ(generate(
+                *session, long_prompt, {}, [](int32_t) { return true; }, &result)
+                .message(),
+            "prompt: too long: want at most 512 tokens (the context), have 600");
+  EXPECT_TRUE(generate(*session, {}, {}, [](int32_t) { return true; }, &result));
+}
+
+}  // namespace
+}  // namespace pinion

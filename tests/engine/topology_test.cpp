@@ -1,0 +1,147 @@
+// The topology of recorded machines: tests/data/topology/NAME.txt has lines of PATH:CONTENT, as this prints them in
+// /sys/devices/system/cpu: grep -rs '' $PWD/{online,possible,present,cpu[0-9]*/{topology,cache,cpufreq,cpu_capacity,regs}}
+// (without the leading slash; files that nothing reads left out).
+#include "engine/topology.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+namespace pinion {
+namespace {
+
+using Cpus = std::vector<int32_t>;
+
+Topology recorded(const std::string& name, const Cpus& usable = {}) {
+  const std::filesystem::path root = testing::TempDir() + "pinion_topology_" + std::to_string(getpid());
+  std::ifstream recording(PINION_TEST_DATA "/topology/" + name + ".txt");
+  EXPECT_TRUE(recording.is_open()) << name;
+  for (std::string line; std::getline(recording, line);) {
+    if (line.starts_with('#')) continue;
+    const size_t colon = line.find(':');
+    const std::filesystem::path path = root / line.substr(0, colon);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::app) << line.substr(colon + 1) << '\n';
+  }
+  Topology topology;
+  const Error e = read_recorded_topology(root.string(), usable, &topology);
+  EXPECT_FALSE(e) << e.message();
+  std::filesystem::remove_all(root);
+  return topology;
+}
+
+// Numbers of the cores of a kind.
+Cpus of_kind(const Topology& topology, int32_t kind) {
+  Cpus cpus;
+  for (const Core& core : topology.cores) {
+    if (core.kind == kind) cpus.push_back(core.cpu);
+  }
+  return cpus;
+}
+
+Cpus parsed(std::string_view list, const Topology& topology) {
+  Cpus cpus;
+  const Error e = parse_cores(list, topology, &cpus);
+  EXPECT_FALSE(e) << e.message();
+  return cpus;
+}
+
+std::string refusal(std::string_view list, const Topology& topology) {
+  Cpus cpus;
+  return parse_cores(list, topology, &cpus).message();
+}
+
+TEST(Topology, Rk3588HasTwoKinds) {
+  const Topology board = recorded("rk3588");
+  EXPECT_EQ(board.kinds, 2);
+  EXPECT_EQ(of_kind(board, 0), Cpus({4, 5, 6, 7}));  // two clocks, one kind
+  EXPECT_EQ(of_kind(board, 1), Cpus({0, 1, 2, 3}));
+  EXPECT_EQ(board.cores[0].max_mhz, 1800);
+  EXPECT_EQ(board.cores[7].max_mhz, 2352);
+  EXPECT_EQ(board.last_level_cache_bytes, 3 << 20);
+  EXPECT_EQ(board.cpu_quota, 0);
+  EXPECT_EQ(default_team(board), Cpus({4, 5, 6, 7}));
+}
+
+TEST(Topology, OnlyUsableCpusCount) {
+  const Topology board = recorded("rk3588", {1, 3, 6});
+  EXPECT_EQ(board.cpus, Cpus({1, 3, 6}));
+  EXPECT_EQ(board.cores.size(), 3u);
+  EXPECT_EQ(default_team(board), Cpus({6}));
+
+  const Topology little = recorded("rk3588", {0, 1});
+  EXPECT_EQ(little.kinds, 1);
+  EXPECT_EQ(default_team(little), Cpus({0, 1}));
+}
+
+TEST(Topology, CixP1IsToldApartByDesignAndClock) {
+  const Topology board = recorded("cix_p1");
+  EXPECT_EQ(board.kinds, 2);
+  EXPECT_EQ(of_kind(board, 1), Cpus({1, 2, 3, 4}));
+  EXPECT_EQ(default_team(board), Cpus({0, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(board.last_level_cache_bytes, 12 << 20);
+}
+
+TEST(Topology, OneWorkerPerCoreOfSmt) {
+  const Topology desktop = recorded("x86_smt");
+  EXPECT_EQ(desktop.cpus.size(), 8u);
+  EXPECT_EQ(of_kind(desktop, 0), Cpus({0, 1, 2, 3}));
+  EXPECT_EQ(desktop.cpu_quota, 2.5);
+  EXPECT_EQ(default_team(desktop), Cpus({0, 1}));
+
+  // The first thread of a core may be out of reach.
+  EXPECT_EQ(default_team(recorded("x86_smt", {0, 4, 5})), Cpus({0, 5}));
+}
+
+TEST(Topology, QuotaOfAnOuterGroupCounts) {
+  const Topology machine = recorded("vm_2cores");
+  EXPECT_EQ(machine.kinds, 1);
+  EXPECT_EQ(machine.cores.size(), 2u);
+  EXPECT_EQ(machine.cores[1].max_mhz, 0);
+  EXPECT_EQ(machine.last_level_cache_bytes, 32 << 20);
+  EXPECT_EQ(machine.cpu_quota, 1.5);
+  EXPECT_EQ(default_team(machine), Cpus({0}));
+}
+
+TEST(DefaultTeam, HasAtLeastOneWorker) {
+  Topology machine = recorded("vm_2cores");
+  machine.cpu_quota = 0.25;
+  EXPECT_EQ(default_team(machine), Cpus({0}));
+}
+
+TEST(Topology, OfThisMachine) {
+  Topology machine;
+  const Error e = read_topology(&machine);
+  ASSERT_FALSE(e) << e.message();
+  EXPECT_FALSE(machine.cores.empty());
+  EXPECT_LE(machine.cores.size(), machine.cpus.size());
+  EXPECT_FALSE(default_team(machine).empty());
+  EXPECT_TRUE(std::ranges::any_of(machine.cores, [](const Core& core) { return core.kind == 0; }));
+}
+
+TEST(ParseCores, NumbersRangesAndKinds) {
+  const Topology board = recorded("rk3588");
+  EXPECT_EQ(parsed("4-7,0", board), Cpus({4, 5, 6, 7, 0}));
+  EXPECT_EQ(parsed("7,2-2", board), Cpus({7, 2}));
+  EXPECT_EQ(parsed("big", board), Cpus({4, 5, 6, 7}));
+  EXPECT_EQ(parsed("little", board), Cpus({0, 1, 2, 3}));
+  EXPECT_EQ(parsed("all", board).size(), 8u);
+  EXPECT_EQ(parsed("4,0", recorded("x86_smt")), Cpus({4, 0}));  // both threads of a core, as asked
+}
+
+TEST(ParseCores, ErrorsNameThePartAndWhatThereIs) {
+  const Topology board = recorded("rk3588", {0, 1, 2, 6});
+  EXPECT_EQ(refusal("0-3", board), "core list \"0-3\": this process may not use that CPU: want 0-2,6, have 3");
+  EXPECT_EQ(refusal("0,1,0", board), "core list \"0,1,0\": a CPU is named twice: 0");
+  for (const char* list : {"", ",", "0,", "2-1", "-1", "1-", "0x1", "big,6", "Big", "1-99999999999", "0 1"}) {
+    EXPECT_NE(refusal(list, board).find("not a CPU, a range or a kind of core"), std::string::npos) << list;
+  }
+  EXPECT_NE(refusal("0-2000000000", board), "");
+  EXPECT_NE(refusal("little", recorded("vm_2cores")), "");
+}
+
+}  // namespace
+}  // namespace pinion
