@@ -19,6 +19,7 @@ double round_to_integer(double x) { return static_cast<double>(static_cast<int64
 }  // namespace
 
 double portable_exp(double x) {
+  if (x != x) return x;
   if (x > 709.78) return std::bit_cast<double>(uint64_t{0x7ff0000000000000});
   if (x < -708.0) return 0.0;
   const double n = round_to_integer(x * 1.4426950408889634);

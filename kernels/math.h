@@ -4,7 +4,7 @@
 
 namespace pinion {
 
-// Within 1e-15 relative. Overflow gives infinity, below about -708 the result is 0.
+// Within 1e-15 relative. From 709.78 on the result is infinity, below -708 it is 0; NaN stays NaN.
 double portable_exp(double x);
 
 // Within 1e-15 relative, or absolute near 1. x must be positive, normal and finite.
@@ -13,7 +13,7 @@ double portable_log(double x);
 // base^exponent for a positive base.
 inline double portable_pow(double base, double exponent) { return portable_exp(exponent * portable_log(base)); }
 
-// Within 1e-15 absolute for |x| <= 1e9 (the reduction by pi/2 in three parts is exact enough up to there).
+// Within 1e-15 absolute for |x| <= 1e6, as far as the reduction by pi/2 in three parts is exact.
 void portable_sincos(double x, double* sine, double* cosine);
 
 }  // namespace pinion

@@ -18,9 +18,15 @@ struct Builder {
   Error failure = {};
   std::vector<Json*> open = {};  // the arrays and objects around the next value, outermost first
   Json* member = nullptr;        // where the value of the last key goes
+  int64_t values = 0;
 
-  // Children stay where they are while they are open: only the innermost array grows.
+  // Where the value now is, or nullptr when it is one too many. Children stay where they are while they are open: only
+  // the innermost array grows.
   Json* place(Json value) {
+    if (++values > limits.values) {
+      failure = error("JSON too large", where, "at most " + std::to_string(limits.values) + " values");
+      return nullptr;
+    }
     if (open.empty()) return &(*root = std::move(value));
     if (open.back()->is_array()) return &open.back()->emplace_back(std::move(value));
     return &(*member = std::move(value));
@@ -32,7 +38,7 @@ struct Builder {
       return false;
     }
     open.push_back(place(std::move(value)));
-    return true;
+    return open.back() != nullptr;
   }
 
   bool leave() { return open.pop_back(), true; }
@@ -51,12 +57,12 @@ struct Builder {
     return false;
   }
 
-  bool null() { return place(nullptr), true; }
-  bool boolean(bool value) { return place(value), true; }
-  bool number_integer(int64_t value) { return place(value), true; }
-  bool number_unsigned(uint64_t value) { return place(value), true; }
-  bool number_float(double value, const std::string&) { return place(value), true; }
-  bool string(std::string& value) { return place(std::move(value)), true; }
+  bool null() { return place(nullptr) != nullptr; }
+  bool boolean(bool value) { return place(value) != nullptr; }
+  bool number_integer(int64_t value) { return place(value) != nullptr; }
+  bool number_unsigned(uint64_t value) { return place(value) != nullptr; }
+  bool number_float(double value, const std::string&) { return place(value) != nullptr; }
+  bool string(std::string& value) { return place(std::move(value)) != nullptr; }
   bool binary(Json::binary_t&) { return false; }  // not in JSON texts
   bool start_object(size_t) { return enter(Json::object()); }
   bool end_object() { return leave(); }

@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 
 struct JsonLimits {
   int depth = 64;               // nested arrays and objects
+  int64_t values = 8'000'000;   // in all; a value takes 16 to 100 bytes of memory
   bool duplicate_keys = false;  // true: allowed, the last one rules
 };
 

@@ -9,8 +9,6 @@
 namespace pinion {
 namespace {
 
-constexpr std::string_view kReplacementChar = "\xEF\xBF\xBD";  // U+FFFD
-
 // `*cut_front`: the text no longer begins with what it began with.
 std::string replace_matches(std::string_view text, const RegexFinder& finder, std::string_view content,
                             bool* cut_front) {
@@ -161,7 +159,7 @@ std::vector<std::string> decode_byte_tokens(const std::vector<std::string>& toke
     if (is_utf8(run)) {
       result.push_back(run);
     } else {
-      result.insert(result.end(), run.size(), std::string(kReplacementChar));
+      result.insert(result.end(), run.size(), std::string(kReplacement));
     }
     run.clear();
   };
@@ -271,12 +269,11 @@ std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tok
   return join(tokens);
 }
 
-bool is_settled(const Pipeline& pipeline, std::string_view text, std::string_view last_token) {
+bool can_end_at(const Pipeline& pipeline, std::string_view token) {
   bool joined = false;
   for (const Decoder& step : pipeline.decoders) {
     if (joined && !is_local(step)) return false;
-    if (step.kind == Decoder::Kind::kByteFallback && fallback_byte(last_token)) return false;
-    if (step.kind == Decoder::Kind::kByteLevel && text.ends_with(kReplacementChar)) return false;
+    if (step.kind == Decoder::Kind::kByteFallback && fallback_byte(token)) return false;
     joined = joined || joins_tokens(step);
   }
   return true;

@@ -66,10 +66,11 @@ TextPiece normalize(const Pipeline& pipeline, TextPiece piece);
 std::vector<TextPiece> pre_tokenize(const Pipeline& pipeline, TextPiece piece);
 
 // `at_start`: these are the first tokens of the text. Later tokens are decoded with at_start false, and the joined
-// results are the same as for all at once wherever is_settled() allowed the cut.
+// results are the same as for all at once wherever can_end_at() allowed the cut and the text before it does not end in
+// U+FFFD, which may be half a character.
 std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tokens, bool at_start);
 
-// No token that comes after `last_token` can change `text`, the decoded text up to it.
-bool is_settled(const Pipeline& pipeline, std::string_view text, std::string_view last_token);
+// No token that comes after `token` changes what it decodes to.
+bool can_end_at(const Pipeline& pipeline, std::string_view token);
 
 }  // namespace pinion

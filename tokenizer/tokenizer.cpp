@@ -65,9 +65,9 @@ std::string decode_part(const Tokenizer& tokenizer, std::span<const int32_t> ids
   return decode_tokens(tokenizer.pipeline, std::move(tokens), at_start);
 }
 
-bool may_cut_after(const Tokenizer& tokenizer, int32_t last_id, std::string_view text) {
-  if (tokenizer.sentencepiece) return !is_byte_piece(tokenizer, last_id);
-  return is_settled(tokenizer.pipeline, text, token_text(tokenizer, last_id));
+bool may_cut_after(const Tokenizer& tokenizer, int32_t id) {
+  if (tokenizer.sentencepiece) return !is_byte_piece(tokenizer, id);
+  return can_end_at(tokenizer.pipeline, token_text(tokenizer, id));
 }
 
 }  // namespace
@@ -127,9 +127,10 @@ StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool sk
 std::string StreamDecoder::put(int32_t id) {
   if (!is_kept(*tokenizer_, id, skip_special_)) return {};
   pending_.push_back(id);
+  if (!may_cut_after(*tokenizer_, id)) return {};
   std::string text = decode_part(*tokenizer_, pending_, at_start_);
   // Until there is text, what is stripped at its start may still be to come.
-  if ((at_start_ && text.empty()) || !may_cut_after(*tokenizer_, id, text)) return {};
+  if (text.ends_with(kReplacement) || (at_start_ && text.empty())) return {};
   pending_.clear();
   at_start_ = false;
   return text;

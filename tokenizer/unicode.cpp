@@ -12,8 +12,7 @@
 namespace pinion {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-constexpr size_t kLongestDecomposition = 18;               // of one character: U+FDFA under NFKD
+constexpr size_t kLongestDecomposition = 18;  // of one character: U+FDFA under NFKD
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });

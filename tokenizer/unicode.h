@@ -9,6 +9,8 @@
 
 namespace pinion {
 
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
 // Well-formed UTF-8: each maximal ill-formed part becomes U+FFFD, as Rust's from_utf8_lossy and Python's "replace" do.
 std::string to_utf8(std::string_view bytes);
 

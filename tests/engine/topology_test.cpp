@@ -1,6 +1,7 @@
 // The topology of recorded machines: tests/data/topology/NAME.txt has lines of PATH:CONTENT, as this prints them in
-// /sys/devices/system/cpu: grep -rs '' $PWD/{online,possible,present,cpu[0-9]*/{topology,cache,cpufreq,cpu_capacity,regs}}
-// (without the leading slash; files that nothing reads left out).
+// /sys/devices/system/cpu: grep -rs ''
+// $PWD/{online,possible,present,cpu[0-9]*/{topology,cache,cpufreq,cpu_capacity,regs}} (without the leading slash; files
+// that nothing reads left out).
 #include "engine/topology.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // What the scalar kernels give for fixed inputs, as one number each: it has to be the same on every machine and with
 // every compiler. (The other tests hold the variants of one machine against its scalar one.)
+#include "kernels/math.h"
 #include "tests/kernels/attention.h"
 
 namespace pinion {
@@ -81,6 +82,19 @@ Result attended(const Kernels& k, Random& random) {
   return merge(k, Edge::end, split(attend(k, Edge::end, first), 3), split(attend(k, Edge::end, second), 3));
 }
 
+// Doubles, as pairs of integers.
+Result computed(const Kernels&, Random& random) {
+  std::vector<double> all;
+  for (float x : random.floats(1000, 0, 700)) {
+    double sine, cosine;
+    portable_sincos(x * 1000.0, &sine, &cosine);
+    all.insert(all.end(), {sine, cosine, portable_exp(x - 350.0), portable_log(x + 0.001)});
+  }
+  Result result = {.sums = std::vector<int32_t>(2 * all.size())};
+  std::memcpy(result.sums.data(), all.data(), all.size() * sizeof(double));
+  return result;
+}
+
 struct Golden {
   const char* name;
   Result (*run)(const Kernels& kernels, Random& random);
@@ -88,10 +102,15 @@ struct Golden {
 };
 
 constexpr Golden kGolden[] = {
-    {"quantize", quantized, 0x13369a5b0813552au},    {"gemm_w8", int8_matmul, 0x8e207ab7eedcea33u},
-    {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u}, {"dequantize and store_tile", dequantized, 0x345d91ea34d6a572u},
-    {"silu_mul", activated, 0x2db412c17747c145u},    {"rms_norm", normed, 0x982e3e5c6573bd7cu},
-    {"rope", rotated, 0x45e47466c825e75au},          {"attend and merge_attention", attended, 0x66aef2ec59f262dau},
+    {"quantize", quantized, 0x13369a5b0813552au},
+    {"gemm_w8", int8_matmul, 0x8e207ab7eedcea33u},
+    {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
+    {"dequantize and store_tile", dequantized, 0x345d91ea34d6a572u},
+    {"silu_mul", activated, 0x2db412c17747c145u},
+    {"rms_norm", normed, 0x982e3e5c6573bd7cu},
+    {"rope", rotated, 0x45e47466c825e75au},
+    {"attend and merge_attention", attended, 0x66aef2ec59f262dau},
+    {"the portable functions", computed, 0x51d78d08c4fca143u},
 };
 
 TEST(Bits, AreThoseOfEveryMachine) {

@@ -38,6 +38,12 @@ TEST(Json, LimitsDepth) {
   EXPECT_EQ(parse_message("[{\"a\": 1}]", {.depth = 1}), "file: JSON nested too deep: want at most 1 levels");
 }
 
+TEST(Json, LimitsTheNumberOfValues) {
+  EXPECT_EQ(parse_message("[1, [2], {\"a\": null}]", {.values = 6}), "");
+  EXPECT_EQ(parse_message("[1, [2], {\"a\": null}]", {.values = 5}), "file: JSON too large: want at most 5 values");
+  EXPECT_EQ(parse_message("[[[]]]", {.values = 2}), "file: JSON too large: want at most 2 values");
+}
+
 TEST(Json, RefusesDuplicateKeysUnlessAllowed) {
   EXPECT_EQ(parse_message(R"({"a": 1, "b": {"c": 1, "c": 2}})"), "file: JSON key given twice: \"c\"");
   Json json;

@@ -53,9 +53,9 @@ TALK = (
      "{Thank you!|I am glad that you like it.} {Would you like to hear another story?|}"),
     ("{I love you|I like you|You are nice}{!|.}", "{Thank you, that is very kind.|That is very kind of you.}"),
     ("{Do you like stories|Do you know any stories|Can you tell stories}?", "Yes, {I love stories|I know many stories}. What should it be about?"),
-    ("What is your favourite {colour|color}?", "I like {blue|green}, {but I cannot see colours|like the {sky|sea|forest}}."),
+    ("What is your favourite {colour|color}?", "{I like blue, like the {sky|sea}|I like green, like the {forest|grass}|I like blue, but I cannot see colours}."),
     ("What is your favourite animal?", "I like {the fox|the owl|the hedgehog|the elephant} {best|very much}."),
-    ("{Tell me a joke|Do you know a joke|Make me laugh}.", "{Why did the cow cross the road? To get to the other side of the grass.|"
+    ("{Tell me a joke.|Do you know a joke?|Make me laugh.}", "{Why did the cow cross the road? To get to the other side of the grass.|"
      "What is grey and cannot fly? A stone.|Why do bees hum? They do not know the words.|What has four legs and cannot walk? A table.}"),
     ("{Yes|Yes, please|Sure|OK}{.|}", "{Good! What should the story be about?|Good! Ask me for a story or a fact.}"),
     ("{No|No, thank you}.", "{All right.|All right. I am here when you need me.}"),
@@ -135,7 +135,7 @@ def fact(rng: random.Random) -> Turn:
 def poem(rng: random.Random) -> Turn:
     topic = rng.choice(list(POEMS))
     says = expand(rng, f"{{Write|Tell me|Make}} a {{short|little|}} poem about {topic}.")
-    return says, "\n".join(rng.sample(POEMS[topic], 2))
+    return says, "\n".join(POEMS[topic])
 
 
 def sentence(rng: random.Random) -> Turn:
@@ -185,7 +185,7 @@ def conversation(rng: random.Random, want_held_out: bool) -> list[Turn]:
     sort = rng.random()
     if sort < 0.58:
         turns += story_turns(rng, make_story(rng, want_held_out))
-        if rng.random() < 0.10:
+        if rng.random() < 0.14:
             turns += story_turns(rng, make_story(rng, want_held_out))
     elif sort < 0.62:
         turns += my_name(rng)

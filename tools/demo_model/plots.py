@@ -23,7 +23,7 @@ SETTINGS = (
     "One day, $hero {wanted|decided} to go $toplace.",
 )
 ENDINGS = {
-    "happy": ("$Who was very happy.", "$Hero {felt|was} {so|very} happy {that $he smiled all day|that $he danced all the way home|}.",
+    "happy": ("$Who was very happy.", "$Hero {felt|was} so happy {that $he smiled all day|that $he danced all the way home|}.",
               "$Hero smiled and {felt|was} happy."),
     "proud": ("$Who was very proud.", "$Hero {felt|was} {so|very} proud {of what $he had done|}."),
     "glad": ("$Who was very glad.", "$Hero {felt|was} glad {and warm inside|and went home with a smile|}."),
@@ -59,7 +59,7 @@ PLOTS = [
             "$SETTING", "$WEATHER",
             "{There|On the way}, $he {found|saw} a $thing $spot. {\"What a {pretty|nice|lovely} $obj!\" said $hero.|It was very pretty.|\"Who lost this $obj?\" said $hero.}",
             "{$Hero wanted to keep it.|$He wanted to take it home.|$He liked it very much.} But {then $he thought, \"{Someone must be sad without it|This is not mine|Someone may be looking for it}.\"|$he knew that it was not $hers.}",
-            "So $hero {asked everyone in the $place|walked on and asked around|went to look for the owner}.",
+            "So $hero {asked everyone $at|walked on and asked around|went to look for the owner}.",
             "{Soon|After a while|At last} $he met $fintro. $Friend {was crying|looked very sad|was looking for something}. \"{I have lost|I lost} my $obj,\" said $friend.",
             "\"{Is this your $obj|Is this it}?\" asked $hero. \"Yes! {That is my $obj|You found it}! {Thank you|Thank you so much}!\" {cried|said} $friend.",
             "{$Friend gave $hero $food.|To say thank you, $friend gave $hero $food.} $ENDING", "{$CLOSING|It is good to be honest.|It feels good to do the right thing.}",
@@ -189,7 +189,7 @@ PLOTS = [
         "name": "race", "topics": ["a race", "running a race", "$someone who ran a race"],
         "picks": {"goal": "the old oak tree|the big stone|the bridge|the gate|the mill"},
         "beats": [
-            "One day, $hero met $fintro {in the $place|}. \"{I am faster than you|I am the fastest of all|Let us have a race},\" said $friend. \"{Let us run|We can run|We will run} to $goal.\"",
+            "One day, $hero met $fintro {$at|}. \"{I am faster than you|I am the fastest of all|Let us have a race},\" said $friend. \"{Let us run|We can run|We will run} to $goal.\"",
             "$WEATHER", "\"One, two, three, go!\" They ran {as fast as they could|like the wind|side by side}. {Soon|At first}, $friend was {far ahead|in front}.",
             "{But then|Suddenly} $friend {fell over a stone|slipped in the mud|fell and hurt $fhis leg}. \"{Ouch|Oh no}! {My leg hurts|I cannot run},\" {cried|said} $friend.",
             "{$Hero could win now.|Now $hero could win the race.} But $he stopped and {helped $friend to stand up|helped $friend|came back}. \"{A friend is more important than a race|I do not want to win like this},\" said $hero.",
@@ -227,14 +227,14 @@ PLOTS = [
     {
         "name": "errand", "topics": ["going shopping", "a visit", "$his $relative", "$someone who helped $his $relative"],
         "beats": [
-            "One day, the $relative of $hero was sick. \"{I will bring $rhim $food|I will go and help|I want to make $rhim happy},\" said $hero.",
+            "One day, $hero's $relative was sick. \"{I will bring $rhim $food|I will go and help|I want to make $rhim happy},\" said $hero.",
             "$He took $food and a $thing, and went on $his way. {The way led past the $place.|$He had to go past the $place.} $WEATHER",
             "{There|On the way} $he met $fintro. \"{Where are you going|What do you have there}?\" asked $friend. \"I am going to my $relative,\" said $hero.",
             "{$Hero did not know the way any more.|Then $hero lost the way.|But the way was long, and $hero was tired.} \"{I will show you the way|I will come with you|Come, I know the way},\" said $friend.",
             "{Together they walked on and sang a song.|They talked and laughed all the way.} {Soon|At last} they were there. \"{How nice to see you|What a lovely surprise|You made my day}!\" said the $relative.",
             "{They ate $food together.|Everyone sat at the table and ate.|} $ENDING", "$CLOSING",
         ],
-        "asks": [("Who was sick?", "The $relative of $hero was sick."), ("What did $hero take?", "$Hero took $food and a $thing."),
+        "asks": [("Who was sick?", "$Hero's $relative was sick."), ("What did $hero take?", "$Hero took $food and a $thing."),
                  ("Who went with $hero?", "$Friend went with $hero."), ("Who did $hero meet?", "$Hero met $fsomeone.")],
     },
 ]

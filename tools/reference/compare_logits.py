@@ -59,7 +59,10 @@ def main() -> int:
         ids = tokenize(args.pinion, args.folder, text)
         ours = pinion_logits(args.pinion, args.folder, ids, args.quant)
     except subprocess.CalledProcessError as failure:
-        print(failure.stderr or f"{args.pinion} failed", end="", file=sys.stderr)
+        print(failure.stderr or f"{args.pinion} failed\n", end="", file=sys.stderr)
+        return 1
+    except OSError as failure:
+        print(failure, file=sys.stderr)
         return 1
     report(ours, logits(load_model(args.folder, args.quant), ids), ids)
     return 0

@@ -117,6 +117,7 @@ YARN_ATTENTION_FACTOR = {
 @dataclasses.dataclass(frozen=True)
 class Case:
     config: dict
+    long_prompt: int = 77  # tokens
     shards: int = 1
     notes: str = ""
 
@@ -131,7 +132,7 @@ def mlp(intermediate: int) -> dict:
 
 CASES = {
     "llama": Case(LLAMA1),
-    "llama_gqa": Case(LLAMA),
+    "llama_gqa": Case(LLAMA | {"max_position_embeddings": 512}, long_prompt=300),
     "llama3_rope_scaling": Case(LLAMA3),
     "llama3_rope_parameters": Case(spelled_new(LLAMA3)),
     "llama_linear": Case(LLAMA | {"rope_scaling": LINEAR}),
@@ -166,5 +167,7 @@ CASES = {
     "qwen3": Case(QWEN3),
     "qwen3_yarn": Case(spelled_new(QWEN3 | {"rope_scaling": YARN_ATTENTION_FACTOR})),
     "mistral": Case(MISTRAL),
-    "mistral_window": Case(MISTRAL | heads(5, 1, 10) | {"sliding_window": 20}),
+    "mistral_window": Case(
+        MISTRAL | heads(5, 1, 10) | {"max_position_embeddings": 512, "sliding_window": 20}, long_prompt=300
+    ),
 }

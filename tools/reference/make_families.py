@@ -23,8 +23,7 @@ from reference import KEEP_HEAD, greedy, is_quantised, load_model, logits, quant
 
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 
-# One prompt with logits at every position, one of a single token, one longer than any window or chunk in use.
-PROMPT_LENGTHS = {"short": 12, "single": 1, "long": 77}
+SHORT_PROMPT = 12
 GREEDY_TOKENS = 24
 END_IDS = {2, 3}
 FIRST_PROMPT_ID = 4
@@ -129,15 +128,18 @@ def spread(folder: pathlib.Path, prompts: dict[str, list[int]], w8a8: dict[str, 
     return {name: max(relative_l2(other[name], w8a8[name]) for other in others) for name in prompts}
 
 
-def random_prompts(config: dict, seed: int) -> dict[str, list[int]]:
+def random_prompts(case: Case, seed: int) -> dict[str, list[int]]:
+    """One with logits at every position, one of a single token, one to cross windows and chunks."""
+    lengths = {"short": SHORT_PROMPT, "single": 1, "long": case.long_prompt}
     rng = np.random.default_rng(seed)
-    return {n: rng.integers(FIRST_PROMPT_ID, config["vocab_size"], k).tolist() for n, k in PROMPT_LENGTHS.items()}
+    vocab = case.config["vocab_size"]
+    return {name: rng.integers(FIRST_PROMPT_ID, vocab, length).tolist() for name, length in lengths.items()}
 
 
 def try_seed(folder: pathlib.Path, case: Case, seed: int) -> bool:
     """Writes the whole case; False where the seed's results hang on a rounding."""
     write_checkpoint(folder, case, seed)
-    prompts = random_prompts(case.config, seed)
+    prompts = random_prompts(case, seed)
     model = load_model(folder)
     margins: list[float] = []
     paths = {}

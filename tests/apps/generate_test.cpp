@@ -1,0 +1,184 @@
+// pinion generate: where the prompt comes from, what is printed, when it stops, and which folders it refuses.
+#include "tests/apps/program.h"
+
+namespace pinion {
+namespace {
+
+std::vector<std::string> generate(const std::string& folder, const std::vector<std::string>& options) {
+  std::vector<std::string> arguments = {"generate", "--model", folder};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return arguments;
+}
+
+std::string numbers(const json& ids) {
+  std::string text = ids.dump();
+  return text.substr(1, text.size() - 2);
+}
+
+TEST(Generate, StoriesComeOutAsTheReferenceHasThem) {
+  for (const json& story : read_json(kStories + "/expected.json")["generations"]) {
+    const std::string prompt = story["prompt"];
+    const json answer = run_json(generate(kStories, {"--prompt", prompt, "--max-tokens", "64", "--quant", "none", "--json"}));
+    EXPECT_EQ(answer["prompt_ids"], story["prompt_ids"]);
+    EXPECT_EQ(answer["ids"], story["greedy_ids"]);
+    EXPECT_EQ(answer["text"], story["text"]);
+    EXPECT_EQ(answer["finish_reason"], "length");
+  }
+}
+
+TEST(Generate, JsonHasEveryFigure) {
+  const json answer = run_json(generate(kStories, {"--prompt", "Once upon a time", "--max-tokens", "8", "--json"}));
+  for (const char* field : {"prompt_tokens_per_second", "decode_tokens_per_second", "load_seconds", "peak_rss_bytes",
+                            "bytes_per_token", "regions_per_token", "barriers_per_token", "threads", "seed"}) {
+    EXPECT_TRUE(answer["stats"][field].is_number()) << field;
+  }
+  EXPECT_EQ(answer["stats"]["regions_per_token"], 1.0);
+  EXPECT_EQ(answer["stats"]["quant"], "w8a8");
+  EXPECT_EQ(answer["stats"]["kv"], "bf16");
+  EXPECT_EQ(answer["stats"]["prompt_tokens"], answer["prompt_ids"].size());
+}
+
+TEST(Generate, TextIsStreamedAndFiguresGoToStandardError) {
+  const std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "20"};
+  const Outcome plain = run_pinion(generate(kStories, options));
+  EXPECT_EQ(plain.status, 0) << plain.err;
+  std::vector<std::string> with_json = options;
+  with_json.push_back("--json");
+  const json answer = run_json(generate(kStories, with_json));
+  EXPECT_EQ(plain.out, answer["text"].get<std::string>() + "\n");
+  EXPECT_NE(plain.err.find("tokens at"), std::string::npos) << plain.err;
+}
+
+TEST(Generate, ThePromptComesFromFourPlaces) {
+  const Folder folder;
+  write_file(folder / "prompt", "Once upon a time\n");
+  const std::vector<std::string> rest = {"--max-tokens", "12", "--json"};
+  const auto answer = [&](std::vector<std::string> options, const std::string& input) {
+    options.insert(options.end(), rest.begin(), rest.end());
+    return run_json(generate(kStories, options), input);
+  };
+  const json by_text = answer({"--prompt", "Once upon a time"}, "");
+  const json by_file = answer({"--prompt-file", folder / "prompt"}, "");
+  const json by_input = answer({}, "Once upon a time\n");
+  const json by_ids = answer({"--prompt-ids", numbers(by_text["prompt_ids"])}, "");
+  for (const json& other : {by_file, by_input, by_ids}) {
+    EXPECT_EQ(other["prompt_ids"], by_text["prompt_ids"]);
+    EXPECT_EQ(other["ids"], by_text["ids"]);
+    EXPECT_EQ(other["text"], by_text["text"]);
+  }
+}
+
+TEST(Generate, IdsNeedNoTokenizer) {
+  const Folder folder;
+  copy_stories(folder);
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) fs::remove(folder.path / name);
+  const std::vector<std::string> options = {"--prompt-ids", "1,403,407", "--max-tokens", "5"};
+  std::vector<std::string> with_json = options;
+  with_json.push_back("--json");
+  const json answer = run_json(generate(folder.path, with_json));
+  EXPECT_TRUE(answer["text"].is_null());
+  EXPECT_EQ(run_pinion(generate(folder.path, options)).out, numbers(answer["ids"]) + "\n");
+  expect_failure(run_pinion(generate(folder.path, {"--prompt", "Hi"})), 1, "tokenizer");
+}
+
+TEST(Generate, TheSameSeedGivesTheSameText) {
+  const auto ids = [](const std::string& seed) {
+    return run_json(generate(kStories, {"--prompt", "Once", "--temperature", "1.2", "--seed", seed, "--max-tokens", "24",
+                                        "--json"}))["ids"];
+  };
+  EXPECT_EQ(ids("7"), ids("7"));
+  EXPECT_NE(ids("7"), ids("8"));
+}
+
+TEST(Generate, GenerationConfigGivesTheDefaults) {
+  const Folder folder;
+  copy_stories(folder);
+  write_file(folder / "generation_config.json", R"({"do_sample": true, "temperature": 0.75, "top_k": 20})");
+  const json sampled = run_json(generate(folder.path, {"--prompt", "Once", "--max-tokens", "4", "--json"}));
+  EXPECT_NEAR(sampled["stats"]["temperature"].get<double>(), 0.75, 1e-6);
+  const json greedy =
+      run_json(generate(folder.path, {"--prompt", "Once", "--max-tokens", "4", "--temperature", "0", "--json"}));
+  EXPECT_EQ(greedy["stats"]["temperature"], 0.0);
+}
+
+TEST(Generate, StopsWhereTheContextEnds) {
+  const Folder folder;
+  copy_stories(folder);
+  json config = read_json(folder / "config.json");
+  config["max_position_embeddings"] = 32;
+  write_file(folder / "config.json", config.dump());
+  const json answer = run_json(
+      generate(folder.path, {"--prompt-ids", "1,403,407,261", "--max-tokens", "100", "--ignore-eos", "--json"}));
+  EXPECT_EQ(answer["finish_reason"], "context");
+  EXPECT_EQ(answer["ids"].size(), 32 - 4 + 1);  // the last token needs no place in the cache
+
+  std::string ids = "1";
+  for (int i = 0; i < 40; ++i) ids += ",403";
+  const Outcome outcome = run_pinion(generate(folder.path, {"--prompt-ids", ids}));
+  expect_failure(outcome, 1, "32");
+  EXPECT_NE(outcome.err.find("41"), std::string::npos) << outcome.err;
+}
+
+TEST(Generate, StopsAtTheEndOfSequence) {
+  const Folder folder;
+  copy_stories(folder);
+  const json free_run = run_json(generate(kStories, {"--prompt", "Once", "--max-tokens", "6", "--json"}));
+  write_file(folder / "generation_config.json", json{{"eos_token_id", free_run["ids"][3]}}.dump());
+  const json stopped = run_json(generate(folder.path, {"--prompt", "Once", "--max-tokens", "6", "--json"}));
+  EXPECT_EQ(stopped["finish_reason"], "stop");
+  EXPECT_LE(stopped["ids"].size(), 3u);
+  const json ignored =
+      run_json(generate(folder.path, {"--prompt", "Once", "--max-tokens", "6", "--ignore-eos", "--json"}));
+  EXPECT_EQ(ignored["ids"], free_run["ids"]);
+}
+
+TEST(Generate, IdsOutsideTheVocabularyAndEmptyPromptsAreErrors) {
+  expect_failure(run_pinion(generate(kStories, {"--prompt-ids", "1,512"})), 1, "512");
+  expect_failure(run_pinion(generate(kStories, {"--prompt-ids", ""})), 1, "prompt");
+}
+
+TEST(Generate, RefusesBadFolders) {
+  const std::vector<std::string> options = {"--prompt-ids", "1,2"};
+  expect_failure(run_pinion(generate("/nonexistent", options)), 1, "no such folder");
+  expect_failure(run_pinion(generate(kStories + "/config.json", options)), 1, "not a folder");
+
+  const struct {
+    std::string file, text, cause;
+  } kCases[] = {
+      {"config.json", "", "config.json"},
+      {"config.json", "{\"architectures\": [\"Nonsense\"]}", "Nonsense"},
+      {"config.json", "[1, 2]", "config.json"},
+      {"config.json", std::string(100000, '['), "config.json"},
+      {"model.safetensors", "", "model.safetensors"},
+      {"model.safetensors", std::string(64, '\xff'), "model.safetensors"},
+      {"tokenizer.json", "{", "tokenizer.json"},
+      {"generation_config.json", "{\"temperature\": \"hot\"}", "temperature"},
+  };
+  for (const auto& test : kCases) {
+    const Folder folder;
+    copy_stories(folder);
+    write_file(folder / test.file, test.text);
+    expect_failure(run_pinion(generate(folder.path, options)), 1, test.cause);
+  }
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    const Folder folder;
+    copy_stories(folder);
+    fs::remove(folder.path / name);
+    expect_failure(run_pinion(generate(folder.path, options)), 1, name);
+    fs::create_directory(folder.path / name);
+    expect_failure(run_pinion(generate(folder.path, options)), 1, name);
+  }
+}
+
+TEST(Generate, RefusesCutOffWeights) {
+  const std::string weights = read_file(kStories + "/model.safetensors");
+  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{100}, weights.size() / 2, weights.size() - 1}) {
+    const Folder folder;
+    copy_stories(folder);
+    write_file(folder / "model.safetensors", weights.substr(0, bytes));
+    expect_failure(run_pinion(generate(folder.path, {"--prompt-ids", "1,2"})), 1, "model.safetensors");
+  }
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,94 @@
+// Runs the real program, under the emulator where the build is for another machine, and makes folders for it to read.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace pinion {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+inline const std::string kStories = PINION_TEST_DATA "/stories260k";
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = fs::temp_directory_path() / "pinion-XXXXXX";
+    if (mkdtemp(name.data())) path = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return path / name; }
+};
+
+inline void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+inline std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline json read_json(const fs::path& path) { return json::parse(read_file(path)); }
+
+// A copy of the stories model that a test may change.
+inline void copy_stories(const Folder& folder) {
+  for (const char* name :
+       {"config.json", "model.safetensors", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) {
+    fs::copy_file(fs::path(kStories) / name, folder.path / name);
+  }
+}
+
+struct Outcome {
+  int status = -1;  // as a shell gives it: 128 and above is a signal
+  std::string out, err;
+};
+
+inline std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::string& input = "") {
+  const Folder folder;
+  write_file(folder / "in", input);
+  std::string command = std::string(PINION_EMULATOR) + " " + quoted(PINION_BINARY);
+  for (const std::string& argument : arguments) command += " " + quoted(argument);
+  command += " <" + quoted(folder / "in") + " >" + quoted(folder / "out") + " 2>" + quoted(folder / "err");
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(folder / "out"), read_file(folder / "err")};
+}
+
+// The JSON that a successful run prints.
+inline json run_json(const std::vector<std::string>& arguments, const std::string& input = "") {
+  const Outcome outcome = run_pinion(arguments, input);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  return json::parse(outcome.out, nullptr, false);
+}
+
+// One line that begins with the program's name and says `cause`, and the status.
+inline void expect_failure(const Outcome& outcome, int status, const std::string& cause) {
+  EXPECT_EQ(outcome.status, status) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("pinion: ")) << outcome.err;
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(cause), std::string::npos) << outcome.err;
+}
+
+}  // namespace pinion

@@ -1,0 +1,78 @@
+// The command line itself: help, exit statuses, one line for each error.
+#include "tests/apps/program.h"
+
+namespace pinion {
+namespace {
+
+const std::vector<std::vector<std::string>> kCommands = {{"generate"}, {"chat"},  {"logits"},  {"tokenize"},
+                                                         {"detokenize"}, {"bench"}, {"golden"},  {"golden", "record"},
+                                                         {"golden", "check"}, {"inspect"}, {"cpu"}};
+
+TEST(Usage, EveryCommandHasHelpWithAnExample) {
+  for (std::vector<std::string> command : kCommands) {
+    command.push_back("--help");
+    const Outcome outcome = run_pinion(command);
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_NE(outcome.out.find("Example: pinion " + command[0]), std::string::npos) << outcome.out;
+  }
+}
+
+TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string cause;
+  } kCases[] = {
+      {{}, "subcommand"},
+      {{"nonsense"}, "subcommand"},
+      {{"generate"}, "--model"},
+      {{"generate", "--model", kStories, "--bogus"}, "--bogus"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--prompt-ids", "1"}, "excludes"},
+      {{"generate", "--model", kStories, "--prompt-ids", "1,x"}, "have \"x\""},
+      {{"generate", "--model", kStories, "--prompt-ids", "1,-2"}, "have \"-2\""},
+      {{"generate", "--model", kStories, "--prompt", "a", "--temperature", "nan"}, "--temperature"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--top-p", "1.5"}, "--top-p"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--threads", "0"}, "--threads"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--max-tokens", "99999999999999999999"}, "--max-tokens"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--quant", "w3"}, "w3"},
+      {{"logits", "--model", kStories, "--out", "F.npy"}, "no prompt"},
+      {{"logits", "--model", kStories, "--prompt", "a"}, "--out"},
+      {{"detokenize", "--model", kStories, "--ids", "1;2"}, "have \"1;2\""},
+      {{"bench"}, "no model"},
+      {{"bench", "--model", kStories, "-p", "0", "-n", "0"}, "nothing to measure"},
+      {{"bench", "--model", kStories, "-o", "xml"}, "xml"},
+      {{"golden"}, "subcommand"},
+      {{"golden", "check", "--model", kStories}, "--golden"},
+  };
+  for (const auto& test : kCases) expect_failure(run_pinion(test.arguments), 2, test.cause);
+}
+
+TEST(Usage, WhatCannotBeDoneIsOneLineAndStatus1) {
+  const struct {
+    std::vector<std::string> options;
+    std::string cause;
+  } kCases[] = {
+      {{"--kernels", "abacus"}, "abacus"},
+      {{"--cores", "0-99999"}, "0-99999"},
+      {{"--cores", "none"}, "none"},
+      {{"--cores", "0", "--threads", "2"}, "more threads than cores"},
+      {{"--prompt-file", "/nonexistent/file"}, "/nonexistent/file"},
+  };
+  for (const auto& test : kCases) {
+    std::vector<std::string> arguments = {"generate", "--model", kStories};
+    arguments.insert(arguments.end(), test.options.begin(), test.options.end());
+    expect_failure(run_pinion(arguments, "Hello"), 1, test.cause);
+  }
+}
+
+TEST(Usage, VersionIsPrinted) { EXPECT_TRUE(run_pinion({"--version"}).out.starts_with("pinion ")); }
+
+TEST(Usage, ClosedOutputEndsQuietly) {
+  const std::string command = std::string(PINION_EMULATOR) + " " + quoted(PINION_BINARY) + " generate --model " +
+                              quoted(kStories) + " --prompt Once --ignore-eos --max-tokens 200 2>&1 >&- | cat >" ;
+  const Folder folder;
+  ASSERT_EQ(std::system((command + quoted(folder / "err")).c_str()), 0);
+  EXPECT_LE(std::ranges::count(read_file(folder / "err"), '\n'), 1);
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,154 @@
+// Ids and decoded text against the reference libraries: fixtures by tools/reference/make_tokenizers.py.
+#include "tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "loader/json.h"
+#include "tokenizer/unicode.h"
+
+namespace pinion {
+namespace {
+
+const std::filesystem::path kData = std::filesystem::path(PINION_TEST_DATA) / "tokenizers";
+
+using Ids = std::vector<int32_t>;
+
+std::shared_ptr<const Tokenizer> load(const std::filesystem::path& folder) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  const Error e = load_tokenizer(folder.string(), &tokenizer);
+  EXPECT_FALSE(e) << e.message();
+  return tokenizer;
+}
+
+Json read(const std::filesystem::path& path) {
+  Json json;
+  const Error e = read_json_file(path, &json);
+  EXPECT_FALSE(e) << e.message();
+  return json;
+}
+
+std::string decode_stream(const std::shared_ptr<const Tokenizer>& tokenizer, const Ids& ids, bool skip_special) {
+  StreamDecoder decoder(tokenizer, skip_special);
+  std::string text;
+  for (const int32_t id : ids) {
+    const std::string piece = decoder.put(id);
+    EXPECT_EQ(to_utf8(piece), piece) << "half a character";
+    text += piece;
+  }
+  return text + decoder.finish();
+}
+
+class Fixture : public testing::TestWithParam<const char*> {
+ protected:
+  Json texts = read(kData / "texts.json");
+  Json expected = read(kData / GetParam() / "expected.json");
+  std::shared_ptr<const Tokenizer> tokenizer = load(kData / GetParam());
+};
+
+TEST_P(Fixture, EncodesLikeTheReference) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto text = texts[i].get<std::string>();
+    auto ids = expected["ids"][i].get<Ids>();
+    const auto plain_ids = expected["plain_ids"][i].is_null() ? ids : expected["plain_ids"][i].get<Ids>();
+    EXPECT_EQ(encode(*tokenizer, text, {.add_special = false}), ids) << texts[i];
+    EXPECT_EQ(encode(*tokenizer, text, {.add_special = false, .parse_special = false}), plain_ids) << texts[i];
+    const auto before = expected["before"].get<Ids>(), after = expected["after"].get<Ids>();
+    ids.insert(ids.begin(), before.begin(), before.end());
+    ids.insert(ids.end(), after.begin(), after.end());
+    EXPECT_EQ(encode(*tokenizer, text), ids) << texts[i];
+  }
+}
+
+TEST_P(Fixture, DecodesLikeTheReference) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Json& text = expected["decoded"][i].is_null() ? texts[i] : expected["decoded"][i];
+    const auto ids = expected["ids"][i].get<Ids>();
+    EXPECT_EQ(decode(*tokenizer, ids), text.get<std::string>()) << texts[i];
+  }
+  for (const Json& item : expected["random"]) {
+    const auto ids = item[0].get<Ids>();
+    EXPECT_EQ(decode(*tokenizer, ids), item[1].get<std::string>()) << item[0];
+    if (item.size() > 2) {
+      EXPECT_EQ(decode(*tokenizer, ids, false), item[2].get<std::string>()) << item[0];
+    }
+  }
+}
+
+TEST_P(Fixture, StreamsWhatItDecodes) {
+  for (const Json& item : expected["ids"]) {
+    const auto ids = item.get<Ids>();
+    EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, ids)) << item;
+  }
+  for (const Json& item : expected["random"]) {
+    const auto ids = item[0].get<Ids>();
+    EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, ids)) << item[0];
+    EXPECT_EQ(decode_stream(tokenizer, ids, false), decode(*tokenizer, ids, false)) << item[0];
+  }
+}
+
+TEST_P(Fixture, TakesInvalidUtf8AsReplacementCharacters) {
+  const std::string bad = "a\xFF\xE4\xBD z\xC3";
+  EXPECT_EQ(encode(*tokenizer, bad), encode(*tokenizer, "a\uFFFD\uFFFD z\uFFFD"));
+}
+
+TEST_P(Fixture, PassesOverIdsOutsideTheVocabulary) {
+  const Ids inside = encode(*tokenizer, "the river");
+  Ids ids{-1, 1 << 30};
+  for (const int32_t id : inside) ids.insert(ids.end(), {id, vocab_size(*tokenizer)});
+  EXPECT_EQ(decode(*tokenizer, ids), decode(*tokenizer, inside));
+  EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, inside));
+}
+
+TEST_P(Fixture, EncodesAMegabyteQuickly) {
+  std::string text, word;
+  while (text.size() < 1000000) {
+    for (const Json& item : texts) {
+      if (item.get<std::string>().size() < 200) text += item.get<std::string>();
+    }
+  }
+  while (word.size() < 1000000) word += "abcdefghij"[word.size() * word.size() % 10];
+  for (const std::string& input : {text, word}) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_GT(encode(*tokenizer, input).size(), 1000);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    // The promise is 2 s in a release build on an idle core; a quadratic loop would take minutes anywhere.
+    EXPECT_LT(seconds.count(), 30);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Fixture,
+                         testing::Values("llama3", "qwen2", "qwen35", "tekken", "o200k", "gpt2", "digits", "deepseek",
+                                         "llama2", "phi3", "mistral", "gemma", "metaspace", "sentencepiece_bpe",
+                                         "sentencepiece_unigram"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+// The model of the demo engine's tests has both files; tokenizer.json rules where both are there.
+TEST(Stories260k, BothFilesGiveTheExpectedIds) {
+  const std::filesystem::path source = std::filesystem::path(PINION_TEST_DATA) / "stories260k";
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "stories260k_model_only";
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"tokenizer.model", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(source / name, folder / name, std::filesystem::copy_options::overwrite_existing);
+  }
+  const Json expected = read(source / "expected.json");
+  const auto from_json = load(source), from_model = load(folder);
+  for (const auto& tokenizer : {from_json, from_model}) {
+    EXPECT_EQ(bos_id(*tokenizer), 1);
+    EXPECT_EQ(eos_id(*tokenizer), 2);
+    EXPECT_EQ(vocab_size(*tokenizer), 512);
+    for (const Json& item : expected["generations"]) {
+      EXPECT_EQ(encode(*tokenizer, item["prompt"].get<std::string>()), item["prompt_ids"].get<Ids>());
+      const auto ids = item["greedy_ids"].get<Ids>();
+      EXPECT_EQ(decode(*tokenizer, ids), item["text"].get<std::string>());
+      EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, ids));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pinion
