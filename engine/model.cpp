@@ -106,8 +106,8 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 
   Binder binder{model.get(), &options, {}};
   if (Error e = binder.everything()) return e;
-  model->packed_bytes = packed_bytes(binder.jobs);
-  if (Error e = allocate_arena(model->packed_bytes, &model->arena)) return e;
+  model->bytes_per_token = packed_bytes(binder.jobs);
+  if (Error e = allocate_arena(model->bytes_per_token, &model->arena)) return e;
   const PackOptions pack{options.threads, true, options.progress};
   if (Error e = pack_all(binder.jobs, model->arena.data, pack)) return e;
 

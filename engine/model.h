@@ -48,8 +48,7 @@ struct Model {
   std::vector<int32_t> eos_ids;       // of config.json and generation_config.json
 
   int64_t parameters = 0;
-  int64_t packed_bytes = 0;     // all packed matrices
-  int64_t bytes_per_token = 0;  // weight bytes that decoding one token reads
+  int64_t bytes_per_token = 0;  // packed matrices: what decoding one token reads, the KV cache aside
   double load_seconds = 0;
 
   Checkpoint checkpoint;                          // owns the mapped files

@@ -122,14 +122,14 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   model->parameters += c.vocab_size * c.hidden_size * (c.tied_head ? 1 : 2);
   matrices.push_back(&model->head.weight);
 
-  for (const Matrix* m : matrices) model->packed_bytes += packed_bytes(m->format, m->n, m->k);
+  for (const Matrix* m : matrices) model->bytes_per_token += packed_bytes(m->format, m->n, m->k);
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
-  if (Error e = allocate_arena(model->packed_bytes + embedding_bytes, &model->arena)) return e;
+  if (Error e = allocate_arena(model->bytes_per_token + embedding_bytes, &model->arena)) return e;
   int64_t offset = 0;
   for (Matrix* m : matrices) {
     fill_matrix(model->arena.data + offset, m, static_cast<uint64_t>(offset), std::max(1, options.threads));
     offset += packed_bytes(m->format, m->n, m->k);
-    if (options.progress) options.progress(offset, model->packed_bytes);
+    if (options.progress) options.progress(offset, model->bytes_per_token);
   }
   random_bf16(model->arena.data + offset, embedding_bytes, static_cast<uint64_t>(offset));
   model->embedding = {

@@ -13,31 +13,39 @@ struct W8Case {
   std::vector<int8_t> a, w;
 };
 
-Result gemm_w8(const Kernels& kernels, Edge edge, const W8Case& c) {
-  std::vector<int8_t> panel(static_cast<size_t>(c.k * kPanelColumns));
-  std::vector<int32_t> column_sum(kPanelColumns);
+struct W8Panel {
+  std::vector<int8_t> codes;
+  std::vector<int32_t> column_sum;
+};
+
+W8Panel pack(const W8Case& c) {
+  W8Panel panel = {std::vector<int8_t>(c.w.size()), std::vector<int32_t>(kPanelColumns)};
   for (int64_t i = 0; i < c.k; ++i) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
-      panel[static_cast<size_t>(i / 4 * 256 + n * 4 + i % 4)] = c.w[static_cast<size_t>(i * kPanelColumns + n)];
-      column_sum[static_cast<size_t>(n)] += c.w[static_cast<size_t>(i * kPanelColumns + n)];
+      const int8_t code = c.w[static_cast<size_t>(i * kPanelColumns + n)];
+      panel.codes[static_cast<size_t>(i / 4 * 256 + n * 4 + i % 4)] = code;
+      panel.column_sum[static_cast<size_t>(n)] += code;
     }
   }
+  return panel;
+}
+
+Result gemm_w8(const Kernels& kernels, Edge edge, const W8Case& c, const W8Panel& panel) {
   // Rows lie apart, and what is between them is no legal code.
   const int64_t lda = c.k + 5;
   std::vector<int8_t> a(static_cast<size_t>((c.rows - 1) * lda + c.k), -128);
   for (int64_t r = 0; r < c.rows; ++r) std::copy_n(c.a.begin() + r * c.k, c.k, a.begin() + r * lda);
 
-  const Guarded<int8_t> in(a, edge);
-  const Guarded<int8_t> weights(panel, edge);
-  const Guarded<int32_t> sums(column_sum, edge);
-  const Guarded<int32_t> acc(c.rows * kPanelColumns, edge);
-  kernels.gemm_w8(in.data, lda, c.rows, weights.data, sums.data, c.k, acc.data);
+  const Guarded<int8_t> in(a, edge), weights(panel.codes, edge);
+  const Guarded<int32_t> column_sum(panel.column_sum, edge), acc(c.rows * kPanelColumns, edge);
+  kernels.gemm_w8(in.data, lda, c.rows, weights.data, column_sum.data, c.k, acc.data);
   return {.sums = acc.copy()};
 }
 
 Result gemm_w8_everywhere(const std::string& label, const W8Case& c) {
+  const W8Panel panel = pack(c);
   return run_everywhere(label + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k),
-                        [&](const Kernels& kernels, Edge edge) { return gemm_w8(kernels, edge, c); });
+                        [&](const Kernels& kernels, Edge edge) { return gemm_w8(kernels, edge, c, panel); });
 }
 
 W8Case random_w8(Random& random, int64_t rows, int64_t k) {

@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kSamples = 200000 / kStride;
+constexpr int64_t kSamples = 100000 / kStride;
 
 // In [0, 1), all 53 bits random.
 double uniform(Random& random) {

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import math
 import os
 import pathlib
 import time
@@ -26,11 +25,13 @@ FOLDER = ROOT / "configs" / "demo"
 SEED = 1
 WORKERS = 2          # processes of one thread each; they meet once a step
 BATCH = 4096         # tokens for each worker
-WARM_UP = 100        # steps
+STEPS = 1500
+WARM_UP = 80         # steps
+COOL_DOWN = 0.35     # of all steps
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 MATRIX_DECAY, OTHER_DECAY = 0.05, 0.01
-LAST_RATE = 0.02     # of the first, at the end of the cosine
-SAVE_EVERY = 100     # steps
+COMPILE = bool(os.environ.get('COMPILE'))
+SAVE_EVERY = 50      # steps
 TOKENIZER_DOCUMENTS = 20_000
 
 
@@ -89,12 +90,9 @@ def make_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
             torch.optim.AdamW(other, lr=OTHER_RATE, betas=(0.9, 0.98), weight_decay=OTHER_DECAY)]
 
 
-def rate(step: int, steps: int) -> float:
-    """Share of the full learning rate: warm-up, then half a cosine."""
-    if step < WARM_UP:
-        return (step + 1) / WARM_UP
-    part = (step - WARM_UP) / max(1, steps - WARM_UP)
-    return LAST_RATE + (1 - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * part))
+def rate(step: int) -> float:
+    """Share of the full learning rate: warm-up, level, and down to nothing over the last part."""
+    return min((step + 1) / WARM_UP, 1.0, (STEPS - step) / (COOL_DOWN * STEPS))
 
 
 def average_gradients(model: torch.nn.Module) -> None:
@@ -116,10 +114,12 @@ def train(rank: int, work: pathlib.Path, folder: pathlib.Path) -> None:
     AttentionInterface.register("short", short_attention)
     model = new_model()
     model.set_attn_implementation("short")
+    if COMPILE:
+        for layer in model.model.layers:
+            layer.compile(dynamic=True)
     optimizers = make_optimizers(model)
     batches = batches_of(numpy.load(work / "train.npz"))
     held = batches_of(numpy.load(work / "held_out.npz"))[:8]
-    steps = len(batches) // WORKERS
     first, checkpoint = 0, work / "checkpoint.pt"
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
@@ -128,12 +128,12 @@ def train(rank: int, work: pathlib.Path, folder: pathlib.Path) -> None:
             optimizer.load_state_dict(saved)
         first = state["step"]
     if rank == 0:
-        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {steps} steps", flush=True)
+        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {STEPS} of {len(batches) // WORKERS} steps", flush=True)
     started = last = time.time()
-    for step in range(first, steps):
+    for step in range(first, STEPS):
         for optimizer, full in zip(optimizers, (MATRIX_RATE, OTHER_RATE)):
             for group in optimizer.param_groups:
-                group["lr"] = full * rate(step, steps)
+                group["lr"] = full * rate(step)
         loss = loss_of(model, batches[step * WORKERS + rank])
         loss.backward()
         average_gradients(model)
@@ -141,7 +141,7 @@ def train(rank: int, work: pathlib.Path, folder: pathlib.Path) -> None:
             optimizer.step()
             optimizer.zero_grad()
         done = step + 1
-        if rank == 0 and (done % SAVE_EVERY == 0 or done == steps):
+        if rank == 0 and (done % SAVE_EVERY == 0 or done == STEPS):
             now = time.time()
             print(f"step {done} loss {loss.item():.4f} held out {held_out_loss(model, held):.4f} "
                   f"{(now - last) / SAVE_EVERY:.2f} s/step {(now - started) / 60:.1f} min", flush=True)
