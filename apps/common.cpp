@@ -163,7 +163,7 @@ Error choose_cpus(const std::string& cores, int32_t threads, std::vector<int32_t
     }
   } else {
     *out = default_team(topology);
-    std::ranges::stable_sort(topology.cores, {}, &Core::kind);
+    std::ranges::sort(topology.cores, {}, [](const Core& core) { return std::pair(core.kind, core.cpu); });
     for (const Core& core : topology.cores) {
       if (std::ranges::find(*out, core.cpu) == out->end() && threads > std::ssize(*out)) out->push_back(core.cpu);
     }

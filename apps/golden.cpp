@@ -98,21 +98,27 @@ Error read_settings(JsonFields settings, Golden* out) {
   return {};
 }
 
-OrderedJson golden_json(const Golden& golden) {
-  OrderedJson list = OrderedJson::array();
+OrderedJson prompt_json(const Prompt& prompt, const Answer& answer) {
+  OrderedJson item;
+  if (prompt.text) item["prompt"] = *prompt.text;
+  item["prompt_ids"] = prompt.ids;
+  item["max_tokens"] = prompt.max_tokens;
+  item["ids"] = answer.ids;
+  item["text"] = answer.text;
+  item["logits_hash"] = answer.logits_hash;
+  return item;
+}
+
+// One prompt a line, so that a change shows in a diff where it is.
+std::string golden_text(const Golden& golden) {
+  std::string text = "{\"pinion\": \"" PINION_VERSION "\",\n\"settings\": " + settings_json(golden).dump();
+  text += ",\n\"prompts\": [";
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
-    const Prompt& prompt = golden.prompts[i];
-    const Answer& answer = golden.answers[i];
-    OrderedJson item;
-    if (prompt.text) item["prompt"] = *prompt.text;
-    item["prompt_ids"] = prompt.ids;
-    item["max_tokens"] = prompt.max_tokens;
-    item["ids"] = answer.ids;
-    item["text"] = answer.text;
-    item["logits_hash"] = answer.logits_hash;
-    list.push_back(std::move(item));
+    text +=
+        (i > 0 ? ",\n" : "\n") +
+        prompt_json(golden.prompts[i], golden.answers[i]).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   }
-  return {{"pinion", PINION_VERSION}, {"settings", settings_json(golden)}, {"prompts", std::move(list)}};
+  return text + "\n]}\n";
 }
 
 Error read_golden(const std::string& path, Golden* out) {
@@ -167,7 +173,7 @@ int run_record(const Options& options) {
     golden.answers.push_back(std::move(answer));
   }
   OutputFile file;
-  const std::string text = golden_json(golden).dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  const std::string text = golden_text(golden);
   if (Error e = file.open(options.out)) return fail(e);
   if (Error e = file.write(text.data(), text.size())) return fail(e);
   if (Error e = file.finish()) return fail(e);

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace pinion {
@@ -47,31 +50,78 @@ size_t utf8_part(std::string_view text, bool* whole) {
   return have;
 }
 
-int combining_class(char32_t c) { return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class; }
+// The reference normalises by Unicode 9: in these ranges lie all characters with a decomposition or a combining class
+// that came later (to Unicode 17), and none from before. They count as unassigned, whatever utf8proc's release knows.
+constexpr std::array<std::pair<char32_t, char32_t>, 26> kNewerThanReference = {
+    {{0x07FD, 0x07FD},   {0x0897, 0x08D3},   {0x09FE, 0x09FE},   {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},
+     {0x0EBA, 0x0EBA},   {0x1715, 0x1715},   {0x1ABF, 0x1AEB},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
+     {0xA7F1, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x105C9, 0x107BA}, {0x10D24, 0x10F85},
+     {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x11383, 0x113D0}, {0x1145E, 0x1145E}, {0x11839, 0x11A99},
+     {0x11D42, 0x1612F}, {0x16D63, 0x16FF1}, {0x1CCD6, 0x1CCF9}, {0x1E030, 0x1E6F5}, {0x1F16C, 0x1F16C},
+     {0x1FBF0, 0x1FBF9}}};
 
-// Full decomposition, marks in canonical order.
-std::vector<utf8proc_int32_t> decompose(std::string_view text, bool compatible) {
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
-                                                      (compatible ? UTF8PROC_COMPAT : UTF8PROC_STABLE));
-  std::vector<utf8proc_int32_t> chars;
+bool is_newer(utf8proc_int32_t c) {
+  const auto after = std::upper_bound(kNewerThanReference.begin(), kNewerThanReference.end(), static_cast<char32_t>(c),
+                                      [](char32_t value, const auto& range) { return value < range.first; });
+  return after != kNewerThanReference.begin() && static_cast<char32_t>(c) <= std::prev(after)->second;
+}
+
+int combining_class(utf8proc_int32_t c) { return is_newer(c) ? 0 : utf8proc_get_property(c)->combining_class; }
+
+using Chars = std::vector<utf8proc_int32_t>;
+
+// Puts each run of combining marks in order of their classes.
+void order_marks(Chars* chars) {
+  struct Mark {
+    int combining_class;
+    size_t place;
+    utf8proc_int32_t c;
+  };
+  std::vector<Mark> run;
+  for (size_t at = 0; at <= chars->size(); ++at) {
+    const int combining = at < chars->size() ? combining_class((*chars)[at]) : 0;
+    if (combining != 0) {
+      run.push_back({combining, at, (*chars)[at]});
+      continue;
+    }
+    std::sort(run.begin(), run.end(), [](const Mark& a, const Mark& b) {
+      return std::tie(a.combining_class, a.place) < std::tie(b.combining_class, b.place);
+    });
+    for (size_t i = 0; i < run.size(); ++i) (*chars)[at - run.size() + i] = run[i].c;
+    run.clear();
+  }
+}
+
+Chars decompose(std::string_view text, bool compatible) {
+  const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+  Chars chars;
   chars.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     std::array<utf8proc_int32_t, kLongestDecomposition> part{};
     int boundary = 0;
     const auto c = static_cast<utf8proc_int32_t>(next_char(text, &at));
-    const auto n = utf8proc_decompose_char(c, part.data(), part.size(), options, &boundary);
-    chars.insert(chars.end(), part.begin(), part.begin() + std::max<utf8proc_ssize_t>(n, 0));
+    part[0] = c;
+    const auto length = is_newer(c) ? 1
+                                    : utf8proc_decompose_char(c, part.data(), part.size(),
+                                                              static_cast<utf8proc_option_t>(options), &boundary);
+    chars.insert(chars.end(), part.begin(), part.begin() + std::max<utf8proc_ssize_t>(length, 0));
   }
-  const auto starter = [](utf8proc_int32_t c) { return combining_class(static_cast<char32_t>(c)) == 0; };
-  for (auto run = chars.begin(); run != chars.end();) {
-    run = std::find_if_not(run, chars.end(), starter);
-    const auto end = std::find_if(run, chars.end(), starter);
-    std::stable_sort(run, end, [](utf8proc_int32_t a, utf8proc_int32_t b) {
-      return combining_class(static_cast<char32_t>(a)) < combining_class(static_cast<char32_t>(b));
-    });
-    run = end;
-  }
+  order_marks(&chars);
   return chars;
+}
+
+Chars compose(Chars chars) {
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  Chars result;
+  result.reserve(chars.size());
+  for (auto begin = chars.begin(); begin != chars.end();) {
+    const auto end = std::find_if(begin, chars.end(), is_newer);
+    const auto length = utf8proc_normalize_utf32(&*begin, end - begin, options);
+    result.insert(result.end(), begin, begin + std::max<utf8proc_ssize_t>(length, 0));
+    begin = end;
+    if (begin != chars.end()) result.push_back(*begin++);  // nothing is composed across it
+  }
+  return result;
 }
 
 struct ByteAlphabet {
@@ -162,12 +212,8 @@ bool is_word(char32_t c) {
 
 std::string normalize(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);
-  auto chars = decompose(text, form == NormalForm::kNfkc || form == NormalForm::kNfkd);
-  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) {
-    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    const auto length = utf8proc_normalize_utf32(chars.data(), static_cast<utf8proc_ssize_t>(chars.size()), options);
-    chars.resize(static_cast<size_t>(std::max<utf8proc_ssize_t>(length, 0)));
-  }
+  Chars chars = decompose(text, form == NormalForm::kNfkc || form == NormalForm::kNfkd);
+  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) chars = compose(std::move(chars));
   std::string result;
   result.reserve(text.size());
   for (const auto c : chars) append_utf8(static_cast<char32_t>(c), &result);

@@ -18,7 +18,8 @@ std::string numbers(const json& ids) {
 TEST(Generate, StoriesComeOutAsTheReferenceHasThem) {
   for (const json& story : read_json(kStories + "/expected.json")["generations"]) {
     const std::string prompt = story["prompt"];
-    const json answer = run_json(generate(kStories, {"--prompt", prompt, "--max-tokens", "64", "--quant", "none", "--json"}));
+    const json answer =
+        run_json(generate(kStories, {"--prompt", prompt, "--max-tokens", "64", "--quant", "none", "--json"}));
     EXPECT_EQ(answer["prompt_ids"], story["prompt_ids"]);
     EXPECT_EQ(answer["ids"], story["greedy_ids"]);
     EXPECT_EQ(answer["text"], story["text"]);
@@ -71,7 +72,8 @@ TEST(Generate, ThePromptComesFromFourPlaces) {
 TEST(Generate, IdsNeedNoTokenizer) {
   const Folder folder;
   copy_stories(folder);
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) fs::remove(folder.path / name);
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"})
+    fs::remove(folder.path / name);
   const std::vector<std::string> options = {"--prompt-ids", "1,403,407", "--max-tokens", "5"};
   std::vector<std::string> with_json = options;
   with_json.push_back("--json");
@@ -83,8 +85,8 @@ TEST(Generate, IdsNeedNoTokenizer) {
 
 TEST(Generate, TheSameSeedGivesTheSameText) {
   const auto ids = [](const std::string& seed) {
-    return run_json(generate(kStories, {"--prompt", "Once", "--temperature", "1.2", "--seed", seed, "--max-tokens", "24",
-                                        "--json"}))["ids"];
+    return run_json(generate(
+        kStories, {"--prompt", "Once", "--temperature", "1.2", "--seed", seed, "--max-tokens", "24", "--json"}))["ids"];
   };
   EXPECT_EQ(ids("7"), ids("7"));
   EXPECT_NE(ids("7"), ids("8"));

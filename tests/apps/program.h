@@ -36,9 +36,7 @@ struct Folder {
   std::string operator/(const std::string& name) const { return path / name; }
 };
 
-inline void write_file(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+inline void write_file(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
 inline std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

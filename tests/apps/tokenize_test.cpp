@@ -24,8 +24,8 @@ TEST(Tokenize, JsonAndNoSpecial) {
 }
 
 TEST(Tokenize, JsonLinesGoThereAndBack) {
-  const std::vector<std::string> texts = {"", "Hello", "two\nlines", "tab\t\"quoted\"", "caf\u00e9 \u4f60\u597d \U0001f600",
-                                          "  spaces  "};
+  const std::vector<std::string> texts = {
+      "", "Hello", "two\nlines", "tab\t\"quoted\"", "caf\u00e9 \u4f60\u597d \U0001f600", "  spaces  "};
   std::string lines;
   for (const std::string& text : texts) lines += json(text).dump() + "\n";
   const Outcome ids = run_pinion({"tokenize", "--model", kStories, "--jsonl"}, lines);
@@ -47,9 +47,13 @@ TEST(Tokenize, BadLinesAreNamed) {
 }
 
 TEST(Tokenize, BytesThatAreNotUtf8BecomeReplacementCharacters) {
-  const json ids = run_json({"tokenize", "--model", kStories, "--json"}, "a\xff\xfe" "b");
+  const json ids = run_json({"tokenize", "--model", kStories, "--json"},
+                            "a\xff\xfe"
+                            "b");
   const json text = run_json({"detokenize", "--model", kStories, "--ids", ids["ids"].dump(), "--json"});
-  EXPECT_EQ(text["text"], "a\ufffd\ufffd" "b");
+  EXPECT_EQ(text["text"],
+            "a\ufffd\ufffd"
+            "b");
 }
 
 TEST(Tokenize, NeedsNothingButTokenizerFiles) {

@@ -25,12 +25,11 @@ FOLDER = ROOT / "configs" / "demo"
 SEED = 1
 WORKERS = 2          # processes of one thread each; they meet once a step
 BATCH = 4096         # tokens for each worker
-STEPS = 1500
+STEPS = 3500
 WARM_UP = 80         # steps
-COOL_DOWN = 0.35     # of all steps
+COOL_DOWN = 0.4      # of all steps
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 MATRIX_DECAY, OTHER_DECAY = 0.05, 0.01
-COMPILE = bool(os.environ.get('COMPILE'))
 SAVE_EVERY = 50      # steps
 TOKENIZER_DOCUMENTS = 20_000
 
@@ -114,9 +113,6 @@ def train(rank: int, work: pathlib.Path, folder: pathlib.Path) -> None:
     AttentionInterface.register("short", short_attention)
     model = new_model()
     model.set_attn_implementation("short")
-    if COMPILE:
-        for layer in model.model.layers:
-            layer.compile(dynamic=True)
     optimizers = make_optimizers(model)
     batches = batches_of(numpy.load(work / "train.npz"))
     held = batches_of(numpy.load(work / "held_out.npz"))[:8]
@@ -128,7 +124,7 @@ def train(rank: int, work: pathlib.Path, folder: pathlib.Path) -> None:
             optimizer.load_state_dict(saved)
         first = state["step"]
     if rank == 0:
-        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {STEPS} of {len(batches) // WORKERS} steps", flush=True)
+        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {STEPS} steps", flush=True)
     started = last = time.time()
     for step in range(first, STEPS):
         for optimizer, full in zip(optimizers, (MATRIX_RATE, OTHER_RATE)):

@@ -1,0 +1,126 @@
+// pinion golden, and by it the promise that the same bits come out everywhere: the files under tests/data/golden were
+// recorded once, and every machine, kernel table, thread count and prefill chunk has to reproduce them.
+#include "tests/apps/program.h"
+
+namespace pinion {
+namespace {
+
+Outcome check(const std::string& model, const std::string& golden, const std::vector<std::string>& options = {}) {
+  std::vector<std::string> arguments = {"golden", "check", "--model", model, "--golden", golden};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return run_pinion(arguments);
+}
+
+// One way at a time, from what all of them have in common.
+std::vector<std::vector<std::string>> ways_to_run() {
+  std::vector<std::vector<std::string>> ways;
+  for (const char* threads : {"1", "2", "3", "4"}) ways.push_back({"--threads", threads});
+  for (const char* chunk : {"1", "7", "64", "256"}) ways.push_back({"--prefill-chunk", chunk});
+  for (const json& kernels : run_json({"cpu", "--json"})["kernels"]) {
+    if (kernels["missing"] == "") ways.push_back({"--kernels", kernels["name"]});
+  }
+  return ways;
+}
+
+void expect_reproduced(const std::string& model, const std::string& name) {
+  const std::string golden = std::string(PINION_TEST_DATA "/golden/") + name;
+  const size_t prompts = read_json(golden)["prompts"].size();
+  for (const std::vector<std::string>& way : ways_to_run()) {
+    const Outcome outcome = check(model, golden, way);
+    EXPECT_EQ(outcome.status, 0) << way[0] << " " << way[1] << ": " << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.out, '\n'), prompts);
+  }
+}
+
+TEST(GoldenBits, StoriesNone) { expect_reproduced(kStories, "stories260k_none.json"); }
+TEST(GoldenBits, StoriesW8a8) { expect_reproduced(kStories, "stories260k_w8a8.json"); }
+
+TEST(Golden, RecordsAndFindsTheFirstDifference) {
+  const Folder folder;
+  write_file(
+      folder / "prompts.json",
+      R"(["Once upon a time", {"prompt": "Tom had a", "max_tokens": 5}, {"prompt_ids": [1, 403], "max_tokens": 3}])");
+  const Outcome record = run_pinion({"golden", "record", "--model", kStories, "--prompts", folder / "prompts.json",
+                                     "--out", folder / "G.json", "--max-tokens", "7", "--quant", "none"});
+  ASSERT_EQ(record.status, 0) << record.err;
+  const json golden = read_json(folder / "G.json");
+  EXPECT_EQ(golden["prompts"][0]["ids"].size(), 7u);
+  EXPECT_EQ(golden["prompts"][1]["ids"].size(), 5u);
+  EXPECT_EQ(golden["prompts"][2]["ids"].size(), 3u);
+  EXPECT_EQ(golden["settings"]["kv"], "f32");
+  EXPECT_EQ(check(kStories, folder / "G.json").status, 0);
+
+  json changed = golden;
+  changed["prompts"][1]["ids"][2] = 17;
+  write_file(folder / "G.json", changed.dump());
+  const Outcome token = check(kStories, folder / "G.json");
+  expect_failure(token, 1, "prompt 1: token 2 differs: want 17 ");
+  EXPECT_TRUE(token.out.starts_with("OK prompt 0")) << token.out;
+
+  changed = golden;
+  changed["prompts"][2]["logits_hash"] = "0000000000000000";
+  write_file(folder / "G.json", changed.dump());
+  expect_failure(check(kStories, folder / "G.json"), 1, "prompt 2: same tokens, but the bits of the logits differ");
+
+  changed = golden;
+  changed["prompts"][0]["ids"].push_back(17);
+  write_file(folder / "G.json", changed.dump());
+  expect_failure(check(kStories, folder / "G.json"), 1, "prompt 0: ");
+
+  changed = golden;
+  changed["settings"]["quant"] = "w8a8";
+  write_file(folder / "G.json", changed.dump());
+  expect_failure(check(kStories, folder / "G.json"), 1, "prompt 0: ");
+}
+
+TEST(Golden, SampledTextIsReproduced) {
+  const Folder folder;
+  write_file(folder / "prompts.json", R"(["Once upon a time"])");
+  const Outcome record = run_pinion({"golden",
+                                     "record",
+                                     "--model",
+                                     kStories,
+                                     "--prompts",
+                                     folder / "prompts.json",
+                                     "--out",
+                                     folder / "G.json",
+                                     "--max-tokens",
+                                     "24",
+                                     "--temperature",
+                                     "0.9",
+                                     "--top-k",
+                                     "40",
+                                     "--top-p",
+                                     "0.95",
+                                     "--min-p",
+                                     "0.02",
+                                     "--repetition-penalty",
+                                     "1.1",
+                                     "--seed",
+                                     "11"});
+  ASSERT_EQ(record.status, 0) << record.err;
+  EXPECT_EQ(check(kStories, folder / "G.json", {"--threads", "1"}).status, 0);
+}
+
+TEST(Golden, RefusesBadFiles) {
+  const Folder folder;
+  const auto record = [&](const std::string& prompts) {
+    write_file(folder / "prompts.json", prompts);
+    return run_pinion(
+        {"golden", "record", "--model", kStories, "--prompts", folder / "prompts.json", "--out", folder / "G.json"});
+  };
+  expect_failure(record("{}"), 1, "list of prompts");
+  expect_failure(record("[1]"), 1, "prompt 0");
+  expect_failure(record("[{}]"), 1, "neither prompt nor prompt_ids");
+  expect_failure(record("[{\"prompt_ids\": [1, 5000]}]"), 1, "5000");
+  EXPECT_FALSE(fs::exists(folder / "G.json"));
+
+  write_file(folder / "G.json", R"({"settings": {"quant": "w8a8", "kv": "bf16"}})");
+  expect_failure(check(kStories, folder / "G.json"), 1, "no list of prompts");
+  write_file(folder / "G.json", R"({"settings": {"quant": "w9", "kv": "bf16"}, "prompts": []})");
+  expect_failure(check(kStories, folder / "G.json"), 1, "w9");
+  expect_failure(check(kStories, folder / "none.json"), 1, "none.json");
+}
+
+}  // namespace
+}  // namespace pinion
