@@ -64,7 +64,7 @@ LineReader::LineReader(std::string prompt) : prompt_(std::move(prompt)) {
   el_set(editor_, EL_PROMPT, prompt_of);
   el_set(editor_, EL_EDITOR, "emacs");
   // Ctrl-C as a key while a line is edited: as a signal it would only interrupt the read.
-  el_set(editor_, EL_SETTY, "-d", "intr=", nullptr);
+  el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
   el_set(editor_, EL_BIND, "^C", "em-kill-line", nullptr);
   history_ = history_init();
   if (!history_) return;

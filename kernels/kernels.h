@@ -62,8 +62,8 @@ struct Kernels {
   // tile[r][c] = (float(acc[r][c]) * row_scale[r]) * column_scale[c]; both [rows][64].
   void (*dequantize)(const int32_t* acc, int64_t rows, const float* row_scale, const float* column_scale, float* tile);
 
-  // out[r][c] = (tile[r][c] + bias[c]) + (add ? out[r][c] : 0) for c < columns; bias may be null (nothing added); out may
-  // be the tile.
+  // out[r][c] = (tile[r][c] + bias[c]) + (add ? out[r][c] : 0) for c < columns; bias may be null (nothing added); out
+  // may be the tile.
   void (*store_tile)(const float* tile, int64_t rows, const float* bias, bool add, float* out, int64_t ldo,
                      int64_t columns);
 

@@ -64,8 +64,8 @@ Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where
 Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
                          Tokenizer* out) {
   const auto model = std::make_shared<SentencePieceProcessor>();
-  if (const auto status = model->LoadFromSerializedProto({bytes.data(), bytes.size()}); !status.ok()) {
-    return error("not a sentencepiece model", where, {}, status.ToString());
+  if (!model->LoadFromSerializedProto({bytes.data(), bytes.size()}).ok()) {
+    return error("not a sentencepiece model", where);
   }
   out->sentencepiece = model;
   out->context_piece = find_context_piece(*model);

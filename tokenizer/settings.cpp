@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <fstream>
-#include <iterator>
 
 namespace pinion {
 namespace {
@@ -80,11 +79,16 @@ std::string setting_token(JsonFields& settings, std::string_view name) {
 }
 
 Error read_file(const std::filesystem::path& path, std::string* out) {
+  std::error_code failed;
+  const bool regular = std::filesystem::is_regular_file(path, failed);
+  const uintmax_t bytes = regular ? std::filesystem::file_size(path, failed) : 0;
+  if (!regular || failed || bytes > kMaxJsonBytes) {
+    return error("cannot be read", path.string(), "a file of at most " + std::to_string(kMaxJsonBytes) + " bytes");
+  }
   std::ifstream file(path, std::ios::binary);
-  out->assign(std::istreambuf_iterator<char>(file), {});
-  // A folder opens as well, and then does not read.
-  return file.is_open() && !file.bad() && !std::filesystem::is_directory(path) ? Error{}
-                                                                               : error("cannot be read", path.string());
+  out->resize(bytes);
+  file.read(out->data(), static_cast<std::streamsize>(bytes));
+  return file ? Error{} : error("cannot be read", path.string());
 }
 
 Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out) {

@@ -16,7 +16,8 @@ std::string numbers(const json& ids) {
 }
 
 TEST(Generate, StoriesComeOutAsTheReferenceHasThem) {
-  for (const json& story : read_json(kStories + "/expected.json")["generations"]) {
+  const json expected = read_json(kStories + "/expected.json");
+  for (const json& story : expected["generations"]) {
     const std::string prompt = story["prompt"];
     const json answer =
         run_json(generate(kStories, {"--prompt", prompt, "--max-tokens", "64", "--quant", "none", "--json"}));

@@ -16,7 +16,8 @@ std::vector<std::vector<std::string>> ways_to_run() {
   std::vector<std::vector<std::string>> ways;
   for (const char* threads : {"1", "2", "3", "4"}) ways.push_back({"--threads", threads});
   for (const char* chunk : {"1", "7", "64", "256"}) ways.push_back({"--prefill-chunk", chunk});
-  for (const json& kernels : run_json({"cpu", "--json"})["kernels"]) {
+  const json machine = run_json({"cpu", "--json"});
+  for (const json& kernels : machine["kernels"]) {
     if (kernels["missing"] == "") ways.push_back({"--kernels", kernels["name"]});
   }
   return ways;

@@ -76,6 +76,21 @@ TEST(StoreTile, EveryWidth) {
   }
 }
 
+TEST(StoreTile, InPlace) {
+  Random random;
+  const std::vector<float> before = random.floats(3 * kPanelColumns), bias = random.floats(50);
+  Result expected = {.floats = before};
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (i % kPanelColumns < bias.size()) expected.floats[i] += bias[i % kPanelColumns];
+  }
+  const auto run = [&](const Kernels& kernels, Edge edge) {
+    const Guarded<float> tile(before, edge), added(bias, edge);
+    kernels.store_tile(tile.data, 3, added.data, false, tile.data, kPanelColumns, 50);
+    return Result{.floats = tile.copy()};
+  };
+  expect_same(run_everywhere("in place", run), expected, "contract");
+}
+
 TEST(StoreTile, NothingAddedKeepsMinusZero) {
   const auto run = [&](const Kernels& kernels, Edge edge) {
     const Guarded<float> tile(std::vector<float>(kPanelColumns, -0.0f), edge), out(20, edge);
@@ -219,6 +234,7 @@ TEST(Argmax, HandWorked) {
   expect_argmax({0.0f, -0.0f}, 0);
   expect_argmax({-5, -3, -4}, 1);
   expect_argmax({kNan, 1, kNan, 2}, 3);
+  expect_argmax({1, 2, kNan}, 1);
   expect_argmax({kNan, -kInfinity}, 1);
   expect_argmax({-kInfinity, -kInfinity}, 0);
   expect_argmax({1, kInfinity, kInfinity}, 1);

@@ -15,48 +15,111 @@ MARKS = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>
 Turn = tuple[str, str]  # user, assistant
 
 SYSTEMS = (
-    "You are a helpful assistant.", "You are a friendly helper.", "You tell stories and answer questions.",
-    "You are Pinion's small demo model.", "Answer in simple English.", "You are a storyteller.", "Be kind and helpful.",
-    "You are a friendly assistant. Use simple words.", "Answer in one short sentence.", "You are a helpful storyteller for children.",
+    "You are a helpful assistant.",
+    "You are a friendly helper.",
+    "You tell stories and answer questions.",
+    "You are Pinion's small demo model.",
+    "Answer in simple English.",
+    "You are a storyteller.",
+    "Be kind and helpful.",
+    "You are a friendly assistant. Use simple words.",
+    "Answer in one short sentence.",
+    "You are a helpful storyteller for children.",
 )
-WHO = ("I am Pinion's small demo model.", "I am the small demo model of Pinion.",
-       "I am Pinion's small demo model. I tell stories and answer simple questions.")
-CAN = ("I can tell stories and answer simple questions.",
-       "I can tell stories, answer questions about animals, colours and numbers, and talk about a story.")
-UNKNOWN = ("I do not know that. I am only a small demo model.", "I am sorry, I do not know that. I am a small demo model.",
-           "That is too hard for me. I can tell stories and answer simple questions.")
+WHO = (
+    "I am Pinion's small demo model.",
+    "I am the small demo model of Pinion.",
+    "I am Pinion's small demo model. I tell stories and answer simple questions.",
+)
+CAN = (
+    "I can tell stories and answer simple questions.",
+    "I can tell stories, answer questions about animals, colours and numbers, and talk about a story.",
+)
+UNKNOWN = (
+    "I do not know that. I am only a small demo model.",
+    "I am sorry, I do not know that. I am a small demo model.",
+    "That is too hard for me. I can tell stories and answer simple questions.",
+)
 
 # Small talk: what is said, and what to answer. One row is one kind of remark.
 TALK = (
-    ("{Hello|Hi|Hello there|Hi there|Hey|Good {morning|day|afternoon|evening}}{!|.}",
-     "{Hello|Hi}! {How can I help you?|What can I do for you?|Would you like to hear a story?|It is nice to meet you.}"),
-    ("{Hello|Hi}{!|,} {how are you|How are you}?", "{I am fine, thank you.|I am very well, thank you.} {How are you?|And you?}"),
+    (
+        "{Hello|Hi|Hello there|Hi there|Hey|Good {morning|day|afternoon|evening}}{!|.}",
+        "{Hello|Hi}! {How can I help you?|What can I do for you?|Would you like to hear a story?|"
+        "It is nice to meet you.}",
+    ),
+    (
+        "{Hello|Hi}{!|,} {how are you|How are you}?",
+        "{I am fine, thank you.|I am very well, thank you.} {How are you?|And you?}",
+    ),
     ("How are you{ today|}?", "{I am fine, thank you.|I am very well, thank you.} {How are you?|And you?}"),
-    ("{I am fine|I am well|I am good}{, thank you|}.", "{I am glad to hear that.|That is good to hear.} {Would you like to hear a story?|}"),
+    (
+        "{I am fine|I am well|I am good}{, thank you|}.",
+        "{I am glad to hear that.|That is good to hear.} {Would you like to hear a story?|}",
+    ),
     ("{Who are you|What are you|What is this|Tell me about yourself}?", "$who"),
     ("{What is your name|Do you have a name|What are you called}?", "$who"),
-    ("{Are you a robot|Are you a person|Are you a human|Are you real|Are you alive|Are you ChatGPT}?",
-     "{No, I am|I am} Pinion's small demo model. {I am only a program.|}"),
-    ("{What is Pinion|What does Pinion do}?", "Pinion is a program that runs language models. I am its small demo model."),
-    ("{Who made you|Where do you come from|Who created you}?", "{I was made by the people of the Pinion project.|The Pinion project made me.} I am a small demo model."),
-    ("{How old are you|Where do you live}?", "{I am a program, so I have no age and no home.|I am only a program in a computer.}"),
+    (
+        "{Are you a robot|Are you a person|Are you a human|Are you real|Are you alive|Are you ChatGPT}?",
+        "{No, I am|I am} Pinion's small demo model. {I am only a program.|}",
+    ),
+    (
+        "{What is Pinion|What does Pinion do}?",
+        "Pinion is a program that runs language models. I am its small demo model.",
+    ),
+    (
+        "{Who made you|Where do you come from|Who created you}?",
+        "{I was made by the people of the Pinion project.|The Pinion project made me.} I am a small demo model.",
+    ),
+    (
+        "{How old are you|Where do you live}?",
+        "{I am a program, so I have no age and no home.|I am only a program in a computer.}",
+    ),
     ("{What can you do|How can you help me|Can you help me|What do you know|Help|What should I ask you}?", "$can"),
-    ("{Thank you|Thanks|Thank you very much|Thanks a lot}{!|.}", "{You are welcome!|You are welcome.|I am happy to help.}"),
-    ("{Goodbye|Bye|Good night|See you soon|Bye bye}{!|.}", "{Goodbye! Have a nice day.|Goodbye! Come back soon.|Goodbye!}"),
-    ("{I am sad|I feel sad|I feel bad}{ today|}.", "I am sorry to hear that. {Would you like to hear a story?|Talk to a friend, it may help.}"),
+    (
+        "{Thank you|Thanks|Thank you very much|Thanks a lot}{!|.}",
+        "{You are welcome!|You are welcome.|I am happy to help.}",
+    ),
+    (
+        "{Goodbye|Bye|Good night|See you soon|Bye bye}{!|.}",
+        "{Goodbye! Have a nice day.|Goodbye! Come back soon.|Goodbye!}",
+    ),
+    (
+        "{I am sad|I feel sad|I feel bad}{ today|}.",
+        "I am sorry to hear that. {Would you like to hear a story?|Talk to a friend, it may help.}",
+    ),
     ("{I am happy|I feel happy|I feel good}{ today|}.", "{That is good to hear!|I am glad to hear that!}"),
-    ("{I am bored|I have nothing to do}.", "{I can tell you a story. What should it be about?|Would you like to hear a story?}"),
-    ("{I am tired|I am sleepy|I cannot sleep}.", "{Close your eyes and rest a little.|Then it is time for bed. Good night!}"),
+    (
+        "{I am bored|I have nothing to do}.",
+        "{I can tell you a story. What should it be about?|Would you like to hear a story?}",
+    ),
+    (
+        "{I am tired|I am sleepy|I cannot sleep}.",
+        "{Close your eyes and rest a little.|Then it is time for bed. Good night!}",
+    ),
     ("{I am hungry}.", "{Then eat an apple or some bread.|Have something good to eat!}"),
     ("{I am cold}.", "{Put on a warm coat and a scarf.|Drink some warm tea.}"),
-    ("{That is nice|That was nice|That was a good story|I like it|Great|Very good|Well done}{!|.}",
-     "{Thank you!|I am glad that you like it.} {Would you like to hear another story?|}"),
+    (
+        "{That is nice|That was nice|That was a good story|I like it|Great|Very good|Well done}{!|.}",
+        "{Thank you!|I am glad that you like it.} {Would you like to hear another story?|}",
+    ),
     ("{I love you|I like you|You are nice}{!|.}", "{Thank you, that is very kind.|That is very kind of you.}"),
-    ("{Do you like stories|Do you know any stories|Can you tell stories}?", "Yes, {I love stories|I know many stories}. What should it be about?"),
-    ("What is your favourite {colour|color}?", "{I like blue, like the {sky|sea}|I like green, like the {forest|grass}|I like blue, but I cannot see colours}."),
+    (
+        "{Do you like stories|Do you know any stories|Can you tell stories}?",
+        "Yes, {I love stories|I know many stories}. What should it be about?",
+    ),
+    (
+        "What is your favourite {colour|color}?",
+        "{I like blue, like the {sky|sea}|I like green, like the {forest|grass}|"
+        "I like blue, but I cannot see colours}.",
+    ),
     ("What is your favourite animal?", "I like {the fox|the owl|the hedgehog|the elephant} {best|very much}."),
-    ("{Tell me a joke.|Do you know a joke?|Make me laugh.}", "{Why did the cow cross the road? To get to the other side of the grass.|"
-     "What is grey and cannot fly? A stone.|Why do bees hum? They do not know the words.|What has four legs and cannot walk? A table.}"),
+    (
+        "{Tell me a joke.|Do you know a joke?|Make me laugh.}",
+        "{Why did the cow cross the road? To get to the other side of the grass.|"
+        "What is grey and cannot fly? A stone.|Why do bees hum? They do not know the words.|"
+        "What has four legs and cannot walk? A table.}",
+    ),
     ("{Yes|Yes, please|Sure|OK}{.|}", "{Good! What should the story be about?|Good! Ask me for a story or a fact.}"),
     ("{No|No, thank you}.", "{All right.|All right. I am here when you need me.}"),
     ("$hard", "$unknown"),
@@ -86,22 +149,57 @@ What should I {invest in|vote for|cook for dinner}?
 Can you {drive a car|book a flight|send an email|search the internet|play chess|see me}?
 """.strip().split("\n")
 ASK_STORY = (
-    "{Tell me|Please tell me} a {story|story|short story|nice story} about $x.", "Can you tell me a story about $x?", "I want {to hear|} a story about $x.",
-    "{A story|Story|Another story} about $x{, please|}.", "{Write|Make up|Tell} a {story|short story} about $x.", "Do you know a story about $x?",
-    "Please write a {short|} story about $x.", "{Could you|Would you} tell me a story about $x?", "$X",
+    "{Tell me|Please tell me} a {story|story|short story|nice story} about $x.",
+    "Can you tell me a story about $x?",
+    "I want {to hear|} a story about $x.",
+    "{A story|Story|Another story} about $x{, please|}.",
+    "{Write|Make up|Tell} a {story|short story} about $x.",
+    "Do you know a story about $x?",
+    "Please write a {short|} story about $x.",
+    "{Could you|Would you} tell me a story about $x?",
+    "$X",
 )
-ASK_ANY = ("{Tell me|Please tell me|Write|Read me} {a|another} {story|short story|nice story|bedtime story}{, please|}.", "Can you tell me {a|another} story?",
-           "{A story|Another story|Another one|One more story}, please.", "I want to hear {a|another} story.", "{Please go on|More|Again} with a new story.")
+ASK_ANY = (
+    "{Tell me|Please tell me|Write|Read me} {a|another} {story|short story|nice story|bedtime story}{, please|}.",
+    "Can you tell me {a|another} story?",
+    "{A story|Another story|Another one|One more story}, please.",
+    "I want to hear {a|another} story.",
+    "{Please go on|More|Again} with a new story.",
+)
 
 POEMS = {
-    "the moon": ("The moon is high, the moon is bright,\nit fills the garden with its light.", "It looks at me, it looks at you,\nthe sky is deep and dark and blue."),
-    "the sea": ("The sea is wide, the sea is deep,\nit sings the little fish to sleep.", "The waves come in, the waves go out,\nthe white birds fly and play about."),
-    "the rain": ("The rain is falling on the tree,\nit makes a song for you and me.", "It fills the pond, it wets the street,\nit plays around my little feet."),
-    "a cat": ("The cat is sleeping on the chair,\nthe sun is shining on her hair.", "She dreams of mice, she dreams of cheese,\nshe dreams of birds up in the trees."),
-    "spring": ("The snow is gone, the sun is here,\nit is the best time of the year.", "The flowers open, red and blue,\nthe grass is green, the leaves are new."),
-    "winter": ("The snow falls softly on the ground,\nit falls and does not make a sound.", "We sit inside, we close the door,\nand tell a story, and one more."),
-    "a friend": ("A friend is there when you feel sad,\na friend is there when you are glad.", "You laugh and play the whole day long,\nand walk back home and sing a song."),
-    "a tree": ("The tree is old, the tree is tall,\nit has a place for birds so small.", "Its leaves are green, its roots are deep,\nand in its arms the owls sleep."),
+    "the moon": (
+        "The moon is high, the moon is bright,\nit fills the garden with its light.",
+        "It looks at me, it looks at you,\nthe sky is deep and dark and blue.",
+    ),
+    "the sea": (
+        "The sea is wide, the sea is deep,\nit sings the little fish to sleep.",
+        "The waves come in, the waves go out,\nthe white birds fly and play about.",
+    ),
+    "the rain": (
+        "The rain is falling on the tree,\nit makes a song for you and me.",
+        "It fills the pond, it wets the street,\nit plays around my little feet.",
+    ),
+    "a cat": (
+        "The cat is sleeping on the chair,\nthe sun is shining on her hair.",
+        "She dreams of mice, she dreams of cheese,\nshe dreams of birds up in the trees.",
+    ),
+    "spring": (
+        "The snow is gone, the sun is here,\nit is the best time of the year.",
+        "The flowers open, red and blue,\nthe grass is green, the leaves are new.",
+    ),
+    "winter": (
+        "The snow falls softly on the ground,\nit falls and does not make a sound.",
+        "We sit inside, we close the door,\nand tell a story, and one more.",
+    ),
+    "a friend": (
+        "A friend is there when you feel sad,\na friend is there when you are glad.",
+        "You laugh and play the whole day long,\nand walk back home and sing a song.",
+    ),
+    "a tree": (
+        "The tree is old, the tree is tall,\nit has a place for birds so small.",
+        "Its leaves are green, its roots are deep,\nand in its arms the owls sleep.",
+    ),
 }
 
 
@@ -144,11 +242,16 @@ def sentence(rng: random.Random) -> Turn:
     place = rng.choice(list(words.PLACES))
     at = f"{words.PLACES[place][0]} the {place}"
     thing, kind, look = rng.choice(words.THINGS), rng.choice(list(words.STORY_ANIMALS)), rng.choice(words.LOOKS)
-    word, text = rng.choice((
-        (thing, f"{who} {{has|found|lost|likes|wants}} a {look} {thing}."), (thing, f"The {thing} is {look}."),
-        (kind, f"The {kind} {{sleeps|plays|sits|walks}} {at}."), (kind, f"{who} saw a {rng.choice(words.FRIEND_TRAITS)} {kind} {at}."),
-        (place, f"{who} and the {kind} {{met|played|sang}} {at}."), (look, f"{who} {{has|found|likes}} a {look} {thing}."),
-    ))
+    word, text = rng.choice(
+        (
+            (thing, f"{who} {{has|found|lost|likes|wants}} a {look} {thing}."),
+            (thing, f"The {thing} is {look}."),
+            (kind, f"The {kind} {{sleeps|plays|sits|walks}} {at}."),
+            (kind, f"{who} saw a {rng.choice(words.FRIEND_TRAITS)} {kind} {at}."),
+            (place, f"{who} and the {kind} {{met|played|sang}} {at}."),
+            (look, f"{who} {{has|found|likes}} a {look} {thing}."),
+        )
+    )
     says = expand(rng, f"{{Make|Write|Say|Give me}} a sentence with {{the word |}}{word}.")
     return says, expand(rng, text)
 
@@ -156,8 +259,12 @@ def sentence(rng: random.Random) -> Turn:
 def my_name(rng: random.Random) -> list[Turn]:
     """The user says a name, and asks for it later."""
     name = rng.choice(words.GIRLS + words.BOYS)
-    turns = [(expand(rng, f"{{Hello! |Hi! |}}{{My name is|I am|I am called}} {name}."),
-              expand(rng, f"{{Hello, {name}!|Hi, {name}!}} {{It is nice to meet you.|How can I help you?}}"))]
+    turns = [
+        (
+            expand(rng, f"{{Hello! |Hi! |}}{{My name is|I am|I am called}} {name}."),
+            expand(rng, f"{{Hello, {name}!|Hi, {name}!}} {{It is nice to meet you.|How can I help you?}}"),
+        )
+    ]
     turns += [fact(rng) for _ in range(rng.randint(0, 2))]
     turns.append((expand(rng, "{What is my name|Do you know my name|Who am I}?"), f"Your name is {name}."))
     return turns

@@ -1,6 +1,6 @@
 """The corpus: documents from a seed, packed into rows of token ids; and how new the held-out text is.
 
-    python corpus.py            prints samples and the share of held-out sentences that training never saw
+Run as a program it prints samples and the share of held-out sentences that training never saw.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def documents(seed: int, count: int, held_out: bool) -> list[Document]:
 
 def encode(tokenizer: sentencepiece.SentencePieceProcessor, docs: list[Document]) -> list[list[int]]:
     ids = tokenizer.encode([text for text, _ in docs])
-    return [[BOS, *row, EOS] if ends else [BOS, *row] for row, (_, ends) in zip(ids, docs)]
+    return [[BOS, *row, EOS] if ends else [BOS, *row] for row, (_, ends) in zip(ids, docs, strict=True)]
 
 
 def pack(rows: list[list[int]], length: int, open_bins: int = 64) -> numpy.ndarray:
@@ -46,7 +46,7 @@ def pack(rows: list[list[int]], length: int, open_bins: int = 64) -> numpy.ndarr
             done.append(bins.pop(fullest))
     packed = numpy.full((len(done) + len(bins), length), -1, numpy.int16)
     for i, row in enumerate(done + bins):
-        packed[i, :len(row)] = row
+        packed[i, : len(row)] = row
     return packed
 
 
@@ -70,15 +70,17 @@ def main() -> None:
     arguments = parser.parse_args()
     train = documents(TRAIN_SEED, TRAIN_DOCUMENTS, False)
     held = documents(HELD_OUT_SEED, HELD_OUT_DOCUMENTS, True)
-    for text, _ in held[:arguments.samples]:
+    for text, _ in held[: arguments.samples]:
         print(text.replace(MARKS["end"], "\n"), end="\n\n")
     seen_sentences, seen_documents = set(sentences(train)), {text for text, _ in train}
     held_sentences = sentences(held)
     stories = [text for text, ends in held if ends and len(text) > 300]
     print(f"training: {len(train)} documents, {sum(len(t) for t, _ in train) / 1e6:.1f} MB")
-    for what, items, seen in (("sentences", held_sentences, seen_sentences),
-                              ("different sentences", list(set(held_sentences)), seen_sentences),
-                              ("stories", stories, seen_documents)):
+    for what, items, seen in (
+        ("sentences", held_sentences, seen_sentences),
+        ("different sentences", list(set(held_sentences)), seen_sentences),
+        ("stories", stories, seen_documents),
+    ):
         new = sum(item not in seen for item in items)
         print(f"held-out {what}: {len(items)}, new: {new} ({100 * new / len(items):.1f} %)")
 

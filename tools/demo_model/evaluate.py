@@ -1,6 +1,6 @@
 """Held-out perplexity of the demo model: PyTorch fp32, bf16 weights in PyTorch, Pinion none and Pinion w8a8.
 
-    python evaluate.py --pinion ../../build/release/pinion
+python evaluate.py --pinion ../../build/release/pinion
 """
 
 import argparse
@@ -25,6 +25,7 @@ def from_torch(model: torch.nn.Module) -> Logits:
     @torch.no_grad()
     def logits(ids: list[int]) -> numpy.ndarray:
         return model(input_ids=torch.tensor([ids])).logits[0].numpy()
+
     return logits
 
 
@@ -32,9 +33,25 @@ def from_pinion(program: pathlib.Path, folder: pathlib.Path, quant: str) -> Logi
     def logits(ids: list[int]) -> numpy.ndarray:
         with tempfile.TemporaryDirectory() as aside:
             out = pathlib.Path(aside) / "logits.npy"
-            subprocess.run([program, "logits", "--model", folder, "--prompt-ids", ",".join(map(str, ids)), "--all",
-                            "--out", out, "--quant", quant], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [
+                    program,
+                    "logits",
+                    "--model",
+                    folder,
+                    "--prompt-ids",
+                    ",".join(map(str, ids)),
+                    "--all",
+                    "--out",
+                    out,
+                    "--quant",
+                    quant,
+                ],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             return numpy.load(out)
+
     return logits
 
 
@@ -58,7 +75,7 @@ def main() -> None:
     arguments = parser.parse_args()
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(arguments.model / "tokenizer.model"))
     held_out = corpus.documents(corpus.HELD_OUT_SEED, arguments.documents, True)
-    documents = [ids[:corpus.ROWS + 1] for ids in corpus.encode(tokenizer, held_out)]
+    documents = [ids[: corpus.ROWS + 1] for ids in corpus.encode(tokenizer, held_out)]
     rows: list[tuple[str, Logits]] = []
     if arguments.fp32.exists():
         model = new_model().eval()
@@ -67,7 +84,9 @@ def main() -> None:
     rounded = Qwen3ForCausalLM.from_pretrained(arguments.model, dtype=torch.float32).eval()
     rows.append(("PyTorch, bf16 weights, fp32 arithmetic", from_torch(rounded)))
     if arguments.pinion:
-        rows += [(f"Pinion {quant}", from_pinion(arguments.pinion, arguments.model, quant)) for quant in ("none", "w8a8")]
+        rows += [
+            (f"Pinion {quant}", from_pinion(arguments.pinion, arguments.model, quant)) for quant in ("none", "w8a8")
+        ]
     print(f"{len(documents)} held-out documents, {sum(len(ids) - 1 for ids in documents)} tokens")
     for name, logits in rows:
         print(f"{name}: perplexity {perplexity(logits, documents):.4f}", flush=True)

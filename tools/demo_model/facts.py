@@ -18,13 +18,19 @@ def animal(rng: random.Random) -> Ask:
     asks = [("Where does a $k live?", f"A $k lives {at_home(home)}."), ("What does a $k eat?", f"A $k eats {food}.")]
     if sound:
         only = [k for k, row in words.ANIMALS.items() if row[0] == sound] == [kind]
-        asks += [("{What sound does a $k make|What does a $k say|How does a $k sound}?", f"A $k says {sound}."),
-                 (f"{{Who|Which animal}} says {sound}?", f"A $k says {sound}.")][:2 if only else 1] * 2
+        asks += [
+            ("{What sound does a $k make|What does a $k say|How does a $k sound}?", f"A $k says {sound}."),
+            (f"{{Who|Which animal}} says {sound}?", f"A $k says {sound}."),
+        ][: 2 if only else 1] * 2
     if baby and baby not in ("chick", "cub", "pup", "calf", "foal", "kit"):
         asks.append((f"What is a {baby}?", f"A {baby} is a baby $k."))
     if baby:
-        asks.append(("{What is a baby $k called|What do you call a baby $k|What is the baby of a $k called}?",
-                     f"A baby $k is called a {baby}."))
+        asks.append(
+            (
+                "{What is a baby $k called|What do you call a baby $k|What is the baby of a $k called}?",
+                f"A baby $k is called a {baby}.",
+            )
+        )
     if legs is not None:
         count = f"{words.NUMBERS[legs]} legs" if legs else "no legs"
         asks.append(("How many legs does a $k have?", f"A $k has {count}."))
@@ -56,15 +62,19 @@ def colour(rng: random.Random) -> Ask:
         guess = hue if rng.random() < 0.5 else rng.choice([c for c in words.KINDS_OF["colour"] if c != hue])
         thing_is = f"{thing} is {hue}."
         return expand(rng, f"Is {thing} {guess}?"), expand(rng, f"{'Yes' if guess == hue else 'No'}, {thing_is}")
-    return (expand(rng, f"{{What colour is {thing}|What color is {thing}|What is the colour of {thing}}}?"),
-            expand(rng, f"{capital(thing)} is {hue}."))
+    return (
+        expand(rng, f"{{What colour is {thing}|What color is {thing}|What is the colour of {thing}}}?"),
+        expand(rng, f"{capital(thing)} is {hue}."),
+    )
 
 
 def opposite(rng: random.Random) -> Ask:
     pair = rng.choice(words.OPPOSITES)
     word, other = pair if rng.random() < 0.5 else pair[::-1]
-    return (expand(rng, f"{{What is the opposite of {word}|What is the opposite of {word}|The opposite of {word}}}?"),
-            f"The opposite of {word} is {other}.")
+    return (
+        expand(rng, f"{{What is the opposite of {word}|What is the opposite of {word}|The opposite of {word}}}?"),
+        f"The opposite of {word} is {other}.",
+    )
 
 
 def sum_or_difference(rng: random.Random) -> Ask:
@@ -78,9 +88,17 @@ def sum_or_difference(rng: random.Random) -> Ask:
     if rng.random() < 0.2:
         a, b, c = (words.NUMBERS[n] for n in (first, second, result))
         return f"What is {a} {name} {b}?", f"{capital(a)} {name} {b} is {c}."
-    ask = rng.choice([f"What is {first} {name} {second}?", f"What is {first} {sign} {second}?",
-                      f"How much is {first} {name} {second}?", f"{first} {name} {second}?", f"{first} {sign} {second} = ?", f"{first}{sign}{second}",
-                      f"{first} {sign} {second}"])
+    ask = rng.choice(
+        [
+            f"What is {first} {name} {second}?",
+            f"What is {first} {sign} {second}?",
+            f"How much is {first} {name} {second}?",
+            f"{first} {name} {second}?",
+            f"{first} {sign} {second} = ?",
+            f"{first}{sign}{second}",
+            f"{first} {sign} {second}",
+        ]
+    )
     return ask, f"{first} {name} {second} is {result}."
 
 
@@ -89,39 +107,67 @@ def numbers(rng: random.Random) -> Ask:
     low, high = sorted(rng.sample(range(21), 2))
     first, second = rng.sample((low, high), 2)
     end = rng.choice((3, 5, 10))
-    return rng.choice([
-        (f"What number comes after {n}?", f"The number after {n} is {n + 1}."),
-        (f"What number comes before {n}?", f"The number before {n} is {n - 1}."),
-        (f"Which is {rng.choice(('bigger', 'more', 'larger'))}, {first} or {second}?", f"{high} is more than {low}."),
-        (f"Which is {rng.choice(('smaller', 'less'))}, {first} or {second}?", f"{low} is less than {high}."),
-        (rng.choice(("Count to", "Count from 1 to", "Please count to")) + f" {end}.",
-         ", ".join(map(str, range(1, end + 1))) + "."),
-    ])
+    return rng.choice(
+        [
+            (f"What number comes after {n}?", f"The number after {n} is {n + 1}."),
+            (f"What number comes before {n}?", f"The number before {n} is {n - 1}."),
+            (
+                f"Which is {rng.choice(('bigger', 'more', 'larger'))}, {first} or {second}?",
+                f"{high} is more than {low}.",
+            ),
+            (f"Which is {rng.choice(('smaller', 'less'))}, {first} or {second}?", f"{low} is less than {high}."),
+            (
+                rng.choice(("Count to", "Count from 1 to", "Please count to")) + f" {end}.",
+                ", ".join(map(str, range(1, end + 1))) + ".",
+            ),
+        ]
+    )
 
 
 def calendar(rng: random.Random) -> Ask:
     day, month, season = rng.randrange(7), rng.randrange(12), rng.randrange(4)
     days, months, seasons = words.DAYS, words.MONTHS, words.SEASONS
     order = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
-    return rng.choice([
-        (expand(rng, f"{{What|Which}} day comes after {days[day]}?"), f"{days[(day + 1) % 7]} comes after {days[day]}."),
-        (expand(rng, f"{{What|Which}} day comes before {days[day]}?"), f"{days[day - 1]} comes before {days[day]}."),
-        (f"Today is {days[day]}. What day is tomorrow?", f"Tomorrow is {days[(day + 1) % 7]}."),
-        (expand(rng, f"{{What|Which}} month comes after {months[month]}?"), f"{months[(month + 1) % 12]} comes after {months[month]}."),
-        (expand(rng, f"{{What|Which}} month comes before {months[month]}?"), f"{months[month - 1]} comes before {months[month]}."),
-        (f"What is the {order[month]} month of the year?", f"The {order[month]} month is {months[month]}."),
-        (f"What season comes after {seasons[season]}?", f"{capital(seasons[(season + 1) % 4])} comes after {seasons[season]}."),
-        (expand(rng, f"{{What happens in {seasons[season]}|What is {seasons[season]} like}}?"),
-         f"In {seasons[season]}, {words.SEASON_FACTS[seasons[season]]}."),
-        rng.choice([
-            ("How many days are in a week?", "There are seven days in a week."),
-            ("How many months are in a year?", "There are twelve months in a year."),
-            ("How many seasons are there?", "There are four seasons: spring, summer, autumn and winter."),
-            ("What are the days of the week?", "The days are " + ", ".join(days[:-1]) + " and Sunday."),
-            ("What are the seasons?", "The seasons are spring, summer, autumn and winter."),
-            ("What is the first day of the week?", "The first day of the week is Monday."),
-        ]),
-    ])
+    return rng.choice(
+        [
+            (
+                expand(rng, f"{{What|Which}} day comes after {days[day]}?"),
+                f"{days[(day + 1) % 7]} comes after {days[day]}.",
+            ),
+            (
+                expand(rng, f"{{What|Which}} day comes before {days[day]}?"),
+                f"{days[day - 1]} comes before {days[day]}.",
+            ),
+            (f"Today is {days[day]}. What day is tomorrow?", f"Tomorrow is {days[(day + 1) % 7]}."),
+            (
+                expand(rng, f"{{What|Which}} month comes after {months[month]}?"),
+                f"{months[(month + 1) % 12]} comes after {months[month]}.",
+            ),
+            (
+                expand(rng, f"{{What|Which}} month comes before {months[month]}?"),
+                f"{months[month - 1]} comes before {months[month]}.",
+            ),
+            (f"What is the {order[month]} month of the year?", f"The {order[month]} month is {months[month]}."),
+            (
+                f"What season comes after {seasons[season]}?",
+                f"{capital(seasons[(season + 1) % 4])} comes after {seasons[season]}.",
+            ),
+            (
+                expand(rng, f"{{What happens in {seasons[season]}|What is {seasons[season]} like}}?"),
+                f"In {seasons[season]}, {words.SEASON_FACTS[seasons[season]]}.",
+            ),
+            rng.choice(
+                [
+                    ("How many days are in a week?", "There are seven days in a week."),
+                    ("How many months are in a year?", "There are twelve months in a year."),
+                    ("How many seasons are there?", "There are four seasons: spring, summer, autumn and winter."),
+                    ("What are the days of the week?", "The days are " + ", ".join(days[:-1]) + " and Sunday."),
+                    ("What are the seasons?", "The seasons are spring, summer, autumn and winter."),
+                    ("What is the first day of the week?", "The first day of the week is Monday."),
+                ]
+            ),
+        ]
+    )
 
 
 def kind_of(rng: random.Random) -> Ask:
@@ -137,8 +183,10 @@ def kind_of(rng: random.Random) -> Ask:
         (f"Is {thing} a {kind} or a {other}?", f"{capital(thing)} is a {kind}."),
         (f"Is {thing} a {other} or a {kind}?", f"{capital(thing)} is a {kind}."),
         (f"{{Name a {kind}|Tell me a {kind}|Do you know a {kind}}}", f"{capital(thing)} is a {kind}."),
-        (f"{{Name three {kind}s|Tell me three {kind}s|Do you know some {kind}s}}",
-         f"Three {kind}s are {a}{some[0]}, {a}{some[1]} and {a}{some[2]}."),
+        (
+            f"{{Name three {kind}s|Tell me three {kind}s|Do you know some {kind}s}}",
+            f"Three {kind}s are {a}{some[0]}, {a}{some[1]} and {a}{some[2]}.",
+        ),
     ]
     if member == "orange":
         asks = asks[:1]
@@ -154,19 +202,32 @@ def use(rng: random.Random) -> Ask:
     big, small = sorted(rng.sample(range(len(words.BIGGER)), 2), reverse=True)
     big_name, small_name = words.BIGGER[big], words.BIGGER[small]
     first, second = rng.sample((big_name, small_name), 2)
-    question, answer = rng.choice([
-        (f"{{What do you do with {thing}|What is {thing} for|Why do we need {thing}}}?", f"You use {thing} to {purpose}."),
-        (f"{{What do you need|What do I need}} to {purpose}?", f"You need {thing} to {purpose}."),
-        (f"{{What do you {sense} with|What do we use to {sense}}}?", f"We {sense} with our {part}."),
-        (f"{{Which is bigger|What is bigger|Who is bigger}}, a {first} or a {second}?", f"A $b is bigger than a $s."),
-        (f"Is a {first} bigger than a {second}?", ("Yes, a" if first == big_name else "No, a") + " $b is bigger than a $s."),
-    ])
+    question, answer = rng.choice(
+        [
+            (
+                f"{{What do you do with {thing}|What is {thing} for|Why do we need {thing}}}?",
+                f"You use {thing} to {purpose}.",
+            ),
+            (f"{{What do you need|What do I need}} to {purpose}?", f"You need {thing} to {purpose}."),
+            (f"{{What do you {sense} with|What do we use to {sense}}}?", f"We {sense} with our {part}."),
+            (
+                f"{{Which is bigger|What is bigger|Who is bigger}}, a {first} or a {second}?",
+                "A $b is bigger than a $s.",
+            ),
+            (
+                f"Is a {first} bigger than a {second}?",
+                ("Yes, a" if first == big_name else "No, a") + " $b is bigger than a $s.",
+            ),
+        ]
+    )
     slots = {"b": big_name, "s": small_name}
     question = question.replace("What is scissors", "What are scissors")
     return expand(rng, question, slots), expand(rng, answer, slots)
 
 
-PLAIN = [tuple(line.split(" / ")) for line in """
+PLAIN = [
+    tuple(line.split(" / "))
+    for line in """
 Is fire hot? / Yes, fire is very hot.
 Is ice cold? / Yes, ice is very cold.
 Is snow hot? / No, snow is cold.
@@ -222,7 +283,8 @@ What animal has a trunk? / An elephant has a trunk.
 What animal has a shell? / A turtle has a shell.
 What animal gives milk? / A cow gives milk.
 What animal carries its house? / A snail carries its house.
-""".strip().split("\n")]
+""".strip().split("\n")
+]
 
 
 def follow_up(rng: random.Random) -> list[Ask]:
@@ -232,21 +294,33 @@ def follow_up(rng: random.Random) -> list[Ask]:
         rows = [(thing, f"{capital(thing)} is {hue}.") for thing, hue in words.COLOURS.items()]
         first = "What colour is $x?"
     elif what == "opposite":
-        rows = [(word, f"The opposite of {word} is {other}.") for pair in words.OPPOSITES
-                for word, other in (pair, pair[::-1])]
+        rows = [
+            (word, f"The opposite of {word} is {other}.")
+            for pair in words.OPPOSITES
+            for word, other in (pair, pair[::-1])
+        ]
         first = "What is the opposite of $x?"
     else:
         index = ("sound", "home", "food", "baby", "legs").index(what)
-        first = ("What does $x say?", "Where does $x live?", "What does $x eat?", "", "How many legs does $x have?")[index]
+        first = ("What does $x say?", "Where does $x live?", "What does $x eat?", "", "How many legs does $x have?")[
+            index
+        ]
         rows = []
         for kind, row in words.ANIMALS.items():
             if row[index] is None:
                 continue
             legs = f"has {words.NUMBERS[row[4]] if row[4] else 'no'} legs"
-            rows.append((f"a {kind}", f"A {kind} " + (f"says {row[0]}", f"lives {at_home(row[1])}", f"eats {row[2]}", "", legs)[index] + "."))
+            rows.append(
+                (
+                    f"a {kind}",
+                    f"A {kind} "
+                    + (f"says {row[0]}", f"lives {at_home(row[1])}", f"eats {row[2]}", "", legs)[index]
+                    + ".",
+                )
+            )
     chosen = rng.sample(rows, rng.choice((2, 2, 3)))
     asks = [expand(rng, first if i == 0 else "{And|What about} $x?", {"x": x}) for i, (x, _) in enumerate(chosen)]
-    return [(question, expand(rng, answer)) for question, (_, answer) in zip(asks, chosen)]
+    return [(question, expand(rng, answer)) for question, (_, answer) in zip(asks, chosen, strict=True)]
 
 
 def plain(rng: random.Random) -> Ask:
@@ -254,8 +328,18 @@ def plain(rng: random.Random) -> Ask:
 
 
 # How often each kind of question is asked; sums are many, so they come often.
-TOPICS = ((animal, 7), (about_animal, 2), (colour, 4), (opposite, 4), (sum_or_difference, 9), (numbers, 3), (calendar, 4),
-          (kind_of, 4), (use, 4), (plain, 4))
+TOPICS = (
+    (animal, 7),
+    (about_animal, 2),
+    (colour, 4),
+    (opposite, 4),
+    (sum_or_difference, 9),
+    (numbers, 3),
+    (calendar, 4),
+    (kind_of, 4),
+    (use, 4),
+    (plain, 4),
+)
 
 
 def ask(rng: random.Random) -> Ask:

@@ -48,12 +48,21 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 
-GENERATION = {"bos_token_id": BOS, "do_sample": True, "eos_token_id": [EOS, CHAT_END], "max_new_tokens": 256,
-              "temperature": 0.7, "top_k": 40, "top_p": 0.9}
+GENERATION = {
+    "bos_token_id": BOS,
+    "do_sample": True,
+    "eos_token_id": [EOS, CHAT_END],
+    "max_new_tokens": 256,
+    "temperature": 0.7,
+    "top_k": 40,
+    "top_p": 0.9,
+}
 
 
 def new_model() -> Qwen3ForCausalLM:
-    return Qwen3ForCausalLM(Qwen3Config(**{k: v for k, v in CONFIG.items() if k not in ("architectures", "torch_dtype")}))
+    return Qwen3ForCausalLM(
+        Qwen3Config(**{k: v for k, v in CONFIG.items() if k not in ("architectures", "torch_dtype")})
+    )
 
 
 def train_tokenizer(texts: list[str], path: pathlib.Path) -> None:
@@ -63,21 +72,39 @@ def train_tokenizer(texts: list[str], path: pathlib.Path) -> None:
         texts = [text.replace(mark, "\n") for text in texts]
     lines = [line for text in texts for line in text.split("\n") if line]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_prefix=str(path.with_suffix("")), model_type="bpe",
-        vocab_size=CONFIG["vocab_size"], byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity",
-        remove_extra_whitespaces=False, add_dummy_prefix=False, split_digits=True, user_defined_symbols=marks, num_threads=1,
-        minloglevel=2)
+        sentence_iterator=iter(lines),
+        model_prefix=str(path.with_suffix("")),
+        model_type="bpe",
+        vocab_size=CONFIG["vocab_size"],
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=False,
+        split_digits=True,
+        user_defined_symbols=marks,
+        num_threads=1,
+        minloglevel=2,
+    )
 
 
 def tokenizer_config() -> dict:
     special = {0: "<unk>", BOS: "<s>", EOS: "</s>"} | {3 + i: mark for i, mark in enumerate(MARKS.values())}
     flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     return {
-        "add_bos_token": True, "add_eos_token": False, "add_prefix_space": False,
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "add_prefix_space": False,
         "added_tokens_decoder": {str(i): {"content": text} | flags for i, text in special.items()},
-        "bos_token": "<s>", "chat_template": CHAT_TEMPLATE, "clean_up_tokenization_spaces": False, "eos_token": "</s>",
-        "legacy": False, "model_max_length": CONFIG["max_position_embeddings"], "pad_token": None,
-        "tokenizer_class": "LlamaTokenizer", "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": "</s>",
+        "legacy": False,
+        "model_max_length": CONFIG["max_position_embeddings"],
+        "pad_token": None,
+        "tokenizer_class": "LlamaTokenizer",
+        "unk_token": "<unk>",
     }
 
 
@@ -91,8 +118,11 @@ def replace(path: pathlib.Path, data: bytes) -> None:
 
 def save_folder(model: Qwen3ForCausalLM, tokenizer: pathlib.Path, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value.to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()
-               if name != "lm_head.weight"}
+    weights = {
+        name: value.to(torch.bfloat16).contiguous()
+        for name, value in model.state_dict().items()
+        if name != "lm_head.weight"
+    }
     aside = folder / ".weights"
     save_file(weights, aside, metadata={"format": "pt"})
     os.chmod(aside, 0o644)

@@ -5,14 +5,21 @@ import pathlib
 
 import sentencepiece
 import torch
-from safetensors.torch import load_file
+from transformers import Qwen3ForCausalLM
 
 from chats import MARKS, chat_text
-from model import BOS, CHAT_END, EOS, GENERATION, ROWS, new_model
+from model import BOS, CHAT_END, EOS, GENERATION, ROWS
 from train import FOLDER
 
-PROMPTS = ("Once upon a time", "There was once a little fox", "One day, Tom", "A brave girl named", "What colour is the sky?",
-           "Tell me a story about a dragon.")
+PROMPTS = (
+    "Once upon a time",
+    "There was once a little fox",
+    "One day, Tom",
+    "A brave girl named",
+    "What colour is the sky?",
+    "Tell me a story about a dragon.",
+)
+Tokenizer = sentencepiece.SentencePieceProcessor
 CHATS = (
     ("Hello!", "Who are you?", "What sound does a cow make?", "What is 7 plus 5?"),
     ("Tell me a story about a fox.", "Who is the story about?", "How did it end?", "Thank you!"),
@@ -23,20 +30,23 @@ CHATS = (
 )
 
 
-def load(folder: pathlib.Path) -> tuple[torch.nn.Module, sentencepiece.SentencePieceProcessor]:
+def load(folder: pathlib.Path) -> tuple[torch.nn.Module, Tokenizer]:
     """bf16 weights, fp32 arithmetic."""
-    model = new_model().eval()
-    weights = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
-    model.load_state_dict(weights, strict=False)
-    model.tie_weights()
-    return model, sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return model, Tokenizer(model_file=str(folder / "tokenizer.model"))
 
 
 @torch.no_grad()
 def continue_ids(model: torch.nn.Module, ids: list[int], greedy: bool) -> list[int]:
-    out = model.generate(torch.tensor([ids]), do_sample=not greedy, max_length=ROWS, eos_token_id=[EOS, CHAT_END],
-                         pad_token_id=EOS, **({} if greedy else {k: GENERATION[k] for k in ("temperature", "top_k", "top_p")}))
-    return out[0, len(ids):].tolist()
+    out = model.generate(
+        torch.tensor([ids]),
+        do_sample=not greedy,
+        max_length=ROWS,
+        eos_token_id=[EOS, CHAT_END],
+        pad_token_id=EOS,
+        **({} if greedy else {k: GENERATION[k] for k in ("temperature", "top_k", "top_p")}),
+    )
+    return out[0, len(ids) :].tolist()
 
 
 def main() -> None:

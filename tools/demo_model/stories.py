@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import random
 
+import phrases
 import plots
 import words
 from grammar import Slots, capital, expand
@@ -15,17 +16,20 @@ PRONOUNS = {"f": ("she", "her", "her"), "m": ("he", "him", "his")}
 RELATIVES = {"grandmother": "her", "grandfather": "him", "mother": "her", "uncle": "him", "aunt": "her"}
 
 
+Ask = tuple[str, str]  # question, answer
+
+
 @dataclasses.dataclass
 class Story:
     text: str
-    asks: list[tuple[str, str]]  # question, answer
-    about: list[str]             # what a reader may ask for: "a fox", "a shy fox and a kite", "sharing"
+    asks: list[Ask]
+    about: list[str]  # what a reader may ask for: "a fox", "a shy fox and a kite", "sharing"
 
 
 @dataclasses.dataclass
 class Person:
-    kind: str    # girl, fox, robot
-    name: str    # may be empty: then he or she is "the fox"
+    kind: str  # girl, fox, robot
+    name: str  # may be empty: then he or she is "the fox"
     gender: str
     home: str
     trait: str
@@ -40,8 +44,10 @@ class Person:
 
 def held_out(person: Person, thing: str, place: str) -> bool:
     """One pair in eight of who and what, and one in eight of who and where, never occurs in training."""
+
     def eighth(pair: str) -> bool:
         return hashlib.blake2b(pair.encode(), digest_size=2).digest()[0] % 8 == 0
+
     who = person.name or person.kind
     return eighth(f"{who}/{thing}") or eighth(f"{who}@{place}")
 
@@ -55,8 +61,9 @@ def make_person(rng: random.Random, traits: list[str], not_gender: str | None = 
     if sort < 0.42:
         trait = "young" if trait == "old" else trait
         kind = {"f": "girl", "m": "boy"}[gender]
-        return Person(kind, rng.choice(words.GIRLS if gender == "f" else words.BOYS), gender,
-                      rng.choice(words.CHILD_HOMES), trait)
+        return Person(
+            kind, rng.choice(words.GIRLS if gender == "f" else words.BOYS), gender, rng.choice(words.CHILD_HOMES), trait
+        )
     name = rng.choice(words.ANIMAL_NAMES) if rng.random() < 0.45 else ""
     if sort < 0.82:
         kind = rng.choice(list(words.STORY_ANIMALS))
@@ -77,8 +84,13 @@ def cast(rng: random.Random) -> tuple[Person, Person]:
 def person_slots(person: Person, prefix: str, said: str) -> Slots:
     he, him, his = PRONOUNS[person.gender]
     return {
-        prefix + "he": he, prefix + "him": him, prefix + "his": his, said: person.calling(), prefix + "kind": person.kind,
-        prefix + "someone": person.someone(), prefix + "what": f"a {person.trait} {person.kind}",
+        prefix + "he": he,
+        prefix + "him": him,
+        prefix + "his": his,
+        said: person.calling(),
+        prefix + "kind": person.kind,
+        prefix + "someone": person.someone(),
+        prefix + "what": f"a {person.trait} {person.kind}",
     }
 
 
@@ -89,9 +101,21 @@ def make_slots(rng: random.Random, hero: Person, friend: Person, plot: dict) -> 
     spot, spot2 = rng.sample(spots, 2)
     relative = rng.choice(list(RELATIVES))
     skill = rng.choice(list(words.SKILLS))
-    slots: Slots = {"obj": thing, "look": look, "thing": f"{look} {thing}", "place": place, "at": f"{preposition} the {place}",
-                    "spot": spot, "spot2": spot2, "relative": relative, "rhim": RELATIVES[relative],
-                    "food": rng.choice(words.FOODS), "plant": rng.choice(words.PLANTS), "skill": skill, "trait": hero.trait}
+    slots: Slots = {
+        "obj": thing,
+        "look": look,
+        "thing": f"{look} {thing}",
+        "place": place,
+        "at": f"{preposition} the {place}",
+        "spot": spot,
+        "spot2": spot2,
+        "relative": relative,
+        "rhim": RELATIVES[relative],
+        "food": rng.choice(words.FOODS),
+        "plant": rng.choice(words.PLANTS),
+        "skill": skill,
+        "trait": hero.trait,
+    }
     slots |= person_slots(hero, "", "hero") | person_slots(friend, "f", "friend")
     slots["who"] = [hero.calling(), f"the {hero.trait} {hero.kind}" if hero.name else hero.calling()]
     slots["intro"] = hero.someone() if hero.name else f"a {hero.trait} {hero.kind}"
@@ -113,7 +137,10 @@ def requests(rng: random.Random, hero: Person, friend: Person, plot: dict, slots
     if hero.name:
         heroes += [f"a {hero.kind} named {hero.name}", f"a {hero.kind} called {hero.name}", hero.name]
     in_text = "$obj" in " ".join(plot["beats"]) or "$thing" in " ".join(plot["beats"])
-    about = heroes * 3 + [f"a {hero.kind} and a {friend.kind}", f"{rng.choice(heroes)} and a {friend.trait} {friend.kind}"]
+    about = heroes * 3 + [
+        f"a {hero.kind} and a {friend.kind}",
+        f"{rng.choice(heroes)} and a {friend.trait} {friend.kind}",
+    ]
     if hero.name and friend.name:
         about += [f"{hero.name} and {friend.name}"] * 2
     if in_text:
@@ -124,41 +151,60 @@ def requests(rng: random.Random, hero: Person, friend: Person, plot: dict, slots
     return [expand(rng, wish) for wish in about + topics * 2]
 
 
+def asks_about(hero: Person, friend: Person) -> list[Ask]:
+    """Questions that fit every plot. Those about a name need one: "Who is the fox?" is no question."""
+    asks = [
+        (
+            "{Who is the story about|Who was the story about|Who is in the story}?",
+            f"The story is about {hero.someone()}.",
+        ),
+        ("Where did $hero live?", f"$Hero lived {hero.home}."),
+    ]
+    if friend.name:
+        asks.append(("{Who is|Who was} $friend?", "$Friend is $fwhat."))
+    if hero.name:
+        asks.append(("{Who is|Who was} $hero?", "$Hero is $what."))
+        if hero.kind != friend.kind:
+            asks.append(("What was the name of the $kind?", "The name of the $kind was $hero."))
+    return asks
+
+
+def asks_about_text(plot: dict, slots: Slots, text: str, mood: str, weather: str) -> list[Ask]:
+    """Questions about what this telling says; its alternatives may leave a thing out."""
+    colour_told = slots["look"] not in words.NO_COLOURS and slots["thing"] in text
+    asks = [ask for ask in plot["asks"] if colour_told or "colour" not in ask[0]]
+    if slots["ENDING"] in text:
+        asks.append(("{How did $hero feel|How did $hero feel at the end}?", f"$Hero felt {{very|}} {mood}."))
+    if slots["WEATHER"] and slots["WEATHER"] in text:
+        asks.append(("{What was the weather like|How was the weather}?", f"It was {weather}."))
+    if slots["SETTING"] in text:
+        asks.append(("Where did $hero go?", "$Hero went $toplace."))
+    return asks
+
+
+def asked(rng: random.Random, question: str, slots: Slots) -> str:
+    """Readers also say "she" when they mean the hero."""
+    return capital(expand(rng, question.replace("did $hero", "did {$hero|$hero|$hero|$he}"), slots))
+
+
 def make_story(rng: random.Random, want_held_out: bool) -> Story:
-    """One story. Training never sees the held-out pairs; held-out stories always have one."""
+    """One story. Training never sees the held-out pairs; held-out stories are drawn with one."""
     while True:
         plot = rng.choice(plots.PLOTS)
         hero, friend = cast(rng)
         slots = make_slots(rng, hero, friend, plot)
         if held_out(hero, slots["obj"], slots["place"]) == want_held_out:
             break
-    asks = [("{Who is the story about|Who was the story about|Who is in the story}?", f"The story is about {hero.someone()}."),
-            ("Where did $hero live?", f"$Hero lived {hero.home}."), ("{Who is|Who was} $friend?", "$Friend is $fwhat."),
-            ("{Who is|Who was} $hero?", "$Hero is $what."), ("What was the name of the $kind?", "The name of the $kind was $hero.")]
-    asks = [ask for ask in asks if (hero.name or "$hero" not in ask[0] or "live" in ask[0]) and
-            (friend.name or "Who is|Who was} $friend" not in ask[0]) and (hero.name or "name of" not in ask[0])]
-    if hero.name and hero.kind == friend.kind:
-        asks = [ask for ask in asks if "name of" not in ask[0]]
-    mood = rng.choice(plot.get("moods", list(plots.ENDINGS)))
-    slots["ENDING"] = expand(rng, rng.choice(plots.ENDINGS[mood]), slots)
-    slots["CLOSING"] = expand(rng, rng.choice(plots.CLOSINGS), slots)
-    slots["SETTING"] = expand(rng, rng.choice(plots.SETTINGS), slots)
+    mood = rng.choice(plot.get("moods", list(phrases.ENDINGS)))
+    slots["ENDING"] = expand(rng, rng.choice(phrases.ENDINGS[mood]), slots)
+    slots["CLOSING"] = expand(rng, rng.choice(phrases.CLOSINGS), slots)
+    slots["SETTING"] = expand(rng, rng.choice(phrases.SETTINGS), slots)
     weather = rng.choice(list(words.WEATHER))
     slots["WEATHER"] = expand(rng, rng.choice(words.WEATHER[weather]) + "." if rng.random() < 0.6 else "", slots)
-    beats = [expand(rng, beat, slots) for beat in
-             [rng.choice(plots.OPENINGS if hero.name else plots.OPENINGS[:-1]), rng.choice(plots.LIKES), *plot["beats"]]]
-    text = " ".join(beat for beat in beats if beat)
-    plot_asks = list(plot["asks"])
-    if slots["ENDING"] and slots["ENDING"] in text:
-        plot_asks.append(("{How did $hero feel|How did $hero feel at the end}?", f"$Hero felt {{very|}} {mood}."))
-    if slots["WEATHER"] and slots["WEATHER"] in text:
-        plot_asks.append(("{What was the weather like|How was the weather}?", f"It was {weather}."))
-    if slots["SETTING"] in text:
-        plot_asks.append(("Where did $hero go?", "$Hero went $toplace."))
-    colour = slots["look"] in ("shiny", "old", "pretty", "little", "special") or f"{slots['thing']}" not in text
-    chosen = asks + [ask for ask in plot_asks if not (colour and "colour" in ask[0])] * 2
-    def asked(question: str) -> str:
-        """Readers also say "she" when they mean the hero."""
-        return capital(expand(rng, question.replace("did $hero", "did {$hero|$hero|$hero|$he}"), slots))
-    known = [(asked(question), capital(expand(rng, answer, slots))) for question, answer in chosen]
+    # "Rusty was a shy fox" needs a name.
+    openings = phrases.OPENINGS if hero.name else phrases.OPENINGS[:-1]
+    beats = [rng.choice(openings), rng.choice(phrases.LIKES), *plot["beats"]]
+    text = " ".join(beat for beat in [expand(rng, beat, slots) for beat in beats] if beat)
+    asks = asks_about(hero, friend) + 2 * asks_about_text(plot, slots, text, mood, weather)
+    known = [(asked(rng, question, slots), capital(expand(rng, answer, slots))) for question, answer in asks]
     return Story(text, known, requests(rng, hero, friend, plot, slots))

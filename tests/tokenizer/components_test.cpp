@@ -1,0 +1,186 @@
+// Hand-worked cases of what tokenizer.json may contain, and of what it must not.
+#include <gtest/gtest.h>
+
+#include "tokenizer/parts.h"
+
+namespace pinion {
+namespace {
+
+const Json kNone = Json::object();
+
+// A file around a character-level model; `fields` replaces top-level fields, `model` fields of the model.
+std::string make_file(const Json& fields = kNone, const Json& model = kNone) {
+  Json vocabulary = Json::object();
+  for (const char c : std::string("abcdefghijklmnopqrstuvwxyz .,0123456789AB")) {
+    vocabulary[std::string(1, c)] = vocabulary.size();
+  }
+  for (const char* token : {"ab", "cd", "abcd", "bc", "▁", "▁a"}) vocabulary[token] = vocabulary.size();
+  Json file = {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {"a b", "c d", "ab cd", "b c"}}}}};
+  file.update(fields);
+  file["model"].update(model);
+  return file.dump();
+}
+
+// The tokens of `text`, separated by bars.
+std::string tokens(const std::string& file, const std::string& text, EncodeOptions options = {}) {
+  Tokenizer tokenizer;
+  const Error e = load_tokenizer_json(file, "file", &tokenizer);
+  EXPECT_FALSE(e) << e.message();
+  std::string result;
+  for (const int32_t id : encode(tokenizer, text, options)) {
+    if (!result.empty()) result += '|';
+    result += token_text(tokenizer, id);
+  }
+  return result;
+}
+
+std::string load_error(const std::string& file) {
+  Tokenizer tokenizer;
+  return load_tokenizer_json(file, "file", &tokenizer).message();
+}
+
+Json split(const std::string& pattern, const std::string& behavior, bool invert = false) {
+  const Json step = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}, {"invert", invert}};
+  return {{"pre_tokenizer", step}};
+}
+
+TEST(Bpe, MergesByRankThenFromTheLeft) {
+  EXPECT_EQ(tokens(make_file(), "abcd"), "abcd");
+  EXPECT_EQ(tokens(make_file(), "abc"), "ab|c");
+  EXPECT_EQ(tokens(make_file(), "xbcd"), "x|b|cd");  // "c d" comes before "b c"
+  EXPECT_EQ(tokens(make_file(), "ababcdcd"), "ab|abcd|cd");
+  EXPECT_EQ(tokens(make_file(kNone, {{"merges", Json::array({{"b", "c"}, {"a", "b"}})}}), "abcd"), "a|bc|d");
+  EXPECT_EQ(tokens(make_file(), ""), "");
+}
+
+TEST(Bpe, UnknownCharacters) {
+  EXPECT_EQ(tokens(make_file(), "aéb"), "ab");  // dropped before the merges
+  EXPECT_EQ(tokens(make_file(kNone, {{"unk_token", "."}}), "aéüb"), "a|.|.|b");
+  EXPECT_EQ(tokens(make_file(kNone, {{"unk_token", "."}, {"fuse_unk", true}}), "aéüb"), "a|.|b");
+}
+
+// Texts whose pieces are told apart by what no longer merges: a b | c d across a cut.
+TEST(Split, EveryBehavior) {
+  EXPECT_EQ(tokens(make_file(split("b", "Isolated")), "abcd"), "a|b|cd");
+  EXPECT_EQ(tokens(make_file(split("x", "Removed")), "axbxab"), "a|b|ab");
+  EXPECT_EQ(tokens(make_file(split("x", "MergedWithPrevious")), "xabxcd"), "x|ab|x|cd");
+  EXPECT_EQ(tokens(make_file(split("a", "MergedWithPrevious")), "abab"), "a|b|a|b");
+  EXPECT_EQ(tokens(make_file(split("a", "MergedWithNext")), "abab"), "ab|ab");
+  EXPECT_EQ(tokens(make_file(split("[ab]", "Contiguous")), "abcd"), "ab|cd");
+  EXPECT_EQ(tokens(make_file(split("[ab]+", "Removed", true)), "abxxab"), "ab|ab");
+  EXPECT_EQ(tokens(make_file(split("", "Isolated")), "abcd"), "a|b|c|d");  // an empty match between characters
+}
+
+TEST(Split, RegularExpressionsMeanWhatOnigurumaMeans) {
+  EXPECT_EQ(tokens(make_file(split("\\s", "Removed")), "a\u180Eb"), "ab");  // U+180E is no white space, only unknown
+  EXPECT_EQ(tokens(make_file(split("\\s", "Removed")), "a\u0085b\u3000a"), "a|b|a");
+  EXPECT_EQ(tokens(make_file(split("\\u0062", "Isolated")), "abab"), "a|b|a|b");
+  EXPECT_EQ(tokens(make_file(split("(?i:AB)", "Removed")), "cabd"), "c|d");
+  for (const char* pattern :
+       {"(", "[a", "[a[b]]", "[a&&b]", "[[:alpha:]]", "a{1,2}+", "\\h", "\\b", "(?m:.)", "\\p{Nothing}"}) {
+    EXPECT_NE(load_error(make_file(split(pattern, "Isolated"))), "") << pattern;
+  }
+}
+
+TEST(Metaspace, PrependSchemes) {
+  const auto file = [](const char* scheme) {
+    const Json step = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}};
+    const Json added = {{{"id", 50}, {"content", "<x>"}, {"special", true}}};
+    return make_file({{"pre_tokenizer", step}, {"added_tokens", added}}, {{"merges", {"▁ a"}}});
+  };
+  EXPECT_EQ(tokens(file("always"), "a<x>a a"), "▁a|<x>|▁a|▁a");
+  EXPECT_EQ(tokens(file("first"), "a<x>a a"), "▁a|<x>|a|▁a");
+  EXPECT_EQ(tokens(file("never"), "a<x>a a"), "a|<x>|a|▁a");
+  EXPECT_EQ(tokens(file("first"), " a"), "▁a");
+}
+
+TEST(AddedTokens, FlagsDecideWhatIsTaken) {
+  const auto file = [](const Json& flags) {
+    Json token = {{"content", "cd"}, {"special", true}};
+    token.update(flags);
+    return make_file({{"added_tokens", {token}}}, {{"merges", Json::array()}});
+  };
+  EXPECT_EQ(tokens(file(kNone), "a cd b"), "a| |cd| |b");
+  EXPECT_EQ(tokens(file({{"lstrip", true}}), "a  cd b"), "a|cd| |b");
+  EXPECT_EQ(tokens(file({{"rstrip", true}}), "a cd \n b"), "a| |cd|b");
+  EXPECT_EQ(tokens(file({{"single_word", true}}), "acd cd cdcd cd"), "a|c|d| |cd| |c|d|c|d| |cd");
+  EXPECT_EQ(tokens(file(kNone), "acd", {.parse_special = false}), "a|c|d");
+  const Json longest = {{{"content", "ab"}}, {{"content", "abc"}}, {{"content", "b"}}};
+  EXPECT_EQ(tokens(make_file({{"added_tokens", longest}}), "abcabb"), "abc|ab|b");
+}
+
+TEST(AddedTokens, NormalizedOnesAreSoughtAfterNormalising) {
+  const Json lower = {{"type", "Lowercase"}};
+  const Json added = {{{"content", "Ab"}, {"normalized", true}}, {{"content", "C"}, {"normalized", false}}};
+  EXPECT_EQ(tokens(make_file({{"normalizer", lower}, {"added_tokens", added}}), "xABCc"), "x|ab|C|c");
+}
+
+TEST(Template, SurroundsTheText) {
+  const Json single = {
+      {{"SpecialToken", {{"id", "B"}}}}, {{"Sequence", {{"id", "A"}}}}, {{"SpecialToken", {{"id", "E"}}}}};
+  const Json ids = {{"B", {{"ids", {1, 2}}}}, {"E", {{"ids", {3}}}}};
+  const Json step = {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", ids}};
+  EXPECT_EQ(tokens(make_file({{"post_processor", step}}), "x"), "b|c|x|d");
+  EXPECT_EQ(tokens(make_file({{"post_processor", step}}), "x", {.add_special = false}), "x");
+}
+
+TEST(BadFiles, AreRefusedByName) {
+  const auto has = [](const std::string& file, const std::string& part) {
+    EXPECT_NE(load_error(file).find(part), std::string::npos) << load_error(file);
+  };
+  has("", "invalid JSON");
+  has("[]", "an object");
+  has("{}", "model");
+  has(make_file(kNone, {{"type", "Unigram"}}), "Unigram");
+  has(make_file(kNone, {{"vocab", {{"a", 1000000000}}}}), "vocab");
+  has(make_file(kNone, {{"vocab", {{"a", -1}}}}), "vocab");
+  has(make_file(kNone, {{"vocab", {{"a", "1"}}}}), "vocab");
+  has(make_file(kNone, {{"vocab", Json::array()}}), "vocab");
+  has(make_file(kNone, {{"merges", {"a"}}}), "merges: 0");
+  has(make_file(kNone, {{"merges", {"a b", "a z"}}}), "not in the vocabulary");
+  has(make_file(kNone, {{"merges", {1}}}), "merges: 0");
+  has(make_file(kNone, {{"dropout", 0.1}}), "dropout");
+  has(make_file(kNone, {{"end_of_word_suffix", "</w>"}}), "end_of_word_suffix");
+  has(make_file(kNone, {{"byte_fallback", 1}}), "byte_fallback");
+  has(make_file({{"normalizer", {{"type", "Precompiled"}}}}), "Precompiled");
+  has(make_file({{"normalizer", "NFC"}}), "normalizer");
+  has(make_file({{"pre_tokenizer", {{"type", "UnicodeScripts"}}}}), "UnicodeScripts");
+  has(make_file({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {1}}}}}), "pre_tokenizer");
+  has(make_file(split("a", "Sideways")), "Sideways");
+  has(make_file({{"decoder", {{"type", "WordPiece"}}}}), "WordPiece");
+  has(make_file({{"decoder", {{"type", "Strip"}, {"content", ""}, {"start", 1}, {"stop", 0}}}}), "one character");
+  has(make_file({{"post_processor", {{"type", "BertProcessing"}}}}), "BertProcessing");
+  has(make_file({{"added_tokens", {{{"id", 1}}}}}), "content");
+  std::string deep = "{\"type\":\"NFC\"}";
+  for (int i = 0; i < 100; ++i) deep = "{\"type\":\"Sequence\",\"normalizers\":[" + deep + "]}";
+  has("{\"normalizer\":" + deep + "}", "deep");
+}
+
+TEST(BadFiles, EveryPrefixIsRefused) {
+  const std::string file = make_file(split("\\s", "Removed"));
+  for (size_t length = 0; length < file.size(); ++length) EXPECT_NE(load_error(file.substr(0, length)), "") << length;
+}
+
+TEST(Decoder, StripsNoMoreThanThereIs) {
+  const Json step = {{"type", "Strip"}, {"content", "a"}, {"start", 3}, {"stop", 3}};
+  Tokenizer tokenizer;
+  ASSERT_FALSE(load_tokenizer_json(make_file({{"decoder", step}}), "file", &tokenizer));
+  EXPECT_EQ(decode(tokenizer, encode(tokenizer, "aba")), "b");  // "ab" loses its a, "a" all it has
+}
+
+TEST(Unicode, ReplacesEachIllFormedPart) {
+  EXPECT_EQ(to_utf8("a\xC0\xAF"), "a\uFFFD\uFFFD");                    // overlong
+  EXPECT_EQ(to_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");            // a surrogate
+  EXPECT_EQ(to_utf8("\xF0\x9F\x98 x"), "\uFFFD x");                    // cut short: one part
+  EXPECT_EQ(to_utf8("\xF4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");  // above U+10FFFF
+  EXPECT_EQ(to_utf8("é\U0001F600"), "é\U0001F600");
+}
+
+TEST(Unicode, OrdersManyMarksQuickly) {
+  std::string marks = "a";
+  for (int i = 0; i < 200000; ++i) marks += i % 2 == 0 ? "\u0301" : "\u0323";
+  EXPECT_EQ(normalize(marks, NormalForm::kNfc).substr(0, 3), "\u1EA1");
+}
+
+}  // namespace
+}  // namespace pinion
