@@ -50,6 +50,7 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
   const double passes = static_cast<double>(result.decode_passes);
   return {
       {"prompt_tokens", result.reused_tokens + result.prefilled_tokens},
+      {"reused_tokens", result.reused_tokens},
       {"generated_tokens", result.ids.size()},
       {"prompt_tokens_per_second", rate_json(static_cast<double>(result.prefilled_tokens), result.prefill_seconds)},
       {"decode_tokens_per_second", rate_json(passes, result.decode_seconds)},
@@ -70,12 +71,13 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
   };
 }
 
-void print_figures(const Runtime& runtime, const GenerateResult& result) {
-  std::fprintf(stderr, "[%lld prompt tokens at %s/s, %zu tokens at %s/s, loaded in %.2f s, peak %s]\n",
+void print_figures(const Runtime& runtime, const SamplerOptions& sampler, const GenerateResult& result) {
+  const std::string seed = sampler.temperature > 0 ? ", seed " + std::to_string(sampler.seed) : "";
+  std::fprintf(stderr, "[%lld prompt tokens at %s/s, %zu tokens at %s/s, loaded in %.2f s, peak %s%s]\n",
                static_cast<long long>(result.prefilled_tokens),
                rate_text(static_cast<double>(result.prefilled_tokens), result.prefill_seconds).c_str(),
                result.ids.size(), rate_text(static_cast<double>(result.decode_passes), result.decode_seconds).c_str(),
-               runtime.model->load_seconds, bytes_text(static_cast<double>(peak_rss_bytes())).c_str());
+               runtime.model->load_seconds, bytes_text(static_cast<double>(peak_rss_bytes())).c_str(), seed.c_str());
 }
 
 // Text as it becomes whole characters; without a tokenizer the ids, separated by commas.
@@ -140,7 +142,7 @@ int run(const Options& options) {
                 {"stats", stats_json(options, runtime, sampler, result)}});
   } else {
     stream.finish();
-    print_figures(runtime, result);
+    print_figures(runtime, sampler, result);
   }
   return kSuccess;
 }

@@ -4,17 +4,21 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 namespace pinion {
 
 OutputFile::~OutputFile() {
-  if (file_) std::remove(partial_path_.c_str());
+  if (file_ && !partial_path_.empty()) std::remove(partial_path_.c_str());
 }
 
 Error OutputFile::open(const std::string& path) {
   path_ = path;
-  partial_path_ = path + ".partial." + std::to_string(getpid());
-  file_.reset(std::fopen(partial_path_.c_str(), "wbx"));
+  std::error_code failure;
+  const std::filesystem::file_status status = std::filesystem::status(path, failure);
+  const bool is_special = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+  partial_path_ = is_special ? "" : path + ".partial." + std::to_string(getpid());
+  file_.reset(std::fopen(is_special ? path.c_str() : partial_path_.c_str(), "wb"));
   if (!file_) return error("cannot write", path_, {}, std::strerror(errno));
   return {};
 }
@@ -26,7 +30,7 @@ Error OutputFile::write(const void* data, size_t bytes) {
 
 Error OutputFile::finish() {
   if (std::fflush(file_.get()) != 0) return error("cannot write", path_, {}, std::strerror(errno));
-  if (std::rename(partial_path_.c_str(), path_.c_str()) != 0) {
+  if (!partial_path_.empty() && std::rename(partial_path_.c_str(), path_.c_str()) != 0) {
     return error("cannot write", path_, {}, std::strerror(errno));
   }
   file_.reset();

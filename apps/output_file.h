@@ -1,4 +1,4 @@
-// A file that appears complete or not at all: written aside, then renamed.
+// A file that appears complete or not at all: written aside, then renamed. Devices and pipes are written as they are.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class OutputFile {
 
  private:
   std::string path_;
-  std::string partial_path_;
+  std::string partial_path_;  // empty: written in place
   std::unique_ptr<std::FILE, CloseFile> file_;
 };
 

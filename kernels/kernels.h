@@ -79,7 +79,8 @@ struct Kernels {
 
   // Row r of the state = softmax state of query row q[r] over spans[r] of the chunk. The rows share the kv head (a GQA
   // group of one token or of several), so that K and V are read once. q: [rows][head_dim]; scores: scratch
-  // [rows][kAttentionChunk].
+  // [rows][kAttentionChunk]. Values are read, with weight 0 outside a row's span, from the block that holds the rows'
+  // lowest begin up to their highest end: they must be finite.
   void (*attend)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                  const AttentionState& state);
 

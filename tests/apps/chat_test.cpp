@@ -88,5 +88,15 @@ TEST(Chat, AFolderWithoutTemplateIsAnError) {
   expect_failure(run_pinion({"chat", "--model", kStories}, "Hello\n"), 1, "pinion generate");
 }
 
+TEST(Chat, TheDemoModelAnswersAndRemembers) {
+  const Outcome outcome = run_pinion({"chat", "--model", kDemo, "--temperature", "0"},
+                                     "What sound does a cow make?\n/stats\nTell me a story about a fox.\n/stats\n");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("moo"), std::string::npos) << outcome.out;
+  const std::vector<Figures> turns = figures(outcome.out);
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_GE(turns[1].reused, turns[0].prefilled + turns[0].generated - 1);
+}
+
 }  // namespace
 }  // namespace pinion

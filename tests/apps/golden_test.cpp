@@ -1,5 +1,9 @@
 // pinion golden, and by it the promise that the same bits come out everywhere: the files under tests/data/golden were
-// recorded once, and every machine, kernel table, thread count and prefill chunk has to reproduce them.
+// recorded once, and every machine, kernel table, thread count and prefill chunk has to reproduce them. When a model
+// itself changes:
+//   cd tests/data/golden
+//   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_none.json --quant none
+//   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w8a8.json --quant w8a8
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -35,6 +39,8 @@ void expect_reproduced(const std::string& model, const std::string& name) {
 
 TEST(GoldenBits, StoriesNone) { expect_reproduced(kStories, "stories260k_none.json"); }
 TEST(GoldenBits, StoriesW8a8) { expect_reproduced(kStories, "stories260k_w8a8.json"); }
+TEST(GoldenBits, DemoNone) { expect_reproduced(kDemo, "demo_none.json"); }
+TEST(GoldenBits, DemoW8a8) { expect_reproduced(kDemo, "demo_w8a8.json"); }
 
 TEST(Golden, RecordsAndFindsTheFirstDifference) {
   const Folder folder;

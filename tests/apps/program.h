@@ -20,6 +20,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 inline const std::string kStories = PINION_TEST_DATA "/stories260k";
+inline const std::string kDemo = PINION_SOURCE_DIR "/configs/demo";
 
 struct Folder {
   fs::path path;

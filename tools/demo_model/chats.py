@@ -4,6 +4,7 @@ Owns turns and documents; the format's markers are MARKS, the same as in the tok
 """
 
 import random
+import re
 
 import facts
 import words
@@ -11,6 +12,8 @@ from grammar import capital, expand
 from stories import Story, make_story
 
 MARKS = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "end": "<|end|>"}
+
+ONE_DAY = re.compile(r"One (day|morning|afternoon), [A-Z]")  # a named hero sets out: a story may also begin here
 
 Turn = tuple[str, str]  # user, assistant
 
@@ -299,7 +302,7 @@ def conversation(rng: random.Random, want_held_out: bool) -> list[Turn]:
     else:
         kinds = (fact, talk, sentence, poem)
         turns += [rng.choices(kinds, (74, 18, 6, 2))[0](rng) for _ in range(rng.choice((1, 1, 2, 3, 4, 5, 6)))]
-        if rng.random() < 0.15:
+        if rng.random() < 0.25:
             turns += facts.follow_up(rng)
     if rng.random() < 0.25:
         turns.append(rng.choice((talk, fact))(rng))
@@ -317,7 +320,9 @@ def document(rng: random.Random, want_held_out: bool) -> tuple[str, bool]:
     """One document of the corpus, and whether it ends with the end-of-text token (chats end with their own mark)."""
     sort = rng.random()
     if sort < 0.30:
-        return make_story(rng, want_held_out).text, True
+        text = make_story(rng, want_held_out).text
+        middle = ONE_DAY.search(text) if rng.random() < 0.1 else None
+        return text[middle.start() :] if middle else text, True
     if sort < 0.33:
         wish, answer = story_turns(rng, make_story(rng, want_held_out))[0]
         return typed(rng, wish) + "\n" + answer, True

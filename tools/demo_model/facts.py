@@ -60,8 +60,9 @@ def colour(rng: random.Random) -> Ask:
     thing, hue = rng.choice(list(words.COLOURS.items()))
     if rng.random() < 0.25:
         guess = hue if rng.random() < 0.5 else rng.choice([c for c in words.KINDS_OF["colour"] if c != hue])
-        thing_is = f"{thing} is {hue}."
-        return expand(rng, f"Is {thing} {guess}?"), expand(rng, f"{'Yes' if guess == hue else 'No'}, {thing_is}")
+        # What is known comes first, so that "yes" and "not" can be read off it.
+        verdict = "yes" if guess == hue else f"not {guess}"
+        return expand(rng, f"Is {thing} {guess}?"), expand(rng, f"{capital(thing)} is {hue}, {verdict}.")
     return (
         expand(rng, f"{{What colour is {thing}|What color is {thing}|What is the colour of {thing}}}?"),
         expand(rng, f"{capital(thing)} is {hue}."),
@@ -85,7 +86,7 @@ def sum_or_difference(rng: random.Random) -> Ask:
     else:
         first, second = max(first, second), min(first, second)
         sign, name, result = "-", "minus", first - second
-    if rng.random() < 0.2:
+    if rng.random() < 0.12:
         a, b, c = (words.NUMBERS[n] for n in (first, second, result))
         return f"What is {a} {name} {b}?", f"{capital(a)} {name} {b} is {c}."
     ask = rng.choice(
@@ -178,8 +179,8 @@ def kind_of(rng: random.Random) -> Ask:
     thing = f"{a}{member}"
     other = rng.choice([k for k in words.KINDS_OF if k != kind and {k, kind} != {"fruit", "colour"}])
     asks = [
-        (f"Is {thing} a {kind}?", f"Yes, {thing} is a {kind}."),
-        (f"Is {thing} a {other}?", f"No, {thing} is a {kind}."),
+        (f"Is {thing} a {kind}?", f"{capital(thing)} is a {kind}, yes."),
+        (f"Is {thing} a {other}?", f"{capital(thing)} is a {kind}, not a {other}."),
         (f"Is {thing} a {kind} or a {other}?", f"{capital(thing)} is a {kind}."),
         (f"Is {thing} a {other} or a {kind}?", f"{capital(thing)} is a {kind}."),
         (f"{{Name a {kind}|Tell me a {kind}|Do you know a {kind}}}", f"{capital(thing)} is a {kind}."),
@@ -333,8 +334,8 @@ TOPICS = (
     (about_animal, 2),
     (colour, 4),
     (opposite, 4),
-    (sum_or_difference, 9),
-    (numbers, 3),
+    (sum_or_difference, 14),
+    (numbers, 7),
     (calendar, 4),
     (kind_of, 4),
     (use, 4),

@@ -38,13 +38,14 @@ def load(folder: pathlib.Path) -> tuple[torch.nn.Module, Tokenizer]:
 
 @torch.no_grad()
 def continue_ids(model: torch.nn.Module, ids: list[int], greedy: bool) -> list[int]:
+    how = {} if greedy else {name: GENERATION[name] for name in ("temperature", "top_k", "top_p")}
     out = model.generate(
         torch.tensor([ids]),
         do_sample=not greedy,
-        max_length=ROWS,
+        max_new_tokens=ROWS - len(ids),
         eos_token_id=[EOS, CHAT_END],
         pad_token_id=EOS,
-        **({} if greedy else {k: GENERATION[k] for k in ("temperature", "top_k", "top_p")}),
+        **how,
     )
     return out[0, len(ids) :].tolist()
 

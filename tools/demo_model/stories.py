@@ -164,6 +164,7 @@ def asks_about(hero: Person, friend: Person) -> list[Ask]:
         asks.append(("{Who is|Who was} $friend?", "$Friend is $fwhat."))
     if hero.name:
         asks.append(("{Who is|Who was} $hero?", "$Hero is $what."))
+        asks.append(("What {was|is} $his name?", "$His name was $hero."))
         if hero.kind != friend.kind:
             asks.append(("What was the name of the $kind?", "The name of the $kind was $hero."))
     return asks
@@ -174,7 +175,8 @@ def asks_about_text(plot: dict, slots: Slots, text: str, mood: str, weather: str
     colour_told = slots["look"] not in words.NO_COLOURS and slots["thing"] in text
     asks = [ask for ask in plot["asks"] if colour_told or "colour" not in ask[0]]
     if slots["ENDING"] in text:
-        asks.append(("{How did $hero feel|How did $hero feel at the end}?", f"$Hero felt {{very|}} {mood}."))
+        asks.append(("How did {it|the story} end?", f"At the end, $hero was {mood}."))
+        asks.append(("{How did $hero feel|How did $hero feel at the end}?", f"$Hero felt {mood}."))
     if slots["WEATHER"] and slots["WEATHER"] in text:
         asks.append(("{What was the weather like|How was the weather}?", f"It was {weather}."))
     if slots["SETTING"] in text:
@@ -184,7 +186,8 @@ def asks_about_text(plot: dict, slots: Slots, text: str, mood: str, weather: str
 
 def asked(rng: random.Random, question: str, slots: Slots) -> str:
     """Readers also say "she" when they mean the hero."""
-    return capital(expand(rng, question.replace("did $hero", "did {$hero|$hero|$hero|$he}"), slots))
+    question = question.replace("did $hero", "did {$hero|$hero|$hero|$he}")
+    return capital(expand(rng, question.replace("helped $hero", "helped {$hero|$hero|$him}"), slots))
 
 
 def make_story(rng: random.Random, want_held_out: bool) -> Story:
