@@ -102,8 +102,6 @@ void take_turn(Chat& chat, const std::string& text) {
   }
 }
 
-void show_help(Chat& chat, const std::string& argument);
-
 void reset(Chat& chat, const std::string&) {
   const bool has_system = !chat.messages.empty() && chat.messages.front().role == "system";
   chat.messages.resize(has_system ? 1 : 0);
@@ -134,13 +132,12 @@ struct ChatCommand {
 };
 
 constexpr ChatCommand kChatCommands[] = {
-    {"/help", "shows this", show_help},
     {"/reset", "forgets the conversation, keeps the system message", reset},
     {"/system", "TEXT sets the system message (none without TEXT) and starts a new conversation", set_system},
     {"/stats", "figures of the last answer", show_stats},
 };
 
-void show_help(Chat&, const std::string&) {
+void show_help() {
   for (const ChatCommand& command : kChatCommands) print(std::string(command.name) + "  " + command.help + "\n");
   print("/quit  ends the program, as Ctrl-D does; Ctrl-C stops an answer\n");
 }
@@ -150,6 +147,7 @@ void run_command(Chat& chat, const std::string& line) {
   const std::string name = line.substr(0, space);
   const size_t begin = line.find_first_not_of(' ', space);
   const std::string argument = begin == std::string::npos ? "" : line.substr(begin);
+  if (name == "/help") return show_help();
   const auto command = std::ranges::find(kChatCommands, name, &ChatCommand::name);
   if (command == std::end(kChatCommands)) return note("unknown command " + name + "; /help lists them");
   command->run(chat, argument);

@@ -1,8 +1,6 @@
 // pinion cpu: the machine as Pinion sees it: cores and their kinds, features, which kernels run and why, memory.
 #include "kernels/cpu.h"
 
-#include <cstdio>
-
 #include "apps/commands.h"
 #include "apps/machine.h"
 #include "engine/bandwidth.h"

@@ -1,6 +1,7 @@
 // pinion golden: records what a model answers to some prompts, with a hash over the bits of every logits vector, and
 // checks later, elsewhere, with other kernels or threads, that the same comes out.
-#include <filesystem>
+#include <algorithm>
+#include <limits>
 
 #include "apps/commands.h"
 #include "apps/output_file.h"

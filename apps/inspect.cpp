@@ -1,7 +1,6 @@
 // pinion inspect: what a model folder holds and what running it would take, from the configuration and the tensors'
 // headers alone.
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 
 #include "apps/commands.h"

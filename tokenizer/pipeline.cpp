@@ -23,6 +23,17 @@ std::string replace_matches(std::string_view text, const RegexFinder& finder, st
   return result;
 }
 
+std::string replace_text(std::string_view text, std::string_view what, std::string_view with) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t found = std::min(text.find(what, at), text.size());
+    result += text.substr(at, found - at);
+    if (found < text.size()) result += with;
+    at = found + (found < text.size() ? what.size() : 0);
+  }
+  return result;
+}
+
 std::string strip_white_space(std::string_view text, bool left, bool right) {
   size_t begin = text.size(), end = 0;  // of what is not white space
   for (size_t at = 0; at < text.size();) {
@@ -99,9 +110,7 @@ std::vector<TextPiece> split(const PreTokenizer& step, std::vector<TextPiece> pi
 }
 
 void metaspace(const PreTokenizer& step, TextPiece* piece) {
-  std::string text;
-  text.reserve(piece->text.size());
-  for (const char c : piece->text) c == ' ' ? text += step.text : text += c;
+  std::string text = replace_text(piece->text, " ", step.text);
   const bool wanted = step.prepend == PreTokenizer::Prepend::kAlways ||
                       (step.prepend == PreTokenizer::Prepend::kFirst && piece->at_start);
   piece->text = wanted && !text.starts_with(step.text) ? step.text + text : std::move(text);
@@ -179,17 +188,6 @@ std::string strip_ends(std::string_view token, const Decoder& step) {
   for (int64_t n = 0; n < step.start && token.starts_with(step.text); ++n) token.remove_prefix(step.text.size());
   for (int64_t n = 0; n < step.stop && token.ends_with(step.text); ++n) token.remove_suffix(step.text.size());
   return std::string(token);
-}
-
-std::string replace_text(std::string_view text, std::string_view what, std::string_view with) {
-  std::string result;
-  for (size_t at = 0; at < text.size();) {
-    const size_t found = std::min(text.find(what, at), text.size());
-    result += text.substr(at, found - at);
-    if (found < text.size()) result += with;
-    at = found + (found < text.size() ? what.size() : 0);
-  }
-  return result;
 }
 
 std::string join(const std::vector<std::string>& tokens) {

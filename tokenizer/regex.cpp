@@ -38,6 +38,9 @@ struct Translator {
 // PCRE2's \s has U+180E, which lost the property White_Space; its \w depends on the release.
 constexpr std::string_view kWordSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
+// Escapes that mean something else to PCRE2, or to one of the two only. (\b in a class is a backspace to both.)
+constexpr std::string_view kForeignEscapes = "bBhHRXKyYgkCMQENO";
+
 void translate_word(Translator& t, bool negated) {
   if (t.in_class && negated) {
     t.refused = "\\W inside [ ]";
@@ -74,29 +77,9 @@ void translate_escape(Translator& t) {
       }
       return t.replace(6, "\\x{" + std::string(hex) + "}");
     }
-    case 'b':
-    case 'B':
-      if (!t.in_class) t.refused = std::string("\\") + kind;
-      return t.copy(2);
-    case 'h':
-    case 'H':
-    case 'R':
-    case 'X':
-    case 'K':
-    case 'y':
-    case 'Y':
-    case 'g':
-    case 'k':
-    case 'C':
-    case 'M':
-    case 'Q':
-    case 'E':
-    case 'N':
-    case 'O':
-      t.refused = std::string("\\") + kind;
-      return;
     default:
-      return t.copy(2);
+      if (kForeignEscapes.find(kind) == std::string_view::npos || (kind == 'b' && t.in_class)) return t.copy(2);
+      t.refused = std::string("\\") + kind;
   }
 }
 

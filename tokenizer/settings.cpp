@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <limits>
 
 namespace pinion {
 namespace {

@@ -22,7 +22,7 @@ std::vector<std::vector<std::string>> ways_to_run() {
   for (const char* chunk : {"1", "7", "64", "256"}) ways.push_back({"--prefill-chunk", chunk});
   const json machine = run_json({"cpu", "--json"});
   for (const json& kernels : machine["kernels"]) {
-    if (kernels["missing"] == "") ways.push_back({"--kernels", kernels["name"]});
+    if (kernels["missing"] == "") ways.push_back({"--kernels", kernels["name"], "--threads", "1"});
   }
   return ways;
 }
