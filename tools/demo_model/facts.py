@@ -56,13 +56,18 @@ def about_animal(rng: random.Random) -> Ask:
     return question + ("?" if question.startswith("What") else "."), expand(rng, " ".join(parts), {"k": kind})
 
 
-def colour(rng: random.Random) -> Ask:
+def is_colour(rng: random.Random) -> Ask:
+    """What is known comes first in the answer, so that "yes" and "not" can be read off it."""
     thing, hue = rng.choice(list(words.COLOURS.items()))
+    guess = hue if rng.random() < 0.5 else rng.choice([c for c in words.KINDS_OF["colour"] if c != hue])
+    verdict = "yes" if guess == hue else f"not {guess}"
+    return expand(rng, f"Is {thing} {guess}?"), expand(rng, f"{capital(thing)} is {hue}, {verdict}.")
+
+
+def colour(rng: random.Random) -> Ask:
     if rng.random() < 0.25:
-        guess = hue if rng.random() < 0.5 else rng.choice([c for c in words.KINDS_OF["colour"] if c != hue])
-        # What is known comes first, so that "yes" and "not" can be read off it.
-        verdict = "yes" if guess == hue else f"not {guess}"
-        return expand(rng, f"Is {thing} {guess}?"), expand(rng, f"{capital(thing)} is {hue}, {verdict}.")
+        return is_colour(rng)
+    thing, hue = rng.choice(list(words.COLOURS.items()))
     return (
         expand(rng, f"{{What colour is {thing}|What color is {thing}|What is the colour of {thing}}}?"),
         expand(rng, f"{capital(thing)} is {hue}."),
