@@ -331,3 +331,12 @@ def document(rng: random.Random, want_held_out: bool) -> tuple[str, bool]:
         return typed(rng, question) + "\n" + answer, True
     turns = [(typed(rng, capital(user)), assistant) for user, assistant in conversation(rng, want_held_out)]
     return chat_text(turns, rng.choice(SYSTEMS) if rng.random() < 0.2 else ""), False
+
+
+def review_document(rng: random.Random, want_held_out: bool) -> tuple[str, bool]:
+    """For the end of training: every other document asks what was answered worst until then."""
+    if rng.random() < 0.5:
+        return document(rng, want_held_out)
+    return chat_text(
+        [(typed(rng, question), answer) for question, answer in [facts.hard_ask(rng) for _ in range(7)]]
+    ), False

@@ -10,11 +10,11 @@ import re
 import numpy
 import sentencepiece
 
-from chats import MARKS, document
+from chats import MARKS, document, review_document
 from model import BOS, EOS, ROWS
 
-TRAIN_SEED, HELD_OUT_SEED = 1, 2
-TRAIN_DOCUMENTS, HELD_OUT_DOCUMENTS = 160_000, 1_000
+TRAIN_SEED, HELD_OUT_SEED, REVIEW_SEED = 1, 2, 4
+TRAIN_DOCUMENTS, HELD_OUT_DOCUMENTS, REVIEW_DOCUMENTS = 160_000, 1_000, 16_000
 LENGTHS = (192, 224, 256, 320, ROWS)
 SENTENCE_END = re.compile(r'(?<=[.!?])"? |\n|' + "|".join(re.escape(mark) for mark in MARKS.values()))
 
@@ -24,6 +24,11 @@ Document = tuple[str, bool]  # text, ends with EOS
 def documents(seed: int, count: int, held_out: bool) -> list[Document]:
     rng = random.Random(seed)
     return [document(rng, held_out) for _ in range(count)]
+
+
+def review_documents() -> list[Document]:
+    rng = random.Random(REVIEW_SEED)
+    return [review_document(rng, False) for _ in range(REVIEW_DOCUMENTS)]
 
 
 def encode(tokenizer: sentencepiece.SentencePieceProcessor, docs: list[Document]) -> list[list[int]]:
@@ -68,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=5)
     arguments = parser.parse_args()
-    train = documents(TRAIN_SEED, TRAIN_DOCUMENTS, False)
+    train = documents(TRAIN_SEED, TRAIN_DOCUMENTS, False) + review_documents()
     held = documents(HELD_OUT_SEED, HELD_OUT_DOCUMENTS, True)
     for text, _ in held[: arguments.samples]:
         print(text.replace(MARKS["end"], "\n"), end="\n\n")

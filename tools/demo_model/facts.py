@@ -56,18 +56,20 @@ def about_animal(rng: random.Random) -> Ask:
     return question + ("?" if question.startswith("What") else "."), expand(rng, " ".join(parts), {"k": kind})
 
 
-def is_colour(rng: random.Random) -> Ask:
+def check(thing: str, truth: str, guess: str) -> str:
     """What is known comes first in the answer, so that "yes" and "not" can be read off it."""
-    thing, hue = rng.choice(list(words.COLOURS.items()))
+    return f"{capital(thing)} is {truth}, {'yes' if guess == truth else 'not ' + guess}."
+
+
+def is_colour(rng: random.Random, thing: str, hue: str) -> Ask:
     guess = hue if rng.random() < 0.5 else rng.choice([c for c in words.KINDS_OF["colour"] if c != hue])
-    verdict = "yes" if guess == hue else f"not {guess}"
-    return expand(rng, f"Is {thing} {guess}?"), expand(rng, f"{capital(thing)} is {hue}, {verdict}.")
+    return expand(rng, f"Is {thing} {guess}?"), expand(rng, check(thing, hue, guess))
 
 
 def colour(rng: random.Random) -> Ask:
-    if rng.random() < 0.25:
-        return is_colour(rng)
     thing, hue = rng.choice(list(words.COLOURS.items()))
+    if rng.random() < 0.25:
+        return is_colour(rng, thing, hue)
     return (
         expand(rng, f"{{What colour is {thing}|What color is {thing}|What is the colour of {thing}}}?"),
         expand(rng, f"{capital(thing)} is {hue}."),
@@ -184,8 +186,8 @@ def kind_of(rng: random.Random) -> Ask:
     thing = f"{a}{member}"
     other = rng.choice([k for k in words.KINDS_OF if k != kind and {k, kind} != {"fruit", "colour"}])
     asks = [
-        (f"Is {thing} a {kind}?", f"{capital(thing)} is a {kind}, yes."),
-        (f"Is {thing} a {other}?", f"{capital(thing)} is a {kind}, not a {other}."),
+        (f"Is {thing} a {kind}?", check(thing, f"a {kind}", f"a {kind}")),
+        (f"Is {thing} a {other}?", check(thing, f"a {kind}", f"a {other}")),
         (f"Is {thing} a {kind} or a {other}?", f"{capital(thing)} is a {kind}."),
         (f"Is {thing} a {other} or a {kind}?", f"{capital(thing)} is a {kind}."),
         (f"{{Name a {kind}|Tell me a {kind}|Do you know a {kind}}}", f"{capital(thing)} is a {kind}."),
@@ -351,3 +353,16 @@ TOPICS = (
 def ask(rng: random.Random) -> Ask:
     topic = rng.choices([topic for topic, _ in TOPICS], [weight for _, weight in TOPICS])[0]
     return topic(rng)
+
+
+def hard_ask(rng: random.Random) -> Ask:
+    """The questions that training answers worst: a word of the question against what is known, and numbers."""
+    sort = rng.random()
+    if sort < 0.35:
+        return is_colour(rng, *rng.choice(list(words.COLOURS.items())))
+    if sort < 0.7:
+        while True:
+            question, answer = kind_of(rng)
+            if question.startswith("Is ") and " or " not in question:
+                return question, answer
+    return rng.choice((sum_or_difference, numbers, use))(rng)

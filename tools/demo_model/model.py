@@ -53,7 +53,7 @@ GENERATION = {
     "do_sample": True,
     "eos_token_id": [EOS, CHAT_END],
     "max_new_tokens": 256,
-    "temperature": 0.7,
+    "temperature": 0.6,
     "top_k": 40,
     "top_p": 0.9,
 }

@@ -27,7 +27,9 @@ WORKERS = 2  # processes of one thread each; they meet once a step
 BATCH = 4096  # tokens for each worker
 STEPS = 3500
 WARM_UP = 80  # steps
-COOL_DOWN = 0.4  # of all steps
+COOL_DOWN = 0.4  # of STEPS
+REVIEW_STEPS = 320  # after them, on the review documents
+REVIEW_RATE = 0.2  # of the full rate
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 MATRIX_DECAY, OTHER_DECAY = 0.05, 0.01
 SAVE_EVERY = 50  # steps
@@ -53,9 +55,9 @@ def short_attention(
 
 
 def prepare(work: pathlib.Path) -> None:
-    """The tokenizer and both packed corpora, made once."""
+    """The tokenizer and the three packed corpora, made once."""
     work.mkdir(parents=True, exist_ok=True)
-    if (work / "held_out.npz").exists():
+    if (work / "review.npz").exists():
         return
     train = corpus.documents(corpus.TRAIN_SEED, corpus.TRAIN_DOCUMENTS, False)
     train_tokenizer([text for text, _ in train[:TOKENIZER_DOCUMENTS]], work / "tokenizer.model")
@@ -63,6 +65,7 @@ def prepare(work: pathlib.Path) -> None:
     numpy.savez(work / "train.npz", **corpus.pack_by_length(corpus.encode(tokenizer, train)))
     held = corpus.documents(corpus.HELD_OUT_SEED, corpus.HELD_OUT_DOCUMENTS, True)
     numpy.savez(work / "held_out.npz", **corpus.pack_by_length(corpus.encode(tokenizer, held)))
+    numpy.savez(work / "review.npz", **corpus.pack_by_length(corpus.encode(tokenizer, corpus.review_documents())))
 
 
 def batches_of(rows: dict[str, numpy.ndarray]) -> list[numpy.ndarray]:
@@ -100,7 +103,9 @@ def make_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def rate(step: int) -> float:
-    """Share of the full learning rate: warm-up, level, and down in a straight line over the last part."""
+    """Share of the full learning rate: warm-up, level, straight down; the review starts low and goes down again."""
+    if step >= STEPS:
+        return REVIEW_RATE * (STEPS + REVIEW_STEPS - step) / REVIEW_STEPS
     return min((step + 1) / WARM_UP, 1.0, (STEPS - step) / (COOL_DOWN * STEPS))
 
 
@@ -156,16 +161,19 @@ def train(rank: int, work: pathlib.Path, folder: pathlib.Path) -> None:
     model = new_model()
     model.set_attn_implementation("short")
     optimizers = make_optimizers(model)
-    batches = batches_of(numpy.load(work / "train.npz"))
+    batches = batches_of(numpy.load(work / "train.npz"))[: STEPS * WORKERS] + batches_of(
+        numpy.load(work / "review.npz")
+    )
+    steps = STEPS + REVIEW_STEPS
     held_out = batches_of(numpy.load(work / "held_out.npz"))[:HELD_OUT_BATCHES]
     first = resume(work / "checkpoint.pt", model, optimizers)
     if rank == 0:
-        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {STEPS} steps", flush=True)
+        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {steps} steps", flush=True)
     last = time.time()
-    for step in range(first, STEPS):
+    for step in range(first, steps):
         loss = take_step(model, optimizers, batches[step * WORKERS + rank], step)
         done = step + 1
-        if rank == 0 and (done % SAVE_EVERY == 0 or done == STEPS):
+        if rank == 0 and (done % SAVE_EVERY == 0 or done == steps):
             seconds = (time.time() - last) / SAVE_EVERY
             print(
                 f"step {done} loss {loss:.4f} held out {held_out_loss(model, held_out):.4f} {seconds:.2f} s/step",
