@@ -125,6 +125,10 @@ int run(const Options& options) {
 
   Stream stream;
   if (tokenizer) stream.decoder.emplace(tokenizer);
+  // A person reads the whole text; a script gets the continuation alone.
+  if (tokenizer && !options.json && on_terminal(STDOUT_FILENO)) {
+    for (const int32_t id : prompt_ids) stream.put(id);
+  }
   GenerateResult result;
   const auto on_token = [&](int32_t id) {
     if (!options.json) stream.put(id);

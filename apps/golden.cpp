@@ -196,6 +196,7 @@ Error compare(const std::string& where, const Answer& want, const Answer& have, 
     return error("token " + std::to_string(index) + " differs", where, token_label(want.ids, index, tokenizer),
                  token_label(have.ids, index, tokenizer));
   }
+  if (tokenizer && want.text != have.text) return error("the text differs", where, want.text, have.text);
   if (want.logits_hash == have.logits_hash) return {};
   return error("same tokens, but the bits of the logits differ", where, want.logits_hash, have.logits_hash);
 }
@@ -203,6 +204,7 @@ Error compare(const std::string& where, const Answer& want, const Answer& have, 
 int run_check(const Options& options) {
   Golden golden;
   if (Error e = read_golden(options.golden, &golden)) return fail(e);
+  if (golden.prompts.empty()) return fail(error("no prompts to check", options.golden));
   RunOptions run = options.run;
   run.quant = golden.run.quant;
   run.kv = golden.run.kv;

@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "loader/json.h"
+#include "tokenizer/unicode.h"
 
 namespace pinion {
 namespace {
@@ -26,7 +27,7 @@ int run_lines(const std::function<Error(const Json&, Json*)>& answer) {
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     const std::string where = "standard input, line " + std::to_string(number);
     Json question, reply;
-    if (Error e = parse_json(line, where, &question)) return fail(e);
+    if (Error e = parse_json(to_utf8(line), where, &question)) return fail(e);
     if (Error e = answer(question, &reply)) {
       e.where = where;
       return fail(e);

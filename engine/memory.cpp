@@ -57,6 +57,13 @@ int64_t peak_rss_bytes() {
   return usage.ru_maxrss * 1024;  // Linux counts kilobytes
 }
 
+Error check_memory(int64_t weight_bytes, const std::string& where) {
+  const int64_t available = available_memory_bytes();
+  if (weight_bytes <= available) return {};
+  return error("too little memory for the weights", where, megabytes_text(weight_bytes),
+               megabytes_text(available) + " free");
+}
+
 std::string megabytes_text(int64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
 
 }  // namespace pinion

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/error.h"
+
 namespace pinion {
 
 // What can be allocated without swapping: MemAvailable, or what the process's memory cgroup still grants if that is
@@ -12,6 +14,9 @@ int64_t available_memory_bytes();
 
 // The most that this process has had resident.
 int64_t peak_rss_bytes();
+
+// Whether the packed weights of `where` fit into what is available, before they are made.
+Error check_memory(int64_t weight_bytes, const std::string& where);
 
 std::string megabytes_text(int64_t bytes);  // "1234 MB", rounded up
 

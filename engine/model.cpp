@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <set>
 
+#include "engine/memory.h"
 #include "loader/convert.h"
 #include "loader/generation_config.h"
 #include "loader/pack.h"
@@ -16,6 +19,24 @@ struct Binder {
   Model* model;
   const LoadOptions* options;
   std::vector<PackJob> jobs;
+  std::set<std::string> bound;  // tensors by name
+
+  Error bind(const std::string& name, std::initializer_list<int64_t> shape, TensorView* out) {
+    bound.insert(name);
+    return model->checkpoint.bind(name, shape, out);
+  }
+
+  // A tensor that nothing asked for means that the model computes something else than its config says.
+  Error nothing_left() const {
+    for (const TensorView& tensor : model->checkpoint.tensors) {
+      const bool copy_of_embedding = model->config.tied_head && tensor.name == model->config.names.head + ".weight";
+      const bool rope_table = tensor.name.ends_with(".rotary_emb.inv_freq");  // old files hold it; config.json says it
+      if (bound.contains(tensor.name) || copy_of_embedding || rope_table) continue;
+      return error("tensor that a " + model->config.family + " model of this config.json does not have",
+                   model->checkpoint.folder + ": " + tensor.name);
+    }
+    return {};
+  }
 
   Format format_of(const std::string& name) const {
     if (options->quant == Quant::none) return Format::bf16;
@@ -25,9 +46,12 @@ struct Binder {
 
   Error vector(const std::string& name, int64_t n, const float** out) {
     TensorView tensor;
-    if (Error e = model->checkpoint.bind(name, {n}, &tensor)) return e;
+    if (Error e = bind(name, {n}, &tensor)) return e;
     auto values = std::make_unique<float[]>(static_cast<size_t>(n));
     read_floats(tensor, values.get());
+    if (!std::all_of(values.get(), values.get() + n, [](float v) { return std::isfinite(v); })) {
+      return error("NaN or infinity in the weights", model->checkpoint.folder + ": " + name);
+    }
     *out = values.get();
     model->vectors.push_back(std::move(values));
     model->parameters += n;
@@ -36,7 +60,7 @@ struct Binder {
 
   Error linear(const std::string& module, int64_t n, int64_t k, bool has_bias, Linear* out) {
     TensorView tensor;
-    if (Error e = model->checkpoint.bind(module + ".weight", {n, k}, &tensor)) return e;
+    if (Error e = bind(module + ".weight", {n, k}, &tensor)) return e;
     jobs.push_back({tensor, format_of(module + ".weight"), &out->weight});
     model->parameters += n * k;
     return has_bias ? vector(module + ".bias", n, &out->bias) : Error{};
@@ -70,7 +94,7 @@ struct Binder {
   Error everything() {
     const ModelConfig& c = model->config;
     const std::string embedding = c.names.embedding + ".weight";
-    if (Error e = model->checkpoint.bind(embedding, {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
+    if (Error e = bind(embedding, {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
     model->layers.resize(static_cast<size_t>(c.layers));
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = layer(i, &model->layers[static_cast<size_t>(i)])) return e;
@@ -104,12 +128,17 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   add_eos_ids(model->config.eos_ids, model.get());
   add_eos_ids(generation.eos_ids, model.get());
 
-  Binder binder{model.get(), &options, {}};
+  Binder binder{model.get(), &options, {}, {}};
   if (Error e = binder.everything()) return e;
+  if (Error e = binder.nothing_left()) return e;
   model->bytes_per_token = packed_bytes(binder.jobs);
+  if (Error e = check_memory(model->bytes_per_token, folder)) return e;
   if (Error e = allocate_arena(model->bytes_per_token, &model->arena)) return e;
   const PackOptions pack{options.threads, true, options.progress};
-  if (Error e = pack_all(binder.jobs, model->arena.data, pack)) return e;
+  if (Error e = pack_all(binder.jobs, model->arena.data, pack)) {
+    e.where = folder + ": " + e.where;
+    return e;
+  }
 
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   model->load_seconds = elapsed.count();

@@ -2,10 +2,11 @@
 #include <omp.h>
 
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
+#include "engine/memory.h"
 #include "engine/model.h"
+#include "loader/json.h"
+#include "loader/mapped_file.h"
 
 namespace pinion {
 namespace {
@@ -103,9 +104,8 @@ void shape_layer(Model* model, int64_t index, Format format, Layer* layer, std::
 }  // namespace
 
 Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out) {
-  std::ifstream file(config_path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return error("cannot be read", config_path);
+  std::string text;
+  if (Error e = read_text_file(config_path, kMaxJsonBytes, &text)) return e;
   auto model = std::make_unique<Model>();
   if (Error e = parse_model_config(text, config_path, &model->config)) return e;
   const ModelConfig& c = model->config;
@@ -124,6 +124,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
 
   for (const Matrix* m : matrices) model->bytes_per_token += packed_bytes(m->format, m->n, m->k);
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
+  if (Error e = check_memory(model->bytes_per_token + embedding_bytes, config_path)) return e;
   if (Error e = allocate_arena(model->bytes_per_token + embedding_bytes, &model->arena)) return e;
   int64_t offset = 0;
   for (Matrix* m : matrices) {

@@ -117,10 +117,11 @@ Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> sha
   const TensorView* tensor = find(name);
   if (!tensor) return error("no such tensor", folder + ": " + std::string(name));
   if (!std::ranges::equal(tensor->shape, shape)) {
-    return error("shape differs", tensor->name, shape_text(shape), shape_text(tensor->shape));
+    return error("shape differs", folder + ": " + tensor->name, shape_text(shape), shape_text(tensor->shape));
   }
   if (std::ranges::find(dtypes, tensor->dtype) == dtypes.end()) {
-    return error("type differs", tensor->name, dtype_list(dtypes), std::string(dtype_name(tensor->dtype)));
+    return error("type differs", folder + ": " + tensor->name, dtype_list(dtypes),
+                 std::string(dtype_name(tensor->dtype)));
   }
   *out = *tensor;
   return {};

@@ -179,7 +179,7 @@ TEST(MergeAttention, Accuracy) {
   Random random;
   AttentionCase whole = random_attention(random, 64, true, {{0, kParts * kAttentionChunk}});
   for (float& v : whole.q) v *= 4;  // the maxima of the chunks differ
-  State state;
+  std::vector<State> parts;
   for (int64_t part = 0; part < kParts; ++part) {
     AttentionCase chunk = whole;
     const auto cut = [&](const std::vector<float>& cache) {
@@ -188,8 +188,11 @@ TEST(MergeAttention, Accuracy) {
     };
     chunk.keys = cut(whole.keys), chunk.values = cut(whole.values);
     chunk.spans = {{0, kAttentionChunk}};
-    const State next = split(attend(scalar_kernels(), Edge::end, chunk), 1);
-    state = part == 0 ? next : split(merge(scalar_kernels(), Edge::end, state, next), 1);
+    parts.push_back(split(attend(scalar_kernels(), Edge::end, chunk), 1));
+  }
+  State state = parts.front();
+  for (size_t part = 1; part < parts.size(); ++part) {
+    state = split(merge(scalar_kernels(), Edge::end, state, parts[part]), 1);
   }
   EXPECT_LE(relative_error(normalised(state), exact_attention(whole)), 1e-6);
 }
