@@ -133,13 +133,13 @@ struct ChatCommand {
 
 constexpr ChatCommand kChatCommands[] = {
     {"/reset", "forgets the conversation, keeps the system message", reset},
-    {"/system", "TEXT sets the system message (none without TEXT) and starts a new conversation", set_system},
+    {"/system", "with a TEXT: sets the system message (without: none) and starts a new conversation", set_system},
     {"/stats", "figures of the last answer", show_stats},
 };
 
 void show_help() {
-  for (const ChatCommand& command : kChatCommands) print(std::string(command.name) + "  " + command.help + "\n");
-  print("/quit  ends the program, as Ctrl-D does; Ctrl-C stops an answer\n");
+  for (const ChatCommand& command : kChatCommands) print(std::string(command.name) + "\t" + command.help + "\n");
+  print("/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer\n");
 }
 
 void run_command(Chat& chat, const std::string& line) {
@@ -176,11 +176,12 @@ int run(const Options& options) {
     print(chat.runtime.model->config.architecture + ", " + std::to_string(chat.runtime.model->parameters / 1000) +
           "k parameters, " + options.run.quant + "; /help lists commands\n");
   }
-  while (const std::optional<std::string> line = reader.read()) {
+  while (std::optional<std::string> line = reader.read()) {
+    line->erase(line->find_last_not_of(" \t\r") + 1);
     if (*line == "/quit") break;
     if (line->starts_with('/')) {
       run_command(chat, *line);
-    } else if (line->find_first_not_of(" \t\r") != std::string::npos) {
+    } else if (!line->empty()) {
       take_turn(chat, *line);
     }
   }

@@ -34,7 +34,8 @@ constexpr Command kCommands[] = {
 
 int run_program(int argc, char** argv) {
   CLI::App app{"Pinion runs language models from Hugging Face folders on the CPU.", "pinion"};
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // none is noticed below: so an unknown one is named, not called missing
+  app.footer("Example: pinion chat --model configs/demo\n`pinion COMMAND --help` explains a command.");
   app.set_version_flag("--version", "pinion " PINION_VERSION);
   std::vector<std::pair<CLI::App*, Run>> runs;
   for (const Command& command : kCommands) {
@@ -52,7 +53,7 @@ int run_program(int argc, char** argv) {
   for (const auto& [sub, run] : runs) {
     if (sub->parsed()) return run();
   }
-  return kSuccess;
+  return fail_usage("no command given");
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
     std::vector<std::string> arguments;
     std::string cause;
   } kCases[] = {
-      {{}, "subcommand"},
-      {{"nonsense"}, "subcommand"},
+      {{}, "no command given"},
+      {{"nonsense"}, "nonsense"},
       {{"generate"}, "--model"},
       {{"generate", "--model", kStories, "--bogus"}, "--bogus"},
       {{"generate", "--model", kStories, "--prompt", "a", "--prompt-ids", "1"}, "excludes"},
