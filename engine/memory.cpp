@@ -18,15 +18,29 @@ int64_t read_number(const std::string& path) {
   return file >> value ? value : kUnlimited;
 }
 
-int64_t mem_available() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  int64_t kilobytes = 0;
-  while (file >> key >> kilobytes) {
-    if (key == "MemAvailable:") return kilobytes * 1024;
-    std::getline(file, unit);
+// The number after `key` in a file of such lines ("MemAvailable: 123 kB", "active_file 456"); `otherwise` without one.
+int64_t read_field(const std::string& path, const std::string& key, int64_t otherwise) {
+  std::ifstream file(path);
+  std::string word, rest;
+  for (int64_t value = 0; file >> word >> value; std::getline(file, rest)) {
+    if (word == key) return value;
   }
-  return kUnlimited;
+  return otherwise;
+}
+
+int64_t mem_available() {
+  const int64_t kilobytes = read_field("/proc/meminfo", "MemAvailable:", -1);
+  return kilobytes < 0 ? kUnlimited : kilobytes * 1024;
+}
+
+// What a group could still take: its limit less what it uses, the page cache aside, which gives way.
+int64_t group_available(const std::string& group) {
+  const int64_t limit = read_number(group + "/memory.max");
+  const int64_t used = read_number(group + "/memory.current");
+  if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
+  const std::string stat = group + "/memory.stat";
+  const int64_t cache = read_field(stat, "active_file", 0) + read_field(stat, "inactive_file", 0);
+  return std::max<int64_t>(0, limit - used + cache);
 }
 
 // The process's own group in the unified hierarchy: "0::/path" in /proc/self/cgroup.
@@ -40,16 +54,7 @@ std::string memory_cgroup() {
 
 }  // namespace
 
-int64_t available_memory_bytes() {
-  int64_t available = mem_available();
-  const std::string group = memory_cgroup();
-  const int64_t limit = read_number(group + "/memory.max");
-  if (!group.empty() && limit != kUnlimited) {
-    const int64_t used = read_number(group + "/memory.current");
-    if (used != kUnlimited) available = std::min(available, std::max<int64_t>(0, limit - used));
-  }
-  return available;
-}
+int64_t available_memory_bytes() { return std::min(mem_available(), group_available(memory_cgroup())); }
 
 int64_t peak_rss_bytes() {
   rusage usage{};
