@@ -38,12 +38,6 @@ struct Binder {
     return {};
   }
 
-  Format format_of(const std::string& name) const {
-    if (options->quant == Quant::none) return Format::bf16;
-    const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
-    return std::ranges::any_of(options->keep, in_name) ? Format::bf16 : Format::w8;
-  }
-
   Error vector(const std::string& name, int64_t n, const float** out) {
     TensorView tensor;
     if (Error e = bind(name, {n}, &tensor)) return e;
@@ -61,7 +55,7 @@ struct Binder {
   Error linear(const std::string& module, int64_t n, int64_t k, bool has_bias, Linear* out) {
     TensorView tensor;
     if (Error e = bind(module + ".weight", {n, k}, &tensor)) return e;
-    jobs.push_back({tensor, format_of(module + ".weight"), &out->weight});
+    jobs.push_back({tensor, weight_format(*options, module + ".weight"), &out->weight});
     model->parameters += n * k;
     return has_bias ? vector(module + ".bias", n, &out->bias) : Error{};
   }
@@ -102,7 +96,7 @@ struct Binder {
     if (Error e = vector(c.names.final_norm + ".weight", c.hidden_size, &model->final_norm)) return e;
     model->parameters += c.vocab_size * c.hidden_size;
     if (!c.tied_head) return linear(c.names.head, c.vocab_size, c.hidden_size, false, &model->head);
-    jobs.push_back({model->embedding, format_of(c.names.head + ".weight"), &model->head.weight});
+    jobs.push_back({model->embedding, weight_format(*options, c.names.head + ".weight"), &model->head.weight});
     return {};
   }
 };
@@ -116,6 +110,12 @@ void add_eos_ids(std::span<const int64_t> ids, Model* model) {
 }
 
 }  // namespace
+
+Format weight_format(const LoadOptions& options, const std::string& name) {
+  if (options.quant == Quant::none) return Format::bf16;
+  const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
+  return std::ranges::any_of(options.keep, in_name) ? Format::bf16 : Format::w8;
+}
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {
   const auto start = std::chrono::steady_clock::now();

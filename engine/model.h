@@ -64,6 +64,9 @@ struct LoadOptions {
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
 };
 
+// The format that a matrix of this tensor name gets.
+Format weight_format(const LoadOptions& options, const std::string& name);
+
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
 
 // Random weights of the shape that a config.json describes, made in memory: speed does not depend on their values.

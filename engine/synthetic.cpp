@@ -77,12 +77,13 @@ const float* constant_vector(Model* model, int64_t n, float value) {
   return model->vectors.back().get();
 }
 
-void shape_layer(Model* model, int64_t index, Format format, Layer* layer, std::vector<Matrix*>* matrices) {
+void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer* layer,
+                 std::vector<Matrix*>* matrices) {
   const ModelConfig& c = model->config;
   const int64_t q = c.heads * c.head_dim;
   const int64_t kv = c.kv_heads * c.head_dim;
-  const auto linear = [&](int64_t n, int64_t k, bool bias, Linear* out) {
-    out->weight = {format, n, k};
+  const auto linear = [&](const std::string& name, int64_t n, int64_t k, bool bias, Linear* out) {
+    out->weight = {weight_format(options, module_name(name, index) + ".weight"), n, k};
     if (bias) out->bias = constant_vector(model, n, 0.01f);
     model->parameters += n * k;
     matrices->push_back(&out->weight);
@@ -91,13 +92,13 @@ void shape_layer(Model* model, int64_t index, Format format, Layer* layer, std::
   layer->mlp_norm = constant_vector(model, c.hidden_size, 1.0f);
   layer->q_norm = c.qk_norm ? constant_vector(model, c.head_dim, 1.0f) : nullptr;
   layer->k_norm = c.qk_norm ? constant_vector(model, c.head_dim, 1.0f) : nullptr;
-  linear(q, c.hidden_size, c.qkv_bias, &layer->q);
-  linear(kv, c.hidden_size, c.qkv_bias, &layer->k);
-  linear(kv, c.hidden_size, c.qkv_bias, &layer->v);
-  linear(c.hidden_size, q, c.o_bias, &layer->o);
-  linear(c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
-  linear(c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
-  linear(c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
+  linear(c.names.q, q, c.hidden_size, c.qkv_bias, &layer->q);
+  linear(c.names.k, kv, c.hidden_size, c.qkv_bias, &layer->k);
+  linear(c.names.v, kv, c.hidden_size, c.qkv_bias, &layer->v);
+  linear(c.names.o, c.hidden_size, q, c.o_bias, &layer->o);
+  linear(c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
+  linear(c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
+  linear(c.names.down, c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
   layer->window = c.windows[static_cast<size_t>(index)];
 }
 
@@ -109,16 +110,15 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   auto model = std::make_unique<Model>();
   if (Error e = parse_model_config(text, config_path, &model->config)) return e;
   const ModelConfig& c = model->config;
-  const Format format = options.quant == Quant::none ? Format::bf16 : Format::w8;
   model->quant = options.quant;
 
   std::vector<Matrix*> matrices;
   model->layers.resize(static_cast<size_t>(c.layers));
   for (int64_t i = 0; i < c.layers; ++i) {
-    shape_layer(model.get(), i, format, &model->layers[static_cast<size_t>(i)], &matrices);
+    shape_layer(model.get(), i, options, &model->layers[static_cast<size_t>(i)], &matrices);
   }
   model->final_norm = constant_vector(model.get(), c.hidden_size, 1.0f);
-  model->head.weight = {format, c.vocab_size, c.hidden_size};
+  model->head.weight = {weight_format(options, c.names.head + ".weight"), c.vocab_size, c.hidden_size};
   model->parameters += c.vocab_size * c.hidden_size * (c.tied_head ? 1 : 2);
   matrices.push_back(&model->head.weight);
 
