@@ -2,6 +2,7 @@
 #include "tokenizer/chat_template.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -24,7 +25,8 @@ const std::vector<Message> kTalk = {{"system", "Be brief."}, {"user", " Hi {{ bo
 // A fresh folder with the given tokenizer_config.json; empty: none.
 std::filesystem::path make_folder(const std::string& config) {
   static int count = 0;
-  const auto folder = std::filesystem::path(testing::TempDir()) / ("chat_template_" + std::to_string(count++));
+  const auto folder = std::filesystem::path(testing::TempDir()) /
+                      ("chat_template_" + std::to_string(getpid()) + "_" + std::to_string(count++));
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   if (!config.empty()) std::ofstream(folder / "tokenizer_config.json") << config;

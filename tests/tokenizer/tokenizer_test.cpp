@@ -2,6 +2,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -127,7 +128,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Fixture,
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST(BadFolders, AreRefused) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "bad_tokenizer";
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("bad_tokenizer_" + std::to_string(getpid()));
   const auto refused = [&] {
     std::shared_ptr<const Tokenizer> tokenizer;
     return load_tokenizer(folder.string(), &tokenizer).message();
@@ -154,7 +156,8 @@ TEST(BadFolders, AreRefused) {
 
 // A sentencepiece folder's tokens of its own: flags from tokenizer_config.json, ids from added_tokens.json.
 TEST(Sentencepiece, HasAddedTokens) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "added_sentencepiece";
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("added_sentencepiece_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   std::filesystem::copy_file(kData / "sentencepiece_bpe" / "tokenizer.model", folder / "tokenizer.model",
                              std::filesystem::copy_options::overwrite_existing);
@@ -179,7 +182,8 @@ TEST(Sentencepiece, HasAddedTokens) {
 // The model of the demo engine's tests has both files; tokenizer.json rules where both are there.
 TEST(Stories260k, BothFilesGiveTheExpectedIds) {
   const std::filesystem::path source = std::filesystem::path(PINION_TEST_DATA) / "stories260k";
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "stories260k_model_only";
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("stories260k_model_only_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   for (const char* name : {"tokenizer.model", "tokenizer_config.json"}) {
     std::filesystem::copy_file(source / name, folder / name, std::filesystem::copy_options::overwrite_existing);
