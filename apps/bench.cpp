@@ -142,13 +142,13 @@ Error check_context(const ModelConfig& config, const std::vector<Test>& tests) {
 }
 
 Error measure(const Options& options, Runtime& runtime, std::vector<Record>* out) {
-  std::vector<std::vector<int32_t>> teams;
+  std::vector<TeamCpus> teams;
   for (const int32_t threads : options.threads) {
     if (Error e = choose_cpus(options.run.cores, threads, &teams.emplace_back())) return e;
   }
   if (Error e = select_kernels(options.run.kernels, &runtime.kernels)) return e;
-  const auto largest = std::ranges::max_element(teams, {}, [](const auto& cpus) { return cpus.size(); });
-  if (Error e = open_bench_model(options, static_cast<int32_t>(largest->size()), &runtime.model)) return e;
+  const auto largest = std::ranges::max_element(teams, {}, [](const TeamCpus& team) { return team.cpus.size(); });
+  if (Error e = open_bench_model(options, static_cast<int32_t>(largest->cpus.size()), &runtime.model)) return e;
   const std::vector<Test> tests = tests_of(options);
   if (Error e = check_context(runtime.model->config, tests)) return e;
 
@@ -156,8 +156,8 @@ Error measure(const Options& options, Runtime& runtime, std::vector<Record>* out
   const double runs = static_cast<double>(teams.size() * tests.size()) * options.repetitions;
   double done = 0;
   const auto tick = [&] { bar.show(++done / runs); };
-  for (const std::vector<int32_t>& cpus : teams) {
-    runtime.team = std::make_unique<Team>(cpus);
+  for (const TeamCpus& team : teams) {
+    runtime.team = std::make_unique<Team>(team.cpus, team.clusters);
     double roof = 0;
     if (Error e = measure_read_bandwidth(*runtime.team, roof_buffer_bytes(), 5, &roof)) return e;
     for (const Test& test : tests) {

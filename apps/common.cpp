@@ -151,7 +151,8 @@ bool has_tokenizer(const std::string& folder) {
          std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.model", failure);
 }
 
-Error choose_cpus(const std::string& cores, int32_t threads, std::vector<int32_t>* out) {
+Error choose_cpus(const std::string& cores, int32_t threads, TeamCpus* team) {
+  std::vector<int32_t>* out = &team->cpus;
   Topology topology;
   if (Error e = read_topology(&topology)) return e;
   if (!cores.empty()) {
@@ -172,6 +173,7 @@ Error choose_cpus(const std::string& cores, int32_t threads, std::vector<int32_t
   } else if (threads > 0) {
     out->resize(threads);
   }
+  team->clusters = clusters_of(topology, team->cpus);
   return {};
 }
 
@@ -202,9 +204,9 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
 Error open_runtime(const RunOptions& options, Runtime* out) {
   if (Error e = check_folder(options.model)) return e;
   if (Error e = select_kernels(options.kernels, &out->kernels)) return e;
-  std::vector<int32_t> cpus;
-  if (Error e = choose_cpus(options.cores, options.threads, &cpus)) return e;
-  out->team = std::make_unique<Team>(cpus);
+  TeamCpus team;
+  if (Error e = choose_cpus(options.cores, options.threads, &team)) return e;
+  out->team = std::make_unique<Team>(team.cpus, team.clusters);
   ProgressBar bar("loading");
   return load_model(options.model, load_options(options, out->team->size(), &bar), &out->model);
 }

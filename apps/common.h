@@ -66,9 +66,14 @@ std::string join_ids(std::span<const int32_t> ids);  // "1,2,3"
 Error check_folder(const std::string& folder);
 bool has_tokenizer(const std::string& folder);
 
-// CPUs of a team: those of --cores, else the default team, else more as `threads` asks. More threads than there are
-// cores run unpinned.
-Error choose_cpus(const std::string& cores, int32_t threads, std::vector<int32_t>* out);
+// The CPUs of a team's workers and the clusters of those.
+struct TeamCpus {
+  std::vector<int32_t> cpus;
+  std::vector<int32_t> clusters;
+};
+
+// Those of --cores, else the default team, else more as `threads` asks. More threads than there are cores run unpinned.
+Error choose_cpus(const std::string& cores, int32_t threads, TeamCpus* out);
 
 // What to read when measuring the memory: far beyond the caches, yet within what is free.
 int64_t roof_buffer_bytes();

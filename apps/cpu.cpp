@@ -50,6 +50,9 @@ std::string readable(const OrderedJson& report) {
     text += "  " + kernels["name"].get<std::string>() + (kernels["chosen"].get<bool>() ? "  <- chosen" : "") +
             (missing.empty() ? "" : "  (the CPU has no " + missing + ")") + "\n";
   }
+  for (const auto& kernels : report["not_built"]) {
+    text += "  " + kernels.get<std::string>() + "  (not in this build: its compiler lacks them)\n";
+  }
   text += "team: cpus " + report["team"].dump() + "\n";
   text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
   text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
@@ -64,24 +67,28 @@ int run(const Options& options) {
   if (Error e = read_topology(&topology)) return fail(e);
   const Kernels* chosen = nullptr;
   if (Error e = select_kernels(options.run.kernels, &chosen)) return fail(e);
-  std::vector<int32_t> cpus;
-  if (Error e = choose_cpus(options.run.cores, options.run.threads, &cpus)) return fail(e);
+  TeamCpus team;
+  if (Error e = choose_cpus(options.run.cores, options.run.threads, &team)) return fail(e);
   OrderedJson report = {{"cpu", cpu_name()},
                         {"features", feature_names(cpu_features())},
                         {"cores", cores_json(topology)},
                         {"kinds", topology.kinds},
                         {"cpu_quota", topology.cpu_quota},
                         {"kernels", kernels_json(*chosen)},
-                        {"team", cpus},
+                        {"not_built", OrderedJson::array()},
+                        {"team", team.cpus},
                         {"last_level_cache_bytes", topology.last_level_cache_bytes},
                         {"memory_bytes", total_memory_bytes()},
                         {"available_bytes", available_memory_bytes()},
                         {"compiler", compiler_name()},
                         {"version", PINION_VERSION}};
+#if defined(PINION_NO_SME2)
+  report["not_built"].push_back("sme2");
+#endif
   if (options.bandwidth) {
-    Team team(cpus);
+    Team workers(team.cpus, team.clusters);
     double bytes_per_second = 0;
-    if (Error e = measure_read_bandwidth(team, roof_buffer_bytes(), 5, &bytes_per_second)) return fail(e);
+    if (Error e = measure_read_bandwidth(workers, roof_buffer_bytes(), 5, &bytes_per_second)) return fail(e);
     report["read_gb_per_s"] = bytes_per_second / 1e9;
   }
   if (options.json) {

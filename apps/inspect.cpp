@@ -170,9 +170,9 @@ int run(const Options& options) {
   if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);
   const Kernels* kernels = nullptr;
   if (Error e = select_kernels(options.run.kernels, &kernels)) return fail(e);
-  std::vector<int32_t> cpus;
-  if (Error e = choose_cpus(options.run.cores, options.run.threads, &cpus)) return fail(e);
-  const OrderedJson json = report(config, checkpoint, options.run, parts, *kernels, cpus);
+  TeamCpus team;
+  if (Error e = choose_cpus(options.run.cores, options.run.threads, &team)) return fail(e);
+  const OrderedJson json = report(config, checkpoint, options.run, parts, *kernels, team.cpus);
   if (options.json) {
     print_json(json);
   } else {

@@ -4,140 +4,30 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "engine/matmul.h"
+#include "kernels/tiles.h"
 #include "loader/convert.h"
 
 namespace pinion {
 namespace {
 
-// What a matmul multiplies: rows as they are and, where the model is quantised, their codes.
-struct Input {
-  int64_t rows;
-  const float* values;  // [rows][k]
-  int64_t k;
-  const int8_t* codes;  // [rows][padded_k(k)]
-  const float* scales;  // [rows]
-};
-
-// --- matmul
-// -----------------------------------------------------------------------------------------------------------
-
-constexpr int64_t kTileRows = 48;  // a multiple of every variant's row block; the two tiles of it fit the first cache
-
-struct Tile {
-  alignas(64) int32_t sums[kTileRows * kPanelColumns];
-  alignas(64) float values[kTileRows * kPanelColumns];
-};
-
-// values = rows [first, first + rows) of the input times one panel.
-void multiply(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
-              Tile* tile) {
-  const auto* base = static_cast<const std::byte*>(w.panels) + panel * panel_bytes(w.format, w.k);
-  if (w.format == Format::bf16) {
-    kernels.gemm_bf16(in.values + first * in.k, in.k, rows, reinterpret_cast<const bf16*>(base), in.k, tile->values);
-    return;
-  }
-  const int64_t k = padded_k(in.k);
-  const int64_t column = panel * kPanelColumns;
-  kernels.gemm_w8(in.codes + first * k, k, rows, reinterpret_cast<const int8_t*>(base), w.column_sum + column, k,
-                  tile->sums);
-  kernels.dequantize(tile->sums, rows, in.scales + first, w.scale + column, tile->values);
-}
-
-// f(first, rows) over the input's rows, a tile at a time.
-template <class F>
-void each_tile(int64_t rows, F f) {
-  for (int64_t first = 0; first < rows; first += kTileRows) f(first, std::min(kTileRows, rows - first));
-}
-
-struct Projection {
-  const Linear* linear;
-  float* out;  // [rows][n]
-};
-
-// out = W x + b for matrices that share an input, or out += where `add`. Their panels are claimed one by one.
-void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> projections,
-             bool add = false) {
-  int64_t panels = 0;
-  for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
-  worker.for_each(panels, [&](int64_t panel) {
-    const Projection* to = projections.begin();
-    for (; panel >= panel_count(to->linear->weight.n); ++to) panel -= panel_count(to->linear->weight.n);
-    const Matrix& w = to->linear->weight;
-    const int64_t column = panel * kPanelColumns;
-    const float* bias = to->linear->bias ? to->linear->bias + column : nullptr;
-    Tile tile;
-    each_tile(in.rows, [&](int64_t first, int64_t rows) {
-      multiply(p.kernels, w, panel, in, first, rows, &tile);
-      p.kernels.store_tile(tile.values, rows, bias, add, to->out + first * w.n + column, w.n,
-                           std::min(kPanelColumns, w.n - column));
-    });
-  });
-  worker.barrier();
-}
-
-// out = silu(gate x) * (up x). The same panel of both matrices is one task.
-void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up, float* out) {
-  const int64_t n = gate.weight.n;
-  worker.for_each(panel_count(n), [&](int64_t panel) {
-    const int64_t column = panel * kPanelColumns;
-    const int64_t columns = std::min(kPanelColumns, n - column);
-    Tile gates, ups;
-    each_tile(in.rows, [&](int64_t first, int64_t rows) {
-      for (const auto& [linear, tile] : {std::pair{&gate, &gates}, std::pair{&up, &ups}}) {
-        multiply(p.kernels, linear->weight, panel, in, first, rows, tile);
-        const float* bias = linear->bias ? linear->bias + column : nullptr;
-        if (bias) p.kernels.store_tile(tile->values, rows, bias, false, tile->values, kPanelColumns, columns);
-      }
-      for (int64_t r = 0; r < rows; ++r) {
-        p.kernels.silu_mul(gates.values + r * kPanelColumns, ups.values + r * kPanelColumns, columns,
-                           out + (first + r) * n + column);
-      }
-    });
-  });
-  worker.barrier();
-}
-
-// --- rows to be multiplied
-// ---------------------------------------------------------------------------------------------
-
-void quantize_row(const Pass& p, const float* row, int64_t k, int8_t* codes, float* scale) {
-  if (p.model.quant != Quant::none) p.kernels.quantize(row, k, codes, scale);
-}
-
-// An input of `rows` rows of width k. make(r, out) gives row r: `out` filled, or a row that exists already. A single
-// row is made by every worker for itself, which costs less than a barrier; several are shared out.
-template <class Make>
-Input prepare(Worker& worker, const Pass& p, int64_t rows, int64_t k, const float* shared, Make make) {
-  Scratch& s = p.scratch;
-  WorkerScratch& own = s.workers[static_cast<size_t>(worker.index)];
-  if (rows == 1) {
-    const float* row = make(0, own.row.data());
-    quantize_row(p, row, k, own.codes.data(), &own.scale);
-    return {1, row, k, own.codes.data(), &own.scale};
-  }
-  const int64_t codes_k = padded_k(k);
-  worker.for_each(rows, [&](int64_t r) {
-    const float* row = make(r, s.input.data() + r * k);
-    quantize_row(p, row, k, s.codes.data() + r * codes_k, s.scales.data() + r);
-  });
-  worker.barrier();
-  return {rows, shared, k, s.codes.data(), s.scales.data()};
-}
-
 // RMSNorm of the last `rows` rows of the residual stream.
-Input normalized(Worker& worker, const Pass& p, const float* weight, int64_t rows) {
+Input normalized(Worker& worker, const Pass& p, const float* weight, int64_t rows,
+                 std::initializer_list<const Linear*> matrices) {
   const ModelConfig& c = p.model.config;
   const int64_t k = c.hidden_size;
   const float* x = p.scratch.x.data() + (std::ssize(p.tokens) - rows) * k;
-  return prepare(worker, p, rows, k, p.scratch.input.data(), [&](int64_t r, float* out) {
-    p.kernels.rms_norm(x + r * k, weight, k, c.rms_norm_eps, out);
+  return prepare(worker, p, rows, k, matrices, [&](int64_t first, int64_t count, float* out) {
+    for (int64_t r = 0; r < count; ++r) {
+      p.kernels.rms_norm(x + (first + r) * k, weight, k, c.rms_norm_eps, out + r * k);
+    }
     return out;
   });
 }
 
-Input as_it_is(Worker& worker, const Pass& p, const std::vector<float>& rows, int64_t k) {
-  return prepare(worker, p, std::ssize(p.tokens), k, rows.data(),
-                 [&](int64_t r, float*) { return rows.data() + r * k; });
+Input as_it_is(Worker& worker, const Pass& p, const std::vector<float>& rows, int64_t k, const Linear& matrix) {
+  return prepare(worker, p, std::ssize(p.tokens), k, {&matrix},
+                 [&](int64_t first, int64_t, float*) { return rows.data() + first * k; });
 }
 
 // --- attention
@@ -210,7 +100,7 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer, int64_t laye
   });
   worker.barrier();
 
-  return prepare(worker, p, 1, c.heads * c.head_dim, nullptr, [&](int64_t, float* out) {
+  return prepare(worker, p, 1, c.heads * c.head_dim, {&layer.o}, [&](int64_t, int64_t, float* out) {
     const AttentionState state = own.state.from(0, d);
     const AttentionState first = s.partial.from(0, d);
     std::copy_n(first.max, c.heads, state.max);
@@ -290,7 +180,7 @@ Input attend_many(Worker& worker, const Pass& p, const Layer& layer, int64_t lay
     attend_rows(p, layer, layer_index, task / blocks, first, std::min(rows, first + kAttentionRows), &own);
   });
   worker.barrier();
-  return as_it_is(worker, p, s.attention, c.heads * c.head_dim);
+  return as_it_is(worker, p, s.attention, c.heads * c.head_dim, layer.o);
 }
 
 Input attend(Worker& worker, const Pass& p, const Layer& layer, int64_t layer_index) {
@@ -333,18 +223,18 @@ void forward(Worker& worker, const Pass& p) {
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[static_cast<size_t>(i)];
 
-    const Input x = normalized(worker, p, layer.attention_norm, tokens);
+    const Input x = normalized(worker, p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
     project(worker, p, x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
     const Input attended = attend(worker, p, layer, i);
     project(worker, p, attended, {{&layer.o, s.x.data()}}, true);
 
-    const Input y = normalized(worker, p, layer.mlp_norm, tokens);
+    const Input y = normalized(worker, p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
     project_gated(worker, p, y, layer.gate, layer.up, s.activation.data());
-    const Input activated = as_it_is(worker, p, s.activation, c.intermediate_size);
+    const Input activated = as_it_is(worker, p, s.activation, c.intermediate_size, layer.down);
     project(worker, p, activated, {{&layer.down, s.x.data()}}, true);
   }
   if (p.logit_rows == 0) return;
-  const Input last = normalized(worker, p, p.model.final_norm, p.logit_rows);
+  const Input last = normalized(worker, p, p.model.final_norm, p.logit_rows, {&p.model.head});
   project(worker, p, last, {{&p.model.head, p.logits}});
 }
 
@@ -358,15 +248,31 @@ AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
   return {max.data() + row, sum.data() + row, acc.data() + row * head_dim};
 }
 
-void allocate_scratch(const ModelConfig& c, int64_t tokens, int64_t positions, int32_t workers, Scratch* out) {
+namespace {
+
+bool any_bf16(const Model& model) {
+  const auto is_bf16 = [](const Linear& linear) { return linear.weight.format == Format::bf16; };
+  return is_bf16(model.head) || std::ranges::any_of(model.layers, [&](const Layer& l) {
+           const Linear* all[] = {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down};
+           return std::ranges::any_of(all, [&](const Linear* linear) { return is_bf16(*linear); });
+         });
+}
+
+}  // namespace
+
+void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
+                      Scratch* out) {
+  const ModelConfig& c = model.config;
   Scratch s;
   const auto floats = [](std::vector<float>* v, int64_t n) { v->resize(static_cast<size_t>(n)); };
   const int64_t d = round_up(c.head_dim, kKeyBlock);
   const int64_t heads_width = c.heads * c.head_dim;
   const int64_t widest = std::max({c.hidden_size, heads_width, c.intermediate_size});
   floats(&s.x, tokens * c.hidden_size);
-  floats(&s.input, tokens * c.hidden_size);
-  s.codes.resize(static_cast<size_t>(tokens * padded_k(widest)));
+  const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
+  const int64_t padded = std::max(packed_rows(kernels.s8, tokens), packed_rows(kernels.f32, tokens));
+  if (any_bf16(model)) floats(&s.packed, padded * widest);
+  if (model.quant != Quant::none) s.codes.resize(static_cast<size_t>(padded * padded_k(widest)));
   floats(&s.scales, tokens);
   floats(&s.q, tokens * heads_width);
   floats(&s.k, tokens * c.kv_heads * c.head_dim);
@@ -379,8 +285,8 @@ void allocate_scratch(const ModelConfig& c, int64_t tokens, int64_t positions, i
   s.partial.resize((positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
   s.workers.resize(static_cast<size_t>(workers));
   for (WorkerScratch& own : s.workers) {
-    floats(&own.row, widest);
-    own.codes.resize(static_cast<size_t>(padded_k(widest)));
+    floats(&own.rows, block * widest);
+    own.codes.resize(static_cast<size_t>(block * padded_k(widest)));
     floats(&own.q, kAttentionRows * d);
     floats(&own.scores, kAttentionRows * kAttentionChunk);
     floats(&own.key, d);

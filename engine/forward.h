@@ -27,9 +27,9 @@ struct AttentionBuffer {
 };
 
 struct WorkerScratch {
-  std::vector<float> row;     // one row of any width: normed, or attention's output
+  std::vector<float> rows;    // [a block's rows][any width]: normed, or attention's output
   std::vector<int8_t> codes;  // the same, quantised
-  float scale = 0;            // of the codes
+  float scale = 0;            // of the codes, where it is one row
   std::vector<float> q;       // [kAttentionRows][padded head_dim]
   std::vector<float> scores;  // [kAttentionRows][kAttentionChunk]
   std::vector<float> key;     // [padded head_dim]
@@ -40,8 +40,8 @@ struct WorkerScratch {
 // Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass.
 struct Scratch {
   std::vector<float> x;           // [M][hidden] the residual stream
-  std::vector<float> input;       // [M][hidden] normed
-  std::vector<int8_t> codes;      // [M][padded k] whatever is being multiplied, quantised
+  std::vector<float> packed;      // [M, padded][any width] whatever is being multiplied, in blocks
+  std::vector<int8_t> codes;      // [M, padded][padded k] the same, quantised
   std::vector<float> scales;      // [M]
   std::vector<float> q, k, v;     // [M][heads * head_dim], [M][kv_heads * head_dim] twice: as projected
   std::vector<float> rotated;     // [kv_heads][M][group][padded head_dim] queries after norm and rotation
@@ -52,7 +52,8 @@ struct Scratch {
   std::vector<WorkerScratch> workers;
 };
 
-void allocate_scratch(const ModelConfig& config, int64_t tokens, int64_t positions, int32_t workers, Scratch* out);
+void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
+                      Scratch* out);
 
 struct Pass {
   const Model& model;

@@ -34,7 +34,11 @@ struct KvCache {
   }
 
   AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float scale) const {
-    return {keys(index, layer, kv_head), values(index, layer, kv_head), is_float, static_cast<int32_t>(head_dim),
+    return {keys(index, layer, kv_head),
+            values(index, layer, kv_head),
+            head_dim,
+            is_float,
+            static_cast<int32_t>(head_dim),
             scale};
   }
 

@@ -23,7 +23,8 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
     return e;
   }
   session->rope = rope_frequencies(c, 0);
-  allocate_scratch(c, std::min(options.prefill_chunk, positions), positions, team.size(), &session->scratch);
+  allocate_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions, team.size(),
+                   &session->scratch);
   *out = std::move(session);
   return {};
 }

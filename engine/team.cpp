@@ -3,6 +3,8 @@
 #include <omp.h>
 #include <sched.h>
 
+#include <algorithm>
+
 namespace pinion {
 namespace {
 
@@ -62,8 +64,15 @@ void Worker::barrier() {
   }
 }
 
-Team::Team(std::vector<int32_t> cpus) : cpus_(std::move(cpus)), state_(std::make_unique<TeamState>()) {
+Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters)
+    : cpus_(std::move(cpus)), state_(std::make_unique<TeamState>()) {
   if (cpus_.empty()) cpus_.push_back(-1);
+  std::vector<int32_t> seen;
+  for (size_t i = 0; i < cpus_.size(); ++i) {
+    const int32_t cluster = i < clusters.size() ? clusters[i] : 0;
+    leads_.push_back(std::ranges::find(seen, cluster) == seen.end());
+    if (leads_.back()) seen.push_back(cluster);
+  }
   pin_thread(-1);
   omp_set_dynamic(0);
 }
@@ -75,10 +84,19 @@ void Team::run(const std::function<void(Worker&)>& f) {
     const int32_t index = omp_get_thread_num();
     pin_thread(cpus_[static_cast<size_t>(index)]);
     // A limit of the environment may have given fewer threads than asked for.
-    Worker worker{index, omp_get_num_threads(), state_.get()};
+    Worker worker{index, omp_get_num_threads(), state_.get(), leads_[static_cast<size_t>(index)]};
     f(worker);
     worker.barrier();  // leaves the claims at zero for the next run
   }
+}
+
+Workers workers_of(Team& team) {
+  return {team.size(),
+          [](void* lent, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) {
+            static_cast<Team*>(lent)->run(
+                [&](Worker& worker) { worker.for_each(pieces, [&](int64_t index) { piece(context, index); }); });
+          },
+          &team};
 }
 
 }  // namespace pinion

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "kernels/workers.h"
 
 namespace pinion {
 
@@ -36,6 +37,7 @@ struct Worker {
   int32_t index;
   int32_t count;
   TeamState* state;
+  bool leads;         // its cluster: where cores share a unit, this one uses it
   int32_t stage = 0;  // for_each calls since the last barrier, the same for every worker
 
   void barrier();
@@ -54,7 +56,8 @@ struct Worker {
 class Team {
  public:
   // One worker per entry: the CPU it is pinned to, or -1 for a worker that is not pinned. Empty: one unpinned worker.
-  explicit Team(std::vector<int32_t> cpus);
+  // clusters: of each worker's core; where that is not said, all are in one.
+  explicit Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters = {});
 
   int32_t size() const { return static_cast<int32_t>(cpus_.size()); }
   std::span<const int32_t> cpus() const { return cpus_; }
@@ -66,8 +69,12 @@ class Team {
 
  private:
   std::vector<int32_t> cpus_;
+  std::vector<bool> leads_;
   std::unique_ptr<TeamState> state_;
   int64_t regions_ = 0;
 };
+
+// The team for the kernels' own operations: each shared piece of work is one run.
+Workers workers_of(Team& team);
 
 }  // namespace pinion

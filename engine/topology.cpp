@@ -107,9 +107,20 @@ int32_t number_kinds(const std::vector<CoreTraits>& traits, std::vector<Core>& c
   return static_cast<int32_t>(fastest.size());
 }
 
+constexpr hwloc_obj_type_t kCaches[] = {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE,
+                                        HWLOC_OBJ_L1CACHE};
+
+// Of the last cache that the thread's core has; of its package where none is known.
+int32_t cluster_of(hwloc_topology* machine, hwloc_obj* thread, int32_t package) {
+  for (const hwloc_obj_type_t level : kCaches) {
+    const hwloc_obj* cache = hwloc_get_ancestor_obj_by_type(machine, level, thread);
+    if (cache != nullptr) return static_cast<int32_t>(cache->logical_index);
+  }
+  return package;
+}
+
 int64_t last_level_cache_bytes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
-  for (const hwloc_obj_type_t level :
-       {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L1CACHE}) {
+  for (const hwloc_obj_type_t level : kCaches) {
     int64_t bytes = 0;
     hwloc_obj* cache = nullptr;
     while ((cache = hwloc_get_next_obj_by_type(machine, level, cache)) != nullptr) {
@@ -169,7 +180,7 @@ void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bi
     traits.push_back(read_traits(machine, root, thread));
     const hwloc_obj* package = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_PACKAGE, thread);
     const int32_t socket = package == nullptr ? 0 : static_cast<int32_t>(package->logical_index);
-    out->cores.push_back({cpu, 0, socket, traits.back().max_mhz});
+    out->cores.push_back({cpu, 0, socket, cluster_of(machine, thread, socket), traits.back().max_mhz});
   }
   out->kinds = number_kinds(traits, out->cores);
 }
@@ -254,6 +265,15 @@ std::vector<int32_t> default_team(const Topology& topology) {
   std::vector<int32_t> cpus;
   for (const Core& core : cores) cpus.push_back(core.cpu);
   return cpus;
+}
+
+std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus) {
+  std::vector<int32_t> clusters;
+  for (const int32_t cpu : cpus) {
+    const auto core = std::ranges::find(topology.cores, cpu, &Core::cpu);
+    clusters.push_back(core == topology.cores.end() ? 0 : core->cluster);
+  }
+  return clusters;
 }
 
 Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out) {

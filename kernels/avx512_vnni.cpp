@@ -1,74 +1,88 @@
-// AVX-512 with VNNI. VPDPBUSD wants one unsigned side: x + 128, and 128 * column_sum is taken off the sum, exactly
-// (int32 arithmetic wraps, the result fits).
+// AVX-512 with VNNI. VPDPBUSD wants one unsigned side, made by adding 128: for one row w (128 times the sum of x is
+// taken off), for several the packed rows (128 * column_sum is taken off). Exactly: int32 arithmetic wraps, the result
+// fits.
 #include "kernels/lanes_avx512.h"
 
 #include "kernels/lanes_ops.h"  // over the lanes above
+#include "kernels/row_tiles.h"
 
 namespace pinion {
 namespace {
 
+constexpr int kVectors = 4;  // a panel's columns
+
+__m512i four_codes(const int8_t* a) {
+  int32_t four;
+  __builtin_memcpy(&four, a, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+// Both halves of k at once. Two streams from memory keep more loads under way than one, and eight sums wait less for
+// each other than four; integer sums may be split anywhere.
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  const __m512i flip = _mm512_set1_epi8(-128);
+  __m512i sum[2][kVectors];
+  __m512i ones[2];  // of x, for the correction
+  unrolled<2>([&](auto h) {
+    ones[h] = _mm512_setzero_si512();
+    unrolled<kVectors>([&](auto v) { sum[h][v] = _mm512_setzero_si512(); });
+  });
+  const auto step = [&](auto h, const int8_t* x4, const int8_t* w) {
+    const __m512i x = four_codes(x4);
+    ones[h] = _mm512_dpbusd_epi32(ones[h], flip, x);
+    unrolled<kVectors>([&](auto v) {
+      sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], _mm512_xor_si512(_mm512_loadu_si512(w + v * 64), flip), x);
+    });
+  };
+  const int64_t half = k / 8 * 4;
+  const int8_t* second = b + half / 4 * row_bytes;
+  for (int64_t i = 0; i < half; i += 4) {
+    step(Index<0>{}, a + i, b + i / 4 * row_bytes);
+    step(Index<1>{}, a + half + i, second + i / 4 * row_bytes);
+  }
+  if (2 * half < k) step(Index<0>{}, a + 2 * half, b + 2 * half / 4 * row_bytes);
+  const __m512i correction = _mm512_add_epi32(ones[0], ones[1]);
+  unrolled<kVectors>([&](auto v) {
+    _mm512_storeu_si512(acc + v * 16, _mm512_sub_epi32(_mm512_add_epi32(sum[0][v], sum[1][v]), correction));
+  });
+}
+
 constexpr int kRows = 6;  // 6 x 4 sums, 4 vectors of w, one of x: 29 of the 32 registers
 
 template <int R>
-void gemm_w8_block(const int8_t* a, int64_t lda, const int8_t* panel, const int32_t* column_sum, int64_t k,
-                   int32_t* acc) {
-  const __m512i flip = _mm512_set1_epi8(-128);
-  __m512i sum[R][4];
-  for (int v = 0; v < 4; ++v) {
+void gemm_tile(const RowTile& tile, const int32_t* column_sum, int32_t* acc) {
+  __m512i sum[R][kVectors];
+  unrolled<kVectors>([&](auto v) {
     const __m512i correction = _mm512_slli_epi32(_mm512_loadu_si512(column_sum + v * 16), 7);
-    for (int r = 0; r < R; ++r) sum[r][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction);
-  }
-  for (int64_t i = 0; i < k; i += 4) {
-    __m512i w[4];
-    for (int v = 0; v < 4; ++v) w[v] = _mm512_loadu_si512(panel + i * kPanelColumns + v * 64);
-    for (int r = 0; r < R; ++r) {
-      int32_t four;
-      __builtin_memcpy(&four, a + r * lda + i, sizeof four);
-      const __m512i x = _mm512_xor_si512(_mm512_set1_epi32(four), flip);
-      for (int v = 0; v < 4; ++v) sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]);
+    unrolled<R>([&](auto r) { sum[r][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction); });
+  });
+  for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
+    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
+    const int8_t* b = static_cast<const int8_t*>(term->b);
+    const int8_t* end = b + term->k * kPanelColumns;
+    for (; b < end; b += 4 * kPanelColumns, a += tile.block_rows * 4) {
+      __m512i w[kVectors];
+      unrolled<kVectors>([&](auto v) { w[v] = _mm512_loadu_si512(b + v * 64); });
+      unrolled<R>([&](auto r) {
+        const __m512i x = four_codes(a + r * 4);
+        unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]); });
+      });
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < 4; ++v) _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]);
-  }
+  unrolled<R>([&](auto r) {
+    unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]); });
+  });
 }
 
-// One row: both halves of k at once. Two streams from memory keep more loads under way than one, and eight sums wait
-// less for each other than four; integer sums may be split anywhere.
-void gemv_w8(const int8_t* a, const int8_t* panel, const int32_t* column_sum, int64_t k, int32_t* acc) {
-  const __m512i flip = _mm512_set1_epi8(-128);
-  __m512i sum[2][4];
-  for (int v = 0; v < 4; ++v) {
-    const __m512i correction = _mm512_slli_epi32(_mm512_loadu_si512(column_sum + v * 16), 7);
-    sum[0][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction);
-    sum[1][v] = _mm512_setzero_si512();
-  }
-  const int64_t half = k / 2;
-  for (int64_t i = 0; i < half; i += 4) {
-    for (int h = 0; h < 2; ++h) {
-      const int64_t at = h * half + i;
-      int32_t four;
-      __builtin_memcpy(&four, a + at, sizeof four);
-      const __m512i x = _mm512_xor_si512(_mm512_set1_epi32(four), flip);
-      for (int v = 0; v < 4; ++v) {
-        sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], x, _mm512_loadu_si512(panel + at * kPanelColumns + v * 64));
-      }
-    }
-  }
-  for (int v = 0; v < 4; ++v) _mm512_storeu_si512(acc + v * 16, _mm512_add_epi32(sum[0][v], sum[1][v]));
-}
-
-void gemm_w8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, const int32_t* column_sum, int64_t k,
+void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
              int32_t* acc) {
-  int64_t r = 0;
-  for (; r + kRows <= rows; r += kRows) {
-    gemm_w8_block<kRows>(a + r * lda, lda, panel, column_sum, k, acc + r * kPanelColumns);
-  }
-  for (; r + 2 <= rows; r += 2) gemm_w8_block<2>(a + r * lda, lda, panel, column_sum, k, acc + r * kPanelColumns);
-  for (; r < rows; ++r) gemv_w8(a + r * lda, panel, column_sum, k, acc + r * kPanelColumns);
+  each_row_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+    gemm_tile<n>(tile, column_sum, acc + row * kPanelColumns);
+  });
 }
 
-constexpr Kernels kTable = lanes_table("avx512_vnni", gemm_w8);
+constexpr Kernels kTable =
+    lanes_table("avx512_vnni", {gemv_s8, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}});
 
 }  // namespace
 

@@ -29,7 +29,8 @@ uint32_t cpu_features() {
   uint32_t features = kCpuNeon;
   if (hwcap >> 20 & 1) features |= kCpuDotprod;
   if (hwcap2 >> 13 & 1) features |= kCpuI8mm;
-  if (hwcap2 >> 1 & 1) features |= kCpuSve2;
+  // Some kernels announce SVE2 for what is there in streaming mode only: then plain SVE is missing.
+  if ((hwcap >> 22 & 1) && (hwcap2 >> 1 & 1)) features |= kCpuSve2;
   if (hwcap2 >> 37 & 1) features |= kCpuSme2;
   return features;
 }

@@ -10,6 +10,10 @@ namespace pinion {
 std::span<const Variant> kernel_variants() {
   static constexpr Variant kVariants[] = {
 #if defined(__aarch64__)
+#if defined(PINION_SME2)
+      // SVE2 too: the file's ordinary functions are compiled with it.
+      {"sme2", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuSve2 | kCpuSme2, sme2_kernels},
+#endif
       {"neon_i8mm", kCpuNeon | kCpuDotprod | kCpuI8mm, neon_i8mm_kernels},
       {"neon_dotprod", kCpuNeon | kCpuDotprod, neon_dotprod_kernels},
       {"neon", kCpuNeon, neon_kernels},
@@ -21,6 +25,14 @@ std::span<const Variant> kernel_variants() {
       {"scalar", 0, scalar_kernels},
   };
   return kVariants;
+}
+
+const Kernels& best_kernels() {
+  const uint32_t features = cpu_features();
+  for (const Variant& variant : kernel_variants()) {
+    if ((variant.needs & ~features) == 0) return variant.table();
+  }
+  return scalar_kernels();
 }
 
 Error select_kernels(std::string_view name, const Kernels** out) {

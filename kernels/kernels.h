@@ -21,6 +21,43 @@ namespace pinion {
 constexpr int kKeyBlock = 16;
 constexpr int kAttentionChunk = 256;
 
+// A term of a batch-reduced product: k of some packed rows and the same k of a panel.
+struct GemmTerm {
+  const void* a;
+  const void* b;
+  int64_t k;
+};
+
+// Rows packed for a matmul: blocks of `rows` rows, inside [k / group][rows][group], with the table's group (floats: 1).
+// The last block may have rows that nobody asked for: they may be read and multiplied, but not stored.
+struct RowBlocks {
+  int64_t rows;        // of a block
+  int64_t step_bytes;  // from a block to the next one
+};
+
+// How a table wants rows packed: blocks of at most `rows` rows, a multiple of `multiple`, in groups of `group`
+// elements. Fewer rows than `least` are not worth its matmul: the next table down does better.
+struct PackShape {
+  int32_t rows;
+  int32_t multiple;
+  int32_t group;
+  int32_t least = 1;
+};
+
+// What happens to a tile of sums before it is stored, in this order. What is null, one (alpha) or zero (beta) is left
+// out.
+struct PostOps {
+  const float* row_scale = nullptr;     // [rows], with column_scale: value = (float(sum) * row_scale[r]) *
+  const float* column_scale = nullptr;  // [columns]                         column_scale[c]
+  float alpha = 1;                      // value *= alpha
+  const float* bias = nullptr;          // [columns]: value += bias[c]
+  const float* gate = nullptr;          // [rows][gate_stride]: value = silu(gate[r][c]) * value
+  int64_t gate_stride = 0;
+  float beta = 0;  // value += beta * out[r][c]; out is not read where beta is 0
+  float low = -__builtin_inff();
+  float high = __builtin_inff();  // value = min(high, max(low, value)); NaN stays
+};
+
 // What a query row sees of a chunk: positions [begin, end) relative to its start, begin < end <= kAttentionChunk.
 struct AttentionSpan {
   int32_t begin;
@@ -37,41 +74,76 @@ struct AttentionState {
 // One kv head's part of the cache, from the chunk's first position on. Values is bf16 or float as the cache holds them.
 struct AttentionChunk {
   const void* keys;    // [blocks of kKeyBlock positions][head_dim][kKeyBlock]
-  const void* values;  // [positions][head_dim]
-  bool is_float;       // elements are float, not bf16
-  int32_t head_dim;    // multiple of 16
-  float scale;         // applied to q.k
+  const void* values;  // [positions][value_stride]
+  int64_t value_stride;
+  bool is_float;     // elements are float, not bf16
+  int32_t head_dim;  // multiple of 16
+  float scale;       // applied to q.k
 };
+
+// The scale of a row's codes, from its largest magnitude: amax / 127; 0 where that would not be a normal number; NaN
+// for a row that holds NaN or infinity.
+static inline float code_scale(float amax) {
+  if (!(amax < __builtin_inff())) return __builtin_nanf("");
+  return amax >= 0x1p-119f ? amax / 127.0f : 0.0f;
+}
 
 struct Kernels {
   const char* name;
+
+  // Where cores share the unit that this table's matmuls run on (SME), the table for all but one of them; it takes the
+  // rows that were packed for this one. Null: every core has its own.
+  const Kernels* beside = nullptr;
 
   // codes[i] = round_half_even(x[i] / scale) in [-127, 127], *scale = max|x| / 127; codes[n .. padded_k(n)) = 0.
   // A row whose largest magnitude is below 2^-119 gives scale 0 and codes 0; one that holds NaN or infinity gives scale
   // NaN and codes 0, so that the damage shows.
   void (*quantize)(const float* x, int64_t n, int8_t* codes, float* scale);
 
-  // acc[r][c] = sum over k of a[r][k] * w(k, c), exact int32. a: [rows][lda], codes in [-127, 127], lda >= k;
-  // panel: w8, k a multiple of kBlockK, k <= kMaxK; column_sum: the panel's [64]; acc: [rows][64].
-  void (*gemm_w8)(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, const int32_t* column_sum, int64_t k,
-                  int32_t* acc);
+  // The two halves of it, for rows that are not at hand as a whole: the largest |x| (NaN > infinity > every number);
+  // codes by a scale, which is code_scale of the largest. Nothing is padded.
+  float (*max_magnitude)(const float* x, int64_t n);
+  void (*encode)(const float* x, int64_t n, float scale, int8_t* codes);
 
-  // acc[r][c] = sum over k of a[r][k] * w(k, c) by fma, sequentially in k from 0. panel: bf16. acc: [rows][64].
-  void (*gemm_bf16)(const float* a, int64_t lda, int64_t rows, const bf16* panel, int64_t k, float* acc);
+  // acc[c] = sum over k of a[k] * w(k, c), exact int32, for 64 columns. a: codes in [-127, 127]; b: rows of four k, 256
+  // bytes each, row_bytes apart; k a multiple of 4, <= kMaxK. For one row nothing is packed.
+  void (*gemv_s8)(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc);
 
-  // tile[r][c] = (float(acc[r][c]) * row_scale[r]) * column_scale[c]; both [rows][64].
-  void (*dequantize)(const int32_t* acc, int64_t rows, const float* row_scale, const float* column_scale, float* tile);
+  // Codes [rows][lda] into blocks; k is padded with zeros to kBlockK, rows with zeros to whole blocks.
+  void (*pack_s8)(const int8_t* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, int8_t* packed);
 
-  // out[r][c] = (tile[r][c] + bias[c]) + (add ? out[r][c] : 0) for c < columns; bias may be null (nothing added); out
-  // may be the tile.
-  void (*store_tile)(const float* tile, int64_t rows, const float* bias, bool add, float* out, int64_t ldo,
-                     int64_t columns);
+  // acc[r][c] = sum over the terms (at least one) of a_i[r][:] * w_i(:, c), exact int32. Terms: packed codes, w8
+  // panels, every k a multiple of kBlockK, the sum of them <= kMaxK; column_sum: [64], of all terms' w; acc:
+  // [rows][64].
+  void (*gemm_s8)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows,
+                  const int32_t* column_sum, int32_t* acc);
+  PackShape s8;
 
-  // out[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + exp(-x)). out may be gate or up.
+  // Floats [rows][lda] into blocks; rows padded with zeros to whole blocks. One row packed is the row itself.
+  void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed);
+
+  // acc[r][c] = sum over the terms of a_i[r][:] * w_i(:, c) by fma, sequentially over terms and k from 0. Terms: packed
+  // floats, panels of bf16 or of float [k][64]; acc: [rows][64].
+  void (*gemm_bf16)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
+  void (*gemm_f32)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
+  PackShape f32;
+
+  // out[r][c] = the post-ops of sums[r][c], c < columns <= 64. sums: [rows][64]; out: [rows][ldo], may be the sums.
+  void (*finish_s32)(const int32_t* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo);
+  void (*finish_f32)(const float* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo);
+
+  // Conversions of n numbers; to_bf16 rounds to nearest even, NaN stays NaN.
+  void (*to_bf16)(const float* x, int64_t n, bf16* out);
+  void (*to_float)(const bf16* x, int64_t n, float* out);
+
+  // out[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + exp(-x)), for x < 0 as x exp(x) / (1 + exp(x)). out may be gate
+  // or up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*silu_mul_bf16)(const bf16* gate, const bf16* up, int64_t n, bf16* out);  // float inside
 
   // out[i] = (x[i] * inv) * weight[i], inv = 1 / sqrt(sum(x^2) / n + eps). out may be x.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
+  void (*rms_norm_bf16)(const bf16* x, const bf16* weight, int64_t n, float eps, bf16* out);  // float inside
 
   // Rotate-half rotary embedding in place, i < half:  (x[i], x[i + half]) by the angle whose cos and sin are given
   // [half].
@@ -102,7 +174,10 @@ struct Variant {
 // Every variant this build has, best first; the last one is scalar.
 std::span<const Variant> kernel_variants();
 
-// The first variant whose needs the CPU meets; a name (or, if that is empty, the environment variable PINION_KERNELS)
+// The first variant whose needs the CPU meets.
+const Kernels& best_kernels();
+
+// Likewise; a name (or, if that is empty, the environment variable PINION_KERNELS)
 // forces one. Unknown names and ones the CPU lacks are errors.
 Error select_kernels(std::string_view name, const Kernels** out);
 
@@ -114,5 +189,6 @@ const Kernels& avx512_vnni_kernels();
 const Kernels& neon_kernels();
 const Kernels& neon_dotprod_kernels();
 const Kernels& neon_i8mm_kernels();
+const Kernels& sme2_kernels();
 
 }  // namespace pinion

@@ -13,7 +13,7 @@ namespace {
 struct Lanes {
   float32x4_t v[4];
 
-  static constexpr int kRows = 4;
+  static constexpr int kRows = 5;
   static constexpr int kWide = 1;
 
   template <class F>
@@ -35,7 +35,11 @@ struct Lanes {
     return each([=](int i) { return vcvtq_f32_s32(vld1q_s32(p + 4 * i)); });
   }
   void store(float* p) const {
-    for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, v[i]);
+    // Not a loop: GCC 12 would keep sums in memory for it.
+    vst1q_f32(p, v[0]);
+    vst1q_f32(p + 4, v[1]);
+    vst1q_f32(p + 8, v[2]);
+    vst1q_f32(p + 12, v[3]);
   }
   void store_codes(int8_t* p) const {
     const int16x8_t a = vcombine_s16(vqmovn_s32(vcvtq_s32_f32(v[0])), vqmovn_s32(vcvtq_s32_f32(v[1])));
@@ -64,6 +68,9 @@ struct Lanes {
   }
   static Lanes min(Lanes a, Lanes b) {
     return each([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+  }
+  static Lanes if_negative(Lanes test, Lanes a, Lanes b) {
+    return each([&](int i) { return vbslq_f32(vcltzq_f32(test.v[i]), a.v[i], b.v[i]); });
   }
   static Lanes max_magnitude(Lanes a, Lanes b) {
     return each([&](int i) {

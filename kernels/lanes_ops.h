@@ -11,6 +11,14 @@ namespace {
 
 constexpr int kLanes = 16;
 
+// The larger of two magnitudes as bit patterns: NaN > infinity > every number.
+float larger_magnitude(float a, float b) {
+  uint32_t x, y;
+  __builtin_memcpy(&x, &a, sizeof x);
+  __builtin_memcpy(&y, &b, sizeof y);
+  return x > y ? a : b;
+}
+
 // The first count elements of p, zero in the other lanes.
 template <class T>
 Lanes load_some(const T* p, int64_t count) {
@@ -18,6 +26,12 @@ Lanes load_some(const T* p, int64_t count) {
   T padded[kLanes] = {};
   for (int64_t i = 0; i < count; ++i) padded[i] = p[i];
   return Lanes::load(padded);
+}
+
+void store_some(Lanes value, bf16* p, int64_t count) {
+  float all[kLanes];
+  value.store(all);
+  for (int i = 0; i < kLanes && i < count; ++i) p[i] = to_bf16(all[i]);
 }
 
 void store_some(Lanes value, float* p, int64_t count) {
@@ -81,129 +95,59 @@ float exp_scalar(float x) {
   return lane[0];
 }
 
-void quantize(const float* x, int64_t n, int8_t* codes, float* scale) {
+float max_magnitude(const float* x, int64_t n) {
   Lanes largest = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, load_some(x + i, n - i));
   float lane[kLanes];
   largest.store(lane);
-  uint32_t bits = 0;
-  for (float f : lane) {
-    uint32_t b;
-    __builtin_memcpy(&b, &f, sizeof b);
-    bits = b > bits ? b : bits;
-  }
-  float amax;
-  __builtin_memcpy(&amax, &bits, sizeof amax);
+  float all = 0;
+  for (float f : lane) all = larger_magnitude(all, f);
+  return all;
+}
 
-  constexpr uint32_t kInfinityBits = 0x7f800000u;
-  const bool finite = bits < kInfinityBits;
-  const bool usable = finite && amax >= 0x1p-119f;  // else amax / 127 would not be a normal number
-  *scale = usable ? amax / 127.0f : finite ? 0.0f : __builtin_nanf("");
-  const int64_t padded = padded_k(n);
-  if (!usable) {
-    __builtin_memset(codes, 0, static_cast<size_t>(padded));
+void encode(const float* x, int64_t n, float scale, int8_t* codes) {
+  if (!(scale > 0)) {  // NaN too
+    __builtin_memset(codes, 0, static_cast<size_t>(n));
     return;
   }
-  const Lanes divisor = Lanes::broadcast(*scale);
+  const Lanes divisor = Lanes::broadcast(scale);
   const Lanes low = Lanes::broadcast(-127.0f);
   const Lanes high = Lanes::broadcast(127.0f);
-  int64_t i = 0;
-  for (; i < n; i += kLanes) {
-    const Lanes q = round_half_even(Lanes::div(load_some(x + i, n - i), divisor));
-    Lanes::min(high, Lanes::max(low, q)).store_codes(codes + i);
-  }
-  for (; i < padded; ++i) codes[i] = 0;
-}
-
-// A tile of R rows by W vectors of columns, c = a * b, each element by fma in the order of k. Row k of b starts at
-// b + k * ldb; its W vectors lie lane_step apart.
-template <int R, int W, class T>
-void gemm_block(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t lane_step, int64_t k, float* c,
-                int64_t ldc) {
-  Lanes acc[R][W];
-  for (int r = 0; r < R; ++r) {
-    for (int w = 0; w < W; ++w) acc[r][w] = Lanes::broadcast(0.0f);
-  }
-  for (int64_t i = 0; i < k; ++i) {
-    Lanes row[W];
-    for (int w = 0; w < W; ++w) row[w] = Lanes::load(b + i * ldb + w * lane_step);
-    for (int r = 0; r < R; ++r) {
-      const Lanes x = Lanes::broadcast(a[r * lda + i]);
-      for (int w = 0; w < W; ++w) acc[r][w] = Lanes::fma(x, row[w], acc[r][w]);
-    }
-  }
-  for (int r = 0; r < R; ++r) {
-    for (int w = 0; w < W; ++w) acc[r][w].store(c + r * ldc + w * kLanes);
-  }
-}
-
-template <int W, class T>
-void gemm_columns(const float* a, int64_t lda, int64_t rows, const T* b, int64_t ldb, int64_t lane_step, int64_t k,
-                  float* c, int64_t ldc) {
-  int64_t r = 0;
-  for (; r + Lanes::kRows <= rows; r += Lanes::kRows) {
-    gemm_block<Lanes::kRows, W>(a + r * lda, lda, b, ldb, lane_step, k, c + r * ldc, ldc);
-  }
-  for (; r < rows; ++r) gemm_block<1, W>(a + r * lda, lda, b, ldb, lane_step, k, c + r * ldc, ldc);
-}
-
-// c[rows][vectors * 16] = a[rows][k] * b.
-template <class T>
-void gemm_float(const float* a, int64_t lda, int64_t rows, const T* b, int64_t ldb, int64_t lane_step, int64_t vectors,
-                int64_t k, float* c, int64_t ldc) {
-  int64_t v = 0;
-  for (; v + 4 <= vectors; v += 4) {
-    // One row needs four chains to hide the latency of fma; a block of rows has them already.
-    if (rows < Lanes::kRows || Lanes::kWide == 4) {
-      gemm_columns<4>(a, lda, rows, b + v * lane_step, ldb, lane_step, k, c + v * kLanes, ldc);
-    } else {
-      for (int64_t w = v; w < v + 4; ++w) {
-        gemm_columns<1>(a, lda, rows, b + w * lane_step, ldb, lane_step, k, c + w * kLanes, ldc);
-      }
-    }
-  }
-  for (; v < vectors; ++v) {
-    gemm_columns<1>(a, lda, rows, b + v * lane_step, ldb, lane_step, k, c + v * kLanes, ldc);
-  }
-}
-
-void gemm_bf16(const float* a, int64_t lda, int64_t rows, const bf16* panel, int64_t k, float* acc) {
-  gemm_float(a, lda, rows, panel, kPanelColumns, kLanes, kPanelColumns / kLanes, k, acc, kPanelColumns);
-}
-
-void dequantize(const int32_t* acc, int64_t rows, const float* row_scale, const float* column_scale, float* tile) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const Lanes scale = Lanes::broadcast(row_scale[r]);
-    for (int64_t c = 0; c < kPanelColumns; c += kLanes) {
-      const int64_t at = r * kPanelColumns + c;
-      Lanes::mul(Lanes::mul(Lanes::load(acc + at), scale), Lanes::load(column_scale + c)).store(tile + at);
-    }
-  }
-}
-
-void store_tile(const float* tile, int64_t rows, const float* bias, bool add, float* out, int64_t ldo,
-                int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; c += kLanes) {
-      Lanes value = Lanes::load(tile + r * kPanelColumns + c);
-      float* to = out + r * ldo + c;
-      if (bias) value = Lanes::add(value, load_some(bias + c, columns - c));
-      if (add) value = Lanes::add(value, load_some(to, columns - c));
-      store_some(value, to, columns - c);
-    }
-  }
-}
-
-void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
-  const Lanes one = Lanes::broadcast(1.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Lanes g = load_some(gate + i, n - i);
-    const Lanes denominator = Lanes::add(one, exp_lanes(Lanes::sub(Lanes::broadcast(0.0f), g)));
-    store_some(Lanes::mul(Lanes::div(g, denominator), load_some(up + i, n - i)), out + i, n - i);
+    const Lanes q = Lanes::min(high, Lanes::max(low, round_half_even(Lanes::div(load_some(x + i, n - i), divisor))));
+    if (n - i >= kLanes) {
+      q.store_codes(codes + i);
+    } else {
+      int8_t some[kLanes];
+      q.store_codes(some);
+      __builtin_memcpy(codes + i, some, static_cast<size_t>(n - i));
+    }
   }
 }
 
-void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* out) {
+void quantize(const float* x, int64_t n, int8_t* codes, float* scale) {
+  *scale = code_scale(max_magnitude(x, n));
+  encode(x, n, *scale, codes);
+  for (int64_t i = n; i < padded_k(n); ++i) codes[i] = 0;
+}
+
+}  // namespace
+}  // namespace pinion
+
+#include "kernels/lanes_gemm.h"  // over the above
+
+namespace pinion {
+namespace {
+
+template <class T>
+void silu_mul(const T* gate, const T* up, int64_t n, T* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    store_some(Lanes::mul(silu(load_some(gate + i, n - i)), load_some(up + i, n - i)), out + i, n - i);
+  }
+}
+
+template <class T>
+void rms_norm(const T* x, const T* weight, int64_t n, float eps, T* out) {
   Lanes squares = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
     const Lanes v = load_some(x + i, n - i);
@@ -264,12 +208,14 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
   const int64_t to = round_up(end, kKeyBlock);
   const int64_t d = chunk.head_dim;
   const T* keys = static_cast<const T*>(chunk.keys) + from * d;
-  gemm_float(q, d, rows, keys, kKeyBlock, d * kKeyBlock, (to - from) / kKeyBlock, d, scores + from, kAttentionChunk);
+  gemm_rows(FloatTile<T>{q, d, 1, keys, kKeyBlock, d * kKeyBlock, d}, rows, (to - from) / kKeyBlock, false,
+            scores + from, kAttentionChunk);
   for (int64_t r = 0; r < rows; ++r) {
     softmax_row(scores + r * kAttentionChunk, spans[r], from, to, chunk.scale, &state.max[r], &state.sum[r]);
   }
-  const T* values = static_cast<const T*>(chunk.values) + from * d;
-  gemm_float(scores + from, kAttentionChunk, rows, values, d, kLanes, d / kLanes, end - from, state.acc, d);
+  const T* values = static_cast<const T*>(chunk.values) + from * chunk.value_stride;
+  gemm_rows(FloatTile<T>{scores + from, kAttentionChunk, 1, values, chunk.value_stride, kLanes, end - from}, rows,
+            d / kLanes, false, state.acc, d);
 }
 
 void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
@@ -309,10 +255,49 @@ int64_t argmax(const float* x, int64_t n) {
   return 0;
 }
 
-// A table of these kernels and the instruction set's own integer matmul.
-constexpr Kernels lanes_table(const char* name, decltype(Kernels::gemm_w8) gemm_w8) {
-  return {name,     quantize, gemm_w8, gemm_bf16, dequantize,      store_tile,
-          silu_mul, rms_norm, rope,    attend,    merge_attention, argmax};
+void convert_to_bf16(const float* x, int64_t n, bf16* out) {
+  for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i), out + i, n - i);
+}
+
+void convert_to_float(const bf16* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i), out + i, n - i);
+}
+
+// The instruction set's own integer matmul.
+struct Int8Kernels {
+  decltype(Kernels::gemv_s8) gemv;
+  decltype(Kernels::pack_s8) pack;
+  decltype(Kernels::gemm_s8) gemm;
+  PackShape shape;
+};
+
+// A table of it and of the kernels above.
+constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
+  return {.name = name,
+          .beside = nullptr,
+          .quantize = quantize,
+          .max_magnitude = max_magnitude,
+          .encode = encode,
+          .gemv_s8 = s8.gemv,
+          .pack_s8 = s8.pack,
+          .gemm_s8 = s8.gemm,
+          .s8 = s8.shape,
+          .pack_f32 = pack_f32,
+          .gemm_bf16 = gemm_float<bf16>,
+          .gemm_f32 = gemm_float<float>,
+          .f32 = {Lanes::kRows, 1, 1},
+          .finish_s32 = finish_s32,
+          .finish_f32 = finish_f32,
+          .to_bf16 = convert_to_bf16,
+          .to_float = convert_to_float,
+          .silu_mul = silu_mul<float>,
+          .silu_mul_bf16 = silu_mul<bf16>,
+          .rms_norm = rms_norm<float>,
+          .rms_norm_bf16 = rms_norm<bf16>,
+          .rope = rope,
+          .attend = attend,
+          .merge_attention = merge_attention,
+          .argmax = argmax};
 }
 
 }  // namespace

@@ -74,6 +74,10 @@ struct Lanes {
   static Lanes min(Lanes a, Lanes b) {
     return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
   }
+  // Where test is negative (not -0, not NaN) a, else b.
+  static Lanes if_negative(Lanes test, Lanes a, Lanes b) {
+    return each([&](int i) { return test.v[i] < 0 ? a.v[i] : b.v[i]; });
+  }
   // The larger of a and |b| as bit patterns: NaN > infinity > every number.
   static Lanes max_magnitude(Lanes a, Lanes b) {
     return each([&](int i) {

@@ -1,63 +1,66 @@
-// NEON with SMMLA (Cortex-A510, A710 and later): 2 rows by 2 columns by 8 k an instruction. Its operand is made from
-// two neighbouring k4 rows of the panel by zip1/zip2 on 32-bit lanes. A single row has nothing to gain: SDOT does it.
+// NEON with SMMLA (Cortex-A510, A710 and later): 2 rows by 2 columns by 8 k an instruction. Two packed rows are its
+// operand as they lie, two columns are made from two neighbouring k4 rows of the panel by zip1/zip2 on 32-bit lanes. A
+// single row has nothing to gain: SDOT does it.
 #include <arm_neon.h>
 
 #include "kernels/kernels.h"
+#include "kernels/load_here.h"
+#include "kernels/pack_rows.h"
+#include "kernels/row_tiles.h"
 
 namespace pinion {
 namespace {
 
-// 2P rows by 16 columns; panel and acc point at the first of these columns.
+// A zip serves as many SMMLA as there are pairs of rows, so the tile is tall: 6 pairs by 4 pairs of columns.
+constexpr int kRows = 12;
+constexpr int kVectors = 2;  // of 4 columns
+
+// `rows` of P pairs of rows by 8 columns; `column` is the first of these, c its sum.
 template <int P>
-void gemm_w8_block(const int8_t* a, int64_t lda, const int8_t* panel, int64_t k, int32_t* acc) {
-  int32x4_t sum[P][8];  // [row pair][column pair]: row 0 column 0, 0 1, 1 0, 1 1
-  for (int p = 0; p < P; ++p) {
-    for (int c = 0; c < 8; ++c) sum[p][c] = vdupq_n_s32(0);
-  }
-  for (int64_t i = 0; i < k; i += 8) {
-    int8x16_t x[P];
-    for (int p = 0; p < P; ++p) {
-      x[p] = vcombine_s8(vld1_s8(a + 2 * p * lda + i), vld1_s8(a + (2 * p + 1) * lda + i));
-    }
-    const int8_t* w = panel + i * kPanelColumns;
-    for (int v = 0; v < 4; ++v) {
-      const int32x4_t w0 = vreinterpretq_s32_s8(vld1q_s8(w + v * 16));
-      const int32x4_t w1 = vreinterpretq_s32_s8(vld1q_s8(w + 4 * kPanelColumns + v * 16));
-      const int8x16_t low = vreinterpretq_s8_s32(vzip1q_s32(w0, w1));
-      const int8x16_t high = vreinterpretq_s8_s32(vzip2q_s32(w0, w1));
-      for (int p = 0; p < P; ++p) {
-        sum[p][2 * v] = vmmlaq_s32(sum[p][2 * v], x[p], low);
-        sum[p][2 * v + 1] = vmmlaq_s32(sum[p][2 * v + 1], x[p], high);
-      }
+void gemm_tile(const RowTile& tile, int64_t column, int rows, bool accumulate, int32_t* c) {
+  int32x4_t sum[P][2 * kVectors];  // of a pair of columns: row 0 column 0, 0 1, 1 0, 1 1
+  unrolled<P>([&](auto p) { unrolled<2 * kVectors>([&](auto v) { sum[p][v] = vdupq_n_s32(0); }); });
+  for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
+    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
+    const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
+    for (int64_t i = 0; i < term->k; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
+      int8x16_t w[2 * kVectors];
+      unrolled<kVectors>([&](auto v) {
+        const int32x4_t w0 = vreinterpretq_s32_s8(vld1q_s8(b + v * 16));
+        const int32x4_t w1 = vreinterpretq_s32_s8(vld1q_s8(b + 4 * kPanelColumns + v * 16));
+        w[2 * v] = vreinterpretq_s8_s32(vzip1q_s32(w0, w1));
+        w[2 * v + 1] = vreinterpretq_s8_s32(vzip2q_s32(w0, w1));
+      });
+      unrolled<P>([&](auto p) {
+        const int8x16_t x = load_here(a + p * 16);
+        unrolled<2 * kVectors>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], x, w[v]); });
+      });
     }
   }
-  for (int p = 0; p < P; ++p) {
-    for (int v = 0; v < 4; ++v) {
+  const auto store = [&](int64_t row, int64_t v, int64x2_t sums) {
+    int32_t* to = c + row * kPanelColumns + v * 4;
+    const int32x4_t value = vreinterpretq_s32_s64(sums);
+    vst1q_s32(to, accumulate ? vaddq_s32(value, vld1q_s32(to)) : value);
+  };
+  unrolled<P>([&](auto p) {
+    unrolled<kVectors>([&](auto v) {
       const int64x2_t left = vreinterpretq_s64_s32(sum[p][2 * v]);
       const int64x2_t right = vreinterpretq_s64_s32(sum[p][2 * v + 1]);
-      int32_t* to = acc + 2 * p * kPanelColumns + v * 4;
-      vst1q_s32(to, vreinterpretq_s32_s64(vzip1q_s64(left, right)));
-      vst1q_s32(to + kPanelColumns, vreinterpretq_s32_s64(vzip2q_s64(left, right)));
-    }
-  }
+      store(2 * p, v, vzip1q_s64(left, right));
+      if (2 * p + 1 < rows) store(2 * p + 1, v, vzip2q_s64(left, right));
+    });
+  });
 }
 
-void gemm_w8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, const int32_t* column_sum, int64_t k,
+void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
              int32_t* acc) {
-  int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    for (int64_t c = 0; c < kPanelColumns; c += 16) {
-      gemm_w8_block<2>(a + r * lda, lda, panel + c * 4, k, acc + r * kPanelColumns + c);
-    }
-  }
-  for (; r + 2 <= rows; r += 2) {
-    for (int64_t c = 0; c < kPanelColumns; c += 16) {
-      gemm_w8_block<1>(a + r * lda, lda, panel + c * 4, k, acc + r * kPanelColumns + c);
-    }
-  }
-  if (r < rows) {
-    neon_dotprod_kernels().gemm_w8(a + r * lda, lda, rows - r, panel, column_sum, k, acc + r * kPanelColumns);
-  }
+  each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
+    each_row_tile<kRows, 8>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+      for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
+        gemm_tile<(n + 1) / 2>(tile, c, n, accumulate, acc + row * kPanelColumns + c);
+      }
+    });
+  });
 }
 
 }  // namespace
@@ -66,7 +69,9 @@ const Kernels& neon_i8mm_kernels() {
   static const Kernels kTable = [] {
     Kernels table = neon_dotprod_kernels();
     table.name = "neon_i8mm";
-    table.gemm_w8 = gemm_w8;
+    table.pack_s8 = pack_s8<8, 0>;
+    table.gemm_s8 = gemm_s8;
+    table.s8 = {.rows = kRows, .multiple = 2, .group = 8};
     return table;
   }();
   return kTable;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -94,6 +95,28 @@ TEST(Session, SameBitsHoweverItRuns) {
 TEST(Session, SameBitsAcrossAttentionChunks) {
   const auto model = load_stories(Quant::w8a8);
   expect_one_result(*model, kAttentionChunk + 20, false);
+}
+
+std::atomic<int> calls_beside = 0;
+
+void count_gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows,
+                   const int32_t* column_sum, int32_t* acc) {
+  ++calls_beside;
+  best_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
+}
+
+// As with SME: one worker of a cluster runs one table, the others another on the same packed rows.
+TEST(Session, SameBitsFromAMixedTeam) {
+  const auto model = load_stories(Quant::w8a8);
+  const std::vector<int32_t> ids = some_tokens(60, model->config.vocab_size);
+  Kernels beside = best_kernels(), mixed = best_kernels();
+  beside.gemm_s8 = count_gemm_s8;
+  mixed.beside = &beside;
+  const std::vector<float> reference = all_logits(*model, ids, 60, {1, {}});
+  EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {1, {.kernels = &mixed}}), reference));
+  EXPECT_EQ(calls_beside, 0) << "the first worker leads";
+  EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {4, {.kernels = &mixed}}), reference));
+  EXPECT_GT(calls_beside, 0) << "three of four workers do not";
 }
 
 // A window that begins inside one attention chunk and ends in another, heads that are no multiple of 16 wide.

@@ -40,6 +40,18 @@ TEST(Team, EveryTaskIsDoneOnce) {
   }
 }
 
+TEST(Team, OneWorkerLeadsEachCluster) {
+  const auto leaders = [](int32_t n, const std::vector<int32_t>& clusters) {
+    Team team(unpinned(n), clusters);
+    std::vector<int> leads(static_cast<size_t>(n));
+    team.run([&](Worker& worker) { leads[static_cast<size_t>(worker.index)] = worker.leads; });
+    return leads;
+  };
+  EXPECT_EQ(leaders(4, {0, 0, 1, 1}), (std::vector<int>{1, 0, 1, 0}));
+  EXPECT_EQ(leaders(3, {5, 2, 5}), (std::vector<int>{1, 1, 0}));
+  EXPECT_EQ(leaders(3, {}), (std::vector<int>{1, 0, 0}));
+}
+
 TEST(Team, SeveralStagesBetweenTwoBarriers) {
   Team team(unpinned(3));
   std::vector<int> first(100, 0), second(50, 0);

@@ -65,6 +65,17 @@ TEST(Topology, Rk3588HasTwoKinds) {
   EXPECT_EQ(board.last_level_cache_bytes, 3 << 20);
   EXPECT_EQ(board.cpu_quota, 0);
   EXPECT_EQ(default_team(board), Cpus({4, 5, 6, 7}));
+  EXPECT_EQ(clusters_of(board, Cpus({4, 0, 7, -1})), Cpus({0, 0, 0, 0}));  // all share the last cache
+}
+
+TEST(Topology, ClustersShareTheirLastCache) {
+  const Topology machine = recorded("x86_smt");
+  const Cpus clusters = clusters_of(machine, default_team(machine));
+  EXPECT_EQ(clusters.size(), default_team(machine).size());
+  Topology two;
+  two.cores = {{.cpu = 0, .kind = 0, .package = 0, .cluster = 0, .max_mhz = 0},
+               {.cpu = 4, .kind = 0, .package = 0, .cluster = 1, .max_mhz = 0}};
+  EXPECT_EQ(clusters_of(two, Cpus({4, 0, 4, 9})), Cpus({1, 0, 1, 0}));
 }
 
 TEST(Topology, OnlyUsableCpusCount) {

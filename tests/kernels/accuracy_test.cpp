@@ -93,7 +93,6 @@ TEST(Exp, FoldsInOrder) {
 }
 
 TEST(SiluMul, Accuracy) {
-  // Below -88 exp(-x) overflows before x / (1 + exp(-x)) becomes denormal: the result is 0 where 1e-36 would be right.
   Random random;
   Worst worst;
   for (const auto& [low, high] : {std::pair{-87.0f, 87.0f}, std::pair{-8.0f, 8.0f}, std::pair{-0.01f, 0.01f}}) {
@@ -108,10 +107,11 @@ TEST(SiluMul, Accuracy) {
   }
   EXPECT_LE(worst.error, 5) << "ulp at " << worst.at;
 
+  // Where exp is no normal number any more it has lost bits, and so has the product.
   std::vector<float> gate = random.floats(1000, -110, -87), out(1000);
   const std::vector<float> up(1000, 1.0f);
   scalar_kernels().silu_mul(gate.data(), up.data(), 1000, out.data());
-  for (size_t i = 0; i < gate.size(); ++i) EXPECT_NEAR(out[i], gate[i] * std::exp(static_cast<double>(gate[i])), 1e-36);
+  for (size_t i = 0; i < gate.size(); ++i) EXPECT_NEAR(out[i], gate[i] * std::exp(static_cast<double>(gate[i])), 2e-43);
 }
 
 TEST(RmsNorm, Accuracy) {

@@ -30,7 +30,10 @@ Result int8_matmul(const Kernels& k, Random& random) {
   std::vector<int32_t> column_sum(kPanelColumns);
   for (size_t i = 0; i < panel.size(); ++i) column_sum[i / 4 % 64] += panel[i];
   Result result = {.sums = std::vector<int32_t>(3 * kPanelColumns)};
-  k.gemm_w8(a.data(), 96, 3, panel.data(), column_sum.data(), 96, result.sums.data());
+  std::vector<int8_t> packed(4 * 96);
+  k.pack_s8(a.data(), 96, 3, 96, 4, packed.data());
+  const GemmTerm term = {packed.data(), panel.data(), 96};
+  k.gemm_s8(&term, 1, {4, 4 * 96}, 3, column_sum.data(), result.sums.data());
   return result;
 }
 
@@ -39,7 +42,10 @@ Result bf16_matmul(const Kernels& k, Random& random) {
   std::vector<bf16> panel;
   for (float v : random.floats(100 * kPanelColumns)) panel.push_back(to_bf16(v));
   Result result = {.floats = std::vector<float>(3 * kPanelColumns)};
-  k.gemm_bf16(a.data(), 100, 3, panel.data(), 100, result.floats.data());
+  std::vector<float> packed(3 * 100);
+  k.pack_f32(a.data(), 100, 3, 100, 3, packed.data());
+  const GemmTerm term = {packed.data(), panel.data(), 100};
+  k.gemm_bf16(&term, 1, {3, 3 * 100 * 4}, 3, result.floats.data());
   return result;
 }
 
@@ -48,10 +54,10 @@ Result dequantized(const Kernels& k, Random& random) {
   for (int32_t& v : acc) v = static_cast<int32_t>(random.next());
   const std::vector<float> row_scale = random.floats(2), column_scale = random.floats(kPanelColumns);
   const std::vector<float> bias = random.floats(50);
-  std::vector<float> tile(acc.size());
   Result result = {.floats = random.floats(2 * 50)};
-  k.dequantize(acc.data(), 2, row_scale.data(), column_scale.data(), tile.data());
-  k.store_tile(tile.data(), 2, bias.data(), true, result.floats.data(), 50, 50);
+  const PostOps ops = {
+      .row_scale = row_scale.data(), .column_scale = column_scale.data(), .bias = bias.data(), .beta = 1};
+  k.finish_s32(acc.data(), 2, 50, ops, result.floats.data(), 50);
   return result;
 }
 
@@ -103,10 +109,10 @@ struct Golden {
 
 constexpr Golden kGolden[] = {
     {"quantize", quantized, 0x13369a5b0813552au},
-    {"gemm_w8", int8_matmul, 0x8e207ab7eedcea33u},
+    {"gemm_s8", int8_matmul, 0x8e207ab7eedcea33u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
-    {"dequantize and store_tile", dequantized, 0x345d91ea34d6a572u},
-    {"silu_mul", activated, 0x2db412c17747c145u},
+    {"finish_s32", dequantized, 0x345d91ea34d6a572u},
+    {"silu_mul", activated, 0xceac31c1c308bd80u},
     {"rms_norm", normed, 0x982e3e5c6573bd7cu},
     {"rope", rotated, 0x45e47466c825e75au},
     {"attend and merge_attention", attended, 0x66aef2ec59f262dau},

@@ -1,25 +1,26 @@
-// Both matmuls: every variant against scalar over rows and k below, at and above each block, and scalar against sums
-// written out here.
+// The matmuls: every variant against scalar over rows and k below, at and above each block, and scalar against sums
+// written out here. The same problem is given in blocks of several sizes, as one term and as several.
 #include <algorithm>
 
+#include "kernels/tiles.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {
 namespace {
 
 // Integer problem: a [rows][k], w [k][64], both row-major.
-struct W8Case {
+struct S8Case {
   int64_t rows, k;
   std::vector<int8_t> a, w;
 };
 
-struct W8Panel {
+struct S8Panel {
   std::vector<int8_t> codes;
   std::vector<int32_t> column_sum;
 };
 
-W8Panel pack(const W8Case& c) {
-  W8Panel panel = {std::vector<int8_t>(c.w.size()), std::vector<int32_t>(kPanelColumns)};
+S8Panel pack(const S8Case& c) {
+  S8Panel panel = {std::vector<int8_t>(c.w.size()), std::vector<int32_t>(kPanelColumns)};
   for (int64_t i = 0; i < c.k; ++i) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
       const int8_t code = c.w[static_cast<size_t>(i * kPanelColumns + n)];
@@ -30,35 +31,91 @@ W8Panel pack(const W8Case& c) {
   return panel;
 }
 
-Result gemm_w8(const Kernels& kernels, Edge edge, const W8Case& c, const W8Panel& panel) {
-  // Rows lie apart, and what is between them is no legal code.
-  const int64_t lda = c.k + 5;
-  std::vector<int8_t> a(static_cast<size_t>((c.rows - 1) * lda + c.k), -128);
-  for (int64_t r = 0; r < c.rows; ++r) std::copy_n(c.a.begin() + r * c.k, c.k, a.begin() + r * lda);
+// How the same problem may be put: rows of a block (0: what the table would choose) and the number of terms.
+struct Form {
+  int64_t block;
+  int64_t terms;
+};
+constexpr Form kForms[] = {{0, 1}, {0, 3}, {2, 1}, {16, 2}, {32, 1}};
 
-  const Guarded<int8_t> in(a, edge), weights(panel.codes, edge);
+int64_t block_of(const Form& form, const PackShape& shape, int64_t rows) {
+  return form.block > 0 ? round_up(form.block, shape.multiple) : block_rows(shape, rows);
+}
+
+// Bounds of the terms: whole units of k, as even as that goes; some are empty where there is too little.
+std::vector<int64_t> cut(int64_t k, int64_t terms, int64_t unit) {
+  std::vector<int64_t> bounds;
+  for (int64_t i = 0; i <= terms; ++i) bounds.push_back(k / unit * i / terms * unit);
+  bounds.back() = k;
+  return bounds;
+}
+
+// Rows lie apart, and what is between them must not be used.
+template <class T>
+std::vector<T> spread_rows(const std::vector<T>& a, int64_t rows, int64_t k, int64_t lda, T between) {
+  std::vector<T> spread(static_cast<size_t>((rows - 1) * lda + k), between);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(a.begin() + r * k, k, spread.begin() + r * lda);
+  return spread;
+}
+
+Result gemm_s8(const Kernels& kernels, Edge edge, const S8Case& c, const S8Panel& panel, const Form& form) {
+  const int64_t lda = c.k + 5;
+  const Guarded<int8_t> a(spread_rows<int8_t>(c.a, c.rows, c.k, lda, -128), edge), weights(panel.codes, edge);
   const Guarded<int32_t> column_sum(panel.column_sum, edge), acc(c.rows * kPanelColumns, edge);
-  kernels.gemm_w8(in.data, lda, c.rows, weights.data, column_sum.data, c.k, acc.data);
+
+  const int64_t block = block_of(form, kernels.s8, c.rows);
+  const int64_t blocks = (c.rows + block - 1) / block;
+  const Guarded<int8_t> packed(blocks * block * c.k, edge);
+  kernels.pack_s8(a.data, lda, c.rows, c.k, block, packed.data);
+
+  std::vector<GemmTerm> terms;
+  const std::vector<int64_t> bounds = cut(c.k, form.terms, kBlockK);
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    terms.push_back(
+        {packed.data + bounds[i] * block, weights.data + bounds[i] * kPanelColumns, bounds[i + 1] - bounds[i]});
+  }
+  kernels.gemm_s8(terms.data(), std::ssize(terms), {block, block * c.k}, c.rows, column_sum.data, acc.data);
   return {.sums = acc.copy()};
 }
 
-Result gemm_w8_everywhere(const std::string& label, const W8Case& c) {
-  const W8Panel panel = pack(c);
-  return run_everywhere(label + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k),
-                        [&](const Kernels& kernels, Edge edge) { return gemm_w8(kernels, edge, c, panel); });
+// Row by row, with the rows of four k as far apart as row_bytes.
+Result gemv_s8(const Kernels& kernels, Edge edge, const S8Case& c, const S8Panel& panel, int64_t row_bytes) {
+  const Guarded<int8_t> a(c.a, edge);
+  const Guarded<int8_t> weights(spread_rows<int8_t>(panel.codes, c.k / 4, 256, row_bytes, 99), edge);
+  const Guarded<int32_t> acc(c.rows * kPanelColumns, edge);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    kernels.gemv_s8(a.data + r * c.k, weights.data, row_bytes, c.k, acc.data + r * kPanelColumns);
+  }
+  return {.sums = acc.copy()};
 }
 
-W8Case random_w8(Random& random, int64_t rows, int64_t k) {
+Result gemm_s8_everywhere(const std::string& name, const S8Case& c) {
+  const S8Panel panel = pack(c);
+  const std::string label = name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k);
+  const Result expected = run_everywhere(
+      label, [&](const Kernels& kernels, Edge edge) { return gemm_s8(kernels, edge, c, panel, kForms[0]); });
+  const Form& other = kForms[1 + static_cast<size_t>(c.rows + c.k / kBlockK) % (std::size(kForms) - 1)];
+  const std::string put =
+      label + ", blocks of " + std::to_string(other.block) + ", terms " + std::to_string(other.terms);
+  expect_same(run_everywhere(put, [&](const Kernels& k, Edge edge) { return gemm_s8(k, edge, c, panel, other); }),
+              expected, put);
+  expect_same(
+      run_everywhere("gemv: " + label, [&](const Kernels& k, Edge edge) { return gemv_s8(k, edge, c, panel, 256); }),
+      expected, "gemv: " + label);
+  return expected;
+}
+
+S8Case random_s8(Random& random, int64_t rows, int64_t k) {
   return {rows, k, random.codes(rows * k, -127), random.codes(k * kPanelColumns, -128)};
 }
 
-TEST(GemmW8, HandWorked) {
-  W8Case c = {2, 32, std::vector<int8_t>(64), std::vector<int8_t>(32 * 64)};
+TEST(GemmS8, HandWorked) {
+  S8Case c = {2, 32, std::vector<int8_t>(64), std::vector<int8_t>(32 * 64)};
   c.a[0] = 1, c.a[1] = 2, c.a[2] = 3, c.a[4] = 4;  // row 0
   c.a[32 + 31] = -127;                             // row 1
   for (size_t n = 0; n < 64; ++n) c.w[0 * 64 + n] = static_cast<int8_t>(n), c.w[4 * 64 + n] = -128;
   c.w[1 * 64 + 7] = 10, c.w[2 * 64 + 7] = 100, c.w[31 * 64 + 63] = -128;
-  const std::vector<int32_t> acc = gemm_w8_everywhere("by hand", c).sums;
+  const std::vector<int32_t> acc = gemm_s8_everywhere("by hand", c).sums;
   EXPECT_EQ(acc[0], 4 * -128);
   EXPECT_EQ(acc[5], 1 * 5 + 4 * -128);
   EXPECT_EQ(acc[7], 1 * 7 + 2 * 10 + 3 * 100 + 4 * -128);
@@ -66,20 +123,20 @@ TEST(GemmW8, HandWorked) {
   EXPECT_EQ(acc[64 + 63], -127 * -128);
 }
 
-TEST(GemmW8, EveryRowCount) {
+TEST(GemmS8, EveryRowCount) {
   Random random;
   for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride)
-    gemm_w8_everywhere("random", random_w8(random, rows, 96));
+    gemm_s8_everywhere("random", random_s8(random, rows, 96));
 }
 
-TEST(GemmW8, EveryK) {
+TEST(GemmS8, EveryK) {
   Random random;
-  for (int64_t k = 32; k <= 2048; k += 32 * kStride) gemm_w8_everywhere("random", random_w8(random, 1 + k / 32 % 7, k));
+  for (int64_t k = 32; k <= 2048; k += 32 * kStride) gemm_s8_everywhere("random", random_s8(random, 1 + k / 32 % 7, k));
 }
 
-TEST(GemmW8, AgainstSumsInRowOrder) {
+TEST(GemmS8, AgainstSumsInRowOrder) {
   Random random;
-  const W8Case c = random_w8(random, 9, 160);
+  const S8Case c = random_s8(random, 9, 160);
   std::vector<int32_t> expected;
   for (int64_t r = 0; r < c.rows; ++r) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
@@ -89,7 +146,7 @@ TEST(GemmW8, AgainstSumsInRowOrder) {
       expected.push_back(static_cast<int32_t>(sum));
     }
   }
-  EXPECT_EQ(gemm_w8_everywhere("random", c).sums, expected);
+  EXPECT_EQ(gemm_s8_everywhere("random", c).sums, expected);
 }
 
 // What would saturate or wrap somewhere inside: 16-bit pairs, the unsigned side's offset, its correction.
@@ -116,8 +173,8 @@ constexpr Pattern kPatterns[] = {
     {"zero weights", [](int64_t) { return -127; }, [](int64_t, int64_t) { return 0; }},
 };
 
-W8Case pattern_w8(const Pattern& pattern, int64_t rows, int64_t k) {
-  W8Case c = {rows, k, {}, {}};
+S8Case pattern_s8(const Pattern& pattern, int64_t rows, int64_t k) {
+  S8Case c = {rows, k, {}, {}};
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < k; ++i) c.a.push_back(static_cast<int8_t>(pattern.a(i)));
   }
@@ -127,37 +184,104 @@ W8Case pattern_w8(const Pattern& pattern, int64_t rows, int64_t k) {
   return c;
 }
 
-TEST(GemmW8, Adversarial) {
+TEST(GemmS8, Adversarial) {
   for (const Pattern& pattern : kPatterns) {
-    for (int64_t rows : {1, 2, 3, 4, 7}) gemm_w8_everywhere(pattern.name, pattern_w8(pattern, rows, 64));
-    gemm_w8_everywhere(pattern.name, pattern_w8(pattern, 7, 2048 / kStride / 32 * 32));
+    for (int64_t rows : {1, 2, 3, 4, 7}) gemm_s8_everywhere(pattern.name, pattern_s8(pattern, rows, 64));
+    gemm_s8_everywhere(pattern.name, pattern_s8(pattern, 7, 2048 / kStride / 32 * 32));
   }
 }
 
-TEST(GemmW8, LargestKIsExact) {
+TEST(GemmS8, LargestKIsExact) {
   for (int64_t rows = 1; rows <= 7; rows += 6 * kStride) {
-    const Result low = gemm_w8_everywhere("+127 by -128", pattern_w8(kPatterns[3], rows, kMaxK));
+    const Result low = gemm_s8_everywhere("+127 by -128", pattern_s8(kPatterns[3], rows, kMaxK));
     for (int32_t sum : low.sums) EXPECT_EQ(sum, 127 * -128 * int32_t{kMaxK});
-    const Result high = gemm_w8_everywhere("-127 by -128", pattern_w8(kPatterns[2], rows, kMaxK));
+    const Result high = gemm_s8_everywhere("-127 by -128", pattern_s8(kPatterns[2], rows, kMaxK));
     for (int32_t sum : high.sums) EXPECT_EQ(sum, 127 * 128 * int32_t{kMaxK});
   }
 }
 
-// Float problem: a [rows][k], w [k][64], which is the panel as it lies.
+// k in steps of four, as the flat layout [K/4, N/4, 4, 4] of the public operations has it.
+TEST(GemvS8, EveryFourthK) {
+  Random random;
+  for (int64_t k = 4; k <= 140; k += 4 * (kStride > 1 ? 3 : 1)) {
+    const S8Case c = random_s8(random, 2, k);
+    const S8Panel panel = pack(c);
+    std::vector<Result> results;
+    for (int64_t row_bytes : {256, 260, 1024}) {
+      results.push_back(run_everywhere("k " + std::to_string(k), [&](const Kernels& kernels, Edge edge) {
+        return gemv_s8(kernels, edge, c, panel, row_bytes);
+      }));
+      expect_same(results.back(), results.front(), "rows further apart");
+    }
+  }
+}
+
+// Element (r, i) of packed rows lies at [r / block][i / group][r % block][i % group].
+TEST(Pack, Layout) {
+  Random random;
+  constexpr int64_t kRows = 9, k = 45, whole = 64;
+  const std::vector<int8_t> codes = random.codes(kRows * k);
+  const std::vector<float> floats = random.floats(kRows * k);
+  for (const Kernels* kernels : available_kernels()) {
+    const int64_t g = kernels->s8.group;
+    const int8_t zero_code = [&] {
+      int8_t packed[32 * kTileRows], zero = 0;
+      kernels->pack_s8(&zero, 1, 1, 1, kernels->s8.multiple, packed);
+      return packed[1];  // a padded one
+    }();
+    for (int64_t wanted : {2, 4, 6, 16}) {
+      const int64_t block = round_up(wanted, std::max(kernels->s8.multiple, kernels->f32.multiple));
+      const int64_t rows = (kRows + block - 1) / block * block;
+      const Guarded<int8_t> packed(rows * whole, Edge::end);
+      const Guarded<float> packed_floats(rows * k, Edge::begin);
+      kernels->pack_s8(codes.data(), k, kRows, k, block, packed.data);
+      kernels->pack_f32(floats.data(), k, kRows, k, block, packed_floats.data);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < whole; ++i) {
+          const bool real = r < kRows && i < k;
+          const size_t from = real ? static_cast<size_t>(r * k + i) : 0;
+          const int64_t at = r / block * block * whole + i / g * block * g + r % block * g + i % g;
+          ASSERT_EQ(packed.data[at] ^ zero_code, real ? codes[from] : 0) << kernels->name << " row " << r << " k " << i;
+          if (i >= k) continue;
+          ASSERT_EQ(packed_floats.data[r / block * block * k + i * block + r % block], real ? floats[from] : 0.0f);
+        }
+      }
+    }
+  }
+}
+
+// Float problem: a [rows][k], w [k][64], which is the panel as it lies; once bf16 and once the same numbers as floats.
 struct Bf16Case {
   int64_t rows, k;
   std::vector<float> a;
   std::vector<bf16> w;
 };
 
-Result gemm_bf16(const Kernels& kernels, Edge edge, const Bf16Case& c) {
+template <class T>
+Result gemm_float(const Kernels& kernels, Edge edge, const Bf16Case& c, const Form& form) {
   const int64_t lda = c.k + 3;
-  std::vector<float> a(static_cast<size_t>((c.rows - 1) * lda + c.k), kNan);
-  for (int64_t r = 0; r < c.rows; ++r) std::copy_n(c.a.begin() + r * c.k, c.k, a.begin() + r * lda);
-  const Guarded<float> in(a, edge);
-  const Guarded<bf16> weights(c.w, edge);
+  std::vector<T> w;
+  for (bf16 v : c.w) {
+    if constexpr (std::is_same_v<T, bf16>)
+      w.push_back(v);
+    else
+      w.push_back(to_float(v));
+  }
+  const Guarded<float> a(spread_rows(c.a, c.rows, c.k, lda, kNan), edge);
+  const Guarded<T> weights(w, edge);
   const Guarded<float> acc(c.rows * kPanelColumns, edge);
-  kernels.gemm_bf16(in.data, lda, c.rows, weights.data, c.k, acc.data);
+  const int64_t block = block_of(form, kernels.f32, c.rows);
+  const Guarded<float> packed((c.rows + block - 1) / block * block * c.k, edge);
+  kernels.pack_f32(a.data, lda, c.rows, c.k, block, packed.data);
+
+  std::vector<GemmTerm> terms;
+  const std::vector<int64_t> bounds = cut(c.k, form.terms, 1);
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    terms.push_back(
+        {packed.data + bounds[i] * block, weights.data + bounds[i] * kPanelColumns, bounds[i + 1] - bounds[i]});
+  }
+  const auto gemm = std::is_same_v<T, bf16> ? kernels.gemm_bf16 : kernels.gemm_f32;
+  gemm(terms.data(), std::ssize(terms), {block, block * c.k * 4}, c.rows, acc.data);
   return {.floats = acc.copy()};
 }
 
@@ -175,8 +299,11 @@ void expect_sequential_fma(const std::string& name, const Bf16Case& c) {
       expected.floats.push_back(sum);
     }
   }
-  const auto run = [&](const Kernels& kernels, Edge edge) { return gemm_bf16(kernels, edge, c); };
-  expect_same(run_everywhere(label, run), expected, "contract: " + label);
+  const Form& form = kForms[static_cast<size_t>(c.rows + c.k) % std::size(kForms)];
+  expect_same(run_everywhere(label, [&](const Kernels& k, Edge edge) { return gemm_float<bf16>(k, edge, c, form); }),
+              expected, "contract: " + label);
+  expect_same(run_everywhere(label, [&](const Kernels& k, Edge edge) { return gemm_float<float>(k, edge, c, form); }),
+              expected, "contract, floats: " + label);
 }
 
 Bf16Case random_bf16(Random& random, int64_t rows, int64_t k) {
@@ -207,7 +334,7 @@ TEST(GemmBf16, AllMagnitudes) {
 TEST(GemmBf16, HandWorked) {
   Bf16Case c = {1, 3, {2, 3, 0.5f}, std::vector<bf16>(3 * 64)};
   c.w[5] = to_bf16(10), c.w[64 + 5] = to_bf16(-1), c.w[2 * 64 + 5] = to_bf16(8);
-  const auto run = [&](const Kernels& kernels, Edge edge) { return gemm_bf16(kernels, edge, c); };
+  const auto run = [&](const Kernels& kernels, Edge edge) { return gemm_float<bf16>(kernels, edge, c, kForms[0]); };
   const std::vector<float> acc = run_everywhere("by hand", run).floats;
   EXPECT_EQ(acc[5], 2.0f * 10 - 3 + 4);
   EXPECT_EQ(acc[6], 0);

@@ -47,6 +47,20 @@ Result contract(const std::vector<float>& x, int64_t n) {
   return result;
 }
 
+// The two halves of quantize over a row: nothing is padded.
+Result encode_row(const Kernels& kernels, Edge edge, const std::vector<float>& x, float scale) {
+  const int64_t n = static_cast<int64_t>(x.size());
+  const Guarded<float> in(x, edge);
+  const Guarded<int8_t> codes(n, edge);
+  const float largest = kernels.max_magnitude(in.data, n);
+  kernels.encode(in.data, n, scale, codes.data);
+  return {.codes = codes.copy(), .floats = {largest}};
+}
+
+Result encode_everywhere(const std::string& label, const std::vector<float>& x, float scale) {
+  return run_everywhere(label, [&](const Kernels& kernels, Edge edge) { return encode_row(kernels, edge, x, scale); });
+}
+
 void expect_contract(const std::string& label, const std::vector<float>& x, int64_t n) {
   expect_same(quantize_everywhere(label, x, n), contract(x, n), "contract: " + label);
 }
@@ -130,6 +144,90 @@ TEST(Quantize, DamageShows) {
       EXPECT_EQ(result.codes, std::vector<int8_t>(64));
     }
   }
+}
+
+// The largest magnitude gives the scale, which gives the codes: what quantize does at once.
+void expect_halves_agree(const std::string& label, const std::vector<float>& x) {
+  const int64_t n = static_cast<int64_t>(x.size());
+  Result whole = quantize_everywhere(label, x, std::max<int64_t>(1, n));
+  whole.codes.resize(x.size());
+  const Result halves = encode_everywhere(label, x, whole.floats[0]);
+  EXPECT_EQ(halves.codes, whole.codes) << label;
+  EXPECT_TRUE(same_bits(code_scale(halves.floats[0]), whole.floats[0])) << label;
+}
+
+TEST(QuantizeHalves, AgreeWithTheWhole) {
+  Random random;
+  for (int64_t n = 0; n <= 70; ++n) {
+    const std::string label = "halves, n " + std::to_string(n);
+    std::vector<float> x = random.floats(n, -3, 3);
+    expect_halves_agree(label, x);
+    if (n == 0) continue;
+    for (float v : {0.0f, -0.0f, 0x1p-119f, 0x1p-120f, std::numeric_limits<float>::max(), kInfinity, kNan}) {
+      x[static_cast<size_t>(n) / 2] = v;
+      expect_halves_agree(label, x);
+      std::fill(x.begin(), x.end(), v);
+      expect_halves_agree(label + ", all the same", x);
+    }
+  }
+}
+
+TEST(MaxMagnitude, ByHand) {
+  const auto largest = [](const std::vector<float>& x) { return encode_everywhere("largest", x, 0).floats[0]; };
+  EXPECT_EQ(largest({}), 0);
+  EXPECT_EQ(largest({1, -3, 2}), 3);
+  EXPECT_EQ(float_bits(largest({-0.0f})), 0u);
+  EXPECT_EQ(largest({5, -kInfinity, 7}), kInfinity);
+  for (size_t at : {0u, 3u, 15u, 16u, 18u}) {
+    std::vector<float> x(19, 1);
+    x[at] = -2;
+    EXPECT_EQ(largest(x), 2) << at;
+    x[(at + 5) % 19] = kInfinity;
+    x[at] = -kNan;  // NaN > infinity
+    EXPECT_TRUE(std::isnan(largest(x))) << at;
+  }
+}
+
+// By a scale that is not the row's own: what is too large becomes the largest code.
+TEST(Encode, ByHand) {
+  const std::vector<float> x = {1, -1, 3, 5, -5, 253, 254, 255, -400, 1e30f, -1e38f, 0, 0.99f};
+  EXPECT_EQ(encode_everywhere("by hand", x, 2).codes,
+            (std::vector<int8_t>{0, 0, 2, 2, -2, 126, 127, 127, -127, 127, -127, 0, 0}));
+  EXPECT_EQ(encode_everywhere("no scale", x, 0).codes, std::vector<int8_t>(13));
+  EXPECT_EQ(encode_everywhere("damage", x, kNan).codes, std::vector<int8_t>(13));
+}
+
+// All 65,280 finite encodings by one scale, and by quantize up to the largest that the scale is for; the others give
+// NaN and no codes.
+TEST(Quantize, EveryBf16EncodingByOneScale) {
+  std::vector<float> finite;
+  for (float v : every_bf16(0x9e37)) {
+    if (std::isfinite(v)) finite.push_back(v);
+  }
+  ASSERT_EQ(finite.size(), 65536u - 2 * 128u);
+  for (float amax : {0x1p-119f, 0x1.fep-60f, 0.0078125f, 1.0f, 3.359375f, 127.0f, 448.0f, 0x1.3p99f, 0x1.fep127f}) {
+    const std::string label = "every encoding, largest " + std::to_string(std::log2(amax));
+    const float scale = amax / 127.0f;
+    std::vector<int8_t> expected, expected_up_to;
+    std::vector<float> up_to;
+    for (float v : finite) {
+      const double code = std::clamp(std::nearbyint(static_cast<double>(v / scale)), -127.0, 127.0);
+      expected.push_back(static_cast<int8_t>(code));
+      if (std::abs(v) > amax) continue;
+      up_to.push_back(v);
+      expected_up_to.push_back(expected.back());
+    }
+    EXPECT_EQ(encode_everywhere(label, finite, scale).codes, expected);
+    Result result = quantize_everywhere(label, up_to, std::ssize(up_to));
+    result.codes.resize(up_to.size());
+    EXPECT_EQ(result.codes, expected_up_to) << label;
+    EXPECT_EQ(result.floats[0], scale) << label;
+    EXPECT_EQ(*std::max_element(expected_up_to.begin(), expected_up_to.end()), 127);
+    if (kStride > 1 && amax == 1.0f) break;
+  }
+  const Result damaged = quantize_everywhere("every encoding in one row", every_bf16(1), 65536);
+  EXPECT_TRUE(std::isnan(damaged.floats[0]));
+  EXPECT_EQ(damaged.codes, std::vector<int8_t>(65536));
 }
 
 }  // namespace

@@ -92,11 +92,12 @@ TEST(Tables, AreWhole) {
   EXPECT_EQ(kernel_variants().back().needs, 0u);
   EXPECT_STREQ(kernel_variants().back().name, "scalar");
 
-  std::set<decltype(Kernels::gemm_w8)> matmuls;
+  std::set<decltype(Kernels::gemm_s8)> matmuls;
   for (const Kernels* k : available_kernels()) {
-    EXPECT_TRUE(k->quantize && k->gemm_w8 && k->gemm_bf16 && k->dequantize && k->store_tile && k->silu_mul) << k->name;
+    EXPECT_TRUE(k->quantize && k->gemv_s8 && k->pack_s8 && k->gemm_s8 && k->pack_f32 && k->gemm_bf16) << k->name;
+    EXPECT_TRUE(k->gemm_f32 && k->finish_s32 && k->finish_f32 && k->to_bf16 && k->to_float && k->silu_mul) << k->name;
     EXPECT_TRUE(k->rms_norm && k->rope && k->attend && k->merge_attention && k->argmax) << k->name;
-    EXPECT_TRUE(matmuls.insert(k->gemm_w8).second) << k->name << " has no integer matmul of its own";
+    EXPECT_TRUE(matmuls.insert(k->gemm_s8).second) << k->name << " has no integer matmul of its own";
   }
 }
 

@@ -16,67 +16,100 @@ std::vector<float> spiced(Random& random, int64_t n) {
   return x;
 }
 
-TEST(Dequantize, Formula) {
+// Sums that a float cannot hold: ties of the conversion, and the largest.
+std::vector<int32_t> hard_sums(Random& random, int64_t n) {
+  constexpr int32_t kHard[] = {2130706432, -2130706432, INT32_MAX, INT32_MIN, 16777217, -16777217, 16777219, 0};
+  std::vector<int32_t> sums;
+  for (int64_t i = 0; i < n; ++i) sums.push_back(static_cast<int32_t>(random.next()));
+  for (size_t i = 0; i < sums.size(); i += 5) sums[i] = kHard[i / 5 % std::size(kHard)];
+  return sums;
+}
+
+TEST(Finish, Dequantizes) {
   Random random;
   for (int64_t rows : {0, 1, 2, 5}) {
-    std::vector<int32_t> acc;
-    for (int64_t i = 0; i < rows * kPanelColumns; ++i) acc.push_back(static_cast<int32_t>(random.next()));
-    // The largest sums, and integers that a float cannot hold: ties of the conversion.
-    constexpr int32_t kHard[] = {2130706432, -2130706432, INT32_MAX, INT32_MIN, 16777217, -16777217, 16777219, 0};
-    for (size_t i = 0; i < acc.size(); i += 5) acc[i] = kHard[i / 5 % std::size(kHard)];
+    const std::vector<int32_t> sums = hard_sums(random, rows * kPanelColumns);
     std::vector<float> row_scale = random.floats(rows, 0, 0.1f);
     std::vector<float> column_scale = random.floats(kPanelColumns, 0, 0.1f);
     column_scale[9] = 0, column_scale[10] = 1e-30f, column_scale[11] = 1e30f;
     if (rows == 5) row_scale[2] = kNan, row_scale[3] = 0, row_scale[4] = 1e-38f;
 
     Result expected;
-    for (size_t i = 0; i < acc.size(); ++i) {
-      expected.floats.push_back(static_cast<float>(acc[i]) * row_scale[i / 64] * column_scale[i % 64]);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      expected.floats.push_back(static_cast<float>(sums[i]) * row_scale[i / 64] * column_scale[i % 64]);
     }
     const auto run = [&](const Kernels& kernels, Edge edge) {
-      const Guarded<int32_t> in(acc, edge);
+      const Guarded<int32_t> in(sums, edge);
       const Guarded<float> by_row(row_scale, edge), by_column(column_scale, edge);
       const Guarded<float> tile(rows * kPanelColumns, edge);
-      kernels.dequantize(in.data, rows, by_row.data, by_column.data, tile.data);
+      kernels.finish_s32(in.data, rows, kPanelColumns, {.row_scale = by_row.data, .column_scale = by_column.data},
+                         tile.data, kPanelColumns);
       return Result{.floats = tile.copy()};
     };
     expect_same(run_everywhere("rows " + std::to_string(rows), run), expected, "contract");
   }
 }
 
-void check_store_tile(Random& random, int64_t rows, int64_t columns, bool with_bias, bool add) {
-  const int64_t ldo = columns + 3;  // what lies between the rows must stay
+// Which of the steps are taken.
+struct Steps {
+  bool scales, alpha, bias, gate, beta, clamp;
+};
+
+// x / (1 + exp(-x)) as the kernels compute it.
+float silu(float x) {
+  const float one = 1;
+  float out;
+  scalar_kernels().silu_mul(&x, &one, 1, &out);
+  return out;
+}
+
+void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
+  const int64_t ldo = columns + 3, gate_stride = columns + 2;  // what lies between the rows must stay
   const std::vector<float> tile = random.floats(rows * kPanelColumns);
-  const std::vector<float> bias = random.floats(columns);
+  const std::vector<float> row_scale = random.floats(rows), column_scale = random.floats(columns);
+  const std::vector<float> bias = random.floats(columns), gates = random.floats(rows * gate_stride, -6, 6);
   const std::vector<float> before = random.floats((rows - 1) * ldo + columns);
   Result expected = {.floats = before};
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
       float value = tile[static_cast<size_t>(r * kPanelColumns + c)];
       float& to = expected.floats[static_cast<size_t>(r * ldo + c)];
-      if (with_bias) value = value + bias[static_cast<size_t>(c)];
-      to = add ? value + to : value;
+      if (steps.scales) value = value * row_scale[static_cast<size_t>(r)] * column_scale[static_cast<size_t>(c)];
+      if (steps.alpha) value = 1.5f * value;
+      if (steps.bias) value = value + bias[static_cast<size_t>(c)];
+      if (steps.gate) value = silu(gates[static_cast<size_t>(r * gate_stride + c)]) * value;
+      if (steps.beta) value = value + -0.75f * to;
+      if (steps.clamp) value = std::clamp(value, -0.25f, 0.5f);
+      to = value;
     }
   }
   const auto run = [&](const Kernels& kernels, Edge edge) {
-    const Guarded<float> in(tile, edge), added(bias, edge), out(before, edge);
-    kernels.store_tile(in.data, rows, with_bias ? added.data : nullptr, add, out.data, ldo, columns);
+    const Guarded<float> in(tile, edge), out(before, edge), by_row(row_scale, edge), by_column(column_scale, edge);
+    const Guarded<float> added(bias, edge), gate(gates, edge);
+    PostOps ops;
+    if (steps.scales) ops.row_scale = by_row.data, ops.column_scale = by_column.data;
+    if (steps.alpha) ops.alpha = 1.5f;
+    if (steps.bias) ops.bias = added.data;
+    if (steps.gate) ops.gate = gate.data, ops.gate_stride = gate_stride;
+    if (steps.beta) ops.beta = -0.75f;
+    if (steps.clamp) ops.low = -0.25f, ops.high = 0.5f;
+    kernels.finish_f32(in.data, rows, columns, ops, out.data, ldo);
     return Result{.floats = out.copy()};
   };
-  const std::string label = "columns " + std::to_string(columns) + (with_bias ? ", bias" : "") + (add ? ", add" : "");
+  const std::string label = "columns " + std::to_string(columns);
   expect_same(run_everywhere(label, run), expected, "contract: " + label);
 }
 
-TEST(StoreTile, EveryWidth) {
+TEST(Finish, EveryWidthAndStep) {
   Random random;
   for (int64_t columns = 1; columns <= kPanelColumns; ++columns) {
-    for (bool with_bias : {false, true}) {
-      for (bool add : {false, true}) check_store_tile(random, 1 + columns % 3, columns, with_bias, add);
-    }
+    const auto bit = [&](int i) { return (columns >> i) % 2 == 1; };
+    check_finish(random, 1 + columns % 3, columns, {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5)});
+    check_finish(random, 2, columns, {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0)});
   }
 }
 
-TEST(StoreTile, InPlace) {
+TEST(Finish, InPlace) {
   Random random;
   const std::vector<float> before = random.floats(3 * kPanelColumns), bias = random.floats(50);
   Result expected = {.floats = before};
@@ -85,19 +118,64 @@ TEST(StoreTile, InPlace) {
   }
   const auto run = [&](const Kernels& kernels, Edge edge) {
     const Guarded<float> tile(before, edge), added(bias, edge);
-    kernels.store_tile(tile.data, 3, added.data, false, tile.data, kPanelColumns, 50);
+    kernels.finish_f32(tile.data, 3, 50, {.bias = added.data}, tile.data, kPanelColumns);
     return Result{.floats = tile.copy()};
   };
   expect_same(run_everywhere("in place", run), expected, "contract");
 }
 
-TEST(StoreTile, NothingAddedKeepsMinusZero) {
+// Steps that are left out change nothing: not the sign of a zero, and what out held is not looked at.
+TEST(Finish, NothingToDo) {
   const auto run = [&](const Kernels& kernels, Edge edge) {
-    const Guarded<float> tile(std::vector<float>(kPanelColumns, -0.0f), edge), out(20, edge);
-    kernels.store_tile(tile.data, 1, nullptr, false, out.data, 20, 20);
+    const Guarded<float> tile(std::vector<float>(kPanelColumns, -0.0f), edge), out(std::vector<float>(20, kNan), edge);
+    kernels.finish_f32(tile.data, 1, 20, {}, out.data, 20);
     return Result{.floats = out.copy()};
   };
   expect_same(run_everywhere("minus zero", run), {.floats = std::vector<float>(20, -0.0f)}, "contract");
+}
+
+TEST(Finish, ClampKeepsDamage) {
+  const auto run = [&](const Kernels& kernels, Edge edge) {
+    std::vector<float> sums(kPanelColumns, kNan);
+    sums[1] = kInfinity, sums[2] = -kInfinity;
+    const Guarded<float> tile(sums, edge), out(3, edge);
+    kernels.finish_f32(tile.data, 1, 3, {.low = -2, .high = 3}, out.data, 3);
+    return Result{.floats = out.copy()};
+  };
+  expect_same(run_everywhere("clamp", run), {.floats = {kNan, 3, -2}}, "contract");
+}
+
+// Every bf16 there is survives the way to float and back; every rounding case of float goes where bf16.h says.
+TEST(Convert, EveryEncoding) {
+  std::vector<bf16> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint16_t>(i);
+  std::vector<float> values;
+  for (bf16 v : all) {
+    for (uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      values.push_back(bits_float(static_cast<uint32_t>(v.bits) << 16 | low));
+    }
+  }
+  for (const Kernels* kernels : available_kernels()) {
+    const Guarded<bf16> in(all, Edge::end), rounded(std::ssize(values), Edge::end);
+    const Guarded<float> widened(std::ssize(all), Edge::end), given(values, Edge::end);
+    kernels->to_float(in.data, std::ssize(all), widened.data);
+    kernels->to_bf16(given.data, std::ssize(values), rounded.data);
+    for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(float_bits(widened.data[i]), i << 16) << kernels->name;
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(rounded.data[i].bits, to_bf16(values[i]).bits) << kernels->name << " " << float_bits(values[i]);
+    }
+  }
+  for (int64_t n : {0, 1, 15, 16, 17, 33}) {
+    const auto run = [&](const Kernels& kernels, Edge edge) {
+      const Guarded<bf16> in(std::vector<bf16>(all.begin() + 0x3f80, all.begin() + 0x3f80 + n), edge), back(n, edge);
+      const Guarded<float> out(n, edge);
+      kernels.to_float(in.data, n, out.data);
+      kernels.to_bf16(out.data, n, back.data);
+      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(back.data[i].bits, in.data[i].bits);
+      return Result{.floats = out.copy()};
+    };
+    run_everywhere("n " + std::to_string(n), run);
+  }
 }
 
 // Which argument the result overwrites.
@@ -130,7 +208,7 @@ TEST(SiluMul, HandWorked) {
   const auto run = [&](const Kernels& kernels, Edge edge) {
     return silu_mul(kernels, edge, {0, 200, -200, 64, kNan}, {3, 2, 2, 0.5f, 1}, Alias::none);
   };
-  // 0 / 2; exp vanishes; exp overflows; 64 / (1 + 1e-28) = 64; damage shows.
+  // 0 / 2; exp(-200) vanishes, on either side; 64 / (1 + 1e-28) = 64; damage shows.
   expect_same(run_everywhere("by hand", run), {.floats = {0, 400, -0.0f, 32, kNan}}, "by hand");
 }
 

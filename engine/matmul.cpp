@@ -1,0 +1,97 @@
+#include "engine/matmul.h"
+
+#include <cstddef>
+
+namespace pinion {
+namespace {
+
+struct Tile {
+  alignas(64) int32_t sums[kTileRows * kPanelColumns];
+  alignas(64) float values[kTileRows * kPanelColumns];
+};
+
+// out = rows [first, first + rows) of the input times one panel, and what comes after it.
+void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const Input& in, int64_t first, int64_t rows,
+              PostOps ops, Tile* tile, float* out, int64_t ldo) {
+  const Matrix& w = linear.weight;
+  const int64_t column = panel * kPanelColumns;
+  const int64_t columns = std::min(kPanelColumns, w.n - column);
+  const auto* base = static_cast<const std::byte*>(w.panels) + panel * panel_bytes(w.format, w.k);
+  if (linear.bias) ops.bias = linear.bias + column;
+  prefetch_result(out, rows, ldo * 4, columns * 4);
+  if (w.format == Format::bf16) {
+    const GemmTerm term = {in.values + first * in.k, base, in.k};
+    const RowBlocks blocks = {in.block, in.block * in.k * static_cast<int64_t>(sizeof(float))};
+    kernels.gemm_bf16(&term, 1, blocks, rows, tile->values);
+    return kernels.finish_f32(tile->values, rows, columns, ops, out, ldo);
+  }
+  const int64_t k = padded_k(in.k);
+  if (in.rows == 1) {
+    kernels.gemv_s8(in.codes, reinterpret_cast<const int8_t*>(base), 4 * kPanelColumns, k, tile->sums);
+  } else {
+    const GemmTerm term = {in.codes + first * k, base, k};
+    kernels.gemm_s8(&term, 1, {in.block, in.block * k}, rows, w.column_sum + column, tile->sums);
+  }
+  ops.row_scale = in.scales + first;
+  ops.column_scale = w.scale + column;
+  kernels.finish_s32(tile->sums, rows, columns, ops, out, ldo);
+}
+
+// Cores that share an SME unit would only wait for one another there.
+const Kernels& table_of(const Worker& worker, const Pass& p) {
+  return worker.leads || !p.kernels.beside ? p.kernels : *p.kernels.beside;
+}
+
+// f(panel, first, rows) for every tile of `panels` panels by the input's rows, claimed by the workers.
+template <class F>
+void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
+  const TileGrid grid = tile_grid(in.rows, in.block, panels, worker.count);
+  worker.for_each(grid.panels * grid.parts, [&](int64_t task) {
+    const int64_t begin = task % grid.parts * grid.part_rows;
+    each_tile(begin, std::min(in.rows, begin + grid.part_rows), in.block,
+              [&](int64_t first, int64_t rows) { f(task / grid.parts, first, rows); });
+  });
+}
+
+}  // namespace
+
+void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> projections, bool add) {
+  int64_t panels = 0;
+  for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
+  const Kernels& kernels = table_of(worker, p);
+  Tile tile;
+  for_each_tile(worker, in, panels, [&](int64_t panel, int64_t first, int64_t rows) {
+    const Projection* to = projections.begin();
+    for (; panel >= panel_count(to->linear->weight.n); ++to) panel -= panel_count(to->linear->weight.n);
+    const int64_t n = to->linear->weight.n;
+    multiply(kernels, *to->linear, panel, in, first, rows, {.beta = add ? 1.0f : 0.0f}, &tile,
+             to->out + first * n + panel * kPanelColumns, n);
+  });
+  worker.barrier();
+}
+
+void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up, float* out) {
+  const int64_t n = gate.weight.n;
+  const Kernels& kernels = table_of(worker, p);
+  Tile tile;
+  alignas(64) float gates[kTileRows * kPanelColumns];
+  // The same panel of both matrices is one task.
+  for_each_tile(worker, in, panel_count(n), [&](int64_t panel, int64_t first, int64_t rows) {
+    multiply(kernels, gate, panel, in, first, rows, {}, &tile, gates, kPanelColumns);
+    multiply(kernels, up, panel, in, first, rows, {.gate = gates, .gate_stride = kPanelColumns}, &tile,
+             out + first * n + panel * kPanelColumns, n);
+  });
+  worker.barrier();
+}
+
+void pack_block(const Pass& p, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own) {
+  if (in.values) p.kernels.pack_f32(rows, in.k, count, in.k, in.block, p.scratch.packed.data() + first * in.k);
+  if (!in.codes) return;
+  const int64_t k = padded_k(in.k);
+  for (int64_t r = 0; r < count; ++r) {
+    p.kernels.quantize(rows + r * in.k, in.k, own->codes.data() + r * k, p.scratch.scales.data() + first + r);
+  }
+  p.kernels.pack_s8(own->codes.data(), k, count, k, in.block, p.scratch.codes.data() + first * k);
+}
+
+}  // namespace pinion

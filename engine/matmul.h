@@ -1,0 +1,69 @@
+// Linear layers over the team: rows are prepared once (made, quantised, packed) and multiplied by all the matrices that
+// share them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "engine/forward.h"
+#include "kernels/tiles.h"
+
+namespace pinion {
+
+// What a matmul multiplies. A single row lies as it is, several in blocks (see RowBlocks).
+struct Input {
+  int64_t rows;
+  int64_t k;
+  int64_t block;        // rows of a block
+  const float* values;  // k a row; present where a matrix is bf16
+  const int8_t* codes;  // padded_k(k) a row; present where one is quantised
+  const float* scales;  // [rows] of the codes
+};
+
+struct Projection {
+  const Linear* linear;
+  float* out;  // [rows][n]
+};
+
+// out = W x + b for matrices that share an input, or out += where `add`.
+void project(Worker& worker, const Pass& pass, const Input& in, std::initializer_list<Projection> projections,
+             bool add = false);
+
+// out = silu(gate x) * (up x).
+void project_gated(Worker& worker, const Pass& pass, const Input& in, const Linear& gate, const Linear& up, float* out);
+
+// Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block.
+void pack_block(const Pass& pass, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own);
+
+// The input that these matrices share. make(first, count, out) gives that many rows: `out` filled, or rows that exist
+// already. A single row is made by every worker for itself, which costs less than a barrier; blocks of several are
+// shared out.
+template <class Make>
+Input prepare(Worker& worker, const Pass& p, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices,
+              Make make) {
+  Scratch& s = p.scratch;
+  WorkerScratch& own = s.workers[static_cast<size_t>(worker.index)];
+  const auto wanted = [&](bool quantised) {
+    return std::ranges::any_of(matrices,
+                               [&](const Linear* m) { return (m->weight.format != Format::bf16) == quantised; });
+  };
+  const bool codes = wanted(true), values = wanted(false);
+  if (rows == 1) {
+    const float* row = make(0, 1, own.rows.data());
+    if (codes) p.kernels.quantize(row, k, own.codes.data(), &own.scale);
+    return {1, k, 1, row, own.codes.data(), &own.scale};
+  }
+  const int64_t block = block_rows(codes ? p.kernels.s8 : p.kernels.f32, rows);
+  const Input in = {rows,           k, block, values ? s.packed.data() : nullptr, codes ? s.codes.data() : nullptr,
+                    s.scales.data()};
+  worker.for_each((rows + block - 1) / block, [&](int64_t task) {
+    const int64_t first = task * block;
+    const int64_t count = std::min(block, rows - first);
+    pack_block(p, make(first, count, own.rows.data()), first, count, in, &own);
+  });
+  worker.barrier();
+  return in;
+}
+
+}  // namespace pinion

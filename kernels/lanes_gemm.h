@@ -1,0 +1,132 @@
+// Matmul of floats, packing of rows and what follows a matmul, over sixteen lanes. Included by lanes_ops.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "kernels/pack_rows.h"
+#include "kernels/unroll.h"
+
+namespace pinion {
+namespace {
+
+// Where a tile's operands lie: row r and step i of k of the left at a + r * row + i * step; step i of the right at
+// b + i * ldb, its vectors vector_step apart.
+template <class T>
+struct FloatTile {
+  const float* a;
+  int64_t row;
+  int64_t step;
+  const T* b;
+  int64_t ldb;
+  int64_t vector_step;
+  int64_t k;
+};
+
+// c[R][W * 16] (+)= a * b, each element by fma in the order of k.
+template <int R, int W, class T>
+void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc) {
+  Lanes acc[R][W];
+  unrolled<R>([&](auto r) {
+    unrolled<W>(
+        [&](auto w) { acc[r][w] = accumulate ? Lanes::load(c + r * ldc + w * kLanes) : Lanes::broadcast(0.0f); });
+  });
+  const float* a = t.a;
+  const T* b = t.b;
+  for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
+    Lanes row[W];
+    unrolled<W>([&](auto w) { row[w] = Lanes::load(b + w * t.vector_step); });
+    unrolled<R>([&](auto r) {
+      const Lanes x = Lanes::broadcast(a[r * t.row]);
+      unrolled<W>([&](auto w) { acc[r][w] = Lanes::fma(x, row[w], acc[r][w]); });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<W>([&](auto w) { acc[r][w].store(c + r * ldc + w * kLanes); }); });
+}
+
+// c[rows][vectors * 16] (+)= a * b for any number of rows and vectors. A tile of few rows is wider, as far as the
+// registers go: its sums' chains hide the latency of fma.
+template <class T>
+void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool accumulate, float* c, int64_t ldc) {
+  const auto columns = [&](auto count, int64_t first) {
+    for (int64_t r = 0; r < rows; r += Lanes::kRows) {
+      with_rows<Lanes::kRows>(rows - r, [&](auto n) {
+        constexpr int kFit = Lanes::kRows * Lanes::kWide / n;
+        constexpr int kWidth = kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+        constexpr int kW = count < kWidth ? count : kWidth;
+        for (int64_t v = first; v < first + count; v += kW) {
+          FloatTile<T> t = tile;
+          t.a += r * t.row;
+          t.b += v * t.vector_step;
+          gemm_tile<n, kW>(t, accumulate, c + r * ldc + v * kLanes, ldc);
+        }
+      });
+    }
+  };
+  int64_t v = 0;
+  for (; v + 4 <= vectors; v += 4) columns(Index<4>{}, v);
+  for (; v < vectors; ++v) columns(Index<1>{}, v);
+}
+
+template <class T>
+void gemm_float(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
+  for (int64_t r = 0; r < rows; r += blocks.rows) {
+    const int64_t n = rows - r < blocks.rows ? rows - r : blocks.rows;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto* a = static_cast<const char*>(terms[i].a) + r / blocks.rows * blocks.step_bytes;
+      const FloatTile<T> tile = {reinterpret_cast<const float*>(a),
+                                 1,
+                                 blocks.rows,
+                                 static_cast<const T*>(terms[i].b),
+                                 kPanelColumns,
+                                 kLanes,
+                                 terms[i].k};
+      gemm_rows(tile, n, kPanelColumns / kLanes, i > 0, acc + r * kPanelColumns, kPanelColumns);
+    }
+  }
+}
+
+// x / (1 + exp(-x)) without an exponential that overflows.
+Lanes silu(Lanes x) {
+  const Lanes zero = Lanes::broadcast(0.0f);
+  const Lanes e = exp_lanes(Lanes::min(x, Lanes::sub(zero, x)));
+  const Lanes one = Lanes::broadcast(1.0f);
+  return Lanes::div(Lanes::if_negative(x, Lanes::mul(x, e), x), Lanes::add(one, e));
+}
+
+// Up to sixteen columns of a tile, row by row.
+template <class T>
+void finish_columns(const T* sums, int64_t rows, int64_t count, const PostOps& ops, int64_t column, float* out,
+                    int64_t ldo) {
+  const bool clamped = ops.low > -__builtin_inff() || ops.high < __builtin_inff();
+  const Lanes column_scale = ops.row_scale ? load_some(ops.column_scale + column, count) : Lanes::broadcast(1.0f);
+  const Lanes bias = ops.bias ? load_some(ops.bias + column, count) : Lanes::broadcast(0.0f);
+  for (int64_t r = 0; r < rows; ++r, out += ldo) {
+    Lanes value = Lanes::load(sums + r * kPanelColumns);
+    if (ops.row_scale) value = Lanes::mul(Lanes::mul(value, Lanes::broadcast(ops.row_scale[r])), column_scale);
+    if (ops.alpha != 1.0f) value = Lanes::mul(Lanes::broadcast(ops.alpha), value);
+    if (ops.bias) value = Lanes::add(value, bias);
+    if (ops.gate) value = Lanes::mul(silu(load_some(ops.gate + r * ops.gate_stride + column, count)), value);
+    if (ops.beta != 0.0f) {
+      value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
+    }
+    if (clamped) value = Lanes::min(Lanes::broadcast(ops.high), Lanes::max(Lanes::broadcast(ops.low), value));
+    store_some(value, out, count);
+  }
+}
+
+template <class T>
+void finish(const T* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo) {
+  for (int64_t c = 0; c < columns; c += kLanes) finish_columns(sums + c, rows, columns - c, ops, c, out + c, ldo);
+}
+
+void finish_s32(const int32_t* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo) {
+  finish(sums, rows, columns, ops, out, ldo);
+}
+
+void finish_f32(const float* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo) {
+  finish(sums, rows, columns, ops, out, ldo);
+}
+
+}  // namespace
+}  // namespace pinion

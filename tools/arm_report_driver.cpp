@@ -1,0 +1,39 @@
+// What tools/arm_report counts instructions of: `arm_report_driver VARIANT ROWS K PANELS` multiplies ROWS rows of K
+// codes by so many panels and does nothing else with the kernels, so that two runs differ by the kernel alone.
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/tiles.h"
+
+int main(int argc, char** argv) {
+  using namespace pinion;
+  if (argc != 5) return 2;
+  const int64_t rows = std::atol(argv[2]);
+  const int64_t k = std::atol(argv[3]);
+  const int64_t panels = std::atol(argv[4]);
+  for (const Variant& variant : kernel_variants()) {
+    if (variant.name != std::string_view(argv[1])) continue;
+    const Kernels& kernels = variant.table();
+    const int64_t block = block_rows(kernels.s8, rows);
+    const std::vector<int8_t> codes(static_cast<size_t>(round_up(rows, block) * k));
+    const std::vector<int8_t> panel(static_cast<size_t>(k * kPanelColumns));
+    const std::vector<int32_t> column_sum(kPanelColumns);
+    std::vector<int32_t> sums(kTileRows * kPanelColumns);
+    for (int64_t p = 0; p < panels; ++p) {
+      if (rows == 1) {
+        kernels.gemv_s8(codes.data(), panel.data(), 4 * kPanelColumns, k, sums.data());
+        continue;
+      }
+      each_tile(0, rows, block, [&](int64_t first, int64_t count) {
+        const GemmTerm term = {codes.data() + first * k, panel.data(), k};
+        kernels.gemm_s8(&term, 1, {block, block * k}, count, column_sum.data(), sums.data());
+      });
+    }
+    return 0;
+  }
+  std::fprintf(stderr, "no variant %s\n", argv[1]);
+  return 2;
+}

@@ -1,0 +1,201 @@
+// Google Benchmark of the matmul kernels. Every figure stands beside a limit of the machine that was measured right
+// before and after it, so that the ratio holds on machines whose speed wanders.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/bandwidth.h"
+#include "engine/team.h"
+#include "engine/topology.h"
+#include "kernels/cpu.h"
+#include "kernels/gemm.h"
+#include "kernels/ops.h"
+#include "loader/arena.h"
+
+namespace pinion {
+namespace {
+
+using benchmark::State;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kStreamedBytes = int64_t{384} << 20;  // beyond any last-level cache
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+[[noreturn]] void fail(const std::string& message) {
+  std::fprintf(stderr, "bench_kernels: %s\n", message.c_str());
+  std::exit(1);
+}
+
+Arena bytes(int64_t size) {
+  Arena arena;
+  if (Error e = allocate_arena(size, &arena)) fail(e.message());
+  for (int64_t i = 0; i < size; ++i) arena.data[i] = static_cast<std::byte>(i * 37 % 251 - 125);
+  return arena;
+}
+
+// Read before any thread is pinned.
+const std::vector<int32_t>& all_cpus() {
+  static const std::vector<int32_t> cpus = [] {
+    Topology topology;
+    if (Error e = read_topology(&topology)) fail(e.message());
+    return default_team(topology);
+  }();
+  return cpus;
+}
+
+Team team_of(int32_t threads) { return Team({all_cpus().begin(), all_cpus().begin() + threads}); }
+
+double roof(Team& team) {
+  double rate = 0;
+  if (Error e = measure_read_bandwidth(team, kStreamedBytes, 4, &rate)) fail(e.message());
+  return rate;
+}
+
+// --- decode: one row by a matrix that must come from memory
+// -------------------------------------------------------------
+
+// The layout of a benchmark: panels as the engine has them, or the documented flat [K/4, N/4, 4, 4].
+enum class Layout { panels, flat };
+
+void gemv(State& state, const Kernels& kernels, int32_t threads, Layout layout) {
+  constexpr int64_t k = 4096, n = kStreamedBytes / k;
+  const Arena weights = bytes(k * n);
+  const std::vector<int8_t> a(k, 3);
+  std::vector<int32_t> c(n);
+  Team team = team_of(threads);
+  const auto* b = reinterpret_cast<const int8_t*>(weights.data);
+  const auto run = [&] {
+    if (layout == Layout::flat) {
+      if (Error e = sdot_gemv(a.data(), b, c.data(), k, n, {&kernels, workers_of(team)})) fail(e.message());
+    } else {
+      team.run([&](Worker& worker) {
+        worker.for_each(n / kPanelColumns, [&](int64_t panel) {
+          kernels.gemv_s8(a.data(), b + panel * kPanelColumns * k, 4 * kPanelColumns, k,
+                          c.data() + panel * kPanelColumns);
+        });
+      });
+    }
+  };
+  run();
+  const double before = roof(team);
+  double best = 1e9;
+  for (auto _ : state) {
+    const Clock::time_point start = Clock::now();
+    run();
+    const double seconds = seconds_since(start);
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  const double limit = std::max(before, roof(team));
+  state.counters["GB/s"] = static_cast<double>(k * n) / best * 1e-9;
+  state.counters["roof_GB/s"] = limit * 1e-9;
+  state.counters["roof_share"] = static_cast<double>(k * n) / best / limit;
+}
+
+// --- prefill: several rows
+// ---------------------------------------------------------------------------------------------
+
+#if defined(__x86_64__)
+// int8 multiply-adds a second of VPDPBUSD on registers alone: twelve chains hide its latency.
+[[gnu::target("avx512f,avx512vnni")]] double peak_macs() {
+  using Vector = int32_t __attribute__((vector_size(64)));
+  constexpr int64_t kSteps = 1000000;
+  Vector x = {}, w = {};
+  Vector s0 = {}, s1 = {}, s2 = {}, s3 = {}, s4 = {}, s5 = {}, s6 = {}, s7 = {}, s8 = {}, s9 = {}, s10 = {}, s11 = {};
+  const Clock::time_point start = Clock::now();
+  for (int64_t i = 0; i < kSteps; ++i) {
+    asm volatile(
+        "vpdpbusd %13, %12, %0\n vpdpbusd %13, %12, %1\n vpdpbusd %13, %12, %2\n vpdpbusd %13, %12, %3\n"
+        "vpdpbusd %13, %12, %4\n vpdpbusd %13, %12, %5\n vpdpbusd %13, %12, %6\n vpdpbusd %13, %12, %7\n"
+        "vpdpbusd %13, %12, %8\n vpdpbusd %13, %12, %9\n vpdpbusd %13, %12, %10\n vpdpbusd %13, %12, %11\n"
+        : "+v"(s0), "+v"(s1), "+v"(s2), "+v"(s3), "+v"(s4), "+v"(s5), "+v"(s6), "+v"(s7), "+v"(s8), "+v"(s9), "+v"(s10),
+          "+v"(s11)
+        : "v"(x), "v"(w));
+  }
+  return kSteps * 12 * 64 / seconds_since(start);
+}
+bool has_peak() { return (cpu_features() & kCpuAvx512Vnni) != 0; }
+#else
+double peak_macs() { return 0; }
+bool has_peak() { return false; }
+#endif
+
+double best_peak() {
+  double peak = 0;
+  for (int i = 0; i < 5; ++i) peak = std::max(peak, peak_macs());
+  return peak;
+}
+
+void report_macs(State& state, double macs, double best_seconds, double peak, int32_t threads) {
+  state.counters["GMAC/s"] = macs / best_seconds * 1e-9;
+  if (!has_peak()) return;
+  state.counters["peak_GMAC/s"] = peak * threads * 1e-9;
+  state.counters["peak_share"] = macs / best_seconds / (peak * threads);
+}
+
+// The way in, as others use it: A packed, multiplied by a packed B, dequantised to float.
+void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int64_t k, int64_t n) {
+  const Arena a = bytes(m * k), b = bytes(k * n), packed = bytes(gemm_packed_b_bytes(GemmType::s8, n, k));
+  gemm_pack_b(GemmType::s8, b.data, n, n, k, packed.data);
+  const std::vector<float> row_scale(static_cast<size_t>(m), 0.01f), column_scale(static_cast<size_t>(n), 0.01f);
+  const Arena c = bytes(m * n * 4);
+  GemmBatch args = {.type = GemmType::s8, .m = m, .n = n, .k = k};
+  args.a = a.data, args.lda = k, args.b = packed.data, args.b_packed = true, args.c = c.data, args.ldc = n;
+  args.row_scale = row_scale.data(), args.column_scale = column_scale.data();
+  const int64_t scratch_bytes = std::max<int64_t>(kAlignmentBytes, gemm_scratch_bytes(&kernels, args));
+  const Arena scratch = bytes(scratch_bytes);
+  Team team = team_of(threads);
+  double best = 1e9, peak = best_peak();
+  for (auto _ : state) {
+    const Clock::time_point start = Clock::now();
+    if (Error e = gemm_batch(&kernels, workers_of(team), args, {scratch.data, static_cast<size_t>(scratch_bytes)})) {
+      fail(e.message());
+    }
+    const double seconds = seconds_since(start);
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  peak = std::max(peak, best_peak());
+  report_macs(state, static_cast<double>(m * n * k), best, peak, threads);
+}
+
+void add(const std::string& name, const std::function<void(State&)>& run) {
+  benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Unit(benchmark::kMicrosecond);
+}
+
+void add_all() {
+  const auto all = static_cast<int32_t>(all_cpus().size());
+  std::vector<int32_t> teams = {1};
+  if (all > 1) teams.push_back(all);
+  for (const Variant& variant : kernel_variants()) {
+    if ((variant.needs & ~cpu_features()) != 0 || variant.needs == 0) continue;
+    const Kernels& kernels = variant.table();
+    for (const int32_t threads : teams) {
+      const std::string end = std::string("/") + variant.name + "/threads:" + std::to_string(threads);
+      add("gemv_s8 panels" + end, [&kernels, threads](State& s) { gemv(s, kernels, threads, Layout::panels); });
+      add("sdot_gemv flat" + end, [&kernels, threads](State& s) { gemv(s, kernels, threads, Layout::flat); });
+      for (const int64_t m : {512, 128, 16}) {
+        add("gemm_s8 m:" + std::to_string(m) + " k:1024 n:3072" + end,
+            [&kernels, threads, m](State& s) { gemm(s, kernels, threads, m, 1024, 3072); });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pinion
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  pinion::add_all();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}
