@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -256,6 +257,13 @@ Error check_sizes(const GemmBatch& g) {
   if (g.lda < g.k) return argument("lda", "at least k = " + std::to_string(g.k), g.lda);
   if (!g.b_packed && g.ldb < g.n) return argument("ldb", "at least n = " + std::to_string(g.n), g.ldb);
   if (g.ldc < g.n) return argument("ldc", "at least n = " + std::to_string(g.n), g.ldc);
+  const int64_t c_span = g.m > 0 ? (g.m - 1) * g.ldc + g.n : 0;
+  if (!g.reduce && g.batch > 1 && std::abs(g.c_stride) < c_span) {
+    return argument("c_stride", "at least " + std::to_string(c_span) + ", or results overlap", g.c_stride);
+  }
+  if (g.b_packed && g.batch > 1 && g.b_stride % kAlignmentBytes != 0) {
+    return argument("b_stride", "a multiple of " + std::to_string(kAlignmentBytes), g.b_stride);
+  }
   if (g.gate && g.gate_stride < g.n)
     return argument("gate_stride", "at least n = " + std::to_string(g.n), g.gate_stride);
   return {};
@@ -267,6 +275,9 @@ Error check_pointers(const GemmBatch& g) {
   if (any && !g.a) return argument("a", "not null");
   if (any && !g.b) return argument("b", "not null");
   if (any_c && !g.c) return argument("c", "not null");
+  if (g.b_packed && reinterpret_cast<uintptr_t>(g.b) % kAlignmentBytes != 0) {
+    return argument("b", "aligned to " + std::to_string(kAlignmentBytes) + " bytes where it is packed");
+  }
   if (!g.row_scale != !g.column_scale) return argument("row_scale, column_scale", "both or neither");
   return {};
 }
@@ -308,7 +319,7 @@ bool gemm_needs_pack_a(const GemmBatch& g) {
 }
 
 int64_t gemm_scratch_bytes(const Kernels* kernels, const GemmBatch& g) {
-  return scratch_bytes(make_plan(gemm_kernels(kernels, g.type, g.m), g));
+  return std::min({g.batch, g.m, g.n, g.k}) < 0 ? 0 : scratch_bytes(make_plan(gemm_kernels(kernels, g.type, g.m), g));
 }
 
 Error gemm_batch(const Kernels* kernels, const Workers& workers, const GemmBatch& g, std::span<std::byte> scratch) {

@@ -1,12 +1,13 @@
 // General matrix products over a team: the way in to the matmul kernels for anybody but the engine, whose weights are
 // packed already.
 //
-//   C_i = finish(alpha * A_i B_i + beta * C_i)     for i < batch, or, reduced, C = finish(alpha * sum_i A_i B_i + beta
-//   * C)
+//   C_i = post-ops of A_i B_i      for i < batch, or, reduced, C = post-ops of the sum over i of A_i B_i
 //
-// A [m][lda], C [m][ldc] row-major; B [k][ldb] row-major, or packed once by gemm_pack_b. The bits of the result depend
-// on nothing but the operands: not on the kernels, the workers, or whether B was packed before. Sums of int8 are exact
-// int32; a sum of floats is fma sequentially in k from 0 (reduced: in i, then k). bf16 is widened, which is exact.
+// with the post-ops in PostOps' order: scales, alpha, bias, gate, + beta * C, clamp. A [m][lda], C [m][ldc] row-major;
+// B [k][ldb] row-major, or packed once by gemm_pack_b. The bits of the result depend on nothing but the operands (NaN
+// has many; which one comes out is the CPU's business): not on the kernels, the workers, or whether B was packed
+// before. Sums of int8 are exact int32; a sum of floats is fma sequentially in k from 0 (reduced: in i, then k). bf16
+// is widened, which is exact.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +37,9 @@ struct GemmBatch {
   int64_t lda = 0, a_stride = 0;  // elements from a row, a matrix to the next
   const void* b = nullptr;
   bool b_packed = false;
-  int64_t ldb = 0, b_stride = 0;  // likewise; where B is packed: ldb is not used, b_stride is in bytes
+  int64_t ldb = 0, b_stride = 0;  // likewise; packed: ldb is not used, b_stride in bytes, a multiple of kAlignmentBytes
   void* c = nullptr;
-  int64_t ldc = 0, c_stride = 0;
+  int64_t ldc = 0, c_stride = 0;  // results of a batch may not overlap
 
   float alpha = 1, beta = 0;            // C is not read where beta is 0
   const float* row_scale = nullptr;     // [m], with column_scale: dequantises the sums of s8
@@ -61,7 +62,8 @@ void gemm_pack_b(GemmType type, const void* b, int64_t ldb, int64_t n, int64_t k
 // Whether A is packed at all: a single row mostly is not.
 bool gemm_needs_pack_a(const GemmBatch& args);
 
-// What gemm_batch needs to work in, for packing; kAlignmentBytes aligned. 0 where nothing is packed.
+// What gemm_batch needs to work in, for packing; kAlignmentBytes aligned. 0 where nothing is packed, or a size is
+// negative.
 int64_t gemm_scratch_bytes(const Kernels* kernels, const GemmBatch& args);
 
 // Errors name the argument; C is then untouched.

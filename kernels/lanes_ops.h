@@ -175,15 +175,12 @@ void rope(float* x, const float* cos, const float* sin, int64_t half) {
 // Scores become probabilities relative to their maximum. [from, to): whole blocks around the span; zeros outside it.
 void softmax_row(float* scores, AttentionSpan span, int64_t from, int64_t to, float scale, float* row_max,
                  float* row_sum) {
+  const Lanes factor = Lanes::broadcast(scale);
+  for (int64_t i = from; i < to; i += kLanes) Lanes::mul(Lanes::load(scores + i), factor).store(scores + i);
   for (int64_t i = from; i < span.begin; ++i) scores[i] = -__builtin_inff();
   for (int64_t i = span.end; i < to; ++i) scores[i] = -__builtin_inff();
-  const Lanes factor = Lanes::broadcast(scale);
   Lanes largest = Lanes::broadcast(-__builtin_inff());
-  for (int64_t i = from; i < to; i += kLanes) {
-    const Lanes s = Lanes::mul(Lanes::load(scores + i), factor);
-    s.store(scores + i);
-    largest = Lanes::max(s, largest);
-  }
+  for (int64_t i = from; i < to; i += kLanes) largest = Lanes::max(Lanes::load(scores + i), largest);
   *row_max = fold_max(largest);
   const Lanes max = Lanes::broadcast(*row_max);
   Lanes sum = Lanes::broadcast(0.0f);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 
 namespace pinion {
@@ -23,8 +24,6 @@ Error check_packed(const char* operation, int64_t k, int64_t n, std::initializer
   if (n > 0 && missing) return error("wrong argument", operation, "pointers that are not null");
   return {};
 }
-
-int64_t strips(int64_t n) { return panel_count(n); }
 
 // acc[c] = sums of the strip's columns, from row 0 of `k` rows at b on. The flat layout's last strip may be narrower
 // than a kernel: it goes through a copy.
@@ -51,9 +50,9 @@ void strip_sums(const Kernels& kernels, const int8_t* a, const int8_t* b, int64_
 template <class F>
 void share_strips(const OpOptions& options, int64_t n, int64_t most, F f) {
   const int64_t wanted = options.workers.count <= 1 ? 1 : 4 * options.workers.count;
-  const int64_t step = std::clamp<int64_t>((strips(n) + wanted - 1) / wanted, 1, most);
-  run_pieces(options.workers, (strips(n) + step - 1) / step,
-             [&](int64_t piece) { f(piece * step, std::min(step, strips(n) - piece * step)); });
+  const int64_t step = std::clamp<int64_t>((panel_count(n) + wanted - 1) / wanted, 1, most);
+  run_pieces(options.workers, (panel_count(n) + step - 1) / step,
+             [&](int64_t piece) { f(piece * step, std::min(step, panel_count(n) - piece * step)); });
 }
 
 // --- a row of bf16 as codes, without memory for the row

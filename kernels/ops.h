@@ -46,7 +46,8 @@ Error swiglu(const bf16* gate, const bf16* up, bf16* out, int64_t n, const OpOpt
 // One token's attention: out[h] = softmax(sm_scale * q[h] k[h / group]^T) v[h / group], group = num_heads /
 // num_kv_heads.
 //   q, out [num_heads, head_dim]; position p of kv head g: k + g * stride_kh + p * stride_kn, v likewise (in elements).
-// Online softmax over chunks of kAttentionChunk positions, merged in their order; K and V are read once for a group.
+// Online softmax over chunks of kAttentionChunk positions, merged in their order; K and V are read from memory once for
+// a group.
 template <class T>
 struct FlashAttnDecode {
   const T* q = nullptr;
@@ -55,7 +56,7 @@ struct FlashAttnDecode {
   T* out = nullptr;
   int64_t seq_len = 0;  // at least 1
   int64_t head_dim = 0;
-  float sm_scale = 1;
+  float sm_scale = 1;  // any
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;              // divides num_heads
   int64_t stride_kn = 0, stride_vn = 0;  // from a position to the next, at least head_dim

@@ -19,10 +19,8 @@ inline int64_t block_rows(const PackShape& shape, int64_t rows) {
   return round_up(std::max<int64_t>(1, (rows + blocks - 1) / blocks), shape.multiple);
 }
 
-// What rows come to when they are padded to whole blocks; at most this for fewer rows too.
-inline int64_t packed_rows(const PackShape& shape, int64_t rows) {
-  return rows + ((rows + shape.rows - 1) / shape.rows + 1) * (shape.multiple + 1);
-}
+// The most that so many rows, or fewer, come to when they are padded to whole blocks.
+inline int64_t packed_rows(const PackShape& shape, int64_t rows) { return round_up(rows, shape.rows); }
 
 // The tiles of an [m, n] result: every panel of 64 columns by `parts` runs of rows. More than one part only where the
 // panels alone would leave workers idle.

@@ -624,6 +624,9 @@ TEST(GemmErrors, Sizes) {
   expect_refused("lda", [](Sound& s) { s.g.lda = 3; });
   expect_refused("ldb", [](Sound& s) { s.g.ldb = 4; });
   expect_refused("ldc", [](Sound& s) { s.g.ldc = 4; });
+  expect_refused("c_stride", [](Sound& s) { s.g.c_stride = 14; });
+  expect_refused("c_stride", [](Sound& s) { s.g.c_stride = -14; });
+  expect_refused("b_stride", [](Sound& s) { s.g.b = s.scratch, s.g.b_packed = true, s.g.b_stride = 32; });
   expect_refused("gate_stride", [](Sound& s) { s.g.gate = s.numbers.data(), s.g.gate_stride = 4; });
   expect_refused("k", [](Sound& s) { s.g.k = s.g.lda = kMaxK + 1; });
   expect_refused("k", [](Sound& s) { s.g.reduce = true, s.g.k = s.g.lda = kMaxK / 2 + 1; });
@@ -633,6 +636,7 @@ TEST(GemmErrors, Sizes) {
 TEST(GemmErrors, Pointers) {
   expect_refused("a", [](Sound& s) { s.g.a = nullptr; });
   expect_refused("b", [](Sound& s) { s.g.b = nullptr; });
+  expect_refused("b", [](Sound& s) { s.g.b = s.scratch + 4, s.g.b_packed = true, s.g.b_stride = 4096; });
   expect_refused("row_scale", [](Sound& s) { s.g.row_scale = s.numbers.data(); });
   expect_refused("column_scale", [](Sound& s) { s.g.column_scale = s.numbers.data(); });
   expect_refused("c", [](Sound& s) { s.g.c = nullptr; });

@@ -696,6 +696,18 @@ TEST(FlashAttnDecode, LargeScores) {
 }
 
 // One position: its values, whatever the score.
+// The positions behind the last one must not come in by way of the scale: -inf times 0 or -1.
+TEST(FlashAttnDecode, AnyScale) {
+  Random random;
+  for (float scale : {0.0f, -1.0f, -0.125f}) {
+    for (int64_t seq_len : {1, 5, 16, 300}) {
+      Attention<float> a = random_attention<float>(random, {seq_len, 16, 1, 2}, Lay::dense);
+      a.scale = scale;
+      expect_attention(a, false);
+    }
+  }
+}
+
 TEST(FlashAttnDecode, OnePositionIsItsValues) {
   Random random;
   const Attention<bf16> a = random_attention<bf16>(random, {1, 80, 2, 3}, Lay::padded);
