@@ -13,6 +13,7 @@ Run setup_detokenize(CLI::App& app);
 Run setup_bench(CLI::App& app);
 Run setup_golden(CLI::App& app);
 Run setup_inspect(CLI::App& app);
+Run setup_pack(CLI::App& app);
 Run setup_cpu(CLI::App& app);
 
 }  // namespace pinion

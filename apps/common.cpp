@@ -19,18 +19,22 @@ CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
       ->type_name("DIR");
 }
 
-void add_number_options(CLI::App& app, RunOptions* options) {
+void add_weight_options(CLI::App& app, RunOptions* options) {
   app.add_option("--quant", options->quant, "Weights and arithmetic: none (bf16 weights, fp32) or w8a8 (int8)")
       ->check(CLI::IsMember({"none", "w8a8"}))
       ->type_name("MODE")
       ->capture_default_str();
-  app.add_option("--kv", options->kv, "Numbers of the KV cache: bf16 (default for w8a8) or f32 (default for none)")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->type_name("TYPE");
   app.add_option("--keep", options->keep, "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
       ->type_name("PATTERN")
       ->delimiter(',')
       ->allow_extra_args(false);
+}
+
+void add_number_options(CLI::App& app, RunOptions* options) {
+  add_weight_options(app, options);
+  app.add_option("--kv", options->kv, "Numbers of the KV cache: bf16 (default for w8a8) or f32 (default for none)")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->type_name("TYPE");
 }
 
 void add_threads_option(CLI::App& app, RunOptions* options) {
@@ -49,11 +53,16 @@ void add_speed_options(CLI::App& app, RunOptions* options) {
       ->capture_default_str();
 }
 
+void add_cache_option(CLI::App& app, RunOptions* options) {
+  app.add_flag("--no-cache", options->no_cache, "Pack the weights anew, and keep nothing for the next start");
+}
+
 void add_run_options(CLI::App& app, RunOptions* options) {
   add_model_option(app, options)->required();
   add_number_options(app, options);
   add_threads_option(app, options);
   add_speed_options(app, options);
+  add_cache_option(app, options);
 }
 
 void add_sampling_options(CLI::App& app, SamplingFlags* flags) {
@@ -174,6 +183,7 @@ Error choose_cpus(const std::string& cores, int32_t threads, TeamCpus* team) {
     out->resize(threads);
   }
   team->clusters = clusters_of(topology, team->cpus);
+  team->slowness = slowness_of(topology, team->cpus);
   return {};
 }
 
@@ -195,6 +205,7 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
   load.quant = options.quant == "none" ? Quant::none : Quant::w8a8;
   load.keep = options.keep;
   load.threads = threads;
+  if (!options.no_cache) load.cache_folder = default_cache_folder();
   load.progress = [bar](int64_t done_bytes, int64_t total_bytes) {
     bar->show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
   };
@@ -206,9 +217,11 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
   if (Error e = select_kernels(options.kernels, &out->kernels)) return e;
   TeamCpus team;
   if (Error e = choose_cpus(options.cores, options.threads, &team)) return e;
-  out->team = std::make_unique<Team>(team.cpus, team.clusters);
+  out->team = std::make_unique<Team>(team.cpus, team.clusters, team.slowness);
   ProgressBar bar("loading");
-  return load_model(options.model, load_options(options, out->team->size(), &bar), &out->model);
+  if (Error e = load_model(options.model, load_options(options, out->team->size(), &bar), &out->model)) return e;
+  write_to_cache_in_background(out->model.get());
+  return {};
 }
 
 Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out) {

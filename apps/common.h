@@ -33,16 +33,19 @@ struct RunOptions {
   std::string cores;              // empty: the default team
   std::string kernels;            // empty: the best the CPU has
   int64_t prefill_chunk = 256;
+  bool no_cache = false;
 };
 
 constexpr int kMaxThreads = 256;
 
 CLI::Option* add_model_option(CLI::App& app, RunOptions* options);
+void add_weight_options(CLI::App& app, RunOptions* options);  // those that decide the packed weights: --quant --keep
 void add_number_options(CLI::App& app, RunOptions* options);  // those that decide the numbers: --quant --kv --keep
 void add_threads_option(CLI::App& app, RunOptions* options);
 void add_speed_options(CLI::App& app,
-                       RunOptions* options);               // --cores --kernels --prefill-chunk: speed and nothing else
-void add_run_options(CLI::App& app, RunOptions* options);  // all of them
+                       RunOptions* options);                // --cores --kernels --prefill-chunk: speed and nothing else
+void add_cache_option(CLI::App& app, RunOptions* options);  // --no-cache
+void add_run_options(CLI::App& app, RunOptions* options);   // all of them
 
 // What a user said about sampling.
 struct SamplingFlags {
@@ -66,10 +69,11 @@ std::string join_ids(std::span<const int32_t> ids);  // "1,2,3"
 Error check_folder(const std::string& folder);
 bool has_tokenizer(const std::string& folder);
 
-// The CPUs of a team's workers and the clusters of those.
+// The CPUs of a team's workers, the clusters of those, and how slow they are (see Team).
 struct TeamCpus {
   std::vector<int32_t> cpus;
   std::vector<int32_t> clusters;
+  std::vector<double> slowness;
 };
 
 // Those of --cores, else the default team, else more as `threads` asks. More threads than there are cores run unpinned.
@@ -89,6 +93,7 @@ struct Runtime {
   std::unique_ptr<Model> model;
 };
 
+// Also keeps freshly packed weights for the next start, in the background.
 Error open_runtime(const RunOptions& options, Runtime* out);
 Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out);
 

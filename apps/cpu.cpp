@@ -86,7 +86,7 @@ int run(const Options& options) {
   report["not_built"].push_back("sme2");
 #endif
   if (options.bandwidth) {
-    Team workers(team.cpus, team.clusters);
+    Team workers(team.cpus, team.clusters, team.slowness);
     double bytes_per_second = 0;
     if (Error e = measure_read_bandwidth(workers, roof_buffer_bytes(), 5, &bytes_per_second)) return fail(e);
     report["read_gb_per_s"] = bytes_per_second / 1e9;

@@ -54,6 +54,7 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
       {"prompt_tokens_per_second", rate_json(static_cast<double>(result.prefilled_tokens), result.prefill_seconds)},
       {"decode_tokens_per_second", rate_json(passes, result.decode_seconds)},
       {"load_seconds", runtime.model->load_seconds},
+      {"weights_from_cache", runtime.model->from_cache()},
       {"prefill_seconds", result.prefill_seconds},
       {"decode_seconds", result.decode_seconds},
       {"peak_rss_bytes", peak_rss_bytes()},

@@ -253,6 +253,7 @@ Run setup_golden(CLI::App& app) {
   add_model_option(*check, &options->run)->required();
   add_threads_option(*check, &options->run);
   add_speed_options(*check, &options->run);
+  add_cache_option(*check, &options->run);
   check->add_option("--golden", options->golden, "The golden file")->required()->type_name("G.json");
   return [options, record] { return record->parsed() ? run_record(*options) : run_check(*options); };
 }

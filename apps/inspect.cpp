@@ -97,6 +97,15 @@ std::string_view rope_name(RopeKind kind) {
   return "";
 }
 
+// The file that keeps the packed weights, and "usable" or why it is not.
+OrderedJson cache_json(const RunOptions& run) {
+  const LoadOptions load = load_options(run, 1, nullptr);
+  if (load.cache_folder.empty()) return {{"file", nullptr}, {"state", "off"}};
+  PackCache cache;
+  const Error reason = find_in_cache(run.model, load, &cache);
+  return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
+}
+
 std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
   for (const TensorView& view : checkpoint.tensors) names.emplace_back(dtype_name(view.dtype));
@@ -138,6 +147,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
         {"kernels", kernels.name},
         {"threads", cpus.size()},
         {"cpus", cpus}}},
+      {"weight_cache", cache_json(run)},
   };
 }
 

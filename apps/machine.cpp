@@ -39,6 +39,20 @@ std::string compiler_name() {
 #endif
 }
 
+std::string build_commit() { return PINION_COMMIT; }
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string line;
+  for (std::string word; std::getline(file, word, '\0');) {
+    const bool is_plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`;&|<>()*?[]#~!{}") == std::string::npos;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += (line.empty() ? "" : " ") + (is_plain ? word : quoted + "'");
+  }
+  return line;
+}
+
 int64_t total_memory_bytes() {
   int64_t kilobytes = 0;
   std::istringstream(field("/proc/meminfo", "MemTotal")) >> kilobytes;

@@ -29,6 +29,8 @@ constexpr Command kCommands[] = {
      "pinion golden check --model DIR --golden G.json", setup_golden},
     {"inspect", "Describe a model folder: family, shapes, memory, what will run", "pinion inspect --model DIR",
      setup_inspect},
+    {"pack", "Keep a model's packed weights for instant starts: where they lie and how large they are",
+     "pinion pack --model DIR", setup_pack},
     {"cpu", "Describe this machine: cores, features, kernels", "pinion cpu --bandwidth", setup_cpu},
 };
 
@@ -42,6 +44,12 @@ int run_program(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(command.name, command.description);
     sub->footer(std::string("Example: ") + command.example);
     runs.emplace_back(sub, command.setup(*sub));
+  }
+  // CLI11 has no short options of two letters, llama-bench has this one.
+  static char long_name[] = "--pg";
+  const bool is_bench = argc > 1 && std::string_view(argv[1]) == "bench";
+  for (int i = 2; is_bench && i < argc; ++i) {
+    if (std::string_view(argv[i]) == "-pg") argv[i] = long_name;
   }
   try {
     app.parse(argc, argv);

@@ -100,7 +100,7 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer, int64_t laye
   });
   worker.barrier();
 
-  return prepare(worker, p, 1, c.heads * c.head_dim, {&layer.o}, [&](int64_t, int64_t, float* out) {
+  return prepare(at(worker, Stage::o_input), p, 1, c.heads * c.head_dim, {&layer.o}, [&](int64_t, int64_t, float* out) {
     const AttentionState state = own.state.from(0, d);
     const AttentionState first = s.partial.from(0, d);
     std::copy_n(first.max, c.heads, state.max);
@@ -180,7 +180,7 @@ Input attend_many(Worker& worker, const Pass& p, const Layer& layer, int64_t lay
     attend_rows(p, layer, layer_index, task / blocks, first, std::min(rows, first + kAttentionRows), &own);
   });
   worker.barrier();
-  return as_it_is(worker, p, s.attention, c.heads * c.head_dim, layer.o);
+  return as_it_is(at(worker, Stage::o_input), p, s.attention, c.heads * c.head_dim, layer.o);
 }
 
 Input attend(Worker& worker, const Pass& p, const Layer& layer, int64_t layer_index) {
@@ -219,23 +219,28 @@ void forward(Worker& worker, const Pass& p) {
   const int64_t tokens = std::ssize(p.tokens);
   Scratch& s = p.scratch;
 
+  if (p.profile) {
+    worker.profile = &p.profile->workers[static_cast<size_t>(worker.index)];
+    worker.profile->start();
+  }
   embed(worker, p);
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[static_cast<size_t>(i)];
 
-    const Input x = normalized(worker, p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
-    project(worker, p, x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
-    const Input attended = attend(worker, p, layer, i);
-    project(worker, p, attended, {{&layer.o, s.x.data()}}, true);
+    const Input x =
+        normalized(at(worker, Stage::attention_norm), p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
+    project(at(worker, Stage::qkv), p, x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
+    const Input attended = attend(at(worker, Stage::attention), p, layer, i);
+    project(at(worker, Stage::o), p, attended, {{&layer.o, s.x.data()}}, true);
 
-    const Input y = normalized(worker, p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
-    project_gated(worker, p, y, layer.gate, layer.up, s.activation.data());
-    const Input activated = as_it_is(worker, p, s.activation, c.intermediate_size, layer.down);
-    project(worker, p, activated, {{&layer.down, s.x.data()}}, true);
+    const Input y = normalized(at(worker, Stage::mlp_norm), p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
+    project_gated(at(worker, Stage::gate_up), p, y, layer.gate, layer.up, s.activation.data());
+    const Input activated = as_it_is(at(worker, Stage::down_input), p, s.activation, c.intermediate_size, layer.down);
+    project(at(worker, Stage::down), p, activated, {{&layer.down, s.x.data()}}, true);
   }
   if (p.logit_rows == 0) return;
-  const Input last = normalized(worker, p, p.model.final_norm, p.logit_rows, {&p.model.head});
-  project(worker, p, last, {{&p.model.head, p.logits}});
+  const Input last = normalized(at(worker, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&p.model.head});
+  project(at(worker, Stage::head), p, last, {{&p.model.head, p.logits}});
 }
 
 void AttentionBuffer::resize(int64_t rows, int64_t head_dim) {

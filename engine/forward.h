@@ -7,6 +7,7 @@
 
 #include "engine/kv_cache.h"
 #include "engine/model.h"
+#include "engine/profile.h"
 #include "engine/rope.h"
 #include "engine/team.h"
 #include "kernels/kernels.h"
@@ -65,6 +66,7 @@ struct Pass {
   int64_t position;                 // of tokens[0]
   int64_t logit_rows;               // of how many of the last tokens logits are wanted
   float* logits;                    // [logit_rows][vocab]
+  Profile* profile;                 // one entry a worker, where time is added; null: nowhere
 };
 
 void forward(Worker& worker, const Pass& pass);

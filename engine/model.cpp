@@ -1,10 +1,15 @@
 #include "engine/model.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "engine/memory.h"
 #include "loader/convert.h"
@@ -109,6 +114,40 @@ void add_eos_ids(std::span<const int64_t> ids, Model* model) {
   }
 }
 
+// Reads everything but the matrices, which become the binder's jobs.
+Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, Binder* binder) {
+  model->quant = options.quant;
+  GenerationDefaults generation;
+  if (Error e = read_model_config(folder, &model->config)) return e;
+  if (Error e = read_generation_config(folder, &generation)) return e;
+  if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
+  add_eos_ids(model->config.eos_ids, model);
+  add_eos_ids(generation.eos_ids, model);
+  if (Error e = binder->everything()) return e;
+  if (Error e = binder->nothing_left()) return e;
+  model->bytes_per_token = packed_bytes(binder->jobs);
+  if (!options.cache_folder.empty()) {
+    model->cache = pack_cache_of(options.cache_folder, model->checkpoint, binder->jobs);
+  }
+  return {};
+}
+
+Error pack_model(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
+  if (Error e = allocate_arena(model->bytes_per_token, &model->arena)) return e;
+  Error e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
+  if (e) e.where = model->checkpoint.folder + ": " + e.where;
+  return e;
+}
+
+// Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads.
+void be_in_the_background() {
+  const sched_param none = {};
+  pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
 }  // namespace
 
 Format weight_format(const LoadOptions& options, const std::string& name) {
@@ -120,23 +159,14 @@ Format weight_format(const LoadOptions& options, const std::string& name) {
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<Model>();
-  model->quant = options.quant;
-  GenerationDefaults generation;
-  if (Error e = read_model_config(folder, &model->config)) return e;
-  if (Error e = read_generation_config(folder, &generation)) return e;
-  if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
-  add_eos_ids(model->config.eos_ids, model.get());
-  add_eos_ids(generation.eos_ids, model.get());
-
   Binder binder{model.get(), &options, {}, {}};
-  if (Error e = binder.everything()) return e;
-  if (Error e = binder.nothing_left()) return e;
-  model->bytes_per_token = packed_bytes(binder.jobs);
+  if (Error e = bind_model(folder, options, model.get(), &binder)) return e;
   if (Error e = check_memory(model->bytes_per_token, folder)) return e;
-  if (Error e = allocate_arena(model->bytes_per_token, &model->arena)) return e;
-  const PackOptions pack{options.threads, true, options.progress};
-  if (Error e = pack_all(binder.jobs, model->arena.data, pack)) {
-    e.where = folder + ": " + e.where;
+  if (!model->cache.path.empty() && !open_pack_cache(model->cache, &model->cached)) {
+    const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
+    if (Error e = place_all(binder.jobs, packed.data())) return e;
+    prefetch_pages(packed);
+  } else if (Error e = pack_model(options, binder.jobs, model.get())) {
     return e;
   }
 
@@ -144,6 +174,31 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   model->load_seconds = elapsed.count();
   *out = std::move(model);
   return {};
+}
+
+Error write_to_cache(const Model& model) {
+  if (model.cache.path.empty() || model.from_cache()) return {};
+  return write_pack_cache(model.cache, model.arena.data);
+}
+
+void write_to_cache_in_background(Model* model) {
+  if (model->cache.path.empty() || model->from_cache()) return;
+  try {
+    model->cache_writer = std::jthread([model] {
+      be_in_the_background();
+      (void)write_to_cache(*model);
+    });
+  } catch (const std::system_error&) {
+    // No thread to be had: as any other failure here, it costs the next start some time.
+  }
+}
+
+Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out) {
+  Model model;
+  Binder binder{&model, &options, {}, {}};
+  if (Error e = bind_model(folder, options, &model, &binder)) return e;
+  *out = model.cache;
+  return open_pack_cache(model.cache, &model.cached);
 }
 
 }  // namespace pinion

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/error.h"
@@ -12,6 +13,7 @@
 #include "loader/arena.h"
 #include "loader/checkpoint.h"
 #include "loader/model_config.h"
+#include "loader/pack_cache.h"
 
 namespace pinion {
 
@@ -51,9 +53,14 @@ struct Model {
   int64_t bytes_per_token = 0;  // packed matrices: what decoding one token reads, the KV cache aside
   double load_seconds = 0;
 
-  Checkpoint checkpoint;                          // owns the mapped files
-  Arena arena;                                    // owns the packed matrices
+  Checkpoint checkpoint;  // owns the mapped files
+  Arena arena;            // owns the packed matrices
+  MappedFile cached;      // owns them instead where the cache had them
+  PackCache cache;        // where the cache has or wants them; the path is empty where it is off
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
+  std::jthread cache_writer;                      // the last member: it reads the others, so they wait for its end
+
+  bool from_cache() const { return cached.pages != nullptr; }
 };
 
 struct LoadOptions {
@@ -62,12 +69,21 @@ struct LoadOptions {
   std::vector<std::string> keep;
   int32_t threads = 1;
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
+  std::string cache_folder = {};  // where packed weights are looked for (loader/pack_cache.h); empty: nowhere
 };
 
 // The format that a matrix of this tensor name gets.
 Format weight_format(const LoadOptions& options, const std::string& name);
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
+
+// Gives freshly packed weights to the cache, if there is one: at once, or in the background, where failing is no matter
+// (the next start packs again) and the end of the model waits for the end of the writing.
+Error write_to_cache(const Model& model);
+void write_to_cache_in_background(Model* model);
+
+// Which cache file the weights of a folder have; the error says why it cannot be used.
+Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out);
 
 // Random weights of the shape that a config.json describes, made in memory: speed does not depend on their values.
 Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out);

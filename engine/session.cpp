@@ -56,7 +56,8 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
                     all    ? rows
                     : last ? 1
                            : 0,
-                    all ? logits + done * c.vocab_size : logits};
+                    all ? logits + done * c.vocab_size : logits,
+                    session.profile};
     session.team->run([&pass](Worker& worker) { forward(worker, pass); });
     done += rows;
   }

@@ -30,6 +30,7 @@ struct Session {
   std::vector<int32_t> ids;  // what the cache holds, one id a position
   RopeFrequencies rope;
   Scratch scratch;
+  Profile* profile = nullptr;  // set: where the time of every pass is added, one entry a worker
 };
 
 // Fails, with the figures, when the cache does not fit into the memory that is free now.

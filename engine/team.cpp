@@ -4,6 +4,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "engine/profile.h"
 
 namespace pinion {
 namespace {
@@ -41,12 +44,9 @@ void pin_thread(int32_t cpu) {
   pinned_to = cpu;
 }
 
-}  // namespace
-
 // The last to arrive resets what the stage used and opens the gate: its release pairs with the acquire of those who
 // wait, and each arrival's acq_rel chains the writes of all before it.
-void Worker::barrier() {
-  stage = 0;
+void meet(TeamState* state, int32_t count) {
   const int64_t generation = state->generation.value.load(std::memory_order_relaxed);
   if (state->arrived.value.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
     state->arrived.value.store(0, std::memory_order_relaxed);
@@ -64,7 +64,16 @@ void Worker::barrier() {
   }
 }
 
-Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters)
+}  // namespace
+
+void Worker::barrier() {
+  stage = 0;
+  if (profile) profile->stop_work();
+  meet(state, count);
+  if (profile) profile->stop_wait();
+}
+
+Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::span<const double> slowness)
     : cpus_(std::move(cpus)), state_(std::make_unique<TeamState>()) {
   if (cpus_.empty()) cpus_.push_back(-1);
   std::vector<int32_t> seen;
@@ -72,6 +81,14 @@ Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters)
     const int32_t cluster = i < clusters.size() ? clusters[i] : 0;
     leads_.push_back(std::ranges::find(seen, cluster) == seen.end());
     if (leads_.back()) seen.push_back(cluster);
+  }
+  const auto slowness_of = [&](size_t i) { return i < slowness.size() ? slowness[i] : 1; };
+  for (size_t i = 0; i < cpus_.size(); ++i) {
+    double done = 0;  // by all that are faster, while this one does one task
+    for (size_t j = 0; j < cpus_.size(); ++j) {
+      if (slowness_of(j) < slowness_of(i)) done += slowness_of(i) / slowness_of(j);
+    }
+    reserves_.push_back(static_cast<int64_t>(std::ceil(done)));
   }
   pin_thread(-1);
   omp_set_dynamic(0);
@@ -82,9 +99,11 @@ void Team::run(const std::function<void(Worker&)>& f) {
 #pragma omp parallel num_threads(size())
   {
     const int32_t index = omp_get_thread_num();
-    pin_thread(cpus_[static_cast<size_t>(index)]);
-    // A limit of the environment may have given fewer threads than asked for.
-    Worker worker{index, omp_get_num_threads(), state_.get(), leads_[static_cast<size_t>(index)]};
+    const auto i = static_cast<size_t>(index);
+    pin_thread(cpus_[i]);
+    // A limit of the environment may have given fewer threads than asked for, perhaps none of the fast ones.
+    const int32_t count = omp_get_num_threads();
+    Worker worker{index, count, state_.get(), leads_[i], count == size() ? reserves_[i] : 0};
     f(worker);
     worker.barrier();  // leaves the claims at zero for the next run
   }

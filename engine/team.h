@@ -33,12 +33,23 @@ struct TeamState {
   std::atomic<int64_t> barriers{0};
 };
 
+// The next of [0, tasks); tasks or more where there is none left for this worker. A slow worker leaves the last
+// `reserve` to faster ones, who are done with them before it would be with one: all would wait for it.
+inline int64_t claim_task(std::atomic<int64_t>& next, int64_t tasks, int64_t reserve) {
+  if (reserve > 0 && next.load(std::memory_order_relaxed) > tasks - reserve) return tasks;
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+struct WorkerProfile;
+
 struct Worker {
   int32_t index;
   int32_t count;
   TeamState* state;
-  bool leads;         // its cluster: where cores share a unit, this one uses it
-  int32_t stage = 0;  // for_each calls since the last barrier, the same for every worker
+  bool leads;                        // its cluster: where cores share a unit, this one uses it
+  int64_t reserve = 0;               // tasks that it leaves to faster workers at the end of a stage; 0 for the fastest
+  int32_t stage = 0;                 // for_each calls since the last barrier, the same for every worker
+  WorkerProfile* profile = nullptr;  // where its time is kept; null: nowhere
 
   void barrier();
 
@@ -46,18 +57,18 @@ struct Worker {
   template <class F>
   void for_each(int64_t tasks, F&& f) {
     std::atomic<int64_t>& next = state->claims[stage++].value;
-    for (int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
-         task = next.fetch_add(1, std::memory_order_relaxed)) {
+    for (int64_t task = claim_task(next, tasks, reserve); task < tasks; task = claim_task(next, tasks, reserve))
       f(task);
-    }
   }
 };
 
 class Team {
  public:
   // One worker per entry: the CPU it is pinned to, or -1 for a worker that is not pinned. Empty: one unpinned worker.
-  // clusters: of each worker's core; where that is not said, all are in one.
-  explicit Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters = {});
+  // clusters: of each worker's core; where that is not said, all are in one. slowness: how many times as long as the
+  // fastest each takes for a task; where that is not said, 1.
+  explicit Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters = {},
+                std::span<const double> slowness = {});
 
   int32_t size() const { return static_cast<int32_t>(cpus_.size()); }
   std::span<const int32_t> cpus() const { return cpus_; }
@@ -70,6 +81,7 @@ class Team {
  private:
   std::vector<int32_t> cpus_;
   std::vector<bool> leads_;
+  std::vector<int64_t> reserves_;
   std::unique_ptr<TeamState> state_;
   int64_t regions_ = 0;
 };

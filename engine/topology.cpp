@@ -180,7 +180,8 @@ void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bi
     traits.push_back(read_traits(machine, root, thread));
     const hwloc_obj* package = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_PACKAGE, thread);
     const int32_t socket = package == nullptr ? 0 : static_cast<int32_t>(package->logical_index);
-    out->cores.push_back({cpu, 0, socket, cluster_of(machine, thread, socket), traits.back().max_mhz});
+    const CoreTraits& known = traits.back();
+    out->cores.push_back({cpu, 0, socket, cluster_of(machine, thread, socket), known.max_mhz, known.capacity});
   }
   out->kinds = number_kinds(traits, out->cores);
 }
@@ -204,6 +205,24 @@ Error describe(hwloc_topology* machine, const std::string& root, const hwloc_bit
   out->last_level_cache_bytes = last_level_cache_bytes(machine, usable);
   out->cpu_quota = cgroup_quota(root);
   return {};
+}
+
+// How many times as long as a core of the fastest kind it takes for the same work; 0 = unknown. A kernel that knows
+// nothing about capacities gives every core the same.
+double known_slowness(const Topology& topology, const Core& core) {
+  if (core.kind == 0) return 1;
+  int64_t fastest = 0;
+  for (const Core& one : topology.cores) fastest = std::max(fastest, one.capacity);
+  if (core.capacity == 0 || core.capacity == fastest) return 0;
+  return static_cast<double>(fastest) / static_cast<double>(core.capacity);
+}
+
+// Of a phone's 1 prime, 3 big and 4 little cores that is the prime and the big ones: a big one does three quarters of
+// what the prime does, three of them most of the work. A little one does less than a third: little to gain, and a
+// barrier waits for it wherever a stage has few tasks.
+bool is_worth_a_worker(const Topology& topology, const Core& core) {
+  const double slowness = known_slowness(topology, core);
+  return slowness == 0 ? core.kind < topology.kinds - 1 : slowness <= 2;
 }
 
 // {0, 1, 2, 3, 8}: "0-3,8".
@@ -257,7 +276,7 @@ Error read_recorded_topology(const std::string& root, std::span<const int32_t> c
 
 std::vector<int32_t> default_team(const Topology& topology) {
   std::vector<Core> cores = topology.cores;
-  if (topology.kinds > 1) std::erase_if(cores, [&](const Core& core) { return core.kind == topology.kinds - 1; });
+  std::erase_if(cores, [&](const Core& core) { return !is_worth_a_worker(topology, core); });
   std::ranges::sort(cores, {}, [](const Core& core) { return std::pair(core.kind, core.cpu); });
   if (topology.cpu_quota > 0 && topology.cpu_quota < static_cast<double>(cores.size())) {
     cores.resize(std::max<size_t>(1, static_cast<size_t>(topology.cpu_quota)));
@@ -274,6 +293,17 @@ std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32
     clusters.push_back(core == topology.cores.end() ? 0 : core->cluster);
   }
   return clusters;
+}
+
+std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus) {
+  constexpr double kCautious = 4;  // too much costs part of the help that the core would be, too little delays barriers
+  std::vector<double> slowness;
+  for (const int32_t cpu : cpus) {
+    const auto core = std::ranges::find(topology.cores, cpu, &Core::cpu);
+    const double known = core == topology.cores.end() ? 1 : known_slowness(topology, *core);
+    slowness.push_back(known == 0 ? kCautious : known);
+  }
+  return slowness;
 }
 
 Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out) {

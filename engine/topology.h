@@ -12,11 +12,12 @@
 namespace pinion {
 
 struct Core {
-  int32_t cpu;      // the operating system's number of its first hardware thread that the process may use
-  int32_t kind;     // 0 = fastest kind of core, rising as they get slower
-  int32_t package;  // socket
-  int32_t cluster;  // cores that share their last cache have one number
-  int64_t max_mhz;  // 0 = unknown
+  int32_t cpu;           // the operating system's number of its first hardware thread that the process may use
+  int32_t kind;          // 0 = fastest kind of core, rising as they get slower
+  int32_t package;       // socket
+  int32_t cluster;       // cores that share their last cache have one number
+  int64_t max_mhz;       // 0 = unknown
+  int64_t capacity = 0;  // the kernel's figure for the work it does in a given time, 1024 for the fastest; 0 = unknown
 };
 
 struct Topology {
@@ -34,12 +35,17 @@ Error read_topology(Topology* out);
 // For tests: it sets an environment variable that hwloc reads.
 Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out);
 
-// CPU numbers of the default team, fastest kind first: one worker per physical core, without the slowest kind where
-// there are several (a token is as slow as its slowest share), no more than the quota but at least one.
+// CPU numbers of the default team, fastest kind first: one worker per physical core, without the kinds that do less
+// than half of what the fastest does (a token is as slow as its slowest share), no more than the quota but at least
+// one. Where the kernel does not tell how much they do, the slowest of several kinds stays out.
 std::vector<int32_t> default_team(const Topology& topology);
 
 // The cluster of each CPU's core, in the order of `cpus`; 0 for one that is not known.
 std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus);
+
+// How many times as long as the fastest kind's the core of each CPU takes for a task, in the order of `cpus`; 1 for one
+// that is not known.
+std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus);
 
 // "0-3,8": CPU numbers in that order; "big", "little", "all": by kind. Each must be one the process may run on.
 Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out);

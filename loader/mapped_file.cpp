@@ -17,6 +17,7 @@ std::string system_error() { return std::generic_category().message(errno); }
 struct OpenFile {
   int descriptor = -1;
   int64_t bytes = 0;
+  int64_t changed_ns = 0;
   ~OpenFile() {
     if (descriptor >= 0) close(descriptor);
   }
@@ -31,6 +32,7 @@ Error open_regular(const std::filesystem::path& path, OpenFile* out) {
   if (S_ISDIR(status.st_mode)) return error("is a folder, not a file", path.string());
   if (!S_ISREG(status.st_mode)) return error("not a regular file", path.string());
   out->bytes = status.st_size;
+  out->changed_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
   return {};
 }
 
@@ -47,6 +49,7 @@ Error map_file(const std::filesystem::path& path, MappedFile* out) {
   void* address = mmap(nullptr, static_cast<size_t>(file.bytes), PROT_READ, MAP_PRIVATE, file.descriptor, 0);
   if (address == MAP_FAILED) return error("cannot map", path.string(), {}, system_error());
   out->pages = {static_cast<const std::byte*>(address), Unmap{file.bytes}};
+  out->changed_ns = file.changed_ns;
   return {};
 }
 

@@ -21,6 +21,7 @@ struct Unmap {
 // is mapped makes later reads a bus error, as with any mapping.
 struct MappedFile {
   std::unique_ptr<const std::byte[], Unmap> pages;
+  int64_t changed_ns = 0;  // when the file was last written, since 1970
 
   std::span<const std::byte> contents() const { return {pages.get(), static_cast<size_t>(pages.get_deleter().bytes)}; }
 };

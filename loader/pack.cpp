@@ -191,16 +191,19 @@ Error check_job(const PackJob& job) {
   return {};
 }
 
-// Describes the matrix in the job's `out` and adds its runs of panels.
-void place_job(const PackJob& job, std::byte* destination, std::vector<Task>* tasks) {
+// Describes the matrix whose block begins at `first` in the job's `out`.
+void place_job(const PackJob& job, const std::byte* first) {
   Matrix& matrix = *job.out;
-  matrix = {job.format, job.source.shape[0], job.source.shape[1], destination, nullptr, nullptr};
-  const int64_t panels = panel_count(matrix.n);
-  if (job.format == Format::w8) {
-    std::byte* scales = destination + panels * panel_bytes(job.format, matrix.k);
-    matrix.scale = reinterpret_cast<const float*>(scales);
-    matrix.column_sum = reinterpret_cast<const int32_t*>(scales + padded_n(matrix.n) * sizeof(float));
-  }
+  matrix = {job.format, job.source.shape[0], job.source.shape[1], first, nullptr, nullptr};
+  if (job.format != Format::w8) return;
+  const std::byte* scales = first + panel_count(matrix.n) * panel_bytes(job.format, matrix.k);
+  matrix.scale = reinterpret_cast<const float*>(scales);
+  matrix.column_sum = reinterpret_cast<const int32_t*>(scales + padded_n(matrix.n) * sizeof(float));
+}
+
+// Adds the job's runs of panels.
+void split_job(const PackJob& job, std::vector<Task>* tasks) {
+  const int64_t panels = panel_count(job.source.shape[0]);
   const int64_t panel_source_bytes = std::max<int64_t>(job.source.bytes / panels, 1);
   const int64_t run = std::max<int64_t>(kTaskBytes / panel_source_bytes, 1);
   for (int64_t first = 0; first < panels; first += run) {
@@ -271,13 +274,21 @@ int64_t packed_bytes(std::span<const PackJob> jobs) {
   return bytes;
 }
 
+Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
+  for (const PackJob& job : jobs) {
+    if (Error e = check_job(job)) return e;
+    place_job(job, first);
+    first += packed_bytes(job.format, job.out->n, job.out->k);
+  }
+  return {};
+}
+
 Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options) {
   std::vector<Task> tasks;
   Reporter reporter{options};
+  if (Error e = place_all(jobs, destination)) return e;
   for (const PackJob& job : jobs) {
-    if (Error e = check_job(job)) return e;
-    place_job(job, destination, &tasks);
-    destination += packed_bytes(job.format, job.out->n, job.out->k);
+    split_job(job, &tasks);
     reporter.total_bytes += job.source.bytes;
   }
   std::atomic<size_t> next = 0;

@@ -28,6 +28,10 @@ struct PackOptions {
 // Sum of packed_bytes over the jobs: what `destination` must hold.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 
+// Describes each job's matrix in its `out`, one after another from `first` (kAlignmentBytes aligned): where pack_all
+// puts them, or did. A source of another shape or type is an error naming it.
+Error place_all(std::span<const PackJob> jobs, const std::byte* first);
+
 // Packs the jobs one after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`. The
 // bytes depend on nothing but the sources.
 //   bf16: BF16 as it is; F16 and F32 rounded to nearest even.

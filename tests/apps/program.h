@@ -65,10 +65,13 @@ inline std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::string& input = "") {
+// Packed weights go to `cache_home` or, without one, to a folder that goes away: never to the user's own.
+inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::string& input = "",
+                          const std::string& cache_home = "") {
   const Folder folder;
   write_file(folder / "in", input);
-  std::string command = std::string(PINION_EMULATOR) + " " + quoted(PINION_BINARY);
+  std::string command = "XDG_CACHE_HOME=" + quoted(cache_home.empty() ? folder.path.string() : cache_home) + " " +
+                        PINION_EMULATOR + " " + quoted(PINION_BINARY);
   for (const std::string& argument : arguments) command += " " + quoted(argument);
   command += " <" + quoted(folder / "in") + " >" + quoted(folder / "out") + " 2>" + quoted(folder / "err");
   const int status = std::system(command.c_str());

@@ -12,17 +12,18 @@ TEST(Bench, JsonHasOneRecordATest) {
   std::vector<std::string> tests;
   for (const json& record : records) {
     tests.push_back(record["test"]);
-    for (const char* field :
-         {"tokens_per_second_mean", "tokens_per_second_stddev", "bytes_per_token", "roof_gb_per_s"}) {
+    for (const char* field : {"tokens_per_second_mean", "tokens_per_second_stddev", "tokens_per_second_median",
+                              "bytes_per_token", "roof_gb_per_s"}) {
       EXPECT_TRUE(record[field].is_number()) << field;
     }
-    for (const char* field : {"model", "quant", "kv", "kernels", "machine", "compiler", "version"}) {
+    for (const char* field :
+         {"model", "quant", "kv", "kernels", "machine", "compiler", "version", "commit", "command"}) {
       EXPECT_TRUE(record[field].is_string()) << field;
     }
     const bool is_decode = record["test"].get<std::string>().starts_with("tg");
     EXPECT_EQ(record["roof_share"].is_number(), is_decode);
     if (!is_decode) continue;
-    const double share = record["bytes_per_token"].get<double>() * record["tokens_per_second_mean"].get<double>() /
+    const double share = record["bytes_per_token"].get<double>() * record["tokens_per_second_median"].get<double>() /
                          (record["roof_gb_per_s"].get<double>() * 1e9);
     EXPECT_NEAR(record["roof_share"].get<double>() / share, 1.0, 1e-9);
   }
@@ -54,6 +55,155 @@ TEST(Bench, SyntheticNeedsNoWeights) {
 
 TEST(Bench, ATestLongerThanTheContextIsAnError) {
   expect_failure(run_pinion({"bench", "--model", kStories, "-p", "513"}), 1, "513");
+}
+
+// A quick run over the stories model.
+std::vector<std::string> bench(const std::vector<std::string>& options) {
+  std::vector<std::string> arguments = {"bench", "--model", kStories, "-p", "16", "-n", "8", "-r", "2"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return arguments;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Bench, JsonLinesHoldOneRecordEach) {
+  const Outcome outcome = run_pinion(bench({"-t", "1", "-pg", "16,4", "-o", "jsonl"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::vector<std::string> tests;
+  for (const std::string& line : lines_of(outcome.out)) {
+    const json record = json::parse(line);
+    tests.push_back(record["test"]);
+    EXPECT_NE(record["command"].get<std::string>().find(" -pg 16,4 -o jsonl"), std::string::npos);
+    EXPECT_GT(record["tokens_per_second_median"], 0.0);
+    EXPECT_FALSE(record.contains("profile"));
+  }
+  EXPECT_EQ(tests, (std::vector<std::string>{"pp16", "tg8", "pp16+tg4"}));
+}
+
+TEST(Bench, EveryRowOfATableHasEveryColumn) {
+  for (const char* format : {"md", "csv"}) {
+    const Outcome outcome = run_pinion(bench({"-t", "1,2", "-o", format}));
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const char separator = format == std::string("md") ? '|' : ',';
+    int rows = 0;
+    int64_t columns = 0;
+    for (const std::string& line : lines_of(outcome.out)) {
+      if (separator == '|' && !line.starts_with('|')) continue;
+      if (++rows == 1) columns = std::ranges::count(line, separator);
+      EXPECT_EQ(std::ranges::count(line, separator), columns) << line;
+    }
+    EXPECT_EQ(rows, separator == '|' ? 6 : 5) << outcome.out;
+  }
+}
+
+TEST(Bench, ProfileSharesMakeOne) {
+  const json records = run_json(bench({"-t", "1,2", "-pg", "8,8", "--profile", "-o", "json"}));
+  ASSERT_EQ(records.size(), 6u);
+  for (const json& record : records) {
+    const json& profile = record["profile"];
+    double sum = profile["outside_share"];
+    EXPECT_GE(sum, 0.0);
+    for (const json& stage : profile["stages"]) {
+      EXPECT_GT(stage["share"], 0.0) << stage;
+      EXPECT_GE(stage["waiting_share"], 0.0) << stage;
+      EXPECT_LE(stage["waiting_share"], stage["share"]) << stage;
+      sum += stage["share"].get<double>();
+    }
+    EXPECT_NEAR(sum, 1.0, 1e-6) << profile;
+    EXPECT_EQ(profile["workers"].size(), record["threads"]);
+    EXPECT_LT(profile["waiting_share"], 1.0);
+    const bool is_decode = record["test"] == "tg8";
+    EXPECT_EQ(profile["repeated_share"] > 0.0, is_decode);
+    EXPECT_EQ(profile["regions_per_token"] == 1.0, is_decode);
+  }
+}
+
+TEST(Bench, ProfileIsPartOfEveryFormat) {
+  const std::string md = run_pinion(bench({"-t", "2", "--profile"})).out;
+  for (const char* part : {"| gate_up |", "| outside |", "| worker |", "barriers a token"}) {
+    EXPECT_NE(md.find(part), std::string::npos) << part << md;
+  }
+  EXPECT_NE(run_pinion(bench({"-t", "1", "--profile", "-o", "csv"})).out.find(",gate_up_ms_per_token,"),
+            std::string::npos);
+}
+
+int64_t occurrences(const std::string& text, const std::string& part) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Bench, PlotHasACurveATestAndTheRoofOfDecoding) {
+  const Folder folder;
+  const Outcome outcome = run_pinion(bench({"-t", "1,2", "--profile", "--plot", folder / "speed.svg"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::string svg = read_file(folder / "speed.svg");
+  EXPECT_TRUE(svg.starts_with("<svg xmlns"));
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  EXPECT_EQ(occurrences(svg, "<polyline class=\"speed\""), 2);
+  EXPECT_EQ(occurrences(svg, "<polyline class=\"roof\""), 1);
+  EXPECT_EQ(occurrences(svg, "<circle"), 6);
+  EXPECT_EQ(occurrences(svg, "<text"), occurrences(svg, "</text>"));
+  EXPECT_EQ(occurrences(svg, "<rect"), 1 + 12 * (1 + 4));  // the ground, the legend, four bars
+  for (const char* bad : {"nan", "inf", "\"-"}) EXPECT_EQ(svg.find(bad), std::string::npos) << bad;
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
+}
+
+TEST(Bench, CoresAreSweptAsLists) {
+  const std::string cpu = std::to_string(run_json({"cpu", "--json"})["team"][0].get<int>());
+  for (const std::vector<std::string>& cores :
+       {std::vector<std::string>{"--cores", cpu + ";all"}, {"--cores", cpu, "--cores", "all"}}) {
+    std::vector<std::string> arguments = bench({"-t", "1", "-o", "json"});
+    arguments.insert(arguments.end(), cores.begin(), cores.end());
+    const json records = run_json(arguments);
+    ASSERT_EQ(records.size(), 4u);
+    EXPECT_EQ(records[0]["cores"], cpu);
+    EXPECT_EQ(records[3]["cores"], "all");
+  }
+  expect_failure(run_pinion(bench({"--cores", cpu + ";0-99999"})), 1, "0-99999");
+}
+
+TEST(Bench, WhatTheBoardSaysIsReported) {
+  const Folder sys;
+  const auto put = [&](const std::string& name, const std::string& text) {
+    fs::create_directories((sys.path / name).parent_path());
+    write_file(sys.path / name, text);
+  };
+  const std::string cpu = std::to_string(run_json({"cpu", "--json"})["team"][0].get<int>());
+  const auto run = [&](const std::string& format) {
+    return run_pinion(bench({"-t", "1", "--cores", cpu, "--sysfs", sys.path, "-o", format})).out;
+  };
+  const json silent = json::parse(run("json"));
+  for (const char* field : {"mhz_first", "throttled", "celsius", "joules_per_token"}) {
+    EXPECT_TRUE(silent[0][field].is_null()) << field;
+  }
+  EXPECT_EQ(run("md").find("MHz"), std::string::npos);
+  put("devices/system/cpu/cpu" + cpu + "/cpufreq/scaling_cur_freq", "1800000\n");
+  put("class/thermal/thermal_zone0/temp", "61500\n");
+  put("class/thermal/thermal_zone0/type", "soc-thermal\n");
+  put("class/thermal/thermal_zone1/temp", "99000\n");
+  put("class/thermal/thermal_zone1/type", "battery\n");
+  put("class/powercap/intel-rapl:0/name", "package-0\n");
+  put("class/powercap/intel-rapl:0/energy_uj", "1000\n");
+  const json record = json::parse(run("json"))[0];
+  EXPECT_EQ(record["mhz_first"], 1800.0);
+  EXPECT_EQ(record["throttled"], false);
+  EXPECT_EQ(record["celsius"], 61.5);
+  EXPECT_EQ(record["joules_per_token"], 0.0);
+  EXPECT_NE(run("md").find("| MHz | °C | J/token |"), std::string::npos);
+}
+
+TEST(Bench, WhatCannotBeMeasuredIsOneLine) {
+  expect_failure(run_pinion(bench({"--plot", "/nonexistent/speed.svg"})), 1, "/nonexistent/speed.svg");
+  expect_failure(run_pinion(bench({"-pg", "512,128"})), 1, "pp512+tg128");
+  expect_failure(run_pinion(bench({"-pg", "512"})), 2, "--pg");
+  expect_failure(run_pinion(bench({"-pg", "0,4"})), 2, "--pg");
+  expect_failure(run_pinion(bench({"-o", "xml"})), 2, "xml");
 }
 
 TEST(Inspect, DescribesWithoutLoading) {

@@ -7,7 +7,7 @@ namespace {
 const std::vector<std::vector<std::string>> kCommands = {
     {"generate"},        {"chat"},    {"logits"}, {"tokenize"},
     {"detokenize"},      {"bench"},   {"golden"}, {"golden", "record"},
-    {"golden", "check"}, {"inspect"}, {"cpu"}};
+    {"golden", "check"}, {"inspect"}, {"pack"},   {"cpu"}};
 
 TEST(Usage, EveryCommandHasHelpWithAnExample) {
   for (std::vector<std::string> command : kCommands) {
@@ -69,7 +69,8 @@ TEST(Usage, VersionIsPrinted) { EXPECT_TRUE(run_pinion({"--version"}).out.starts
 
 TEST(Usage, ClosedOutputEndsQuietly) {
   const std::string command = std::string(PINION_EMULATOR) + " " + quoted(PINION_BINARY) + " generate --model " +
-                              quoted(kStories) + " --prompt Once --ignore-eos --max-tokens 200 2>&1 >&- | cat >";
+                              quoted(kStories) +
+                              " --no-cache --prompt Once --ignore-eos --max-tokens 200 2>&1 >&- | cat >";
   const Folder folder;
   ASSERT_EQ(std::system((command + quoted(folder / "err")).c_str()), 0);
   EXPECT_LE(std::ranges::count(read_file(folder / "err"), '\n'), 1);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -99,6 +101,104 @@ TEST(Team, ResultsOfARunAreSeenByTheNextAndByTheCaller) {
     expected_total = 4 * expected_part % 1000;
   }
   EXPECT_EQ(total, expected_total);
+}
+
+// big.LITTLE, in simulated time: a fast worker takes 1 for a task, a slow one takes its slowness; they claim with the
+// code and the reserves that real ones use.
+struct BigLittle {
+  int32_t fast;
+  int32_t slow;
+  double slowness;
+};
+
+std::vector<double> slowness_of(const BigLittle& machine) {
+  std::vector<double> each(static_cast<size_t>(machine.fast), 1);
+  each.resize(static_cast<size_t>(machine.fast + machine.slow), machine.slowness);
+  return each;
+}
+
+std::vector<int64_t> reserves_of(const BigLittle& machine) {
+  Team team(unpinned(machine.fast + machine.slow), {}, slowness_of(machine));
+  std::vector<int64_t> reserves(static_cast<size_t>(team.size()));
+  team.run([&](Worker& worker) { reserves[static_cast<size_t>(worker.index)] = worker.reserve; });
+  return reserves;
+}
+
+struct Stage {
+  double time;               // until the last worker is done
+  std::vector<int64_t> did;  // tasks of each worker
+};
+
+// slow_first: who claims first of those that are free at the same time.
+Stage simulate(int64_t tasks, const std::vector<double>& slowness, const std::vector<int64_t>& reserves,
+               bool slow_first) {
+  constexpr double kDone = std::numeric_limits<double>::infinity();
+  std::atomic<int64_t> next{0};
+  std::vector<double> free_at(slowness.size(), 0);
+  Stage stage{0, std::vector<int64_t>(slowness.size(), 0)};
+  for (;;) {
+    const size_t first = static_cast<size_t>(std::ranges::min_element(free_at) - free_at.begin());
+    const size_t last =
+        free_at.size() - 1 - static_cast<size_t>(std::min_element(free_at.rbegin(), free_at.rend()) - free_at.rbegin());
+    const size_t worker = slow_first ? last : first;
+    if (free_at[worker] == kDone) return stage;
+    if (claim_task(next, tasks, reserves[worker]) < tasks) {
+      free_at[worker] += slowness[worker];
+      stage.time = std::max(stage.time, free_at[worker]);
+      ++stage.did[worker];
+    } else {
+      free_at[worker] = kDone;
+    }
+  }
+}
+
+constexpr BigLittle kMachines[] = {{4, 4, 2.5}, {4, 4, 4}, {8, 4, 4}, {1, 3, 1.3}, {2, 6, 1.3}, {4, 8, 3}, {1, 7, 10}};
+
+TEST(Team, SlowWorkersNeverCostTime) {
+  for (const BigLittle& machine : kMachines) {
+    const std::vector<double> slowness = slowness_of(machine), fast_only(static_cast<size_t>(machine.fast), 1);
+    const std::vector<int64_t> reserves = reserves_of(machine), none(slowness.size(), 0);
+    double worst = 0, worst_without_reserves = 0;
+    for (int64_t tasks = 1; tasks <= 600; ++tasks) {
+      const double alone = simulate(tasks, fast_only, none, false).time;
+      for (const bool slow_first : {false, true}) {
+        worst = std::max(worst, simulate(tasks, slowness, reserves, slow_first).time / alone);
+        worst_without_reserves =
+            std::max(worst_without_reserves, simulate(tasks, slowness, none, slow_first).time / alone);
+      }
+    }
+    EXPECT_LE(worst, 1.02) << machine.fast << " + " << machine.slow << " at " << machine.slowness;
+    EXPECT_GT(worst_without_reserves, 1.02);  // the reserves are what does it
+  }
+}
+
+TEST(Team, SlowWorkersTakeProportionallyFewerTasks) {
+  constexpr int64_t kTasks = 2000;
+  for (const BigLittle& machine : kMachines) {
+    const std::vector<double> slowness = slowness_of(machine);
+    const Stage stage = simulate(kTasks, slowness, reserves_of(machine), true);
+    EXPECT_EQ(std::accumulate(stage.did.begin(), stage.did.end(), int64_t{0}), kTasks);
+    const double rate = machine.fast + machine.slow / machine.slowness;  // of all, in tasks of a fast worker
+    for (size_t i = 0; i < slowness.size(); ++i) {
+      const double share = kTasks / rate / slowness[i];
+      EXPECT_NEAR(static_cast<double>(stage.did[i]), share, 0.1 * share + 1) << i;
+    }
+    EXPECT_LE(stage.time, 1.05 * kTasks / rate);
+  }
+}
+
+TEST(Team, EveryTaskIsDoneOnceBesideSlowWorkers) {
+  Team team(unpinned(4), {}, std::vector<double>{4, 1, 1.5, 4});
+  for (const int64_t tasks : {0, 1, 2, 7, 11, 12, 64, 1000}) {
+    std::vector<int> done(static_cast<size_t>(tasks), 0);
+    team.run([&](Worker& worker) {
+      for (int round = 0; round < 3; ++round) {
+        worker.for_each(tasks, [&](int64_t task) { ++done[static_cast<size_t>(task)]; });
+        worker.barrier();
+      }
+    });
+    EXPECT_EQ(done, std::vector<int>(static_cast<size_t>(tasks), 3)) << tasks;
+  }
 }
 
 TEST(Team, AnEmptyListIsOneWorker) {

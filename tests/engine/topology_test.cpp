@@ -16,12 +16,17 @@ namespace {
 
 using Cpus = std::vector<int32_t>;
 
-Topology recorded(const std::string& name, const Cpus& usable = {}) {
+// more: lines that are added to the recording.
+Topology recorded(const std::string& name, const Cpus& usable = {}, const std::vector<std::string>& more = {}) {
   const std::filesystem::path root = testing::TempDir() + "pinion_topology_" + std::to_string(getpid());
   std::ifstream recording(PINION_TEST_DATA "/topology/" + name + ".txt");
   EXPECT_TRUE(recording.is_open()) << name;
+  std::vector<std::string> lines;
   for (std::string line; std::getline(recording, line);) {
-    if (line.starts_with('#')) continue;
+    if (!line.starts_with('#')) lines.push_back(line);
+  }
+  lines.insert(lines.end(), more.begin(), more.end());
+  for (const std::string& line : lines) {
     const size_t colon = line.find(':');
     const std::filesystem::path path = root / line.substr(0, colon);
     std::filesystem::create_directories(path.parent_path());
@@ -116,6 +121,82 @@ TEST(Topology, QuotaOfAnOuterGroupCounts) {
   EXPECT_EQ(machine.last_level_cache_bytes, 32 << 20);
   EXPECT_EQ(machine.cpu_quota, 1.5);
   EXPECT_EQ(default_team(machine), Cpus({0}));
+}
+
+TEST(Topology, RaspberryPi5HasOneKind) {
+  const Topology board = recorded("raspberry_pi_5");
+  EXPECT_EQ(board.kinds, 1);
+  EXPECT_EQ(of_kind(board, 0), Cpus({0, 1, 2, 3}));
+  EXPECT_EQ(board.cores[3].max_mhz, 2400);
+  EXPECT_EQ(board.last_level_cache_bytes, 2 << 20);
+  EXPECT_EQ(default_team(board), Cpus({0, 1, 2, 3}));
+  EXPECT_EQ(clusters_of(board, default_team(board)), Cpus({0, 0, 0, 0}));
+  EXPECT_EQ(slowness_of(board, default_team(board)), std::vector<double>({1, 1, 1, 1}));
+}
+
+TEST(Topology, RaspberryPi5InAContainer) {
+  const std::vector<std::string> container = {"proc/self/cgroup:0::/system.slice/docker-box.scope",
+                                              "sys/fs/cgroup/system.slice/docker-box.scope/cpu.max:300000 100000",
+                                              "sys/fs/cgroup/system.slice/cpu.max:max 100000"};
+  const Topology box = recorded("raspberry_pi_5", {}, container);
+  EXPECT_EQ(box.cores.size(), 4u);
+  EXPECT_EQ(box.cpu_quota, 3);
+  EXPECT_EQ(default_team(box), Cpus({0, 1, 2}));
+  EXPECT_EQ(default_team(recorded("raspberry_pi_5", {1, 3}, container)), Cpus({1, 3}));  // also under taskset
+}
+
+TEST(Topology, SnapdragonHasThreeKinds) {
+  const Topology phone = recorded("snapdragon_1_3_4");
+  EXPECT_EQ(phone.kinds, 3);
+  EXPECT_EQ(of_kind(phone, 0), Cpus({7}));
+  EXPECT_EQ(of_kind(phone, 1), Cpus({4, 5, 6}));
+  EXPECT_EQ(of_kind(phone, 2), Cpus({0, 1, 2, 3}));
+  EXPECT_EQ(phone.last_level_cache_bytes, 4 << 20);
+  EXPECT_EQ(default_team(phone), Cpus({7, 4, 5, 6}));
+  EXPECT_EQ(clusters_of(phone, default_team(phone)), Cpus({0, 0, 0, 0}));
+  EXPECT_EQ(slowness_of(phone, Cpus({7, 4, 0, -1})), std::vector<double>({1, 1024 / 810.0, 1024 / 325.0, 1}));
+}
+
+TEST(Topology, CapacitiesThatAreAllTheSameTellNothing) {
+  Topology phone = recorded("snapdragon_1_3_4");
+  for (const int64_t capacity : {0, 1024}) {
+    for (Core& core : phone.cores) core.capacity = capacity;
+    EXPECT_EQ(default_team(phone), Cpus({7, 4, 5, 6})) << capacity;
+    EXPECT_EQ(slowness_of(phone, Cpus({7, 0})), std::vector<double>({1, 4})) << capacity;
+  }
+}
+
+// What is slow depends on what may be used: Android keeps apps in the background off the prime core, for example.
+TEST(Topology, SnapdragonUnderTaskset) {
+  EXPECT_EQ(default_team(recorded("snapdragon_1_3_4", {4, 5, 6, 7})), Cpus({7, 4, 5, 6}));
+  EXPECT_EQ(default_team(recorded("snapdragon_1_3_4", {0, 1, 2, 3, 4, 5})), Cpus({4, 5}));
+  EXPECT_EQ(default_team(recorded("snapdragon_1_3_4", {0, 1, 2, 3, 7})), Cpus({7}));
+  EXPECT_EQ(default_team(recorded("snapdragon_1_3_4", {0, 1, 2, 3})), Cpus({0, 1, 2, 3}));
+}
+
+TEST(Topology, GravitonHasOneKind) {
+  const Topology server = recorded("graviton3");
+  EXPECT_EQ(server.kinds, 1);
+  EXPECT_EQ(server.cores.size(), 8u);
+  EXPECT_EQ(server.cores[0].max_mhz, 0);
+  EXPECT_EQ(server.last_level_cache_bytes, 32 << 20);
+  EXPECT_EQ(default_team(server), Cpus({0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(clusters_of(server, default_team(server)), Cpus(8, 0));
+}
+
+TEST(Topology, HybridX86HasPerformanceAndEfficiencyCores) {
+  const Topology desktop = recorded("x86_hybrid");
+  EXPECT_EQ(desktop.kinds, 2);
+  EXPECT_EQ(desktop.cpus.size(), 16u);
+  EXPECT_EQ(of_kind(desktop, 0), Cpus({0, 2, 4, 6}));  // one entry for the two threads of a core
+  EXPECT_EQ(of_kind(desktop, 1), Cpus({8, 9, 10, 11, 12, 13, 14, 15}));
+  EXPECT_EQ(desktop.cores[0].max_mhz, 4900);
+  EXPECT_EQ(desktop.cores[4].max_mhz, 3600);
+  EXPECT_EQ(desktop.last_level_cache_bytes, 25 << 20);
+  EXPECT_EQ(default_team(desktop), Cpus({0, 2, 4, 6}));
+  EXPECT_EQ(clusters_of(desktop, Cpus({0, 2, 8, 12})), Cpus({0, 0, 0, 0}));  // the L2s differ, the last cache does not
+  EXPECT_EQ(slowness_of(desktop, Cpus({0, 8})), std::vector<double>({1, 4}));  // not told: a cautious guess
+  EXPECT_EQ(default_team(recorded("x86_hybrid", {1, 8, 9})), Cpus({1}));
 }
 
 TEST(DefaultTeam, HasAtLeastOneWorker) {

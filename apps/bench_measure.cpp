@@ -1,0 +1,219 @@
+// pinion bench: the measuring.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "apps/bench.h"
+#include "engine/bandwidth.h"
+#include "engine/rope.h"
+
+namespace pinion {
+namespace {
+
+// K and V that a token at `position` reads, all layers.
+double kv_bytes(const ModelConfig& config, bool kv_float, int64_t position) {
+  int64_t positions = 0;
+  for (const int64_t window : config.windows) positions += window > 0 ? std::min(window, position + 1) : position + 1;
+  return static_cast<double>(positions * config.kv_heads * config.head_dim * 2 * (kv_float ? 4 : 2));
+}
+
+double bytes_per_token(const Model& model, const RunOptions& run, const BenchTest& test) {
+  const int64_t middle = test.depth + test.prompt_tokens + test.decode_tokens / 2;
+  const int64_t chunks = (test.prompt_tokens + run.prefill_chunk - 1) / run.prefill_chunk;
+  const auto passes = static_cast<double>(chunks + test.decode_tokens);
+  const double cache = static_cast<double>(test.decode_tokens) * kv_bytes(model.config, kv_is_float(run), middle);
+  return (static_cast<double>(model.bytes_per_token) * passes + cache) / static_cast<double>(test.tokens());
+}
+
+// Any ids do: speed does not depend on them.
+std::vector<int32_t> some_ids(int64_t count, int64_t vocab) {
+  std::vector<int32_t> ids(count);
+  for (int64_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>((i * 7919 + 1) % vocab);
+  return ids;
+}
+
+Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
+  const std::vector<int32_t> ids = some_ids(test.tokens(), session.model->config.vocab_size);
+  const std::span<const int32_t> prompt = std::span(ids).first(static_cast<size_t>(test.prompt_tokens));
+  rewind(session, test.depth);
+  const double start = now_seconds();
+  if (!prompt.empty()) {
+    if (Error e = evaluate(session, prompt, false, logits.data())) return e;
+  }
+  for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) return e;
+  }
+  *seconds = now_seconds() - start;
+  return {};
+}
+
+Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& logits, BenchProfile* out) {
+  const Team& team = *session.team;
+  out->profile.workers.resize(static_cast<size_t>(team.size()));
+  out->tokens = test.tokens();
+  out->barriers = -team.barriers();
+  out->regions = -team.regions();
+  session.profile = &out->profile;
+  if (Error e = run_once(session, test, logits, &out->seconds)) return e;
+  session.profile = nullptr;
+  out->barriers += team.barriers();
+  out->regions += team.regions();
+  return {};
+}
+
+// The timed repetitions, with a look at the sensors while the cores are still warm from each.
+Error run_repetitions(Session& session, const BenchOptions& options, const BenchTest& test, std::vector<float>& logits,
+                      const std::function<void()>& tick, BenchRecord* out) {
+  const Sensors sensors = find_sensors(options.sysfs, session.team->cpus());
+  const SensorSample before = read_sensors(sensors);
+  SensorSample now = before;
+  out->celsius = before.celsius;
+  if (before.mhz) out->clock = {*before.mhz, *before.mhz};
+  std::vector<double> rates;
+  for (int32_t i = 0; i < options.repetitions; ++i) {
+    double seconds = 0;
+    if (Error e = run_once(session, test, logits, &seconds)) return e;
+    rates.push_back(static_cast<double>(test.tokens()) / seconds);
+    now = read_sensors(sensors);
+    if (now.celsius) out->celsius = std::max(out->celsius.value_or(*now.celsius), *now.celsius);
+    if (out->clock && now.mhz) out->clock->least_mhz = std::min(out->clock->least_mhz, *now.mhz);
+    tick();
+  }
+  out->rates = rates_of(rates);
+  if (const std::optional<double> joules = joules_between(sensors, before, now)) {
+    out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
+  }
+  return {};
+}
+
+Error run_test(const Runtime& runtime, const BenchOptions& options, const std::function<void()>& tick,
+               BenchRecord* out) {
+  const BenchTest& test = out->test;
+  const int64_t vocab = runtime.model->config.vocab_size;
+  std::vector<float> logits(vocab);
+  std::unique_ptr<Session> session;
+  if (Error e = open_session(runtime, options.run, test.depth + test.tokens(), &session)) return e;
+  if (test.depth > 0) {
+    if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
+  }
+  const BenchTest warm_up{std::min<int64_t>(test.prompt_tokens, 64), std::min<int64_t>(test.decode_tokens, 8),
+                          test.depth};
+  double seconds = 0;
+  if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
+  if (Error e = run_repetitions(*session, options, test, logits, tick, out)) return e;
+  if (options.profile) {
+    if (Error e = run_profiled(*session, test, logits, &out->profile.emplace())) return e;
+  }
+  out->bytes_per_token = bytes_per_token(*runtime.model, options.run, test);
+  if (test.prompt_tokens == 0) out->roof_share = out->bytes_per_token * out->rates.median / out->roof;
+  return {};
+}
+
+Error open_bench_model(const BenchOptions& options, int32_t threads, std::unique_ptr<Model>* out) {
+  ProgressBar bar("loading");
+  const LoadOptions load = load_options(options.run, threads, &bar);
+  if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, out);
+  if (Error e = check_folder(options.run.model)) return e;
+  return load_model(options.run.model, load, out);
+}
+
+Error check_context(const ModelConfig& config, const std::vector<BenchTest>& tests) {
+  const int64_t context = context_length(config);
+  for (const BenchTest& test : tests) {
+    const int64_t positions = test.depth + test.tokens();
+    if (positions <= context) continue;
+    return error("the test is longer than the model's context", test_name(test),
+                 "at most " + std::to_string(context) + " positions", std::to_string(positions));
+  }
+  return {};
+}
+
+struct NamedTeam {
+  std::string cores;  // as --cores said it
+  TeamCpus cpus;
+};
+
+// Every list of --cores with every number of threads.
+Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
+  for (size_t begin = 0; begin <= options.run.cores.size();) {
+    const size_t end = std::min(options.run.cores.find(';', begin), options.run.cores.size());
+    const std::string cores = options.run.cores.substr(begin, end - begin);
+    for (const int32_t threads : options.threads) {
+      out->push_back({cores, TeamCpus{}});
+      if (Error e = choose_cpus(cores, threads, &out->back().cpus)) return e;
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+}  // namespace
+
+Rates rates_of(std::vector<double> rates) {
+  std::ranges::sort(rates);
+  const size_t half = rates.size() / 2;
+  const auto count = static_cast<double>(rates.size());
+  Rates result;
+  result.mean = std::accumulate(rates.begin(), rates.end(), 0.0) / count;
+  result.median = rates.size() % 2 ? rates[half] : (rates[half - 1] + rates[half]) / 2;
+  double squares = 0;
+  for (const double rate : rates) squares += (rate - result.mean) * (rate - result.mean);
+  if (rates.size() > 1) result.deviation = std::sqrt(squares / (count - 1));
+  return result;
+}
+
+ProfileShares shares_of(const BenchProfile& p, bool one_token) {
+  ProfileShares shares = {};
+  const double total = p.seconds * 1e9;
+  const double all = total * static_cast<double>(p.profile.workers.size());
+  shares.outside = 1;
+  for (const WorkerProfile& worker : p.profile.workers) {
+    double waited = 0;
+    for (size_t i = 0; i < kStages; ++i) {
+      const auto work = static_cast<double>(worker.stages[i].work_ns);
+      const auto wait = static_cast<double>(worker.stages[i].wait_ns);
+      shares.stages[i] += (work + wait) / all;
+      shares.waiting[i] += wait / all;
+      shares.outside -= (work + wait) / all;
+      if (one_token && kRepeatedForOneToken[i]) shares.repeated += work / all;
+      waited += wait;
+    }
+    shares.workers_waiting.push_back(waited / total);
+    shares.waiting_all += waited / all;
+  }
+  shares.outside = std::max(0.0, shares.outside);  // two clocks
+  return shares;
+}
+
+Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out) {
+  std::vector<NamedTeam> teams;
+  if (Error e = choose_teams(options, &teams)) return e;
+  if (Error e = select_kernels(options.run.kernels, &runtime.kernels)) return e;
+  size_t most = 1;
+  for (const NamedTeam& team : teams) most = std::max(most, team.cpus.cpus.size());
+  if (Error e = open_bench_model(options, static_cast<int32_t>(most), &runtime.model)) return e;
+  const std::vector<BenchTest> tests = tests_of(options);
+  if (Error e = check_context(runtime.model->config, tests)) return e;
+
+  ProgressBar bar("measuring");
+  const double runs = static_cast<double>(teams.size() * tests.size()) * options.repetitions;
+  double done = 0;
+  const auto tick = [&] { bar.show(++done / runs); };
+  for (const NamedTeam& team : teams) {
+    runtime.team = std::make_unique<Team>(team.cpus.cpus, team.cpus.clusters, team.cpus.slowness);
+    double roof = 0;
+    if (Error e = measure_read_bandwidth(*runtime.team, roof_buffer_bytes(), 5, &roof)) return e;
+    for (const BenchTest& test : tests) {
+      BenchRecord record;
+      record.test = test;
+      record.cores = team.cores;
+      record.cpus = team.cpus.cpus;
+      record.roof = roof;
+      if (Error e = run_test(runtime, options, tick, &record)) return e;
+      out->push_back(std::move(record));
+    }
+  }
+  return {};
+}
+
+}  // namespace pinion

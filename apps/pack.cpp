@@ -1,0 +1,33 @@
+// pinion pack: puts a model's packed weights into the cache on purpose, and says where they are and how large.
+#include "apps/commands.h"
+#include "apps/machine.h"
+
+namespace pinion {
+namespace {
+
+int run(const RunOptions& options) {
+  if (Error e = check_folder(options.model)) return fail(e);
+  TeamCpus team;
+  if (Error e = choose_cpus("", options.threads, &team)) return fail(e);
+  ProgressBar bar("packing");
+  const LoadOptions load = load_options(options, static_cast<int32_t>(team.cpus.size()), &bar);
+  if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
+  std::unique_ptr<Model> model;
+  if (Error e = load_model(options.model, load, &model)) return fail(e);
+  if (Error e = write_to_cache(*model)) return fail(e);
+  print(model->cache.path.string() + ": " + bytes_text(static_cast<double>(model->cache.file_bytes())) +
+        (model->from_cache() ? ", was there\n" : "\n"));
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_pack(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  add_model_option(app, options.get())->required();
+  add_weight_options(app, options.get());
+  add_threads_option(app, options.get());
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

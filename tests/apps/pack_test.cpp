@@ -1,0 +1,85 @@
+// pinion pack and the cache of packed weights: only speed may tell that it is there.
+#include "tests/apps/program.h"
+
+namespace pinion {
+namespace {
+
+json tell(const std::string& cache_home, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"generate", "--model",      kStories, "--prompt",
+                                        "Once",     "--max-tokens", "24",     "--json"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Outcome outcome = run_pinion(arguments, "", cache_home);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  return json::parse(outcome.out, nullptr, false);
+}
+
+bool from_cache(const json& answer) { return answer["stats"]["weights_from_cache"].get<bool>(); }
+
+fs::path only_file(const fs::path& folder) {
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+  return fs::directory_iterator(folder)->path();
+}
+
+TEST(Pack, TheSecondRunUsesTheCacheAndTellsTheSame) {
+  for (const std::string quant : {"w8a8", "none"}) {
+    const Folder home;
+    const json plain = tell(home.path, {"--quant", quant, "--no-cache"});
+    EXPECT_FALSE(from_cache(plain));
+    EXPECT_TRUE(fs::is_empty(home.path));
+    for (const bool is_there : {false, true}) {
+      const json answer = tell(home.path, {"--quant", quant});
+      EXPECT_EQ(from_cache(answer), is_there);
+      EXPECT_EQ(answer["text"], plain["text"]);
+      EXPECT_EQ(answer["stats"]["logits_hash"], plain["stats"]["logits_hash"]);
+    }
+    EXPECT_FALSE(from_cache(tell(home.path, {"--quant", quant, "--no-cache"})));
+  }
+}
+
+TEST(Pack, ACorruptFileIsWrittenAnew) {
+  const Folder home;
+  const json plain = tell(home.path);
+  const fs::path file = only_file(home.path / "pinion");
+  const std::string whole = read_file(file);
+  for (const std::string& bad :
+       {std::string(), whole.substr(0, whole.size() / 2), "x" + whole.substr(1), whole + "x"}) {
+    write_file(file, bad);
+    const json answer = tell(home.path);
+    EXPECT_FALSE(from_cache(answer));
+    EXPECT_EQ(answer["text"], plain["text"]);
+    EXPECT_TRUE(read_file(file) == whole);
+    EXPECT_TRUE(from_cache(tell(home.path)));
+  }
+}
+
+TEST(Pack, WithoutAFolderTheModelRunsAllTheSame) {
+  const Folder home;
+  write_file(home / "pinion", "a file, not a folder");
+  EXPECT_FALSE(from_cache(tell(home.path)));
+  EXPECT_FALSE(from_cache(tell(home.path)));
+}
+
+TEST(Pack, SaysWhereAndHowLarge) {
+  const Folder home;
+  const Outcome first = run_pinion({"pack", "--model", kStories}, "", home.path);
+  EXPECT_EQ(first.status, 0) << first.err;
+  const fs::path file = only_file(home.path / "pinion");
+  EXPECT_TRUE(first.out.starts_with(file.string() + ": ")) << first.out;
+  EXPECT_NE(run_pinion({"pack", "--model", kStories}, "", home.path).out.find("was there"), std::string::npos);
+  EXPECT_TRUE(from_cache(tell(home.path)));
+  EXPECT_FALSE(from_cache(tell(home.path, {"--keep", "lm_head"})));
+  const Outcome shown = run_pinion({"inspect", "--model", kStories, "--json"}, "", home.path);
+  EXPECT_EQ(json::parse(shown.out)["weight_cache"]["file"], file.string());
+  EXPECT_EQ(json::parse(shown.out)["weight_cache"]["state"], "usable");
+}
+
+TEST(Pack, WhatCannotBeKeptIsAnError) {
+  const Folder home;
+  write_file(home / "pinion", "a file, not a folder");
+  expect_failure(run_pinion({"pack", "--model", kStories}, "", home.path), 1, "pinion");
+  expect_failure(run_pinion({"pack", "--model", "/nonexistent"}, "", home.path), 1, "no such folder");
+}
+
+}  // namespace
+}  // namespace pinion

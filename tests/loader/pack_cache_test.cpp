@@ -1,0 +1,213 @@
+#include "loader/pack_cache.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tests/loader/make_files.h"
+
+namespace pinion {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHeader = R"({"a":{"dtype":"BF16","shape":[64,32],"data_offsets":[0,4096]},)"
+                                     R"("b":{"dtype":"BF16","shape":[3,5],"data_offsets":[4096,4126]}})";
+
+// A checkpoint of two matrices, packed the plain way, and a folder for the cache.
+struct Packed {
+  TempFolder source, folder;
+  Checkpoint checkpoint;
+  Matrix a, b;
+  std::vector<PackJob> jobs;
+  std::vector<std::byte> bytes;
+  PackCache cache;
+
+  explicit Packed(Format format = Format::w8, char fill = 1) {
+    source.write("model.safetensors", safetensors_text(kHeader, std::string(4126, fill)));
+    EXPECT_EQ(open_checkpoint(source.path, &checkpoint).message(), "");
+    jobs = {{*checkpoint.find("a"), format, &a}, {*checkpoint.find("b"), Format::w8, &b}};
+    bytes.resize(static_cast<size_t>(packed_bytes(jobs)));
+    EXPECT_EQ(pack_all(jobs, bytes.data(), {.threads = 1}).message(), "");
+    cache = pack_cache_of(folder.path, checkpoint, jobs);
+  }
+  std::string write() const { return write_pack_cache(cache, bytes.data()).message(); }
+  bool is_usable() const {
+    MappedFile file;
+    return !open_pack_cache(cache, &file);
+  }
+};
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_text(const fs::path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
+
+void set_age(const fs::path& path, std::chrono::seconds age) {
+  fs::last_write_time(path, fs::file_time_type::clock::now() - age);
+}
+
+int64_t files_in(const fs::path& folder) { return std::distance(fs::directory_iterator(folder), {}); }
+
+TEST(PackCache, GivesBackTheSameBytesAndMatrices) {
+  Packed packed;
+  EXPECT_FALSE(packed.is_usable());
+  ASSERT_EQ(packed.write(), "");
+  MappedFile file;
+  ASSERT_EQ(open_pack_cache(packed.cache, &file).message(), "");
+  const std::span<const std::byte> kept = packed_contents(packed.cache, file);
+  ASSERT_EQ(kept.size(), packed.bytes.size());
+  EXPECT_EQ(std::memcmp(kept.data(), packed.bytes.data(), kept.size()), 0);
+  ASSERT_EQ(place_all(packed.jobs, kept.data()).message(), "");
+  EXPECT_EQ(packed.a.panels, kept.data());
+  EXPECT_EQ(static_cast<const std::byte*>(packed.b.panels), kept.data() + packed_bytes(Format::w8, 64, 32));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.b.scale) % kAlignmentBytes, 0u);
+  EXPECT_EQ(files_in(packed.folder.path), 1);
+}
+
+TEST(PackCache, EveryPrefixAndEveryFlippedHeaderByteIsRefused) {
+  const Packed packed;
+  ASSERT_EQ(packed.write(), "");
+  const std::string whole = text_of(packed.cache.path);
+  ASSERT_EQ(std::ssize(whole), packed.cache.file_bytes());
+  for (size_t bytes = 0; bytes < whole.size(); bytes += bytes < packed.cache.header.size() ? 7 : 61) {
+    write_text(packed.cache.path, whole.substr(0, bytes));
+    EXPECT_FALSE(packed.is_usable()) << bytes;
+  }
+  write_text(packed.cache.path, whole + "x");
+  EXPECT_FALSE(packed.is_usable());
+  for (size_t i = 0; i < packed.cache.header.size(); i++) {
+    std::string flipped = whole;
+    flipped[i] = static_cast<char>(flipped[i] ^ 0x10);
+    write_text(packed.cache.path, flipped);
+    EXPECT_FALSE(packed.is_usable()) << i;
+  }
+  ASSERT_EQ(packed.write(), "");
+  EXPECT_TRUE(packed.is_usable());
+}
+
+TEST(PackCache, TheIdentityFollowsSourceAndFormats) {
+  const Packed packed;
+  const auto name = [&](const Checkpoint& checkpoint, std::span<const PackJob> jobs) {
+    return pack_cache_of(packed.folder.path, checkpoint, jobs).path;
+  };
+  EXPECT_EQ(name(packed.checkpoint, packed.jobs), packed.cache.path);
+  std::vector<PackJob> kept = packed.jobs;
+  kept[0].format = Format::bf16;
+  EXPECT_NE(name(packed.checkpoint, kept), packed.cache.path);
+
+  const fs::path file = packed.source.path / "model.safetensors";
+  const fs::file_time_type time = fs::last_write_time(file);
+  const auto reopened = [&] {
+    Checkpoint checkpoint;
+    EXPECT_EQ(open_checkpoint(packed.source.path, &checkpoint).message(), "");
+    return name(checkpoint, packed.jobs);
+  };
+  EXPECT_EQ(reopened(), packed.cache.path);
+  fs::last_write_time(file, time + std::chrono::nanoseconds(1));
+  EXPECT_NE(reopened(), packed.cache.path);
+  // Other weights under the same header and time.
+  fs::remove(file);
+  write_text(file, safetensors_text(kHeader, std::string(4126, 2)));
+  fs::last_write_time(file, time);
+  EXPECT_NE(reopened(), packed.cache.path);
+}
+
+TEST(PackCache, RemovesTheLongestUnusedButNothingOfOthers) {
+  const Packed packed;
+  const std::string ours = "pinion packed weights\n" + std::string(9000, 'x');
+  const auto put = [&](const std::string& name, const std::string& text, int age) {
+    write_text(packed.folder.path / name, text);
+    set_age(packed.folder.path / name, std::chrono::hours(age));
+  };
+  put("0000000000000001.packed", ours, 3);
+  put("0000000000000002.packed", ours, 2);
+  put("0000000000000003.packed", ours, 1);
+  put("0000000000000004.packed", "somebody else's", 9);
+  put("notes.txt", ours, 9);
+  ASSERT_EQ(write_pack_cache(packed.cache, packed.bytes.data(), packed.cache.file_bytes() + 10'000).message(), "");
+  EXPECT_TRUE(packed.is_usable());
+  EXPECT_FALSE(fs::exists(packed.folder.path / "0000000000000001.packed"));
+  EXPECT_FALSE(fs::exists(packed.folder.path / "0000000000000002.packed"));
+  for (const char* name : {"0000000000000003.packed", "0000000000000004.packed", "notes.txt"}) {
+    EXPECT_TRUE(fs::exists(packed.folder.path / name)) << name;
+  }
+  EXPECT_TRUE(write_pack_cache(packed.cache, packed.bytes.data(), packed.cache.file_bytes() - 1));
+  EXPECT_EQ(files_in(packed.folder.path), 4);
+}
+
+TEST(PackCache, RemovesWhatDeadWritersLeft) {
+  const Packed packed;
+  const auto put = [&](const std::string& end, const std::string& text, std::chrono::seconds age) {
+    const fs::path path = packed.cache.path.string() + end;
+    write_text(path, text);
+    set_age(path, age);
+    return path;
+  };
+  const fs::path old = put(".abcdef", "pinion packed weights\nhalf", std::chrono::hours(2));
+  const fs::path empty = put(".ABCDEF", "", std::chrono::hours(2));
+  const fs::path young = put(".a1b2c3", "pinion packed weights\nhalf", std::chrono::seconds(1));
+  const fs::path foreign = put(".xxxxxx", "something else, not ours", std::chrono::hours(2));
+  ASSERT_EQ(packed.write(), "");
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_FALSE(fs::exists(empty));
+  EXPECT_TRUE(fs::exists(young));
+  EXPECT_TRUE(fs::exists(foreign));
+}
+
+TEST(PackCache, WhatCannotBeWrittenIsAnErrorAndLeavesNothing) {
+  Packed packed;
+  // A file where the folder should be: root may write anywhere else.
+  packed.cache.path = packed.source.path / "model.safetensors" / packed.cache.path.filename();
+  EXPECT_NE(packed.write(), "");
+  packed.cache.path = "/proc/pinion/0000000000000001.packed";
+  EXPECT_NE(packed.write(), "");
+}
+
+TEST(PackCache, AFileSizeLimitIsAnErrorNotASignal) {
+  const Packed packed;
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {static_cast<rlim_t>(packed.cache.header.size()), before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = packed.write();
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_NE(message, "");
+  EXPECT_EQ(files_in(packed.folder.path), 0);
+}
+
+TEST(PackCache, ManyWritersAtOnce) {
+  const Packed packed;
+  std::vector<std::string> messages(4);
+  {
+    std::vector<std::jthread> threads;
+    for (std::string& message : messages) threads.emplace_back([&] { message = packed.write(); });
+  }
+  EXPECT_EQ(messages, std::vector<std::string>(4));
+  EXPECT_TRUE(packed.is_usable());
+  EXPECT_EQ(files_in(packed.folder.path), 1);
+}
+
+TEST(PackCache, TheFolderIsTheUsersCache) {
+  const char* before = std::getenv("XDG_CACHE_HOME");
+  const std::string saved = before ? before : "";
+  const TempFolder home;
+  setenv("XDG_CACHE_HOME", "/somewhere", 1);
+  EXPECT_EQ(default_cache_folder(), "/somewhere/pinion");
+  setenv("XDG_CACHE_HOME", "relative", 1);
+  setenv("HOME", home.path.c_str(), 1);
+  EXPECT_EQ(default_cache_folder(), home.path.string() + "/.cache/pinion");
+  setenv("HOME", "/nonexistent", 1);
+  EXPECT_EQ(default_cache_folder(), "");
+  setenv("XDG_CACHE_HOME", saved.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace pinion
