@@ -14,7 +14,6 @@ namespace {
 int64_t element_bytes(GemmType type) { return type == GemmType::s8 ? 1 : type == GemmType::bf16 ? 2 : 4; }
 int64_t whole_k(GemmType type, int64_t k) { return type == GemmType::s8 ? padded_k(k) : k; }
 int64_t b_panel_bytes(GemmType type, int64_t k) { return whole_k(type, k) * kPanelColumns * element_bytes(type); }
-int64_t aligned(int64_t bytes) { return round_up(bytes, kAlignmentBytes); }
 
 // --- packing
 // -----------------------------------------------------------------------------------------------------------

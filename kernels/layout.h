@@ -43,6 +43,7 @@ struct Matrix {
 static constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
+static constexpr int64_t aligned(int64_t bytes) { return round_up(bytes, kAlignmentBytes); }
 static constexpr int64_t padded_k(int64_t k) { return round_up(k, kBlockK); }
 static constexpr int64_t padded_n(int64_t n) { return round_up(n, kPanelColumns); }
 static constexpr int64_t panel_count(int64_t n) { return padded_n(n) / kPanelColumns; }

@@ -96,8 +96,6 @@ struct AttentionPlan {
   int64_t q, max, sum, acc, keys, values, scores, total;
 };
 
-int64_t aligned(int64_t bytes) { return round_up(bytes, kAlignmentBytes); }
-
 template <class T>
 AttentionPlan<T> attention_plan(const FlashAttnDecode<T>& args, const OpOptions& options) {
   AttentionPlan<T> p{args, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};

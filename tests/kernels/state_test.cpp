@@ -259,7 +259,7 @@ TEST(State, IsTheCallers) {
 // A caller may have left its ZA on, to be saved by whoever needs the registers (TPIDR2_EL0 says where to): it must find
 // it on, and unsaved. Instructions and registers by number, as above.
 TEST(State, ZaSavedLazilyIsLeftAlone) {
-  if (!has_sme()) GTEST_SKIP() << "no SME";
+  if (!has_sme()) GTEST_SKIP() << "without SME there is no ZA that a caller could have left on";
   constexpr int64_t kRows = 40, k = 32;
   Random random;
   const std::vector<float> x = random.floats(kRows * k), w = random.floats(k * kPanelColumns);

@@ -1,0 +1,389 @@
+// flash_attn_decode: against softmax attention in double precision, the same bits from every table and for any number
+// of workers, whatever lies between the rows; every mistake in the arguments is an error.
+#include <algorithm>
+#include <functional>
+
+#include "tests/kernels/ops.h"
+
+namespace pinion {
+namespace {
+
+float wide(float x) { return x; }
+float wide(bf16 x) { return pinion::to_float(x); }
+template <class T>
+T number(float x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return pinion::to_bf16(x);
+  } else {
+    return x;
+  }
+}
+template <class T>
+std::vector<T> numbers(const std::vector<float>& x) {
+  std::vector<T> y;
+  for (float v : x) y.push_back(number<T>(v));
+  return y;
+}
+template <class T>
+std::vector<float> floats(const std::vector<T>& x) {
+  std::vector<float> y;
+  for (T v : x) y.push_back(wide(v));
+  return y;
+}
+
+// How K or V lies in memory: from a position, a kv head to the next.
+struct Strides {
+  int64_t n, h;
+};
+
+template <class T>
+struct Attention {
+  int64_t seq_len, head_dim, kv_heads, group;
+  float scale;
+  std::vector<T> q, k, v;  // q [heads][head_dim]; k, v dense [kv_heads][seq_len][head_dim]
+  Strides ks, vs;
+  bool default_heads;  // strides of heads are left to the operation
+
+  int64_t heads() const { return kv_heads * group; }
+  std::string describe() const {
+    const auto text = [](int64_t i) { return std::to_string(i); };
+    return std::string(sizeof(T) == 4 ? "float" : "bf16") + ", seq_len " + text(seq_len) + ", head_dim " +
+           text(head_dim) + ", kv heads " + text(kv_heads) + ", group " + text(group) + ", strides " + text(ks.n) +
+           " " + text(ks.h) + " " + text(vs.n) + " " + text(vs.h);
+  }
+};
+
+struct Shape {
+  int64_t seq_len, head_dim, kv_heads, group;
+};
+
+enum class Lay { dense, padded, heads_inside };
+
+template <class T>
+Attention<T> random_attention(Random& random, const Shape& s, Lay lay) {
+  Attention<T> a = {.seq_len = s.seq_len,
+                    .head_dim = s.head_dim,
+                    .kv_heads = s.kv_heads,
+                    .group = s.group,
+                    .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
+                    .q = numbers<T>(random.floats(s.kv_heads * s.group * s.head_dim, -2, 2)),
+                    .k = numbers<T>(random.floats(s.kv_heads * s.seq_len * s.head_dim, -2, 2)),
+                    .v = numbers<T>(random.floats(s.kv_heads * s.seq_len * s.head_dim, -1, 1)),
+                    .ks = {s.head_dim, s.seq_len * s.head_dim},
+                    .vs = {s.head_dim, s.seq_len * s.head_dim},
+                    .default_heads = true};
+  if (lay == Lay::padded) {
+    a.ks = {s.head_dim + 3, s.seq_len * (s.head_dim + 3) + 7};
+    a.vs = {s.head_dim + 1, s.seq_len * (s.head_dim + 1)};
+    a.default_heads = false;
+  } else if (lay == Lay::heads_inside) {  // [position][head][head_dim]
+    a.ks = a.vs = {s.kv_heads * s.head_dim, s.head_dim};
+    a.default_heads = false;
+  }
+  return a;
+}
+
+// Softmax attention in double precision.
+template <class T>
+std::vector<double> define(const Attention<T>& a) {
+  std::vector<double> out;
+  const size_t d = static_cast<size_t>(a.head_dim);
+  std::vector<double> weight(static_cast<size_t>(a.seq_len));
+  for (int64_t h = 0; h < a.heads(); ++h) {
+    const T* q = &a.q[static_cast<size_t>(h) * d];
+    const size_t base = static_cast<size_t>(h / a.group * a.seq_len) * d;
+    double max = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (size_t p = 0; p < weight.size(); ++p) {
+      double dot = 0;
+      for (size_t i = 0; i < d; ++i) dot += static_cast<double>(wide(q[i])) * wide(a.k[base + p * d + i]);
+      weight[p] = dot * a.scale;
+      max = std::max(max, weight[p]);
+    }
+    std::vector<double> acc(d);
+    for (size_t p = 0; p < weight.size(); ++p) {
+      const double w = std::exp(weight[p] - max);
+      sum += w;
+      for (size_t i = 0; i < d; ++i) acc[i] += w * wide(a.v[base + p * d + i]);
+    }
+    for (double value : acc) out.push_back(value / sum);
+  }
+  return out;
+}
+
+// As it lies in memory, up to the last element; NaN between the rows.
+template <class T>
+std::vector<T> lay_out(const Attention<T>& a, const std::vector<T>& dense, const Strides& strides) {
+  const int64_t last = (a.kv_heads - 1) * strides.h + (a.seq_len - 1) * strides.n + a.head_dim;
+  std::vector<T> x(static_cast<size_t>(last), number<T>(kNan));
+  for (int64_t h = 0; h < a.kv_heads; ++h) {
+    for (int64_t p = 0; p < a.seq_len; ++p) {
+      std::copy_n(dense.begin() + (h * a.seq_len + p) * a.head_dim, a.head_dim,
+                  x.begin() + h * strides.h + p * strides.n);
+    }
+  }
+  return x;
+}
+
+template <class T>
+std::vector<float> attend(const Attention<T>& a, const OpOptions& options, Edge edge) {
+  const Guarded<T> q(a.q, edge), k(lay_out(a, a.k, a.ks), edge), v(lay_out(a, a.v, a.vs), edge),
+      out(a.heads() * a.head_dim, edge);
+  const FlashAttnDecode<T> args = {.q = q.data,
+                                   .k = k.data,
+                                   .v = v.data,
+                                   .out = out.data,
+                                   .seq_len = a.seq_len,
+                                   .head_dim = a.head_dim,
+                                   .sm_scale = a.scale,
+                                   .num_heads = a.heads(),
+                                   .num_kv_heads = a.kv_heads,
+                                   .stride_kn = a.ks.n,
+                                   .stride_vn = a.vs.n,
+                                   .stride_kh = a.default_heads ? 0 : a.ks.h,
+                                   .stride_vh = a.default_heads ? 0 : a.vs.h};
+  const int64_t bytes = flash_attn_decode_scratch_bytes(args, options);
+  EXPECT_EQ(bytes % kAlignmentBytes, 0);  // so that either edge of a page is aligned
+  const Guarded<std::byte> scratch(bytes, edge);
+  std::memset(scratch.data, 0xff, static_cast<size_t>(bytes));  // NaN: what is left from before must not count
+  EXPECT_EQ(flash_attn_decode(args, {scratch.data, static_cast<size_t>(bytes)}, options).message(), "");
+  return floats(out.copy());
+}
+
+double relative_error(const std::vector<float>& actual, const std::vector<double>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += std::pow(actual[i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  return std::sqrt(error / norm);
+}
+
+template <class T>
+void expect_attention(const Attention<T>& a, bool all) {
+  const std::vector<float> first = attend(a, {&scalar_kernels()}, Edge::end);
+  EXPECT_LE(relative_error(first, define(a)), sizeof(T) == 4 ? 1e-5 : 2e-3) << a.describe();
+  const auto run = [&](const OpOptions& options, Edge edge, const std::string& label) {
+    EXPECT_TRUE(same_bits(attend(a, options, edge), first)) << label << ": " << a.describe();
+  };
+  if (all) {
+    everywhere(run);
+  } else {
+    in_turn(run);
+  }
+}
+
+TEST(FlashAttnDecode, HandWorked) {
+  // Two heads on one kv head of two positions. Head 0 sees scores 0 and 0: the mean. Head 1 sees ln 3 apart
+  // (1.0986...): a quarter and three quarters.
+  Attention<float> a = {.seq_len = 2,
+                        .head_dim = 2,
+                        .kv_heads = 1,
+                        .group = 2,
+                        .scale = 0.5f,
+                        .q = {0, 0, 0, 2.1972246f},
+                        .k = {1, 0, 5, 1},
+                        .v = {1, 10, 5, 30},
+                        .ks = {2, 4},
+                        .vs = {2, 4},
+                        .default_heads = true};
+  const std::vector<float> out = attend(a, {}, Edge::end);
+  EXPECT_FLOAT_EQ(out[0], 3);
+  EXPECT_FLOAT_EQ(out[1], 20);
+  EXPECT_FLOAT_EQ(out[2], 4);
+  EXPECT_FLOAT_EQ(out[3], 25);
+  expect_attention(a, true);
+}
+
+// Every head_dim with every length; the group, the kv heads and the layout vary along.
+TEST(FlashAttnDecode, Shapes) {
+  constexpr int64_t kDims[] = {1, 5, 16, 64, 80, 128, 256, 320};
+  constexpr int64_t kLengths[] = {1, 15, 16, 17, 255, 256, 257, 1000};
+  constexpr int64_t kGroups[] = {1, 2, 7, 20};
+  constexpr Lay kLays[] = {Lay::dense, Lay::padded, Lay::heads_inside};
+  Random random;
+  for (size_t i = 0; i < 64; i += static_cast<size_t>(kStride)) {
+    const Shape shape = {.seq_len = kLengths[i / 8],
+                         .head_dim = kDims[i % 8],
+                         .kv_heads = 1 + static_cast<int64_t>(i % 3),
+                         .group = kGroups[(i + i / 8 + i / 32) % 4]};
+    expect_attention(random_attention<bf16>(random, shape, kLays[i % 3]), false);
+    expect_attention(random_attention<float>(random, shape, kLays[(i + 1) % 3]), false);
+  }
+}
+
+// More tasks than workers and fewer, groups larger than one call of the kernel takes, for every crew and table.
+TEST(FlashAttnDecode, Everywhere) {
+  Random random;
+  for (const Shape& shape : {Shape{300, 16, 3, 20}, {600, 24, 1, 7}, {40, 64, 1, 1}, {2100, 32, 2, 2}}) {
+    expect_attention(random_attention<bf16>(random, shape, Lay::padded), true);
+    expect_attention(random_attention<float>(random, shape, Lay::heads_inside), true);
+  }
+}
+
+// The bits are those of the table's own steps: chunks from the first to the last, then one division.
+TEST(FlashAttnDecode, ChunksAreMergedInOrder) {
+  Random random;
+  constexpr int64_t kLength = 900, kDim = 16;
+  for (int i = 0; i < 10; ++i) {
+    const Attention<float> a = random_attention<float>(random, {kLength, kDim, 1, 1}, Lay::dense);
+    float max = 0, sum = 0, acc[kDim] = {};
+    for (int64_t first = 0; first < kLength; first += kAttentionChunk) {
+      const int64_t count = std::min<int64_t>(kAttentionChunk, kLength - first);
+      std::vector<float> keys(kAttentionChunk * kDim);
+      for (int64_t p = 0; p < count; ++p) {
+        for (int64_t d = 0; d < kDim; ++d) {
+          keys[static_cast<size_t>((p / kKeyBlock * kDim + d) * kKeyBlock + p % kKeyBlock)] =
+              a.k[static_cast<size_t>((first + p) * kDim + d)];
+        }
+      }
+      float next_max, next_sum, next_acc[kDim], scores[kAttentionChunk];
+      const AttentionSpan span = {0, static_cast<int32_t>(count)};
+      scalar_kernels().attend({keys.data(), &a.v[static_cast<size_t>(first * kDim)], kDim, true, kDim, a.scale},
+                              a.q.data(), 1, &span, scores, {&next_max, &next_sum, next_acc});
+      if (first == 0) {
+        max = next_max, sum = next_sum;
+        std::copy_n(next_acc, kDim, acc);
+      } else {
+        scalar_kernels().merge_attention({&max, &sum, acc}, {&next_max, &next_sum, next_acc}, 1, kDim);
+      }
+    }
+    std::vector<float> expected;
+    for (float v : acc) expected.push_back(v / sum);
+    EXPECT_TRUE(same_bits(attend(a, {}, Edge::end), expected));
+  }
+}
+
+// The largest score decides, wherever it is; exp of the distance underflows for the others.
+TEST(FlashAttnDecode, LargeScores) {
+  Random random;
+  for (int64_t winner : {0, 255, 256, 599}) {
+    for (float scale : {100.0f, 1e10f, 1e30f}) {
+      Attention<float> a = random_attention<float>(random, {600, 16, 1, 2}, Lay::padded);
+      a.scale = scale;
+      std::fill(a.q.begin(), a.q.end(), 1.0f);
+      std::fill(a.k.begin(), a.k.begin() + 300 * 16, -2.0f);  // far below: whole chunks vanish
+      std::fill(a.k.begin() + 300 * 16, a.k.end(), -1.0f);
+      std::fill_n(a.k.begin() + winner * 16, 16, 3.0f);
+      expect_attention(a, false);
+      const std::vector<float> out = attend(a, {}, Edge::end);
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], a.v[static_cast<size_t>(winner) * 16 + i % 16]);
+    }
+  }
+  // All equal and large: the mean.
+  Attention<bf16> a = random_attention<bf16>(random, {300, 16, 1, 2}, Lay::dense);
+  a.scale = 1e20f;
+  std::fill(a.k.begin(), a.k.end(), number<bf16>(-1e10f));
+  std::fill(a.q.begin(), a.q.end(), number<bf16>(1));
+  expect_attention(a, true);
+}
+
+// The positions behind the last one must not come in by way of the scale: -inf times 0 or -1.
+TEST(FlashAttnDecode, AnyScale) {
+  Random random;
+  for (float scale : {0.0f, -1.0f, -0.125f}) {
+    for (int64_t seq_len : {1, 5, 16, 300}) {
+      Attention<float> a = random_attention<float>(random, {seq_len, 16, 1, 2}, Lay::dense);
+      a.scale = scale;
+      expect_attention(a, false);
+    }
+  }
+}
+
+// One position: its values, whatever the score.
+TEST(FlashAttnDecode, OnePositionIsItsValues) {
+  Random random;
+  const Attention<bf16> a = random_attention<bf16>(random, {1, 80, 2, 3}, Lay::padded);
+  const std::vector<float> out = attend(a, {}, Edge::end);
+  for (size_t h = 0; h < 6; ++h) {
+    for (size_t i = 0; i < 80; ++i) EXPECT_EQ(out[h * 80 + i], wide(a.v[h / 3 * 80 + i]));
+  }
+}
+
+// The result may take the query's place.
+TEST(FlashAttnDecode, InPlace) {
+  Random random;
+  const Attention<float> a = random_attention<float>(random, {20, 24, 1, 3}, Lay::dense);
+  std::vector<float> q = a.q;
+  alignas(64) static std::byte scratch[1 << 20];
+  EXPECT_FALSE(flash_attn_decode<float>({.q = q.data(),
+                                         .k = a.k.data(),
+                                         .v = a.v.data(),
+                                         .out = q.data(),
+                                         .seq_len = 20,
+                                         .head_dim = 24,
+                                         .sm_scale = a.scale,
+                                         .num_heads = 3,
+                                         .num_kv_heads = 1,
+                                         .stride_kn = 24,
+                                         .stride_vn = 24},
+                                        scratch));
+  EXPECT_EQ(q, attend(a, {}, Edge::end));
+}
+
+// Four heads on two kv heads, four positions: sound, for tests that spoil it.
+template <class T>
+FlashAttnDecode<T> small_attention(const std::vector<T>& x, std::vector<T>* out) {
+  return {.q = x.data(),
+          .k = x.data(),
+          .v = x.data(),
+          .out = out->data(),
+          .seq_len = 4,
+          .head_dim = 16,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .stride_kn = 16,
+          .stride_vn = 16};
+}
+
+TEST(FlashAttnDecode, Errors) {
+  const auto refused = [](const std::string& what, const std::function<void(FlashAttnDecode<bf16>&)>& spoil) {
+    std::vector<bf16> x(256), out(256, bf16{7});
+    alignas(64) static std::byte scratch[1 << 20];
+    FlashAttnDecode<bf16> args = small_attention(x, &out);
+    spoil(args);
+    const Error e = flash_attn_decode<bf16>(args, scratch);
+    if (what.empty()) {
+      EXPECT_FALSE(e) << e.message();
+      return;
+    }
+    expect_refused(e, "flash_attn_decode", what);
+    EXPECT_EQ(flash_attn_decode_scratch_bytes(args), 0);
+    for (bf16 v : out) EXPECT_EQ(v.bits, 7);
+  };
+  refused("", [](auto&) {});
+  refused("seq_len", [](auto& a) { a.seq_len = 0; });
+  refused("seq_len", [](auto& a) { a.seq_len = -5; });
+  refused("head_dim", [](auto& a) { a.head_dim = 0; });
+  refused("num_kv_heads", [](auto& a) { a.num_kv_heads = 0; });
+  refused("num_heads", [](auto& a) { a.num_heads = 5; });
+  refused("num_heads", [](auto& a) { a.num_heads = 0; });
+  refused("num_heads", [](auto& a) { a.num_heads = 1; });
+  refused("stride_kn", [](auto& a) { a.stride_kn = 15; });
+  refused("stride_vn", [](auto& a) { a.stride_vn = 15; });
+  refused("stride_kh", [](auto& a) { a.stride_kh = -1; });
+  refused("stride_vh", [](auto& a) { a.stride_vh = -1; });
+  refused("null", [](auto& a) { a.q = nullptr; });
+  refused("null", [](auto& a) { a.k = nullptr; });
+  refused("null", [](auto& a) { a.v = nullptr; });
+  refused("null", [](auto& a) { a.out = nullptr; });
+}
+
+TEST(FlashAttnDecode, ScratchMustSuffice) {
+  std::vector<float> x(256), out(64, 7.0f);
+  alignas(64) static std::byte scratch[1 << 20];
+  const FlashAttnDecode<float> args = small_attention(x, &out);
+  const size_t one = static_cast<size_t>(flash_attn_decode_scratch_bytes(args));
+  const size_t two = static_cast<size_t>(flash_attn_decode_scratch_bytes(args, {.workers = crew(2)}));
+  EXPECT_GT(two, one);
+  ASSERT_LE(two, sizeof scratch - 32);
+  expect_refused(flash_attn_decode(args, {scratch, one - 1}), "flash_attn_decode", "scratch");
+  expect_refused(flash_attn_decode(args, {scratch + 32, one}), "flash_attn_decode", "scratch");
+  expect_refused(flash_attn_decode(args, {}), "flash_attn_decode", "scratch");
+  expect_refused(flash_attn_decode(args, {scratch, one}, {.workers = crew(2)}), "flash_attn_decode", "scratch");
+  EXPECT_EQ(out, std::vector<float>(64, 7.0f));
+  EXPECT_FALSE(flash_attn_decode(args, {scratch, one}));
+  EXPECT_EQ(out, std::vector<float>(64, 0.0f));
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,274 @@
+// gemm_batch written out: exact int64 sums or fma sequentially in k, then the post-ops in their order, and ways to run
+// it whose bits must be those.
+#pragma once
+
+#include "kernels/gemm.h"
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tests/kernels/crew.h"
+#include "tests/kernels/guarded.h"
+
+namespace pinion {
+
+template <class T>
+constexpr GemmType kType = std::is_same_v<T, int8_t> ? GemmType::s8
+                           : std::is_same_v<T, bf16> ? GemmType::bf16
+                                                     : GemmType::f32;
+template <class R>
+constexpr GemmResult kResult = std::is_same_v<R, int32_t> ? GemmResult::s32
+                               : std::is_same_v<R, bf16>  ? GemmResult::bf16
+                                                          : GemmResult::f32;
+
+inline float wide(float x) { return x; }
+inline float wide(bf16 x) { return to_float(x); }
+inline int32_t wide(int32_t x) { return x; }
+
+// Any NaN equals any other, of bf16 too.
+template <class R>
+testing::AssertionResult same(const std::vector<R>& actual, const std::vector<R>& expected) {
+  std::vector<decltype(wide(R{}))> have, want;
+  for (R v : actual) have.push_back(wide(v));
+  for (R v : expected) want.push_back(wide(v));
+  return same_bits(have, want);
+}
+
+template <class T>
+T number(float x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return to_bf16(x);
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+// What lies where nothing may be used: no code of A, NaN; in C any number that can be told from a result.
+template <class T>
+T foreign() {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(sizeof(T) == 1 ? -128 : 123456789);
+  } else {
+    return number<T>(kNan);
+  }
+}
+
+// Dense operands: a [batch][m][k], b [batch][k][n], c [results][m][n]. Empty: not given.
+template <class T, class R>
+struct Problem {
+  GemmBatch g = {};  // sizes and numbers; pointers and strides are put in place by run()
+  std::vector<T> a = {}, b = {};
+  std::vector<R> c = {};
+  std::vector<float> row_scale = {}, column_scale = {}, bias = {}, gate = {};
+
+  int64_t results() const { return g.reduce ? 1 : g.batch; }
+  std::string describe() const {
+    const auto text = [](int64_t i) { return std::to_string(i); };
+    return "types " + text(static_cast<int>(g.type)) + " " + text(static_cast<int>(g.result)) + ", m " + text(g.m) +
+           ", n " + text(g.n) + ", k " + text(g.k) + ", batch " + text(g.batch) + (g.reduce ? " reduced" : "") +
+           (row_scale.empty() ? "" : ", scales") + (g.alpha == 1 ? "" : ", alpha") + (bias.empty() ? "" : ", bias") +
+           (gate.empty() ? "" : ", gate") + (g.beta == 0 ? "" : ", beta");
+  }
+};
+
+template <class T>
+std::vector<T> numbers(Random& random, int64_t n) {
+  if constexpr (std::is_same_v<T, int8_t>) {
+    return random.codes(n, -127);
+  } else {
+    std::vector<T> x;
+    for (float v : random.floats(n, -2, 2)) x.push_back(number<T>(v));
+    return x;
+  }
+}
+
+struct Size {
+  int64_t m, n, k;
+  int64_t batch = 1;
+  bool reduce = false;
+};
+
+template <class T, class R>
+Problem<T, R> random_problem(Random& random, const Size& size) {
+  Problem<T, R> p;
+  p.g.type = kType<T>, p.g.result = kResult<R>;
+  p.g.batch = size.batch, p.g.m = size.m, p.g.n = size.n, p.g.k = size.k, p.g.reduce = size.reduce;
+  p.a = numbers<T>(random, size.batch * size.m * size.k);
+  p.b = numbers<T>(random, size.batch * size.k * size.n);
+  if constexpr (std::is_same_v<T, int8_t>) {
+    for (size_t i = 0; i < p.b.size(); i += 11) p.b[i] = -128;  // weights may be that
+  }
+  p.c.assign(static_cast<size_t>(p.results() * size.m * size.n), foreign<R>());  // beta is 0: not read
+  return p;
+}
+
+// Sum (r, c) of product i on: exact, or by fma sequentially in i, then k.
+template <class T, class R>
+auto sum_of(const Problem<T, R>& p, int64_t first, int64_t r, int64_t c) {
+  using Sum = std::conditional_t<std::is_same_v<T, int8_t>, int64_t, float>;
+  Sum sum = 0;
+  for (int64_t i = first; i < (p.g.reduce ? p.g.batch : first + 1); ++i) {
+    for (int64_t k = 0; k < p.g.k; ++k) {
+      const T x = p.a[static_cast<size_t>((i * p.g.m + r) * p.g.k + k)];
+      const T w = p.b[static_cast<size_t>((i * p.g.k + k) * p.g.n + c)];
+      if constexpr (std::is_same_v<T, int8_t>) {
+        sum += int64_t{x} * w;
+      } else {
+        sum = std::fma(wide(x), wide(w), sum);
+      }
+    }
+  }
+  return sum;
+}
+
+template <class T, class R>
+float finish(const Problem<T, R>& p, float value, int64_t r, int64_t c, R old) {
+  if (!p.row_scale.empty()) {
+    value = (value * p.row_scale[static_cast<size_t>(r)]) * p.column_scale[static_cast<size_t>(c)];
+  }
+  value = value * p.g.alpha;
+  if (!p.bias.empty()) value = value + p.bias[static_cast<size_t>(c)];
+  if (!p.gate.empty()) {
+    scalar_kernels().silu_mul(&p.gate[static_cast<size_t>(r * p.g.n + c)], &value, 1, &value);
+  }
+  if constexpr (!std::is_same_v<R, int32_t>) {
+    if (p.g.beta != 0) value = value + p.g.beta * wide(old);
+  }
+  if (value < p.g.low) value = p.g.low;
+  if (value > p.g.high) value = p.g.high;
+  return value;
+}
+
+// The definition: C as it must be, dense.
+template <class T, class R>
+std::vector<R> define(const Problem<T, R>& p) {
+  std::vector<R> c = p.c;
+  size_t at = 0;
+  for (int64_t i = 0; i < p.results(); ++i) {
+    for (int64_t r = 0; r < p.g.m; ++r) {
+      for (int64_t column = 0; column < p.g.n; ++column, ++at) {
+        const auto sum = sum_of(p, i, r, column);
+        if constexpr (std::is_same_v<R, int32_t>) {
+          c[at] = static_cast<int32_t>(p.g.beta == 0 ? sum : sum + c[at]);
+        } else {
+          c[at] = number<R>(finish(p, static_cast<float>(sum), r, column, c[at]));
+        }
+      }
+    }
+  }
+  return c;
+}
+
+// Dense [count][rows][columns] into rows `ld` apart and matrices `stride` apart; what lies between is `between`. Ends
+// with the last element.
+template <class T>
+std::vector<T> spread(const std::vector<T>& dense, int64_t count, int64_t rows, int64_t columns, int64_t ld,
+                      int64_t stride, T between) {
+  if (dense.empty()) return {};
+  std::vector<T> x(static_cast<size_t>((count - 1) * stride + (rows - 1) * ld + columns), between);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy_n(dense.begin() + (i * rows + r) * columns, columns, x.begin() + i * stride + r * ld);
+    }
+  }
+  return x;
+}
+
+struct Form {
+  bool b_packed;
+  int32_t workers;
+  Edge edge;
+};
+constexpr Form kForms[] = {{false, 1, Edge::begin}, {true, 1, Edge::end}, {false, 2, Edge::end},
+                           {true, 2, Edge::begin},  {true, 5, Edge::end}, {false, 5, Edge::begin}};
+
+// C as it lies in memory, with all that must not have changed around it.
+template <class T, class R>
+std::vector<R> run(const Kernels* kernels, const Form& form, const Problem<T, R>& p) {
+  GemmBatch g = p.g;
+  const Workers workers = crew(form.workers);
+  g.lda = g.k + 3, g.a_stride = g.m * g.lda + 1;
+  g.ldb = g.n + 2, g.b_stride = g.k * g.ldb + 5;
+  g.ldc = g.n + 1, g.c_stride = g.m * g.ldc + 2;
+  g.gate_stride = g.n + 4;
+  const Edge edge = form.edge;
+  const Guarded<T> a(spread(p.a, g.batch, g.m, g.k, g.lda, g.a_stride, foreign<T>()), edge);
+  const Guarded<T> b(spread(p.b, g.batch, g.k, g.n, g.ldb, g.b_stride, foreign<T>()), edge);
+  const Guarded<R> c(spread(p.c, p.results(), g.m, g.n, g.ldc, g.c_stride, foreign<R>()), edge);
+  const Guarded<float> row_scale(p.row_scale, edge), column_scale(p.column_scale, edge), bias(p.bias, edge),
+      gate(spread(p.gate, 1, g.m, g.n, g.gate_stride, 0, kNan), edge);
+  g.a = a.data, g.b = b.data, g.c = c.data;
+  if (!p.row_scale.empty()) g.row_scale = row_scale.data, g.column_scale = column_scale.data;
+  if (!p.bias.empty()) g.bias = bias.data;
+  if (!p.gate.empty()) g.gate = gate.data;
+
+  const int64_t packed_bytes = gemm_packed_b_bytes(g.type, g.n, g.k);
+  const int64_t packed_stride = packed_bytes + kAlignmentBytes;
+  const bool pack = form.b_packed && g.batch > 0;
+  const Guarded<std::byte> packed(pack ? (g.batch - 1) * packed_stride + packed_bytes : 0, edge);
+  if (form.b_packed) {
+    for (int64_t i = 0; i < g.batch; ++i) {
+      gemm_pack_b(g.type, b.data + i * g.b_stride, g.ldb, g.n, g.k, packed.data + i * packed_stride, workers);
+    }
+    g.b = packed.data, g.b_packed = true, g.b_stride = packed_stride, g.ldb = -1;  // not used
+  }
+  const int64_t bytes = gemm_scratch_bytes(kernels, g);
+  const Guarded<std::byte> scratch(bytes, edge);
+  std::memset(scratch.data, 0xff, static_cast<size_t>(bytes));  // NaN: what is left from before must not count
+  const Error e = gemm_batch(kernels, workers, g, {scratch.data, static_cast<size_t>(bytes)});
+  EXPECT_EQ(e.message(), "");
+  return c.copy();
+}
+
+template <class T, class R>
+void expect_defined(const Problem<T, R>& p, const Kernels* kernels, const Form& form, const std::vector<R>& expected) {
+  const std::vector<R> laid_out =
+      spread(expected, p.results(), p.g.m, p.g.n, p.g.n + 1, p.g.m * (p.g.n + 1) + 2, foreign<R>());
+  EXPECT_TRUE(same(run(kernels, form, p), laid_out))
+      << (kernels ? kernels->name : "the best") << (form.b_packed ? ", B packed" : "") << ", workers " << form.workers
+      << ": " << p.describe();
+}
+
+// Every table in every form.
+template <class T, class R>
+void expect_everywhere(const Problem<T, R>& p) {
+  const std::vector<R> expected = define(p);
+  for (const Kernels* kernels : available_kernels()) {
+    for (const Form& form : kForms) expect_defined(p, kernels, form, expected);
+  }
+  expect_defined<T, R>(p, nullptr, kForms[0], expected);
+}
+
+// Every table in one form, each in another one than the others and than the time before: for loops over many sizes.
+template <class T, class R>
+void expect_in_turn(const Problem<T, R>& p) {
+  static size_t turn = 0;
+  const std::vector<R> expected = define(p);
+  size_t form = turn++;
+  for (const Kernels* kernels : available_kernels()) {
+    expect_defined(p, kernels, kForms[form++ % std::size(kForms)], expected);
+  }
+}
+
+// Everywhere, where that takes no minutes.
+template <class T, class R>
+void expect_in_most(const Problem<T, R>& p) {
+  if (kStride > 1) return expect_in_turn(p);
+  expect_everywhere(p);
+}
+
+// f(T{}, R{}) for every pair of types.
+template <class F>
+void each_type(F f) {
+  f(int8_t{}, int32_t{});
+  f(int8_t{}, float{});
+  f(int8_t{}, bf16{});
+  f(bf16{}, float{});
+  f(bf16{}, bf16{});
+  f(float{}, float{});
+  f(float{}, bf16{});
+}
+
+}  // namespace pinion

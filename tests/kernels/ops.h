@@ -1,0 +1,55 @@
+// What the tests of the public operations share: every table with every number of workers, conversions, refusals.
+#pragma once
+
+#include "kernels/ops.h"
+
+#include <string>
+#include <vector>
+
+#include "tests/kernels/crew.h"
+#include "tests/kernels/guarded.h"
+
+namespace pinion {
+
+// f(options, edge, label): every table, each with other workers and another edge than the time before.
+template <class F>
+void in_turn(F f) {
+  static size_t turn = 0;
+  size_t now = turn++;
+  for (const Kernels* kernels : available_kernels()) {
+    const int32_t workers = kCrews[now % std::size(kCrews)];
+    const Edge edge = now / std::size(kCrews) % 2 ? Edge::begin : Edge::end;
+    f(OpOptions{kernels, crew(workers)}, edge, std::string(kernels->name) + ", workers " + std::to_string(workers));
+    ++now;
+  }
+}
+
+// Likewise, every table with every number of workers.
+template <class F>
+void everywhere(F f) {
+  for (const Kernels* kernels : available_kernels()) {
+    for (int32_t workers : kCrews) {
+      const std::string label = std::string(kernels->name) + ", workers " + std::to_string(workers);
+      f(OpOptions{kernels, crew(workers)}, workers == 2 ? Edge::begin : Edge::end, label);
+    }
+  }
+}
+
+inline std::vector<bf16> to_bf16(const std::vector<float>& x) {
+  std::vector<bf16> y;
+  for (float v : x) y.push_back(pinion::to_bf16(v));
+  return y;
+}
+inline std::vector<float> to_float(const std::vector<bf16>& x) {
+  std::vector<float> y;
+  for (bf16 v : x) y.push_back(pinion::to_float(v));
+  return y;
+}
+
+inline void expect_refused(const Error& e, const std::string& operation, const std::string& what) {
+  ASSERT_TRUE(e) << operation << ": " << what;
+  EXPECT_NE(e.message().find(operation), std::string::npos) << e.message();
+  EXPECT_NE(e.message().find(what), std::string::npos) << "want " << what << " in: " << e.message();
+}
+
+}  // namespace pinion
