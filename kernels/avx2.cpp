@@ -4,6 +4,7 @@
 
 #include "kernels/lanes_ops.h"  // over the lanes above
 #include "kernels/row_tiles.h"
+#include "kernels/streams.h"
 
 namespace pinion {
 namespace {
@@ -43,7 +44,17 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
 }
 
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  gemm_tile<1, 8>(a, 0, 4, b, row_bytes, k, false, acc);
+  constexpr int kVectors = 8;  // a panel's columns
+  __m256i sum[kVectors];
+  unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+  each_four_k(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
+    const __m256i x = four_codes(x4);
+    unrolled<kVectors>([&](auto v) {
+      const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + v * 32));
+      sum[v] = add_products(sum[v], x, w, _mm256_abs_epi8(w));
+    });
+  });
+  unrolled<kVectors>([&](auto v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(acc + v * 8), sum[v]); });
 }
 
 constexpr int kRows = 4;

@@ -5,6 +5,7 @@
 
 #include "kernels/lanes_ops.h"  // over the lanes above
 #include "kernels/row_tiles.h"
+#include "kernels/streams.h"
 
 namespace pinion {
 namespace {
@@ -17,8 +18,7 @@ __m512i four_codes(const int8_t* a) {
   return _mm512_set1_epi32(four);
 }
 
-// Both halves of k at once. Two streams from memory keep more loads under way than one, and eight sums wait less for
-// each other than four; integer sums may be split anywhere.
+// Eight sums wait less for each other than four; integer sums may be split anywhere.
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m512i flip = _mm512_set1_epi8(-128);
   __m512i sum[2][kVectors];
@@ -27,20 +27,14 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
     ones[h] = _mm512_setzero_si512();
     unrolled<kVectors>([&](auto v) { sum[h][v] = _mm512_setzero_si512(); });
   });
-  const auto step = [&](auto h, const int8_t* x4, const int8_t* w) {
+  each_four_k(a, b, row_bytes, k, [&](auto s, const int8_t* x4, const int8_t* w) {
+    constexpr int h = s % 2;
     const __m512i x = four_codes(x4);
     ones[h] = _mm512_dpbusd_epi32(ones[h], flip, x);
     unrolled<kVectors>([&](auto v) {
       sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], _mm512_xor_si512(_mm512_loadu_si512(w + v * 64), flip), x);
     });
-  };
-  const int64_t half = k / 8 * 4;
-  const int8_t* second = b + half / 4 * row_bytes;
-  for (int64_t i = 0; i < half; i += 4) {
-    step(Index<0>{}, a + i, b + i / 4 * row_bytes);
-    step(Index<1>{}, a + half + i, second + i / 4 * row_bytes);
-  }
-  if (2 * half < k) step(Index<0>{}, a + 2 * half, b + 2 * half / 4 * row_bytes);
+  });
   const __m512i correction = _mm512_add_epi32(ones[0], ones[1]);
   unrolled<kVectors>([&](auto v) {
     _mm512_storeu_si512(acc + v * 16, _mm512_sub_epi32(_mm512_add_epi32(sum[0][v], sum[1][v]), correction));

@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "kernels/pack_rows.h"
 #include "kernels/row_tiles.h"
+#include "kernels/streams.h"
 
 namespace pinion {
 namespace {
@@ -25,12 +26,12 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
   __m256i sum[kVectors];
   __m256i correction = _mm256_setzero_si256();  // 128 times the sum of x
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-  for (int64_t i = 0; i < k; i += 4, b += row_bytes) {
-    const __m256i x = four_codes(a + i);
+  each_four_k(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* w) {
+    const __m256i x = four_codes(x4);
     correction = _mm256_dpbusd_avx_epi32(correction, flip, x);
     unrolled<kVectors>(
-        [&](auto v) { sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_xor_si256(load(b + v * 32), flip), x); });
-  }
+        [&](auto v) { sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_xor_si256(load(w + v * 32), flip), x); });
+  });
   unrolled<kVectors>([&](auto v) { store(acc + v * 8, _mm256_sub_epi32(sum[v], correction)); });
 }
 
