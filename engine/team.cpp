@@ -44,13 +44,12 @@ void pin_thread(int32_t cpu) {
   pinned_to = cpu;
 }
 
-// The last to arrive resets what the stage used and opens the gate: its release pairs with the acquire of those who
-// wait, and each arrival's acq_rel chains the writes of all before it.
+// The last to arrive opens the gate: its release pairs with the acquire of those who wait, and each arrival's acq_rel
+// chains the writes of all before it.
 void meet(TeamState* state, int32_t count) {
   const int64_t generation = state->generation.value.load(std::memory_order_relaxed);
   if (state->arrived.value.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
     state->arrived.value.store(0, std::memory_order_relaxed);
-    for (TeamState::Counter& claim : state->claims) claim.value.store(0, std::memory_order_relaxed);
     state->barriers.fetch_add(1, std::memory_order_relaxed);
     state->generation.value.store(generation + 1, std::memory_order_release);
     return;
@@ -66,15 +65,27 @@ void meet(TeamState* state, int32_t count) {
 
 }  // namespace
 
+TeamState::TeamState(std::span<const double> slowness) : taken(slowness.size()), shares(slowness.size() + 1) {
+  for (size_t i = 0; i < slowness.size(); ++i) shares[i + 1] = shares[i] + 1 / slowness[i];
+  const double total = shares.back();
+  for (double& share : shares) share /= total;
+}
+
 void Worker::barrier() {
-  stage = 0;
   if (profile) profile->stop_work();
   meet(state, count);
+  // Nobody claims from this half before the next barrier. Workers that an environment's limit kept away have ranges
+  // too.
+  for (size_t owner = static_cast<size_t>(index); owner < state->taken.size(); owner += static_cast<size_t>(count)) {
+    for (int32_t i = 0; i < stage; ++i) state->taken[owner].stages[half][i].store(0, std::memory_order_relaxed);
+  }
+  stage = 0;
+  half = 1 - half;
   if (profile) profile->stop_wait();
 }
 
 Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::span<const double> slowness)
-    : cpus_(std::move(cpus)), state_(std::make_unique<TeamState>()) {
+    : cpus_(std::move(cpus)) {
   if (cpus_.empty()) cpus_.push_back(-1);
   std::vector<int32_t> seen;
   for (size_t i = 0; i < cpus_.size(); ++i) {
@@ -82,14 +93,14 @@ Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::sp
     leads_.push_back(std::ranges::find(seen, cluster) == seen.end());
     if (leads_.back()) seen.push_back(cluster);
   }
-  const auto slowness_of = [&](size_t i) { return i < slowness.size() ? slowness[i] : 1; };
-  for (size_t i = 0; i < cpus_.size(); ++i) {
+  std::vector<double> each(slowness.begin(), slowness.end());
+  each.resize(cpus_.size(), 1);
+  for (const double own : each) {
     double done = 0;  // by all that are faster, while this one does one task
-    for (size_t j = 0; j < cpus_.size(); ++j) {
-      if (slowness_of(j) < slowness_of(i)) done += slowness_of(i) / slowness_of(j);
-    }
+    for (const double other : each) done += other < own ? own / other : 0;
     reserves_.push_back(static_cast<int64_t>(std::ceil(done)));
   }
+  state_ = std::make_unique<TeamState>(each);
   pin_thread(-1);
   omp_set_dynamic(0);
 }
@@ -105,7 +116,7 @@ void Team::run(const std::function<void(Worker&)>& f) {
     const int32_t count = omp_get_num_threads();
     Worker worker{index, count, state_.get(), leads_[i], count == size() ? reserves_[i] : 0};
     f(worker);
-    worker.barrier();  // leaves the claims at zero for the next run
+    worker.barrier();  // leaves both halves of the counters at zero for the next run
   }
 }
 

@@ -1,13 +1,14 @@
 // A team of pinned threads that runs one function together, stage by stage:
 //
 //   team.run([&](Worker& worker) {
-//     worker.for_each(panels, [&](int64_t panel) { ... });   // claimed one by one, each by exactly one worker
+//     worker.for_each(panels, [&](int64_t panel) { ... });   // each done by exactly one worker
 //     worker.barrier();                                      // what was written before is seen by all after
 //   });
 //
 // run() is one OpenMP parallel region. Inside it nothing but the barrier and the claims synchronises.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -27,18 +28,55 @@ struct TeamState {
   struct alignas(128) Counter {
     std::atomic<int64_t> value{0};
   };
+  // How many of a worker's own tasks are taken, in each stage between two barriers. One half counts; the other is being
+  // cleared for what comes after the next barrier.
+  struct alignas(128) Taken {
+    std::atomic<int64_t> stages[2][kMaxClaims];
+  };
+  explicit TeamState(std::span<const double> slowness);  // of each worker, see Team
+
   Counter arrived;
   Counter generation;
-  Counter claims[kMaxClaims];
   std::atomic<int64_t> barriers{0};
+  std::vector<Taken> taken;    // [workers]
+  std::vector<double> shares;  // [workers + 1], rising from 0 to 1: where each worker's own tasks begin
 };
 
-// The next of [0, tasks); tasks or more where there is none left for this worker. A slow worker leaves the last
-// `reserve` to faster ones, who are done with them before it would be with one: all would wait for it.
-inline int64_t claim_task(std::atomic<int64_t>& next, int64_t tasks, int64_t reserve) {
-  if (reserve > 0 && next.load(std::memory_order_relaxed) > tasks - reserve) return tasks;
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
+// One worker's view of one stage: first the tasks that are its own, one behind the other in memory and the same every
+// time; then what others have not come to yet. A worker that is slow or interrupted so does less, and nobody waits for
+// more than one task. A slow one also leaves the last `reserve` to faster ones, who are done with them before it would
+// be with one.
+struct Claims {
+  TeamState& state;
+  int64_t tasks;
+  int32_t half;
+  int32_t stage;
+  int32_t worker;
+  int64_t reserve;
+  int32_t helped = 0;  // how many ranges this worker has seen the end of
+
+  int64_t begin(size_t owner) const { return static_cast<int64_t>(state.shares[owner] * static_cast<double>(tasks)); }
+  std::atomic<int64_t>& taken(size_t owner) const { return state.taken[owner].stages[half][stage]; }
+
+  int64_t remaining() const {
+    int64_t count = 0;
+    for (size_t owner = 0; owner < state.taken.size(); ++owner) {
+      count += std::max<int64_t>(0, begin(owner + 1) - begin(owner) - taken(owner).load(std::memory_order_relaxed));
+    }
+    return count;
+  }
+
+  // The next task; -1 where there is none left for this worker.
+  int64_t next() {
+    if (reserve > 0 && remaining() < reserve) return -1;
+    for (const auto workers = std::ssize(state.taken); helped < workers; ++helped) {
+      const auto owner = static_cast<size_t>((worker + helped) % workers);
+      const int64_t task = begin(owner) + taken(owner).fetch_add(1, std::memory_order_relaxed);
+      if (task < begin(owner + 1)) return task;
+    }
+    return -1;
+  }
+};
 
 struct WorkerProfile;
 
@@ -49,6 +87,7 @@ struct Worker {
   bool leads;                        // its cluster: where cores share a unit, this one uses it
   int64_t reserve = 0;               // tasks that it leaves to faster workers at the end of a stage; 0 for the fastest
   int32_t stage = 0;                 // for_each calls since the last barrier, the same for every worker
+  int32_t half = 0;                  // of TeamState::Taken, likewise
   WorkerProfile* profile = nullptr;  // where its time is kept; null: nowhere
 
   void barrier();
@@ -56,9 +95,8 @@ struct Worker {
   // f(task) for every task in [0, tasks), each run by one worker. All workers must make the same calls.
   template <class F>
   void for_each(int64_t tasks, F&& f) {
-    std::atomic<int64_t>& next = state->claims[stage++].value;
-    for (int64_t task = claim_task(next, tasks, reserve); task < tasks; task = claim_task(next, tasks, reserve))
-      f(task);
+    Claims claims{*state, tasks, half, stage++, index, reserve};
+    for (int64_t task = claims.next(); task >= 0; task = claims.next()) f(task);
   }
 };
 

@@ -103,6 +103,19 @@ TEST(Team, ResultsOfARunAreSeenByTheNextAndByTheCaller) {
   EXPECT_EQ(total, expected_total);
 }
 
+TEST(Team, EachWorkersOwnTasksAreInProportionToItsSpeed) {
+  TeamState state(std::vector<double>{1, 1, 2});
+  Claims claims{state, 11, 0, 0, 2, 0};
+  const std::vector<int64_t> begins = {claims.begin(0), claims.begin(1), claims.begin(2), claims.begin(3)};
+  EXPECT_EQ(begins, (std::vector<int64_t>{0, 4, 8, 11}));
+  // Its own, then those of the next: of worker 0, who has one already, then of worker 1.
+  EXPECT_EQ(Claims({state, 11, 0, 0, 0, 0}).next(), 0);
+  std::vector<int64_t> order;
+  for (int64_t task = claims.next(); task >= 0; task = claims.next()) order.push_back(task);
+  EXPECT_EQ(order, (std::vector<int64_t>{8, 9, 10, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(claims.remaining(), 0);
+}
+
 // big.LITTLE, in simulated time: a fast worker takes 1 for a task, a slow one takes its slowness; they claim with the
 // code and the reserves that real ones use.
 struct BigLittle {
@@ -133,7 +146,11 @@ struct Stage {
 Stage simulate(int64_t tasks, const std::vector<double>& slowness, const std::vector<int64_t>& reserves,
                bool slow_first) {
   constexpr double kDone = std::numeric_limits<double>::infinity();
-  std::atomic<int64_t> next{0};
+  std::vector<Claims> claims;
+  TeamState state(slowness);
+  for (size_t i = 0; i < slowness.size(); ++i) {
+    claims.push_back({state, tasks, 0, 0, static_cast<int32_t>(i), reserves[i]});
+  }
   std::vector<double> free_at(slowness.size(), 0);
   Stage stage{0, std::vector<int64_t>(slowness.size(), 0)};
   for (;;) {
@@ -142,7 +159,7 @@ Stage simulate(int64_t tasks, const std::vector<double>& slowness, const std::ve
         free_at.size() - 1 - static_cast<size_t>(std::min_element(free_at.rbegin(), free_at.rend()) - free_at.rbegin());
     const size_t worker = slow_first ? last : first;
     if (free_at[worker] == kDone) return stage;
-    if (claim_task(next, tasks, reserves[worker]) < tasks) {
+    if (claims[worker].next() >= 0) {
       free_at[worker] += slowness[worker];
       stage.time = std::max(stage.time, free_at[worker]);
       ++stage.did[worker];
