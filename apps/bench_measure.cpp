@@ -61,33 +61,39 @@ Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& 
   return {};
 }
 
-// The timed repetitions, with a look at the sensors while the cores are still warm from each.
-Error run_repetitions(Session& session, const BenchOptions& options, const BenchTest& test, std::vector<float>& logits,
-                      const std::function<void()>& tick, BenchRecord* out) {
+// The timed repetitions, each right after a measurement of the roof, which on a shared machine wanders; and a look at
+// the sensors while the cores are still warm.
+Error run_repetitions(Session& session, const BenchOptions& options, const ReadBuffer& buffer,
+                      std::vector<float>& logits, const std::function<void()>& tick, BenchRecord* out) {
+  const BenchTest& test = out->test;
   const Sensors sensors = find_sensors(options.sysfs, session.team->cpus());
   const SensorSample before = read_sensors(sensors);
   SensorSample now = before;
   out->celsius = before.celsius;
   if (before.mhz) out->clock = {*before.mhz, *before.mhz};
-  std::vector<double> rates;
+  std::vector<double> rates, roofs, shares;
   for (int32_t i = 0; i < options.repetitions; ++i) {
+    roofs.push_back(read_bandwidth(*session.team, buffer, 1));
     double seconds = 0;
     if (Error e = run_once(session, test, logits, &seconds)) return e;
     rates.push_back(static_cast<double>(test.tokens()) / seconds);
+    shares.push_back(out->bytes_per_token * rates.back() / roofs.back());
     now = read_sensors(sensors);
     if (now.celsius) out->celsius = std::max(out->celsius.value_or(*now.celsius), *now.celsius);
     if (out->clock && now.mhz) out->clock->least_mhz = std::min(out->clock->least_mhz, *now.mhz);
     tick();
   }
   out->rates = rates_of(rates);
+  out->roof = rates_of(roofs).median;
+  if (test.prompt_tokens == 0) out->roof_share = rates_of(shares).median;
   if (const std::optional<double> joules = joules_between(sensors, before, now)) {
     out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
   }
   return {};
 }
 
-Error run_test(const Runtime& runtime, const BenchOptions& options, const std::function<void()>& tick,
-               BenchRecord* out) {
+Error run_test(const Runtime& runtime, const BenchOptions& options, const ReadBuffer& buffer,
+               const std::function<void()>& tick, BenchRecord* out) {
   const BenchTest& test = out->test;
   const int64_t vocab = runtime.model->config.vocab_size;
   std::vector<float> logits(vocab);
@@ -100,12 +106,11 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
                           test.depth};
   double seconds = 0;
   if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
-  if (Error e = run_repetitions(*session, options, test, logits, tick, out)) return e;
+  out->bytes_per_token = bytes_per_token(*runtime.model, options.run, test);
+  if (Error e = run_repetitions(*session, options, buffer, logits, tick, out)) return e;
   if (options.profile) {
     if (Error e = run_profiled(*session, test, logits, &out->profile.emplace())) return e;
   }
-  out->bytes_per_token = bytes_per_token(*runtime.model, options.run, test);
-  if (test.prompt_tokens == 0) out->roof_share = out->bytes_per_token * out->rates.median / out->roof;
   return {};
 }
 
@@ -201,15 +206,14 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
   const auto tick = [&] { bar.show(++done / runs); };
   for (const NamedTeam& team : teams) {
     runtime.team = std::make_unique<Team>(team.cpus.cpus, team.cpus.clusters, team.cpus.slowness);
-    double roof = 0;
-    if (Error e = measure_read_bandwidth(*runtime.team, roof_buffer_bytes(), 5, &roof)) return e;
+    ReadBuffer buffer;
+    if (Error e = allocate_read_buffer(*runtime.team, roof_buffer_bytes(), &buffer)) return e;
     for (const BenchTest& test : tests) {
       BenchRecord record;
       record.test = test;
       record.cores = team.cores;
       record.cpus = team.cpus.cpus;
-      record.roof = roof;
-      if (Error e = run_test(runtime, options, tick, &record)) return e;
+      if (Error e = run_test(runtime, options, buffer, tick, &record)) return e;
       out->push_back(std::move(record));
     }
   }

@@ -87,9 +87,9 @@ int run(const Options& options) {
 #endif
   if (options.bandwidth) {
     Team workers(team.cpus, team.clusters, team.slowness);
-    double bytes_per_second = 0;
-    if (Error e = measure_read_bandwidth(workers, roof_buffer_bytes(), 5, &bytes_per_second)) return fail(e);
-    report["read_gb_per_s"] = bytes_per_second / 1e9;
+    ReadBuffer buffer;
+    if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);
+    report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;
   }
   if (options.json) {
     print_json(report);

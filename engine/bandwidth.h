@@ -5,11 +5,21 @@
 
 #include "engine/team.h"
 #include "kernels/error.h"
+#include "loader/arena.h"
 
 namespace pinion {
 
-// Bytes per second of a plain streaming read of `buffer_bytes` (take several times the last-level cache) by the whole
-// team: the best of `passes`.
-Error measure_read_bandwidth(Team& team, int64_t buffer_bytes, int passes, double* bytes_per_second);
+// Memory to read, each worker's part touched first by that worker.
+struct ReadBuffer {
+  Arena arena;
+  int64_t part_bytes = 0;
+};
+
+// buffer_bytes: several times the last-level cache.
+Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
+
+// Bytes per second of a plain streaming read of the buffer by the same team, in as many places at once as is best: the
+// best of `passes`, at least one.
+double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
 
 }  // namespace pinion

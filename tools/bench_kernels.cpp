@@ -53,9 +53,9 @@ const std::vector<int32_t>& all_cpus() {
 Team team_of(int32_t threads) { return Team({all_cpus().begin(), all_cpus().begin() + threads}); }
 
 double roof(Team& team) {
-  double rate = 0;
-  if (Error e = measure_read_bandwidth(team, kStreamedBytes, 4, &rate)) fail(e.message());
-  return rate;
+  ReadBuffer buffer;
+  if (Error e = allocate_read_buffer(team, kStreamedBytes, &buffer)) fail(e.message());
+  return read_bandwidth(team, buffer, 4);
 }
 
 // --- decode: one row by a matrix that must come from memory

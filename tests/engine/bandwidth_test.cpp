@@ -3,25 +3,29 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace pinion {
 namespace {
 
 TEST(Bandwidth, IsMeasured) {
-  Team team({-1, -1});
-  double bytes_per_second = 0;
-  const Error e = measure_read_bandwidth(team, int64_t{16} << 20, 3, &bytes_per_second);
-  ASSERT_FALSE(e) << e.message();
-  EXPECT_GT(bytes_per_second, 1e6);
-  EXPECT_LT(bytes_per_second, 1e13);
+  for (const int32_t workers : {1, 2}) {
+    Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
+    ReadBuffer buffer;
+    const Error e = allocate_read_buffer(team, int64_t{16} << 20, &buffer);
+    ASSERT_FALSE(e) << e.message();
+    const double bytes_per_second = read_bandwidth(team, buffer, 1);
+    EXPECT_GT(bytes_per_second, 1e6);
+    EXPECT_LT(bytes_per_second, 1e13);
+  }
 }
 
 TEST(Bandwidth, RefusesTooMuchAndTooLittle) {
   Team team({});
-  double bytes_per_second = 0;
-  EXPECT_TRUE(measure_read_bandwidth(team, int64_t{1} << 50, 1, &bytes_per_second));
-  EXPECT_TRUE(measure_read_bandwidth(team, 1000, 1, &bytes_per_second));
-  EXPECT_TRUE(measure_read_bandwidth(team, -1, 1, &bytes_per_second));
-  EXPECT_TRUE(measure_read_bandwidth(team, int64_t{16} << 20, 0, &bytes_per_second));
+  ReadBuffer buffer;
+  EXPECT_TRUE(allocate_read_buffer(team, int64_t{1} << 50, &buffer));
+  EXPECT_TRUE(allocate_read_buffer(team, 1000, &buffer));
+  EXPECT_TRUE(allocate_read_buffer(team, -1, &buffer));
 }
 
 }  // namespace
