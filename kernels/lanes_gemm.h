@@ -23,6 +23,10 @@ struct FloatTile {
   int64_t k;
 };
 
+// With so few rows memory is what a tile waits for: it asks for what comes later, which for attention is the values
+// behind the keys, then the next head's keys.
+constexpr int kAheadRows = 4;
+
 // c[R][W * 16] (+)= a * b, each element by fma in the order of k.
 template <int R, int W, class T>
 void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc) {
@@ -35,7 +39,13 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc) {
   const T* b = t.b;
   for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
     Lanes row[W];
-    unrolled<W>([&](auto w) { row[w] = Lanes::load(b + w * t.vector_step); });
+    unrolled<W>([&](auto w) {
+      const T* from = b + w * t.vector_step;
+      row[w] = Lanes::load(from);
+      if constexpr (R <= kAheadRows && Lanes::kAheadBytes > 0) {
+        __builtin_prefetch(reinterpret_cast<const char*>(from) + Lanes::kAheadBytes, 0, 2);
+      }
+    });
     unrolled<R>([&](auto r) {
       const Lanes x = Lanes::broadcast(a[r * t.row]);
       unrolled<W>([&](auto w) { acc[r][w] = Lanes::fma(x, row[w], acc[r][w]); });
@@ -52,7 +62,7 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
     for (int64_t r = 0; r < rows; r += Lanes::kRows) {
       with_rows<Lanes::kRows>(rows - r, [&](auto n) {
         constexpr int kFit = Lanes::kRows * Lanes::kWide / n;
-        constexpr int kWidth = kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+        constexpr int kWidth = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
         constexpr int kW = count < kWidth ? count : kWidth;
         for (int64_t v = first; v < first + count; v += kW) {
           FloatTile<T> t = tile;
@@ -64,6 +74,7 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
     }
   };
   int64_t v = 0;
+  for (; v + 8 <= vectors; v += 8) columns(Index<8>{}, v);
   for (; v + 4 <= vectors; v += 4) columns(Index<4>{}, v);
   for (; v < vectors; ++v) columns(Index<1>{}, v);
 }

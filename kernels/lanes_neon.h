@@ -15,6 +15,7 @@ struct Lanes {
 
   static constexpr int kRows = 5;
   static constexpr int kWide = 1;
+  static constexpr int64_t kAheadBytes = 0;
 
   template <class F>
   static Lanes each(F f) {

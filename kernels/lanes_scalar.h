@@ -15,6 +15,7 @@ struct Lanes {
   // Accumulators of a matmul tile: kRows x kWide of these fit the registers.
   static constexpr int kRows = 2;
   static constexpr int kWide = 1;
+  static constexpr int64_t kAheadBytes = 0;
 
   template <class F>
   static Lanes each(F f) {
