@@ -66,7 +66,8 @@ void add_test_options(CLI::App& app, const std::shared_ptr<BenchOptions>& option
       ->check(in_range(1, 10000))
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("-t,--threads", options->threads, "Thread counts: 1,2,4 (default: one for each core that helps)")
+  app.add_option("-t,--threads", options->threads,
+                 "Thread counts: 1,2,4 (default: as tuned, else one for each core that helps)")
       ->check(in_range(1, kMaxThreads))
       ->type_name("LIST")
       ->delimiter(',')

@@ -45,7 +45,17 @@ struct Rates {
   double median = 0;
 };
 
-Rates rates_of(std::vector<double> rates);
+Rates rates_of(const std::vector<double>& rates);
+
+// The model of a folder or, where `synthetic` names a config.json, one of that shape with random weights.
+Error open_bench_model(const RunOptions& run, const std::string& synthetic, int32_t threads,
+                       std::unique_ptr<Model>* out);
+
+// The last folder of its path.
+std::string model_name(const std::string& folder, const std::string& synthetic);
+
+// One test, timed, from its depth on, which the session has reached before. logits: [vocab], for whatever comes out.
+Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds);
 
 // One repetition apart from the timed ones, with the clock read at every stage.
 struct BenchProfile {

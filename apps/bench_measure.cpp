@@ -17,9 +17,10 @@ double kv_bytes(const ModelConfig& config, bool kv_float, int64_t position) {
   return static_cast<double>(positions * config.kv_heads * config.head_dim * 2 * (kv_float ? 4 : 2));
 }
 
-double bytes_per_token(const Model& model, const RunOptions& run, const BenchTest& test) {
+double bytes_per_token(const Runtime& runtime, const RunOptions& run, const BenchTest& test) {
+  const Model& model = *runtime.model;
   const int64_t middle = test.depth + test.prompt_tokens + test.decode_tokens / 2;
-  const int64_t chunks = (test.prompt_tokens + run.prefill_chunk - 1) / run.prefill_chunk;
+  const int64_t chunks = (test.prompt_tokens + runtime.prefill_chunk - 1) / runtime.prefill_chunk;
   const auto passes = static_cast<double>(chunks + test.decode_tokens);
   const double cache = static_cast<double>(test.decode_tokens) * kv_bytes(model.config, kv_is_float(run), middle);
   return (static_cast<double>(model.bytes_per_token) * passes + cache) / static_cast<double>(test.tokens());
@@ -32,48 +33,42 @@ std::vector<int32_t> some_ids(int64_t count, int64_t vocab) {
   return ids;
 }
 
-Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
-  const std::vector<int32_t> ids = some_ids(test.tokens(), session.model->config.vocab_size);
-  const std::span<const int32_t> prompt = std::span(ids).first(static_cast<size_t>(test.prompt_tokens));
-  rewind(session, test.depth);
-  const double start = now_seconds();
-  if (!prompt.empty()) {
-    if (Error e = evaluate(session, prompt, false, logits.data())) return e;
-  }
-  for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
-    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) return e;
-  }
-  *seconds = now_seconds() - start;
-  return {};
+// The cores that a test's record is about: those that do its work or, where two teams take turns, the larger team.
+const std::vector<int32_t>& cpus_of(const Plan& plan, const BenchTest& test) {
+  if (test.decode_tokens == 0) return plan.prefill.cpus;
+  if (test.prompt_tokens == 0) return plan.decode.cpus;
+  return plan.prefill.cpus.size() > plan.decode.cpus.size() ? plan.prefill.cpus : plan.decode.cpus;
 }
 
-Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& logits, BenchProfile* out) {
-  const Team& team = *session.team;
-  out->profile.workers.resize(static_cast<size_t>(team.size()));
-  out->tokens = test.tokens();
-  out->barriers = -team.barriers();
-  out->regions = -team.regions();
-  session.profile = &out->profile;
-  if (Error e = run_once(session, test, logits, &out->seconds)) return e;
+Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& logits, BenchRecord* out) {
+  BenchProfile& profile = out->profile.emplace();
+  const Team &decode = *session.team, &prefill = *session.prefill_team;
+  profile.profile.workers.resize(static_cast<size_t>(std::max(decode.size(), prefill.size())));
+  profile.tokens = test.tokens();
+  profile.barriers = -decode.barriers() - prefill.barriers();
+  profile.regions = -decode.regions() - prefill.regions();
+  session.profile = &profile.profile;
+  if (Error e = run_once(session, test, logits, &profile.seconds)) return e;
   session.profile = nullptr;
-  out->barriers += team.barriers();
-  out->regions += team.regions();
+  profile.barriers += decode.barriers() + prefill.barriers();
+  profile.regions += decode.regions() + prefill.regions();
+  profile.profile.workers.resize(out->cpus.size());
   return {};
 }
 
 // The timed repetitions, each right after a measurement of the roof, which on a shared machine wanders; and a look at
 // the sensors while the cores are still warm.
-Error run_repetitions(Session& session, const BenchOptions& options, const ReadBuffer& buffer,
+Error run_repetitions(Session& session, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
                       std::vector<float>& logits, const std::function<void()>& tick, BenchRecord* out) {
   const BenchTest& test = out->test;
-  const Sensors sensors = find_sensors(options.sysfs, session.team->cpus());
+  const Sensors sensors = find_sensors(options.sysfs, out->cpus);
   const SensorSample before = read_sensors(sensors);
   SensorSample now = before;
   out->celsius = before.celsius;
   if (before.mhz) out->clock = {*before.mhz, *before.mhz};
   std::vector<double> rates, roofs, shares;
   for (int32_t i = 0; i < options.repetitions; ++i) {
-    roofs.push_back(read_bandwidth(*session.team, buffer, 1));
+    roofs.push_back(read_bandwidth(team, buffer, 1));
     double seconds = 0;
     if (Error e = run_once(session, test, logits, &seconds)) return e;
     rates.push_back(static_cast<double>(test.tokens()) / seconds);
@@ -92,8 +87,8 @@ Error run_repetitions(Session& session, const BenchOptions& options, const ReadB
   return {};
 }
 
-Error run_test(const Runtime& runtime, const BenchOptions& options, const ReadBuffer& buffer,
-               const std::function<void()>& tick, BenchRecord* out) {
+Error run_test(const Runtime& runtime, const BenchOptions& options, const std::function<void()>& tick,
+               BenchRecord* out) {
   const BenchTest& test = out->test;
   const int64_t vocab = runtime.model->config.vocab_size;
   std::vector<float> logits(vocab);
@@ -106,20 +101,15 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const ReadBu
                           test.depth};
   double seconds = 0;
   if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
-  out->bytes_per_token = bytes_per_token(*runtime.model, options.run, test);
-  if (Error e = run_repetitions(*session, options, buffer, logits, tick, out)) return e;
+  out->bytes_per_token = bytes_per_token(runtime, options.run, test);
+  Team& team = std::ranges::equal(runtime.team->cpus(), out->cpus) ? *runtime.team : *runtime.prefill_team;
+  ReadBuffer buffer;
+  if (Error e = allocate_read_buffer(team, roof_buffer_bytes(), &buffer)) return e;
+  if (Error e = run_repetitions(*session, options, team, buffer, logits, tick, out)) return e;
   if (options.profile) {
-    if (Error e = run_profiled(*session, test, logits, &out->profile.emplace())) return e;
+    if (Error e = run_profiled(*session, test, logits, out)) return e;
   }
   return {};
-}
-
-Error open_bench_model(const BenchOptions& options, int32_t threads, std::unique_ptr<Model>* out) {
-  ProgressBar bar("loading");
-  const LoadOptions load = load_options(options.run, threads, &bar);
-  if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, out);
-  if (Error e = check_folder(options.run.model)) return e;
-  return load_model(options.run.model, load, out);
 }
 
 Error check_context(const ModelConfig& config, const std::vector<BenchTest>& tests) {
@@ -135,17 +125,25 @@ Error check_context(const ModelConfig& config, const std::vector<BenchTest>& tes
 
 struct NamedTeam {
   std::string cores;  // as --cores said it
-  TeamCpus cpus;
+  Plan plan;
 };
 
 // Every list of --cores with every number of threads.
 Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
+  Topology topology;
+  if (Error e = read_topology(&topology)) return e;
+  const Tuning tuning = read_tuning(topology);
+  RunOptions run = options.run;
+  run.threads = std::ranges::min(options.threads);
+  note_unused(run, tuning);
   for (size_t begin = 0; begin <= options.run.cores.size();) {
     const size_t end = std::min(options.run.cores.find(';', begin), options.run.cores.size());
     const std::string cores = options.run.cores.substr(begin, end - begin);
     for (const int32_t threads : options.threads) {
-      out->push_back({cores, TeamCpus{}});
-      if (Error e = choose_cpus(cores, threads, &out->back().cpus)) return e;
+      run.cores = cores;
+      run.threads = threads;
+      out->push_back({cores, Plan{}});
+      if (Error e = make_plan(run, topology, tuning, &out->back().plan)) return e;
     }
     begin = end + 1;
   }
@@ -154,13 +152,35 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
 
 }  // namespace
 
-Rates rates_of(std::vector<double> rates) {
-  std::ranges::sort(rates);
-  const size_t half = rates.size() / 2;
+Error open_bench_model(const RunOptions& run, const std::string& synthetic, int32_t threads,
+                       std::unique_ptr<Model>* out) {
+  ProgressBar bar("loading");
+  const LoadOptions load = load_options(run, threads, &bar);
+  if (!synthetic.empty()) return synthetic_model(synthetic, load, out);
+  if (Error e = check_folder(run.model)) return e;
+  return load_model(run.model, load, out);
+}
+
+Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
+  const std::vector<int32_t> ids = some_ids(test.tokens(), session.model->config.vocab_size);
+  const std::span<const int32_t> prompt = std::span(ids).first(static_cast<size_t>(test.prompt_tokens));
+  rewind(session, test.depth);
+  const double start = now_seconds();
+  if (!prompt.empty()) {
+    if (Error e = evaluate(session, prompt, false, logits.data())) return e;
+  }
+  for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) return e;
+  }
+  *seconds = now_seconds() - start;
+  return {};
+}
+
+Rates rates_of(const std::vector<double>& rates) {
   const auto count = static_cast<double>(rates.size());
   Rates result;
   result.mean = std::accumulate(rates.begin(), rates.end(), 0.0) / count;
-  result.median = rates.size() % 2 ? rates[half] : (rates[half - 1] + rates[half]) / 2;
+  result.median = median_of(rates);
   double squares = 0;
   for (const double rate : rates) squares += (rate - result.mean) * (rate - result.mean);
   if (rates.size() > 1) result.deviation = std::sqrt(squares / (count - 1));
@@ -194,9 +214,9 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
   std::vector<NamedTeam> teams;
   if (Error e = choose_teams(options, &teams)) return e;
   if (Error e = select_kernels(options.run.kernels, &runtime.kernels)) return e;
-  size_t most = 1;
-  for (const NamedTeam& team : teams) most = std::max(most, team.cpus.cpus.size());
-  if (Error e = open_bench_model(options, static_cast<int32_t>(most), &runtime.model)) return e;
+  int32_t most = 1;
+  for (const NamedTeam& team : teams) most = std::max(most, team.plan.most_threads());
+  if (Error e = open_bench_model(options.run, options.synthetic, most, &runtime.model)) return e;
   const std::vector<BenchTest> tests = tests_of(options);
   if (Error e = check_context(runtime.model->config, tests)) return e;
 
@@ -205,15 +225,13 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
   double done = 0;
   const auto tick = [&] { bar.show(++done / runs); };
   for (const NamedTeam& team : teams) {
-    runtime.team = std::make_unique<Team>(team.cpus.cpus, team.cpus.clusters, team.cpus.slowness);
-    ReadBuffer buffer;
-    if (Error e = allocate_read_buffer(*runtime.team, roof_buffer_bytes(), &buffer)) return e;
+    use_plan(team.plan, &runtime);
     for (const BenchTest& test : tests) {
       BenchRecord record;
       record.test = test;
       record.cores = team.cores;
-      record.cpus = team.cpus.cpus;
-      if (Error e = run_test(runtime, options, buffer, tick, &record)) return e;
+      record.cpus = cpus_of(team.plan, test);
+      if (Error e = run_test(runtime, options, tick, &record)) return e;
       out->push_back(std::move(record));
     }
   }

@@ -23,13 +23,6 @@ std::string model_path(const BenchOptions& options) {
   return options.synthetic.empty() ? options.run.model : options.synthetic;
 }
 
-// The last folder of the path.
-std::string model_name(const BenchOptions& options) {
-  std::filesystem::path path = std::filesystem::absolute(model_path(options)).lexically_normal();
-  if (!options.synthetic.empty() || path.filename().empty()) path = path.parent_path();
-  return path.filename();
-}
-
 bool one_token(const BenchTest& test) { return test.prompt_tokens == 0; }
 
 double ms_per_token(const BenchProfile& profile) { return profile.seconds * 1e3 / static_cast<double>(profile.tokens); }
@@ -53,7 +46,7 @@ std::string clock_text(const BenchRecord& r) {
 }
 
 std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runtime) {
-  const std::string name = model_name(options) + " " + options.run.quant;
+  const std::string name = model_name(options.run.model, options.synthetic) + " " + options.run.quant;
   const std::string size = bytes_text(static_cast<double>(runtime.model->bytes_per_token));
   const std::string parameters = number("%.2f M", static_cast<double>(runtime.model->parameters) / 1e6);
   using Record = BenchRecord;
@@ -226,6 +219,13 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
 }
 
 }  // namespace
+
+std::string model_name(const std::string& folder, const std::string& synthetic) {
+  const bool is_file = !synthetic.empty();
+  std::filesystem::path path = std::filesystem::absolute(is_file ? synthetic : folder).lexically_normal();
+  if (is_file || path.filename().empty()) path = path.parent_path();
+  return path.filename();
+}
 
 void print_report(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records) {
   if (options.format == "json") {

@@ -15,5 +15,6 @@ Run setup_golden(CLI::App& app);
 Run setup_inspect(CLI::App& app);
 Run setup_pack(CLI::App& app);
 Run setup_cpu(CLI::App& app);
+Run setup_tune(CLI::App& app);
 
 }  // namespace pinion

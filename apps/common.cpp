@@ -7,10 +7,12 @@
 #include <random>
 #include <sstream>
 
+#include "apps/plan.h"
 #include "engine/memory.h"
 #include "engine/rope.h"
 #include "engine/topology.h"
 #include "loader/generation_config.h"
+#include "loader/user_folders.h"
 
 namespace pinion {
 
@@ -38,7 +40,7 @@ void add_number_options(CLI::App& app, RunOptions* options) {
 }
 
 void add_threads_option(CLI::App& app, RunOptions* options) {
-  app.add_option("--threads", options->threads, "Threads (default: one for each core that helps)")
+  app.add_option("--threads", options->threads, "Threads (default: as tuned, else one for each core that helps)")
       ->check(in_range(1, kMaxThreads))
       ->type_name("N");
 }
@@ -47,10 +49,9 @@ void add_speed_options(CLI::App& app, RunOptions* options) {
   app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all")->type_name("LIST");
   app.add_option("--kernels", options->kernels, "Kernel table, as `pinion cpu` lists them")->type_name("NAME");
   app.add_option("--prefill-chunk", options->prefill_chunk,
-                 "Prompt tokens evaluated together; never changes the result")
+                 "Prompt tokens evaluated together; never changes the result (default: as tuned, else 256)")
       ->check(in_range(1, 65536))
-      ->type_name("N")
-      ->capture_default_str();
+      ->type_name("N");
 }
 
 void add_cache_option(CLI::App& app, RunOptions* options) {
@@ -160,33 +161,6 @@ bool has_tokenizer(const std::string& folder) {
          std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.model", failure);
 }
 
-Error choose_cpus(const std::string& cores, int32_t threads, TeamCpus* team) {
-  std::vector<int32_t>* out = &team->cpus;
-  Topology topology;
-  if (Error e = read_topology(&topology)) return e;
-  if (!cores.empty()) {
-    if (Error e = parse_cores(cores, topology, out)) return e;
-    if (threads > std::ssize(*out)) {
-      return error("more threads than cores", "--threads", "at most " + std::to_string(out->size()),
-                   std::to_string(threads));
-    }
-  } else {
-    *out = default_team(topology);
-    std::ranges::sort(topology.cores, {}, [](const Core& core) { return std::pair(core.kind, core.cpu); });
-    for (const Core& core : topology.cores) {
-      if (std::ranges::find(*out, core.cpu) == out->end() && threads > std::ssize(*out)) out->push_back(core.cpu);
-    }
-  }
-  if (threads > std::ssize(*out)) {
-    out->assign(threads, -1);
-  } else if (threads > 0) {
-    out->resize(threads);
-  }
-  team->clusters = clusters_of(topology, team->cpus);
-  team->slowness = slowness_of(topology, team->cpus);
-  return {};
-}
-
 int64_t roof_buffer_bytes() {
   Topology topology;
   const bool is_known = !read_topology(&topology);
@@ -212,14 +186,23 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
   return load;
 }
 
+void use_plan(const Plan& plan, Runtime* out) {
+  const auto make_team = [](const TeamCpus& team) {
+    return std::make_unique<Team>(team.cpus, team.clusters, team.slowness);
+  };
+  out->team = make_team(plan.decode);
+  out->prefill_team = make_team(plan.prefill);
+  out->prefill_chunk = plan.prefill_chunk;
+}
+
 Error open_runtime(const RunOptions& options, Runtime* out) {
   if (Error e = check_folder(options.model)) return e;
   if (Error e = select_kernels(options.kernels, &out->kernels)) return e;
-  TeamCpus team;
-  if (Error e = choose_cpus(options.cores, options.threads, &team)) return e;
-  out->team = std::make_unique<Team>(team.cpus, team.clusters, team.slowness);
+  Plan plan;
+  if (Error e = make_plan(options, &plan)) return e;
+  use_plan(plan, out);
   ProgressBar bar("loading");
-  if (Error e = load_model(options.model, load_options(options, out->team->size(), &bar), &out->model)) return e;
+  if (Error e = load_model(options.model, load_options(options, plan.most_threads(), &bar), &out->model)) return e;
   write_to_cache_in_background(out->model.get());
   return {};
 }
@@ -228,7 +211,8 @@ Error open_session(const Runtime& runtime, const RunOptions& options, int64_t ca
   SessionOptions session;
   session.kv_float = kv_is_float(options);
   session.capacity = std::min(capacity, context_length(runtime.model->config));
-  session.prefill_chunk = options.prefill_chunk;
+  session.prefill_chunk = runtime.prefill_chunk;
+  session.prefill_team = runtime.prefill_team.get();
   session.kernels = runtime.kernels;
   return open_session(*runtime.model, *runtime.team, session, out);
 }

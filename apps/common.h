@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apps/console.h"
+#include "apps/plan.h"
 #include "engine/model.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
@@ -29,10 +30,10 @@ struct RunOptions {
   std::string quant = "w8a8";
   std::string kv;                 // empty: bf16 for w8a8, f32 for none
   std::vector<std::string> keep;  // parts of the names of tensors that stay bf16
-  int32_t threads = 0;            // 0: the default team
-  std::string cores;              // empty: the default team
+  int32_t threads = 0;            // 0: as planned (apps/plan.h)
+  std::string cores;              // empty: as planned
   std::string kernels;            // empty: the best the CPU has
-  int64_t prefill_chunk = 256;
+  int64_t prefill_chunk = 0;      // 0: as planned
   bool no_cache = false;
 };
 
@@ -69,16 +70,6 @@ std::string join_ids(std::span<const int32_t> ids);  // "1,2,3"
 Error check_folder(const std::string& folder);
 bool has_tokenizer(const std::string& folder);
 
-// The CPUs of a team's workers, the clusters of those, and how slow they are (see Team).
-struct TeamCpus {
-  std::vector<int32_t> cpus;
-  std::vector<int32_t> clusters;
-  std::vector<double> slowness;
-};
-
-// Those of --cores, else the default team, else more as `threads` asks. More threads than there are cores run unpinned.
-Error choose_cpus(const std::string& cores, int32_t threads, TeamCpus* out);
-
 // What to read when measuring the memory: far beyond the caches, yet within what is free.
 int64_t roof_buffer_bytes();
 
@@ -89,9 +80,13 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
 // A model ready to run. Sessions of it must not outlive it.
 struct Runtime {
   const Kernels* kernels = nullptr;
-  std::unique_ptr<Team> team;
+  std::unique_ptr<Team> team;  // decodes
+  std::unique_ptr<Team> prefill_team;
+  int64_t prefill_chunk = kDefaultPrefillChunk;
   std::unique_ptr<Model> model;
 };
+
+void use_plan(const Plan& plan, Runtime* out);  // its teams and chunk
 
 // Also keeps freshly packed weights for the next start, in the background.
 Error open_runtime(const RunOptions& options, Runtime* out);

@@ -35,6 +35,21 @@ OrderedJson kernels_json(const Kernels& chosen) {
   return list;
 }
 
+// The tune file, and what it says about this machine: "none", "used" or why it is not.
+OrderedJson tuning_json(const Tuning& tuning) {
+  const std::string state = tuning.machine ? "used" : tuning.reason ? tuning.reason.message() : "none";
+  return {{"file", tuning.path.empty() ? OrderedJson(nullptr) : OrderedJson(tuning.path)}, {"state", state}};
+}
+
+std::string team_text(const OrderedJson& report) {
+  const auto cpus = [&](const char* team) { return cpus_text(report[team].get<std::vector<int32_t>>()); };
+  const auto text = [&](const char* field) { return report[field].get<std::string>(); };
+  return "decode team: CPUs " + cpus("team") + "  (" + text("why_team") + ")\nprefill team: CPUs " +
+         cpus("prefill_team") + ", " + report["prefill_chunk"].dump() +
+         " tokens a pass  (chunk: " + text("why_prefill_chunk") + ")\ndefault team: CPUs " + cpus("default_team") +
+         "  (" + text("why_default_team") + ")\ntuning: " + report["tuning"]["state"].get<std::string>() + "\n";
+}
+
 std::string readable(const OrderedJson& report) {
   std::string text = report["cpu"].get<std::string>() + "\n";
   text += "features: " + report["features"].get<std::string>() + "\n";
@@ -53,7 +68,7 @@ std::string readable(const OrderedJson& report) {
   for (const auto& kernels : report["not_built"]) {
     text += "  " + kernels.get<std::string>() + "  (not in this build: its compiler lacks them)\n";
   }
-  text += "team: cpus " + report["team"].dump() + "\n";
+  text += team_text(report);
   text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
   text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
           bytes_text(report["available_bytes"].get<double>()) + " available\n";
@@ -67,8 +82,9 @@ int run(const Options& options) {
   if (Error e = read_topology(&topology)) return fail(e);
   const Kernels* chosen = nullptr;
   if (Error e = select_kernels(options.run.kernels, &chosen)) return fail(e);
-  TeamCpus team;
-  if (Error e = choose_cpus(options.run.cores, options.run.threads, &team)) return fail(e);
+  const Tuning tuning = read_tuning(topology);
+  Plan plan;
+  if (Error e = make_plan(options.run, topology, tuning, &plan)) return fail(e);
   OrderedJson report = {{"cpu", cpu_name()},
                         {"features", feature_names(cpu_features())},
                         {"cores", cores_json(topology)},
@@ -76,7 +92,14 @@ int run(const Options& options) {
                         {"cpu_quota", topology.cpu_quota},
                         {"kernels", kernels_json(*chosen)},
                         {"not_built", OrderedJson::array()},
-                        {"team", team.cpus},
+                        {"team", plan.decode.cpus},
+                        {"prefill_team", plan.prefill.cpus},
+                        {"why_team", plan.why_team},
+                        {"prefill_chunk", plan.prefill_chunk},
+                        {"why_prefill_chunk", plan.why_chunk},
+                        {"default_team", default_team(topology)},
+                        {"why_default_team", why_default_team(topology)},
+                        {"tuning", tuning_json(tuning)},
                         {"last_level_cache_bytes", topology.last_level_cache_bytes},
                         {"memory_bytes", total_memory_bytes()},
                         {"available_bytes", available_memory_bytes()},
@@ -86,7 +109,7 @@ int run(const Options& options) {
   report["not_built"].push_back("sme2");
 #endif
   if (options.bandwidth) {
-    Team workers(team.cpus, team.clusters, team.slowness);
+    Team workers(plan.decode.cpus, plan.decode.clusters, plan.decode.slowness);
     ReadBuffer buffer;
     if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);
     report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;

@@ -63,6 +63,7 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
       {"barriers_per_token", rate_json(static_cast<double>(result.barriers), passes)},
       {"kernels", runtime.kernels->name},
       {"threads", runtime.team->size()},
+      {"prefill_threads", runtime.prefill_team->size()},
       {"quant", options.run.quant},
       {"kv", kv_name(options.run)},
       {"temperature", sampler.temperature},

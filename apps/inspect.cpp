@@ -115,7 +115,7 @@ std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
 }
 
 OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, const Parts& parts,
-                   const Kernels& kernels, const std::vector<int32_t>& cpus) {
+                   const Kernels& kernels, const Plan& plan) {
   const auto sliding = std::ranges::count_if(config.windows, [](int64_t window) { return window > 0; });
   return {
       {"family", config.family},
@@ -145,8 +145,13 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
        {{"quant", run.quant},
         {"kv", kv_name(run)},
         {"kernels", kernels.name},
-        {"threads", cpus.size()},
-        {"cpus", cpus}}},
+        {"threads", plan.decode.cpus.size()},
+        {"cpus", plan.decode.cpus},
+        {"why_cpus", plan.why_team},
+        {"prefill_threads", plan.prefill.cpus.size()},
+        {"prefill_cpus", plan.prefill.cpus},
+        {"prefill_chunk", plan.prefill_chunk},
+        {"why_prefill_chunk", plan.why_chunk}}},
       {"weight_cache", cache_json(run)},
   };
 }
@@ -180,9 +185,9 @@ int run(const Options& options) {
   if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);
   const Kernels* kernels = nullptr;
   if (Error e = select_kernels(options.run.kernels, &kernels)) return fail(e);
-  TeamCpus team;
-  if (Error e = choose_cpus(options.run.cores, options.run.threads, &team)) return fail(e);
-  const OrderedJson json = report(config, checkpoint, options.run, parts, *kernels, team.cpus);
+  Plan plan;
+  if (Error e = make_plan(options.run, &plan)) return fail(e);
+  const OrderedJson json = report(config, checkpoint, options.run, parts, *kernels, plan);
   if (options.json) {
     print_json(json);
   } else {

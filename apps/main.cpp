@@ -31,6 +31,8 @@ constexpr Command kCommands[] = {
      setup_inspect},
     {"pack", "Keep a model's packed weights for instant starts: where they lie and how large they are",
      "pinion pack --model DIR", setup_pack},
+    {"tune", "Find the cores and the prefill chunk that are fastest on this machine, and keep them for later runs",
+     "pinion tune --model DIR", setup_tune},
     {"cpu", "Describe this machine: cores, features, kernels", "pinion cpu --bandwidth", setup_cpu},
 };
 

@@ -7,10 +7,10 @@ namespace {
 
 int run(const RunOptions& options) {
   if (Error e = check_folder(options.model)) return fail(e);
-  TeamCpus team;
-  if (Error e = choose_cpus("", options.threads, &team)) return fail(e);
+  Plan plan;
+  if (Error e = make_plan(options, &plan)) return fail(e);
   ProgressBar bar("packing");
-  const LoadOptions load = load_options(options, static_cast<int32_t>(team.cpus.size()), &bar);
+  const LoadOptions load = load_options(options, plan.most_threads(), &bar);
   if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);

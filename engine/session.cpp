@@ -13,6 +13,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   auto session = std::make_unique<Session>();
   session->model = &model;
   session->team = &team;
+  session->prefill_team = options.prefill_team ? options.prefill_team : &team;
   session->prefill_chunk = options.prefill_chunk;
   session->kernels = options.kernels;
   if (!options.kernels) {
@@ -23,8 +24,8 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
     return e;
   }
   session->rope = rope_frequencies(c, 0);
-  allocate_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions, team.size(),
-                   &session->scratch);
+  allocate_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions,
+                   std::max(team.size(), session->prefill_team->size()), &session->scratch);
   *out = std::move(session);
   return {};
 }
@@ -58,7 +59,8 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
                            : 0,
                     all ? logits + done * c.vocab_size : logits,
                     session.profile};
-    session.team->run([&pass](Worker& worker) { forward(worker, pass); });
+    Team& team = rows > 1 ? *session.prefill_team : *session.team;
+    team.run([&pass](Worker& worker) { forward(worker, pass); });
     done += rows;
   }
   session.ids.insert(session.ids.end(), tokens.begin(), tokens.end());

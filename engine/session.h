@@ -14,17 +14,22 @@
 
 namespace pinion {
 
+constexpr int64_t kDefaultPrefillChunk = 256;
+
 struct SessionOptions {
-  bool kv_float = false;        // keep K and V as fp32 instead of bf16
-  int64_t capacity = 0;         // positions the cache can hold; 0 = the model's context length, which is also the limit
-  int64_t prefill_chunk = 256;  // prompt tokens in one pass; changes speed and memory, never the result
+  bool kv_float = false;  // keep K and V as fp32 instead of bf16
+  int64_t capacity = 0;   // positions the cache can hold; 0 = the model's context length, which is also the limit
+  // Prompt tokens in one pass; changes speed and memory, never the result.
+  int64_t prefill_chunk = kDefaultPrefillChunk;
   const Kernels* kernels = nullptr;  // null = the best this CPU has
+  Team* prefill_team = nullptr;      // runs passes of several tokens; null = the team that runs those of one
 };
 
 struct Session {
   const Model* model;
   const Kernels* kernels;
-  Team* team;
+  Team* team;          // one token at a time
+  Team* prefill_team;  // several
   int64_t prefill_chunk;
   KvCache cache;
   std::vector<int32_t> ids;  // what the cache holds, one id a position

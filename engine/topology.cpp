@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <sstream>
 #include <tuple>
 
 namespace pinion {
@@ -175,7 +176,11 @@ void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bi
     if (thread == nullptr) continue;
     out->cpus.push_back(cpu);
     const hwloc_obj* core = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_CORE, thread);
-    if (core != nullptr && std::ranges::find(seen, core) != seen.end()) continue;
+    const auto known_core = core == nullptr ? seen.end() : std::ranges::find(seen, core);
+    if (known_core != seen.end()) {
+      out->cores[static_cast<size_t>(known_core - seen.begin())].siblings.push_back(cpu);
+      continue;
+    }
     seen.push_back(core);
     traits.push_back(read_traits(machine, root, thread));
     const hwloc_obj* package = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_PACKAGE, thread);
@@ -225,17 +230,15 @@ bool is_worth_a_worker(const Topology& topology, const Core& core) {
   return slowness == 0 ? core.kind < topology.kinds - 1 : slowness <= 2;
 }
 
-// {0, 1, 2, 3, 8}: "0-3,8".
-std::string ranges_text(std::span<const int32_t> cpus) {
-  std::string text;
-  for (size_t i = 0; i < cpus.size();) {
-    size_t last = i;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(cpus[i]);
-    if (last > i) text += "-" + std::to_string(cpus[last]);
-    i = last + 1;
-  }
-  return text;
+const Core* core_of(const Topology& topology, int32_t cpu) {
+  const auto core = std::ranges::find_if(topology.cores, [cpu](const Core& one) {
+    return one.cpu == cpu || std::ranges::find(one.siblings, cpu) != one.siblings.end();
+  });
+  return core == topology.cores.end() ? nullptr : &*core;
+}
+
+bool is_cut_by_quota(const Topology& topology, size_t cores) {
+  return topology.cpu_quota > 0 && topology.cpu_quota < static_cast<double>(cores);
 }
 
 // "3" or "0-3"; the last is no less than the first.
@@ -278,7 +281,7 @@ std::vector<int32_t> default_team(const Topology& topology) {
   std::vector<Core> cores = topology.cores;
   std::erase_if(cores, [&](const Core& core) { return !is_worth_a_worker(topology, core); });
   std::ranges::sort(cores, {}, [](const Core& core) { return std::pair(core.kind, core.cpu); });
-  if (topology.cpu_quota > 0 && topology.cpu_quota < static_cast<double>(cores.size())) {
+  if (is_cut_by_quota(topology, cores.size())) {
     cores.resize(std::max<size_t>(1, static_cast<size_t>(topology.cpu_quota)));
   }
   std::vector<int32_t> cpus;
@@ -286,11 +289,26 @@ std::vector<int32_t> default_team(const Topology& topology) {
   return cpus;
 }
 
+std::string why_default_team(const Topology& topology) {
+  std::string text = "one worker a core";
+  std::vector<Core> left_out = topology.cores;
+  std::erase_if(left_out, [&](const Core& core) { return is_worth_a_worker(topology, core); });
+  if (!left_out.empty()) {
+    const bool is_known = known_slowness(topology, left_out[0]) > 0;
+    text += "; without the " + std::to_string(left_out.size()) +
+            (is_known ? " that do less than half of what the fastest does" : " of the slowest kind");
+  }
+  if (!is_cut_by_quota(topology, topology.cores.size() - left_out.size())) return text;
+  std::ostringstream quota;
+  quota << topology.cpu_quota;
+  return text + "; no more than the " + quota.str() + " CPUs that the container grants";
+}
+
 std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus) {
   std::vector<int32_t> clusters;
   for (const int32_t cpu : cpus) {
-    const auto core = std::ranges::find(topology.cores, cpu, &Core::cpu);
-    clusters.push_back(core == topology.cores.end() ? 0 : core->cluster);
+    const Core* core = core_of(topology, cpu);
+    clusters.push_back(core == nullptr ? 0 : core->cluster);
   }
   return clusters;
 }
@@ -299,11 +317,23 @@ std::vector<double> slowness_of(const Topology& topology, std::span<const int32_
   constexpr double kCautious = 4;  // too much costs part of the help that the core would be, too little delays barriers
   std::vector<double> slowness;
   for (const int32_t cpu : cpus) {
-    const auto core = std::ranges::find(topology.cores, cpu, &Core::cpu);
-    const double known = core == topology.cores.end() ? 1 : known_slowness(topology, *core);
+    const Core* core = core_of(topology, cpu);
+    const double known = core == nullptr ? 1 : known_slowness(topology, *core);
     slowness.push_back(known == 0 ? kCautious : known);
   }
   return slowness;
+}
+
+std::string cpus_text(std::span<const int32_t> cpus) {
+  std::string text;
+  for (size_t i = 0; i < cpus.size();) {
+    size_t last = i;
+    while (last + 1 < cpus.size() && cpus[i] >= 0 && cpus[last + 1] == cpus[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + (cpus[i] < 0 ? "any" : std::to_string(cpus[i]));
+    if (last > i) text += "-" + std::to_string(cpus[last]);
+    i = last + 1;
+  }
+  return text;
 }
 
 Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out) {
@@ -326,7 +356,7 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
     }
     for (int64_t cpu = first; cpu <= last; ++cpu) {
       if (std::ranges::find(topology.cpus, cpu) == topology.cpus.end()) {
-        return error("this process may not use that CPU", where, ranges_text(topology.cpus), std::to_string(cpu));
+        return error("this process may not use that CPU", where, cpus_text(topology.cpus), std::to_string(cpu));
       }
       if (std::ranges::find(*out, cpu) != out->end()) {
         return error("a CPU is named twice", where, {}, std::to_string(cpu));

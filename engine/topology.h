@@ -18,6 +18,7 @@ struct Core {
   int32_t cluster;       // cores that share their last cache have one number
   int64_t max_mhz;       // 0 = unknown
   int64_t capacity = 0;  // the kernel's figure for the work it does in a given time, 1024 for the fastest; 0 = unknown
+  std::vector<int32_t> siblings = {};  // its other hardware threads that the process may use
 };
 
 struct Topology {
@@ -40,12 +41,18 @@ Error read_recorded_topology(const std::string& root, std::span<const int32_t> c
 // one. Where the kernel does not tell how much they do, the slowest of several kinds stays out.
 std::vector<int32_t> default_team(const Topology& topology);
 
+// Why it is that: "one worker a core; without the 4 of the slowest kind".
+std::string why_default_team(const Topology& topology);
+
 // The cluster of each CPU's core, in the order of `cpus`; 0 for one that is not known.
 std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus);
 
 // How many times as long as the fastest kind's the core of each CPU takes for a task, in the order of `cpus`; 1 for one
 // that is not known.
 std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus);
+
+// {0, 1, 2, 3, 8}: "0-3,8"; -1, a worker that is not pinned, is "any".
+std::string cpus_text(std::span<const int32_t> cpus);
 
 // "0-3,8": CPU numbers in that order; "big", "little", "all": by kind. Each must be one the process may run on.
 Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out);

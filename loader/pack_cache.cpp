@@ -226,16 +226,6 @@ uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash) {
   return hash;
 }
 
-std::string default_cache_folder() {
-  // Relative paths are to be ignored, says the XDG Base Directory Specification.
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache && cache[0] == '/') return std::string(cache) + "/pinion";
-  const char* home = std::getenv("HOME");
-  std::error_code code;
-  if (home && home[0] == '/' && fs::is_directory(home, code)) return std::string(home) + "/.cache/pinion";
-  return {};
-}
-
 PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, std::span<const PackJob> jobs) {
   PackCache cache;
   cache.header = header_text(checkpoint, jobs);

@@ -30,9 +30,6 @@ struct PackCache {
   int64_t file_bytes() const { return static_cast<int64_t>(header.size()) + packed_bytes; }
 };
 
-// $XDG_CACHE_HOME/pinion, else .cache/pinion in a $HOME that exists, else empty: then nothing is kept.
-std::string default_cache_folder();
-
 // A shard is known by its size, its time of change, a hash of its safetensors header and one of samples of its tensors;
 // not by its path, so a folder may move. The samples tell fine-tunes apart that were unpacked with the same times.
 PackCache pack_cache_of(const std::filesystem::path& folder, const Checkpoint& checkpoint,

@@ -65,12 +65,14 @@ inline std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// Packed weights go to `cache_home` or, without one, to a folder that goes away: never to the user's own.
+// Packed weights go to `cache_home`, what was decided to `config_home` or, without one, to a folder that goes away:
+// never to the user's own, and nothing from there counts.
 inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::string& input = "",
-                          const std::string& cache_home = "") {
+                          const std::string& cache_home = "", const std::string& config_home = "") {
   const Folder folder;
+  const auto home = [&](const std::string& given) { return quoted(given.empty() ? folder.path.string() : given); };
   write_file(folder / "in", input);
-  std::string command = "XDG_CACHE_HOME=" + quoted(cache_home.empty() ? folder.path.string() : cache_home) + " " +
+  std::string command = "XDG_CACHE_HOME=" + home(cache_home) + " XDG_CONFIG_HOME=" + home(config_home) + " " +
                         PINION_EMULATOR + " " + quoted(PINION_BINARY);
   for (const std::string& argument : arguments) command += " " + quoted(argument);
   command += " <" + quoted(folder / "in") + " >" + quoted(folder / "out") + " 2>" + quoted(folder / "err");

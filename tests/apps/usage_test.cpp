@@ -4,10 +4,19 @@
 namespace pinion {
 namespace {
 
-const std::vector<std::vector<std::string>> kCommands = {
-    {"generate"},        {"chat"},    {"logits"}, {"tokenize"},
-    {"detokenize"},      {"bench"},   {"golden"}, {"golden", "record"},
-    {"golden", "check"}, {"inspect"}, {"pack"},   {"cpu"}};
+const std::vector<std::vector<std::string>> kCommands = {{"generate"},
+                                                         {"chat"},
+                                                         {"logits"},
+                                                         {"tokenize"},
+                                                         {"detokenize"},
+                                                         {"bench"},
+                                                         {"golden"},
+                                                         {"golden", "record"},
+                                                         {"golden", "check"},
+                                                         {"inspect"},
+                                                         {"pack"},
+                                                         {"tune"},
+                                                         {"cpu"}};
 
 TEST(Usage, EveryCommandHasHelpWithAnExample) {
   for (std::vector<std::string> command : kCommands) {
@@ -41,6 +50,8 @@ TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
       {{"bench"}, "no model"},
       {{"bench", "--model", kStories, "-p", "0", "-n", "0"}, "nothing to measure"},
       {{"bench", "--model", kStories, "-o", "xml"}, "xml"},
+      {{"tune"}, "no model"},
+      {{"tune", "--model", kStories, "--seconds", "0"}, "--seconds"},
       {{"golden"}, "subcommand"},
       {{"golden", "check", "--model", kStories}, "--golden"},
   };
@@ -68,8 +79,8 @@ TEST(Usage, WhatCannotBeDoneIsOneLineAndStatus1) {
 TEST(Usage, VersionIsPrinted) { EXPECT_TRUE(run_pinion({"--version"}).out.starts_with("pinion ")); }
 
 TEST(Usage, ClosedOutputEndsQuietly) {
-  const std::string command = std::string(PINION_EMULATOR) + " " + quoted(PINION_BINARY) + " generate --model " +
-                              quoted(kStories) +
+  const std::string command = "XDG_CONFIG_HOME=/nonexistent " + std::string(PINION_EMULATOR) + " " +
+                              quoted(PINION_BINARY) + " generate --model " + quoted(kStories) +
                               " --no-cache --prompt Once --ignore-eos --max-tokens 200 2>&1 >&- | cat >";
   const Folder folder;
   ASSERT_EQ(std::system((command + quoted(folder / "err")).c_str()), 0);

@@ -97,6 +97,19 @@ TEST(Session, SameBitsAcrossAttentionChunks) {
   expect_one_result(*model, kAttentionChunk + 20, false);
 }
 
+// Teams of different sizes in turns, each larger than the other once.
+TEST(Session, SameBitsWhereAnotherTeamTakesThePrompt) {
+  const auto model = load_stories(Quant::w8a8);
+  const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
+  const std::vector<float> reference = all_logits(*model, ids, 40, {1, {}});
+  for (const int32_t threads : {1, 3}) {
+    Team prefill({-1, -1});
+    const SessionOptions options = {.prefill_chunk = 9, .prefill_team = &prefill};
+    EXPECT_TRUE(same_bits(all_logits(*model, ids, 28, {threads, options}), reference));
+    EXPECT_EQ(prefill.regions(), 3) << "28 are three passes of 9, and one token that is the other team's";
+  }
+}
+
 std::atomic<int> calls_beside = 0;
 
 void count_gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows,

@@ -1,43 +1,14 @@
-// The topology of recorded machines: tests/data/topology/NAME.txt has lines of PATH:CONTENT, as this prints them in
-// /sys/devices/system/cpu: grep -rs ''
-// $PWD/{online,possible,present,cpu[0-9]*/{topology,cache,cpufreq,cpu_capacity,regs}} (without the leading slash; files
-// that nothing reads left out).
+// The topology of recorded machines, and of this one.
 #include "engine/topology.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+
+#include "tests/engine/recorded.h"
 
 namespace pinion {
 namespace {
-
-using Cpus = std::vector<int32_t>;
-
-// more: lines that are added to the recording.
-Topology recorded(const std::string& name, const Cpus& usable = {}, const std::vector<std::string>& more = {}) {
-  const std::filesystem::path root = testing::TempDir() + "pinion_topology_" + std::to_string(getpid());
-  std::ifstream recording(PINION_TEST_DATA "/topology/" + name + ".txt");
-  EXPECT_TRUE(recording.is_open()) << name;
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(recording, line);) {
-    if (!line.starts_with('#')) lines.push_back(line);
-  }
-  lines.insert(lines.end(), more.begin(), more.end());
-  for (const std::string& line : lines) {
-    const size_t colon = line.find(':');
-    const std::filesystem::path path = root / line.substr(0, colon);
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::app) << line.substr(colon + 1) << '\n';
-  }
-  Topology topology;
-  const Error e = read_recorded_topology(root.string(), usable, &topology);
-  EXPECT_FALSE(e) << e.message();
-  std::filesystem::remove_all(root);
-  return topology;
-}
 
 // Numbers of the cores of a kind.
 Cpus of_kind(const Topology& topology, int32_t kind) {
@@ -108,6 +79,7 @@ TEST(Topology, OneWorkerPerCoreOfSmt) {
   EXPECT_EQ(of_kind(desktop, 0), Cpus({0, 1, 2, 3}));
   EXPECT_EQ(desktop.cpu_quota, 2.5);
   EXPECT_EQ(default_team(desktop), Cpus({0, 1}));
+  EXPECT_EQ(desktop.cores[1].siblings, Cpus({5}));
 
   // The first thread of a core may be out of reach.
   EXPECT_EQ(default_team(recorded("x86_smt", {0, 4, 5})), Cpus({0, 5}));
@@ -196,6 +168,8 @@ TEST(Topology, HybridX86HasPerformanceAndEfficiencyCores) {
   EXPECT_EQ(default_team(desktop), Cpus({0, 2, 4, 6}));
   EXPECT_EQ(clusters_of(desktop, Cpus({0, 2, 8, 12})), Cpus({0, 0, 0, 0}));  // the L2s differ, the last cache does not
   EXPECT_EQ(slowness_of(desktop, Cpus({0, 8})), std::vector<double>({1, 4}));  // not told: a cautious guess
+  EXPECT_EQ(desktop.cores[3].siblings, Cpus({7}));
+  EXPECT_TRUE(desktop.cores[4].siblings.empty());
   EXPECT_EQ(default_team(recorded("x86_hybrid", {1, 8, 9})), Cpus({1}));
 }
 
@@ -203,6 +177,32 @@ TEST(DefaultTeam, HasAtLeastOneWorker) {
   Topology machine = recorded("vm_2cores");
   machine.cpu_quota = 0.25;
   EXPECT_EQ(default_team(machine), Cpus({0}));
+}
+
+TEST(DefaultTeam, SaysWhy) {
+  EXPECT_EQ(why_default_team(recorded("raspberry_pi_5")), "one worker a core");
+  EXPECT_EQ(why_default_team(recorded("rk3588")),
+            "one worker a core; without the 4 that do less than half of what the fastest does");
+  EXPECT_EQ(why_default_team(recorded("x86_hybrid")), "one worker a core; without the 8 of the slowest kind");
+  EXPECT_EQ(why_default_team(recorded("x86_smt")),
+            "one worker a core; no more than the 2.5 CPUs that the container grants");
+}
+
+// The second thread of a slow core is as slow as the first.
+TEST(Topology, SiblingsAreOfTheirCoresClusterAndSpeed) {
+  Topology two;
+  two.kinds = 2;
+  two.cores = {{.cpu = 0, .kind = 0, .package = 0, .cluster = 0, .max_mhz = 0, .capacity = 1024, .siblings = {2}},
+               {.cpu = 1, .kind = 1, .package = 0, .cluster = 1, .max_mhz = 0, .capacity = 512, .siblings = {3}}};
+  EXPECT_EQ(clusters_of(two, Cpus({2, 3})), Cpus({0, 1}));
+  EXPECT_EQ(slowness_of(two, Cpus({2, 3})), std::vector<double>({1, 2}));
+}
+
+TEST(Topology, CpusAsText) {
+  EXPECT_EQ(cpus_text(Cpus({0, 1, 2, 3, 8})), "0-3,8");
+  EXPECT_EQ(cpus_text(Cpus({7, 4, 5, 6})), "7,4-6");
+  EXPECT_EQ(cpus_text(Cpus({-1, -1})), "any,any");
+  EXPECT_EQ(cpus_text(Cpus()), "");
 }
 
 TEST(Topology, OfThisMachine) {

@@ -195,19 +195,5 @@ TEST(PackCache, ManyWritersAtOnce) {
   EXPECT_EQ(files_in(packed.folder.path), 1);
 }
 
-TEST(PackCache, TheFolderIsTheUsersCache) {
-  const char* before = std::getenv("XDG_CACHE_HOME");
-  const std::string saved = before ? before : "";
-  const TempFolder home;
-  setenv("XDG_CACHE_HOME", "/somewhere", 1);
-  EXPECT_EQ(default_cache_folder(), "/somewhere/pinion");
-  setenv("XDG_CACHE_HOME", "relative", 1);
-  setenv("HOME", home.path.c_str(), 1);
-  EXPECT_EQ(default_cache_folder(), home.path.string() + "/.cache/pinion");
-  setenv("HOME", "/nonexistent", 1);
-  EXPECT_EQ(default_cache_folder(), "");
-  setenv("XDG_CACHE_HOME", saved.c_str(), 1);
-}
-
 }  // namespace
 }  // namespace pinion

@@ -1,0 +1,15 @@
+// Where a user's files of this program belong, by the XDG Base Directory Specification.
+#pragma once
+
+#include <string>
+
+namespace pinion {
+
+// What can be made again: $XDG_CACHE_HOME/pinion, else .cache/pinion in a $HOME that exists, else empty: nothing is
+// kept.
+std::string default_cache_folder();
+
+// What was decided: $XDG_CONFIG_HOME/pinion, else .config/pinion in a $HOME that exists, else empty.
+std::string default_config_folder();
+
+}  // namespace pinion

@@ -1,0 +1,44 @@
+// Recorded machines: tests/data/topology/NAME.txt has lines of PATH:CONTENT, as this prints them in
+// /sys/devices/system/cpu: grep -rs ''
+// $PWD/{online,possible,present,cpu[0-9]*/{topology,cache,cpufreq,cpu_capacity,regs}} (without the leading slash; files
+// that nothing reads left out).
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/topology.h"
+
+namespace pinion {
+
+using Cpus = std::vector<int32_t>;
+
+// more: lines that are added to the recording.
+inline Topology recorded(const std::string& name, const Cpus& usable = {}, const std::vector<std::string>& more = {}) {
+  const std::filesystem::path root = testing::TempDir() + "pinion_topology_" + std::to_string(getpid());
+  std::ifstream recording(PINION_TEST_DATA "/topology/" + name + ".txt");
+  EXPECT_TRUE(recording.is_open()) << name;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(recording, line);) {
+    if (!line.starts_with('#')) lines.push_back(line);
+  }
+  lines.insert(lines.end(), more.begin(), more.end());
+  for (const std::string& line : lines) {
+    const size_t colon = line.find(':');
+    const std::filesystem::path path = root / line.substr(0, colon);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::app) << line.substr(colon + 1) << '\n';
+  }
+  Topology topology;
+  const Error e = read_recorded_topology(root.string(), usable, &topology);
+  EXPECT_FALSE(e) << e.message();
+  std::filesystem::remove_all(root);
+  return topology;
+}
+
+}  // namespace pinion
