@@ -136,7 +136,8 @@ int run(const Options& options) {
     if (!options.json) stream.put(id);
     return true;
   };
-  if (Error e = generate(*session, prompt_ids, {options.max_tokens, sampler, options.ignore_eos}, on_token, &result)) {
+  const GenerateOptions how = {options.max_tokens, sampler, options.ignore_eos, options.json};
+  if (Error e = generate(*session, prompt_ids, how, on_token, &result)) {
     return fail(e);
   }
   if (options.json) {

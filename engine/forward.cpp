@@ -240,7 +240,7 @@ void forward(Worker& worker, const Pass& p) {
   }
   if (p.logit_rows == 0) return;
   const Input last = normalized(at(worker, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&p.model.head});
-  project(at(worker, Stage::head), p, last, {{&p.model.head, p.logits}});
+  project(at(worker, Stage::head), p, last, {{&p.model.head, p.logits, s.panel_best.data()}});
 }
 
 void AttentionBuffer::resize(int64_t rows, int64_t head_dim) {
@@ -287,6 +287,7 @@ void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens
   floats(&s.activation, tokens * c.intermediate_size);
   floats(&s.cos, tokens * (c.head_dim / 2));
   floats(&s.sin, tokens * (c.head_dim / 2));
+  s.panel_best.resize(static_cast<size_t>(panel_count(c.vocab_size)));
   s.partial.resize((positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
   s.workers.resize(static_cast<size_t>(workers));
   for (WorkerScratch& own : s.workers) {

@@ -40,16 +40,17 @@ struct WorkerScratch {
 
 // Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass.
 struct Scratch {
-  std::vector<float> x;           // [M][hidden] the residual stream
-  std::vector<float> packed;      // [M, padded][any width] whatever is being multiplied, in blocks
-  std::vector<int8_t> codes;      // [M, padded][padded k] the same, quantised
-  std::vector<float> scales;      // [M]
-  std::vector<float> q, k, v;     // [M][heads * head_dim], [M][kv_heads * head_dim] twice: as projected
-  std::vector<float> rotated;     // [kv_heads][M][group][padded head_dim] queries after norm and rotation
-  std::vector<float> attention;   // [M][heads * head_dim]
-  std::vector<float> activation;  // [M][intermediate]
-  std::vector<float> cos, sin;    // [M][head_dim / 2]
-  AttentionBuffer partial;        // [chunks of the cache][heads]: one token's attention, chunk by chunk
+  std::vector<float> x;             // [M][hidden] the residual stream
+  std::vector<float> packed;        // [M, padded][any width] whatever is being multiplied, in blocks
+  std::vector<int8_t> codes;        // [M, padded][padded k] the same, quantised
+  std::vector<float> scales;        // [M]
+  std::vector<float> q, k, v;       // [M][heads * head_dim], [M][kv_heads * head_dim] twice: as projected
+  std::vector<float> rotated;       // [kv_heads][M][group][padded head_dim] queries after norm and rotation
+  std::vector<float> attention;     // [M][heads * head_dim]
+  std::vector<float> activation;    // [M][intermediate]
+  std::vector<float> cos, sin;      // [M][head_dim / 2]
+  std::vector<int32_t> panel_best;  // [panels of the vocabulary]: the last row's likeliest id of each
+  AttentionBuffer partial;          // [chunks of the cache][heads]: one token's attention, chunk by chunk
   std::vector<WorkerScratch> workers;
 };
 

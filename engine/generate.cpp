@@ -65,8 +65,8 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   Sampler sampler;
   sampler.options = options.sampler;
   while (std::ssize(result.ids) < options.max_tokens) {
-    result.logits_hash = hash_logits(result.logits_hash, logits);
-    const int32_t id = sample(sampler, logits, history);
+    if (options.hash_logits) result.logits_hash = hash_logits(result.logits_hash, logits);
+    const int32_t id = sample(sampler, logits, session.scratch.panel_best, history);
     if (!options.ignore_eos && std::ranges::find(model.eos_ids, id) != model.eos_ids.end()) {
       result.finish_reason = FinishReason::stop;
       break;

@@ -15,6 +15,7 @@ struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler;
   bool ignore_eos = false;
+  bool hash_logits = true;  // reads every logit once more, alone
 };
 
 enum class FinishReason : uint8_t {
@@ -35,7 +36,7 @@ struct GenerateResult {
   int64_t decode_passes = 0;
   int64_t regions = 0;       // parallel regions that the decode passes took
   int64_t barriers = 0;      // barriers likewise
-  uint64_t logits_hash = 0;  // FNV-1a over the bits of every logits vector a token was drawn from
+  uint64_t logits_hash = 0;  // FNV-1a over the bits of every logits vector a token was drawn from, where wanted
 };
 
 // Continues `prompt`, the whole sequence: what the session holds of it already is not evaluated again. on_token sees

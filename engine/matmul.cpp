@@ -66,6 +66,11 @@ void project(Worker& worker, const Pass& p, const Input& in, std::initializer_li
     const int64_t n = to->linear->weight.n;
     multiply(kernels, *to->linear, panel, in, first, rows, {.beta = add ? 1.0f : 0.0f}, &tile,
              to->out + first * n + panel * kPanelColumns, n);
+    if (to->panel_best && first + rows == in.rows) {
+      const int64_t column = panel * kPanelColumns;
+      const float* last = to->out + (in.rows - 1) * n + column;
+      to->panel_best[panel] = static_cast<int32_t>(column + kernels.argmax(last, std::min(kPanelColumns, n - column)));
+    }
   });
   worker.barrier();
 }

@@ -23,7 +23,8 @@ struct Input {
 
 struct Projection {
   const Linear* linear;
-  float* out;  // [rows][n]
+  float* out;                     // [rows][n]
+  int32_t* panel_best = nullptr;  // [panels]: which column of each is the last row's largest; null: not wanted
 };
 
 // out = W x + b for matrices that share an input, or out += where `add`.

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
+
+#include "kernels/layout.h"
 
 namespace pinion {
 namespace {
@@ -44,6 +47,28 @@ double uniform(uint64_t seed, uint64_t draws) {
   return static_cast<double>(mix(mix(seed + kGolden) + (draws + 1) * kGolden) >> 11) * 0x1p-53;
 }
 
+// The likeliest id of a panel; the first where there is none.
+int32_t best_of(std::span<const float> logits, int64_t panel) {
+  const auto first = static_cast<int32_t>(panel * kPanelColumns);
+  const auto end = static_cast<int32_t>(std::min<int64_t>(std::ssize(logits), first + kPanelColumns));
+  float largest = -std::numeric_limits<float>::infinity();
+  int32_t best = first;
+  for (int32_t id = first; id < end; ++id) {
+    if (!(logits[id] > largest)) continue;
+    largest = logits[id];
+    best = id;
+  }
+  return best;
+}
+
+void find_best(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best) {
+  sampler.best.assign(panel_best.begin(), panel_best.end());
+  if (!panel_best.empty()) return;
+  for (int64_t panel = 0; panel < panel_count(std::ssize(logits)); ++panel) {
+    sampler.best.push_back(best_of(logits, panel));
+  }
+}
+
 void penalise(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
   const float penalty = sampler.options.repetition_penalty;
   sampler.penalised.assign(logits.begin(), logits.end());
@@ -54,25 +79,58 @@ void penalise(Sampler& sampler, std::span<const float> logits, std::span<const i
     float& logit = sampler.penalised[id];
     logit = logit > 0 ? logit / penalty : logit * penalty;
   }
+  for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
+    const auto first = sampler.seen.begin() + panel * kPanelColumns;
+    const auto end = panel + 1 < std::ssize(sampler.best) ? first + kPanelColumns : sampler.seen.end();
+    if (std::find(first, end, true) != end) sampler.best[panel] = best_of(sampler.penalised, panel);
+  }
 }
 
-int32_t most_likely(std::span<const float> logits) {
+int32_t most_likely(std::span<const float> logits, std::span<const int32_t> best) {
   float largest = -std::numeric_limits<float>::infinity();
-  int32_t best = 0;
-  for (int32_t id = 0; id < std::ssize(logits); ++id) {
+  int32_t winner = 0;
+  for (const int32_t id : best) {
     if (!(logits[id] > largest)) continue;
     largest = logits[id];
-    best = id;
+    winner = id;
   }
-  return best;
+  return winner;
 }
 
-void weigh(std::span<const float> logits, float largest, float temperature, Candidates& candidates) {
-  candidates.resize(logits.size());
+// A logit that at least k reach, as that many panels have one; none is below it where there are fewer panels.
+float reached_by(int64_t k, std::span<const float> logits, Sampler& sampler) {
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  std::vector<float>& largest = sampler.panel_logits;
+  if (k > std::ssize(sampler.best)) return kLeast;
+  largest.clear();
+  for (const int32_t id : sampler.best) largest.push_back(logits[id] > kLeast ? logits[id] : kLeast);
+  std::ranges::nth_element(largest, largest.begin() + (k - 1), std::greater());
+  return largest[k - 1];
+}
+
+// The k likeliest with their logits. Panels whose best does not come into question are not looked at.
+void find_top_k(Sampler& sampler, std::span<const float> logits) {
+  const int32_t k = sampler.options.top_k;
+  Candidates& candidates = sampler.candidates;
+  const float least = reached_by(k, logits, sampler);
+  for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
+    if (!(logits[sampler.best[panel]] >= least)) continue;
+    const auto first = static_cast<int32_t>(panel * kPanelColumns);
+    const auto end = static_cast<int32_t>(std::min<int64_t>(std::ssize(logits), first + kPanelColumns));
+    for (int32_t id = first; id < end; ++id) {
+      if (logits[id] >= least) candidates.push_back({logits[id], id});
+    }
+  }
+  const auto kept = std::min<int64_t>(k, std::ssize(candidates));
+  std::ranges::partial_sort(candidates, candidates.begin() + kept, more_likely);
+  candidates.resize(static_cast<size_t>(kept));
+}
+
+// From logits to weights.
+void weigh(float largest, float temperature, Candidates& candidates) {
   const double scale = 1.0 / temperature;
-  for (int32_t id = 0; id < std::ssize(logits); ++id) {
-    const double distance = static_cast<double>(logits[id]) - largest;
-    candidates[id] = {static_cast<float>(exp_weight(distance * scale)), id};
+  for (Candidate& candidate : candidates) {
+    candidate.weight = static_cast<float>(exp_weight((static_cast<double>(candidate.weight) - largest) * scale));
   }
 }
 
@@ -81,12 +139,6 @@ double total_weight(const Candidates& candidates) {
   double total = 0;
   for (const Candidate& candidate : candidates) total += candidate.weight;
   return total;
-}
-
-void keep_top_k(const SamplerOptions& options, Candidates& candidates) {
-  if (options.top_k <= 0 || options.top_k >= std::ssize(candidates)) return;
-  std::ranges::partial_sort(candidates, candidates.begin() + options.top_k, more_likely);
-  candidates.resize(static_cast<size_t>(options.top_k));
 }
 
 // What weighs less than an n-th of 1 - p of all n lies outside even when summed up, so only few are left to sort.
@@ -110,7 +162,7 @@ void keep_min_p(const SamplerOptions& options, Candidates& candidates) {
 }
 
 // Each leaves at least the most likely; one whose option is off leaves all.
-constexpr void (*kFilters[])(const SamplerOptions&, Candidates&) = {keep_top_k, keep_top_p, keep_min_p};
+constexpr void (*kFilters[])(const SamplerOptions&, Candidates&) = {keep_top_p, keep_min_p};
 
 // `position` in [0, 1) of the way through the candidates' weights. One of weight 0 is never drawn.
 int32_t draw(const Candidates& candidates, double position, int32_t otherwise) {
@@ -128,16 +180,24 @@ int32_t draw(const Candidates& candidates, double position, int32_t otherwise) {
 
 }  // namespace
 
-int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
+int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best,
+               std::span<const int32_t> history) {
   const SamplerOptions& options = sampler.options;
+  find_best(sampler, logits, panel_best);
   if (options.repetition_penalty != 1) {
     penalise(sampler, logits, history);
     logits = sampler.penalised;
   }
-  const int32_t best = most_likely(logits);
+  const int32_t best = most_likely(logits, sampler.best);
   if (!(options.temperature > 0)) return best;
 
-  weigh(logits, logits[static_cast<size_t>(best)], options.temperature, sampler.candidates);
+  sampler.candidates.clear();
+  if (options.top_k > 0 && options.top_k < std::ssize(logits)) {
+    find_top_k(sampler, logits);
+  } else {
+    for (int32_t id = 0; id < std::ssize(logits); ++id) sampler.candidates.push_back({logits[id], id});
+  }
+  weigh(logits[static_cast<size_t>(best)], options.temperature, sampler.candidates);
   for (const auto filter : kFilters) filter(options, sampler.candidates);
   return draw(sampler.candidates, uniform(options.seed, sampler.draws++), best);
 }

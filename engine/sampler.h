@@ -26,11 +26,15 @@ struct Sampler {
     int32_t id;
   };
   std::vector<Candidate> candidates{};  // scratch
+  std::vector<int32_t> best{};          // scratch: the likeliest id of each panel
+  std::vector<float> panel_logits{};    // scratch: their logits
   std::vector<float> penalised{};       // scratch: logits with the repetition penalty
   std::vector<bool> seen{};             // scratch: by id
 };
 
-// history: the prompt and what was generated so far (for the repetition penalty). A NaN never wins.
-int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history);
+// history: the prompt and what was generated so far (for the repetition penalty). panel_best: the likeliest id of each
+// kPanelColumns logits, as the team has found them (Scratch); empty: they are searched here. A NaN never wins.
+int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best,
+               std::span<const int32_t> history);
 
 }  // namespace pinion

@@ -20,13 +20,13 @@ const std::vector<float> kHalves = {std::log(0.25f), std::log(0.125f), std::log(
 
 int32_t greedy(const std::vector<float>& logits, std::vector<int32_t> history = {}, float penalty = 1) {
   Sampler sampler{.options = {.repetition_penalty = penalty}};
-  return sample(sampler, logits, history);
+  return sample(sampler, logits, {}, history);
 }
 
 std::vector<int32_t> draw(SamplerOptions options, const std::vector<float>& logits, int draws) {
   Sampler sampler{.options = options};
   std::vector<int32_t> ids;
-  for (int i = 0; i < draws; ++i) ids.push_back(sample(sampler, logits, {}));
+  for (int i = 0; i < draws; ++i) ids.push_back(sample(sampler, logits, {}, {}));
   return ids;
 }
 
@@ -62,6 +62,32 @@ TEST(TopK, KeepsTheMostLikely) {
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, kHalves), Ids({2, 0}));
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, kHalves), Ids({2, 0, 1}));  // 1 and 3 are equally likely
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 9}, kHalves), Ids({0, 1, 2, 3}));
+}
+
+// Panels are 64 logits: those wanted in one, spread over several, among more than k equal ones, and beside NaN.
+TEST(TopK, FindsThemInWhicheverPanelsTheyLie) {
+  std::vector<float> logits(300, 0.0f);
+  for (const int32_t id : {70, 71, 75}) logits[static_cast<size_t>(id)] = 5;
+  logits[299] = 4.5f;
+  logits[72] = kNan;
+  logits[130] = kNan;
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, logits), Ids({70, 71, 75}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 4}, logits), Ids({70, 71, 75, 299}));
+  EXPECT_EQ(drawn({.temperature = 4, .top_k = 6}, logits), Ids({0, 1, 70, 71, 75, 299}));  // the first two of many
+  EXPECT_EQ(drawn({.temperature = 4, .top_k = 8}, logits), Ids({0, 1, 2, 3, 70, 71, 75, 299}));  // more than panels
+}
+
+TEST(TopK, IsOfThePenalisedLogits) {
+  std::vector<float> logits(300, 0.0f);
+  logits[10] = 8;
+  logits[200] = 3;
+  logits[201] = 2;
+  for (const bool found_before : {false, true}) {
+    const std::vector<int32_t> best = {10, 64, 128, 200, 256};
+    Sampler sampler{.options = {.temperature = 0.01f, .top_k = 2, .repetition_penalty = 8}};
+    const std::vector<int32_t> history = {10, 200};
+    EXPECT_EQ(sample(sampler, logits, found_before ? best : std::vector<int32_t>{}, history), 201);  // 1, 0.375, 2
+  }
 }
 
 TEST(TopP, KeepsTheFewestThatReachP) {

@@ -152,6 +152,27 @@ TEST(Session, SameBitsWithMoreQueryHeadsThanATaskTakes) {
   expect_one_result(*model, 30, true);
 }
 
+TEST(Session, FindsTheLikeliestIdOfEachPanelOfTheLastRow) {
+  const auto model = load_stories(Quant::w8a8);
+  const auto vocab = static_cast<size_t>(model->config.vocab_size);
+  const std::vector<int32_t> ids = some_tokens(9, model->config.vocab_size);
+  Team team({-1, -1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  std::vector<float> logits(ids.size() * vocab);
+  for (const bool all : {true, false}) {
+    rewind(*session, 0);
+    ASSERT_FALSE(evaluate(*session, ids, all, logits.data()));
+    const float* last = logits.data() + (all ? ids.size() - 1 : 0) * vocab;
+    const std::vector<int32_t>& best = session->scratch.panel_best;
+    ASSERT_EQ(std::ssize(best), panel_count(model->config.vocab_size));
+    for (size_t panel = 0; panel < best.size(); ++panel) {
+      const size_t first = panel * kPanelColumns, end = std::min(vocab, first + kPanelColumns);
+      EXPECT_EQ(best[panel], std::max_element(last + first, last + end) - last) << panel;
+    }
+  }
+}
+
 TEST(Session, RewindForgetsExactly) {
   const auto model = load_stories(Quant::w8a8);
   const auto vocab = static_cast<size_t>(model->config.vocab_size);
