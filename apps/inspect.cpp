@@ -2,6 +2,7 @@
 // headers alone.
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 #include "apps/commands.h"
 #include "apps/machine.h"
@@ -61,9 +62,17 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &tensor)) return e;
   out->embedding = tensor.bytes;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (const Shape& shape : layer_matrices(config, layer)) {
-      if (Error e = checkpoint.bind(shape.name, {shape.n, shape.k}, &tensor)) return e;
-      out->layers += matrix_bytes(shape, run);
+    const std::vector<Shape> shapes = layer_matrices(config, layer);
+    for (auto first = shapes.begin(); first != shapes.end();) {
+      // Neighbours of one name are the rows of one tensor.
+      const auto last = std::find_if(first, shapes.end(), [&](const Shape& s) { return s.name != first->name; });
+      int64_t rows = 0;
+      for (const Shape& shape : std::span(first, last)) {
+        rows += shape.n;
+        out->layers += matrix_bytes(shape, run);
+      }
+      if (Error e = checkpoint.bind(first->name, {rows, first->k}, &tensor)) return e;
+      first = last;
     }
   }
   const Shape head{config.names.head + ".weight", config.vocab_size, config.hidden_size};
@@ -93,6 +102,8 @@ std::string_view rope_name(RopeKind kind) {
       return "yarn";
     case RopeKind::llama3:
       return "llama3";
+    case RopeKind::longrope:
+      return "longrope";
   }
   return "";
 }
@@ -129,7 +140,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"vocab_size", config.vocab_size},
       {"context", context_length(config)},
       {"sliding_window_layers", sliding},
-      {"rope", rope_name(config.rope.kind)},
+      {"rope", rope_name(config.ropes.front().kind)},
       {"tied_head", config.tied_head},
       {"parameters", parts.parameters},
       {"files", checkpoint.files.size()},
@@ -181,6 +192,7 @@ int run(const Options& options) {
   if (Error e = read_model_config(options.run.model, &config)) return fail(e);
   Checkpoint checkpoint;
   if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);
+  if (Error e = select_tensors(config.tensors, &checkpoint)) return fail(e);
   Parts parts;
   if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);
   const Kernels* kernels = nullptr;

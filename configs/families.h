@@ -7,6 +7,22 @@
 namespace pinion {
 
 // A model family: one file of configs/models. loader/model_config.cpp reads it.
+//   architectures, model_types   which config.json is of this family
+//   defaults                     fields that a config.json may lack
+//   fixed, ignored               fields that must have one value, and that no arithmetic depends on; the lists of
+//                                common_fields.json are for all families
+//   modules                      tensor names, see ModuleNames: a norm that is not there is not computed
+//   qkv_bias, o_bias, mlp_bias   true, false, or the field that says it
+//   qk_norm                      none, heads, rotated_heads, all_heads
+//   windows                      none, all, from_layer, pattern, without_rope
+// and only where the family needs them
+//   activation                   the field that names it, else hidden_act
+//   norm_offset                  what norm weights are stored less by
+//   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5
+//   score_cap, logit_cap         the field that holds it
+//   partial_rotary, ntk_alpha, query_scaling, ropes_by_layer_type, no_rope_layers
+//                                rope settings that other families refuse
+//   skipped_tensors, renamed_tensors      beside a vision model, by prefixes, see TensorSelection
 struct FamilyText {
   std::string_view name;  // the file's name without .json
   std::string_view json;

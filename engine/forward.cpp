@@ -1,7 +1,6 @@
 #include "engine/forward.h"
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 
 #include "engine/matmul.h"
@@ -11,13 +10,14 @@
 namespace pinion {
 namespace {
 
-// RMSNorm of the last `rows` rows of the residual stream.
+// RMSNorm of the last `rows` rows of the residual stream, or these as they are where the family has no such norm.
 Input normalized(Worker& worker, const Pass& p, const float* weight, int64_t rows,
                  std::initializer_list<const Linear*> matrices) {
   const ModelConfig& c = p.model.config;
   const int64_t k = c.hidden_size;
   const float* x = p.scratch.x.data() + (std::ssize(p.tokens) - rows) * k;
-  return prepare(worker, p, rows, k, matrices, [&](int64_t first, int64_t count, float* out) {
+  return prepare(worker, p, rows, k, matrices, [&](int64_t first, int64_t count, float* out) -> const float* {
+    if (!weight) return x + first * k;
     for (int64_t r = 0; r < count; ++r) {
       p.kernels.rms_norm(x + (first + r) * k, weight, k, c.rms_norm_eps, out + r * k);
     }
@@ -46,23 +46,52 @@ AttentionSpan span_in(const Layer& layer, int64_t position, int64_t chunk) {
           static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, position + 1 - start))};
 }
 
-float score_scale(const ModelConfig& c) { return 1.0f / std::sqrt(static_cast<float>(c.head_dim)); }
+// Rows of q and of k that are normed as a whole, in place.
+void norm_all_heads(Worker& worker, const Pass& p, const Layer& layer) {
+  const ModelConfig& c = p.model.config;
+  const int64_t q_width = c.heads * c.head_dim;
+  const int64_t k_width = c.kv_heads * c.head_dim;
+  worker.for_each(2 * std::ssize(p.tokens), [&](int64_t task) {
+    float* q = p.scratch.q.data() + task / 2 * q_width;
+    float* k = p.scratch.k.data() + task / 2 * k_width;
+    if (task % 2 == 0) {
+      p.kernels.rms_norm(q, layer.q_norm, q_width, c.rms_norm_eps, q);
+    } else {
+      p.kernels.rms_norm(k, layer.k_norm, k_width, c.rms_norm_eps, k);
+    }
+  });
+  worker.barrier();
+}
 
-// One head after its norm (where the family has one) and its rotation.
-void rotate_head(const Pass& p, const float* head, const float* norm, int64_t row, float* out) {
-  const int64_t d = p.model.config.head_dim;
-  if (norm) {
-    p.kernels.rms_norm(head, norm, d, p.model.config.rms_norm_eps, out);
+// One head after its norm and its rotation, in the family's order.
+void rotate_head(const Pass& p, const Layer& layer, const float* head, const float* norm, int64_t row, float* out) {
+  const ModelConfig& c = p.model.config;
+  if (c.qk_norm == QkNorm::heads) {
+    p.kernels.rms_norm(head, norm, c.head_dim, c.rms_norm_eps, out);
   } else {
-    std::copy_n(head, d, out);
+    std::copy_n(head, c.head_dim, out);
   }
-  p.kernels.rope(out, p.scratch.cos.data() + row * (d / 2), p.scratch.sin.data() + row * (d / 2), d / 2);
+  if (layer.rope != kNoRope) {
+    const RopeAngles& angles = p.scratch.angles[static_cast<size_t>(layer.rope)];
+    const int64_t half = c.ropes[static_cast<size_t>(layer.rope)].dims / 2;
+    p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
+  }
+  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norm, c.head_dim, c.rms_norm_eps, out);
+}
+
+void rotate_query(const Pass& p, const Layer& layer, int64_t row, int64_t head, float* out) {
+  const ModelConfig& c = p.model.config;
+  rotate_head(p, layer, p.scratch.q.data() + (row * c.heads + head) * c.head_dim, layer.q_norm, row, out);
+  if (layer.rope == kNoRope) return;
+  const float scale = p.scratch.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
+  if (scale == 1.0f) return;
+  for (int64_t i = 0; i < c.head_dim; ++i) out[i] *= scale;
 }
 
 void cache_head(const Pass& p, const Layer& layer, int64_t layer_index, int64_t row, int64_t kv_head, float* key) {
   const ModelConfig& c = p.model.config;
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
-  rotate_head(p, p.scratch.k.data() + at, layer.k_norm, row, key);
+  rotate_head(p, layer, p.scratch.k.data() + at, layer.k_norm, row, key);
   p.cache.write(p.position + row, layer_index, kv_head, key, p.scratch.v.data() + at, c.head_dim);
 }
 
@@ -85,14 +114,14 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer, int64_t laye
     const int64_t kv_head = task % c.kv_heads;
     const int64_t chunk = first_chunk + task / c.kv_heads;
     if (chunk == chunk_of(p.position)) cache_head(p, layer, layer_index, 0, kv_head, own.key.data());
-    const AttentionChunk part = p.cache.chunk(chunk, layer_index, kv_head, score_scale(c));
+    const AttentionChunk part = p.cache.chunk(chunk, layer_index, kv_head, c.score_scale, c.score_cap);
     for (int64_t done = 0; done < group; done += kAttentionRows) {
       const int64_t rows = std::min(kAttentionRows, group - done);
       const int64_t head = kv_head * group + done;
       AttentionSpan spans[kAttentionRows];
       for (int64_t r = 0; r < rows; ++r) {
         spans[r] = span_in(layer, p.position, chunk);
-        rotate_head(p, s.q.data() + (head + r) * c.head_dim, layer.q_norm, 0, own.q.data() + r * d);
+        rotate_query(p, layer, 0, head + r, own.q.data() + r * d);
       }
       p.kernels.attend(part, own.q.data(), rows, spans, own.scores.data(),
                        s.partial.from((chunk - first_chunk) * c.heads + head, d));
@@ -133,8 +162,8 @@ void attend_rows(const Pass& p, const Layer& layer, int64_t layer_index, int64_t
     while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
-    p.kernels.attend(p.cache.chunk(chunk, layer_index, kv_head, score_scale(c)), q + from * d, to - from, spans,
-                     own->scores.data(), own->next.from(0, d));
+    p.kernels.attend(p.cache.chunk(chunk, layer_index, kv_head, c.score_scale, c.score_cap), q + from * d, to - from,
+                     spans, own->scores.data(), own->next.from(0, d));
     for (int64_t row = from; row < to; ++row) {
       const AttentionState state = own->state.from(row - first, d);
       const AttentionState next = own->next.from(row - from, d);
@@ -167,8 +196,7 @@ Input attend_many(Worker& worker, const Pass& p, const Layer& layer, int64_t lay
     const int64_t kv_head = task % c.kv_heads;
     cache_head(p, layer, layer_index, row, kv_head, own.key.data());
     for (int64_t g = 0; g < group; ++g) {
-      rotate_head(p, s.q.data() + (row * c.heads + kv_head * group + g) * c.head_dim, layer.q_norm, row,
-                  s.rotated.data() + ((kv_head * tokens + row) * group + g) * d);
+      rotate_query(p, layer, row, kv_head * group + g, s.rotated.data() + ((kv_head * tokens + row) * group + g) * d);
     }
   });
   worker.barrier();
@@ -187,26 +215,46 @@ Input attend(Worker& worker, const Pass& p, const Layer& layer, int64_t layer_in
   return p.tokens.size() == 1 ? attend_one(worker, p, layer, layer_index) : attend_many(worker, p, layer, layer_index);
 }
 
+// What a branch computes, into the residual stream: x += scale W in, or x += scale RMSNorm(W in) where the family norms
+// branches once more.
+void add_branch(Worker& worker, const Pass& p, const Input& in, const Linear& linear, const float* norm) {
+  const ModelConfig& c = p.model.config;
+  Scratch& s = p.scratch;
+  if (!norm) return project(worker, p, in, {{&linear, s.x.data()}}, {.alpha = c.branch_scale, .beta = 1});
+  project(worker, p, in, {{&linear, s.branch.data()}});
+  worker.for_each(std::ssize(p.tokens), [&](int64_t row) {
+    float* x = s.x.data() + row * c.hidden_size;
+    float* branch = s.branch.data() + row * c.hidden_size;
+    p.kernels.rms_norm(branch, norm, c.hidden_size, c.rms_norm_eps, branch);
+    for (int64_t i = 0; i < c.hidden_size; ++i) x[i] += c.branch_scale * branch[i];
+  });
+  worker.barrier();
+}
+
 // --- the ends
 // ----------------------------------------------------------------------------------------------------------
 
 // Row `id` of the embedding, rounded to bf16 where the file is finer: weights are bf16 throughout.
-void embed_row(const TensorView& embedding, int64_t id, int64_t n, float* out) {
-  read_row(embedding, id, out);
-  for (int64_t i = 0; i < n; ++i) out[i] = to_float(to_bf16(out[i]));
+void embed_row(const Model& model, int64_t id, float* out) {
+  const ModelConfig& c = model.config;
+  read_row(model.embedding, id, out);
+  for (int64_t i = 0; i < c.hidden_size; ++i) out[i] = to_float(to_bf16(out[i])) * c.embedding_scale;
 }
 
 // The tokens' embeddings into the residual stream, and the angles of their positions.
 void embed(Worker& worker, const Pass& p) {
   const ModelConfig& c = p.model.config;
   Scratch& s = p.scratch;
-  const int64_t half = c.head_dim / 2;
   worker.for_each(2 * std::ssize(p.tokens), [&](int64_t task) {
     const int64_t row = task / 2;
     if (task % 2 == 0) {
-      embed_row(p.model.embedding, p.tokens[static_cast<size_t>(row)], c.hidden_size, s.x.data() + row * c.hidden_size);
+      embed_row(p.model, p.tokens[static_cast<size_t>(row)], s.x.data() + row * c.hidden_size);
     } else {
-      rope_angles(p.rope, p.position + row, s.cos.data() + row * half, s.sin.data() + row * half);
+      for (size_t i = 0; i < c.ropes.size(); ++i) {
+        const int64_t at = row * c.ropes[i].dims / 2;
+        s.angles[i].query_scale[static_cast<size_t>(row)] = query_scale(c.ropes[i], p.position + row);
+        rope_angles(p.ropes[i], p.position + row, s.angles[i].cos.data() + at, s.angles[i].sin.data() + at);
+      }
     }
   });
   worker.barrier();
@@ -230,17 +278,19 @@ void forward(Worker& worker, const Pass& p) {
     const Input x =
         normalized(at(worker, Stage::attention_norm), p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
     project(at(worker, Stage::qkv), p, x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
+    if (c.qk_norm == QkNorm::all_heads) norm_all_heads(at(worker, Stage::attention), p, layer);
     const Input attended = attend(at(worker, Stage::attention), p, layer, i);
-    project(at(worker, Stage::o), p, attended, {{&layer.o, s.x.data()}}, true);
+    add_branch(at(worker, Stage::o), p, attended, layer.o, layer.attention_out_norm);
 
     const Input y = normalized(at(worker, Stage::mlp_norm), p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
     project_gated(at(worker, Stage::gate_up), p, y, layer.gate, layer.up, s.activation.data());
     const Input activated = as_it_is(at(worker, Stage::down_input), p, s.activation, c.intermediate_size, layer.down);
-    project(at(worker, Stage::down), p, activated, {{&layer.down, s.x.data()}}, true);
+    add_branch(at(worker, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
   }
   if (p.logit_rows == 0) return;
   const Input last = normalized(at(worker, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&p.model.head});
-  project(at(worker, Stage::head), p, last, {{&p.model.head, p.logits, s.panel_best.data()}});
+  project(at(worker, Stage::head), p, last, {{&p.model.head, p.logits, s.panel_best.data()}},
+          {.alpha = c.logit_scale, .cap = c.logit_cap});
 }
 
 void AttentionBuffer::resize(int64_t rows, int64_t head_dim) {
@@ -261,6 +311,10 @@ bool any_bf16(const Model& model) {
            const Linear* all[] = {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down};
            return std::ranges::any_of(all, [&](const Linear* linear) { return is_bf16(*linear); });
          });
+}
+
+bool has_out_norms(const Model& model) {
+  return std::ranges::any_of(model.layers, [](const Layer& l) { return l.attention_out_norm || l.mlp_out_norm; });
 }
 
 }  // namespace
@@ -285,8 +339,13 @@ void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens
   floats(&s.rotated, tokens * c.heads * d);
   floats(&s.attention, tokens * heads_width);
   floats(&s.activation, tokens * c.intermediate_size);
-  floats(&s.cos, tokens * (c.head_dim / 2));
-  floats(&s.sin, tokens * (c.head_dim / 2));
+  if (has_out_norms(model)) floats(&s.branch, tokens * c.hidden_size);
+  for (const Rope& rope : c.ropes) {
+    RopeAngles& angles = s.angles.emplace_back();
+    floats(&angles.cos, tokens * rope.dims / 2);
+    floats(&angles.sin, tokens * rope.dims / 2);
+    floats(&angles.query_scale, tokens);
+  }
   s.panel_best.resize(static_cast<size_t>(panel_count(c.vocab_size)));
   s.partial.resize((positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
   s.workers.resize(static_cast<size_t>(workers));

@@ -38,9 +38,16 @@ struct WorkerScratch {
   AttentionBuffer next;       // likewise
 };
 
+// What a rotation makes of the tokens' positions.
+struct RopeAngles {
+  std::vector<float> cos, sin;     // [M][dims / 2]
+  std::vector<float> query_scale;  // [M]
+};
+
 // Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass.
 struct Scratch {
   std::vector<float> x;             // [M][hidden] the residual stream
+  std::vector<float> branch;        // [M][hidden] what is normed before it is added to that
   std::vector<float> packed;        // [M, padded][any width] whatever is being multiplied, in blocks
   std::vector<int8_t> codes;        // [M, padded][padded k] the same, quantised
   std::vector<float> scales;        // [M]
@@ -48,7 +55,7 @@ struct Scratch {
   std::vector<float> rotated;       // [kv_heads][M][group][padded head_dim] queries after norm and rotation
   std::vector<float> attention;     // [M][heads * head_dim]
   std::vector<float> activation;    // [M][intermediate]
-  std::vector<float> cos, sin;      // [M][head_dim / 2]
+  std::vector<RopeAngles> angles;   // by each of the model's ropes
   std::vector<int32_t> panel_best;  // [panels of the vocabulary]: the last row's likeliest id of each
   AttentionBuffer partial;          // [chunks of the cache][heads]: one token's attention, chunk by chunk
   std::vector<WorkerScratch> workers;
@@ -62,12 +69,12 @@ struct Pass {
   const Kernels& kernels;
   KvCache& cache;
   Scratch& scratch;
-  const RopeFrequencies& rope;
-  std::span<const int32_t> tokens;  // checked: in the vocabulary, no more than the scratch and the cache hold
-  int64_t position;                 // of tokens[0]
-  int64_t logit_rows;               // of how many of the last tokens logits are wanted
-  float* logits;                    // [logit_rows][vocab]
-  Profile* profile;                 // one entry a worker, where time is added; null: nowhere
+  std::span<const RopeFrequencies> ropes;  // the model's, for the sequence as this pass leaves it
+  std::span<const int32_t> tokens;         // checked: in the vocabulary, no more than the scratch and the cache hold
+  int64_t position;                        // of tokens[0]
+  int64_t logit_rows;                      // of how many of the last tokens logits are wanted
+  float* logits;                           // [logit_rows][vocab]
+  Profile* profile;                        // one entry a worker, where time is added; null: nowhere
 };
 
 void forward(Worker& worker, const Pass& pass);

@@ -33,13 +33,14 @@ struct KvCache {
     return keys(chunk, layer, kv_head) + plane_elements() * element_bytes();
   }
 
-  AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float scale) const {
+  AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float scale, float cap) const {
     return {keys(index, layer, kv_head),
             values(index, layer, kv_head),
             head_dim,
             is_float,
             static_cast<int32_t>(head_dim),
-            scale};
+            scale,
+            cap};
   }
 
   // key, value: [count], count <= head_dim.

@@ -55,7 +55,8 @@ void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
 
 }  // namespace
 
-void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> projections, bool add) {
+void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> projections,
+             const PostOps& after) {
   int64_t panels = 0;
   for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
   const Kernels& kernels = table_of(worker, p);
@@ -64,8 +65,8 @@ void project(Worker& worker, const Pass& p, const Input& in, std::initializer_li
     const Projection* to = projections.begin();
     for (; panel >= panel_count(to->linear->weight.n); ++to) panel -= panel_count(to->linear->weight.n);
     const int64_t n = to->linear->weight.n;
-    multiply(kernels, *to->linear, panel, in, first, rows, {.beta = add ? 1.0f : 0.0f}, &tile,
-             to->out + first * n + panel * kPanelColumns, n);
+    multiply(kernels, *to->linear, panel, in, first, rows, after, &tile, to->out + first * n + panel * kPanelColumns,
+             n);
     if (to->panel_best && first + rows == in.rows) {
       const int64_t column = panel * kPanelColumns;
       const float* last = to->out + (in.rows - 1) * n + column;
@@ -80,11 +81,11 @@ void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear&
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
   alignas(64) float gates[kTileRows * kPanelColumns];
+  const PostOps gated = {.gate = gates, .gate_stride = kPanelColumns, .activation = p.model.config.activation};
   // The same panel of both matrices is one task.
   for_each_tile(worker, in, panel_count(n), [&](int64_t panel, int64_t first, int64_t rows) {
     multiply(kernels, gate, panel, in, first, rows, {}, &tile, gates, kPanelColumns);
-    multiply(kernels, up, panel, in, first, rows, {.gate = gates, .gate_stride = kPanelColumns}, &tile,
-             out + first * n + panel * kPanelColumns, n);
+    multiply(kernels, up, panel, in, first, rows, gated, &tile, out + first * n + panel * kPanelColumns, n);
   });
   worker.barrier();
 }

@@ -27,11 +27,11 @@ struct Projection {
   int32_t* panel_best = nullptr;  // [panels]: which column of each is the last row's largest; null: not wanted
 };
 
-// out = W x + b for matrices that share an input, or out += where `add`.
+// out = W x + b for matrices that share an input, with `after` on the way out (its scales and bias are the matrices').
 void project(Worker& worker, const Pass& pass, const Input& in, std::initializer_list<Projection> projections,
-             bool add = false);
+             const PostOps& after = {});
 
-// out = silu(gate x) * (up x).
+// out = activation(gate x) * (up x), the activation being the model's.
 void project_gated(Worker& worker, const Pass& pass, const Input& in, const Linear& gate, const Linear& up, float* out);
 
 // Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block.

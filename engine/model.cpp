@@ -19,6 +19,18 @@
 namespace pinion {
 namespace {
 
+// Rows [first, first + count) of a matrix, as a matrix.
+TensorView rows_of(const TensorView& matrix, int64_t first, int64_t count) {
+  TensorView rows = matrix;
+  if (count == matrix.shape[0]) return rows;
+  const int64_t row_bytes = matrix.bytes / matrix.shape[0];
+  rows.name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
+  rows.shape[0] = count;
+  rows.data += first * row_bytes;
+  rows.bytes = count * row_bytes;
+  return rows;
+}
+
 // Collects what a model needs of its checkpoint: matrices to pack, small vectors to read at once.
 struct Binder {
   Model* model;
@@ -43,7 +55,8 @@ struct Binder {
     return {};
   }
 
-  Error vector(const std::string& name, int64_t n, const float** out) {
+  // out = scale * the tensor + offset.
+  Error vector(const std::string& name, int64_t n, float scale, float offset, const float** out) {
     TensorView tensor;
     if (Error e = bind(name, {n}, &tensor)) return e;
     auto values = std::make_unique<float[]>(static_cast<size_t>(n));
@@ -51,42 +64,98 @@ struct Binder {
     if (!std::all_of(values.get(), values.get() + n, [](float v) { return std::isfinite(v); })) {
       return error("NaN or infinity in the weights", model->checkpoint.folder + ": " + name);
     }
+    for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = scale * values[static_cast<size_t>(i)] + offset;
     *out = values.get();
     model->vectors.push_back(std::move(values));
     model->parameters += n;
     return {};
   }
 
-  Error linear(const std::string& module, int64_t n, int64_t k, bool has_bias, Linear* out) {
+  Error norm(const std::string& module, int64_t n, const float** out) {
+    return vector(module + ".weight", n, 1.0f, model->config.norm_offset, out);
+  }
+  // Where the family may do without: then there is no module of that kind, and the pointer stays null.
+  Error optional_norm(const std::string& module, int64_t n, const float** out) {
+    return module.empty() ? Error{} : norm(module, n, out);
+  }
+
+  struct Part {
+    std::string module;
+    int64_t n;
+    Linear* out;
+  };
+
+  // A tensor that is several matrices, one below the other.
+  Error linear(const std::string& module, int64_t k, bool has_bias, float bias_scale, std::span<const Part> parts) {
+    int64_t rows = 0;
+    for (const Part& part : parts) rows += part.n;
     TensorView tensor;
-    if (Error e = bind(module + ".weight", {n, k}, &tensor)) return e;
-    jobs.push_back({tensor, weight_format(*options, module + ".weight"), &out->weight});
-    model->parameters += n * k;
-    return has_bias ? vector(module + ".bias", n, &out->bias) : Error{};
+    const float* bias = nullptr;
+    if (Error e = bind(module + ".weight", {rows, k}, &tensor)) return e;
+    if (has_bias) {
+      if (Error e = vector(module + ".bias", rows, bias_scale, 0.0f, &bias)) return e;
+    }
+    model->parameters += rows * k;
+    int64_t first = 0;
+    for (const Part& part : parts) {
+      jobs.push_back({rows_of(tensor, first, part.n), weight_format(*options, tensor.name), &part.out->weight});
+      if (bias) part.out->bias = bias + first;
+      first += part.n;
+    }
+    return {};
+  }
+
+  // Matrices that share an input: those of one name are one tensor.
+  Error linears(int64_t k, bool has_bias, std::initializer_list<Part> parts) {
+    for (const Part* first = parts.begin(); first != parts.end();) {
+      const Part* last = std::find_if(first, parts.end(), [&](const Part& p) { return p.module != first->module; });
+      if (Error e = linear(first->module, k, has_bias, 1.0f, {first, last})) return e;
+      first = last;
+    }
+    return {};
+  }
+
+  // The matrix that ends a branch, and the norm after it, where the family has one.
+  Error branch_end(const std::string& module, int64_t k, bool has_bias, Linear* out, const std::string& norm_module,
+                   const float** norm_weight) {
+    const int64_t n = model->config.hidden_size;
+    const Part whole = {module, n, out};
+    const float bias_scale = norm_module.empty() ? model->config.branch_scale : 1.0f;
+    if (Error e = linear(module, k, has_bias, bias_scale, {&whole, 1})) return e;
+    return optional_norm(norm_module, n, norm_weight);
   }
 
   Error layer(int64_t index, Layer* out) {
     const ModelConfig& c = model->config;
     const auto name = [&](const std::string& pattern) { return module_name(pattern, index); };
-    const auto norm = [&](const std::string& pattern, int64_t n, const float** weight) {
-      return vector(name(pattern) + ".weight", n, weight);
-    };
+    const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
     const int64_t q = c.heads * c.head_dim;
     const int64_t kv = c.kv_heads * c.head_dim;
-    if (Error e = norm(c.names.attention_norm, c.hidden_size, &out->attention_norm)) return e;
-    if (Error e = linear(name(c.names.q), q, c.hidden_size, c.qkv_bias, &out->q)) return e;
-    if (Error e = linear(name(c.names.k), kv, c.hidden_size, c.qkv_bias, &out->k)) return e;
-    if (Error e = linear(name(c.names.v), kv, c.hidden_size, c.qkv_bias, &out->v)) return e;
-    if (c.qk_norm) {
-      if (Error e = norm(c.names.q_norm, c.head_dim, &out->q_norm)) return e;
-      if (Error e = norm(c.names.k_norm, c.head_dim, &out->k_norm)) return e;
+    const bool whole = c.qk_norm == QkNorm::all_heads;
+    if (Error e = optional_norm(name(c.names.attention_norm), hidden, &out->attention_norm)) return e;
+    if (Error e =
+            linears(hidden, c.qkv_bias,
+                    {{name(c.names.q), q, &out->q}, {name(c.names.k), kv, &out->k}, {name(c.names.v), kv, &out->v}})) {
+      return e;
     }
-    if (Error e = linear(name(c.names.o), c.hidden_size, q, c.o_bias, &out->o)) return e;
-    if (Error e = norm(c.names.mlp_norm, c.hidden_size, &out->mlp_norm)) return e;
-    if (Error e = linear(name(c.names.gate), c.intermediate_size, c.hidden_size, c.mlp_bias, &out->gate)) return e;
-    if (Error e = linear(name(c.names.up), c.intermediate_size, c.hidden_size, c.mlp_bias, &out->up)) return e;
-    if (Error e = linear(name(c.names.down), c.hidden_size, c.intermediate_size, c.mlp_bias, &out->down)) return e;
+    if (c.qk_norm != QkNorm::none) {
+      if (Error e = norm(name(c.names.q_norm), whole ? q : c.head_dim, &out->q_norm)) return e;
+      if (Error e = norm(name(c.names.k_norm), whole ? kv : c.head_dim, &out->k_norm)) return e;
+    }
+    if (Error e = branch_end(name(c.names.o), q, c.o_bias, &out->o, name(c.names.attention_out_norm),
+                             &out->attention_out_norm)) {
+      return e;
+    }
+    if (Error e = optional_norm(name(c.names.mlp_norm), hidden, &out->mlp_norm)) return e;
+    if (Error e =
+            linears(hidden, c.mlp_bias, {{name(c.names.gate), inner, &out->gate}, {name(c.names.up), inner, &out->up}}))
+      return e;
+    if (Error e = branch_end(name(c.names.down), inner, c.mlp_bias, &out->down, name(c.names.mlp_out_norm),
+                             &out->mlp_out_norm)) {
+      return e;
+    }
     out->window = c.windows[static_cast<size_t>(index)];
+    out->rope = c.layer_ropes[static_cast<size_t>(index)];
     return {};
   }
 
@@ -98,9 +167,9 @@ struct Binder {
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = layer(i, &model->layers[static_cast<size_t>(i)])) return e;
     }
-    if (Error e = vector(c.names.final_norm + ".weight", c.hidden_size, &model->final_norm)) return e;
+    if (Error e = norm(c.names.final_norm, c.hidden_size, &model->final_norm)) return e;
     model->parameters += c.vocab_size * c.hidden_size;
-    if (!c.tied_head) return linear(c.names.head, c.vocab_size, c.hidden_size, false, &model->head);
+    if (!c.tied_head) return linears(c.hidden_size, false, {{c.names.head, c.vocab_size, &model->head}});
     jobs.push_back({model->embedding, weight_format(*options, c.names.head + ".weight"), &model->head.weight});
     return {};
   }
@@ -121,6 +190,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = read_model_config(folder, &model->config)) return e;
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
+  if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
   add_eos_ids(model->config.eos_ids, model);
   add_eos_ids(generation.eos_ids, model);
   if (Error e = binder->everything()) return e;

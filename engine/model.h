@@ -22,22 +22,27 @@ enum class Quant : uint8_t {
   w8a8,  // int8 weights per output channel, int8 activations per token
 };
 
-// y = W x + bias. The bias is null where the family has none.
+// y = W x + bias. The bias is null where the family has none; that of o and down comes with the
+// config's branch_scale in it.
 struct Linear {
   Matrix weight;
   const float* bias = nullptr;  // [n]
 };
 
+// Norms that the family does not have are null.
 struct Layer {
-  const float* attention_norm;  // [hidden]
-  Linear q, k, v;               // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
-  const float* q_norm;          // [head_dim], null where the family has none
-  const float* k_norm;          // [head_dim]
-  Linear o;                     // [hidden, heads * head_dim]
-  const float* mlp_norm;        // [hidden]
-  Linear gate, up;              // [intermediate, hidden]
-  Linear down;                  // [hidden, intermediate]
-  int64_t window;               // positions a token sees, itself included; 0 = all
+  const float* attention_norm;      // [hidden]
+  Linear q, k, v;                   // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
+  const float* q_norm;              // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
+  const float* k_norm;              // [head_dim], or [kv_heads * head_dim]
+  Linear o;                         // [hidden, heads * head_dim]
+  const float* attention_out_norm;  // [hidden], of what the branch adds
+  const float* mlp_norm;            // [hidden]
+  Linear gate, up;                  // [intermediate, hidden]
+  Linear down;                      // [hidden, intermediate]
+  const float* mlp_out_norm;        // [hidden], of what the branch adds
+  int64_t window;                   // positions a token sees, itself included; 0 = all
+  int32_t rope;                     // which of the config's ropes; kNoRope: none
 };
 
 struct Model {

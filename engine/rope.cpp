@@ -75,14 +75,23 @@ double yarn_amplitude(const Rope& rope) {
   return magnitude(1.0);
 }
 
+// LongRoPE (Ding et al. 2024): a factor of its own for every frequency.
+void scale_longrope(const std::vector<double>& factors, std::vector<double>* inverse) {
+  for (size_t i = 0; i < inverse->size(); ++i) (*inverse)[i] /= factors[i];
+}
+
+double longrope_amplitude(const Rope& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.factor <= 1.0) return 1.0;
+  return std::sqrt(1.0 + portable_log(rope.factor) / portable_log(static_cast<double>(rope.original_max_positions)));
+}
+
 }  // namespace
 
-RopeFrequencies rope_frequencies(const ModelConfig& config, int64_t sequence) {
-  const Rope& rope = config.rope;
-  const double theta = rope.kind == RopeKind::dynamic
-                           ? dynamic_theta(rope, config.head_dim, config.max_positions, sequence)
-                           : rope.theta;
-  std::vector<double> inverse = plain_frequencies(theta, config.head_dim);
+RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_t sequence) {
+  const double theta =
+      rope.kind == RopeKind::dynamic ? dynamic_theta(rope, rope.dims, max_positions, sequence) : rope.theta;
+  std::vector<double> inverse = plain_frequencies(theta, rope.dims);
   RopeFrequencies result;
   switch (rope.kind) {
     case RopeKind::none:
@@ -95,12 +104,28 @@ RopeFrequencies rope_frequencies(const ModelConfig& config, int64_t sequence) {
       scale_llama3(rope, &inverse);
       break;
     case RopeKind::yarn:
-      scale_yarn(rope, config.head_dim, &inverse);
+      scale_yarn(rope, rope.dims, &inverse);
       result.amplitude = static_cast<float>(yarn_amplitude(rope));
+      break;
+    case RopeKind::longrope:
+      scale_longrope(sequence > rope.original_max_positions ? rope.long_factor : rope.short_factor, &inverse);
+      result.amplitude = static_cast<float>(longrope_amplitude(rope));
       break;
   }
   for (const double f : inverse) result.inverse.push_back(static_cast<float>(f));
   return result;
+}
+
+std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, int64_t sequence) {
+  std::vector<RopeFrequencies> all;
+  for (const Rope& rope : config.ropes) all.push_back(rope_frequencies(rope, config.max_positions, sequence));
+  return all;
+}
+
+bool uses_long_factors(const ModelConfig& config, int64_t sequence) {
+  return std::ranges::any_of(config.ropes, [&](const Rope& rope) {
+    return rope.kind == RopeKind::longrope && sequence > rope.original_max_positions;
+  });
 }
 
 void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* cos, float* sin) {
@@ -112,8 +137,16 @@ void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* co
   }
 }
 
+float query_scale(const Rope& rope, int64_t position) {
+  if (rope.query_beta == 0.0) return 1.0f;
+  const auto lengths = static_cast<double>(position / rope.original_max_positions);
+  return static_cast<float>(1.0 + rope.query_beta * portable_log(1.0 + lengths));
+}
+
 int64_t context_length(const ModelConfig& config) {
-  const Rope& rope = config.rope;
+  // With rotations of several kinds the file's figure is that of all of them together.
+  if (config.ropes.size() > 1) return config.max_positions;
+  const Rope& rope = config.ropes.front();
   const auto stretched = [&](int64_t positions) {
     return static_cast<int64_t>(static_cast<double>(positions) * rope.factor);
   };
@@ -125,6 +158,7 @@ int64_t context_length(const ModelConfig& config) {
       return std::max(config.max_positions, stretched(rope.original_max_positions));
     case RopeKind::none:
     case RopeKind::llama3:
+    case RopeKind::longrope:
       break;
   }
   return config.max_positions;

@@ -3,6 +3,41 @@
 #include <algorithm>
 
 namespace pinion {
+namespace {
+
+// Whether the rotations' frequencies hang on the sequence's length.
+bool follow_the_sequence(const ModelConfig& config) {
+  return std::ranges::any_of(
+      config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic || rope.kind == RopeKind::longrope; });
+}
+
+// Tokens into the cache from position `start` on; logits of none (null), the last or, where `all`, each.
+void run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, bool all, float* logits) {
+  const int64_t count = std::ssize(tokens);
+  const int64_t vocab = session.model->config.vocab_size;
+  for (int64_t done = 0; done < count;) {
+    const int64_t rows = std::min(session.prefill_chunk, count - done);
+    const bool last = done + rows == count;
+    const Pass pass{*session.model,
+                    *session.kernels,
+                    session.cache,
+                    session.scratch,
+                    session.ropes,
+                    tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
+                    start + done,
+                    !logits ? 0
+                    : all   ? rows
+                    : last  ? 1
+                            : 0,
+                    all ? logits + done * vocab : logits,
+                    session.profile};
+    Team& team = rows > 1 ? *session.prefill_team : *session.team;
+    team.run([&pass](Worker& worker) { forward(worker, pass); });
+    done += rows;
+  }
+}
+
+}  // namespace
 
 Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out) {
   const ModelConfig& c = model.config;
@@ -23,7 +58,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   if (Error e = allocate_kv_cache(c.layers, c.kv_heads, c.head_dim, options.kv_float, positions, &session->cache)) {
     return e;
   }
-  session->rope = rope_frequencies(c, 0);
+  session->ropes = rope_frequencies(c, 0);
   allocate_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions,
                    std::max(team.size(), session->prefill_team->size()), &session->scratch);
   *out = std::move(session);
@@ -43,26 +78,12 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
       return error("not in the vocabulary", "token id", "0 to " + std::to_string(c.vocab_size - 1), std::to_string(id));
     }
   }
-  if (c.rope.kind == RopeKind::dynamic) session.rope = rope_frequencies(c, start + count);
-  for (int64_t done = 0; done < count;) {
-    const int64_t rows = std::min(session.prefill_chunk, count - done);
-    const bool last = done + rows == count;
-    const Pass pass{*session.model,
-                    *session.kernels,
-                    session.cache,
-                    session.scratch,
-                    session.rope,
-                    tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
-                    start + done,
-                    all    ? rows
-                    : last ? 1
-                           : 0,
-                    all ? logits + done * c.vocab_size : logits,
-                    session.profile};
-    Team& team = rows > 1 ? *session.prefill_team : *session.team;
-    team.run([&pass](Worker& worker) { forward(worker, pass); });
-    done += rows;
+  if (follow_the_sequence(c)) session.ropes = rope_frequencies(c, start + count);
+  if (uses_long_factors(c, start + count) != session.long_factors) {
+    session.long_factors = !session.long_factors;
+    run_passes(session, session.ids, 0, false, nullptr);
   }
+  run_passes(session, tokens, start, all, logits);
   session.ids.insert(session.ids.end(), tokens.begin(), tokens.end());
   return {};
 }

@@ -33,7 +33,8 @@ struct Session {
   int64_t prefill_chunk;
   KvCache cache;
   std::vector<int32_t> ids;  // what the cache holds, one id a position
-  RopeFrequencies rope;
+  std::vector<RopeFrequencies> ropes;
+  bool long_factors = false;  // the cache holds keys rotated by longrope's
   Scratch scratch;
   Profile* profile = nullptr;  // set: where the time of every pass is added, one entry a worker
 };

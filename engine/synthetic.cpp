@@ -88,10 +88,16 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
     model->parameters += n * k;
     matrices->push_back(&out->weight);
   };
-  layer->attention_norm = constant_vector(model, c.hidden_size, 1.0f);
-  layer->mlp_norm = constant_vector(model, c.hidden_size, 1.0f);
-  layer->q_norm = c.qk_norm ? constant_vector(model, c.head_dim, 1.0f) : nullptr;
-  layer->k_norm = c.qk_norm ? constant_vector(model, c.head_dim, 1.0f) : nullptr;
+  const auto norm = [&](const std::string& name, int64_t n, const float** out) {
+    *out = name.empty() ? nullptr : constant_vector(model, n, 1.0f);
+  };
+  const bool whole = c.qk_norm == QkNorm::all_heads;
+  norm(c.names.attention_norm, c.hidden_size, &layer->attention_norm);
+  norm(c.names.q_norm, whole ? q : c.head_dim, &layer->q_norm);
+  norm(c.names.k_norm, whole ? kv : c.head_dim, &layer->k_norm);
+  norm(c.names.attention_out_norm, c.hidden_size, &layer->attention_out_norm);
+  norm(c.names.mlp_norm, c.hidden_size, &layer->mlp_norm);
+  norm(c.names.mlp_out_norm, c.hidden_size, &layer->mlp_out_norm);
   linear(c.names.q, q, c.hidden_size, c.qkv_bias, &layer->q);
   linear(c.names.k, kv, c.hidden_size, c.qkv_bias, &layer->k);
   linear(c.names.v, kv, c.hidden_size, c.qkv_bias, &layer->v);
@@ -100,6 +106,7 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
   linear(c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
   linear(c.names.down, c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
   layer->window = c.windows[static_cast<size_t>(index)];
+  layer->rope = c.layer_ropes[static_cast<size_t>(index)];
 }
 
 }  // namespace

@@ -44,15 +44,22 @@ struct PackShape {
   int32_t least = 1;
 };
 
-// What happens to a tile of sums before it is stored, in this order. What is null, one (alpha) or zero (beta) is left
-// out.
+// What a gate goes through before it multiplies:
+//   silu       x / (1 + exp(-x)), for x < 0 as x exp(x) / (1 + exp(x))
+//   gelu_tanh  0.5 x (1 + tanh(z / 2)), which is x / (1 + exp(-z)), z = sqrt(8 / pi) (x + 0.044715 x^3), likewise
+enum class Activation : uint8_t { silu, gelu_tanh };
+
+// What happens to a tile of sums before it is stored, in this order. What is null, one (alpha) or zero (cap, beta) is
+// left out.
 struct PostOps {
   const float* row_scale = nullptr;     // [rows], with column_scale: value = (float(sum) * row_scale[r]) *
   const float* column_scale = nullptr;  // [columns]                         column_scale[c]
   float alpha = 1;                      // value *= alpha
   const float* bias = nullptr;          // [columns]: value += bias[c]
-  const float* gate = nullptr;          // [rows][gate_stride]: value = silu(gate[r][c]) * value
+  float cap = 0;                        // value = cap * tanh(value / cap)
+  const float* gate = nullptr;          // [rows][gate_stride]: value = activation(gate[r][c]) * value
   int64_t gate_stride = 0;
+  Activation activation = Activation::silu;
   float beta = 0;  // value += beta * out[r][c]; out is not read where beta is 0
   float low = -__builtin_inff();
   float high = __builtin_inff();  // value = min(high, max(low, value)); NaN stays
@@ -79,6 +86,7 @@ struct AttentionChunk {
   bool is_float;     // elements are float, not bf16
   int32_t head_dim;  // multiple of 16
   float scale;       // applied to q.k
+  float cap = 0;     // then score = cap * tanh(score / cap); 0: no cap
 };
 
 // The scale of a row's codes, from its largest magnitude: amax / 127; 0 where that would not be a normal number; NaN
@@ -137,8 +145,7 @@ struct Kernels {
   void (*to_bf16)(const float* x, int64_t n, bf16* out);
   void (*to_float)(const bf16* x, int64_t n, float* out);
 
-  // out[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + exp(-x)), for x < 0 as x exp(x) / (1 + exp(x)). out may be gate
-  // or up.
+  // out[i] = silu(gate[i]) * up[i], see Activation. out may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*silu_mul_bf16)(const bf16* gate, const bf16* up, int64_t n, bf16* out);  // float inside
 

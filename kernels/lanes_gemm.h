@@ -97,12 +97,20 @@ void gemm_float(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, i
   }
 }
 
-// x / (1 + exp(-x)) without an exponential that overflows.
-Lanes silu(Lanes x) {
+// x / (1 + exp(-z)) without an exponential that overflows.
+Lanes times_sigmoid(Lanes x, Lanes z) {
   const Lanes zero = Lanes::broadcast(0.0f);
-  const Lanes e = exp_lanes(Lanes::min(x, Lanes::sub(zero, x)));
+  const Lanes e = exp_lanes(Lanes::min(z, Lanes::sub(zero, z)));
   const Lanes one = Lanes::broadcast(1.0f);
-  return Lanes::div(Lanes::if_negative(x, Lanes::mul(x, e), x), Lanes::add(one, e));
+  return Lanes::div(Lanes::if_negative(z, Lanes::mul(x, e), x), Lanes::add(one, e));
+}
+
+Lanes silu(Lanes x) { return times_sigmoid(x, x); }
+
+Lanes gelu_tanh(Lanes x) {
+  const Lanes linear = Lanes::broadcast(1.59576912160573f);  // sqrt(8 / pi)
+  const Lanes cubic = Lanes::broadcast(0.0713548162726f);    // 0.044715 of it
+  return times_sigmoid(x, Lanes::mul(x, Lanes::fma(Lanes::mul(x, x), cubic, linear)));
 }
 
 // Up to sixteen columns of a tile, row by row.
@@ -117,7 +125,11 @@ void finish_columns(const T* sums, int64_t rows, int64_t count, const PostOps& o
     if (ops.row_scale) value = Lanes::mul(Lanes::mul(value, Lanes::broadcast(ops.row_scale[r])), column_scale);
     if (ops.alpha != 1.0f) value = Lanes::mul(Lanes::broadcast(ops.alpha), value);
     if (ops.bias) value = Lanes::add(value, bias);
-    if (ops.gate) value = Lanes::mul(silu(load_some(ops.gate + r * ops.gate_stride + column, count)), value);
+    if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
+    if (ops.gate) {
+      const Lanes gate = load_some(ops.gate + r * ops.gate_stride + column, count);
+      value = Lanes::mul(ops.activation == Activation::gelu_tanh ? gelu_tanh(gate) : silu(gate), value);
+    }
     if (ops.beta != 0.0f) {
       value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
     }

@@ -95,6 +95,26 @@ float exp_scalar(float x) {
   return lane[0];
 }
 
+// tanh x: an odd polynomial below 0.625 (Cephes tanhf), where the quotient would lose digits, else by e^(-2|x|).
+Lanes tanh_lanes(Lanes x) {
+  const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
+  const Lanes square = Lanes::mul(x, x);
+  constexpr float kCoefficients[] = {2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f};
+  Lanes p = Lanes::broadcast(-5.70498872745e-3f);
+  for (float c : kCoefficients) p = Lanes::fma(p, square, Lanes::broadcast(c));
+  const Lanes small = Lanes::fma(Lanes::mul(p, square), x, x);
+  const Lanes one = Lanes::broadcast(1.0f);
+  const Lanes e = exp_lanes(Lanes::mul(magnitude, Lanes::broadcast(-2.0f)));
+  const Lanes large = Lanes::div(Lanes::sub(one, e), Lanes::add(one, e));
+  const Lanes with_sign = Lanes::if_negative(x, Lanes::sub(Lanes::broadcast(0.0f), large), large);
+  return Lanes::if_negative(Lanes::sub(magnitude, Lanes::broadcast(0.625f)), small, with_sign);
+}
+
+Lanes soft_cap(Lanes x, float cap) {
+  const Lanes limit = Lanes::broadcast(cap);
+  return Lanes::mul(tanh_lanes(Lanes::div(x, limit)), limit);
+}
+
 float max_magnitude(const float* x, int64_t n) {
   Lanes largest = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, load_some(x + i, n - i));
@@ -173,10 +193,13 @@ void rope(float* x, const float* cos, const float* sin, int64_t half) {
 }
 
 // Scores become probabilities relative to their maximum. [from, to): whole blocks around the span; zeros outside it.
-void softmax_row(float* scores, AttentionSpan span, int64_t from, int64_t to, float scale, float* row_max,
-                 float* row_sum) {
-  const Lanes factor = Lanes::broadcast(scale);
+void softmax_row(float* scores, AttentionSpan span, int64_t from, int64_t to, const AttentionChunk& chunk,
+                 float* row_max, float* row_sum) {
+  const Lanes factor = Lanes::broadcast(chunk.scale);
   for (int64_t i = from; i < to; i += kLanes) Lanes::mul(Lanes::load(scores + i), factor).store(scores + i);
+  if (chunk.cap != 0.0f) {
+    for (int64_t i = from; i < to; i += kLanes) soft_cap(Lanes::load(scores + i), chunk.cap).store(scores + i);
+  }
   for (int64_t i = from; i < span.begin; ++i) scores[i] = -__builtin_inff();
   for (int64_t i = span.end; i < to; ++i) scores[i] = -__builtin_inff();
   Lanes largest = Lanes::broadcast(-__builtin_inff());
@@ -208,7 +231,7 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
   gemm_rows(FloatTile<T>{q, d, 1, keys, kKeyBlock, d * kKeyBlock, d}, rows, (to - from) / kKeyBlock, false,
             scores + from, kAttentionChunk);
   for (int64_t r = 0; r < rows; ++r) {
-    softmax_row(scores + r * kAttentionChunk, spans[r], from, to, chunk.scale, &state.max[r], &state.sum[r]);
+    softmax_row(scores + r * kAttentionChunk, spans[r], from, to, chunk, &state.max[r], &state.sum[r]);
   }
   const T* values = static_cast<const T*>(chunk.values) + from * chunk.value_stride;
   gemm_rows(FloatTile<T>{scores + from, kAttentionChunk, 1, values, chunk.value_stride, kLanes, end - from}, rows,

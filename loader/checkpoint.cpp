@@ -107,6 +107,22 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
   return {};
 }
 
+Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint) {
+  std::vector<TensorView>& tensors = checkpoint->tensors;
+  std::erase_if(tensors, [&](const TensorView& tensor) {
+    return std::ranges::any_of(selection.skipped, [&](const std::string& p) { return tensor.name.starts_with(p); });
+  });
+  for (TensorView& tensor : tensors) {
+    const auto rename = std::ranges::find_if(selection.renamed,
+                                             [&](const auto& names) { return tensor.name.starts_with(names.first); });
+    if (rename != selection.renamed.end()) tensor.name.replace(0, rename->first.size(), rename->second);
+  }
+  std::ranges::sort(tensors, {}, &TensorView::name);
+  const auto twin = std::ranges::adjacent_find(tensors, {}, &TensorView::name);
+  if (twin == tensors.end()) return {};
+  return error("two tensors of this name", checkpoint->folder + ": " + twin->name);
+}
+
 const TensorView* Checkpoint::find(std::string_view name) const {
   const auto found = std::ranges::lower_bound(tensors, name, {}, &TensorView::name);
   return found != tensors.end() && found->name == name ? &*found : nullptr;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/error.h"
@@ -30,6 +31,15 @@ struct Checkpoint {
   // The same for weights in a floating-point type that read_floats and pack_all take: BF16, F16, F32.
   Error bind(std::string_view name, std::initializer_list<int64_t> shape, TensorView* out) const;
 };
+
+// Which of a folder's tensors a model takes where others lie beside it, and under which names; by prefixes.
+struct TensorSelection {
+  std::vector<std::string> skipped;
+  std::vector<std::pair<std::string, std::string>> renamed;  // from, to: the first that fits
+};
+
+// Two tensors of one name are an error.
+Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint);
 
 Error open_checkpoint(const std::filesystem::path& folder, Checkpoint* out);
 

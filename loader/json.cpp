@@ -87,6 +87,13 @@ Error check_integer(const Json& value, int64_t least, int64_t most) {
                range_text("an integer", static_cast<double>(least), static_cast<double>(most), bounded), brief(value));
 }
 
+Error check_number(const Json& value, double least, double most) {
+  if (value.is_number() && value.get<double>() >= least && value.get<double>() <= most) return {};
+  const bool bounded = least != std::numeric_limits<double>::lowest() || most != std::numeric_limits<double>::max();
+  return error(value.is_number() ? "out of range" : "wrong type", {}, range_text("a number", least, most, bounded),
+               brief(value));
+}
+
 std::span<const Json> one_or_list(const Json& value) {
   if (value.is_array()) return value.get_ref<const Json::array_t&>();
   return {&value, 1};
@@ -150,11 +157,11 @@ double JsonFields::number(std::string_view name, std::optional<double> absent, d
   const Json* value = find(name);
   if (!value && !absent) fail(name, "missing field");
   if (!value) return absent.value_or(least);
-  if (value->is_number() && value->get<double>() >= least && value->get<double>() <= most) return value->get<double>();
-  const bool bounded = least != std::numeric_limits<double>::lowest() || most != std::numeric_limits<double>::max();
-  fail(name, value->is_number() ? "out of range" : "wrong type", range_text("a number", least, most, bounded),
-       brief(*value));
-  return absent.value_or(least);
+  if (Error e = check_number(*value, least, most)) {
+    fail(name, e.what, e.expected, e.actual);
+    return absent.value_or(least);
+  }
+  return value->get<double>();
 }
 
 bool JsonFields::boolean(std::string_view name, std::optional<bool> absent) {
@@ -180,6 +187,17 @@ std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t least, 
   for (const Json& item : one_or_list(*value)) {
     if (Error e = check_integer(item, least, most)) return fail(name, e.what, e.expected, e.actual), result;
     result.push_back(item.get<int64_t>());
+  }
+  return result;
+}
+
+std::vector<double> JsonFields::numbers(std::string_view name, double least, double most) {
+  const Json* value = find(name);
+  if (!value) return {};
+  std::vector<double> result;
+  for (const Json& item : one_or_list(*value)) {
+    if (Error e = check_number(item, least, most)) return fail(name, e.what, e.expected, e.actual), result;
+    result.push_back(item.get<double>());
   }
   return result;
 }

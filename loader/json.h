@@ -57,6 +57,8 @@ struct JsonFields {
   // Lists; one bare value counts as a list of one, an absent field as an empty list.
   std::vector<int64_t> integers(std::string_view name, int64_t least = std::numeric_limits<int64_t>::min(),
                                 int64_t most = std::numeric_limits<int64_t>::max());
+  std::vector<double> numbers(std::string_view name, double least = std::numeric_limits<double>::lowest(),
+                              double most = std::numeric_limits<double>::max());
   std::vector<std::string> texts(std::string_view name);
 
   // An object inside; an empty one when absent. Its `error` starts as this one's: check the last of the two.

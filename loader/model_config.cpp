@@ -1,11 +1,13 @@
 #include "loader/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "configs/families.h"
 #include "kernels/layout.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"
+#include "loader/rope_config.h"
 
 namespace pinion {
 namespace {
@@ -33,27 +35,40 @@ Error read_families(std::vector<Family>* out) {
   return {};
 }
 
-// The family that lists one of the file's architectures, or, in a file without any, its model_type.
+// The model_type that tells families apart: beside a vision model that of the language model.
+std::string model_type(JsonFields& file) {
+  std::string outer = file.text("model_type", "");
+  const Json* inner = file.find("text_config");
+  return inner && inner->is_object() ? JsonFields{*inner, file.where}.text("model_type", outer) : outer;
+}
+
+// The family that lists one of the file's architectures and its model_type, or, in a file without any architecture,
+// the latter alone.
 Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out,
                   std::string* architecture) {
   std::vector<std::string> names = file.texts("architectures");
-  const std::string type = file.text("model_type", "");
+  const std::string type = model_type(file);
   const bool by_type = names.empty();
   if (by_type) names = {type};
-  std::vector<std::string> supported;
+  std::vector<std::string> supported, other_types;
   for (const Family& family : families) {
     JsonFields fields{family.description, family.name};
     const std::vector<std::string> types = fields.texts("model_types");
     const std::vector<std::string> architectures = fields.texts("architectures");
-    supported.insert(supported.end(), architectures.begin(), architectures.end());
+    for (const std::string& name : architectures) {
+      if (std::ranges::find(supported, name) == supported.end()) supported.push_back(name);
+    }
     const auto match = std::ranges::find_first_of(names, by_type ? types : architectures);
     if (match == names.end()) continue;
-    if (!type.empty() && std::ranges::find(types, type) == types.end()) {
-      file.fail("model_type", "does not fit " + *match, joined(types), brief(type));
+    if (type.empty() || std::ranges::find(types, type) != types.end()) {
+      *out = &family;
+      *architecture = by_type ? architectures[0] : *match;
+      return file.error;
     }
-    *out = &family;
-    *architecture = by_type ? architectures[0] : *match;
-    return file.error;
+    other_types.insert(other_types.end(), types.begin(), types.end());
+  }
+  if (!other_types.empty()) {
+    file.fail("model_type", "does not fit " + joined(names), joined(other_types), brief(type));
   }
   file.fail(by_type ? "model_type" : "architectures", "unknown architecture", "one of " + joined(supported),
             brief(joined(names)));
@@ -94,96 +109,132 @@ void read_sizes(JsonFields& file, ModelConfig* out) {
   out->rms_norm_eps = static_cast<float>(file.number("rms_norm_eps", {}, 0.0, 1.0));
 }
 
-// Qwen: layer_types says which layers slide; without it those from max_window_layers on do.
-void read_layer_windows(JsonFields& file, ModelConfig* out) {
-  const bool sliding = file.boolean("use_sliding_window", false);
-  const int64_t first = file.integer("max_window_layers", 0, 0, kMaxPositions);
-  const int64_t window = file.integer("sliding_window", 0, 0, kMaxPositions);
-  std::vector<std::string> types = file.texts("layer_types");
-  if (types.empty()) {
-    types.assign(static_cast<size_t>(out->layers), "full_attention");
-    for (int64_t i = first; sliding && window > 0 && i < out->layers; i++) types[i] = "sliding_attention";
+// Which layers slide: layer_types says it, or the family's rule does where that is absent.
+//   from_layer    those from max_window_layers on (Qwen)
+//   pattern       all but every sliding_window_pattern-th (Gemma)
+//   without_rope  those that do not know positions (SmolLM3)
+std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
+  const auto layers = static_cast<size_t>(config.layers);
+  const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
+  const int64_t period = rule == "pattern" ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
+  std::vector<bool> sliding(layers, false);
+  const std::vector<std::string> types = file.texts("layer_types");
+  if (!types.empty() && types.size() != layers) {
+    file.fail("layer_types", "wrong length", std::to_string(layers), std::to_string(types.size()));
+    return sliding;
   }
-  if (static_cast<int64_t>(types.size()) != out->layers) {
-    file.fail("layer_types", "wrong length", std::to_string(out->layers), std::to_string(types.size()));
-    return;
+  for (size_t i = 0; i < layers; i++) {
+    const auto layer = static_cast<int64_t>(i);
+    if (types.empty()) {
+      if (rule == "from_layer") sliding[i] = enabled && layer >= first;
+      if (rule == "pattern") sliding[i] = (layer + 1) % period != 0;
+      if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
+    } else if (types[i] == "sliding_attention") {
+      sliding[i] = true;
+      if (!enabled) file.fail("layer_types", "sliding layers without a window");
+    } else if (types[i] != "full_attention") {
+      file.fail("layer_types", "unknown layer type", {}, brief(types[i]));
+    }
   }
-  for (size_t i = 0; i < types.size(); i++) {
-    if (types[i] == "full_attention") continue;
-    if (types[i] != "sliding_attention") file.fail("layer_types", "unknown layer type", {}, brief(types[i]));
-    if (!sliding || window == 0) file.fail("layer_types", "sliding layers without a window");
-    out->windows[i] = window;
-  }
+  return sliding;
 }
 
 void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->windows.assign(static_cast<size_t>(out->layers), 0);
   const std::string rule = family.text("windows");
-  if (rule == "layers") read_layer_windows(file, out);
-  if (rule != "all" || !file.has("sliding_window")) return;
-  std::ranges::fill(out->windows, file.integer("sliding_window", {}, 1, kMaxPositions));
+  if (rule == "none") return;
+  const int64_t window = file.integer("sliding_window", 0, 0, kMaxPositions);
+  if (rule == "all") {
+    std::ranges::fill(out->windows, window);
+    return;
+  }
+  const bool enabled = file.boolean("use_sliding_window", true) && window > 0;
+  const std::vector<bool> sliding = sliding_layers(rule, file, *out, enabled);
+  for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
 }
 
-struct RopeKindRow {
+// SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; without it every so-manieth has none.
+void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const auto layers = static_cast<size_t>(out->layers);
+  out->layer_ropes.assign(layers, 0);
+  if (!family.boolean("no_rope_layers", false)) return;
+  std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
+  const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
+  for (int64_t i = std::ssize(with_rope); i < out->layers && !file.has("no_rope_layers"); i++) {
+    with_rope.push_back((i + 1) % interval != 0);
+  }
+  if (with_rope.size() < layers) {
+    file.fail("no_rope_layers", "wrong length", std::to_string(layers), std::to_string(with_rope.size()));
+    return;
+  }
+  for (size_t i = 0; i < layers; i++) out->layer_ropes[i] = with_rope[i] ? 0 : kNoRope;
+}
+
+// What each layer sees and how it knows positions.
+void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  read_layers_without_rope(family, file, out);
+  read_windows(family, file, out);
+  if (out->ropes.size() < 2) return;
+  for (size_t i = 0; i < out->windows.size(); i++) out->layer_ropes[i] = out->windows[i] > 0;
+}
+
+// A number of the description: a field of config.json, or its inverse, root, or root's inverse.
+float read_scale(JsonFields& family, std::string_view name, JsonFields& file, float absent) {
+  if (!family.has(name)) return absent;
+  JsonFields rule = family.fields(name);
+  const double power = rule.number("power");
+  const auto value = static_cast<float>(file.number(rule.text("field"), {}, 1e-9, 1e9));
+  family.error = rule.error;
+  const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
+  return power < 0.0 ? 1.0f / root : root;
+}
+
+// Likewise, where null and absence of the field mean that there is no such cap.
+float read_cap(JsonFields& family, std::string_view name, JsonFields& file) {
+  const std::string field = family.text(name, "");
+  return field.empty() ? 0.0f : static_cast<float>(file.number(field, 0.0, 0.0, 1e9));
+}
+
+template <class T>
+struct NamedValue {
   std::string_view name;
-  RopeKind kind;
+  T value;
 };
 
-constexpr RopeKindRow kRopeKinds[] = {
-    {"default", RopeKind::none}, {"linear", RopeKind::linear}, {"dynamic", RopeKind::dynamic},
-    {"yarn", RopeKind::yarn},    {"llama3", RopeKind::llama3},
-};
+constexpr NamedValue<Activation> kActivations[] = {{"silu", Activation::silu},
+                                                   {"gelu_pytorch_tanh", Activation::gelu_tanh}};
 
-// Fields of every kind are read whatever the kind is: those of another kind do nothing, as in transformers.
-void read_rope_fields(JsonFields& rope, ModelConfig* out) {
-  Rope& r = out->rope;
-  const std::string old_name = rope.text("type", "default");
-  const std::string name = rope.text("rope_type", old_name);
-  const auto row = std::ranges::find(kRopeKinds, name, &RopeKindRow::name);
-  if (row == std::end(kRopeKinds)) {
-    return rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn or llama3", brief(name));
-  }
-  r.kind = row->kind;
-  r.theta = rope.number("rope_theta", r.theta, 1.0, 1e15);
-  r.original_max_positions = rope.integer("original_max_position_embeddings", out->max_positions, 1, kMaxPositions);
-  std::optional<double> factor;
-  if (r.kind == RopeKind::none) factor = 1.0;
-  if (r.kind == RopeKind::yarn) {
-    factor = static_cast<double>(out->max_positions) / static_cast<double>(r.original_max_positions);
-  }
-  r.factor = rope.number("factor", factor, 1e-3, 1e6);
-  const bool llama3 = r.kind == RopeKind::llama3;
-  const std::optional<double> optional_here = llama3 ? std::nullopt : std::optional(0.0);
-  r.low_freq_factor = rope.number("low_freq_factor", optional_here, 0.0, 1e6);
-  r.high_freq_factor = rope.number("high_freq_factor", optional_here, 0.0, 1e6);
-  if (llama3 && !(r.low_freq_factor > 0.0 && r.high_freq_factor > r.low_freq_factor)) {
-    rope.fail("high_freq_factor", "out of range", "more than low_freq_factor, which is more than 0");
-  }
-  if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
-  r.mscale = rope.number("mscale", r.mscale, 0.0, 1e6);
-  r.mscale_all_dim = rope.number("mscale_all_dim", r.mscale_all_dim, 0.0, 1e6);
-  r.beta_fast = rope.number("beta_fast", r.beta_fast, 1e-3, 1e6);
-  r.beta_slow = rope.number("beta_slow", r.beta_slow, 1e-3, 1e6);
-  r.truncate = rope.boolean("truncate", r.truncate);
-  if (rope.number("partial_rotary_factor", 1.0) != 1.0) rope.fail("partial_rotary_factor", "not supported", "1");
-  rope.boolean("finetuned", false);  // a note of some authors
-  if (const auto unknown = rope.unread(); !unknown.empty()) rope.fail(brief(joined(unknown)), "unknown field");
+constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
+                                           {"heads", QkNorm::heads},
+                                           {"rotated_heads", QkNorm::rotated_heads},
+                                           {"all_heads", QkNorm::all_heads}};
+
+// The value that the field names in such a table.
+template <class T, size_t N>
+T read_named(const NamedValue<T> (&table)[N], std::string_view field, JsonFields& file) {
+  const std::string name = file.text(field);
+  const auto row = std::ranges::find(table, name, &NamedValue<T>::name);
+  if (row != std::end(table)) return row->value;
+  std::vector<std::string> names;
+  for (const NamedValue<T>& known : table) names.emplace_back(known.name);
+  file.fail(field, "not supported", "one of " + joined(names), brief(name));
+  return table[0].value;
 }
 
-// Two spellings: rope_theta beside rope_scaling, or all of it in rope_parameters. What is inside rules.
-void read_rope(JsonFields& file, ModelConfig* out) {
-  out->rope.theta = file.number("rope_theta", out->rope.theta, 1.0, 1e15);
-  const std::optional<int64_t> outer =
-      file.has("original_max_position_embeddings")
-          ? std::optional(file.integer("original_max_position_embeddings", {}, 1, kMaxPositions))
-          : std::nullopt;
-  const JsonFields parameters = file.fields("rope_parameters");
-  JsonFields scaling = file.fields("rope_scaling");
-  JsonFields rope{scaling.object.empty() ? parameters.object : scaling.object,
-                  scaling.object.empty() ? parameters.where : scaling.where, scaling.error};
-  read_rope_fields(rope, out);
-  if (outer) out->rope.original_max_positions = *outer;
-  file.error = rope.error;
+void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->tied_head = file.boolean("tie_word_embeddings");
+  out->qkv_bias = read_switch(family, "qkv_bias", file);
+  out->o_bias = read_switch(family, "o_bias", file);
+  out->mlp_bias = read_switch(family, "mlp_bias", file);
+  out->qk_norm = read_named(kQkNorms, "qk_norm", family);
+  out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
+  out->activation = read_named(kActivations, family.text("activation", "hidden_act"), file);
+  out->embedding_scale = read_scale(family, "embedding_scale", file, 1.0f);
+  out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->head_dim)));
+  out->score_cap = read_cap(family, "score_cap", file);
+  out->branch_scale = read_scale(family, "branch_scale", file, 1.0f);
+  out->logit_scale = read_scale(family, "logit_scale", file, 1.0f);
+  out->logit_cap = read_cap(family, "logit_cap", file);
 }
 
 void read_token_ids(JsonFields& file, ModelConfig* out) {
@@ -195,17 +246,26 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->embedding = modules.text("embedding");
   out->final_norm = modules.text("final_norm");
   out->head = modules.text("head");
-  out->attention_norm = modules.text("attention_norm");
+  out->attention_norm = modules.text("attention_norm", "");
   out->q = modules.text("q");
   out->k = modules.text("k");
   out->v = modules.text("v");
   out->o = modules.text("o");
   out->q_norm = modules.text("q_norm", "");
   out->k_norm = modules.text("k_norm", "");
-  out->mlp_norm = modules.text("mlp_norm");
+  out->attention_out_norm = modules.text("attention_out_norm", "");
+  out->mlp_norm = modules.text("mlp_norm", "");
   out->gate = modules.text("gate");
   out->up = modules.text("up");
   out->down = modules.text("down");
+  out->mlp_out_norm = modules.text("mlp_out_norm", "");
+}
+
+void read_selection(JsonFields& family, TensorSelection* out) {
+  out->skipped = family.texts("skipped_tensors");
+  JsonFields renamed = family.fields("renamed_tensors");
+  for (const auto& [from, to] : renamed.object.items()) out->renamed.emplace_back(from, renamed.text(from));
+  family.error = renamed.error;
 }
 
 // Quantised weights bring their own tensors; reading such a file as if it had none would fail later and less clearly.
@@ -220,16 +280,21 @@ void refuse_quantised(JsonFields& file) {
 // A switch that is off asks for nothing.
 bool is_off(const Json& value) { return value == false || (value.is_structured() && value.empty()); }
 
-// Fields that must have one value, and those that nobody read. `file` holds the family's defaults too.
-Error check_other_fields(JsonFields& file, const std::string& family) {
+// Fields that must have one value, and those that nobody read, both by the lists that all families share and by the
+// family's own. `file` holds the family's defaults too.
+Error check_other_fields(JsonFields& file, JsonFields& family, const std::string& name_of_family) {
   Json common;
   if (Error e = parse_json(common_fields_text(), "configs/common_fields.json", &common)) return e;
   JsonFields lists{common, "configs/common_fields.json"};
-  for (const auto& [name, wanted] : lists.fields("fixed").object.items()) {
-    const Json* value = file.find(name);
-    if (value && *value != wanted) file.fail(name, "not supported", brief(wanted), brief(*value));
+  std::vector<std::string> ignored;
+  for (JsonFields* source : {&lists, &family}) {
+    for (const auto& [name, wanted] : source->fields("fixed").object.items()) {
+      const Json* value = file.find(name);
+      if (value && *value != wanted) file.fail(name, "not supported", brief(wanted), brief(*value));
+    }
+    const std::vector<std::string> more = source->texts("ignored");
+    ignored.insert(ignored.end(), more.begin(), more.end());
   }
-  const std::vector<std::string> ignored = lists.texts("ignored");
   std::vector<std::string> unknown;
   for (const std::string& name : file.unread()) {
     if (is_off(file.object[name]) || std::ranges::find(ignored, name) != ignored.end()) continue;
@@ -237,7 +302,7 @@ Error check_other_fields(JsonFields& file, const std::string& family) {
   }
   if (lists.error) return lists.error;
   if (file.error || unknown.empty()) return file.error;
-  return error("fields unknown to family " + family, file.where, {}, joined(unknown));
+  return error("fields unknown to family " + name_of_family, file.where, {}, joined(unknown));
 }
 
 }  // namespace
@@ -264,23 +329,26 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   // A null in the file stays: it overrides a default with "none".
   Json merged = family.fields("defaults").object;
   merged.update(json);
+  // Beside a vision model the language model's fields lie in an object of their own.
+  if (const auto inner = json.find("text_config"); inner != json.end() && inner->is_object()) {
+    merged.erase("text_config");
+    merged.update(*inner);
+  }
 
   JsonFields file{merged, where};
   refuse_quantised(file);
   read_sizes(file, &config);
   if (file.error) return file.error;
-  config.tied_head = file.boolean("tie_word_embeddings");
-  config.qkv_bias = read_switch(family, "qkv_bias", file);
-  config.o_bias = read_switch(family, "o_bias", file);
-  config.mlp_bias = read_switch(family, "mlp_bias", file);
-  config.qk_norm = read_switch(family, "qk_norm", file);
-  read_windows(family, file, &config);
-  read_rope(file, &config);
+  read_arithmetic(family, file, &config);
+  read_ropes(family, file, &config);
+  read_layers(family, file, &config);
   read_token_ids(file, &config);
+  read_selection(family, &config.tensors);
   JsonFields modules = family.fields("modules");
   read_names(modules, &config.names);
   if (modules.error) return modules.error;
-  if (Error e = check_other_fields(file, config.family)) return e;
+  if (Error e = check_other_fields(file, family, config.family)) return e;
+  if (family.error) return family.error;
   *out = std::move(config);
   return {};
 }

@@ -10,32 +10,48 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "kernels/kernels.h"
+#include "loader/checkpoint.h"
 
 namespace pinion {
 
-enum class RopeKind : uint8_t { none, linear, dynamic, yarn, llama3 };  // none: plain rotation, no scaling
+enum class RopeKind : uint8_t { none, linear, dynamic, yarn, llama3, longrope };  // none: plain rotation, no scaling
 
 // Names as in transformers' modeling_rope_utils.py; a field belongs to the kinds in brackets.
 struct Rope {
   RopeKind kind = RopeKind::none;
   double theta = 10000.0;
-  double factor = 1.0;                     // [linear, dynamic, yarn, llama3]
-  int64_t original_max_positions = 0;      // [yarn, llama3] the context of the first training
+  int64_t dims = 0;                        // leading elements of a head that are rotated; even
+  double factor = 1.0;                     // [linear, dynamic, yarn, llama3, longrope]
+  int64_t original_max_positions = 0;      // [yarn, llama3, longrope] the context of the first training
   double low_freq_factor = 0.0;            // [llama3]
   double high_freq_factor = 0.0;           // [llama3]
-  std::optional<double> attention_factor;  // [yarn] absent: from factor, mscale and mscale_all_dim
+  std::optional<double> attention_factor;  // [yarn, longrope] absent: from factor, mscale and mscale_all_dim
   double mscale = 0.0;                     // [yarn] 0: not given
   double mscale_all_dim = 0.0;             // [yarn] 0: not given
   double beta_fast = 32.0;                 // [yarn]
   double beta_slow = 1.0;                  // [yarn]
   bool truncate = true;                    // [yarn] whole numbers as borders of the ramp
+  double query_beta = 0.0;                 // queries times 1 + beta * log(1 + floor(position / original_max_positions))
+  std::vector<double> short_factor;        // [longrope] [dims / 2] for sequences within original_max_positions
+  std::vector<double> long_factor;         // [longrope] [dims / 2] for longer ones
 };
 
-// Modules by name; "{}" stands for the layer. A module's tensors are NAME.weight and, where it has one, NAME.bias.
+// What RMSNorm does to queries and keys.
+enum class QkNorm : uint8_t {
+  none,
+  heads,          // over head_dim of every head, before the rotation
+  rotated_heads,  // over head_dim of every head, after the rotation
+  all_heads,      // over all heads of q together, and all of k, before the rotation
+};
+
+// Modules by name; "{}" stands for the layer. A module's tensors are NAME.weight and, where it has one, NAME.bias. What
+// the family does not have is empty. Those of q, k and v, or of gate and up, that share a name share its tensors: their
+// rows follow one another.
 struct ModuleNames {
   std::string embedding, final_norm, head;
-  std::string attention_norm, q, k, v, o, q_norm, k_norm;
-  std::string mlp_norm, gate, up, down;
+  std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
+  std::string mlp_norm, gate, up, down, mlp_out_norm;
 };
 
 // "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
@@ -56,15 +72,26 @@ struct ModelConfig {
   bool tied_head = false;  // the head is the embedding
   bool qkv_bias = false;
   bool o_bias = false;
-  bool mlp_bias = false;         // gate, up and down
-  bool qk_norm = false;          // RMSNorm over head_dim of every q and k head, before the rotation
-  std::vector<int64_t> windows;  // [layers] positions that a token sees, itself included; 0: all
-  Rope rope;
+  bool mlp_bias = false;  // gate, up and down
+  QkNorm qk_norm = QkNorm::none;
+  float norm_offset = 0.0f;  // added to every norm's weights
+  Activation activation = Activation::silu;
+  float embedding_scale = 1.0f;      // embeddings times this
+  float score_scale = 1.0f;          // attention scores times this, usually 1 / sqrt(head_dim)
+  float score_cap = 0.0f;            // then cap * tanh(score / cap); 0: no cap
+  float branch_scale = 1.0f;         // what attention and mlp add to the residual stream, times this
+  float logit_scale = 1.0f;          // logits times this
+  float logit_cap = 0.0f;            // then cap * tanh(logit / cap); 0: no cap
+  std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
+  std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
+  std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
   std::optional<int64_t> bos_id;
   std::vector<int64_t> eos_ids;
   ModuleNames names;
+  TensorSelection tensors;
 };
 
+constexpr int32_t kNoRope = -1;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;

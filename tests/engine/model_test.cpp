@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A copy of stories260k that a test may damage.
+// A copy of a model that a test may damage.
 struct Copy {
   fs::path path = fs::temp_directory_path() / ("pinion_model_test_" + std::to_string(getpid()));
 
-  Copy() { fs::copy(PINION_TEST_DATA "/stories260k", path); }
+  explicit Copy(const char* model = "stories260k") { fs::copy(fs::path(PINION_TEST_DATA) / model, path); }
   ~Copy() { fs::remove_all(path); }
 
   std::string read(const char* name) const {
@@ -75,6 +76,22 @@ TEST(Model, NanInANormIsRefused) {
   const std::string message = folder.load();
   EXPECT_NE(message.find("NaN or infinity in the weights"), std::string::npos) << message;
   EXPECT_EQ(message.rfind(folder.path.string(), 0), 0u) << message;
+}
+
+// Of q | k | v in one tensor, a row of k.
+TEST(Model, NanInAFusedTensorIsRefusedWithItsRows) {
+  const Copy folder("families/phi3");
+  std::string bytes = folder.read("model.safetensors");
+  const size_t offsets = bytes.find("data_offsets\":[", bytes.find("model.layers.1.self_attn.qkv_proj.weight"));
+  const size_t first = std::stoul(bytes.substr(offsets + 15));
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  constexpr size_t kHidden = 32, kQueryRows = 32, kRow = 3;
+  bytes.replace(sizeof header_bytes + header_bytes + first + (kQueryRows + kRow) * kHidden * 2, 2, "\xff\xff");
+  folder.write("model.safetensors", bytes);
+  EXPECT_EQ(
+      folder.load(),
+      folder.path.string() + ": model.layers.1.self_attn.qkv_proj.weight[32:48] row 3: NaN or infinity in the weights");
 }
 
 }  // namespace

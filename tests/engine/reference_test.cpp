@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -117,14 +118,18 @@ double perplexity(std::span<const float> logits, std::span<const int32_t> ids, s
   return std::exp(sum / static_cast<double>(ids.size() - 1));
 }
 
-// Both hashes of a w8 matrix: its codes in the order of the file's rows, its scales.
-Json code_hashes(const Matrix& m) {
+// What a w8 tensor holds: codes in the order of the file's rows, scales. Several matrices may be one tensor.
+struct Codes {
   std::vector<int8_t> codes;
+  std::vector<float> scales;
+};
+
+void append(const Matrix& m, Codes* out) {
   for (int64_t n = 0; n < m.n; ++n) {
     const auto* panel = static_cast<const int8_t*>(m.panels) + n / kPanelColumns * panel_bytes(Format::w8, m.k);
-    for (int64_t k = 0; k < m.k; ++k) codes.push_back(panel[w8_offset(k, n)]);
+    for (int64_t k = 0; k < m.k; ++k) out->codes.push_back(panel[w8_offset(k, n)]);
   }
-  return {fnv1a(codes.data(), codes.size()), fnv1a(m.scale, static_cast<size_t>(m.n) * sizeof(float))};
+  out->scales.insert(out->scales.end(), m.scale, m.scale + m.n);
 }
 
 struct Families : testing::TestWithParam<std::string> {
@@ -172,11 +177,11 @@ TEST_P(Families, Codes) {
   Engine engine;
   ASSERT_NO_FATAL_FAILURE(open_engine(folder, Quant::w8a8, &engine));
   const ModuleNames& names = engine.model->config.names;
-  Json hashes = Json::object();
+  std::map<std::string, Codes> tensors;
   for (size_t i = 0; i < engine.model->layers.size(); ++i) {
     const Layer& l = engine.model->layers[i];
     const auto add = [&](const std::string& module, const Linear& linear) {
-      hashes[module_name(module, static_cast<int64_t>(i)) + ".weight"] = code_hashes(linear.weight);
+      append(linear.weight, &tensors[module_name(module, static_cast<int64_t>(i)) + ".weight"]);
     };
     add(names.q, l.q);
     add(names.k, l.k);
@@ -185,6 +190,10 @@ TEST_P(Families, Codes) {
     add(names.gate, l.gate);
     add(names.up, l.up);
     add(names.down, l.down);
+  }
+  Json hashes = Json::object();
+  for (const auto& [name, t] : tensors) {
+    hashes[name] = {fnv1a(t.codes.data(), t.codes.size()), fnv1a(t.scales.data(), t.scales.size() * sizeof(float))};
   }
   EXPECT_EQ(hashes, expected["codes"]);
 }

@@ -142,6 +142,68 @@ TEST(Session, SameBitsWithASlidingWindow) {
   expect_one_result(*model, 560, false);
 }
 
+// Soft caps, four norms a layer, GeGLU, layers that slide and rotate differently.
+TEST(Session, SameBitsFromGemma) {
+  const auto gemma2 = make_model(R"({"architectures": ["Gemma2ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10,
+      "query_pre_attn_scalar": 10, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "sliding_window": 9})",
+                                 Quant::w8a8);
+  expect_one_result(*gemma2, 60, false);
+  const auto gemma3 = make_model(R"({"architectures": ["Gemma3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10,
+      "sliding_window": 9, "sliding_window_pattern": 2})",
+                                 Quant::none);
+  expect_one_result(*gemma3, 60, true);
+}
+
+// Norms over all heads and after the branches; a layer that does not know positions; scaled branches.
+TEST(Session, SameBitsFromOtherFamilies) {
+  const auto olmo2 = make_model(R"({"architectures": ["Olmo2ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})",
+                                Quant::w8a8);
+  expect_one_result(*olmo2, 40, false);
+  const auto smollm3 = make_model(R"({"architectures": ["SmolLM3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "no_rope_layer_interval": 2})",
+                                  Quant::w8a8);
+  expect_one_result(*smollm3, 40, false);
+  const auto granite = make_model(R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "embedding_multiplier": 3,
+      "attention_multiplier": 0.3, "residual_multiplier": 0.7, "logits_scaling": 3, "attention_bias": true})",
+                                  Quant::w8a8);
+  expect_one_result(*granite, 40, false);
+}
+
+// Whatever the way to a sequence's length, it is rotated by the factors for that length.
+TEST(Session, LongRopeBeginsAnewWhereTheFactorsChange) {
+  const auto model = make_model(R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 200,
+      "original_max_position_embeddings": 20, "partial_rotary_factor": 0.4, "rope_scaling": {"type": "longrope",
+      "short_factor": [1, 1.5], "long_factor": [3, 9]}})",
+                                Quant::none);
+  const auto vocab = static_cast<size_t>(model->config.vocab_size);
+  const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
+  const std::span<const int32_t> all = ids;
+  Team team({-1, -1});
+  const auto fresh = [&](size_t length) {
+    std::unique_ptr<Session> session;
+    EXPECT_FALSE(open_session(*model, team, {.kv_float = true}, &session));
+    std::vector<float> logits(vocab);
+    EXPECT_FALSE(evaluate(*session, all.first(length), false, logits.data()));
+    return logits;
+  };
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.kv_float = true, .capacity = 0, .prefill_chunk = 7}, &session));
+  std::vector<float> logits(vocab);
+  for (size_t length = 1; length <= ids.size(); ++length) {
+    ASSERT_FALSE(evaluate(*session, all.subspan(length - 1, 1), false, logits.data()));
+    EXPECT_TRUE(same_bits(logits, fresh(length))) << length << " tokens, one by one";
+  }
+  rewind(*session, 12);
+  ASSERT_FALSE(evaluate(*session, all.subspan(12, 3), false, logits.data()));
+  EXPECT_TRUE(same_bits(logits, fresh(15))) << "back to the short factors";
+  EXPECT_EQ(session->ids.size(), 15u);
+}
+
 // More query heads on one kv head than one attention task takes.
 TEST(Session, SameBitsWithMoreQueryHeadsThanATaskTakes) {
   const auto model = make_model(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64,

@@ -23,7 +23,13 @@ static void check_model(std::string_view text) {
   require(config.vocab_size > 0 && config.max_positions > 0);
   require(static_cast<int64_t>(config.windows.size()) == config.layers);
   for (const int64_t window : config.windows) require(window >= 0);
-  require(config.rope.theta >= 1.0 && config.rope.factor > 0.0);
+  require(static_cast<int64_t>(config.layer_ropes.size()) == config.layers);
+  for (const int32_t rope : config.layer_ropes)
+    require(rope >= pinion::kNoRope && rope < static_cast<int64_t>(config.ropes.size()));
+  for (const pinion::Rope& rope : config.ropes) {
+    require(rope.theta >= 1.0 && rope.factor > 0.0);
+    require(rope.dims >= 2 && rope.dims % 2 == 0 && rope.dims <= config.head_dim);
+  }
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

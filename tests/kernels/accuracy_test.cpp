@@ -1,4 +1,6 @@
 // The floating-point kernels against double precision. Scalar only: the others give its bits.
+#include <numbers>
+
 #include "kernels/lanes_scalar.h"
 
 #include "kernels/lanes_ops.h"  // over the lanes above: exp_lanes is its own affair otherwise
@@ -114,6 +116,45 @@ TEST(SiluMul, Accuracy) {
   for (size_t i = 0; i < gate.size(); ++i) EXPECT_NEAR(out[i], gate[i] * std::exp(static_cast<double>(gate[i])), 2e-43);
 }
 
+void see_tanh(const std::vector<float>& x, Worst* worst) {
+  for (size_t i = 0; i + kLanes <= x.size(); i += kLanes) {
+    float y[kLanes];
+    tanh_lanes(Lanes::load(&x[i])).store(y);
+    for (size_t j = 0; j < kLanes; ++j) {
+      const double exact = std::tanh(static_cast<double>(x[i + j]));
+      worst->see(ulps(std::abs(y[j]), std::abs(exact)), x[i + j]);
+      EXPECT_EQ(y[j] < 0, exact < 0) << x[i + j];
+    }
+  }
+}
+
+TEST(Tanh, Accuracy) {
+  Random random;
+  for (float range : {1e-30f, 1e-3f, 0.625f, 0.7f, 3.0f, 10.0f, 100.0f}) {
+    Worst worst;
+    see_tanh(random.floats(160000 / kStride / kLanes * kLanes, -range, range), &worst);
+    EXPECT_LE(worst.error, 3) << "ulp at " << worst.at;
+  }
+}
+
+TEST(GeluTanh, Accuracy) {
+  Random random;
+  Worst worst;
+  for (const auto& [low, high] : {std::pair{-4.0f, 20.0f}, std::pair{-0.01f, 0.01f}}) {
+    const std::vector<float> x = random.floats(40000 / kStride / kLanes * kLanes, low, high);
+    for (size_t i = 0; i < x.size(); i += kLanes) {
+      float y[kLanes];
+      gelu_tanh(Lanes::load(&x[i])).store(y);
+      for (size_t j = 0; j < kLanes; ++j) {
+        const double v = x[i + j];
+        const double exact = 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+        worst.see(std::abs(y[j] - exact) / std::max(std::abs(exact), 1e-3), x[i + j]);
+      }
+    }
+  }
+  EXPECT_LE(worst.error, 2e-6) << "at " << worst.at;
+}
+
 TEST(RmsNorm, Accuracy) {
   Random random;
   for (int64_t n : {1, 5, 16, 64, 300, 4096}) {
@@ -140,7 +181,9 @@ std::vector<double> exact_attention(const AttentionCase& c) {
       double score = 0;
       for (size_t i = 0; i < d; ++i)
         score += static_cast<double>(c.q[r * d + i]) * c.keys[static_cast<size_t>(p) * d + i];
-      weight.push_back(std::exp(score * static_cast<double>(c.scale)));
+      score *= static_cast<double>(c.scale);
+      const double cap = c.cap;
+      weight.push_back(std::exp(cap == 0 ? score : cap * std::tanh(score / cap)));
     }
     double sum = 0;
     for (double w : weight) sum += w;
@@ -170,6 +213,16 @@ TEST(Attend, Accuracy) {
       const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
       EXPECT_LE(relative_error(normalised(state), exact_attention(c)), 1e-6) << "head_dim " << head_dim;
     }
+  }
+}
+
+TEST(Attend, AccuracyUnderACap) {
+  Random random;
+  for (const float cap : {0.5f, 3.0f, 50.0f}) {
+    AttentionCase c = random_attention(random, 64, true, {{0, 256}, {100, 200}, {7, 8}});
+    c.cap = cap;
+    const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
+    EXPECT_LE(relative_error(normalised(state), exact_attention(c)), 1e-6) << "cap " << cap;
   }
 }
 

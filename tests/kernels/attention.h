@@ -11,6 +11,7 @@ namespace pinion {
 struct AttentionCase {
   int32_t head_dim = 16;
   float scale = 1;
+  float cap = 0;
   bool is_float = false;
   std::vector<float> keys = {}, values = {};  // [positions][head_dim]
   std::vector<float> q = {};                  // [rows][head_dim]
@@ -62,8 +63,8 @@ Result attend_typed(const Kernels& kernels, Edge edge, const AttentionCase& c) {
   const Guarded<float> q(c.q, edge), scores(c.rows() * kAttentionChunk, edge);
   const Guarded<AttentionSpan> spans(c.spans, edge);
   const Guarded<float> max(c.rows(), edge), sum(c.rows(), edge), acc(c.rows() * c.head_dim, edge);
-  kernels.attend({keys.data, values.data, c.head_dim, c.is_float, c.head_dim, c.scale}, q.data, c.rows(), spans.data,
-                 scores.data, {max.data, sum.data, acc.data});
+  kernels.attend({keys.data, values.data, c.head_dim, c.is_float, c.head_dim, c.scale, c.cap}, q.data, c.rows(),
+                 spans.data, scores.data, {max.data, sum.data, acc.data});
   Result result = {.floats = max.copy()};
   append(result.floats, sum.copy());
   append(result.floats, acc.copy());

@@ -149,6 +149,21 @@ TEST(Attend, TheScaleIsApplied) {
   EXPECT_NEAR(state.acc[7], std::exp(-1.0), 1e-6);  // value 1 with weight e^-1, value 0 with weight 1
 }
 
+// Scores 800 and 0 under a cap of 2 are 2 and 0, wherever they stand.
+TEST(Attend, TheCapIsApplied) {
+  for (bool is_float : {false, true}) {
+    AttentionCase c = one_hot_keys(16, {{0, 16}, {4, 6}});
+    c.is_float = is_float;
+    c.q[4] = 800, c.q[16 + 5] = -800;
+    c.cap = 2;
+    const State state = split(attend_everywhere(c), 2);
+    EXPECT_EQ(state.max, (std::vector<float>{2, 0}));
+    EXPECT_NEAR(state.sum[0], 1 + 15 * std::exp(-2.0), 1e-5);
+    EXPECT_NEAR(state.sum[1], 1 + std::exp(-2.0), 1e-6);
+    EXPECT_NEAR(state.acc[16], 4 + 5 * std::exp(-2.0), 1e-5);
+  }
+}
+
 Result merge_everywhere(const State& first, const State& second) {
   return run_everywhere("merge",
                         [&](const Kernels& kernels, Edge edge) { return merge(kernels, edge, first, second); });

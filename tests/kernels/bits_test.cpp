@@ -68,6 +68,14 @@ Result activated(const Kernels& k, Random& random) {
   return result;
 }
 
+Result gelu_gated(const Kernels& k, Random& random) {
+  const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9), gate = random.floats(20 * 50, -9, 9);
+  Result result = {.floats = std::vector<float>(20 * 50)};
+  const PostOps ops = {.cap = 4, .gate = gate.data(), .gate_stride = 50, .activation = Activation::gelu_tanh};
+  k.finish_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
+  return result;
+}
+
 Result normed(const Kernels& k, Random& random) {
   const std::vector<float> x = random.floats(333, -2, 2), weight = random.floats(333);
   Result result = {.floats = std::vector<float>(333)};
@@ -82,11 +90,15 @@ Result rotated(const Kernels& k, Random& random) {
   return result;
 }
 
-Result attended(const Kernels& k, Random& random) {
-  const AttentionCase first = random_attention(random, 48, false, {{0, 256}, {3, 256}, {200, 256}});
-  const AttentionCase second = random_attention(random, 48, true, {{0, 30}, {0, 31}, {0, 32}});
+Result attended_below(float cap, const Kernels& k, Random& random) {
+  AttentionCase first = random_attention(random, 48, false, {{0, 256}, {3, 256}, {200, 256}});
+  AttentionCase second = random_attention(random, 48, true, {{0, 30}, {0, 31}, {0, 32}});
+  first.cap = second.cap = cap;
   return merge(k, Edge::end, split(attend(k, Edge::end, first), 3), split(attend(k, Edge::end, second), 3));
 }
+
+Result attended(const Kernels& k, Random& random) { return attended_below(0, k, random); }
+Result attended_capped(const Kernels& k, Random& random) { return attended_below(1.5f, k, random); }
 
 // Doubles, as pairs of integers.
 Result computed(const Kernels&, Random& random) {
@@ -113,9 +125,11 @@ constexpr Golden kGolden[] = {
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
     {"finish_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},
+    {"cap and gelu_tanh", gelu_gated, 0x2f0ac9a9d859ce55u},
     {"rms_norm", normed, 0x982e3e5c6573bd7cu},
     {"rope", rotated, 0x45e47466c825e75au},
     {"attend and merge_attention", attended, 0x66aef2ec59f262dau},
+    {"attend under a cap", attended_capped, 0x7379163e3796bfeu},
     {"the portable functions", computed, 0x51d78d08c4fca143u},
 };
 

@@ -52,16 +52,17 @@ TEST(Finish, Dequantizes) {
 
 // Which of the steps are taken.
 struct Steps {
-  bool scales, alpha, bias, gate, beta, clamp;
+  bool scales, alpha, bias, gate, beta, clamp, cap, gelu;
 };
 
-// x / (1 + exp(-x)) as the kernels compute it.
-float silu(float x) {
-  const float one = 1;
-  float out;
-  scalar_kernels().silu_mul(&x, &one, 1, &out);
+// One number through post-ops, as the scalar kernels compute it; its formula is accuracy_test's affair.
+float finished(float x, const PostOps& ops) {
+  float sums[kPanelColumns] = {x}, out;
+  scalar_kernels().finish_f32(sums, 1, 1, ops, &out, 1);
   return out;
 }
+
+float activated(float gate, Activation activation) { return finished(1, {.gate = &gate, .activation = activation}); }
 
 void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
   const int64_t ldo = columns + 3, gate_stride = columns + 2;  // what lies between the rows must stay
@@ -69,6 +70,7 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
   const std::vector<float> row_scale = random.floats(rows), column_scale = random.floats(columns);
   const std::vector<float> bias = random.floats(columns), gates = random.floats(rows * gate_stride, -6, 6);
   const std::vector<float> before = random.floats((rows - 1) * ldo + columns);
+  const Activation activation = steps.gelu ? Activation::gelu_tanh : Activation::silu;
   Result expected = {.floats = before};
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
@@ -77,7 +79,8 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
       if (steps.scales) value = value * row_scale[static_cast<size_t>(r)] * column_scale[static_cast<size_t>(c)];
       if (steps.alpha) value = 1.5f * value;
       if (steps.bias) value = value + bias[static_cast<size_t>(c)];
-      if (steps.gate) value = silu(gates[static_cast<size_t>(r * gate_stride + c)]) * value;
+      if (steps.cap) value = finished(value, {.cap = 0.4f});
+      if (steps.gate) value = activated(gates[static_cast<size_t>(r * gate_stride + c)], activation) * value;
       if (steps.beta) value = value + -0.75f * to;
       if (steps.clamp) value = std::clamp(value, -0.25f, 0.5f);
       to = value;
@@ -90,7 +93,8 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
     if (steps.scales) ops.row_scale = by_row.data, ops.column_scale = by_column.data;
     if (steps.alpha) ops.alpha = 1.5f;
     if (steps.bias) ops.bias = added.data;
-    if (steps.gate) ops.gate = gate.data, ops.gate_stride = gate_stride;
+    if (steps.cap) ops.cap = 0.4f;
+    if (steps.gate) ops.gate = gate.data, ops.gate_stride = gate_stride, ops.activation = activation;
     if (steps.beta) ops.beta = -0.75f;
     if (steps.clamp) ops.low = -0.25f, ops.high = 0.5f;
     kernels.finish_f32(in.data, rows, columns, ops, out.data, ldo);
@@ -104,9 +108,31 @@ TEST(Finish, EveryWidthAndStep) {
   Random random;
   for (int64_t columns = 1; columns <= kPanelColumns; ++columns) {
     const auto bit = [&](int i) { return (columns >> i) % 2 == 1; };
-    check_finish(random, 1 + columns % 3, columns, {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5)});
-    check_finish(random, 2, columns, {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0)});
+    const bool gelu = columns % 4 == 1 || columns % 4 == 2;
+    check_finish(random, 1 + columns % 3, columns, {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(2), gelu});
+    check_finish(random, 2, columns, {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0), bit(3), !gelu});
   }
+}
+
+// Far out a cap is reached, a gate is 0 or itself; what is no number stays none.
+TEST(Finish, CapAndGeluAtTheEnds) {
+  const std::vector<float> x = {0, 1000, -1000, kInfinity, -kInfinity, kNan};
+  const std::vector<float> gates = {3, 1e4f, -1e4f, 3e38f, -3e38f, kNan};
+  const auto count = static_cast<int64_t>(x.size());
+  const auto finish = [&](const Kernels& kernels, Edge edge, const std::vector<float>& values, PostOps ops) {
+    std::vector<float> sums = values;
+    sums.resize(kPanelColumns);
+    const Guarded<float> tile(sums, edge), gate(gates, edge), out(count, edge);
+    if (ops.gate_stride > 0) ops.gate = gate.data;
+    kernels.finish_f32(tile.data, 1, count, ops, out.data, count);
+    return Result{.floats = out.copy()};
+  };
+  const auto capped = [&](const Kernels& k, Edge edge) { return finish(k, edge, x, {.cap = 30}); };
+  expect_same(run_everywhere("cap", capped), {.floats = {0, 30, -30, 30, -30, kNan}}, "contract");
+  const auto gated = [&](const Kernels& k, Edge edge) {
+    return finish(k, edge, {0, 2, 2, 1, 1, 1}, {.gate_stride = count, .activation = Activation::gelu_tanh});
+  };
+  expect_same(run_everywhere("gelu", gated), {.floats = {0, 2e4f, -0.0f, 3e38f, -0.0f, kNan}}, "contract");
 }
 
 TEST(Finish, InPlace) {

@@ -43,6 +43,25 @@ TEST(Checkpoint, OpensShardsThroughSymbolicLinks) {
   EXPECT_EQ(static_cast<char>(checkpoint.find("b")->data[0]), 'b');
 }
 
+TEST(Checkpoint, SelectsOneModelOfSeveral) {
+  const TempFolder folder;
+  folder.write("model.safetensors.index.json", R"({"metadata": {}, "weight_map": {"tower.a": "1.safetensors",
+    "text.model.b": "2.safetensors", "c": "3.safetensors"}})");
+  folder.write("1.safetensors", one_tensor("tower.a"));
+  folder.write("2.safetensors", one_tensor("text.model.b", "bbbb"));
+  folder.write("3.safetensors", one_tensor("c"));
+  Checkpoint checkpoint;
+  ASSERT_EQ(open_checkpoint(folder.path, &checkpoint).message(), "");
+  const TensorSelection selection = {{"tower."}, {{"text.model.", "model."}, {"text.", "other."}}};
+  ASSERT_EQ(select_tensors(selection, &checkpoint).message(), "");
+  ASSERT_EQ(checkpoint.tensors.size(), 2u);
+  ASSERT_NE(checkpoint.find("model.b"), nullptr);
+  EXPECT_EQ(static_cast<char>(checkpoint.find("model.b")->data[0]), 'b');
+  EXPECT_NE(checkpoint.find("c"), nullptr);
+  EXPECT_EQ(select_tensors({{}, {{"model.b", "c"}}}, &checkpoint).message(),
+            folder.path.string() + ": c: two tensors of this name");
+}
+
 TEST(Checkpoint, SaysWhatIsMissing) {
   const TempFolder folder;
   const std::string at = folder.path.string();

@@ -65,6 +65,8 @@ TEST(JsonFields, GivesTypedValues) {
   EXPECT_EQ(fields.integers("list"), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(fields.integers("i"), (std::vector<int64_t>{7}));
   EXPECT_TRUE(fields.integers("n").empty());
+  EXPECT_EQ(fields.numbers("list"), (std::vector<double>{1, 2}));
+  EXPECT_EQ(fields.numbers("f"), (std::vector<double>{2.5}));
   EXPECT_EQ(fields.texts("s"), (std::vector<std::string>{"x"}));
   EXPECT_EQ(fields.unread(), (std::vector<std::string>{"in"}));
   EXPECT_EQ(fields.fields("in").integer("i"), 8);
@@ -96,6 +98,8 @@ TEST(JsonFields, NamesFieldExpectedAndActual) {
             "file: a: wrong type: want true or false, have 0");
   EXPECT_EQ(field_message(R"({"a": [1, "x"]})", [](JsonFields& f) { f.integers("a"); }),
             "file: a: wrong type: want an integer, have \"x\"");
+  EXPECT_EQ(field_message(R"({"a": [1, 7.5]})", [](JsonFields& f) { f.numbers("a", 0.0, 7.0); }),
+            "file: a: out of range: want a number from 0 to 7, have 7.5");
   EXPECT_EQ(field_message(R"({"a": 1, "b": {}})", [](JsonFields& f) { f.text("a"), f.text("b"); }),
             "file: a: wrong type: want a string, have 1");
 }

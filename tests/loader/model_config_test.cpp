@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "configs/families.h"
@@ -41,7 +42,9 @@ TEST(ModelConfig, EveryFamilyOfTheFolderIsReadable) {
     Json description;
     ASSERT_EQ(parse_json(family.json, std::string(family.name), &description).message(), "");
     for (const Json& architecture : description["architectures"]) {
-      const ModelConfig config = read(small(architecture.get<std::string>().c_str()));
+      Json json = small(architecture.get<std::string>().c_str());
+      json["model_type"] = description["model_types"][0];
+      const ModelConfig config = read(json);
       EXPECT_EQ(config.family, family.name);
       EXPECT_EQ(config.windows.size(), 4u);
     }
@@ -69,8 +72,16 @@ TEST(ModelConfig, ReadsLlama) {
   EXPECT_EQ(config.max_positions, 512);
   EXPECT_EQ(config.rms_norm_eps, 1e-5f);
   EXPECT_TRUE(config.tied_head);
-  EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias || config.qk_norm);
+  EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias);
+  EXPECT_EQ(config.qk_norm, QkNorm::none);
+  EXPECT_EQ(config.activation, Activation::silu);
+  EXPECT_EQ(config.score_scale, 1.0f / std::sqrt(8.0f));
+  EXPECT_EQ(config.embedding_scale * config.branch_scale * config.logit_scale, 1.0f);
+  EXPECT_EQ(config.score_cap + config.logit_cap + config.norm_offset, 0.0f);
   EXPECT_EQ(config.windows, (std::vector<int64_t>(4, 0)));
+  EXPECT_EQ(config.layer_ropes, (std::vector<int32_t>(4, 0)));
+  EXPECT_EQ(config.ropes.size(), 1u);
+  EXPECT_EQ(config.ropes[0].dims, 8);
   EXPECT_EQ(config.bos_id, 1);
   EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{2, 7}));
   EXPECT_EQ(module_name(config.names.q, 3), "model.layers.3.self_attn.q_proj");
@@ -83,9 +94,10 @@ TEST(ModelConfig, SwitchesFollowFamilyAndConfig) {
   EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
   const ModelConfig qwen2 = read(small("Qwen2ForCausalLM"));
   EXPECT_TRUE(qwen2.qkv_bias);
-  EXPECT_FALSE(qwen2.o_bias || qwen2.mlp_bias || qwen2.qk_norm);
+  EXPECT_FALSE(qwen2.o_bias || qwen2.mlp_bias);
+  EXPECT_EQ(qwen2.qk_norm, QkNorm::none);
   const ModelConfig qwen3 = read(small("Qwen3ForCausalLM", R"({"head_dim": 32})"));
-  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.qk_norm, QkNorm::heads);
   EXPECT_FALSE(qwen3.qkv_bias);
   EXPECT_EQ(qwen3.head_dim, 32);
   EXPECT_EQ(qwen3.names.q_norm, "model.layers.{}.self_attn.q_norm");
@@ -139,7 +151,7 @@ TEST(ModelConfig, RopeInBothSpellings) {
           {"rope_theta": 500000, "type": "linear", "rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
           "high_freq_factor": 4}})"};
   for (const char* spelling : spellings) {
-    const Rope rope = read(small("LlamaForCausalLM", spelling)).rope;
+    const Rope rope = read(small("LlamaForCausalLM", spelling)).ropes[0];
     EXPECT_EQ(rope.kind, RopeKind::llama3);
     EXPECT_EQ(rope.theta, 500000.0);
     EXPECT_EQ(rope.factor, 8.0);
@@ -147,17 +159,17 @@ TEST(ModelConfig, RopeInBothSpellings) {
     EXPECT_EQ(rope.high_freq_factor, 4.0);
     EXPECT_EQ(rope.original_max_positions, 128);
   }
-  const Rope plain = read(small("LlamaForCausalLM", R"({"rope_scaling": null})")).rope;
+  const Rope plain = read(small("LlamaForCausalLM", R"({"rope_scaling": null})")).ropes[0];
   EXPECT_EQ(plain.kind, RopeKind::none);
   EXPECT_EQ(plain.theta, 10000.0);
-  EXPECT_EQ(read(small("LlamaForCausalLM", R"({"rope_scaling": {"type": "default"}})")).rope.kind, RopeKind::none);
+  EXPECT_EQ(read(small("LlamaForCausalLM", R"({"rope_scaling": {"type": "default"}})")).ropes[0].kind, RopeKind::none);
 }
 
 TEST(ModelConfig, RopeKindsAndTheirParameters) {
   const auto rope = [](const char* scaling) {
     Json json = small("Qwen2ForCausalLM");
     json["rope_scaling"] = Json::parse(scaling);
-    return read(json).rope;
+    return read(json).ropes[0];
   };
   EXPECT_EQ(rope(R"({"type": "linear", "factor": 2.5})").factor, 2.5);
   EXPECT_EQ(rope(R"({"type": "linear", "factor": 2.5})").kind, RopeKind::linear);
@@ -183,9 +195,16 @@ TEST(ModelConfig, RopeKindsAndTheirParameters) {
 }
 
 TEST(ModelConfig, RefusesBadRope) {
-  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "longrope"}})"),
-            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn or llama3, have "
-            "\"longrope\"");
+  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "proportional"}})"),
+            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn, llama3 or "
+            "longrope, have \"proportional\"");
+  EXPECT_EQ(
+      llama_message(R"({"rope_scaling": {"type": "longrope", "long_factor": [1, 2, 3, 4], "short_factor": [1]}})"),
+      "config.json: rope_scaling: short_factor, long_factor: wrong length: want 4, have 1 and 4");
+  EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "longrope", "long_factor": [1, 2, 3, 0]}})"),
+            "config.json: rope_scaling: long_factor: out of range: want a number from 0.001 to 1000000, have 0");
+  EXPECT_EQ(llama_message(R"({"partial_rotary_factor": 0.5})"),
+            "config.json: rope_parameters: partial_rotary_factor: not supported: want 1");
   EXPECT_EQ(llama_message(R"({"rope_scaling": {"type": "linear"}})"),
             "config.json: rope_scaling: factor: missing field");
   EXPECT_EQ(llama_message(R"({"rope_parameters": {"rope_type": "llama3", "factor": 8}})"),
@@ -222,12 +241,15 @@ TEST(ModelConfig, RefusesBadSizes) {
 
 TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(message(small("GPT2LMHeadModel")),
-            "config.json: architectures: unknown architecture: want one of LlamaForCausalLM, LLaMAForCausalLM, "
-            "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, have \"GPT2LMHeadModel\"");
+            "config.json: architectures: unknown architecture: want one of Gemma2ForCausalLM, Gemma3ForCausalLM, "
+            "Gemma3ForConditionalGeneration, GraniteForCausalLM, HunYuanDenseV1ForCausalLM, LlamaForCausalLM, "
+            "LLaMAForCausalLM, Ministral3ForCausalLM, Mistral3ForConditionalGeneration, MistralForCausalLM, "
+            "Olmo2ForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, "
+            "have \"GPT2LMHeadModel\"");
   EXPECT_EQ(llama_message(R"({"model_type": "granite"})"),
             "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");
   EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),
-            "config.json: hidden_act: not supported: want \"silu\", have \"gelu\"");
+            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu\"");
   EXPECT_EQ(llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"),
             "config.json: quantization_config: quantised checkpoints are not supported: quant_method gptq");
   EXPECT_EQ(llama_message(R"({"logits_scaling": 8.0, "embedding_multiplier": 12.0})"),

@@ -35,6 +35,26 @@ LLAMA = LLAMA1 | {
     "tie_word_embeddings": False,
     "vocab_size": 163,
 }
+TINYLLAMA = LLAMA | {
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "pretraining_tp": 1,
+    "vocab_size": 120,
+}
+SMOLLM2 = LLAMA | {
+    "hidden_size": 36,
+    "intermediate_size": 44,
+    "is_llama_config": True,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "pad_token_id": 2,
+    "rope_interleaved": False,
+    "rope_theta": 100000,
+    "tie_word_embeddings": True,
+    "vocab_size": 120,
+}
 LLAMA3_ROPE = {
     "factor": 8.0,
     "high_freq_factor": 4.0,
@@ -93,6 +113,196 @@ def spelled_new(config: dict) -> dict:
     return config | {"rope_parameters": rope, "dtype": config.pop("torch_dtype")}
 
 
+GRANITE = LLAMA | {
+    "architectures": ["GraniteForCausalLM"],
+    "attention_multiplier": 0.4,
+    "embedding_multiplier": 6.0,
+    "hidden_size": 36,
+    "intermediate_size": 44,
+    "logits_scaling": 1.6,
+    "model_type": "granite",
+    "residual_multiplier": 0.6,
+    "vocab_size": 120,
+}
+OLMO2 = LLAMA1 | {
+    "architectures": ["Olmo2ForCausalLM"],
+    "attention_bias": False,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "olmo2",
+    "num_key_value_heads": 2,
+    "rope_scaling": None,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 120,
+}
+SMOLLM3 = LLAMA | {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "hidden_size": 36,
+    "intermediate_size": 36,
+    "max_window_layers": 28,
+    "model_type": "smollm3",
+    "no_rope_layer_interval": 2,
+    "num_hidden_layers": 3,
+    "pad_token_id": 0,
+    "sliding_window": None,
+    "tie_word_embeddings": True,
+    "use_sliding_window": False,
+    "vocab_size": 120,
+}
+PHI3 = LLAMA1 | {
+    "architectures": ["Phi3ForCausalLM"],
+    "attention_bias": False,
+    "embd_pdrop": 0.0,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "phi3",
+    "num_key_value_heads": 2,
+    "original_max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "resid_pdrop": 0.0,
+    "rope_scaling": None,
+    "rope_theta": 10000.0,
+    "sliding_window": 20,
+    "tie_word_embeddings": False,
+    "vocab_size": 120,
+}
+GEMMA2 = LLAMA1 | {
+    "architectures": ["Gemma2ForCausalLM"],
+    "attention_bias": False,
+    "attn_logit_softcapping": 3.0,
+    "bos_token_id": 2,
+    "cache_implementation": "hybrid",
+    "eos_token_id": 3,
+    "final_logit_softcapping": 1.5,
+    "head_dim": 8,
+    "hidden_act": "gelu_pytorch_tanh",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 28,
+    "intermediate_size": 44,
+    "model_type": "gemma2",
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "query_pre_attn_scalar": 12,
+    "rope_theta": 10000.0,
+    "sliding_window": 20,
+    "tie_word_embeddings": False,  # a random tied one would repeat the token that it sees
+    "vocab_size": 120,
+}
+GEMMA3 = GEMMA2 | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "intermediate_size": 36,
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 1,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    "rope_theta": 1000000.0,
+    "sliding_window_pattern": 2,
+}
+del GEMMA3["hidden_act"]
+HUNYUAN = LLAMA | {
+    "architectures": ["HunYuanDenseV1ForCausalLM"],
+    "head_dim": 8,
+    "hidden_size": 28,
+    "intermediate_size": 44,
+    "model_type": "hunyuan_v1_dense",
+    "num_attention_heads": 4,
+    "rope_scaling": {
+        "alpha": 1000.0,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 0.0,
+        "type": "dynamic",
+    },
+    "tie_word_embeddings": True,
+    "use_qk_norm": True,
+    "vocab_size": 120,
+}
+del HUNYUAN["mlp_bias"]
+
+
+def by_layer_type(config: dict) -> dict:
+    """Gemma 3 in the transformers 5 spelling: layer_types, and rope_parameters by layer type."""
+    config = {k: v for k, v in config.items() if not k.startswith("rope_") and k != "sliding_window_pattern"}
+    return config | {
+        "_sliding_window_pattern": 6,
+        "dtype": config.pop("torch_dtype"),
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 300000.0, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": 5000.0, "rope_type": "default"},
+        },
+        "use_bidirectional_attention": False,
+    }
+
+
+VISION = {
+    "head_dim": 8,
+    "hidden_size": 8,
+    "image_size": 8,
+    "intermediate_size": 8,
+    "num_attention_heads": 1,
+    "num_hidden_layers": 1,
+    "patch_size": 4,
+}
+
+
+def beside_vision(text: dict, outer: dict) -> dict:
+    """The folder of a model that sees: the language model's fields in text_config."""
+    shared = {k: text[k] for k in ("eos_token_id", "tie_word_embeddings", "torch_dtype")}
+    inner = {k: v for k, v in text.items() if k not in (*shared, "architectures")}
+    return shared | {"text_config": inner} | outer
+
+
+GEMMA3_VISION = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "boi_token_index": 4,
+    "eoi_token_index": 5,
+    "image_token_index": 6,
+    "initializer_range": 0.02,
+    "mm_tokens_per_image": 4,
+    "model_type": "gemma3",
+    "vision_config": VISION | {"model_type": "siglip_vision_model", "vision_use_head": False},
+}
+MISTRAL3_VISION = {
+    "architectures": ["Mistral3ForConditionalGeneration"],
+    "image_token_index": 6,
+    "model_type": "mistral3",
+    "multimodal_projector_bias": False,
+    "projector_hidden_act": "gelu",
+    "spatial_merge_size": 2,
+    "vision_config": VISION | {"model_type": "pixtral"},
+    "vision_feature_layer": -1,
+}
+MINISTRAL3 = MISTRAL | {
+    "architectures": ["Ministral3ForCausalLM"],
+    "head_dim": 8,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "ministral3",
+    "num_attention_heads": 4,
+    "rope_parameters": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 16.0,
+        "llama_4_scaling_beta": 0.8,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 16,
+        "rope_theta": 1000000.0,
+        "rope_type": "yarn",
+        "type": "yarn",
+    },
+    "vocab_size": 120,
+}
+del MINISTRAL3["rope_theta"]
+
+
 LINEAR = {"factor": 4.0, "type": "linear"}
 DYNAMIC = {"factor": 2.0, "type": "dynamic"}
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32, "type": "yarn"}
@@ -103,6 +313,17 @@ YARN_MSCALE = {
     "original_max_position_embeddings": 32,
     "rope_type": "yarn",
     "truncate": False,
+}
+LONGROPE = {
+    "long_factor": [1.5, 3.0, 5.5, 8.0],
+    "short_factor": [1.0, 1.1, 1.4, 1.9],
+    "type": "longrope",
+}
+LONGROPE_PARTIAL = {
+    "attention_factor": 1.25,
+    "long_factor": [2.0, 9.0],
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.7],
 }
 YARN_ATTENTION_FACTOR = {
     "attention_factor": 1.3,
@@ -120,6 +341,10 @@ class Case:
     long_prompt: int = 77  # tokens
     shards: int = 1
     notes: str = ""
+    use_cache: bool = True  # for the greedy continuations
+    jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move
+    norm_mean: float = 1.0  # of the norms' weights; Gemma stores them less one
+    published_names: bool = False  # of tensors beside a vision model: transformers has changed them since
 
 
 def heads(query: int, key_value: int, dim: int) -> dict:
@@ -133,6 +358,8 @@ def mlp(intermediate: int) -> dict:
 CASES = {
     "llama": Case(LLAMA1),
     "llama_gqa": Case(LLAMA | {"max_position_embeddings": 512}, long_prompt=300),
+    "tinyllama": Case(TINYLLAMA, long_prompt=45),
+    "smollm2": Case(SMOLLM2, long_prompt=45),
     "llama3_rope_scaling": Case(LLAMA3),
     "llama3_rope_parameters": Case(spelled_new(LLAMA3)),
     "llama_linear": Case(LLAMA | {"rope_scaling": LINEAR}),
@@ -170,4 +397,75 @@ CASES = {
     "mistral_window": Case(
         MISTRAL | heads(5, 1, 10) | {"max_position_embeddings": 512, "sliding_window": 20}, long_prompt=300
     ),
+    "granite": Case(GRANITE, long_prompt=45),
+    "granite_bias": Case(
+        spelled_new(
+            GRANITE
+            | heads(3, 1, 12)
+            | mlp(36)
+            | {
+                "attention_bias": True,
+                "embedding_multiplier": 1.5,
+                "logits_scaling": 0.4,
+                "mlp_bias": True,
+                "tie_word_embeddings": True,
+            }
+        ),
+        long_prompt=45,
+        notes="The biases of o_proj and down_proj are under residual_multiplier too.",
+    ),
+    "olmo2": Case(
+        OLMO2, long_prompt=45, jitter="norm", notes="Layer 0 quantises embeddings as they are: those bits are exact."
+    ),
+    "smollm3": Case(
+        SMOLLM3, long_prompt=45, notes="Layer 1 does not know positions: no_rope_layer_interval 2, 1 means with rope."
+    ),
+    "smollm3_window": Case(
+        spelled_new(SMOLLM3 | {"no_rope_layers": [0, 1, 0, 1], "sliding_window": 20, "use_sliding_window": True}),
+        long_prompt=45,
+        notes="no_rope_layers may be longer than the model. Layers that do not know positions slide.",
+    ),
+    "phi3": Case(PHI3 | {"partial_rotary_factor": 0.5}, long_prompt=45),
+    "phi3_longrope": Case(
+        PHI3 | {"original_max_position_embeddings": 64, "rope_scaling": LONGROPE, "sliding_window": 300},
+        notes="The long prompt takes the long factors from its first token on. The short prompt's continuation stays "
+        "below original_max_position_embeddings (64).",
+    ),
+    "phi3_crossing": Case(
+        spelled_new(
+            PHI3
+            | mlp(36)
+            | {
+                "original_max_position_embeddings": 20,
+                "partial_rotary_factor": 0.5,
+                "rope_scaling": LONGROPE_PARTIAL,
+                "sliding_window": None,
+            }
+        ),
+        long_prompt=45,
+        use_cache=False,
+        notes="When the short prompt's continuation outgrows original_max_position_embeddings (20), all of it is "
+        "evaluated anew with the long factors. transformers' generate() drops its cache there too, but since 5.12 at "
+        "the latest keeps only the last token of the input beside it: recorded without a cache.",
+    ),
+    "gemma2": Case(GEMMA2, long_prompt=45, norm_mean=0.0),
+    "gemma3": Case(GEMMA3, long_prompt=45, norm_mean=0.0),
+    "gemma3_layer_types": Case(
+        by_layer_type(GEMMA3 | {"final_logit_softcapping": 1.5}), long_prompt=45, norm_mean=0.0
+    ),
+    "gemma3_beside_vision": Case(
+        beside_vision(GEMMA3, GEMMA3_VISION),
+        long_prompt=45,
+        norm_mean=0.0,
+        published_names=True,
+        notes="The vision tower and its projector are there, of zeros.",
+    ),
+    "hunyuan": Case(HUNYUAN, long_prompt=45),
+    "mistral_beside_vision": Case(
+        beside_vision(MISTRAL | heads(4, 2, 8) | mlp(44) | {"hidden_size": 32, "vocab_size": 120}, MISTRAL3_VISION),
+        long_prompt=45,
+        published_names=True,
+        notes="The vision tower and its projector are there, of zeros.",
+    ),
+    "ministral3": Case(MINISTRAL3, long_prompt=45, notes="The factor of the queries grows every 16 positions."),
 }

@@ -15,17 +15,24 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 from transformers.utils import logging
 
 from families import CASES, Case
-from reference import KEEP_HEAD, greedy, is_quantised, load_model, logits, quantise_rows, relative_l2
+from reference import KEEP_HEAD, auto_class, greedy, is_quantised, load_model, logits, quantise_rows, relative_l2
 
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 
 SHORT_PROMPT = 12
 GREEDY_TOKENS = 24
 END_IDS = {2, 3}
+VISION = ("vision_tower", "multi_modal_projector")
+PUBLISHED_NAMES = {
+    "model.language_model.": "language_model.model.",
+    "lm_head.": "language_model.lm_head.",
+    "model.vision_tower.": "vision_tower.",
+    "model.multi_modal_projector.": "multi_modal_projector.",
+}
 FIRST_PROMPT_ID = 4
 
 # A seed is taken when no rounding can tip its results: greedy steps this far from a tie, w8a8 this insensitive.
@@ -42,28 +49,42 @@ def plant_ties(matrix: np.ndarray) -> None:
     matrix[0, 1] = 127 * step
 
 
-def random_parameter(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: np.random.Generator) -> np.ndarray:
     """Scales at which nothing is negligible: attention is peaked, branches weigh as much as the residual."""
+    if any(part in name for part in VISION):
+        return np.zeros(shape)
     values = rng.standard_normal(shape)
     if name.endswith("norm.weight"):
-        return 1 + 0.25 * values
+        return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
     if "embed_tokens" in name:
         return 0.1 * values
-    values *= (1.5 if "q_proj" in name or "k_proj" in name else 1.0) / np.sqrt(shape[1])
+    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(shape[1])
     if "lm_head" not in name:
         plant_ties(values)
     return values
 
 
-def random_tensors(folder: pathlib.Path, config: dict, seed: int) -> dict[str, torch.Tensor]:
-    dtype = getattr(torch, config.get("torch_dtype") or config["dtype"])
+def in_file(name: str, case: Case) -> str:
+    """The name in the checkpoint of a tensor in transformers."""
+    if not case.published_names:
+        return name
+    for ours, published in PUBLISHED_NAMES.items():
+        if name.startswith(ours):
+            return published + name.removeprefix(ours)
+    raise ValueError(name)
+
+
+def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, torch.Tensor]:
+    dtype = getattr(torch, case.config.get("torch_dtype") or case.config["dtype"])
     rng = np.random.default_rng(seed)
     with torch.device("meta"):
-        shapes = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+        shapes = auto_class(folder).from_config(AutoConfig.from_pretrained(folder))
     return {
-        name: torch.from_numpy(random_parameter(name, tuple(p.shape), rng)).to(dtype).contiguous()
+        in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng))
+        .to(dtype)
+        .contiguous()
         for name, p in shapes.named_parameters()
     }
 
@@ -72,7 +93,7 @@ def write_checkpoint(folder: pathlib.Path, case: Case, seed: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(case.config, indent=1, sort_keys=True) + "\n")
-    tensors = random_tensors(folder, case.config, seed)
+    tensors = random_tensors(folder, case, seed)
     metadata = {"format": "pt"}
     if case.shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata)
@@ -97,21 +118,26 @@ def fnv1a(data: bytes) -> str:
 
 def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N]."""
-    stored = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    stored = auto_class(folder).from_pretrained(folder, dtype=torch.float32)
     hashes = {}
     for name, module in stored.named_modules():
-        if is_quantised(name, module, KEEP_HEAD):
+        if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in VISION):
+            name = name.replace("model.language_model.", "model.")  # as a language model alone has it
             codes, scale = quantise_rows(module.weight.detach())
             parts = (codes.to(torch.int8).numpy(), scale.numpy().astype("<f4"))
             hashes[f"{name}.weight"] = [fnv1a(part.tobytes()) for part in parts]
     return hashes
 
 
-def jittered(model: nn.Module, seed: int) -> nn.Module:
-    """The same model with its embeddings moved by less than an fp32 rounding step or two."""
-    embedding = model.get_input_embeddings()
-    noise = torch.randn(embedding.weight.shape, generator=torch.Generator().manual_seed(seed))
-    embedding.weight = nn.Parameter(embedding.weight * (1 + 1e-7 * noise), requires_grad=False)
+def jittered(model: nn.Module, part: str, seed: int) -> nn.Module:
+    """The same model with the weights of such a name moved by less than an fp32 rounding step or two."""
+    random = torch.Generator().manual_seed(seed)
+    head = model.get_output_embeddings()
+    if head.weight is model.get_input_embeddings().weight:
+        head.weight = nn.Parameter(head.weight.clone(), requires_grad=False)  # stays as it is
+    for name, weight in model.named_parameters():
+        if part in name:
+            weight.mul_(1 + 1e-7 * torch.randn(weight.shape, generator=random))
     return model
 
 
@@ -120,10 +146,12 @@ def recorded_rows(model: nn.Module, prompts: dict[str, list[int]]) -> dict[str, 
     return {name: r if name == "short" else r[-1:] for name, r in rows.items()}
 
 
-def spread(folder: pathlib.Path, prompts: dict[str, list[int]], w8a8: dict[str, torch.Tensor]) -> dict[str, float]:
+def spread(
+    folder: pathlib.Path, jitter: str, prompts: dict[str, list[int]], w8a8: dict[str, torch.Tensor]
+) -> dict[str, float]:
     """Per prompt, how far equally right w8a8 references lie from the recorded one: fp64, and fp32 jittered."""
     others = [load_model(folder, "w8a8", wide=True)]
-    others += [jittered(load_model(folder, "w8a8"), seed) for seed in range(JITTERS)]
+    others += [jittered(load_model(folder, "w8a8"), jitter, seed) for seed in range(JITTERS)]
     others = [recorded_rows(model, prompts) for model in others]
     return {name: max(relative_l2(other[name], w8a8[name]) for other in others) for name in prompts}
 
@@ -132,7 +160,7 @@ def random_prompts(case: Case, seed: int) -> dict[str, list[int]]:
     """One with logits at every position, one of a single token, one to cross windows and chunks."""
     lengths = {"short": SHORT_PROMPT, "single": 1, "long": case.long_prompt}
     rng = np.random.default_rng(seed)
-    vocab = case.config["vocab_size"]
+    vocab = case.config.get("text_config", case.config)["vocab_size"]
     return {name: rng.integers(FIRST_PROMPT_ID, vocab, length).tolist() for name, length in lengths.items()}
 
 
@@ -144,13 +172,13 @@ def try_seed(folder: pathlib.Path, case: Case, seed: int) -> bool:
     margins: list[float] = []
     paths = {}
     for name, ids in prompts.items():
-        paths[name], margin = greedy(model, ids, GREEDY_TOKENS)
+        paths[name], margin = greedy(model, ids, GREEDY_TOKENS, case.use_cache)
         margins.append(margin)
         if margin < MIN_MARGIN or len(set(paths[name])) < MIN_DISTINCT_TOKENS or END_IDS & set(paths[name]):
             return False
     none = recorded_rows(load_model(folder), prompts)
     w8a8 = recorded_rows(load_model(folder, "w8a8"), prompts)
-    distance = spread(folder, prompts, w8a8)
+    distance = spread(folder, case.jitter, prompts, w8a8)
     if max(distance.values()) > MAX_DISTANCE:
         return False
     for mode, rows in (("none", none), ("w8a8", w8a8)):

@@ -7,7 +7,7 @@ import functools
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 KEEP_HEAD = ("lm_head",)
 
@@ -30,6 +30,8 @@ def is_quantised(name: str, module: nn.Module, keep: tuple[str, ...]) -> bool:
 
 
 def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    if hasattr(norm, "eps"):  # Gemma's, whose weights are stored less one
+        return (1 + norm.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
     return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
 
 
@@ -41,16 +43,24 @@ def widen(model: nn.Module) -> None:
             module.forward = functools.partial(wide_rms_norm, module)
 
 
+def auto_class(folder: str) -> type:
+    """Models that see have an auto class of their own."""
+    architectures = AutoConfig.from_pretrained(folder).architectures or [""]
+    return AutoModelForImageTextToText if "ForConditionalGeneration" in architectures[0] else AutoModelForCausalLM
+
+
 def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HEAD, wide: bool = False) -> nn.Module:
     """Matrices are rounded to bf16 as Pinion holds them (no change for bf16 files); norms and biases stay as stored.
 
     With w8a8 every linear layer outside `keep` gets weights quantised from the stored values and, through a hook,
     inputs quantised per token.
     """
-    model, report = AutoModelForCausalLM.from_pretrained(
+    # eager computes the softmax in fp32 always, sdpa leaves soft caps out
+    capped = getattr(AutoConfig.from_pretrained(folder), "attn_logit_softcapping", None)
+    model, report = auto_class(folder).from_pretrained(
         folder,
         dtype=torch.float32,
-        attn_implementation="sdpa" if wide else "eager",  # eager computes the softmax in fp32 always
+        attn_implementation="sdpa" if wide and not capped else "eager",
         output_loading_info=True,
     )
     if report["missing_keys"] or report["unexpected_keys"] or report["mismatched_keys"]:
@@ -76,21 +86,15 @@ def logits(model: nn.Module, ids: list[int]) -> torch.Tensor:
     return model(torch.tensor([ids]), use_cache=False).logits[0]
 
 
-@torch.no_grad()
-def greedy(model: nn.Module, ids: list[int], count: int) -> tuple[list[int], float]:
-    """The greedy continuation (prompt in one pass, then token by token with a KV cache, as generate() does it) and
-    the smallest distance between the best and the second logit on the way."""
-    out = model(torch.tensor([ids]), use_cache=True)
-    path, margin = [], float("inf")
-    while True:
-        best = out.logits[0, -1].topk(2)
-        path.append(int(best.indices[0]))
-        margin = min(margin, float(best.values[0] - best.values[1]))
-        if len(path) == count:
-            return path, margin
-        position = torch.tensor([[len(ids) + len(path) - 1]])
-        token = torch.tensor([[path[-1]]])
-        out = model(token, position_ids=position, past_key_values=out.past_key_values, use_cache=True)
+def greedy(model: nn.Module, ids: list[int], count: int, use_cache: bool = True) -> tuple[list[int], float]:
+    """The greedy continuation by generate(), which takes the prompt in one pass and then token by token with a cache
+    (without: everything anew for each token), and the smallest distance between the best and the second logit on the
+    way."""
+    model.generation_config.eos_token_id = None
+    options = {"use_cache": use_cache, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    out = model.generate(torch.tensor([ids]), max_new_tokens=count, pad_token_id=0, **options)
+    best = [row[0].topk(2).values for row in out.logits]
+    return out.sequences[0, len(ids) :].tolist(), min(float(pair[0] - pair[1]) for pair in best)
 
 
 def relative_l2(value: torch.Tensor, reference: torch.Tensor) -> float:

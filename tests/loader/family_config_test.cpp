@@ -1,0 +1,200 @@
+// What single families add to a config.json: fields, rules, names. What all share is in model_config_test.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "loader/json.h"
+#include "loader/model_config.h"
+
+namespace pinion {
+namespace {
+
+using Windows = std::vector<int64_t>;
+using Ropes = std::vector<int32_t>;
+
+// A small model of an architecture; `changes` overrides its fields.
+std::string small(const char* architecture, const char* changes) {
+  Json json = Json::parse(R"({"hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 4, "head_dim": 8,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 512})");
+  json["architectures"] = Json::array({architecture});
+  json.update(Json::parse(changes));
+  return json.dump();
+}
+
+ModelConfig read(const char* architecture, const char* changes = "{}") {
+  ModelConfig config;
+  EXPECT_EQ(parse_model_config(small(architecture, changes), "config.json", &config).message(), "");
+  return config;
+}
+
+std::string message(const char* architecture, const char* changes) {
+  ModelConfig config;
+  return parse_model_config(small(architecture, changes), "config.json", &config).message();
+}
+
+TEST(Granite, Multipliers) {
+  const ModelConfig config = read("GraniteForCausalLM", R"({"embedding_multiplier": 12, "attention_multiplier": 0.25,
+      "residual_multiplier": 0.5, "logits_scaling": 8})");
+  EXPECT_EQ(config.embedding_scale, 12.0f);
+  EXPECT_EQ(config.score_scale, 0.25f);
+  EXPECT_EQ(config.branch_scale, 0.5f);
+  EXPECT_EQ(config.logit_scale, 0.125f);
+  EXPECT_EQ(read("GraniteForCausalLM").score_scale, 1.0f) << "transformers' default";
+  EXPECT_EQ(message("GraniteForCausalLM", R"({"logits_scaling": 0})"),
+            "config.json: logits_scaling: out of range: want a number from 1e-09 to 1000000000, have 0");
+}
+
+TEST(Olmo2, NormsWhatComesOut) {
+  const ModelConfig config = read("Olmo2ForCausalLM");
+  EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
+  EXPECT_EQ(config.names.attention_norm + config.names.mlp_norm, "");
+  EXPECT_EQ(config.names.attention_out_norm, "model.layers.{}.post_attention_layernorm");
+  EXPECT_EQ(config.names.mlp_out_norm, "model.layers.{}.post_feedforward_layernorm");
+}
+
+TEST(SmolLM3, LayersWithoutRope) {
+  const auto ropes = [](const char* changes) { return read("SmolLM3ForCausalLM", changes).layer_ropes; };
+  EXPECT_EQ(ropes("{}"), (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(ropes(R"({"no_rope_layer_interval": 2})"), (Ropes{0, kNoRope, 0, kNoRope}));
+  EXPECT_EQ(ropes(R"({"no_rope_layers": [0, 1, 1, 0, 1], "no_rope_layer_interval": 2})"),
+            (Ropes{kNoRope, 0, 0, kNoRope}));
+  EXPECT_EQ(message("SmolLM3ForCausalLM", R"({"no_rope_layers": [1, 1]})"),
+            "config.json: no_rope_layers: wrong length: want 4, have 2");
+  EXPECT_EQ(message("SmolLM3ForCausalLM", R"({"no_rope_layers": [1, 1, 2, 1]})"),
+            "config.json: no_rope_layers: out of range: want an integer from 0 to 1, have 2");
+  EXPECT_EQ(read("SmolLM3ForCausalLM", R"({"use_sliding_window": true, "sliding_window": 9})").windows,
+            (Windows{0, 0, 0, 9}));
+  EXPECT_EQ(read("SmolLM3ForCausalLM", R"({"sliding_window": 9})").windows, (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(message("LlamaForCausalLM", R"({"no_rope_layers": [1, 1, 1, 1]})"),
+            "config.json: fields unknown to family llama: \"no_rope_layers\"");
+}
+
+TEST(Phi3, FusedTensorsAndPartialRotation) {
+  const ModelConfig config = read("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.75, "sliding_window": 20})");
+  EXPECT_EQ(config.names.q, "model.layers.{}.self_attn.qkv_proj");
+  EXPECT_EQ(config.names.k, config.names.q);
+  EXPECT_EQ(config.names.v, config.names.q);
+  EXPECT_EQ(config.names.gate, config.names.up);
+  EXPECT_EQ(config.ropes[0].dims, 6);
+  EXPECT_EQ(config.windows, (Windows{20, 20, 20, 20}));
+  EXPECT_EQ(message("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.4})"),
+            "config.json: rope_parameters: partial_rotary_factor: out of range: want an even number of rotated "
+            "elements, have 3");
+  EXPECT_EQ(message("Phi3ForCausalLM", R"({"full_attn_mod": 2})"),
+            "config.json: full_attn_mod: not supported: want 1, have 2");
+}
+
+TEST(Phi3, LongRope) {
+  for (const char* name : {"longrope", "su"}) {
+    const std::string changes = R"({"original_max_position_embeddings": 128, "rope_scaling": {"short_factor": [1, 1, 1],
+        "long_factor": [1.5, 2, 4], "original_max_position_embeddings": 7, "type": ")" +
+                                std::string(name) + R"("}, "partial_rotary_factor": 0.75})";
+    const Rope rope = read("Phi3ForCausalLM", changes.c_str()).ropes[0];
+    EXPECT_EQ(rope.kind, RopeKind::longrope);
+    EXPECT_EQ(rope.long_factor, (std::vector<double>{1.5, 2, 4}));
+    EXPECT_EQ(rope.short_factor, (std::vector<double>{1, 1, 1}));
+    EXPECT_EQ(rope.original_max_positions, 128) << "what is outside rules";
+    EXPECT_EQ(rope.factor, 4.0) << "512 / 128";
+  }
+}
+
+TEST(Gemma2, ScalesCapsAndPattern) {
+  const ModelConfig config = read("Gemma2ForCausalLM", R"({"hidden_act": "gelu"})");
+  EXPECT_EQ(config.embedding_scale, 8.0f);
+  EXPECT_EQ(config.score_scale, 0.0625f) << "query_pre_attn_scalar 256";
+  EXPECT_EQ(config.score_cap, 50.0f);
+  EXPECT_EQ(config.logit_cap, 30.0f);
+  EXPECT_EQ(config.norm_offset, 1.0f);
+  EXPECT_EQ(config.activation, Activation::gelu_tanh) << "hidden_activation, whatever hidden_act is";
+  EXPECT_EQ(config.windows, (Windows{4096, 0, 4096, 0}));
+  EXPECT_EQ(read("Gemma2ForCausalLM", R"({"attn_logit_softcapping": null})").score_cap, 0.0f);
+  EXPECT_EQ(read("Gemma2ForCausalLM", R"({"sliding_window": 5, "layer_types": ["full_attention", "full_attention",
+      "full_attention", "sliding_attention"]})")
+                .windows,
+            (Windows{0, 0, 0, 5}));
+  EXPECT_EQ(message("Gemma2ForCausalLM", R"({"use_bidirectional_attention": true})"),
+            "config.json: fields unknown to family gemma2: \"use_bidirectional_attention\"");
+}
+
+TEST(Gemma3, RopesByLayerTypeInBothSpellings) {
+  const char* spellings[] = {
+      R"({"sliding_window": 9, "sliding_window_pattern": 3, "rope_theta": 3e5, "rope_local_base_freq": 5000,
+          "rope_scaling": {"rope_type": "linear", "factor": 8}})",
+      R"({"sliding_window": 9, "_sliding_window_pattern": 6, "layer_types": ["sliding_attention", "sliding_attention",
+          "full_attention", "sliding_attention"], "rope_parameters": {"full_attention": {"rope_type": "linear",
+          "factor": 8, "rope_theta": 3e5}, "sliding_attention": {"rope_type": "default", "rope_theta": 5000}}})"};
+  for (const char* spelling : spellings) {
+    const ModelConfig config = read("Gemma3ForCausalLM", spelling);
+    EXPECT_EQ(config.windows, (Windows{9, 9, 0, 9}));
+    EXPECT_EQ(config.layer_ropes, (Ropes{1, 1, 0, 1}));
+    ASSERT_EQ(config.ropes.size(), 2u);
+    EXPECT_EQ(config.ropes[0].kind, RopeKind::linear);
+    EXPECT_EQ(config.ropes[0].theta, 3e5);
+    EXPECT_EQ(config.ropes[0].factor, 8.0);
+    EXPECT_EQ(config.ropes[1].kind, RopeKind::none);
+    EXPECT_EQ(config.ropes[1].theta, 5000.0);
+    EXPECT_EQ(config.qk_norm, QkNorm::heads);
+  }
+  const ModelConfig plain = read("Gemma3ForCausalLM");
+  EXPECT_EQ(plain.ropes[0].theta, 1e6);
+  EXPECT_EQ(plain.ropes[1].theta, 1e4);
+  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"rope_parameters": {"rope_theta": 10000.0}})"),
+            "config.json: rope_parameters: rope_theta: unknown layer type");
+  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"attn_logit_softcapping": 50.0})"),
+            "config.json: fields unknown to family gemma3: \"attn_logit_softcapping\"")
+      << "transformers ignores it; the training did not";
+}
+
+TEST(Gemma3, BesideAVisionModel) {
+  const char* outer = R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+      "eos_token_id": [1, 106], "vision_config": {"hidden_size": 3}, "mm_tokens_per_image": 256, "torch_dtype":
+      "bfloat16", "text_config": {"hidden_size": 96, "model_type": "gemma3_text", "num_hidden_layers": 7}})";
+  ModelConfig config;
+  ASSERT_EQ(parse_model_config(outer, "config.json", &config).message(), "");
+  EXPECT_EQ(config.hidden_size, 96);
+  EXPECT_EQ(config.layers, 7);
+  EXPECT_EQ(config.heads, 8) << "the family's default";
+  EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{1, 106}));
+  EXPECT_FALSE(config.tensors.skipped.empty() || config.tensors.renamed.empty());
+  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"text_config": {"new_thing": 1}})"),
+            "config.json: fields unknown to family gemma3: \"new_thing\"");
+  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"text_config": 3})"),
+            "config.json: fields unknown to family gemma3: \"text_config\"");
+}
+
+// Two families have the same architecture where a vision model is beside them: text_config tells them apart.
+TEST(Ministral3, IsKnownByItsTextConfig) {
+  const auto beside_vision = [](const char* type) {
+    return read("Mistral3ForConditionalGeneration", (R"({"model_type": "mistral3", "vision_config": {}, "text_config":
+        {"model_type": ")" + std::string(type) + R"("}})")
+                                                        .c_str());
+  };
+  EXPECT_EQ(beside_vision("mistral").family, "mistral");
+  EXPECT_EQ(beside_vision("mistral").ropes[0].query_beta, 0.0);
+  const ModelConfig ministral3 = beside_vision("ministral3");
+  EXPECT_EQ(ministral3.family, "ministral3");
+  EXPECT_EQ(ministral3.ropes[0].kind, RopeKind::yarn) << "transformers' default";
+  EXPECT_EQ(ministral3.ropes[0].query_beta, 0.1);
+  EXPECT_EQ(ministral3.ropes[0].original_max_positions, 16384);
+  EXPECT_EQ(message("Mistral3ForConditionalGeneration", R"({"text_config": {"model_type": "qwen3"}})"),
+            "config.json: model_type: does not fit Mistral3ForConditionalGeneration: want ministral3, mistral, have "
+            "\"qwen3\"");
+}
+
+TEST(Hunyuan, AlphaStretchesTheBase) {
+  const ModelConfig config =
+      read("HunYuanDenseV1ForCausalLM", R"({"rope_theta": 10000.0, "rope_scaling": {"type": "dynamic", "alpha": 1000.0,
+      "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}})");
+  EXPECT_EQ(config.qk_norm, QkNorm::rotated_heads);
+  EXPECT_EQ(config.names.q_norm, "model.layers.{}.self_attn.query_layernorm");
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::none);
+  EXPECT_NEAR(config.ropes[0].theta, 1e8, 1) << "1e4 * 1000^(8/6)";
+  EXPECT_EQ(message("HunYuanDenseV1ForCausalLM", R"({"rope_scaling": {"type": "dynamic", "alpha": 0.5, "factor": 1}})"),
+            "config.json: rope_scaling: alpha: out of range: want 0 or at least 1");
+  EXPECT_EQ(message("HunYuanDenseV1ForCausalLM", R"({"use_cla": true})"),
+            "config.json: use_cla: not supported: want false, have true");
+}
+
+}  // namespace
+}  // namespace pinion
