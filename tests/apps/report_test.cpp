@@ -8,7 +8,7 @@ namespace {
 
 TEST(Bench, JsonHasOneRecordATest) {
   const json records = run_json(
-      {"bench", "--model", kStories, "-p", "16", "-n", "4", "-r", "2", "-t", "1,2", "-d", "0,32", "-o", "json"});
+      {"bench", "--model", kStories, "-p", "16", "-n", "4", "-r", "1", "-t", "1,2", "-d", "0,32", "-o", "json"});
   std::vector<std::string> tests;
   for (const json& record : records) {
     tests.push_back(record["test"]);
