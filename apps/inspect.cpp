@@ -1,7 +1,9 @@
 // pinion inspect: what a model folder holds and what running it would take, from the configuration and the tensors'
 // headers alone.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 #include <span>
 
 #include "apps/commands.h"
@@ -10,6 +12,7 @@
 #include "engine/rope.h"
 #include "loader/checkpoint.h"
 #include "loader/model_config.h"
+#include "loader/quantization.h"
 
 namespace pinion {
 namespace {
@@ -20,8 +23,11 @@ struct Options {
 };
 
 struct Shape {
-  std::string name;  // of the tensor
+  std::string pattern;  // of the module, {} for the layer
+  int64_t layer;
   int64_t n, k;
+
+  std::string module() const { return module_name(pattern, layer); }
 };
 
 // Bytes by part, as they would lie in memory.
@@ -32,15 +38,17 @@ struct Parts {
   int64_t head = 0;       // packed
   int64_t vectors = 0;    // norms and biases, fp32
   int64_t kv_per_1024 = 0;
+  // Matrices, by what the file holds and what they become.
+  int64_t codes_kept = 0, codes_to_bf16 = 0, floats_to_codes = 0, floats_to_bf16 = 0;
+  std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
+  std::set<std::string> scales;                  // tensors
 };
 
 std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
   const ModuleNames& names = config.names;
   const int64_t heads = config.heads * config.head_dim;
   const int64_t kv_heads = config.kv_heads * config.head_dim;
-  const auto shape = [&](const std::string& module, int64_t n, int64_t k) {
-    return Shape{module_name(module, layer) + ".weight", n, k};
-  };
+  const auto shape = [&](const std::string& module, int64_t n, int64_t k) { return Shape{module, layer, n, k}; };
   return {shape(names.q, heads, config.hidden_size),
           shape(names.k, kv_heads, config.hidden_size),
           shape(names.v, kv_heads, config.hidden_size),
@@ -50,10 +58,18 @@ std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
           shape(names.down, config.hidden_size, config.intermediate_size)};
 }
 
-int64_t matrix_bytes(const Shape& shape, const RunOptions& run) {
-  const bool is_kept = std::ranges::any_of(
-      run.keep, [&](const std::string& pattern) { return shape.name.find(pattern) != std::string::npos; });
-  return packed_bytes(run.quant == "none" || is_kept ? Format::bf16 : Format::w8, shape.n, shape.k);
+// Adds where the matrix comes from and what it becomes; gives its packed size.
+int64_t count_matrix(const Shape& shape, const LinearWeight& found, const RunOptions& run, Parts* out) {
+  const Format format = weight_format(load_options(run, 1, nullptr), shape.module() + ".weight");
+  const bool is_coded = found.scale.data != nullptr;
+  if (is_coded) {
+    out->scales.insert(found.scale.name);
+    ++(format == Format::w8 ? out->codes_kept : out->codes_to_bf16);
+  } else {
+    ++out->float_modules[shape.pattern];
+    ++(format == Format::w8 ? out->floats_to_codes : out->floats_to_bf16);
+  }
+  return packed_bytes(format, shape.n, shape.k);
 }
 
 Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, Parts* out) {
@@ -61,28 +77,33 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   const std::string embedding = config.names.embedding + ".weight";
   if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &tensor)) return e;
   out->embedding = tensor.bytes;
+  const auto bind = [&](const Shape& shape, LinearWeight* found) {
+    return bind_linear(checkpoint, config.quantization, shape.module(), shape.n, shape.k, found);
+  };
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const std::vector<Shape> shapes = layer_matrices(config, layer);
     for (auto first = shapes.begin(); first != shapes.end();) {
       // Neighbours of one name are the rows of one tensor.
-      const auto last = std::find_if(first, shapes.end(), [&](const Shape& s) { return s.name != first->name; });
-      int64_t rows = 0;
-      for (const Shape& shape : std::span(first, last)) {
-        rows += shape.n;
-        out->layers += matrix_bytes(shape, run);
-      }
-      if (Error e = checkpoint.bind(first->name, {rows, first->k}, &tensor)) return e;
+      const auto last = std::find_if(first, shapes.end(), [&](const Shape& s) { return s.pattern != first->pattern; });
+      Shape whole = *first;
+      whole.n = 0;
+      for (const Shape& shape : std::span(first, last)) whole.n += shape.n;
+      LinearWeight found;
+      if (Error e = bind(whole, &found)) return e;
+      for (const Shape& shape : std::span(first, last)) out->layers += count_matrix(shape, found, run, out);
       first = last;
     }
   }
-  const Shape head{config.names.head + ".weight", config.vocab_size, config.hidden_size};
+  const Shape head{config.names.head, 0, config.vocab_size, config.hidden_size};
+  LinearWeight found;
   if (!config.tied_head) {
-    if (Error e = checkpoint.bind(head.name, {head.n, head.k}, &tensor)) return e;
+    if (Error e = bind(head, &found)) return e;
   }
-  out->head = matrix_bytes(head, run);
+  out->head = count_matrix(head, found, run, out);
   for (const TensorView& view : checkpoint.tensors) {
     const int64_t elements = std::accumulate(view.shape.begin(), view.shape.end(), int64_t{1}, std::multiplies<>());
-    if (config.tied_head && view.name == head.name) continue;
+    if (config.tied_head && view.name == head.module() + ".weight") continue;
+    if (out->scales.contains(view.name)) continue;
     out->parameters += elements;
     if (view.shape.size() == 1) out->vectors += elements * 4;
   }
@@ -117,6 +138,16 @@ OrderedJson cache_json(const RunOptions& run) {
   return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
 }
 
+// What becomes of the matrices; of a file with codes also which have none.
+OrderedJson matrices_json(const ModelConfig& config, const Parts& parts) {
+  OrderedJson json = {{"codes_kept", parts.codes_kept},
+                      {"codes_to_bf16", parts.codes_to_bf16},
+                      {"floats_to_codes", parts.floats_to_codes},
+                      {"floats_to_bf16", parts.floats_to_bf16}};
+  if (config.quantization) json["without_codes"] = parts.float_modules;
+  return json;
+}
+
 std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
   for (const TensorView& view : checkpoint.tensors) names.emplace_back(dtype_name(view.dtype));
@@ -145,6 +176,8 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"parameters", parts.parameters},
       {"files", checkpoint.files.size()},
       {"file_dtypes", dtypes(checkpoint)},
+      {"quantised_file", config.quantization.has_value()},
+      {"matrices", matrices_json(config, parts)},
       {"tokenizer", has_tokenizer(run.model)},
       {"memory_bytes",
        {{"embedding_mapped", parts.embedding},

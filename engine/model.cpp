@@ -45,14 +45,16 @@ struct Binder {
 
   // A tensor that nothing asked for means that the model computes something else than its config says.
   Error nothing_left() const {
+    std::vector<std::string_view> left;
     for (const TensorView& tensor : model->checkpoint.tensors) {
       const bool copy_of_embedding = model->config.tied_head && tensor.name == model->config.names.head + ".weight";
       const bool rope_table = tensor.name.ends_with(".rotary_emb.inv_freq");  // old files hold it; config.json says it
-      if (bound.contains(tensor.name) || copy_of_embedding || rope_table) continue;
-      return error("tensor that a " + model->config.family + " model of this config.json does not have",
-                   model->checkpoint.folder + ": " + tensor.name);
+      if (!bound.contains(tensor.name) && !copy_of_embedding && !rope_table) left.push_back(tensor.name);
     }
-    return {};
+    if (left.empty()) return {};
+    const std::string others = left.size() > 1 ? ", and " + std::to_string(left.size() - 1) + " more" : "";
+    return error("tensor that a " + model->config.family + " model of this config.json does not have",
+                 model->checkpoint.folder + ": " + std::string(left[0]) + others);
   }
 
   // out = scale * the tensor + offset.
@@ -89,16 +91,20 @@ struct Binder {
   Error linear(const std::string& module, int64_t k, bool has_bias, float bias_scale, std::span<const Part> parts) {
     int64_t rows = 0;
     for (const Part& part : parts) rows += part.n;
-    TensorView tensor;
+    LinearWeight found;
     const float* bias = nullptr;
-    if (Error e = bind(module + ".weight", {rows, k}, &tensor)) return e;
+    if (Error e = bind_linear(model->checkpoint, model->config.quantization, module, rows, k, &found)) return e;
+    bound.insert(found.weight.name);
+    bound.insert(found.scale.name);
     if (has_bias) {
       if (Error e = vector(module + ".bias", rows, bias_scale, 0.0f, &bias)) return e;
     }
     model->parameters += rows * k;
+    const bool scale_by_row = !found.scale.shape.empty() && found.scale.shape[0] == rows;
     int64_t first = 0;
     for (const Part& part : parts) {
-      jobs.push_back({rows_of(tensor, first, part.n), weight_format(*options, tensor.name), &part.out->weight});
+      jobs.push_back({rows_of(found.weight, first, part.n), weight_format(*options, found.weight.name),
+                      &part.out->weight, scale_by_row ? rows_of(found.scale, first, part.n) : found.scale});
       if (bias) part.out->bias = bias + first;
       first += part.n;
     }

@@ -28,9 +28,14 @@ void convert(DType dtype, std::span<const std::byte> source, float* out) {
 
 void read_floats(const TensorView& tensor, float* out) { convert(tensor.dtype, tensor.contents(), out); }
 
+void read_floats(const TensorView& tensor, int64_t first, int64_t count, float* out) {
+  const size_t size = tensor.dtype == DType::f32 ? sizeof(float) : sizeof(bf16);
+  convert(tensor.dtype, tensor.contents().subspan(static_cast<size_t>(first) * size, static_cast<size_t>(count) * size),
+          out);
+}
+
 void read_row(const TensorView& matrix, int64_t row, float* out) {
-  const int64_t row_bytes = matrix.bytes / matrix.shape[0];
-  convert(matrix.dtype, {matrix.data + row * row_bytes, static_cast<size_t>(row_bytes)}, out);
+  read_floats(matrix, row * matrix.shape[1], matrix.shape[1], out);
 }
 
 }  // namespace pinion

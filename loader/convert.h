@@ -19,6 +19,9 @@ inline float f16_to_float(uint16_t half) {
 // out [elements]: all of a BF16, F16 or F32 tensor.
 void read_floats(const TensorView& tensor, float* out);
 
+// out [count]: its elements from `first` on.
+void read_floats(const TensorView& tensor, int64_t first, int64_t count, float* out);
+
 // out [columns]: one row of a BF16, F16 or F32 matrix.
 void read_row(const TensorView& matrix, int64_t row, float* out);
 

@@ -268,13 +268,14 @@ void read_selection(JsonFields& family, TensorSelection* out) {
   family.error = renamed.error;
 }
 
-// Quantised weights bring their own tensors; reading such a file as if it had none would fail later and less clearly.
-void refuse_quantised(JsonFields& file) {
+// The second is the name that the first releases of compressed-tensors wrote.
+Error read_own_quantization(JsonFields& file, ModelConfig* out) {
   for (const char* name : {"quantization_config", "compression_config"}) {
     if (!file.has(name)) continue;
-    JsonFields inside = file.fields(name);
-    file.fail(name, "quantised checkpoints are not supported", {}, "quant_method " + inside.text("quant_method", "?"));
+    JsonFields fields = file.fields(name);
+    if (Error e = read_quantization(fields, &out->quantization.emplace())) return e;
   }
+  return {};
 }
 
 // A switch that is off asks for nothing.
@@ -336,7 +337,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   }
 
   JsonFields file{merged, where};
-  refuse_quantised(file);
+  if (Error e = read_own_quantization(file, &config)) return e;
   read_sizes(file, &config);
   if (file.error) return file.error;
   read_arithmetic(family, file, &config);

@@ -12,6 +12,7 @@
 #include "kernels/error.h"
 #include "kernels/kernels.h"
 #include "loader/checkpoint.h"
+#include "loader/quantization.h"
 
 namespace pinion {
 
@@ -89,6 +90,7 @@ struct ModelConfig {
   std::vector<int64_t> eos_ids;
   ModuleNames names;
   TensorSelection tensors;
+  std::optional<Quantization> quantization;  // which modules the files hold as int8 codes; absent: none
 };
 
 constexpr int32_t kNoRope = -1;

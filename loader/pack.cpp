@@ -3,10 +3,14 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -40,6 +44,11 @@ struct SourceF32 {
   static float value(Bits bits) { return std::bit_cast<float>(bits); }
 };
 
+// Codes that the file holds; what they stand for is their row's given scale times as much.
+struct SourceI8 {
+  using Bits = int8_t;
+};
+
 // The file does not align its tensors.
 template <class Bits>
 Bits load(const std::byte* row, int64_t i) {
@@ -58,9 +67,10 @@ struct Group {
   const std::byte* source = nullptr;  // [rows, k]
   int64_t rows = 0;
   int64_t k = 0;
-  std::byte* panel = nullptr;     // the group's first column in its panel, at k = 0
-  float* scale = nullptr;         // [kGroupRows], w8 only
-  int32_t* column_sum = nullptr;  // [kGroupRows], w8 only
+  float given_scale[kGroupRows] = {};  // I8 only
+  std::byte* panel = nullptr;          // the group's first column in its panel, at k = 0
+  float* scale = nullptr;              // [kGroupRows], w8 only
+  int32_t* column_sum = nullptr;       // [kGroupRows], w8 only
 };
 
 template <class Source>
@@ -101,20 +111,43 @@ void store_tile(const int8_t* codes, int64_t k_count, std::byte* panel) {
   }
 }
 
-// Returns the first row that holds a NaN or an infinity, or -1.
+template <>
+int32_t quantise<SourceI8>(const std::byte* row, int64_t first_k, int64_t count, float /*scale*/, int8_t* codes) {
+  std::memcpy(codes, row + first_k, static_cast<size_t>(count));
+  return std::accumulate(codes, codes + count, int32_t{0});
+}
+
+bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f); }
+
+// scale [rows]: what codes are multiplied by, found or given. Returns the first row that is unfit, or -1.
 template <class Source>
-int64_t pack_group_w8(const Group& group) {
+int64_t find_scales(const Group& group, float* scale) {
   // Below this amax / 127 is not a normal number, and a quotient by it could exceed 127.
   constexpr float kSmallestAmax = 0x1p-119f;
-  float scale[kGroupRows] = {};
-  int32_t sum[kGroupRows] = {};
   for (int64_t r = 0; r < group.rows; r++) {
-    const std::byte* row = row_of<Source>(group, r);
-    const auto magnitude = largest_magnitude<Source>(row, group.k);
+    const auto magnitude = largest_magnitude<Source>(row_of<Source>(group, r), group.k);
     if (magnitude >= Source::kInfinity) return r;
     const float amax = Source::value(static_cast<typename Source::Bits>(magnitude));
     scale[r] = amax < kSmallestAmax ? 0.0f : amax / 127.0f;
   }
+  return -1;
+}
+
+template <>
+int64_t find_scales<SourceI8>(const Group& group, float* scale) {
+  for (int64_t r = 0; r < group.rows; r++) {
+    if (!is_scale(group.given_scale[r])) return r;
+    scale[r] = group.given_scale[r];
+  }
+  return -1;
+}
+
+// Returns the first unfit row, or -1.
+template <class Source>
+int64_t pack_group_w8(const Group& group) {
+  float scale[kGroupRows] = {};
+  int32_t sum[kGroupRows] = {};
+  if (const int64_t bad = find_scales<Source>(group, scale); bad >= 0) return bad;
   for (int64_t k = 0; k < padded_k(group.k); k += kTileK) {
     alignas(kAlignmentBytes) int8_t codes[kGroupRows * kTileK] = {};
     const int64_t count = std::clamp<int64_t>(group.k - k, 0, kTileK);
@@ -131,20 +164,30 @@ int64_t pack_group_w8(const Group& group) {
 }
 
 template <class Source>
+void round_to_bf16(const Group& group, int64_t r, int64_t first_k, int64_t count, bf16* values) {
+  const std::byte* row = row_of<Source>(group, r);
+  for (int64_t i = 0; i < count; i++) {
+    values[i] = to_bf16(Source::value(load<typename Source::Bits>(row, first_k + i)));
+  }
+}
+
+template <>
+void round_to_bf16<SourceI8>(const Group& group, int64_t r, int64_t first_k, int64_t count, bf16* values) {
+  const std::byte* row = row_of<SourceI8>(group, r);
+  for (int64_t i = 0; i < count; i++) {
+    values[i] = to_bf16(static_cast<float>(load<int8_t>(row, first_k + i)) * group.given_scale[r]);
+  }
+}
+
+template <class Source>
 int64_t pack_group_bf16(const Group& group) {
   bf16* panel = reinterpret_cast<bf16*>(group.panel);
-  for (int64_t r = 0; r < group.rows; r++) {
-    if (largest_magnitude<Source>(row_of<Source>(group, r), group.k) >= Source::kInfinity) return r;
-  }
+  float scale[kGroupRows];  // unused: only whether they can be found matters
+  if (const int64_t bad = find_scales<Source>(group, scale); bad >= 0) return bad;
   for (int64_t k = 0; k < padded_k(group.k); k += kTileK) {
     bf16 values[kGroupRows * kTileK] = {};
     const int64_t count = std::clamp<int64_t>(group.k - k, 0, kTileK);
-    for (int64_t r = 0; r < group.rows; r++) {
-      const std::byte* row = row_of<Source>(group, r);
-      for (int64_t i = 0; i < count; i++) {
-        values[r * kTileK + i] = to_bf16(Source::value(load<typename Source::Bits>(row, k + i)));
-      }
-    }
+    for (int64_t r = 0; r < group.rows; r++) round_to_bf16<Source>(group, r, k, count, values + r * kTileK);
     for (int64_t i = 0; i < std::min(padded_k(group.k) - k, kTileK); i++) {
       bf16* line = panel + bf16_offset(k + i, 0);
       for (int64_t r = 0; r < kGroupRows; r++) line[r] = values[r * kTileK + i];
@@ -157,6 +200,7 @@ int64_t pack_group(DType dtype, Format format, const Group& group) {
   const bool w8 = format == Format::w8;
   if (dtype == DType::bf16) return w8 ? pack_group_w8<SourceBf16>(group) : pack_group_bf16<SourceBf16>(group);
   if (dtype == DType::f16) return w8 ? pack_group_w8<SourceF16>(group) : pack_group_bf16<SourceF16>(group);
+  if (dtype == DType::i8) return w8 ? pack_group_w8<SourceI8>(group) : pack_group_bf16<SourceI8>(group);
   return w8 ? pack_group_w8<SourceF32>(group) : pack_group_bf16<SourceF32>(group);
 }
 
@@ -179,16 +223,36 @@ struct Task {
 // enough to keep every thread busy to the end.
 constexpr int64_t kTaskBytes = int64_t{2} << 20;
 
+bool is_float(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32; }
+
+int64_t element_count(const TensorView& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
+}
+
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
-  if (source.dtype != DType::bf16 && source.dtype != DType::f16 && source.dtype != DType::f32) {
-    return error("cannot pack this type", source.name, "BF16, F16 or F32", std::string(dtype_name(source.dtype)));
+  const bool is_coded = source.dtype == DType::i8 && job.scale.data;
+  if (!is_float(source.dtype) && !is_coded) {
+    return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
+                 std::string(dtype_name(source.dtype)));
   }
   if (source.shape.size() != 2 || source.shape[0] < 1 || source.shape[1] < 1 || source.shape[1] > kMaxK) {
     return error("cannot pack this shape", source.name, "[n, k], k at most " + std::to_string(kMaxK),
                  shape_text(source.shape));
   }
+  const int64_t scales = element_count(job.scale);
+  if (is_coded && (!is_float(job.scale.dtype) || (scales != 1 && scales != source.shape[0]))) {
+    return error("cannot take these scales", job.scale.name, "one, or one for each row, of BF16, F16 or F32",
+                 shape_text(job.scale.shape) + " of " + std::string(dtype_name(job.scale.dtype)));
+  }
   return {};
+}
+
+// out [count]: the scales of rows from `row` on.
+void read_scales(const TensorView& scale, int64_t row, int64_t count, float* out) {
+  if (element_count(scale) > 1) return read_floats(scale, row, count, out);
+  read_floats(scale, out);
+  std::fill_n(out, count, out[0]);
 }
 
 // Describes the matrix whose block begins at `first` in the job's `out`.
@@ -226,6 +290,7 @@ void pack_task(Task& task) {
     group.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows);
     group.source = job.source.data + (group.rows > 0 ? n * row_bytes : 0);
     group.k = matrix.k;
+    if (job.scale.data && group.rows > 0) read_scales(job.scale, n, group.rows, group.given_scale);
     group.panel = panels + n / kPanelColumns * panel_bytes(job.format, matrix.k) + n % kPanelColumns * column_bytes;
     if (scales) group.scale = scales + n;
     if (sums) group.column_sum = sums + n;
@@ -234,6 +299,16 @@ void pack_task(Task& task) {
     task.bad_row = n + bad;
     return;
   }
+}
+
+Error bad_row_error(const PackJob& job, int64_t row) {
+  const auto at = [row](const TensorView& tensor) { return tensor.name + " row " + std::to_string(row); };
+  if (!job.scale.data) return error("NaN or infinity in the weights", at(job.source));
+  float value = 0.0f;
+  read_scales(job.scale, row, 1, &value);
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
+  return error("unfit scale", at(job.scale), "a positive number", text.data());
 }
 
 // Tells of progress ten times a second, from one thread.
@@ -298,9 +373,7 @@ Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const Pack
 
   // Runs are claimed in order and finished once claimed, so the first bad one is the same for any number of threads.
   const auto bad = std::ranges::find_if(tasks, [](const Task& task) { return task.bad_row >= 0; });
-  if (bad != tasks.end()) {
-    return error("NaN or infinity in the weights", bad->job->source.name + " row " + std::to_string(bad->bad_row));
-  }
+  if (bad != tasks.end()) return bad_row_error(*bad->job, bad->bad_row);
   if (options.source_mapped) {
     for (const PackJob& job : jobs) release_pages(job.source.contents());
   }

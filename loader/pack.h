@@ -13,9 +13,10 @@
 namespace pinion {
 
 struct PackJob {
-  TensorView source;  // [n, k], BF16, F16 or F32
+  TensorView source;  // [n, k], BF16, F16, F32, or I8 where `scale` says what the codes mean
   Format format = Format::w8;
   Matrix* out = nullptr;
+  TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
 };
 
 struct PackOptions {
@@ -34,10 +35,11 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 
 // Packs the jobs one after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`. The
 // bytes depend on nothing but the sources.
-//   bf16: BF16 as it is; F16 and F32 rounded to nearest even.
+//   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) rounded to nearest even.
 //   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 where amax < 2^-119,
-//         below which the scale would not be a normal number.
-// A source of another shape or type, and a row that holds a NaN or an infinity, is an error naming it.
+//         below which the scale would not be a normal number. An I8 source's codes and scales stay what they are.
+// A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
+// number, is an error naming it.
 Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options);
 
 }  // namespace pinion

@@ -13,7 +13,7 @@
 
 namespace pinion {
 
-// Every type of the format; only the first three are weights that Pinion reads today.
+// Every type of the format; Pinion reads weights of the first three, and codes of i8.
 enum class DType : uint8_t {
   bf16,
   f16,

@@ -219,6 +219,24 @@ TEST(Inspect, DescribesWithoutLoading) {
   expect_failure(run_pinion({"inspect", "--model", "/nonexistent"}), 1, "no such folder");
 }
 
+TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
+  const std::string coded = PINION_TEST_DATA "/families/llama_codes";
+  const json report = run_json({"inspect", "--model", coded, "--json"});
+  EXPECT_EQ(report["quantised_file"], true);
+  EXPECT_EQ(report["matrices"]["codes_kept"], 12);
+  EXPECT_EQ(report["matrices"]["floats_to_codes"], 3);
+  EXPECT_EQ(report["matrices"]["without_codes"], json::parse(R"({"lm_head": 1, "model.layers.{}.self_attn.o_proj": 1,
+                                                               "model.layers.{}.mlp.down_proj": 1})"));
+  const json none = run_json({"inspect", "--model", coded, "--quant", "none", "--json"});
+  EXPECT_EQ(none["matrices"]["codes_to_bf16"], 12);
+  EXPECT_EQ(none["matrices"]["floats_to_bf16"], 3);
+  EXPECT_EQ(none["parameters"], report["parameters"]);
+  const json plain = run_json({"inspect", "--model", kStories, "--json"});
+  EXPECT_EQ(plain["quantised_file"], false);
+  EXPECT_EQ(plain["matrices"]["floats_to_codes"], 36);  // seven for each of five layers, and the head
+  EXPECT_FALSE(plain["matrices"].contains("without_codes"));
+}
+
 TEST(Cpu, ExactlyOneTableIsChosen) {
   const json report = run_json({"cpu", "--json"});
   EXPECT_FALSE(report["cores"].empty());

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A copy of a model that a test may damage.
+// A copy of stories260k, or another folder, that a test may damage.
 struct Copy {
   fs::path path = fs::temp_directory_path() / ("pinion_model_test_" + std::to_string(getpid()));
 
-  explicit Copy(const char* model = "stories260k") { fs::copy(fs::path(PINION_TEST_DATA) / model, path); }
+  explicit Copy(const std::string& name = "stories260k") { fs::copy(PINION_TEST_DATA "/" + name, path); }
   ~Copy() { fs::remove_all(path); }
 
   std::string read(const char* name) const {
@@ -52,6 +52,48 @@ TEST(Model, ATensorThatTheConfigDoesNotAccountForIsRefused) {
   const std::string message = folder.load();
   EXPECT_NE(message.find("model.layers.1."), std::string::npos) << message;
   EXPECT_NE(message.find("does not have"), std::string::npos) << message;
+}
+
+TEST(Model, TensorsThatNobodyAsksForAreOneLine) {
+  const Copy folder;
+  folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 3");
+  EXPECT_EQ(folder.load(),
+            folder.path.string() +
+                ": model.layers.3.input_layernorm.weight, and 17 more: tensor that a llama model of this "
+                "config.json does not have");
+}
+
+TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
+  const Copy folder("families/qwen3_codes");
+  EXPECT_EQ(folder.load(), "");
+  EXPECT_EQ(folder.load(Quant::none), "");
+  const std::string scale = "model.layers.1.self_attn.q_proj.weight_scale";
+  const std::string weights = folder.read("model.safetensors");
+  folder.replace("model.safetensors", scale, "model.layers.1.self_attn.q_proj.weight_SCALE");
+  EXPECT_EQ(folder.load(), folder.path.string() + ": " + scale + ": no such tensor: want the scales of int8 weights");
+  folder.write("model.safetensors", weights);
+  // A module that is said to have no codes: its I8 tensor is then no weight, a scale of floats would be left over.
+  folder.replace("config.json", "\"lm_head\"", "\"re:.*1.*q_proj\"");
+  EXPECT_EQ(
+      folder.load(),
+      folder.path.string() + ": model.layers.1.self_attn.q_proj.weight: type differs: want BF16, F16 or F32, have I8");
+}
+
+TEST(Model, CodesOfTheFileGoThroughTheCache) {
+  const Copy folder("families/llama_codes");
+  for (const Quant quant : {Quant::w8a8, Quant::none}) {
+    LoadOptions options{.quant = quant, .keep = {}, .threads = 1, .progress = {}};
+    options.cache_folder = folder.path / "cache";
+    std::unique_ptr<Model> packed, mapped;
+    ASSERT_EQ(load_model(folder.path, options, &packed).message(), "");
+    ASSERT_EQ(write_to_cache(*packed).message(), "");
+    ASSERT_EQ(load_model(folder.path, options, &mapped).message(), "");
+    EXPECT_FALSE(packed->from_cache());
+    ASSERT_TRUE(mapped->from_cache());
+    EXPECT_EQ(std::memcmp(packed->layers[0].q.weight.panels, mapped->layers[0].q.weight.panels,
+                          static_cast<size_t>(packed->bytes_per_token)),
+              0);
+  }
 }
 
 TEST(Model, AMissingTensorIsRefusedByName) {

@@ -250,8 +250,9 @@ TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
             "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");
   EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),
             "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu\"");
-  EXPECT_EQ(llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"),
-            "config.json: quantization_config: quantised checkpoints are not supported: quant_method gptq");
+  EXPECT_EQ(
+      llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"),
+      "config.json: quantization_config: quant_method: not supported: want \"compressed-tensors\", have \"gptq\"");
   EXPECT_EQ(llama_message(R"({"logits_scaling": 8.0, "embedding_multiplier": 12.0})"),
             "config.json: fields unknown to family llama: \"embedding_multiplier\", \"logits_scaling\"");
   EXPECT_EQ(llama_message(R"({"qkv_bias": false, "new_thing": null, "pruned_heads": {}, "use_cache": true})"), "");

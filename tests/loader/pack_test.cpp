@@ -210,7 +210,85 @@ TEST(Pack, RefusesWhatIsNotAMatrixOfFloats) {
             "w: cannot pack this shape: want [n, k], k at most 131072, have [8]");
   EXPECT_EQ(message({"w", DType::bf16, {0, 8}, data, 0}),
             "w: cannot pack this shape: want [n, k], k at most 131072, have [0, 8]");
-  EXPECT_EQ(message({"w", DType::i8, {2, 8}, data, 16}), "w: cannot pack this type: want BF16, F16 or F32, have I8");
+  EXPECT_EQ(message({"w", DType::i8, {2, 8}, data, 16}),
+            "w: cannot pack this type: want BF16, F16, F32, or I8 with scales, have I8");
+}
+
+// Codes [n, k] that take all values, -128 too, and a scale for each row or one for all.
+struct Coded {
+  std::vector<int8_t> codes;
+  Source scale;
+  TensorView source;
+
+  Coded(int64_t n, int64_t k, DType dtype, const std::vector<float>& scales) {
+    for (int64_t i = 0; i < n * k; i++) codes.push_back(static_cast<int8_t>(i * 37 - 128));
+    scale = make_source(dtype, std::ssize(scales), 1, scales);
+    scale.view.name = "w.weight_scale";
+    source = {"w", DType::i8, {n, k}, reinterpret_cast<const std::byte*>(codes.data()), n * k};
+  }
+  Packed packed(Format format) const {
+    Packed result;
+    const PackJob job{source, format, &result.matrix, scale.view};
+    EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &result.arena));
+    std::memset(result.arena.data, 0x55, static_cast<size_t>(result.arena.bytes));
+    result.failure = pack_all({&job, 1}, result.arena.data, {.threads = 2});
+    return result;
+  }
+};
+
+TEST(Pack, CodesAndScalesStayWhatTheyAre) {
+  for (const int64_t n : {1, 17, 64, 130}) {
+    for (const int64_t k : {3, 32, 300}) {
+      std::vector<float> scales(static_cast<size_t>(n), 0.25f);
+      for (int64_t i = 1; i < n; i++) scales[i] = static_cast<float>(i) * 0x1p-9f;
+      const Coded coded(n, k, DType::f32, scales);
+      const Packed w8 = coded.packed(Format::w8);
+      const Packed half = coded.packed(Format::bf16);
+      ASSERT_EQ(w8.failure.message() + half.failure.message(), "");
+      for (int64_t row = 0; row < padded_n(n); row++) {
+        int32_t sum = 0;
+        for (int64_t i = 0; i < padded_k(k); i++) {
+          const int want = row < n && i < k ? coded.codes[row * k + i] : 0;
+          ASSERT_EQ(code(w8.matrix, i, row), want);
+          const float value = want == 0 ? 0.0f : static_cast<float>(want) * scales[row];
+          ASSERT_EQ(bf16_bits(half.matrix, i, row), to_bf16(value).bits);
+          sum += want;
+        }
+        ASSERT_EQ(w8.matrix.scale[row], row < n ? scales[row] : 0.0f);
+        ASSERT_EQ(w8.matrix.column_sum[row], sum);
+      }
+    }
+  }
+}
+
+TEST(Pack, OneScaleIsForAllRowsInAnyType) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    const Coded coded(70, 5, dtype, {0.51f});  // not 0 as the test's F16 either
+    float scale = 0;
+    read_floats(coded.scale.view, &scale);
+    const Packed packed = coded.packed(Format::w8);
+    ASSERT_EQ(packed.failure.message(), "");
+    for (int64_t row = 0; row < 70; row++) ASSERT_EQ(packed.matrix.scale[row], scale);
+  }
+}
+
+TEST(Pack, RefusesUnfitScales) {
+  const std::pair<float, const char*> cases[] = {{0.0f, "0"},
+                                                 {-0.5f, "-0.5"},
+                                                 {std::numeric_limits<float>::quiet_NaN(), "nan"},
+                                                 {std::numeric_limits<float>::infinity(), "inf"},
+                                                 {3e38f, "3e+38"}};
+  for (const auto& [value, text] : cases) {
+    std::vector<float> scales(100, 0.5f);
+    scales[77] = value;
+    for (const Format format : {Format::w8, Format::bf16}) {
+      EXPECT_EQ(Coded(100, 8, DType::f32, scales).packed(format).failure.message(),
+                "w.weight_scale row 77: unfit scale: want a positive number, have " + std::string(text));
+    }
+  }
+  EXPECT_EQ(Coded(100, 8, DType::bf16, {1.0f, 2.0f}).packed(Format::w8).failure.message(),
+            "w.weight_scale: cannot take these scales: want one, or one for each row, of BF16, F16 or F32, have [2, 1] "
+            "of BF16");
 }
 
 TEST(Pack, FromAMappedFileWithProgress) {

@@ -335,11 +335,45 @@ YARN_ATTENTION_FACTOR = {
 }
 
 
+INT8 = {"num_bits": 8, "type": "int", "symmetric": True}
+GROUP = {
+    "input_activations": INT8 | {"dynamic": True, "observer": None, "strategy": "token"},
+    "output_activations": None,
+    "targets": ["Linear"],
+    "weights": INT8 | {"dynamic": False, "group_size": None, "observer": "minmax", "strategy": "channel"},
+}
+QUANTISED = {
+    "config_groups": {"group_0": GROUP},
+    "format": "int-quantized",
+    "ignore": ["lm_head"],
+    "kv_cache_scheme": None,
+    "quant_method": "compressed-tensors",
+    "quantization_status": "compressed",
+}
+QUANTISED_NEW = QUANTISED | {
+    "config_groups": {"group_0": GROUP | {"format": "int-quantized", "targets": [r"re:.*_proj$"]}},
+    "ignore": ["re:lm_h.*d$", r"re:.*layers\.1\.mlp\.down_proj", "model.layers.0.self_attn.o_proj"],
+    "sparsity_config": {},
+}
+del QUANTISED_NEW["format"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Codes:
+    """A checkpoint with int8 codes: its quantization_config and how it stores scales."""
+
+    config: dict
+    scale: str = "bfloat16"
+    scale_axes: int = 2
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     config: dict
     long_prompt: int = 77  # tokens
     shards: int = 1
+    dtypes: tuple[str, ...] = ()  # of the tensors in turn, where not all have the config's
+    codes: Codes | None = None
     notes: str = ""
     use_cache: bool = True  # for the greedy continuations
     jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move
@@ -380,6 +414,18 @@ CASES = {
         LLAMA | mlp(68) | {"hidden_size": 36, "torch_dtype": "float32"},
         notes="Mode none: matrices rounded to bf16, norms as stored. w8a8: codes from the stored fp32 values.",
     ),
+    "llama_mixed": Case(
+        LLAMA | mlp(76),
+        dtypes=("bfloat16", "float32", "float16", "bfloat16"),
+        notes="Tensors of all three types in one file, each taken as stored.",
+    ),
+    "llama_codes": Case(
+        LLAMA | mlp(60) | {"torch_dtype": "float16"},
+        shards=2,
+        codes=Codes(QUANTISED_NEW, "float32", 1),
+        notes="int8 codes with fp32 scales [n], chosen by expressions; three matrices have none, two of them linear "
+        "layers that w8a8 quantises from the stored fp16 values.",
+    ),
     "qwen2": Case(QWEN2),
     "qwen2_window": Case(
         QWEN2
@@ -393,6 +439,12 @@ CASES = {
     ),
     "qwen3": Case(QWEN3),
     "qwen3_yarn": Case(spelled_new(QWEN3 | {"rope_scaling": YARN_ATTENTION_FACTOR})),
+    "qwen3_codes": Case(
+        QWEN3,
+        codes=Codes(QUANTISED),
+        notes="int8 codes in [-128, 127] with bf16 scales [n, 1], taken as they are. Mode none: code * scale in fp32, "
+        "rounded to bf16.",
+    ),
     "mistral": Case(MISTRAL),
     "mistral_window": Case(
         MISTRAL | heads(5, 1, 10) | {"max_position_embeddings": 512, "sliding_window": 20}, long_prompt=300

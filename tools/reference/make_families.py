@@ -6,6 +6,7 @@ families.py is the table of cases; README.md here describes the files that each 
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import shutil
@@ -19,7 +20,18 @@ from transformers import AutoConfig
 from transformers.utils import logging
 
 from families import CASES, Case
-from reference import KEEP_HEAD, auto_class, greedy, is_quantised, load_model, logits, quantise_rows, relative_l2
+from int_quantized import code_tensors, quantise_tensors
+from reference import (
+    KEEP_HEAD,
+    auto_class,
+    greedy,
+    is_quantised,
+    load_model,
+    load_stored,
+    logits,
+    quantise_rows,
+    relative_l2,
+)
 
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 
@@ -77,23 +89,31 @@ def in_file(name: str, case: Case) -> str:
 
 
 def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, torch.Tensor]:
-    dtype = getattr(torch, case.config.get("torch_dtype") or case.config["dtype"])
+    names = case.dtypes or (case.config.get("torch_dtype") or case.config["dtype"],)
+    dtypes = itertools.cycle(getattr(torch, name) for name in names)
     rng = np.random.default_rng(seed)
     with torch.device("meta"):
         shapes = auto_class(folder).from_config(AutoConfig.from_pretrained(folder))
     return {
         in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng))
-        .to(dtype)
+        .to(next(dtypes))
         .contiguous()
         for name, p in shapes.named_parameters()
     }
 
 
+def write_config(folder: pathlib.Path, config: dict) -> None:
+    (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+
+
 def write_checkpoint(folder: pathlib.Path, case: Case, seed: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(case.config, indent=1, sort_keys=True) + "\n")
+    write_config(folder, case.config)
     tensors = random_tensors(folder, case, seed)
+    if case.codes:
+        tensors = quantise_tensors(tensors, case.codes.config, getattr(torch, case.codes.scale), case.codes.scale_axes)
+        write_config(folder, case.config | {"quantization_config": case.codes.config})
     metadata = {"format": "pt"}
     if case.shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata)
@@ -118,12 +138,13 @@ def fnv1a(data: bytes) -> str:
 
 def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N]."""
-    stored = auto_class(folder).from_pretrained(folder, dtype=torch.float32)
+    stored, _ = load_stored(str(folder))
+    codes_in_file = code_tensors(folder)
     hashes = {}
     for name, module in stored.named_modules():
         if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in VISION):
             name = name.replace("model.language_model.", "model.")  # as a language model alone has it
-            codes, scale = quantise_rows(module.weight.detach())
+            codes, scale = codes_in_file.get(name) or quantise_rows(module.weight.detach())
             parts = (codes.to(torch.int8).numpy(), scale.numpy().astype("<f4"))
             hashes[f"{name}.weight"] = [fnv1a(part.tobytes()) for part in parts]
     return hashes

@@ -4,10 +4,14 @@ Owns what the other scripts here share: loading, quantising, logits, greedy deco
 """
 
 import functools
+import pathlib
+import tempfile
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+from int_quantized import code_tensors, write_plain
 
 KEEP_HEAD = ("lm_head",)
 
@@ -49,12 +53,7 @@ def auto_class(folder: str) -> type:
     return AutoModelForImageTextToText if "ForConditionalGeneration" in architectures[0] else AutoModelForCausalLM
 
 
-def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HEAD, wide: bool = False) -> nn.Module:
-    """Matrices are rounded to bf16 as Pinion holds them (no change for bf16 files); norms and biases stay as stored.
-
-    With w8a8 every linear layer outside `keep` gets weights quantised from the stored values and, through a hook,
-    inputs quantised per token.
-    """
+def load_plain(folder: str, wide: bool) -> nn.Module:
     # eager computes the softmax in fp32 always, sdpa leaves soft caps out
     capped = getattr(AutoConfig.from_pretrained(folder), "attn_logit_softcapping", None)
     model, report = auto_class(folder).from_pretrained(
@@ -65,12 +64,33 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
     )
     if report["missing_keys"] or report["unexpected_keys"] or report["mismatched_keys"]:
         raise SystemExit(f"{folder}: tensors do not fit the config: {report}")
+    return model
+
+
+def load_stored(folder: str, wide: bool = False) -> tuple[nn.Module, set[str]]:
+    """The model with its weights as stored, in fp32, and the modules that the file holds as int8 codes."""
+    coded = set(code_tensors(pathlib.Path(folder)))
+    if not coded:
+        return load_plain(folder, wide), coded
+    with tempfile.TemporaryDirectory() as plain:
+        write_plain(pathlib.Path(folder), pathlib.Path(plain))
+        return load_plain(plain, wide), coded
+
+
+def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HEAD, wide: bool = False) -> nn.Module:
+    """Matrices are rounded to bf16 as Pinion holds them (no change for bf16 files); norms and biases stay as stored.
+
+    With w8a8 every linear layer outside `keep` gets weights quantised from the stored values, unless those are codes
+    already, and, through a hook, inputs quantised per token.
+    """
+    model, coded = load_stored(folder, wide)
     model.eval().requires_grad_(False)
     if wide:
         widen(model)
     for name, module in model.named_modules():
         if quant == "w8a8" and is_quantised(name, module, keep):
-            module.weight = nn.Parameter(fake_quantise(module.weight), requires_grad=False)
+            if name not in coded:
+                module.weight = nn.Parameter(fake_quantise(module.weight), requires_grad=False)
             module.register_forward_pre_hook(lambda _, args: (fake_quantise(args[0]),))
         elif isinstance(module, (nn.Linear, nn.Embedding)):
             module.weight.copy_(module.weight.bfloat16())

@@ -1,0 +1,177 @@
+// Checkpoints with int8 codes: which description is accepted, which modules it means, what their tensors must be.
+#include "loader/quantization.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/loader/make_files.h"
+
+namespace pinion {
+namespace {
+
+constexpr const char* kConfig = R"({
+  "quant_method": "compressed-tensors", "format": "int-quantized", "quantization_status": "compressed",
+  "global_compression_ratio": 1.46, "version": "0.9.0", "kv_cache_scheme": null, "ignore": ["lm_head"],
+  "sparsity_config": {"format": "dense", "global_sparsity": 0.1, "ignore": [], "targets": []},
+  "config_groups": {"group_0": {
+    "targets": ["Linear"], "output_activations": null,
+    "weights": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel", "dynamic": false,
+                "group_size": null, "actorder": null, "block_structure": null, "observer": "mse",
+                "observer_kwargs": {"norm": 2.4}},
+    "input_activations": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "token", "dynamic": true,
+                          "observer": null}}}})";
+
+std::string message(const Json& json, Quantization* out = nullptr) {
+  Quantization quantization;
+  JsonFields fields{json, "config.json"};
+  return read_quantization(fields, out ? out : &quantization).message();
+}
+
+// The message for the description above with another value at a place, which a null removes.
+std::string changed(const char* place, const char* value) {
+  Json json = Json::parse(kConfig);
+  json[Json::json_pointer(place)] = Json::parse(value);
+  return message(json);
+}
+
+Quantization patterns(const Json& targets, const Json& ignore) {
+  Json json = Json::parse(kConfig);
+  json["ignore"] = ignore;
+  json["config_groups"]["group_0"]["targets"] = targets;
+  Quantization quantization;
+  EXPECT_EQ(message(json, &quantization), "");
+  return quantization;
+}
+
+bool means(const Quantization& quantization, const std::string& module) {
+  bool result = false;
+  EXPECT_EQ(has_codes(quantization, module, &result).message(), "");
+  return result;
+}
+
+TEST(Quantization, ReadsWhatTheToolsWrite) {
+  EXPECT_EQ(message(Json::parse(kConfig)), "");
+  EXPECT_EQ(changed("/quantization_status", "\"frozen\""), "");
+  EXPECT_EQ(changed("/sparsity_config", "{}"), "");
+  EXPECT_EQ(changed("/config_groups/group_0/weights/group_size", "-1"), "");
+  EXPECT_EQ(changed("/config_groups/group_0/weights/actorder", "\"static\""), "");
+  EXPECT_EQ(changed("/config_groups/group_0/weights/scale_dtype", "\"torch.bfloat16\""), "");
+  EXPECT_EQ(changed("/config_groups/group_0/format", "\"int-quantized\""), "");
+  Json inside = Json::parse(kConfig);
+  inside["config_groups"]["group_0"]["format"] = "int-quantized";
+  inside.erase("format");
+  EXPECT_EQ(message(inside), "");
+}
+
+TEST(Quantization, RefusesOtherFormatsByName) {
+  const std::string group = "/config_groups/group_0";
+  const std::tuple<std::string, const char*, const char*> cases[] = {
+      {"/quant_method", "\"gptq\"", R"(quant_method: not supported: want "compressed-tensors", have "gptq")"},
+      {"/quant_method", "\"awq\"", R"(quant_method: not supported: want "compressed-tensors", have "awq")"},
+      {"/quant_method", "null", R"(quant_method: missing field: want "compressed-tensors")"},
+      {"/format", "\"pack-quantized\"", R"(format: not supported: want "int-quantized", have "pack-quantized")"},
+      {"/format", "null", R"(config_groups: group_0: format: missing field: want "int-quantized")"},
+      {"/quantization_status", "\"calibration\"",
+       R"(quantization_status: not supported: want "compressed" or "frozen", have "calibration")"},
+      {"/kv_cache_scheme", R"({"num_bits": 8})", "kv_cache_scheme: not supported: want null, have an object"},
+      {"/sparsity_config", R"({"format": "sparse-24-bitmask"})",
+       R"(sparsity_config: format: not supported: want "dense", have "sparse-24-bitmask")"},
+      {"/transform_config", R"({"config_groups": {}})", "transform_config: not supported: want null, have an object"},
+      {"/config_groups", "{}", "config_groups: missing field"},
+      {group + "/format", "\"float-quantized\"",
+       R"(config_groups: group_0: format: not supported: want "int-quantized", have "float-quantized")"},
+      {group + "/targets", "null", "config_groups: group_0: targets: missing field"},
+      {group + "/weights", "null", "config_groups: group_0: weights: not supported: want 8-bit weights, have none"},
+      {group + "/weights/num_bits", "4", "config_groups: group_0: weights: num_bits: not supported: want 8, have 4"},
+      {group + "/weights/type", "\"float\"",
+       R"(config_groups: group_0: weights: type: not supported: want "int", have "float")"},
+      {group + "/weights/symmetric", "false",
+       "config_groups: group_0: weights: symmetric: not supported: want true, have false"},
+      {group + "/weights/strategy", "\"group\"",
+       R"(config_groups: group_0: weights: strategy: not supported: want "channel", have "group")"},
+      {group + "/weights/strategy", "null",
+       R"(config_groups: group_0: weights: strategy: missing field: want "channel")"},
+      {group + "/weights/actorder", "\"group\"",
+       R"(config_groups: group_0: weights: actorder: not supported: want "weight" or "static" or false, have "group")"},
+      {group + "/weights/block_structure", "\"2x4\"",
+       R"(config_groups: group_0: weights: block_structure: not supported: want null, have "2x4")"},
+      {group + "/input_activations", "null",
+       "config_groups: group_0: input_activations: not supported: want 8-bit dynamic activations, have none"},
+      {group + "/input_activations/dynamic", "false",
+       "config_groups: group_0: input_activations: dynamic: not supported: want true, have false"},
+      {group + "/input_activations/strategy", "\"tensor\"",
+       R"(config_groups: group_0: input_activations: strategy: not supported: want "token", have "tensor")"},
+      {group + "/output_activations", R"({"num_bits": 8})",
+       "config_groups: group_0: output_activations: not supported: want null, have an object"},
+      {"/ignore", "[1]", "ignore: wrong type: want strings, have 1"},
+      {"/ignore", "[\"re:(\"]", "ignore: not a regular expression: \"re:(\""},
+      {"/ignore", "[\"re:(*ACCEPT)\"]", "ignore: not a regular expression: \"re:(*ACCEPT)\""},
+      {"/config_groups", "7", "config_groups: wrong type: want an object, have 7"},
+      {group, "7", "config_groups: group_0: wrong type: want an object, have 7"},
+  };
+  for (const auto& [place, value, what] : cases) {
+    EXPECT_EQ(changed(place.c_str(), value), "config.json: " + std::string(what)) << place;
+  }
+}
+
+TEST(Quantization, TargetsAndIgnoreAreNamesClassesAndExpressions) {
+  const char* kDown = "model.layers.11.mlp.down_proj";
+  const Quantization plain = patterns({"Linear"}, {"lm_head", "model.layers.1.mlp.down_proj"});
+  EXPECT_TRUE(means(plain, kDown));
+  EXPECT_FALSE(means(plain, "lm_head"));
+  EXPECT_FALSE(means(plain, "model.layers.1.mlp.down_proj"));
+  // Expressions match from the beginning on, and need not reach the end.
+  EXPECT_FALSE(means(patterns({"Linear"}, {"re:.*down"}), kDown));
+  EXPECT_TRUE(means(patterns({"Linear"}, {"re:down_proj"}), kDown));
+  EXPECT_TRUE(means(patterns({"Linear"}, {R"(re:model\.visual\..*)"}), kDown));
+  EXPECT_TRUE(means(patterns({R"(re:.*\.(?P<kind>gate|up|down)_proj$)"}, Json::array()), kDown));
+  EXPECT_FALSE(means(patterns({R"(re:visual|lm_head)"}, Json::array()), kDown));
+  EXPECT_FALSE(means(patterns({"re:.*self_attn.*", "Embedding"}, nullptr), kDown));
+  EXPECT_FALSE(means(patterns({"Linear"}, {"Linear"}), kDown));
+}
+
+TEST(Quantization, AnExpressionThatExplodesIsAnError) {
+  bool result = false;
+  const Quantization evil = patterns({"re:(([a-z_.]+)+)+[^a-z_.]"}, Json::array());
+  const std::string text = has_codes(evil, "model.layers.self_attn.q_proj_q_proj_q_proj", &result).message();
+  EXPECT_NE(text.find("takes too many steps"), std::string::npos) << text;
+}
+
+// A checkpoint of one module "m" [2, 4] with a scale as the header has it.
+std::string bound(const std::string& weight_type, const std::string& scale_type, const std::string& scale_shape,
+                  int scale_bytes, const char* scale_name = "m.weight_scale") {
+  const int weight_bytes = weight_type == "I8" ? 8 : 16;
+  const TempFolder folder;
+  folder.write(
+      "model.safetensors",
+      safetensors_text(R"({"m.weight": {"dtype": ")" + weight_type + R"(", "shape": [2, 4], "data_offsets": [0, )" +
+                           std::to_string(weight_bytes) + R"(]}, ")" + scale_name + R"(": {"dtype": ")" + scale_type +
+                           R"(", "shape": )" + scale_shape + R"(, "data_offsets": [)" + std::to_string(weight_bytes) +
+                           ", " + std::to_string(weight_bytes + scale_bytes) + "]}}",
+                       std::string(weight_bytes + scale_bytes, '\1')));
+  Checkpoint checkpoint;
+  EXPECT_EQ(open_checkpoint(folder.path, &checkpoint).message(), "");
+  LinearWeight found;
+  const Error e = bind_linear(checkpoint, patterns({"Linear"}, Json::array()), "m", 2, 4, &found);
+  EXPECT_EQ(found.scale.data != nullptr, !e);
+  const std::string text = e.message();
+  return text.starts_with(checkpoint.folder) ? text.substr(checkpoint.folder.size() + 2) : text;
+}
+
+TEST(Quantization, TensorsMustFit) {
+  EXPECT_EQ(bound("I8", "BF16", "[2, 1]", 4), "");
+  EXPECT_EQ(bound("I8", "F32", "[2]", 8), "");
+  EXPECT_EQ(bound("I8", "F16", "[]", 2), "");
+  EXPECT_EQ(bound("I8", "F16", "[1]", 2), "");
+  EXPECT_EQ(bound("I8", "F16", "[1, 1]", 2), "");
+  EXPECT_EQ(bound("I8", "F16", "[1, 2]", 4),
+            "m.weight_scale: shape differs: want [2, 1], [2] or one number, have [1, 2]");
+  EXPECT_EQ(bound("I8", "BF16", "[2, 2]", 8),
+            "m.weight_scale: shape differs: want [2, 1], [2] or one number, have [2, 2]");
+  EXPECT_EQ(bound("I8", "I32", "[2, 1]", 8), "m.weight_scale: type differs: want BF16, F16 or F32, have I32");
+  EXPECT_EQ(bound("BF16", "BF16", "[2, 1]", 4), "m.weight: type differs: want I8, have BF16");
+  EXPECT_EQ(bound("I8", "BF16", "[2, 1]", 4, "m.scale"),
+            "m.weight_scale: no such tensor: want the scales of int8 weights");
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,74 @@
+"""Checkpoints with int8 codes, as the compressed-tensors library writes them ("int-quantized"): making and reading them.
+
+Knows neither models nor Pinion's own rule; reference.py and make_families.py do.
+"""
+
+import json
+import pathlib
+import re
+
+import torch
+from safetensors.torch import load_file, save_file
+
+SCALE = ".weight_scale"
+
+
+def quantise(weight: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes [n, k] and scales [n, 1] by the library's rule for symmetric channels: absmax over half of 255 steps."""
+    scale = (weight.float().abs().amax(-1, keepdim=True) / 127.5).to(dtype)
+    scale[scale == 0] = torch.finfo(dtype).eps
+    return torch.round(weight.float() / scale.float()).clamp(-128, 127).to(torch.int8), scale
+
+
+def matches(patterns: list[str], module: str) -> bool:
+    return any(
+        re.match(pattern[3:], module) if pattern.startswith("re:") else pattern in (module, "Linear")
+        for pattern in patterns
+    )
+
+
+def has_codes(config: dict, module: str) -> bool:
+    targets = [target for group in config["config_groups"].values() for target in group["targets"]]
+    return matches(targets, module) and not matches(config["ignore"], module)
+
+
+def quantise_tensors(
+    tensors: dict[str, torch.Tensor], config: dict, dtype: torch.dtype, scale_axes: int
+) -> dict[str, torch.Tensor]:
+    """The linear layers' weights that the config means, as codes and scales of one or two axes."""
+    result = {}
+    for name, tensor in tensors.items():
+        module = name.removesuffix(".weight")
+        is_linear = tensor.ndim == 2 and name.endswith(".weight") and "embed_tokens" not in name
+        if not is_linear or not has_codes(config, module):
+            result[name] = tensor
+            continue
+        codes, scale = quantise(tensor, dtype)
+        result[name] = codes
+        result[module + SCALE] = scale.reshape(-1) if scale_axes == 1 else scale
+    return result
+
+
+def load_tensors(folder: pathlib.Path) -> dict[str, torch.Tensor]:
+    return {name: t for file in sorted(folder.glob("*.safetensors")) for name, t in load_file(file).items()}
+
+
+def code_tensors(folder: pathlib.Path) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Module -> its codes [n, k] and its scales, fp32 [n, 1], for the modules that have some."""
+    tensors = load_tensors(folder)
+    return {
+        name.removesuffix(SCALE): (tensors[name.replace(SCALE, ".weight")], scale.float().reshape(-1, 1))
+        for name, scale in tensors.items()
+        if name.endswith(SCALE)
+    }
+
+
+def write_plain(folder: pathlib.Path, out: pathlib.Path) -> None:
+    """The same checkpoint without codes: w = code * scale in fp32, everything else as stored."""
+    config = json.loads((folder / "config.json").read_text())
+    del config["quantization_config"]
+    (out / "config.json").write_text(json.dumps(config))
+    tensors = {name: t for name, t in load_tensors(folder).items() if not name.endswith(SCALE)}
+    for module, (codes, scale) in code_tensors(folder).items():
+        tensors[f"{module}.weight"] = codes.float() * scale
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
