@@ -62,18 +62,21 @@ Error run_repetitions(Session& session, const BenchOptions& options, Team& team,
                       std::vector<float>& logits, const std::function<void()>& tick, BenchRecord* out) {
   const BenchTest& test = out->test;
   const Sensors sensors = find_sensors(options.sysfs, out->cpus);
-  const SensorSample before = read_sensors(sensors);
-  SensorSample now = before;
-  out->celsius = before.celsius;
-  if (before.mhz) out->clock = {*before.mhz, *before.mhz};
+  SensorSample now = read_sensors(sensors);
+  out->celsius = now.celsius;
+  if (now.mhz) out->clock = {*now.mhz, *now.mhz};
   std::vector<double> rates, roofs, shares;
+  std::optional<double> joules = 0.0;
   for (int32_t i = 0; i < options.repetitions; ++i) {
     roofs.push_back(read_bandwidth(team, buffer, 1));
+    const SensorSample before = read_sensors(sensors);
     double seconds = 0;
     if (Error e = run_once(session, test, logits, &seconds)) return e;
     rates.push_back(static_cast<double>(test.tokens()) / seconds);
     shares.push_back(out->bytes_per_token * rates.back() / roofs.back());
     now = read_sensors(sensors);
+    const std::optional<double> used = joules_between(sensors, before, now);
+    joules = joules && used ? std::optional(*joules + *used) : std::nullopt;
     if (now.celsius) out->celsius = std::max(out->celsius.value_or(*now.celsius), *now.celsius);
     if (out->clock && now.mhz) out->clock->least_mhz = std::min(out->clock->least_mhz, *now.mhz);
     tick();
@@ -81,9 +84,7 @@ Error run_repetitions(Session& session, const BenchOptions& options, Team& team,
   out->rates = rates_of(rates);
   out->roof = rates_of(roofs).median;
   if (test.prompt_tokens == 0) out->roof_share = rates_of(shares).median;
-  if (const std::optional<double> joules = joules_between(sensors, before, now)) {
-    out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
-  }
+  if (joules) out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
   return {};
 }
 

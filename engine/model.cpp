@@ -63,10 +63,10 @@ struct Binder {
     if (Error e = bind(name, {n}, &tensor)) return e;
     auto values = std::make_unique<float[]>(static_cast<size_t>(n));
     read_floats(tensor, values.get());
+    for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = scale * values[static_cast<size_t>(i)] + offset;
     if (!std::all_of(values.get(), values.get() + n, [](float v) { return std::isfinite(v); })) {
       return error("NaN or infinity in the weights", model->checkpoint.folder + ": " + name);
     }
-    for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = scale * values[static_cast<size_t>(i)] + offset;
     *out = values.get();
     model->vectors.push_back(std::move(values));
     model->parameters += n;

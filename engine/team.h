@@ -71,8 +71,10 @@ struct Claims {
     if (reserve > 0 && remaining() < reserve) return -1;
     for (const auto workers = std::ssize(state.taken); helped < workers; ++helped) {
       const auto owner = static_cast<size_t>((worker + helped) % workers);
-      const int64_t task = begin(owner) + taken(owner).fetch_add(1, std::memory_order_relaxed);
-      if (task < begin(owner + 1)) return task;
+      const int64_t first = begin(owner), end = begin(owner + 1);
+      if (first + taken(owner).load(std::memory_order_relaxed) >= end) continue;  // a look disturbs less than a claim
+      const int64_t task = first + taken(owner).fetch_add(1, std::memory_order_relaxed);
+      if (task < end) return task;
     }
     return -1;
   }

@@ -62,7 +62,7 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
     for (int64_t r = 0; r < rows; r += Lanes::kRows) {
       with_rows<Lanes::kRows>(rows - r, [&](auto n) {
         constexpr int kFit = Lanes::kRows * Lanes::kWide / n;
-        constexpr int kWidth = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+        constexpr int kWidth = kFit >= 12 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
         constexpr int kW = count < kWidth ? count : kWidth;
         for (int64_t v = first; v < first + count; v += kW) {
           FloatTile<T> t = tile;
@@ -74,7 +74,7 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
     }
   };
   int64_t v = 0;
-  for (; v + 8 <= vectors; v += 8) columns(Index<8>{}, v);
+  for (; rows <= kAheadRows && v + 8 <= vectors; v += 8) columns(Index<8>{}, v);
   for (; v + 4 <= vectors; v += 4) columns(Index<4>{}, v);
   for (; v < vectors; ++v) columns(Index<1>{}, v);
 }

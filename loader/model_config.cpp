@@ -100,7 +100,7 @@ void read_sizes(JsonFields& file, ModelConfig* out) {
     file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
               std::to_string(out->head_dim));
   }
-  if (out->heads * out->head_dim > kMaxK) {
+  if (!file.error && out->heads * out->head_dim > kMaxK) {
     file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
               std::to_string(out->heads * out->head_dim));
   }
@@ -128,6 +128,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
     if (types.empty()) {
       if (rule == "from_layer") sliding[i] = enabled && layer >= first;
       if (rule == "pattern") sliding[i] = (layer + 1) % period != 0;
+      if (sliding[i] && !enabled) file.fail("sliding_window", "absent, though the family's layers slide");
       if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
     } else if (types[i] == "sliding_attention") {
       sliding[i] = true;

@@ -232,7 +232,7 @@ int64_t element_count(const TensorView& tensor) {
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;
-  if (!is_float(source.dtype) && !is_coded) {
+  if (!is_coded && (!is_float(source.dtype) || job.scale.data)) {
     return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
                  std::string(dtype_name(source.dtype)));
   }

@@ -60,11 +60,13 @@ Error matches(const std::vector<ModulePattern>& patterns, const std::string& mod
 }
 
 Error read_patterns(JsonFields& fields, std::string_view name, std::vector<ModulePattern>* out) {
-  for (const std::string& text : fields.texts(name)) {
+  const std::vector<std::string> texts = fields.texts(name);
+  if (texts.size() > kMostPatterns) fields.fail(name, "too many entries", "at most " + std::to_string(kMostPatterns));
+  if (fields.error) return fields.error;
+  for (const std::string& text : texts) {
     if (Error e = compile(text, fields.where + ": " + std::string(name), &out->emplace_back())) return e;
   }
-  if (out->size() > kMostPatterns) fields.fail(name, "too many entries", "at most " + std::to_string(kMostPatterns));
-  return fields.error;
+  return {};
 }
 
 // A field that may be absent, or null, but must otherwise have one of these values.

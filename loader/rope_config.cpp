@@ -77,6 +77,19 @@ void read_factors(JsonFields& rope, int64_t max_positions, Rope* r) {
   }
 }
 
+// Where a rule would divide by zero.
+void check_defined(JsonFields& rope, const Rope& r) {
+  if (r.kind == RopeKind::longrope && r.original_max_positions < 2) {
+    rope.fail("original_max_position_embeddings", "out of range for longrope", "at least 2",
+              std::to_string(r.original_max_positions));
+  }
+  if (r.kind == RopeKind::yarn && !(r.theta > 1.0))
+    rope.fail("rope_theta", "out of range for yarn", "more than 1", "1");
+  if (r.kind == RopeKind::dynamic && r.dims < 4) {
+    rope.fail("rope_type", "dynamic rotates at least 4 of a head's numbers", {}, std::to_string(r.dims));
+  }
+}
+
 // Fields of every kind are read whatever the kind is: those of another kind do nothing, as in transformers.
 Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& config) {
   Rope r;
@@ -93,6 +106,7 @@ Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& 
   r.original_max_positions = around.original_max_positions.value_or(r.original_max_positions);
   read_rotated_part(rope, around, config.head_dim, &r);
   read_factors(rope, config.max_positions, &r);
+  check_defined(rope, r);
   if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
   r.mscale = rope.number("mscale", r.mscale, 0.0, 1e6);
   r.mscale_all_dim = rope.number("mscale_all_dim", r.mscale_all_dim, 0.0, 1e6);
