@@ -221,7 +221,20 @@ TEST(ModelConfig, RefusesBadRope) {
             "");
 }
 
+TEST(ModelConfig, RefusesRopesThatWouldDivideByZero) {
+  EXPECT_EQ(llama_message(R"({"original_max_position_embeddings": 1, "rope_scaling":
+                {"type": "longrope", "long_factor": [1, 1, 1, 1], "short_factor": [1, 1, 1, 1]}})"),
+            "config.json: rope_scaling: original_max_position_embeddings: out of range for longrope: want at least 2, "
+            "have 1");
+  EXPECT_EQ(llama_message(R"({"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2}})"),
+            "config.json: rope_scaling: rope_theta: out of range for yarn: want more than 1, have 1");
+  EXPECT_EQ(llama_message(R"({"head_dim": 2, "rope_scaling": {"type": "dynamic", "factor": 2}})"),
+            "config.json: rope_scaling: rope_type: dynamic rotates at least 4 of a head's numbers: 2");
+}
+
 TEST(ModelConfig, RefusesBadSizes) {
+  EXPECT_EQ(llama_message(R"({"head_dim": 4611686018427387904})"),
+            "config.json: head_dim: out of range: want an even number from 2 to 1024, have 4611686018427387904");
   EXPECT_EQ(llama_message(R"({"hidden_size": 0})"),
             "config.json: hidden_size: out of range: want an integer from 1 to 131072, have 0");
   EXPECT_EQ(llama_message(R"({"num_hidden_layers": "4"})"),
