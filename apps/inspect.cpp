@@ -2,7 +2,6 @@
 // headers alone.
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 #include <span>
 
@@ -101,11 +100,10 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   }
   out->head = count_matrix(head, found, run, out);
   for (const TensorView& view : checkpoint.tensors) {
-    const int64_t elements = std::accumulate(view.shape.begin(), view.shape.end(), int64_t{1}, std::multiplies<>());
     if (config.tied_head && view.name == head.module() + ".weight") continue;
     if (out->scales.contains(view.name)) continue;
-    out->parameters += elements;
-    if (view.shape.size() == 1) out->vectors += elements * 4;
+    out->parameters += view.elements();
+    if (view.shape.size() == 1) out->vectors += view.elements() * 4;
   }
   out->kv_per_1024 = kv_cache_bytes(config.layers, config.kv_heads, config.head_dim, kv_is_float(run), 1024);
   return {};

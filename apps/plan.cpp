@@ -20,9 +20,7 @@ bool is_team_given(const RunOptions& options) { return !options.cores.empty() ||
 
 // `cpus`, then the cores that are not among them, the fastest first, up to `threads`.
 std::vector<int32_t> extended(std::vector<int32_t> cpus, const Topology& topology, int32_t threads) {
-  std::vector<Core> cores = topology.cores;
-  std::ranges::sort(cores, {}, [](const Core& core) { return std::pair(core.kind, core.cpu); });
-  for (const Core& core : cores) {
+  for (const Core& core : fastest_first(topology)) {
     if (std::ranges::find(cpus, core.cpu) == cpus.end() && threads > std::ssize(cpus)) cpus.push_back(core.cpu);
   }
   return cpus;

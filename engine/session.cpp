@@ -5,10 +5,9 @@
 namespace pinion {
 namespace {
 
-// Whether the rotations' frequencies hang on the sequence's length.
+// Whether every token more changes the rotations' frequencies.
 bool follow_the_sequence(const ModelConfig& config) {
-  return std::ranges::any_of(
-      config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic || rope.kind == RopeKind::longrope; });
+  return std::ranges::any_of(config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic; });
 }
 
 // Tokens into the cache from position `start` on; logits of none (null), the last or, where `all`, each.
@@ -78,8 +77,9 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
       return error("not in the vocabulary", "token id", "0 to " + std::to_string(c.vocab_size - 1), std::to_string(id));
     }
   }
-  if (follow_the_sequence(c)) session.ropes = rope_frequencies(c, start + count);
-  if (uses_long_factors(c, start + count) != session.long_factors) {
+  const bool changes_factors = uses_long_factors(c, start + count) != session.long_factors;
+  if (changes_factors || follow_the_sequence(c)) session.ropes = rope_frequencies(c, start + count);
+  if (changes_factors) {
     session.long_factors = !session.long_factors;
     run_passes(session, session.ids, 0, false, nullptr);
   }

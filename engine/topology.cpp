@@ -277,10 +277,15 @@ Error read_recorded_topology(const std::string& root, std::span<const int32_t> c
   return describe(machine.get(), root, usable.get(), out);
 }
 
-std::vector<int32_t> default_team(const Topology& topology) {
+std::vector<Core> fastest_first(const Topology& topology) {
   std::vector<Core> cores = topology.cores;
-  std::erase_if(cores, [&](const Core& core) { return !is_worth_a_worker(topology, core); });
   std::ranges::sort(cores, {}, [](const Core& core) { return std::pair(core.kind, core.cpu); });
+  return cores;
+}
+
+std::vector<int32_t> default_team(const Topology& topology) {
+  std::vector<Core> cores = fastest_first(topology);
+  std::erase_if(cores, [&](const Core& core) { return !is_worth_a_worker(topology, core); });
   if (is_cut_by_quota(topology, cores.size())) {
     cores.resize(std::max<size_t>(1, static_cast<size_t>(topology.cpu_quota)));
   }

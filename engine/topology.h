@@ -36,6 +36,9 @@ Error read_topology(Topology* out);
 // For tests: it sets an environment variable that hwloc reads.
 Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out);
 
+// Its cores, the fastest kind first, of one kind by number.
+std::vector<Core> fastest_first(const Topology& topology);
+
 // CPU numbers of the default team, fastest kind first: one worker per physical core, without the kinds that do less
 // than half of what the fastest does (a token is as slow as its slowest share), no more than the quota but at least
 // one. Where the kernel does not tell how much they do, the slowest of several kinds stays out.

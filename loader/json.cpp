@@ -180,37 +180,38 @@ std::string JsonFields::text(std::string_view name, std::optional<std::string> a
   return absent.value_or("");
 }
 
-std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t least, int64_t most) {
-  const Json* value = find(name);
-  if (!value) return {};
-  std::vector<int64_t> result;
+namespace {
+
+// One value or a list of them; check(item) says what is wrong with one.
+template <class T, class Check>
+std::vector<T> read_list(JsonFields& fields, std::string_view name, Check check) {
+  std::vector<T> result;
+  const Json* value = fields.find(name);
+  if (!value) return result;
   for (const Json& item : one_or_list(*value)) {
-    if (Error e = check_integer(item, least, most)) return fail(name, e.what, e.expected, e.actual), result;
-    result.push_back(item.get<int64_t>());
+    if (Error e = check(item)) {
+      fields.fail(name, e.what, e.expected, e.actual);
+      return result;
+    }
+    result.push_back(item.get<T>());
   }
   return result;
+}
+
+}  // namespace
+
+std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t least, int64_t most) {
+  return read_list<int64_t>(*this, name, [&](const Json& item) { return check_integer(item, least, most); });
 }
 
 std::vector<double> JsonFields::numbers(std::string_view name, double least, double most) {
-  const Json* value = find(name);
-  if (!value) return {};
-  std::vector<double> result;
-  for (const Json& item : one_or_list(*value)) {
-    if (Error e = check_number(item, least, most)) return fail(name, e.what, e.expected, e.actual), result;
-    result.push_back(item.get<double>());
-  }
-  return result;
+  return read_list<double>(*this, name, [&](const Json& item) { return check_number(item, least, most); });
 }
 
 std::vector<std::string> JsonFields::texts(std::string_view name) {
-  const Json* value = find(name);
-  if (!value) return {};
-  std::vector<std::string> result;
-  for (const Json& item : one_or_list(*value)) {
-    if (!item.is_string()) return fail(name, "wrong type", "strings", brief(item)), result;
-    result.push_back(item.get<std::string>());
-  }
-  return result;
+  return read_list<std::string>(*this, name, [](const Json& item) {
+    return item.is_string() ? Error{} : pinion::error("wrong type", {}, "strings", brief(item));
+  });
 }
 
 JsonFields JsonFields::fields(std::string_view name) {

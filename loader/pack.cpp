@@ -225,10 +225,6 @@ constexpr int64_t kTaskBytes = int64_t{2} << 20;
 
 bool is_float(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32; }
 
-int64_t element_count(const TensorView& tensor) {
-  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
-}
-
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;
@@ -240,7 +236,7 @@ Error check_job(const PackJob& job) {
     return error("cannot pack this shape", source.name, "[n, k], k at most " + std::to_string(kMaxK),
                  shape_text(source.shape));
   }
-  const int64_t scales = element_count(job.scale);
+  const int64_t scales = job.scale.elements();
   if (is_coded && (!is_float(job.scale.dtype) || (scales != 1 && scales != source.shape[0]))) {
     return error("cannot take these scales", job.scale.name, "one, or one for each row, of BF16, F16 or F32",
                  shape_text(job.scale.shape) + " of " + std::string(dtype_name(job.scale.dtype)));
@@ -250,7 +246,7 @@ Error check_job(const PackJob& job) {
 
 // out [count]: the scales of rows from `row` on.
 void read_scales(const TensorView& scale, int64_t row, int64_t count, float* out) {
-  if (element_count(scale) > 1) return read_floats(scale, row, count, out);
+  if (scale.elements() > 1) return read_floats(scale, row, count, out);
   read_floats(scale, out);
   std::fill_n(out, count, out[0]);
 }

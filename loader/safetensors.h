@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +48,7 @@ struct TensorView {
   const std::byte* data = nullptr;  // [bytes] in the file's memory, not necessarily aligned
   int64_t bytes = 0;
 
+  int64_t elements() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
   std::span<const std::byte> contents() const { return {data, static_cast<size_t>(bytes)}; }
 };
 
