@@ -54,11 +54,19 @@ struct Lanes {
   static Lanes if_negative(Lanes test, Lanes a, Lanes b) {
     return {if_negative(test.lo, a.lo, b.lo), if_negative(test.hi, a.hi, b.hi)};
   }
-  static __m256 max_magnitude(__m256 a, __m256 b) {
+  static __m256 larger_magnitude(__m256 a, __m256 b) {
     const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(b), _mm256_set1_epi32(0x7fffffff));
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), magnitude));
   }
-  static Lanes max_magnitude(Lanes a, Lanes b) { return {max_magnitude(a.lo, b.lo), max_magnitude(a.hi, b.hi)}; }
+  static Lanes max_magnitude(Lanes a, Lanes b) { return {larger_magnitude(a.lo, b.lo), larger_magnitude(a.hi, b.hi)}; }
+  template <int Distance>
+  static Lanes exchange(Lanes a) {
+    if constexpr (Distance == 8) return {a.hi, a.lo};
+    if constexpr (Distance == 4) return {_mm256_permute2f128_ps(a.lo, a.lo, 1), _mm256_permute2f128_ps(a.hi, a.hi, 1)};
+    constexpr int kOrder = Distance == 2 ? 0x4e : 0xb1;
+    return {_mm256_permute_ps(a.lo, kOrder), _mm256_permute_ps(a.hi, kOrder)};
+  }
+  float first() const { return _mm256_cvtss_f32(lo); }
   static Lanes shift_to_exponent(Lanes a) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.lo), 23)),
             _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.hi), 23))};

@@ -43,6 +43,13 @@ struct Lanes {
     const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(b.v), _mm512_set1_epi32(0x7fffffff));
     return {_mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a.v), magnitude))};
   }
+  template <int Distance>
+  static Lanes exchange(Lanes a) {
+    if constexpr (Distance == 8) return {_mm512_shuffle_f32x4(a.v, a.v, 0x4e)};
+    if constexpr (Distance == 4) return {_mm512_shuffle_f32x4(a.v, a.v, 0xb1)};
+    return {_mm512_permute_ps(a.v, Distance == 2 ? 0x4e : 0xb1)};
+  }
+  float first() const { return _mm512_cvtss_f32(v); }
   static Lanes shift_to_exponent(Lanes a) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 23))};
   }

@@ -79,6 +79,32 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
   for (; v < vectors; ++v) columns(Index<1>{}, v);
 }
 
+// Every tile of rows turns the same bf16 into floats again, which takes as long as a third of its sums. From this many
+// rows on a piece of b, four vectors wide, is turned into floats once and stays in the first cache for all of them.
+constexpr int64_t kWidenRows = 16;
+constexpr int64_t kWidenSteps = 128;
+
+// c[rows][vectors * 16] = a * b, the same sums as gemm_rows gives; k at least 1.
+template <class T>
+void gemm_many(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
+  if (sizeof(T) == sizeof(float) || rows < kWidenRows) return gemm_rows(tile, rows, vectors, false, c, ldc);
+  constexpr int64_t kMost = 4;
+  alignas(64) float piece[kWidenSteps * kMost * kLanes];
+  for (int64_t v = 0; v < vectors; v += kMost) {
+    const int64_t count = vectors - v < kMost ? vectors - v : kMost;
+    for (int64_t i = 0; i < tile.k; i += kWidenSteps) {
+      const int64_t steps = tile.k - i < kWidenSteps ? tile.k - i : kWidenSteps;
+      float* to = piece;
+      for (int64_t s = i; s < i + steps; ++s) {
+        const T* from = tile.b + s * tile.ldb + v * tile.vector_step;
+        for (int64_t w = 0; w < count; ++w, to += kLanes) Lanes::load(from + w * tile.vector_step).store(to);
+      }
+      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, tile.step, piece, count * kLanes, kLanes, steps};
+      gemm_rows(wide, rows, count, i > 0, c + v * kLanes, ldc);
+    }
+  }
+}
+
 template <class T>
 void gemm_float(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
   for (int64_t r = 0; r < rows; r += blocks.rows) {

@@ -79,6 +79,14 @@ struct Lanes {
       return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a.v[i]), magnitude));
     });
   }
+  template <int Distance>
+  static Lanes exchange(Lanes a) {
+    return each([&](int i) {
+      if constexpr (Distance >= 4) return a.v[i ^ (Distance / 4)];
+      return Distance == 2 ? vextq_f32(a.v[i], a.v[i], 2) : vrev64q_f32(a.v[i]);
+    });
+  }
+  float first() const { return vgetq_lane_f32(v[0], 0); }
   static Lanes shift_to_exponent(Lanes a) {
     return each([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a.v[i]), 23)); });
   }

@@ -11,14 +11,6 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// The larger of two magnitudes as bit patterns: NaN > infinity > every number.
-float larger_magnitude(float a, float b) {
-  uint32_t x, y;
-  __builtin_memcpy(&x, &a, sizeof x);
-  __builtin_memcpy(&y, &b, sizeof y);
-  return x > y ? a : b;
-}
-
 // The first count elements of p, zero in the other lanes.
 template <class T>
 Lanes load_some(const T* p, int64_t count) {
@@ -42,22 +34,12 @@ void store_some(Lanes value, float* p, int64_t count) {
 }
 
 // Folds lanes 8, 4, 2, 1 apart.
-float fold_sum(Lanes value) {
-  float lane[kLanes];
-  value.store(lane);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] = lane[i] + lane[i + width];
-  }
-  return lane[0];
-}
-
-float fold_max(Lanes value) {
-  float lane[kLanes];
-  value.store(lane);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
-  }
-  return lane[0];
+template <class F>
+float fold(Lanes value, F f) {
+  value = f(value, Lanes::exchange<8>(value));
+  value = f(value, Lanes::exchange<4>(value));
+  value = f(value, Lanes::exchange<2>(value));
+  return f(value, Lanes::exchange<1>(value)).first();
 }
 
 // To the nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction.
@@ -89,11 +71,7 @@ Lanes exp_lanes(Lanes x) {
   return Lanes::mul(Lanes::mul(p, exp2_integer(half)), exp2_integer(Lanes::sub(n, half)));
 }
 
-float exp_scalar(float x) {
-  float lane[kLanes];
-  exp_lanes(Lanes::broadcast(x)).store(lane);
-  return lane[0];
-}
+float exp_scalar(float x) { return exp_lanes(Lanes::broadcast(x)).first(); }
 
 // tanh x: an odd polynomial below 0.625 (Cephes tanhf), where the quotient would lose digits, else by e^(-2|x|).
 Lanes tanh_lanes(Lanes x) {
@@ -118,11 +96,7 @@ Lanes soft_cap(Lanes x, float cap) {
 float max_magnitude(const float* x, int64_t n) {
   Lanes largest = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, load_some(x + i, n - i));
-  float lane[kLanes];
-  largest.store(lane);
-  float all = 0;
-  for (float f : lane) all = larger_magnitude(all, f);
-  return all;
+  return fold(largest, Lanes::max_magnitude);
 }
 
 void encode(const float* x, int64_t n, float scale, int8_t* codes) {
@@ -173,7 +147,8 @@ void rms_norm(const T* x, const T* weight, int64_t n, float eps, T* out) {
     const Lanes v = load_some(x + i, n - i);
     squares = Lanes::fma(v, v, squares);
   }
-  const Lanes inverse = Lanes::broadcast(1.0f / __builtin_sqrtf(fold_sum(squares) / static_cast<float>(n) + eps));
+  const Lanes inverse =
+      Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
   for (int64_t i = 0; i < n; i += kLanes) {
     const Lanes v = Lanes::mul(load_some(x + i, n - i), inverse);
     store_some(Lanes::mul(v, load_some(weight + i, n - i)), out + i, n - i);
@@ -204,15 +179,21 @@ void softmax_row(float* scores, AttentionSpan span, int64_t from, int64_t to, co
   for (int64_t i = span.end; i < to; ++i) scores[i] = -__builtin_inff();
   Lanes largest = Lanes::broadcast(-__builtin_inff());
   for (int64_t i = from; i < to; i += kLanes) largest = Lanes::max(Lanes::load(scores + i), largest);
-  *row_max = fold_max(largest);
+  *row_max = fold(largest, Lanes::max);
   const Lanes max = Lanes::broadcast(*row_max);
   Lanes sum = Lanes::broadcast(0.0f);
-  for (int64_t i = from; i < to; i += kLanes) {
-    const Lanes p = exp_lanes(Lanes::sub(Lanes::load(scores + i), max));
-    p.store(scores + i);
-    sum = Lanes::add(sum, p);
-  }
-  *row_sum = fold_sum(sum);
+  const auto exponentials = [&](auto count, int64_t i) {
+    Lanes p[count];
+    unrolled<count>([&](auto j) { p[j] = exp_lanes(Lanes::sub(Lanes::load(scores + i + j * kLanes), max)); });
+    unrolled<count>([&](auto j) {
+      p[j].store(scores + i + j * kLanes);
+      sum = Lanes::add(sum, p[j]);
+    });
+  };
+  int64_t i = from;
+  for (; i + 4 * kLanes <= to; i += 4 * kLanes) exponentials(Index<4>{}, i);
+  for (; i < to; i += kLanes) exponentials(Index<1>{}, i);
+  *row_sum = fold(sum, Lanes::add);
 }
 
 template <class T>
@@ -228,14 +209,14 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
   const int64_t to = round_up(end, kKeyBlock);
   const int64_t d = chunk.head_dim;
   const T* keys = static_cast<const T*>(chunk.keys) + from * d;
-  gemm_rows(FloatTile<T>{q, d, 1, keys, kKeyBlock, d * kKeyBlock, d}, rows, (to - from) / kKeyBlock, false,
-            scores + from, kAttentionChunk);
+  gemm_many(FloatTile<T>{q, d, 1, keys, kKeyBlock, d * kKeyBlock, d}, rows, (to - from) / kKeyBlock, scores + from,
+            kAttentionChunk);
   for (int64_t r = 0; r < rows; ++r) {
     softmax_row(scores + r * kAttentionChunk, spans[r], from, to, chunk, &state.max[r], &state.sum[r]);
   }
   const T* values = static_cast<const T*>(chunk.values) + from * chunk.value_stride;
-  gemm_rows(FloatTile<T>{scores + from, kAttentionChunk, 1, values, chunk.value_stride, kLanes, end - from}, rows,
-            d / kLanes, false, state.acc, d);
+  gemm_many(FloatTile<T>{scores + from, kAttentionChunk, 1, values, chunk.value_stride, kLanes, end - from}, rows,
+            d / kLanes, state.acc, d);
 }
 
 void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
@@ -267,7 +248,7 @@ int64_t argmax(const float* x, int64_t n) {
   Lanes largest = Lanes::broadcast(-__builtin_inff());
   int64_t whole = n / kLanes * kLanes;
   for (int64_t i = 0; i < whole; i += kLanes) largest = Lanes::max(Lanes::load(x + i), largest);
-  float best = fold_max(largest);
+  float best = fold(largest, Lanes::max);
   for (int64_t i = whole; i < n; ++i) best = x[i] > best ? x[i] : best;
   for (int64_t i = 0; i < n; ++i) {
     if (x[i] == best) return i;

@@ -86,6 +86,12 @@ struct Lanes {
       return from_bits(bits(a.v[i]) > magnitude ? bits(a.v[i]) : magnitude);
     });
   }
+  // Lane i gets lane i ^ Distance; Distance is 8, 4, 2 or 1.
+  template <int Distance>
+  static Lanes exchange(Lanes a) {
+    return each([&](int i) { return a.v[i ^ Distance]; });
+  }
+  float first() const { return v[0]; }
   // The bit pattern shifted left by 23.
   static Lanes shift_to_exponent(Lanes a) {
     return each([&](int i) { return from_bits(bits(a.v[i]) << 23); });

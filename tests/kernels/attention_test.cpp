@@ -76,6 +76,19 @@ TEST(Attend, HeadDims) {
   }
 }
 
+// Below, at and above the rows and positions from which on keys and values are turned into floats a piece at a time.
+TEST(Attend, ManyRows) {
+  Random random;
+  for (int32_t rows : {15, 16, 17, 64}) {
+    for (int32_t positions : {127, 128, 129, 256}) {
+      std::vector<AttentionSpan> spans;
+      for (int32_t r = 0; r < rows; ++r) spans.push_back({r % 2, positions - r / 3});
+      const AttentionCase c = random_attention(random, positions % 2 ? 80 : 128, rows == 17, spans);
+      expect_rows_independent(c, attend_everywhere(c));
+    }
+  }
+}
+
 TEST(Attend, WhatNoRowSeesDoesNotMatter) {
   Random random;
   AttentionCase c = random_attention(random, 32, true, {{40, 60}, {45, 61}});
