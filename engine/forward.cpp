@@ -110,32 +110,32 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer, int64_t laye
   const int64_t first_chunk = chunk_of(first_seen(layer, p.position));
   const int64_t chunks = chunk_of(p.position) - first_chunk + 1;
 
+  std::fill(own.has_queries.begin(), own.has_queries.end(), false);
   worker.for_each(c.kv_heads * chunks, [&](int64_t task) {
     const int64_t kv_head = task % c.kv_heads;
     const int64_t chunk = first_chunk + task / c.kv_heads;
     if (chunk == chunk_of(p.position)) cache_head(p, layer, layer_index, 0, kv_head, own.key.data());
+    const int64_t begin = kv_head * group;
+    const int64_t end = begin + group;
+    if (!own.has_queries[static_cast<size_t>(kv_head)]) {
+      own.has_queries[static_cast<size_t>(kv_head)] = true;
+      for (int64_t head = begin; head < end; ++head) rotate_query(p, layer, 0, head, own.q.data() + head * d);
+    }
     const AttentionChunk part = p.cache.chunk(chunk, layer_index, kv_head, c.score_scale, c.score_cap);
-    for (int64_t done = 0; done < group; done += kAttentionRows) {
-      const int64_t rows = std::min(kAttentionRows, group - done);
-      const int64_t head = kv_head * group + done;
-      AttentionSpan spans[kAttentionRows];
-      for (int64_t r = 0; r < rows; ++r) {
-        spans[r] = span_in(layer, p.position, chunk);
-        rotate_query(p, layer, 0, head + r, own.q.data() + r * d);
-      }
-      p.kernels.attend(part, own.q.data(), rows, spans, own.scores.data(),
+    AttentionSpan spans[kAttentionRows];
+    std::ranges::fill(spans, span_in(layer, p.position, chunk));
+    for (int64_t head = begin; head < end; head += kAttentionRows) {
+      p.kernels.attend(part, own.q.data() + head * d, std::min(kAttentionRows, end - head), spans, own.scores.data(),
                        s.partial.from((chunk - first_chunk) * c.heads + head, d));
     }
   });
   worker.barrier();
 
   return prepare(at(worker, Stage::o_input), p, 1, c.heads * c.head_dim, {&layer.o}, [&](int64_t, int64_t, float* out) {
-    const AttentionState state = own.state.from(0, d);
-    const AttentionState first = s.partial.from(0, d);
-    std::copy_n(first.max, c.heads, state.max);
-    std::copy_n(first.sum, c.heads, state.sum);
-    std::copy_n(first.acc, c.heads * d, state.acc);
-    for (int64_t i = 1; i < chunks; ++i) p.kernels.merge_attention(state, s.partial.from(i * c.heads, d), c.heads, d);
+    own.state.copy(0, s.partial, 0, c.heads, d);
+    for (int64_t i = 1; i < chunks; ++i) {
+      p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
+    }
     for (int64_t head = 0; head < c.heads; ++head) {
       finish_head(own.state.from(head, d), c.head_dim, out + head * c.head_dim);
     }
@@ -164,17 +164,11 @@ void attend_rows(const Pass& p, const Layer& layer, int64_t layer_index, int64_t
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
     p.kernels.attend(p.cache.chunk(chunk, layer_index, kv_head, c.score_scale, c.score_cap), q + from * d, to - from,
                      spans, own->scores.data(), own->next.from(0, d));
-    for (int64_t row = from; row < to; ++row) {
-      const AttentionState state = own->state.from(row - first, d);
-      const AttentionState next = own->next.from(row - from, d);
-      if (chunk_of(first_seen(layer, position(row))) < chunk) {
-        p.kernels.merge_attention(state, next, 1, d);
-      } else {
-        *state.max = *next.max;
-        *state.sum = *next.sum;
-        std::copy_n(next.acc, d, state.acc);
-      }
-    }
+    // Earlier rows have seen chunks before this one; for later ones it is the first.
+    int64_t begun = from;
+    while (begun < to && chunk_of(first_seen(layer, position(begun))) < chunk) ++begun;
+    p.kernels.merge_attention(own->state.from(from - first, d), own->next.from(0, d), begun - from, d);
+    own->state.copy(begun - first, own->next, begun - from, to - begun, d);
   }
   for (int64_t row = first; row < last; ++row) {
     const int64_t head = row / group * c.heads + kv_head * group + row % group;
@@ -299,6 +293,13 @@ void AttentionBuffer::resize(int64_t rows, int64_t head_dim) {
   acc.resize(static_cast<size_t>(rows * head_dim));
 }
 
+void AttentionBuffer::copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows,
+                           int64_t head_dim) {
+  std::copy_n(other.max.data() + other_row, rows, max.data() + row);
+  std::copy_n(other.sum.data() + other_row, rows, sum.data() + row);
+  std::copy_n(other.acc.data() + other_row * head_dim, rows * head_dim, acc.data() + row * head_dim);
+}
+
 AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
   return {max.data() + row, sum.data() + row, acc.data() + row * head_dim};
 }
@@ -352,7 +353,8 @@ void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens
   for (WorkerScratch& own : s.workers) {
     floats(&own.rows, block * widest);
     own.codes.resize(static_cast<size_t>(block * padded_k(widest)));
-    floats(&own.q, kAttentionRows * d);
+    floats(&own.q, c.heads * d);
+    own.has_queries.resize(static_cast<size_t>(c.kv_heads));
     floats(&own.scores, kAttentionRows * kAttentionChunk);
     floats(&own.key, d);
     own.state.resize(std::max(c.heads, kAttentionRows), d);

@@ -25,17 +25,20 @@ struct AttentionBuffer {
 
   void resize(int64_t rows, int64_t head_dim);
   AttentionState from(int64_t row, int64_t head_dim);
+  // Rows of another buffer into the ones from `row` on.
+  void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
 };
 
 struct WorkerScratch {
-  std::vector<float> rows;    // [a block's rows][any width]: normed, or attention's output
-  std::vector<int8_t> codes;  // the same, quantised
-  float scale = 0;            // of the codes, where it is one row
-  std::vector<float> q;       // [kAttentionRows][padded head_dim]
-  std::vector<float> scores;  // [kAttentionRows][kAttentionChunk]
-  std::vector<float> key;     // [padded head_dim]
-  AttentionBuffer state;      // [max(heads, kAttentionRows)]
-  AttentionBuffer next;       // likewise
+  std::vector<float> rows;        // [a block's rows][any width]: normed, or attention's output
+  std::vector<int8_t> codes;      // the same, quantised
+  float scale = 0;                // of the codes, where it is one row
+  std::vector<float> q;           // [heads][padded head_dim] one token's queries after norm and rotation
+  std::vector<bool> has_queries;  // [kv_heads] whose queries are there
+  std::vector<float> scores;      // [kAttentionRows][kAttentionChunk]
+  std::vector<float> key;         // [padded head_dim]
+  AttentionBuffer state;          // [max(heads, kAttentionRows)]
+  AttentionBuffer next;           // likewise
 };
 
 // What a rotation makes of the tokens' positions.

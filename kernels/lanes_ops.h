@@ -71,8 +71,6 @@ Lanes exp_lanes(Lanes x) {
   return Lanes::mul(Lanes::mul(p, exp2_integer(half)), exp2_integer(Lanes::sub(n, half)));
 }
 
-float exp_scalar(float x) { return exp_lanes(Lanes::broadcast(x)).first(); }
-
 // tanh x: an odd polynomial below 0.625 (Cephes tanhf), where the quotient would lose digits, else by e^(-2|x|).
 Lanes tanh_lanes(Lanes x) {
   const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
@@ -228,19 +226,35 @@ void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const Att
   }
 }
 
-void merge_attention(const AttentionState& state, const AttentionState& next, int64_t rows, int64_t head_dim) {
+// Of up to sixteen rows at once.
+void merge_rows(const AttentionState& state, const AttentionState& next, int64_t rows, int64_t head_dim) {
+  const Lanes first = load_some(state.max, rows);
+  const Lanes second = load_some(next.max, rows);
+  const Lanes max = Lanes::max(first, second);
+  const Lanes keep = exp_lanes(Lanes::sub(first, max));
+  const Lanes take = exp_lanes(Lanes::sub(second, max));
+  const Lanes sum =
+      Lanes::add(Lanes::mul(load_some(state.sum, rows), keep), Lanes::mul(load_some(next.sum, rows), take));
+  store_some(max, state.max, rows);
+  store_some(sum, state.sum, rows);
+  float factors[2][kLanes];
+  keep.store(factors[0]);
+  take.store(factors[1]);
   for (int64_t r = 0; r < rows; ++r) {
-    const float max = state.max[r] > next.max[r] ? state.max[r] : next.max[r];
-    const float keep = exp_scalar(state.max[r] - max);
-    const float take = exp_scalar(next.max[r] - max);
-    state.max[r] = max;
-    state.sum[r] = state.sum[r] * keep + next.sum[r] * take;
-    const Lanes a = Lanes::broadcast(keep);
-    const Lanes b = Lanes::broadcast(take);
+    const Lanes a = Lanes::broadcast(factors[0][r]);
+    const Lanes b = Lanes::broadcast(factors[1][r]);
     for (int64_t i = r * head_dim; i < (r + 1) * head_dim; i += kLanes) {
       Lanes::add(Lanes::mul(Lanes::load(state.acc + i), a), Lanes::mul(Lanes::load(next.acc + i), b))
           .store(state.acc + i);
     }
+  }
+}
+
+void merge_attention(const AttentionState& state, const AttentionState& next, int64_t rows, int64_t head_dim) {
+  for (int64_t r = 0; r < rows; r += kLanes) {
+    const int64_t at = r * head_dim;
+    merge_rows({state.max + r, state.sum + r, state.acc + at}, {next.max + r, next.sum + r, next.acc + at},
+               rows - r < kLanes ? rows - r : kLanes, head_dim);
   }
 }
 
