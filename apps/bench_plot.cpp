@@ -21,26 +21,9 @@ std::string number(double value) {
   return text;
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
-
 // anchor: start, middle or end.
 void add_text(double x, double y, const char* anchor, const std::string& text, std::string* svg) {
-  *svg += "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\">" + escaped(text) +
+  *svg += "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\">" + xml_text(text) +
           "</text>\n";
 }
 
@@ -52,7 +35,7 @@ void add_line(double x1, double y1, double x2, double y2, std::string* svg) {
 void add_box(double x, double y, double width, double height, size_t colour, const std::string& title,
              std::string* svg) {
   *svg += "<rect x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(width) + "\" height=\"" +
-          number(height) + "\" fill=\"" + kColours[colour % kColourCount] + "\"><title>" + escaped(title) +
+          number(height) + "\" fill=\"" + kColours[colour % kColourCount] + "\"><title>" + xml_text(title) +
           "</title></rect>\n";
 }
 

@@ -12,6 +12,7 @@ Run setup_tokenize(CLI::App& app);
 Run setup_detokenize(CLI::App& app);
 Run setup_bench(CLI::App& app);
 Run setup_golden(CLI::App& app);
+Run setup_quality(CLI::App& app);
 Run setup_inspect(CLI::App& app);
 Run setup_pack(CLI::App& app);
 Run setup_cpu(CLI::App& app);

@@ -26,6 +26,7 @@ void print(std::string_view text);
 void print_json(const OrderedJson& json, int indent = -1);
 OrderedJson rate_json(double count, double seconds);  // count a second; null where no time was taken
 std::string rate_text(double count, double seconds);  // "95.3", "-"
+std::string xml_text(const std::string& text);        // with < > & and quotes escaped
 std::string hash_text(uint64_t hash);                 // sixteen hexadecimal digits
 
 Error read_standard_input(std::string* out);

@@ -27,6 +27,8 @@ constexpr Command kCommands[] = {
      "pinion bench --model DIR -p 512 -n 128 -r 5 -t 1,2", setup_bench},
     {"golden", "Record a model's outputs, and check that they still come out bit for bit",
      "pinion golden check --model DIR --golden G.json", setup_golden},
+    {"quality", "Measure what quantisation does to a model's predictions of a text",
+     "pinion quality --model DIR --file TEXT --tokens 4096", setup_quality},
     {"inspect", "Describe a model folder: family, shapes, memory, what will run", "pinion inspect --model DIR",
      setup_inspect},
     {"pack", "Keep a model's packed weights for instant starts: where they lie and how large they are",

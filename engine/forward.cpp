@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "engine/matmul.h"
+#include "engine/trace.h"
 #include "kernels/tiles.h"
 #include "loader/convert.h"
 
@@ -271,15 +272,20 @@ void forward(Worker& worker, const Pass& p) {
 
     const Input x =
         normalized(at(worker, Stage::attention_norm), p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
+    trace_input(worker, p, i, Stage::qkv, x);
     project(at(worker, Stage::qkv), p, x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
     if (c.qk_norm == QkNorm::all_heads) norm_all_heads(at(worker, Stage::attention), p, layer);
     const Input attended = attend(at(worker, Stage::attention), p, layer, i);
+    trace_input(worker, p, i, Stage::o, attended);
     add_branch(at(worker, Stage::o), p, attended, layer.o, layer.attention_out_norm);
 
     const Input y = normalized(at(worker, Stage::mlp_norm), p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
+    trace_input(worker, p, i, Stage::gate_up, y);
     project_gated(at(worker, Stage::gate_up), p, y, layer.gate, layer.up, s.activation.data());
     const Input activated = as_it_is(at(worker, Stage::down_input), p, s.activation, c.intermediate_size, layer.down);
+    trace_input(worker, p, i, Stage::down, activated);
     add_branch(at(worker, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
+    trace_residual(worker, p, i);
   }
   if (p.logit_rows == 0) return;
   const Input last = normalized(at(worker, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&p.model.head});

@@ -67,6 +67,8 @@ struct Scratch {
 void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
                       Scratch* out);
 
+struct Trace;
+
 struct Pass {
   const Model& model;
   const Kernels& kernels;
@@ -78,6 +80,7 @@ struct Pass {
   int64_t logit_rows;                      // of how many of the last tokens logits are wanted
   float* logits;                           // [logit_rows][vocab]
   Profile* profile;                        // one entry a worker, where time is added; null: nowhere
+  Trace* trace;                            // what the pass looks like inside; null: not wanted
 };
 
 void forward(Worker& worker, const Pass& pass);

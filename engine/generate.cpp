@@ -1,8 +1,9 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
+
+#include "engine/hash.h"
 
 namespace pinion {
 namespace {
@@ -10,12 +11,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// FNV-1a over 32-bit words.
-uint64_t hash_logits(uint64_t hash, std::span<const float> logits) {
-  for (const float value : logits) hash = (hash ^ std::bit_cast<uint32_t>(value)) * 0x100000001b3u;
-  return hash;
-}
 
 // How much of the prompt the cache already holds. At least the last token is evaluated again: its logits are wanted.
 int64_t common_prefix(std::span<const int32_t> cached, std::span<const int32_t> prompt) {
@@ -46,7 +41,7 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
                  std::to_string(prompt.size()));
   }
   GenerateResult result;
-  result.logits_hash = 0xcbf29ce484222325u;
+  result.logits_hash = kHashSeed;
   result.reused_tokens = common_prefix(session.ids, prompt);
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
   rewind(session, result.reused_tokens);
@@ -65,7 +60,12 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   Sampler sampler;
   sampler.options = options.sampler;
   while (std::ssize(result.ids) < options.max_tokens) {
-    if (options.hash_logits) result.logits_hash = hash_logits(result.logits_hash, logits);
+    if (options.hash_logits) {
+      result.logits_hash = hash_floats(result.logits_hash, logits);
+      if (options.tokens_per_hash > 0 && (std::ssize(result.ids) + 1) % options.tokens_per_hash == 0) {
+        result.hashes.push_back(result.logits_hash);
+      }
+    }
     const int32_t id = sample(sampler, logits, session.scratch.panel_best, history);
     if (!options.ignore_eos && std::ranges::find(model.eos_ids, id) != model.eos_ids.end()) {
       result.finish_reason = FinishReason::stop;

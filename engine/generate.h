@@ -15,7 +15,8 @@ struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler;
   bool ignore_eos = false;
-  bool hash_logits = true;  // reads every logit once more, alone
+  bool hash_logits = true;      // reads every logit once more, alone
+  int64_t tokens_per_hash = 0;  // the hash so far is kept after each so many tokens; 0: only the last
 };
 
 enum class FinishReason : uint8_t {
@@ -34,9 +35,10 @@ struct GenerateResult {
   double prefill_seconds = 0;  // until the first token's logits
   double decode_seconds = 0;   // of the passes after that
   int64_t decode_passes = 0;
-  int64_t regions = 0;       // parallel regions that the decode passes took
-  int64_t barriers = 0;      // barriers likewise
-  uint64_t logits_hash = 0;  // FNV-1a over the bits of every logits vector a token was drawn from, where wanted
+  int64_t regions = 0;           // parallel regions that the decode passes took
+  int64_t barriers = 0;          // barriers likewise
+  uint64_t logits_hash = 0;      // FNV-1a over the bits of every logits vector a token was drawn from, where wanted
+  std::vector<uint64_t> hashes;  // the same after every tokens_per_hash tokens
 };
 
 // Continues `prompt`, the whole sequence: what the session holds of it already is not evaluated again. on_token sees

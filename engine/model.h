@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,6 +67,10 @@ struct Model {
   std::jthread cache_writer;                      // the last member: it reads the others, so they wait for its end
 
   bool from_cache() const { return cached.pages != nullptr; }
+  // All packed matrices: the same bytes on every machine.
+  std::span<const std::byte> packed() const {
+    return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
+  }
 };
 
 struct LoadOptions {

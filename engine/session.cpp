@@ -29,7 +29,8 @@ void run_passes(Session& session, std::span<const int32_t> tokens, int64_t start
                     : last  ? 1
                             : 0,
                     all ? logits + done * vocab : logits,
-                    session.profile};
+                    session.profile,
+                    session.trace};
     Team& team = rows > 1 ? *session.prefill_team : *session.team;
     team.run([&pass](Worker& worker) { forward(worker, pass); });
     done += rows;

@@ -37,6 +37,7 @@ struct Session {
   bool long_factors = false;  // the cache holds keys rotated by longrope's
   Scratch scratch;
   Profile* profile = nullptr;  // set: where the time of every pass is added, one entry a worker
+  Trace* trace = nullptr;      // set: what every pass looks like inside (engine/trace.h)
 };
 
 // Fails, with the figures, when the cache does not fit into the memory that is free now.

@@ -79,7 +79,43 @@ TEST(Golden, RecordsAndFindsTheFirstDifference) {
   changed = golden;
   changed["settings"]["quant"] = "w8a8";
   write_file(folder / "G.json", changed.dump());
+  expect_failure(check(kStories, folder / "G.json"), 1, "not the recorded weights");
+  changed.erase("weights_hash");
+  write_file(folder / "G.json", changed.dump());
   expect_failure(check(kStories, folder / "G.json"), 1, "prompt 0: ");
+}
+
+// A recording that no way reproduces: each says where it parts, with what it and the definition would have said.
+TEST(Golden, MatrixSaysWhereItParts) {
+  const Folder folder;
+  write_file(folder / "prompts.json", R"([{"prompt": "Once upon a time", "max_tokens": 20}])");
+  ASSERT_EQ(run_pinion({"golden", "record", "--model", kStories, "--prompts", folder / "prompts.json", "--out",
+                        folder / "G.json"})
+                .status,
+            0);
+  const json golden = read_json(folder / "G.json");
+  EXPECT_EQ(golden["prompts"][0]["logits_hash_by_8"].size(), 2u);
+  EXPECT_EQ(golden["recorded_by"]["version"], "0.1.0");
+
+  const Outcome same = check(kStories, folder / "G.json", {"--matrix", "--threads", "1", "--junit", folder / "J.xml"});
+  EXPECT_EQ(same.status, 0) << same.err;
+  EXPECT_NE(same.out.find("| kernels scalar, threads 1 | 0 | 20 | same |\n"), std::string::npos) << same.out;
+  EXPECT_NE(same.out.find("| threads 1, chunk 7 | 0 | 20 | same |\n"), std::string::npos) << same.out;
+  const std::string passed = read_file(folder / "J.xml");
+  EXPECT_NE(passed.find("failures=\"0\""), std::string::npos) << passed;
+  EXPECT_NE(passed.find("<testcase classname=\"threads 1, chunk 7\" name=\"prompt 0\""), std::string::npos) << passed;
+
+  json changed = golden;
+  changed["prompts"][0]["logits_hash_by_8"][1] = "0000000000000000";
+  changed["prompts"][0]["logits_hash"] = "0000000000000000";
+  write_file(folder / "G.json", changed.dump());
+  const Outcome other = check(kStories, folder / "G.json", {"--bisect", "--junit", folder / "J.xml"});
+  expect_failure(other, 1, "same tokens, but the bits of the logits differ");
+  EXPECT_NE(other.out.find("  at token 15, recorded: "), std::string::npos) << other.out;
+  EXPECT_NE(other.out.find("first difference: none"), std::string::npos) << other.out;
+  const std::string failed = read_file(folder / "J.xml");
+  EXPECT_NE(failed.find("tests=\"1\" failures=\"1\""), std::string::npos) << failed;
+  EXPECT_NE(failed.find("<failure message=\""), std::string::npos) << failed;
 }
 
 TEST(Golden, SampledTextIsReproduced) {

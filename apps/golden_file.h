@@ -1,0 +1,44 @@
+// The golden file: settings, prompts and what a model answered to them, one prompt a line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/common.h"
+#include "engine/sampler.h"
+
+namespace pinion {
+
+struct Prompt {
+  std::optional<std::string> text;  // none: ids were given
+  std::vector<int32_t> ids;
+  int64_t max_tokens = 0;
+};
+
+struct Answer {
+  std::vector<int32_t> ids;
+  std::string text;
+  std::string logits_hash;                 // over the bits of every logits vector that a token was drawn from
+  std::vector<std::string> hashes_on_way;  // the same after every kTokensPerHash tokens; empty in files of before
+};
+
+constexpr int64_t kTokensPerHash = 8;
+constexpr int64_t kMaxGoldenTokens = 1 << 30;
+
+struct Golden {
+  RunOptions run;       // quant, kv and keep of it
+  std::string weights;  // hash over the packed matrices; empty in files of before
+  SamplerOptions sampler;
+  std::vector<Prompt> prompts;
+  std::vector<Answer> answers;
+};
+
+// A JSON list of texts or {prompt | prompt_ids, max_tokens}; max_tokens for a prompt that does not say.
+Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<Prompt>* out);
+
+Error read_golden(const std::string& path, Golden* out);
+Error write_golden(const Golden& golden, const std::string& path);
+
+}  // namespace pinion

@@ -1,0 +1,82 @@
+// pinion quality: its figures against the reference's for a passage (tests/data/stories260k), and what it refuses.
+#include "tests/apps/program.h"
+
+namespace pinion {
+namespace {
+
+json quality(const std::string& file, std::vector<std::string> options = {}) {
+  std::vector<std::string> arguments = {"quality", "--model", kStories, "--file", file, "--json"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return run_json(arguments);
+}
+
+json passage() { return read_json(fs::path(kStories) / "expected.json")["perplexity"]; }
+
+TEST(Quality, AgreesWithTheReference) {
+  const Folder folder;
+  write_file(folder / "F.txt", passage()["text"]);
+  const json q = quality(folder / "F.txt", {"--keep", "lm_head", "--kv", "f32"});
+  EXPECT_EQ(q["predicted_tokens"], passage()["predicted_tokens"]);
+  EXPECT_EQ(q["windows"], 1);
+  EXPECT_NEAR(q["reference_perplexity"]["value"], passage()["ppl"], 1e-3);
+  EXPECT_NEAR(q["perplexity"]["value"], passage()["ppl_w8a8"], 2e-3);
+  EXPECT_NEAR(q["perplexity_ratio"]["value"].get<double>(),
+              q["perplexity"]["value"].get<double>() / q["reference_perplexity"]["value"].get<double>(), 1e-9);
+  EXPECT_GT(q["kl"]["value"], 0);
+  EXPECT_LT(q["kl"]["value"], 0.01);
+  EXPECT_GE(q["kl_99th_percentile"], q["kl"]["value"]);
+  EXPECT_GT(q["same_top"]["value"], 0.9);
+  ASSERT_EQ(q["widest_inputs"].size(), 8u);
+  for (size_t i = 0; i < 8; ++i) {
+    const json& one = q["widest_inputs"][i];
+    EXPECT_TRUE(one["matrix"].get<std::string>().starts_with("model.layers.")) << one;
+    EXPECT_GE(one["worst"], one["mean"]);
+    EXPECT_GE(one["mean"], 1);
+    if (i > 0) {
+      EXPECT_LE(one["worst"], q["widest_inputs"][i - 1]["worst"]);
+    }
+  }
+}
+
+TEST(Quality, TheReferenceItselfDoesNotDiffer) {
+  const Folder folder;
+  write_file(folder / "F.txt", passage()["text"]);
+  const json q = quality(folder / "F.txt", {"--quant", "none"});
+  EXPECT_EQ(q["kl"]["value"], 0);
+  EXPECT_EQ(q["same_top"]["value"], 1);
+  EXPECT_EQ(q["perplexity_ratio"]["value"], 1);
+  EXPECT_EQ(q["perplexity"], q["reference_perplexity"]);
+}
+
+// 220 tokens and BOS: 50 a window leave 49 of the text, each predicted from what is before it in its window.
+TEST(Quality, Windows) {
+  const Folder folder;
+  write_file(folder / "F.txt", passage()["text"]);
+  const json q = quality(folder / "F.txt", {"--window", "50"});
+  EXPECT_EQ(q["windows"], 5);
+  EXPECT_EQ(q["predicted_tokens"], 220);
+  EXPECT_GT(q["reference_perplexity"]["value"], passage()["ppl"]);
+  EXPECT_EQ(quality(folder / "F.txt", {"--tokens", "7"})["predicted_tokens"], 7);
+  const Outcome text = run_pinion({"quality", "--model", kStories, "--file", folder / "F.txt", "--tokens", "7"});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_NE(text.out.find("7 tokens predicted, in windows of 512\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("perplexity, w8a8, KV bf16: "), std::string::npos) << text.out;
+}
+
+TEST(Quality, Refusals) {
+  const Folder folder;
+  const auto run = [&](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {"quality", "--model", kStories, "--file", folder / "F.txt"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return run_pinion(arguments);
+  };
+  expect_failure(run({}), 1, "F.txt");
+  write_file(folder / "F.txt", "");
+  expect_failure(run({}), 1, "too short to predict anything");
+  write_file(folder / "F.txt", "One day");
+  expect_failure(run({"--window", "513"}), 1, "--window: out of range: want 2 to 512, have 513");
+  expect_failure(run({"--window", "1"}), 2, "--window");
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,86 @@
+// What a pass looks like inside: the layer where two runs part, and how wide inputs are.
+#include "engine/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/session.h"
+
+namespace pinion {
+namespace {
+
+struct TracedRun {
+  std::unique_ptr<Model> model;
+  Team team{{-1, -1}};
+  std::unique_ptr<Session> session;
+  Trace trace{0};
+  std::vector<float> logits;
+
+  void open(Quant quant, int64_t chunk) {
+    LoadOptions options;
+    options.quant = quant;
+    ASSERT_EQ(load_model(PINION_TEST_DATA "/stories260k", options, &model).message(), "");
+    SessionOptions session_options;
+    session_options.capacity = 64;
+    session_options.prefill_chunk = chunk;
+    ASSERT_EQ(open_session(*model, team, session_options, &session).message(), "");
+    trace = Trace(model->config.layers);
+    session->trace = &trace;
+    logits.resize(static_cast<size_t>(model->config.vocab_size));
+  }
+
+  void take(std::vector<int32_t> ids) { ASSERT_EQ(evaluate(*session, ids, false, logits.data()).message(), ""); }
+};
+
+const std::vector<int32_t> kIds = {1, 403, 407, 261, 378, 9, 17, 300, 2, 55};
+
+TEST(Trace, FindsTheLayerWhereTwoRunsPart) {
+  TracedRun plain, other;
+  plain.open(Quant::w8a8, 4);
+  other.open(Quant::w8a8, 4);
+  plain.take(kIds);
+  other.take(kIds);
+  EXPECT_EQ(first_difference(plain.trace, other.trace), -1);
+
+  TracedRun changed;
+  changed.open(Quant::w8a8, 4);
+  const float* norm = changed.model->layers[3].attention_norm;
+  std::vector<float> moved(norm, norm + changed.model->config.hidden_size);
+  moved[7] = moved[7] * 1.5f + 1;
+  changed.model->layers[3].attention_norm = moved.data();
+  changed.take(kIds);
+  EXPECT_EQ(first_difference(plain.trace, changed.trace), 3);
+}
+
+TEST(Trace, DoesNotDependOnTheChunk) {
+  TracedRun at_once, by_one;
+  at_once.open(Quant::w8a8, 64);
+  by_one.open(Quant::w8a8, 1);
+  at_once.take(kIds);
+  by_one.take(kIds);
+  EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
+}
+
+TEST(Trace, LooksAtTheInputsOfSingleRows) {
+  for (Quant quant : {Quant::none, Quant::w8a8}) {
+    TracedRun run;
+    run.open(quant, 64);
+    run.take(kIds);
+    EXPECT_EQ(run.trace.inputs[0][static_cast<size_t>(Stage::down)].rows, 0);
+    run.take({5});
+    run.take({6});
+    for (const auto& layer : run.trace.inputs) {
+      for (Stage stage : {Stage::qkv, Stage::o, Stage::gate_up, Stage::down}) {
+        const Spread& spread = layer[static_cast<size_t>(stage)];
+        EXPECT_EQ(spread.rows, 2);
+        EXPECT_GE(spread.worst, spread.sum / 2);
+        EXPECT_LE(spread.worst, std::sqrt(172.0));  // one element of all: the square root of their number
+        EXPECT_GT(spread.sum, 2);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pinion
