@@ -21,9 +21,11 @@ double bytes_per_token(const Runtime& runtime, const RunOptions& run, const Benc
   const Model& model = *runtime.model;
   const int64_t middle = test.depth + test.prompt_tokens + test.decode_tokens / 2;
   const int64_t chunks = (test.prompt_tokens + runtime.prefill_chunk - 1) / runtime.prefill_chunk;
-  const auto passes = static_cast<double>(chunks + test.decode_tokens);
+  const int64_t chunk = std::min(test.prompt_tokens, runtime.prefill_chunk);
+  const double weights = static_cast<double>(chunks) * static_cast<double>(model.bytes_per_pass(chunk)) +
+                         static_cast<double>(test.decode_tokens) * static_cast<double>(model.bytes_per_pass(1));
   const double cache = static_cast<double>(test.decode_tokens) * kv_bytes(model.config, kv_is_float(run), middle);
-  return (static_cast<double>(model.bytes_per_token) * passes + cache) / static_cast<double>(test.tokens());
+  return (weights + cache) / static_cast<double>(test.tokens());
 }
 
 // Any ids do: speed does not depend on them.

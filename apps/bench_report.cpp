@@ -47,7 +47,7 @@ std::string clock_text(const BenchRecord& r) {
 
 std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runtime) {
   const std::string name = model_name(options.run.model, options.synthetic) + " " + options.run.quant;
-  const std::string size = bytes_text(static_cast<double>(runtime.model->bytes_per_token));
+  const std::string size = bytes_text(static_cast<double>(runtime.model->weight_bytes));
   const std::string parameters = number("%.2f M", static_cast<double>(runtime.model->parameters) / 1e6);
   using Record = BenchRecord;
   return {
@@ -205,7 +205,8 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"joules_per_token", json_or_null(record.joules_per_token)},
                       {"model", model_path(options)},
                       {"parameters", runtime.model->parameters},
-                      {"model_bytes", runtime.model->bytes_per_token},
+                      {"active_parameters", runtime.model->active_parameters()},
+                      {"model_bytes", runtime.model->weight_bytes},
                       {"quant", options.run.quant},
                       {"kv", kv_name(options.run)},
                       {"kernels", runtime.kernels->name},

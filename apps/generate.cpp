@@ -58,7 +58,7 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
       {"prefill_seconds", result.prefill_seconds},
       {"decode_seconds", result.decode_seconds},
       {"peak_rss_bytes", peak_rss_bytes()},
-      {"bytes_per_token", runtime.model->bytes_per_token},
+      {"bytes_per_token", runtime.model->bytes_per_pass(1)},
       {"regions_per_token", rate_json(static_cast<double>(result.regions), passes)},
       {"barriers_per_token", rate_json(static_cast<double>(result.barriers), passes)},
       {"kernels", runtime.kernels->name},

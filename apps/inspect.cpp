@@ -22,11 +22,13 @@ struct Options {
 };
 
 struct Shape {
-  std::string pattern;  // of the module, {} for the layer
+  std::string pattern;  // of the module, {} for the layer and the expert
   int64_t layer;
   int64_t n, k;
+  int64_t expert = 0;
+  bool is_exact = false;  // bf16 in every mode
 
-  std::string module() const { return module_name(pattern, layer); }
+  std::string module() const { return module_name(pattern, layer, expert); }
 };
 
 // Bytes by part, as they would lie in memory.
@@ -48,18 +50,37 @@ std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
   const int64_t heads = config.heads * config.head_dim;
   const int64_t kv_heads = config.kv_heads * config.head_dim;
   const auto shape = [&](const std::string& module, int64_t n, int64_t k) { return Shape{module, layer, n, k}; };
-  return {shape(names.q, heads, config.hidden_size),
-          shape(names.k, kv_heads, config.hidden_size),
-          shape(names.v, kv_heads, config.hidden_size),
-          shape(names.o, config.hidden_size, heads),
-          shape(names.gate, config.intermediate_size, config.hidden_size),
-          shape(names.up, config.intermediate_size, config.hidden_size),
-          shape(names.down, config.hidden_size, config.intermediate_size)};
+  std::vector<Shape> shapes = {shape(names.q, heads, config.hidden_size), shape(names.k, kv_heads, config.hidden_size),
+                               shape(names.v, kv_heads, config.hidden_size), shape(names.o, config.hidden_size, heads)};
+  const auto add = [&](const Shape& one) { shapes.push_back(one); };
+  if (!config.has_experts(layer)) {
+    add(shape(names.gate, config.intermediate_size, config.hidden_size));
+    add(shape(names.up, config.intermediate_size, config.hidden_size));
+    add(shape(names.down, config.hidden_size, config.intermediate_size));
+    return shapes;
+  }
+  const int64_t inner = config.experts.inner_size;
+  add({names.router, layer, config.experts.count, config.hidden_size, 0, true});
+  for (int64_t i = 0; i < config.experts.count; ++i) {
+    add({names.expert_gate, layer, inner, config.hidden_size, i});
+    add({names.expert_up, layer, inner, config.hidden_size, i});
+    add({names.expert_down, layer, config.hidden_size, inner, i});
+  }
+  return shapes;
+}
+
+// Those of one token; experts are alike.
+int64_t active_parameters(const ModelConfig& config, int64_t parameters) {
+  const ExpertsConfig& experts = config.experts;
+  const int64_t layers = std::ranges::count(experts.layers, true);
+  const int64_t in_experts = layers * experts.count * 3 * config.hidden_size * experts.inner_size;
+  return parameters - in_experts + experts.share_of(in_experts, 1);
 }
 
 // Adds where the matrix comes from and what it becomes; gives its packed size.
 int64_t count_matrix(const Shape& shape, const LinearWeight& found, const RunOptions& run, Parts* out) {
-  const Format format = weight_format(load_options(run, 1, nullptr), shape.module() + ".weight");
+  const Format wanted = weight_format(load_options(run, 1, nullptr), shape.module() + ".weight");
+  const Format format = shape.is_exact ? Format::bf16 : wanted;
   const bool is_coded = found.scale.data != nullptr;
   if (is_coded) {
     out->scales.insert(found.scale.name);
@@ -146,6 +167,13 @@ OrderedJson matrices_json(const ModelConfig& config, const Parts& parts) {
   return json;
 }
 
+OrderedJson experts_json(const ExpertsConfig& experts) {
+  return {{"count", experts.count},
+          {"per_token", experts.per_token},
+          {"intermediate_size", experts.inner_size},
+          {"layers", std::ranges::count(experts.layers, true)}};
+}
+
 std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
   for (const TensorView& view : checkpoint.tensors) names.emplace_back(dtype_name(view.dtype));
@@ -171,7 +199,9 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"sliding_window_layers", sliding},
       {"rope", rope_name(config.ropes.front().kind)},
       {"tied_head", config.tied_head},
+      {"experts", config.experts.count > 0 ? experts_json(config.experts) : OrderedJson(nullptr)},
       {"parameters", parts.parameters},
+      {"active_parameters", active_parameters(config, parts.parameters)},
       {"files", checkpoint.files.size()},
       {"file_dtypes", dtypes(checkpoint)},
       {"quantised_file", config.quantization.has_value()},

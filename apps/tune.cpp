@@ -231,7 +231,7 @@ Error prepare(const Options& options, Tuner* out) {
   if (Error e = open_bench_model(options.run, options.synthetic, threads, &out->runtime.model)) return e;
   const Model& model = *out->runtime.model;
   out->logits.resize(static_cast<size_t>(model.config.vocab_size));
-  if (model.bytes_per_token < out->topology.last_level_cache_bytes) {
+  if (model.weight_bytes < out->topology.last_level_cache_bytes) {
     note(
         "this model fits into the caches; what is best for it may be slow for larger ones: tune with those that you "
         "use");

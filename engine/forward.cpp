@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "engine/experts.h"
 #include "engine/matmul.h"
 #include "engine/trace.h"
 #include "kernels/tiles.h"
@@ -255,6 +256,21 @@ void embed(Worker& worker, const Pass& p) {
   worker.barrier();
 }
 
+void add_mlp(Worker& worker, const Pass& p, const Layer& layer, int64_t layer_index) {
+  const int64_t tokens = std::ssize(p.tokens);
+  if (!layer.experts.empty()) {
+    const Input y = normalized(at(worker, Stage::mlp_norm), p, layer.mlp_norm, tokens, {&layer.router});
+    return add_experts(worker, p, layer, y);
+  }
+  const Input y = normalized(at(worker, Stage::mlp_norm), p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
+  trace_input(worker, p, layer_index, Stage::gate_up, y);
+  project_gated(at(worker, Stage::gate_up), p, y, layer.gate, layer.up, p.scratch.activation.data());
+  const Input activated =
+      as_it_is(at(worker, Stage::down_input), p, p.scratch.activation, p.model.config.intermediate_size, layer.down);
+  trace_input(worker, p, layer_index, Stage::down, activated);
+  add_branch(at(worker, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
+}
+
 }  // namespace
 
 void forward(Worker& worker, const Pass& p) {
@@ -279,12 +295,7 @@ void forward(Worker& worker, const Pass& p) {
     trace_input(worker, p, i, Stage::o, attended);
     add_branch(at(worker, Stage::o), p, attended, layer.o, layer.attention_out_norm);
 
-    const Input y = normalized(at(worker, Stage::mlp_norm), p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
-    trace_input(worker, p, i, Stage::gate_up, y);
-    project_gated(at(worker, Stage::gate_up), p, y, layer.gate, layer.up, s.activation.data());
-    const Input activated = as_it_is(at(worker, Stage::down_input), p, s.activation, c.intermediate_size, layer.down);
-    trace_input(worker, p, i, Stage::down, activated);
-    add_branch(at(worker, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
+    add_mlp(worker, p, layer, i);
     trace_residual(worker, p, i);
   }
   if (p.logit_rows == 0) return;
@@ -315,7 +326,7 @@ namespace {
 bool any_bf16(const Model& model) {
   const auto is_bf16 = [](const Linear& linear) { return linear.weight.format == Format::bf16; };
   return is_bf16(model.head) || std::ranges::any_of(model.layers, [&](const Layer& l) {
-           const Linear* all[] = {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down};
+           const Linear* all[] = {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down, &l.router};
            return std::ranges::any_of(all, [&](const Linear* linear) { return is_bf16(*linear); });
          });
 }
@@ -366,6 +377,7 @@ void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens
     own.state.resize(std::max(c.heads, kAttentionRows), d);
     own.next.resize(kAttentionRows, d);
   }
+  allocate_expert_scratch(model, kernels, tokens, &s);
   *out = std::move(s);
 }
 

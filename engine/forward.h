@@ -9,6 +9,7 @@
 #include "engine/model.h"
 #include "engine/profile.h"
 #include "engine/rope.h"
+#include "engine/routing.h"
 #include "engine/team.h"
 #include "kernels/kernels.h"
 
@@ -33,6 +34,9 @@ struct WorkerScratch {
   std::vector<float> rows;        // [a block's rows][any width]: normed, or attention's output
   std::vector<int8_t> codes;      // the same, quantised
   float scale = 0;                // of the codes, where it is one row
+  std::vector<float> scales;      // [experts of a token] likewise, where each has its row
+  Choices choices;                // of one token
+  ExpertGroups groups;            // the pass's choices, by expert
   std::vector<float> q;           // [heads][padded head_dim] one token's queries after norm and rotation
   std::vector<bool> has_queries;  // [kv_heads] whose queries are there
   std::vector<float> scores;      // [kAttentionRows][kAttentionChunk]
@@ -47,17 +51,20 @@ struct RopeAngles {
   std::vector<float> query_scale;  // [M]
 };
 
-// Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass.
+// Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass; E: times experts of
+// a token, where the model has experts. Rows that are multiplied are padded, those of experts for each of them.
 struct Scratch {
   std::vector<float> x;             // [M][hidden] the residual stream
   std::vector<float> branch;        // [M][hidden] what is normed before it is added to that
-  std::vector<float> packed;        // [M, padded][any width] whatever is being multiplied, in blocks
-  std::vector<int8_t> codes;        // [M, padded][padded k] the same, quantised
-  std::vector<float> scales;        // [M]
+  std::vector<float> packed;        // [ME, padded][any width] whatever is being multiplied, in blocks
+  std::vector<int8_t> codes;        // [ME, padded][padded k] the same, quantised
+  std::vector<float> scales;        // [ME, padded]
   std::vector<float> q, k, v;       // [M][heads * head_dim], [M][kv_heads * head_dim] twice: as projected
   std::vector<float> rotated;       // [kv_heads][M][group][padded head_dim] queries after norm and rotation
   std::vector<float> attention;     // [M][heads * head_dim]
-  std::vector<float> activation;    // [M][intermediate]
+  std::vector<float> activation;    // [ME][intermediate]
+  std::vector<float> router;        // [M][experts] logits
+  Choices choices;                  // of several tokens
   std::vector<RopeAngles> angles;   // by each of the model's ropes
   std::vector<int32_t> panel_best;  // [panels of the vocabulary]: the last row's likeliest id of each
   AttentionBuffer partial;          // [chunks of the cache][heads]: one token's attention, chunk by chunk

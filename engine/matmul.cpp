@@ -3,14 +3,7 @@
 #include <cstddef>
 
 namespace pinion {
-namespace {
 
-struct Tile {
-  alignas(64) int32_t sums[kTileRows * kPanelColumns];
-  alignas(64) float values[kTileRows * kPanelColumns];
-};
-
-// out = rows [first, first + rows) of the input times one panel, and what comes after it.
 void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const Input& in, int64_t first, int64_t rows,
               PostOps ops, Tile* tile, float* out, int64_t ldo) {
   const Matrix& w = linear.weight;
@@ -37,10 +30,20 @@ void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const
   kernels.finish_s32(tile->sums, rows, columns, ops, out, ldo);
 }
 
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, Activation activation, int64_t panel,
+                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
+  const PostOps gated = {.gate = tile->gates, .gate_stride = kPanelColumns, .activation = activation};
+  const int64_t n = up.weight.n;
+  multiply(kernels, gate, panel, in, first, rows, {}, tile, tile->gates, kPanelColumns);
+  multiply(kernels, up, panel, in, first, rows, gated, tile, out + panel * kPanelColumns, n);
+}
+
 // Cores that share an SME unit would only wait for one another there.
 const Kernels& table_of(const Worker& worker, const Pass& p) {
   return worker.leads || !p.kernels.beside ? p.kernels : *p.kernels.beside;
 }
+
+namespace {
 
 // f(panel, first, rows) for every tile of `panels` panels by the input's rows, claimed by the workers.
 template <class F>
@@ -80,17 +83,22 @@ void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear&
   const int64_t n = gate.weight.n;
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
-  alignas(64) float gates[kTileRows * kPanelColumns];
-  const PostOps gated = {.gate = gates, .gate_stride = kPanelColumns, .activation = p.model.config.activation};
   // The same panel of both matrices is one task.
   for_each_tile(worker, in, panel_count(n), [&](int64_t panel, int64_t first, int64_t rows) {
-    multiply(kernels, gate, panel, in, first, rows, {}, &tile, gates, kPanelColumns);
-    multiply(kernels, up, panel, in, first, rows, gated, &tile, out + first * n + panel * kPanelColumns, n);
+    multiply_gated(kernels, gate, up, p.model.config.activation, panel, in, first, rows, &tile, out + first * n);
   });
   worker.barrier();
 }
 
 void pack_block(const Pass& p, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own) {
+  if (in.rows == 1) {
+    if (in.values) std::copy_n(rows, in.k, p.scratch.packed.data() + first * in.k);
+    if (in.codes) {
+      int8_t* codes = p.scratch.codes.data() + first * padded_k(in.k);
+      p.kernels.quantize(rows, in.k, codes, p.scratch.scales.data() + first);
+    }
+    return;
+  }
   if (in.values) p.kernels.pack_f32(rows, in.k, count, in.k, in.block, p.scratch.packed.data() + first * in.k);
   if (!in.codes) return;
   const int64_t k = padded_k(in.k);

@@ -34,7 +34,29 @@ void project(Worker& worker, const Pass& pass, const Input& in, std::initializer
 // out = activation(gate x) * (up x), the activation being the model's.
 void project_gated(Worker& worker, const Pass& pass, const Input& in, const Linear& gate, const Linear& up, float* out);
 
-// Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block.
+// --- For those who share out the work themselves.
+
+// What one worker works on: sums and, gated, gates.
+struct Tile {
+  alignas(kAlignmentBytes) int32_t sums[kTileRows * kPanelColumns];
+  alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
+  alignas(kAlignmentBytes) float gates[kTileRows * kPanelColumns];
+};
+
+// The table that this worker multiplies with.
+const Kernels& table_of(const Worker& worker, const Pass& pass);
+
+// out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times one panel, and what comes
+// after it.
+void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const Input& in, int64_t first, int64_t rows,
+              PostOps ops, Tile* tile, float* out, int64_t ldo);
+
+// The same panel of activation(gate x) * (up x). out: these rows' own, [rows][n].
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, Activation activation, int64_t panel,
+                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
+
+// Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
+// row `first` of the scratch. The only row of an input stays as it is.
 void pack_block(const Pass& pass, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own);
 
 // The input that these matrices share. make(first, count, out) gives that many rows: `out` filled, or rows that exist

@@ -85,6 +85,7 @@ struct Binder {
     std::string module;
     int64_t n;
     Linear* out;
+    bool is_exact = false;  // bf16 in every mode
   };
 
   // A tensor that is several matrices, one below the other.
@@ -103,8 +104,9 @@ struct Binder {
     const bool scale_by_row = !found.scale.shape.empty() && found.scale.shape[0] == rows;
     int64_t first = 0;
     for (const Part& part : parts) {
-      jobs.push_back({rows_of(found.weight, first, part.n), weight_format(*options, found.weight.name),
-                      &part.out->weight, scale_by_row ? rows_of(found.scale, first, part.n) : found.scale});
+      const Format format = part.is_exact ? Format::bf16 : weight_format(*options, found.weight.name);
+      jobs.push_back({rows_of(found.weight, first, part.n), format, &part.out->weight,
+                      scale_by_row ? rows_of(found.scale, first, part.n) : found.scale});
       if (bias) part.out->bias = bias + first;
       first += part.n;
     }
@@ -131,6 +133,31 @@ struct Binder {
     return optional_norm(norm_module, n, norm_weight);
   }
 
+  Error experts(int64_t layer, Layer* out) {
+    const ModelConfig& c = model->config;
+    const int64_t inner = c.experts.inner_size, parameters = model->parameters;
+    const size_t first_job = jobs.size();
+    if (Error e = linears(c.hidden_size, false,
+                          {{module_name(c.names.router, layer), c.experts.count, &out->router, true}})) {
+      return e;
+    }
+    const int64_t router_parameters = model->parameters - parameters;
+    out->experts.resize(static_cast<size_t>(c.experts.count));
+    for (int64_t i = 0; i < c.experts.count; ++i) {
+      Expert& expert = out->experts[static_cast<size_t>(i)];
+      const auto name = [&](const std::string& pattern) { return module_name(pattern, layer, i); };
+      if (Error e = linears(
+              c.hidden_size, c.mlp_bias,
+              {{name(c.names.expert_gate), inner, &expert.gate}, {name(c.names.expert_up), inner, &expert.up}})) {
+        return e;
+      }
+      if (Error e = branch_end(name(c.names.expert_down), inner, c.mlp_bias, &expert.down, {}, nullptr)) return e;
+    }
+    model->expert_parameters += model->parameters - parameters - router_parameters;
+    model->expert_bytes += packed_bytes(std::span(jobs).subspan(first_job + 1));
+    return {};
+  }
+
   Error layer(int64_t index, Layer* out) {
     const ModelConfig& c = model->config;
     const auto name = [&](const std::string& pattern) { return module_name(pattern, index); };
@@ -153,16 +180,14 @@ struct Binder {
       return e;
     }
     if (Error e = optional_norm(name(c.names.mlp_norm), hidden, &out->mlp_norm)) return e;
+    out->window = c.windows[static_cast<size_t>(index)];
+    out->rope = c.layer_ropes[static_cast<size_t>(index)];
+    if (c.has_experts(index)) return experts(index, out);
     if (Error e =
             linears(hidden, c.mlp_bias, {{name(c.names.gate), inner, &out->gate}, {name(c.names.up), inner, &out->up}}))
       return e;
-    if (Error e = branch_end(name(c.names.down), inner, c.mlp_bias, &out->down, name(c.names.mlp_out_norm),
-                             &out->mlp_out_norm)) {
-      return e;
-    }
-    out->window = c.windows[static_cast<size_t>(index)];
-    out->rope = c.layer_ropes[static_cast<size_t>(index)];
-    return {};
+    return branch_end(name(c.names.down), inner, c.mlp_bias, &out->down, name(c.names.mlp_out_norm),
+                      &out->mlp_out_norm);
   }
 
   Error everything() {
@@ -201,7 +226,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   add_eos_ids(generation.eos_ids, model);
   if (Error e = binder->everything()) return e;
   if (Error e = binder->nothing_left()) return e;
-  model->bytes_per_token = packed_bytes(binder->jobs);
+  model->weight_bytes = packed_bytes(binder->jobs);
   if (!options.cache_folder.empty()) {
     model->cache = pack_cache_of(options.cache_folder, model->checkpoint, binder->jobs);
   }
@@ -209,7 +234,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
 }
 
 Error pack_model(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
-  if (Error e = allocate_arena(model->bytes_per_token, &model->arena)) return e;
+  if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
   Error e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
   if (e) e.where = model->checkpoint.folder + ": " + e.where;
   return e;
@@ -237,7 +262,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   auto model = std::make_unique<Model>();
   Binder binder{model.get(), &options, {}, {}};
   if (Error e = bind_model(folder, options, model.get(), &binder)) return e;
-  if (Error e = check_memory(model->bytes_per_token, folder)) return e;
+  if (Error e = check_memory(model->weight_bytes, folder)) return e;
   if (!model->cache.path.empty() && !open_pack_cache(model->cache, &model->cached)) {
     const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
     if (Error e = place_all(binder.jobs, packed.data())) return e;

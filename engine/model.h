@@ -30,7 +30,12 @@ struct Linear {
   const float* bias = nullptr;  // [n]
 };
 
-// Norms that the family does not have are null.
+struct Expert {
+  Linear gate, up;  // [an expert's intermediate, hidden]
+  Linear down;      // [hidden, an expert's intermediate]
+};
+
+// Norms that the family does not have are null. A layer with experts has no gate, up and down beside them.
 struct Layer {
   const float* attention_norm;      // [hidden]
   Linear q, k, v;                   // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
@@ -42,6 +47,8 @@ struct Layer {
   Linear gate, up;                  // [intermediate, hidden]
   Linear down;                      // [hidden, intermediate]
   const float* mlp_out_norm;        // [hidden], of what the branch adds
+  Linear router;                    // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
+  std::vector<Expert> experts;      // empty where the layer has none
   int64_t window;                   // positions a token sees, itself included; 0 = all
   int32_t rope;                     // which of the config's ropes; kNoRope: none
 };
@@ -56,7 +63,9 @@ struct Model {
   std::vector<int32_t> eos_ids;       // of config.json and generation_config.json
 
   int64_t parameters = 0;
-  int64_t bytes_per_token = 0;  // packed matrices: what decoding one token reads, the KV cache aside
+  int64_t expert_parameters = 0;  // of these, in experts
+  int64_t weight_bytes = 0;       // packed matrices
+  int64_t expert_bytes = 0;       // of these, experts'
   double load_seconds = 0;
 
   Checkpoint checkpoint;  // owns the mapped files
@@ -70,6 +79,13 @@ struct Model {
   // All packed matrices: the same bytes on every machine.
   std::span<const std::byte> packed() const {
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
+  }
+  // What a pass of so many tokens reads of the packed matrices; of experts, if it is several, the most that it may.
+  int64_t bytes_per_pass(int64_t tokens) const {
+    return weight_bytes - expert_bytes + config.experts.share_of(expert_bytes, tokens);
+  }
+  int64_t active_parameters() const {  // of one token
+    return parameters - expert_parameters + config.experts.share_of(expert_parameters, 1);
   }
 };
 

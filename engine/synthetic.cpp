@@ -102,11 +102,28 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
   linear(c.names.k, kv, c.hidden_size, c.qkv_bias, &layer->k);
   linear(c.names.v, kv, c.hidden_size, c.qkv_bias, &layer->v);
   linear(c.names.o, c.hidden_size, q, c.o_bias, &layer->o);
-  linear(c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
-  linear(c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
-  linear(c.names.down, c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
   layer->window = c.windows[static_cast<size_t>(index)];
   layer->rope = c.layer_ropes[static_cast<size_t>(index)];
+  if (!c.has_experts(index)) {
+    linear(c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
+    linear(c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
+    linear(c.names.down, c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
+    return;
+  }
+  linear(c.names.router, c.experts.count, c.hidden_size, false, &layer->router);
+  layer->router.weight.format = Format::bf16;
+  layer->experts.resize(static_cast<size_t>(c.experts.count));
+  for (int64_t i = 0; i < c.experts.count; ++i) {
+    Expert& expert = layer->experts[static_cast<size_t>(i)];
+    const int64_t inner = c.experts.inner_size, parameters = model->parameters;
+    linear(module_name(c.names.expert_gate, index, i), inner, c.hidden_size, c.mlp_bias, &expert.gate);
+    linear(module_name(c.names.expert_up, index, i), inner, c.hidden_size, c.mlp_bias, &expert.up);
+    linear(module_name(c.names.expert_down, index, i), c.hidden_size, inner, c.mlp_bias, &expert.down);
+    model->expert_parameters += model->parameters - parameters;
+    for (const Linear* m : {&expert.gate, &expert.up, &expert.down}) {
+      model->expert_bytes += packed_bytes(m->weight.format, m->weight.n, m->weight.k);
+    }
+  }
 }
 
 }  // namespace
@@ -129,15 +146,15 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   model->parameters += c.vocab_size * c.hidden_size * (c.tied_head ? 1 : 2);
   matrices.push_back(&model->head.weight);
 
-  for (const Matrix* m : matrices) model->bytes_per_token += packed_bytes(m->format, m->n, m->k);
+  for (const Matrix* m : matrices) model->weight_bytes += packed_bytes(m->format, m->n, m->k);
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
-  if (Error e = check_memory(model->bytes_per_token + embedding_bytes, config_path)) return e;
-  if (Error e = allocate_arena(model->bytes_per_token + embedding_bytes, &model->arena)) return e;
+  if (Error e = check_memory(model->weight_bytes + embedding_bytes, config_path)) return e;
+  if (Error e = allocate_arena(model->weight_bytes + embedding_bytes, &model->arena)) return e;
   int64_t offset = 0;
   for (Matrix* m : matrices) {
     fill_matrix(model->arena.data + offset, m, static_cast<uint64_t>(offset), std::max(1, options.threads));
     offset += packed_bytes(m->format, m->n, m->k);
-    if (options.progress) options.progress(offset, model->bytes_per_token);
+    if (options.progress) options.progress(offset, model->weight_bytes);
   }
   random_bf16(model->arena.data + offset, embedding_bytes, static_cast<uint64_t>(offset));
   model->embedding = {

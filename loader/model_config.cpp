@@ -5,6 +5,7 @@
 
 #include "configs/families.h"
 #include "kernels/layout.h"
+#include "loader/experts_config.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"
 #include "loader/rope_config.h"
@@ -256,10 +257,17 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->k_norm = modules.text("k_norm", "");
   out->attention_out_norm = modules.text("attention_out_norm", "");
   out->mlp_norm = modules.text("mlp_norm", "");
-  out->gate = modules.text("gate");
-  out->up = modules.text("up");
-  out->down = modules.text("down");
   out->mlp_out_norm = modules.text("mlp_out_norm", "");
+  const bool mixture = modules.has("router");
+  const auto own_mlp = mixture ? std::optional<std::string>("") : std::nullopt;
+  const auto expert = mixture ? std::nullopt : std::optional<std::string>("");
+  out->gate = modules.text("gate", own_mlp);
+  out->up = modules.text("up", own_mlp);
+  out->down = modules.text("down", own_mlp);
+  out->router = modules.text("router", "");
+  out->expert_gate = modules.text("expert_gate", expert);
+  out->expert_up = modules.text("expert_up", expert);
+  out->expert_down = modules.text("expert_down", expert);
 }
 
 void read_selection(JsonFields& family, TensorSelection* out) {
@@ -316,6 +324,10 @@ std::string module_name(std::string_view pattern, int64_t layer) {
   return name;
 }
 
+std::string module_name(std::string_view pattern, int64_t layer, int64_t expert) {
+  return module_name(module_name(pattern, layer), expert);
+}
+
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out) {
   Json json;
   if (Error e = parse_json(text, where, &json)) return e;
@@ -344,6 +356,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);
   read_layers(family, file, &config);
+  read_experts(family, file, &config);
   read_token_ids(file, &config);
   read_selection(family, &config.tensors);
   JsonFields modules = family.fields("modules");

@@ -2,6 +2,7 @@
 // Fields of the file that nothing here reads are refused unless they are known not to change the arithmetic.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -46,17 +47,35 @@ enum class QkNorm : uint8_t {
   all_heads,      // over all heads of q together, and all of k, before the rotation
 };
 
-// Modules by name; "{}" stands for the layer. A module's tensors are NAME.weight and, where it has one, NAME.bias. What
-// the family does not have is empty. Those of q, k and v, or of gate and up, that share a name share its tensors: their
-// rows follow one another.
+// A mixture of experts: instead of its mlp a layer has several, of which a router chooses some for every token.
+struct ExpertsConfig {
+  int64_t count = 0;         // 0: the model has none
+  int64_t per_token = 0;     // how many a token goes to, at most count
+  int64_t inner_size = 0;    // what intermediate_size is to a layer's own mlp
+  bool normalised = true;    // the chosen experts' weights add up to 1; else those of all do
+  std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
+
+  // What so many tokens have to do with of something that all experts have the same part of.
+  int64_t share_of(int64_t all, int64_t tokens) const {
+    return count > 0 ? all / count * std::min(count, tokens * per_token) : 0;
+  }
+};
+
+// Modules by name; "{}" stands for the layer, a second one for the expert. A module's tensors are NAME.weight and,
+// where it has one, NAME.bias. What the family does not have is empty. Those of q, k and v, or of gate and up, that
+// share a name share its tensors: their rows follow one another.
 struct ModuleNames {
   std::string embedding, final_norm, head;
   std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
   std::string mlp_norm, gate, up, down, mlp_out_norm;
+  std::string router, expert_gate, expert_up, expert_down;
 };
 
 // "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
 std::string module_name(std::string_view pattern, int64_t layer);
+
+// "model.layers.{}.mlp.experts.{}.up_proj", 3, 7 -> "model.layers.3.mlp.experts.7.up_proj"
+std::string module_name(std::string_view pattern, int64_t layer, int64_t expert);
 
 struct ModelConfig {
   std::string family;        // "llama", the name of the file in configs/models
@@ -86,15 +105,19 @@ struct ModelConfig {
   std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
+  ExpertsConfig experts;
   std::optional<int64_t> bos_id;
   std::vector<int64_t> eos_ids;
   ModuleNames names;
   TensorSelection tensors;
   std::optional<Quantization> quantization;  // which modules the files hold as int8 codes; absent: none
+
+  bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
 };
 
 constexpr int32_t kNoRope = -1;
 constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;

@@ -109,7 +109,7 @@ TEST(Bench, ProfileSharesMakeOne) {
     double sum = profile["outside_share"];
     EXPECT_GE(sum, 0.0);
     for (const json& stage : profile["stages"]) {
-      EXPECT_GT(stage["share"], 0.0) << stage;
+      EXPECT_EQ(stage["share"] > 0.0, stage["stage"] != "router") << stage;
       EXPECT_GE(stage["waiting_share"], 0.0) << stage;
       EXPECT_LE(stage["waiting_share"], stage["share"]) << stage;
       sum += stage["share"].get<double>();
@@ -149,7 +149,7 @@ TEST(Bench, PlotHasACurveATestAndTheRoofOfDecoding) {
   EXPECT_EQ(occurrences(svg, "<polyline class=\"roof\""), 1);
   EXPECT_EQ(occurrences(svg, "<circle"), 6);
   EXPECT_EQ(occurrences(svg, "<text"), occurrences(svg, "</text>"));
-  EXPECT_EQ(occurrences(svg, "<rect"), 1 + 12 * (1 + 4));  // the ground, the legend, four bars
+  EXPECT_EQ(occurrences(svg, "<rect"), 1 + 13 * (1 + 4));  // the ground, the legend, four bars
   for (const char* bad : {"nan", "inf", "\"-"}) EXPECT_EQ(svg.find(bad), std::string::npos) << bad;
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
 }
@@ -198,6 +198,19 @@ TEST(Bench, WhatTheBoardSaysIsReported) {
   EXPECT_NE(run("md").find("| MHz | °C | J/token |"), std::string::npos);
 }
 
+TEST(Bench, CountsATokensExpertsOnly) {
+  const json records = run_json({"bench", "--model", PINION_TEST_DATA "/families/qwen3_moe_mixed", "-p", "8", "-n", "4",
+                                 "-r", "1", "-t", "2", "--profile", "-o", "json"});
+  ASSERT_EQ(records.size(), 2u);
+  const double all = records[0]["model_bytes"];
+  EXPECT_EQ(records[0]["bytes_per_token"].get<double>() * 8, all) << "8 tokens of 2 experts each may take all 5";
+  EXPECT_LT(records[1]["bytes_per_token"].get<double>(), 0.85 * all);
+  EXPECT_GT(records[0]["parameters"], records[0]["active_parameters"]);
+  for (const json& record : records) {
+    for (const json& stage : record["profile"]["stages"]) EXPECT_GT(stage["share"], 0.0) << stage;
+  }
+}
+
 TEST(Bench, WhatCannotBeMeasuredIsOneLine) {
   expect_failure(run_pinion(bench({"--plot", "/nonexistent/speed.svg"})), 1, "/nonexistent/speed.svg");
   expect_failure(run_pinion(bench({"-pg", "512,128"})), 1, "pp512+tg128");
@@ -235,6 +248,21 @@ TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
   EXPECT_EQ(plain["quantised_file"], false);
   EXPECT_EQ(plain["matrices"]["floats_to_codes"], 36);  // seven for each of five layers, and the head
   EXPECT_FALSE(plain["matrices"].contains("without_codes"));
+}
+
+TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
+  const std::string mixed = PINION_TEST_DATA "/families/qwen3_moe_mixed";
+  const json report = run_json({"inspect", "--model", mixed, "--json"});
+  EXPECT_EQ(report["experts"], json::parse(R"({"count": 5, "per_token": 2, "intermediate_size": 20, "layers": 1})"));
+  EXPECT_EQ(report["parameters"].get<int64_t>() - report["active_parameters"].get<int64_t>(), 3 * 3 * 20 * 36);
+  const json coded = run_json({"inspect", "--model", PINION_TEST_DATA "/families/qwen3_moe_codes", "--json"});
+  EXPECT_EQ(coded["active_parameters"], coded["parameters"]) << "every token takes every expert";
+  EXPECT_EQ(coded["matrices"]["codes_kept"], 2 * (4 + 3 * 4));
+  EXPECT_EQ(coded["matrices"]["floats_to_bf16"], 2) << "routers";
+  EXPECT_EQ(coded["matrices"]["without_codes"], json::parse(R"({"lm_head": 1, "model.layers.{}.mlp.gate": 2})"));
+  const json dense = run_json({"inspect", "--model", kStories, "--json"});
+  EXPECT_TRUE(dense["experts"].is_null());
+  EXPECT_EQ(dense["active_parameters"], dense["parameters"]);
 }
 
 TEST(Cpu, ExactlyOneTableIsChosen) {

@@ -91,9 +91,57 @@ TEST(Model, CodesOfTheFileGoThroughTheCache) {
     EXPECT_FALSE(packed->from_cache());
     ASSERT_TRUE(mapped->from_cache());
     EXPECT_EQ(std::memcmp(packed->layers[0].q.weight.panels, mapped->layers[0].q.weight.panels,
-                          static_cast<size_t>(packed->bytes_per_token)),
+                          static_cast<size_t>(packed->weight_bytes)),
               0);
   }
+}
+
+TEST(Model, ExpertsGoThroughTheCache) {
+  const Copy folder("families/qwen3_moe_mixed");
+  LoadOptions options{.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}};
+  options.cache_folder = folder.path / "cache";
+  std::unique_ptr<Model> packed, mapped;
+  ASSERT_EQ(load_model(folder.path, options, &packed).message(), "");
+  ASSERT_EQ(write_to_cache(*packed).message(), "");
+  ASSERT_EQ(load_model(folder.path, options, &mapped).message(), "");
+  ASSERT_TRUE(mapped->from_cache());
+  EXPECT_EQ(std::memcmp(packed->layers[0].q.weight.panels, mapped->layers[0].q.weight.panels,
+                        static_cast<size_t>(packed->weight_bytes)),
+            0);
+  const auto offset = [](const Model& model, const Linear& linear) {
+    return static_cast<const std::byte*>(linear.weight.panels) -
+           static_cast<const std::byte*>(model.layers[0].q.weight.panels);
+  };
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(offset(*packed, packed->layers[1].experts[i].down), offset(*mapped, mapped->layers[1].experts[i].down));
+  }
+}
+
+// 3 matrices of 20 x 36 in each of 5 experts, of which a token takes 2, in one of 4 layers.
+TEST(Model, ATokenReadsItsOwnExpertsOnly) {
+  std::unique_ptr<Model> model;
+  ASSERT_EQ(load_model(PINION_TEST_DATA "/families/qwen3_moe_mixed",
+                       {.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}}, &model)
+                .message(),
+            "");
+  const int64_t one_expert = 2 * packed_bytes(Format::w8, 20, 36) + packed_bytes(Format::w8, 36, 20);
+  EXPECT_EQ(model->expert_bytes, 5 * one_expert);
+  EXPECT_EQ(model->bytes_per_pass(1), model->weight_bytes - 3 * one_expert);
+  EXPECT_EQ(model->bytes_per_pass(2), model->weight_bytes - one_expert);
+  EXPECT_EQ(model->bytes_per_pass(100), model->weight_bytes);
+  EXPECT_EQ(model->active_parameters(), model->parameters - 3 * 3 * 20 * 36);
+}
+
+TEST(Model, AMissingExpertIsRefusedByName) {
+  const Copy folder("families/mixtral");
+  folder.replace("config.json", "\"num_local_experts\": 5", "\"num_local_experts\": 6");
+  EXPECT_EQ(folder.load(),
+            folder.path.string() +
+                ": model.layers.0.block_sparse_moe.gate.weight: shape differs: want [6, 36], have [5, 36]");
+  const std::string name = "model.layers.1.block_sparse_moe.experts.4.w2.weight";
+  folder.replace("config.json", "\"num_local_experts\": 6", "\"num_local_experts\": 5");
+  folder.replace("model.safetensors", name, "model.layers.1.block_sparse_moe.experts.7.w2.weight");
+  EXPECT_EQ(folder.load(), folder.path.string() + ": " + name + ": no such tensor");
 }
 
 TEST(Model, AMissingTensorIsRefusedByName) {

@@ -187,6 +187,16 @@ TEST_P(Families, Codes) {
     add(names.k, l.k);
     add(names.v, l.v);
     add(names.o, l.o);
+    for (size_t e = 0; e < l.experts.size(); ++e) {
+      const auto add_expert = [&](const std::string& module, const Linear& linear) {
+        const std::string name = module_name(module, static_cast<int64_t>(i), static_cast<int64_t>(e));
+        append(linear.weight, &tensors[name + ".weight"]);
+      };
+      add_expert(names.expert_gate, l.experts[e].gate);
+      add_expert(names.expert_up, l.experts[e].up);
+      add_expert(names.expert_down, l.experts[e].down);
+    }
+    if (!l.experts.empty()) continue;
     add(names.gate, l.gate);
     add(names.up, l.up);
     add(names.down, l.down);

@@ -173,6 +173,35 @@ TEST(Session, SameBitsFromOtherFamilies) {
   expect_one_result(*granite, 40, false);
 }
 
+// Experts that few tokens choose and that all do, layers with and without, more tokens for one than a tile's rows.
+TEST(Session, SameBitsFromMixturesOfExperts) {
+  for (const Quant quant : {Quant::none, Quant::w8a8}) {
+    const auto qwen = make_model(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 72,
+        "intermediate_size": 52, "moe_intermediate_size": 70, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "num_experts": 9, "num_experts_per_tok": 3, "mlp_only_layers": [1]})",
+                                 quant);
+    EXPECT_TRUE(qwen->layers[1].experts.empty());
+    EXPECT_EQ(qwen->layers[2].experts.size(), 9u);
+    EXPECT_EQ(qwen->layers[2].router.weight.format, Format::bf16);
+    expect_one_result(*qwen, 90, quant == Quant::none);
+  }
+  const auto mixtral = make_model(R"({"architectures": ["MixtralForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "num_local_experts": 2, "num_experts_per_tok": 2})",
+                                  Quant::w8a8);
+  expect_one_result(*mixtral, 150, false);
+}
+
+// A few experts' matrices, or all matrices of one kind, stay bf16: inputs are wanted in both forms.
+TEST(Session, SameBitsFromExpertsOfMixedFormats) {
+  for (const std::string keep : {".w2", "experts.1.", "experts.0.w3"}) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/mixtral",
+                            {.quant = Quant::w8a8, .keep = {keep}, .threads = 2, .progress = {}}, &model));
+    expect_one_result(*model, 50, false);
+  }
+}
+
 // Whatever the way to a sequence's length, it is rotated by the factors for that length.
 TEST(Session, LongRopeBeginsAnewWhereTheFactorsChange) {
   const auto model = make_model(R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,

@@ -21,6 +21,10 @@ static void check_model(std::string_view text) {
   require(config.head_dim > 0 && config.head_dim % 2 == 0);
   require(config.layers > 0 && config.hidden_size > 0 && config.intermediate_size > 0);
   require(config.vocab_size > 0 && config.max_positions > 0);
+  if (const pinion::ExpertsConfig& experts = config.experts; experts.count > 0) {
+    require(experts.per_token > 0 && experts.per_token <= experts.count && experts.inner_size > 0);
+    require(static_cast<int64_t>(experts.layers.size()) == config.layers);
+  }
   require(static_cast<int64_t>(config.windows.size()) == config.layers);
   for (const int64_t window : config.windows) require(window >= 0);
   require(static_cast<int64_t>(config.layer_ropes.size()) == config.layers);

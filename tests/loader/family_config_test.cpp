@@ -182,6 +182,58 @@ TEST(Ministral3, IsKnownByItsTextConfig) {
             "\"qwen3\"");
 }
 
+std::vector<bool> expert_layers(const char* changes) { return read("Qwen3MoeForCausalLM", changes).experts.layers; }
+
+TEST(Qwen3Moe, ExpertsAndLayersWithoutThem) {
+  const ModelConfig config = read("Qwen3MoeForCausalLM", R"({"num_experts": 6, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 40, "norm_topk_prob": true, "output_router_logits": true,
+      "shared_expert_intermediate_size": 0, "use_qk_norm": true, "qkv_bias": false})");
+  EXPECT_EQ(config.experts.count, 6);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.inner_size, 40);
+  EXPECT_TRUE(config.experts.normalised);
+  EXPECT_FALSE(read("Qwen3MoeForCausalLM").experts.normalised) << "transformers' default";
+  EXPECT_EQ(module_name(config.names.expert_down, 3, 5), "model.layers.3.mlp.experts.5.down_proj");
+  EXPECT_EQ(module_name(config.names.router, 3), "model.layers.3.mlp.gate");
+  EXPECT_EQ(config.windows, Windows(4, 0)) << "sliding_window means nothing without use_sliding_window";
+  EXPECT_EQ(expert_layers("{}"), (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(expert_layers(R"({"decoder_sparse_step": 2})"), (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(expert_layers(R"({"decoder_sparse_step": 2, "mlp_only_layers": [0, 3]})"),
+            (std::vector<bool>{false, true, false, false}));
+  // The name that transformers 5 writes rules over the family's default, 128.
+  EXPECT_EQ(read("Qwen3MoeForCausalLM", R"({"num_local_experts": 9})").experts.count, 9);
+  EXPECT_EQ(read("Qwen3ForCausalLM").experts.count, 0);
+}
+
+TEST(Qwen3Moe, RefusesExpertsThatCannotBe) {
+  const auto refusal = [](const char* changes) { return message("Qwen3MoeForCausalLM", changes); };
+  EXPECT_EQ(refusal(R"({"num_experts": 4, "num_experts_per_tok": 5})"),
+            "config.json: num_experts_per_tok: more than there are experts: want at most 4, have 5");
+  EXPECT_EQ(refusal(R"({"num_experts": 0})"),
+            "config.json: num_experts: out of range: want an integer from 1 to 4096, have 0");
+  EXPECT_EQ(refusal(R"({"num_experts_per_tok": 0})"),
+            "config.json: num_experts_per_tok: out of range: want an integer from 1 to 4096, have 0");
+  EXPECT_EQ(refusal(R"({"moe_intermediate_size": 0})"),
+            "config.json: moe_intermediate_size: out of range: want an integer from 1 to 131072, have 0");
+  EXPECT_EQ(refusal(R"({"decoder_sparse_step": 5})"), "config.json: mlp_only_layers: leaves no layer with experts");
+  EXPECT_EQ(refusal(R"({"use_sliding_window": true})"),
+            "config.json: use_sliding_window: not supported: want false, have true");
+  EXPECT_EQ(refusal(R"({"shared_expert_intermediate_size": 64})"),
+            "config.json: shared_expert_intermediate_size: not supported: want 0, have 64");
+}
+
+TEST(Mixtral, EveryLayerHasExperts) {
+  const ModelConfig config = read("MixtralForCausalLM", R"({"num_local_experts": 6, "router_jitter_noise": 0.1})");
+  EXPECT_EQ(config.experts.count, 6);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.inner_size, config.intermediate_size);
+  EXPECT_TRUE(config.experts.normalised);
+  EXPECT_TRUE(config.has_experts(0) && config.has_experts(3));
+  EXPECT_EQ(module_name(config.names.expert_up, 0, 5), "model.layers.0.block_sparse_moe.experts.5.w3");
+  EXPECT_EQ(config.ropes.at(0).theta, 1e6);
+  EXPECT_EQ(read("MixtralForCausalLM", R"({"sliding_window": 20})").windows, Windows(4, 20));
+}
+
 TEST(Hunyuan, AlphaStretchesTheBase) {
   const ModelConfig config =
       read("HunYuanDenseV1ForCausalLM", R"({"rope_theta": 10000.0, "rope_scaling": {"type": "dynamic", "alpha": 1000.0,

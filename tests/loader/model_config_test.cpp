@@ -257,8 +257,8 @@ TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
             "config.json: architectures: unknown architecture: want one of Gemma2ForCausalLM, Gemma3ForCausalLM, "
             "Gemma3ForConditionalGeneration, GraniteForCausalLM, HunYuanDenseV1ForCausalLM, LlamaForCausalLM, "
             "LLaMAForCausalLM, Ministral3ForCausalLM, Mistral3ForConditionalGeneration, MistralForCausalLM, "
-            "Olmo2ForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, SmolLM3ForCausalLM, "
-            "have \"GPT2LMHeadModel\"");
+            "MixtralForCausalLM, Olmo2ForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+            "Qwen3MoeForCausalLM, SmolLM3ForCausalLM, have \"GPT2LMHeadModel\"");
   EXPECT_EQ(llama_message(R"({"model_type": "granite"})"),
             "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");
   EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),

@@ -93,6 +93,23 @@ QWEN3 = QWEN2 | {
     "rope_scaling": None,
     "sliding_window": None,
 }
+QWEN3_MOE = QWEN3 | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "decoder_sparse_step": 1,
+    "head_dim": 8,
+    "hidden_size": 36,
+    "intermediate_size": 44,
+    "mlp_only_layers": [],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 20,
+    "norm_topk_prob": True,
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+    "tie_word_embeddings": False,
+    "vocab_size": 120,
+}
 MISTRAL = LLAMA | {
     "architectures": ["MistralForCausalLM"],
     "model_type": "mistral",
@@ -102,6 +119,21 @@ MISTRAL = LLAMA | {
 }
 for unknown_to_mistral in ("attention_bias", "mlp_bias", "rope_scaling"):
     del MISTRAL[unknown_to_mistral]
+MIXTRAL = MISTRAL | {
+    "architectures": ["MixtralForCausalLM"],
+    "head_dim": 8,
+    "hidden_size": 36,
+    "intermediate_size": 28,
+    "model_type": "mixtral",
+    "num_attention_heads": 4,
+    "num_experts_per_tok": 2,
+    "num_local_experts": 5,
+    "output_router_logits": False,
+    "rope_theta": 1e6,
+    "router_aux_loss_coef": 0.02,
+    "router_jitter_noise": 0.0,
+    "vocab_size": 120,
+}
 
 
 def spelled_new(config: dict) -> dict:
@@ -111,6 +143,16 @@ def spelled_new(config: dict) -> dict:
     return config | {"rope_parameters": rope, "dtype": config.pop("torch_dtype")}
 
 
+# Every second layer would have experts, but one of them is listed as one without.
+QWEN3_MOE_MIXED = spelled_new(QWEN3_MOE) | {
+    "decoder_sparse_step": 2,
+    "mlp_only_layers": [3],
+    "norm_topk_prob": False,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 4,
+    "num_local_experts": 5,
+}
+del QWEN3_MOE_MIXED["num_experts"]
 GRANITE = LLAMA | {
     "architectures": ["GraniteForCausalLM"],
     "attention_multiplier": 0.4,
@@ -354,3 +396,4 @@ QUANTISED_NEW = QUANTISED | {
     "sparsity_config": {},
 }
 del QUANTISED_NEW["format"]
+QUANTISED_EXPERTS = QUANTISED | {"ignore": ["lm_head", r"re:.*mlp\.gate$"]}

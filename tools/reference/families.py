@@ -18,12 +18,16 @@ from configs import (
     MINISTRAL3,
     MISTRAL,
     MISTRAL3_VISION,
+    MIXTRAL,
     OLMO2,
     PHI3,
     QUANTISED,
+    QUANTISED_EXPERTS,
     QUANTISED_NEW,
     QWEN2,
     QWEN3,
+    QWEN3_MOE,
+    QWEN3_MOE_MIXED,
     SMOLLM2,
     SMOLLM3,
     TINYLLAMA,
@@ -123,6 +127,14 @@ CASES = {
         notes="int8 codes in [-128, 127] with bf16 scales [n, 1], taken as they are. Mode none: code * scale in fp32, "
         "rounded to bf16.",
     ),
+    "qwen3_moe": Case(QWEN3_MOE, long_prompt=45),
+    "qwen3_moe_mixed": Case(QWEN3_MOE_MIXED, long_prompt=45, notes="Layer 1 alone has experts."),
+    "qwen3_moe_codes": Case(
+        QWEN3_MOE | {"num_experts": 4, "num_experts_per_tok": 4},
+        long_prompt=45,
+        codes=Codes(QUANTISED_EXPERTS),
+        notes="int8 codes of every expert; the router, as always, has none. Every token takes every expert.",
+    ),
     "mistral": Case(MISTRAL),
     "mistral_window": Case(
         MISTRAL | heads(5, 1, 10) | {"max_position_embeddings": 512, "sliding_window": 20}, long_prompt=300
@@ -146,6 +158,13 @@ CASES = {
     ),
     "olmo2": Case(
         OLMO2, long_prompt=45, jitter="norm", notes="Layer 0 quantises embeddings as they are: those bits are exact."
+    ),
+    "mixtral": Case(MIXTRAL, long_prompt=45),
+    "mixtral_window": Case(
+        spelled_new(MIXTRAL | {"rope_scaling": None, "sliding_window": 20})
+        | {"num_experts_per_tok": 1, "num_local_experts": 3},
+        long_prompt=45,
+        notes="One expert a token: its weight is 1.",
     ),
     "smollm3": Case(
         SMOLLM3, long_prompt=45, notes="Layer 1 does not know positions: no_rope_layer_interval 2, 1 means with rope."

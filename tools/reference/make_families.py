@@ -19,6 +19,7 @@ from torch import nn
 from transformers import AutoConfig
 from transformers.utils import logging
 
+from experts import name_in_file, split_experts
 from families import CASES, Case
 from int_quantized import code_tensors, quantise_tensors
 from reference import (
@@ -81,7 +82,7 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
 def in_file(name: str, case: Case) -> str:
     """The name in the checkpoint of a tensor in transformers."""
     if not case.published_names:
-        return name
+        return name_in_file(name, case.config["model_type"])
     for ours, published in PUBLISHED_NAMES.items():
         if name.startswith(ours):
             return published + name.removeprefix(ours)
@@ -94,6 +95,7 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
     rng = np.random.default_rng(seed)
     with torch.device("meta"):
         shapes = auto_class(folder).from_config(AutoConfig.from_pretrained(folder))
+    split_experts(shapes)
     return {
         in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng))
         .to(next(dtypes))
@@ -139,6 +141,7 @@ def fnv1a(data: bytes) -> str:
 def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N]."""
     stored, _ = load_stored(str(folder))
+    split_experts(stored)
     codes_in_file = code_tensors(folder)
     hashes = {}
     for name, module in stored.named_modules():
@@ -146,7 +149,7 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
             name = name.replace("model.language_model.", "model.")  # as a language model alone has it
             codes, scale = codes_in_file.get(name) or quantise_rows(module.weight.detach())
             parts = (codes.to(torch.int8).numpy(), scale.numpy().astype("<f4"))
-            hashes[f"{name}.weight"] = [fnv1a(part.tobytes()) for part in parts]
+            hashes[name_in_file(f"{name}.weight", stored.config.model_type)] = [fnv1a(part.tobytes()) for part in parts]
     return hashes
 
 

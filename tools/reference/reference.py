@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+from experts import split_experts
 from int_quantized import code_tensors, write_plain
 
 KEEP_HEAD = ("lm_head",)
@@ -81,10 +82,12 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
     """Matrices are rounded to bf16 as Pinion holds them (no change for bf16 files); norms and biases stay as stored.
 
     With w8a8 every linear layer outside `keep` gets weights quantised from the stored values, unless those are codes
-    already, and, through a hook, inputs quantised per token.
+    already, and, through a hook, inputs quantised per token. Experts are linear layers too, routers are not.
     """
     model, coded = load_stored(folder, wide)
     model.eval().requires_grad_(False)
+    if quant == "w8a8":
+        split_experts(model)  # unquantised, transformers' own code runs
     if wide:
         widen(model)
     for name, module in model.named_modules():
@@ -92,8 +95,10 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
             if name not in coded:
                 module.weight = nn.Parameter(fake_quantise(module.weight), requires_grad=False)
             module.register_forward_pre_hook(lambda _, args: (fake_quantise(args[0]),))
-        elif isinstance(module, (nn.Linear, nn.Embedding)):
-            module.weight.copy_(module.weight.bfloat16())
+        else:
+            for weight in module.parameters(recurse=False):
+                if weight.ndim > 1:
+                    weight.copy_(weight.bfloat16())
     return model
 
 

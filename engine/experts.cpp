@@ -1,0 +1,224 @@
+#include "engine/experts.h"
+
+#include <algorithm>
+
+#include "engine/routing.h"
+
+namespace pinion {
+namespace {
+
+constexpr const Linear Expert::* kMatrices[] = {&Expert::gate, &Expert::up, &Expert::down};
+
+// What some experts' matrices take.
+struct Needs {
+  bool codes = false;
+  bool values = false;
+
+  void add(const Expert& expert) {
+    for (const auto matrix : kMatrices) ((expert.*matrix).weight.format == Format::bf16 ? values : codes) = true;
+  }
+};
+
+// Rows from one expert's packed rows to where the next one's may begin, beyond their number: what padding may take.
+int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8.rows, kernels.f32.rows) - 1; }
+
+int64_t place_of(const Pass& p, const ExpertGroups& groups, int64_t group) {
+  return groups.experts[static_cast<size_t>(group)].first + group * padding_rows(p.kernels);
+}
+
+// The rows of each chosen expert as a matmul takes them. Several tokens': packed, in the scratch that all share. One
+// token's: as they lie, with codes of each worker's own.
+struct ExpertInputs {
+  const Pass& p;
+  WorkerScratch& own;
+  Needs needs;
+  int64_t k;
+
+  Input packed(int64_t group) const {
+    Scratch& s = p.scratch;
+    const int64_t rows = own.groups.experts[static_cast<size_t>(group)].rows;
+    const int64_t place = place_of(p, own.groups, group);
+    return {rows,
+            k,
+            rows == 1 ? 1 : block_rows(needs.codes ? p.kernels.s8 : p.kernels.f32, rows),
+            needs.values ? s.packed.data() + place * k : nullptr,
+            needs.codes ? s.codes.data() + place * padded_k(k) : nullptr,
+            s.scales.data() + place};
+  }
+
+  Input one_row(const float* row, int64_t place) const {
+    return {1, k, 1, row, own.codes.data() + place * padded_k(k), own.scales.data() + place};
+  }
+
+  void quantize(const float* row, int64_t place) const {
+    if (needs.codes) p.kernels.quantize(row, k, own.codes.data() + place * padded_k(k), own.scales.data() + place);
+  }
+
+  // Packs all of them. make(group, first, count, out) gives that many of an expert's rows, see prepare().
+  template <class Make>
+  void pack(Worker& worker, Make make) const {
+    worker.for_each(std::ssize(own.groups.experts), [&](int64_t group) {
+      const Input in = packed(group);
+      for (int64_t first = 0; first < in.rows; first += in.block) {
+        const int64_t count = std::min(in.block, in.rows - first);
+        const float* rows = make(own.groups.experts[static_cast<size_t>(group)], first, count, own.rows.data());
+        pack_block(p, rows, place_of(p, own.groups, group) + first, count, in, &own);
+      }
+    });
+    worker.barrier();
+  }
+};
+
+// From the router's logits, which stand in the scratch, to the worker's own groups.
+void choose(Worker& worker, const Pass& p, WorkerScratch* own) {
+  const ExpertsConfig& c = p.model.config.experts;
+  Scratch& s = p.scratch;
+  const int64_t tokens = std::ssize(p.tokens);
+  const auto choose_for = [&](int64_t token, Choices* out) {
+    const std::span<const float> logits(s.router.data() + token * c.count, static_cast<size_t>(c.count));
+    const std::span<int32_t> experts(out->experts.data() + token * c.per_token, static_cast<size_t>(c.per_token));
+    choose_experts(logits, c.normalised, experts, out->weights.data() + token * c.per_token);
+  };
+  // For one token that is less than a barrier, as is sorting those of several.
+  Choices& choices = tokens == 1 ? own->choices : s.choices;
+  if (tokens == 1) {
+    choose_for(0, &choices);
+  } else {
+    worker.for_each(tokens, [&](int64_t token) { choose_for(token, &choices); });
+    worker.barrier();
+  }
+  group_by_expert(choices, tokens, c.per_token, &own->groups);
+}
+
+// The tokens of each expert, normed once more for each.
+void gather(Worker& worker, const Pass& p, const Layer& layer, const ExpertInputs& inputs) {
+  const ModelConfig& c = p.model.config;
+  const int32_t* tokens = inputs.own.groups.tokens.data();
+  inputs.pack(worker, [&](const ExpertRows& group, int64_t first, int64_t count, float* out) {
+    for (int64_t r = 0; r < count; ++r) {
+      const float* x = p.scratch.x.data() + tokens[group.first + first + r] * c.hidden_size;
+      float* row = out + r * c.hidden_size;
+      if (layer.mlp_norm) {
+        p.kernels.rms_norm(x, layer.mlp_norm, c.hidden_size, c.rms_norm_eps, row);
+      } else {
+        std::copy_n(x, c.hidden_size, row);
+      }
+    }
+    return out;
+  });
+}
+
+const Expert& expert_of(const Layer& layer, const ExpertRows& group) {
+  return layer.experts[static_cast<size_t>(group.expert)];
+}
+
+// The activations of every entry: the same panel of both of an expert's matrices is one task.
+template <class InputOf>
+void gate_and_up(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
+  const int64_t inner = p.model.config.experts.inner_size;
+  const int64_t panels = panel_count(inner);
+  const Kernels& kernels = table_of(worker, p);
+  Tile tile;
+  worker.for_each(std::ssize(groups.experts) * panels, [&](int64_t task) {
+    const ExpertRows& group = groups.experts[static_cast<size_t>(task / panels)];
+    const Expert& expert = expert_of(layer, group);
+    const Input in = input_of(task / panels);
+    each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
+      multiply_gated(kernels, expert.gate, expert.up, p.model.config.activation, task % panels, in, first, rows, &tile,
+                     p.scratch.activation.data() + (group.first + first) * inner);
+    });
+  });
+  worker.barrier();
+}
+
+// What the experts give, into the residual stream: one panel of it is one task, so each sum has one order.
+template <class InputOf>
+void down(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
+  const int64_t hidden = p.model.config.hidden_size;
+  const PostOps scaled = {.alpha = p.model.config.branch_scale};
+  const Kernels& kernels = table_of(worker, p);
+  Tile tile;
+  alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
+  worker.for_each(panel_count(hidden), [&](int64_t panel) {
+    const int64_t column = panel * kPanelColumns;
+    const int64_t columns = std::min(kPanelColumns, hidden - column);
+    for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
+      const ExpertRows& group = groups.experts[static_cast<size_t>(i)];
+      const Input in = input_of(i);
+      each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
+        multiply(kernels, expert_of(layer, group).down, panel, in, first, rows, scaled, &tile, values, kPanelColumns);
+        for (int64_t r = 0; r < rows; ++r) {
+          const auto entry = static_cast<size_t>(group.first + first + r);
+          float* x = p.scratch.x.data() + groups.tokens[entry] * hidden + column;
+          const float* value = values + r * kPanelColumns;
+          for (int64_t c = 0; c < columns; ++c) x[c] += groups.weights[entry] * value[c];
+        }
+      });
+    }
+  });
+  worker.barrier();
+}
+
+}  // namespace
+
+void add_experts(Worker& worker, const Pass& p, const Layer& layer, const Input& y) {
+  const ModelConfig& c = p.model.config;
+  Scratch& s = p.scratch;
+  WorkerScratch& own = s.workers[static_cast<size_t>(worker.index)];
+  const ExpertGroups& groups = own.groups;
+  const int64_t inner = c.experts.inner_size;
+
+  project(at(worker, Stage::router), p, y, {{&layer.router, s.router.data()}});
+  choose(worker, p, &own);
+  Needs needs;
+  for (const ExpertRows& group : groups.experts) needs.add(expert_of(layer, group));
+  const ExpertInputs in{p, own, needs, c.hidden_size};
+  const ExpertInputs activated{p, own, needs, inner};
+
+  if (p.tokens.size() == 1) {
+    in.quantize(y.values, 0);
+    gate_and_up(at(worker, Stage::gate_up), p, layer, groups, [&](int64_t) { return in.one_row(y.values, 0); });
+    at(worker, Stage::down_input);
+    const auto row = [&](int64_t group) { return s.activation.data() + group * inner; };
+    for (int64_t i = 0; i < std::ssize(groups.experts); ++i) activated.quantize(row(i), i);
+    down(at(worker, Stage::down), p, layer, groups, [&](int64_t i) { return activated.one_row(row(i), i); });
+    return;
+  }
+  gather(worker, p, layer, in);
+  gate_and_up(at(worker, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
+  activated.pack(at(worker, Stage::down_input), [&](const ExpertRows& group, int64_t first, int64_t, float*) {
+    return s.activation.data() + (group.first + first) * inner;
+  });
+  down(at(worker, Stage::down), p, layer, groups, [&](int64_t i) { return activated.packed(i); });
+}
+
+void allocate_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Scratch* out) {
+  const ExpertsConfig& c = model.config.experts;
+  if (c.count == 0) return;
+  Needs needs;
+  for (const Layer& layer : model.layers) {
+    for (const Expert& expert : layer.experts) needs.add(expert);
+  }
+  const auto grow = [](auto* v, int64_t n) { v->resize(std::max(v->size(), static_cast<size_t>(n))); };
+  const auto allocate = [&](Choices* choices, int64_t count) {
+    grow(&choices->experts, count * c.per_token);
+    grow(&choices->weights, count * c.per_token);
+  };
+  const int64_t entries = tokens * c.per_token;
+  const int64_t rows = entries + std::min(c.count, entries) * padding_rows(kernels);
+  const int64_t widest = std::max(model.config.hidden_size, c.inner_size);
+  grow(&out->router, tokens * c.count);
+  allocate(&out->choices, tokens);
+  if (needs.values) grow(&out->packed, rows * widest);
+  if (needs.codes) grow(&out->codes, rows * padded_k(widest));
+  grow(&out->scales, rows);
+  grow(&out->activation, entries * c.inner_size);
+  for (WorkerScratch& own : out->workers) {
+    allocate(&own.choices, 1);
+    own.groups.reserve(entries, c.count);
+    grow(&own.codes, c.per_token * padded_k(widest));
+    grow(&own.scales, c.per_token);
+  }
+}
+
+}  // namespace pinion

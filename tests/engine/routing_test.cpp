@@ -1,0 +1,108 @@
+// Routing by hand: who is chosen, in which order, with which weight.
+#include "engine/routing.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace pinion {
+namespace {
+
+using Indices = std::vector<int32_t>;
+using Floats = std::vector<float>;
+
+struct Chosen {
+  Indices experts;
+  Floats weights;
+};
+
+Chosen choose(const Floats& logits, size_t k, bool normalised) {
+  Chosen chosen{Indices(k), Floats(k)};
+  choose_experts(logits, normalised, chosen.experts, chosen.weights.data());
+  return chosen;
+}
+
+// exp of the logits: 1, 8, 2, 4.
+const Floats kLogits = {0.0f, std::log(8.0f), std::log(2.0f), std::log(4.0f)};
+
+void expect_near(const Floats& actual, const Floats& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-6f) << i;
+}
+
+TEST(Routing, WeightsOfTheChosenAddUpToOne) {
+  const Chosen chosen = choose(kLogits, 2, true);
+  EXPECT_EQ(chosen.experts, (Indices{1, 3}));
+  expect_near(chosen.weights, {8.0f / 12.0f, 4.0f / 12.0f});
+}
+
+TEST(Routing, OrAreSharesOfAll) {
+  const Chosen chosen = choose(kLogits, 2, false);
+  EXPECT_EQ(chosen.experts, (Indices{1, 3}));
+  expect_near(chosen.weights, {8.0f / 15.0f, 4.0f / 15.0f});
+}
+
+TEST(Routing, OneOfTheChosenHasAllTheWeight) {
+  EXPECT_EQ(choose(kLogits, 1, true).experts, Indices{1});
+  EXPECT_EQ(choose(kLogits, 1, true).weights, Floats{1.0f});
+}
+
+TEST(Routing, AllExpertsByRisingIndex) {
+  for (const bool normalised : {false, true}) {
+    const Chosen chosen = choose(kLogits, 4, normalised);
+    EXPECT_EQ(chosen.experts, (Indices{0, 1, 2, 3}));
+    expect_near(chosen.weights, {1.0f / 15.0f, 8.0f / 15.0f, 2.0f / 15.0f, 4.0f / 15.0f});
+  }
+}
+
+TEST(Routing, AmongEqualsTheLowerIndex) {
+  EXPECT_EQ(choose({1, 2, 2, 2, 1}, 2, true).experts, (Indices{1, 2}));
+  EXPECT_EQ(choose({1, 2, 1, 1, 3}, 3, true).experts, (Indices{0, 1, 4}));
+  EXPECT_EQ(choose({5, 5, 5, 5, 5}, 3, true).experts, (Indices{0, 1, 2}));
+  EXPECT_EQ(choose({-0.0f, 0.0f}, 1, true).experts, Indices{0});
+  expect_near(choose({5, 5, 5, 5, 5}, 3, false).weights, {0.2f, 0.2f, 0.2f});
+}
+
+TEST(Routing, LargeLogitsDoNotOverflow) {
+  expect_near(choose({3e38f, -3e38f, 3e38f}, 2, true).weights, {0.5f, 0.5f});
+  expect_near(choose({-3e38f, -3e38f}, 1, false).weights, {0.5f});
+}
+
+TEST(Routing, DamageShowsAndChoicesStayDistinct) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Floats& logits : {Floats{nan, nan, nan}, Floats{nan, 1, 2}, Floats{1, nan, 2}, Floats{1, 2, nan}}) {
+    const Chosen chosen = choose(logits, 2, false);
+    EXPECT_LT(chosen.experts[0], chosen.experts[1]);
+    EXPECT_GE(chosen.experts[0], 0);
+    EXPECT_LT(chosen.experts[1], 3);
+    EXPECT_TRUE(std::isnan(chosen.weights[0]) && std::isnan(chosen.weights[1]));
+  }
+}
+
+TEST(Routing, GroupsTokensByExpert) {
+  const Choices choices = {{1, 3, 0, 3, 1, 3}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f}};
+  ExpertGroups groups;
+  groups.reserve(6, 5);
+  for (int repeated = 0; repeated < 2; ++repeated) {
+    group_by_expert(choices, 3, 2, &groups);
+    ASSERT_EQ(groups.experts.size(), 3u);
+    const auto expect_group = [&](size_t group, int32_t expert, const Indices& tokens, const Floats& weights) {
+      const ExpertRows& rows = groups.experts[group];
+      EXPECT_EQ(rows.expert, expert);
+      const Indices actual(groups.tokens.begin() + rows.first, groups.tokens.begin() + rows.first + rows.rows);
+      EXPECT_EQ(actual, tokens);
+      EXPECT_EQ(Floats(groups.weights.begin() + rows.first, groups.weights.begin() + rows.first + rows.rows), weights);
+    };
+    expect_group(0, 0, {1}, {0.3f});
+    expect_group(1, 1, {0, 2}, {0.1f, 0.5f});
+    expect_group(2, 3, {0, 1, 2}, {0.2f, 0.4f, 0.6f});
+  }
+  group_by_expert(choices, 1, 2, &groups);
+  ASSERT_EQ(groups.experts.size(), 2u);
+  EXPECT_EQ(groups.experts[1].expert, 3);
+  EXPECT_EQ(groups.experts[1].rows, 1);
+}
+
+}  // namespace
+}  // namespace pinion
