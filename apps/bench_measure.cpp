@@ -10,11 +10,15 @@
 namespace pinion {
 namespace {
 
-// K and V that a token at `position` reads, all layers.
-double kv_bytes(const ModelConfig& config, bool kv_float, int64_t position) {
+// What a token at `position` reads of K and V and, in layers without those, reads and writes of the state.
+double cache_bytes(const ModelConfig& config, bool kv_float, int64_t position) {
   int64_t positions = 0;
-  for (const int64_t window : config.windows) positions += window > 0 ? std::min(window, position + 1) : position + 1;
-  return static_cast<double>(positions * config.kv_heads * config.head_dim * 2 * (kv_float ? 4 : 2));
+  for (size_t i = 0; i < config.windows.size(); ++i) {
+    const int64_t window = config.windows[i];
+    if (!config.recurrent[i]) positions += window > 0 ? std::min(window, position + 1) : position + 1;
+  }
+  const int64_t kv = positions * config.kv_heads * config.head_dim * 2 * (kv_float ? 4 : 2);
+  return static_cast<double>(kv + 2 * delta_state_of(config).bytes());
 }
 
 double bytes_per_token(const Runtime& runtime, const RunOptions& run, const BenchTest& test) {
@@ -24,7 +28,7 @@ double bytes_per_token(const Runtime& runtime, const RunOptions& run, const Benc
   const int64_t chunk = std::min(test.prompt_tokens, runtime.prefill_chunk);
   const double weights = static_cast<double>(chunks) * static_cast<double>(model.bytes_per_pass(chunk)) +
                          static_cast<double>(test.decode_tokens) * static_cast<double>(model.bytes_per_pass(1));
-  const double cache = static_cast<double>(test.decode_tokens) * kv_bytes(model.config, kv_is_float(run), middle);
+  const double cache = static_cast<double>(test.decode_tokens) * cache_bytes(model.config, kv_is_float(run), middle);
   return (weights + cache) / static_cast<double>(test.tokens());
 }
 
@@ -99,6 +103,7 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   if (Error e = open_session(runtime, options.run, test.depth + test.tokens(), &session)) return e;
   if (test.depth > 0) {
     if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
+    keep_snapshot(*session);  // each repetition begins here
   }
   const BenchTest warm_up{std::min<int64_t>(test.prompt_tokens, 64), std::min<int64_t>(test.decode_tokens, 8),
                           test.depth};

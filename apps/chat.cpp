@@ -124,6 +124,8 @@ void show_stats(Chat& chat, const std::string&) {
                 chat.session->ids.size(), static_cast<long long>(chat.session->cache.capacity),
                 bytes_text(static_cast<double>(peak_rss_bytes())).c_str());
   print(text.data());
+  const auto snapshots = static_cast<double>(snapshot_bytes(*chat.session));
+  if (snapshots > 0) print("snapshots of the recurrent state " + bytes_text(snapshots) + "\n");
 }
 
 struct ChatCommand {

@@ -124,6 +124,7 @@ int run(const Options& options) {
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
   if (Error e = open_session(runtime, options.run, capacity, &session)) return fail(e);
+  session->snapshots.limit_bytes = 0;  // nothing follows this prompt
 
   Stream stream;
   if (tokenizer) stream.decoder.emplace(tokenizer);

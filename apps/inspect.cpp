@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/machine.h"
+#include "engine/delta_state.h"
 #include "engine/kv_cache.h"
 #include "engine/rope.h"
 #include "loader/checkpoint.h"
@@ -37,8 +38,9 @@ struct Parts {
   int64_t embedding = 0;  // mapped from the file
   int64_t layers = 0;     // packed
   int64_t head = 0;       // packed
-  int64_t vectors = 0;    // norms and biases, fp32
+  int64_t vectors = 0;    // norms, biases and convolutions, fp32
   int64_t kv_per_1024 = 0;
+  int64_t state = 0;  // of layers that keep one in place of keys and values
   // Matrices, by what the file holds and what they become.
   int64_t codes_kept = 0, codes_to_bf16 = 0, floats_to_codes = 0, floats_to_bf16 = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
@@ -49,22 +51,33 @@ std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
   const ModuleNames& names = config.names;
   const int64_t heads = config.heads * config.head_dim;
   const int64_t kv_heads = config.kv_heads * config.head_dim;
-  const auto shape = [&](const std::string& module, int64_t n, int64_t k) { return Shape{module, layer, n, k}; };
-  std::vector<Shape> shapes = {shape(names.q, heads, config.hidden_size), shape(names.k, kv_heads, config.hidden_size),
-                               shape(names.v, kv_heads, config.hidden_size), shape(names.o, config.hidden_size, heads)};
-  const auto add = [&](const Shape& one) { shapes.push_back(one); };
+  const int64_t hidden = config.hidden_size;
+  std::vector<Shape> shapes;
+  const auto add = [&](const std::string& module, int64_t n, int64_t k) { shapes.push_back({module, layer, n, k}); };
+  if (config.recurrent[static_cast<size_t>(layer)]) {
+    add(names.delta_qkv, config.delta.channels(), hidden);
+    add(names.delta_z, config.delta.value_width(), hidden);
+    add(names.delta_b, config.delta.value_heads, hidden);
+    add(names.delta_a, config.delta.value_heads, hidden);
+    add(names.delta_out, hidden, config.delta.value_width());
+  } else {
+    add(names.q, config.attention_gate ? 2 * heads : heads, hidden);
+    add(names.k, kv_heads, hidden);
+    add(names.v, kv_heads, hidden);
+    add(names.o, hidden, heads);
+  }
   if (!config.has_experts(layer)) {
-    add(shape(names.gate, config.intermediate_size, config.hidden_size));
-    add(shape(names.up, config.intermediate_size, config.hidden_size));
-    add(shape(names.down, config.hidden_size, config.intermediate_size));
+    add(names.gate, config.intermediate_size, hidden);
+    add(names.up, config.intermediate_size, hidden);
+    add(names.down, hidden, config.intermediate_size);
     return shapes;
   }
   const int64_t inner = config.experts.inner_size;
-  add({names.router, layer, config.experts.count, config.hidden_size, 0, true});
+  shapes.push_back({names.router, layer, config.experts.count, hidden, 0, true});
   for (int64_t i = 0; i < config.experts.count; ++i) {
-    add({names.expert_gate, layer, inner, config.hidden_size, i});
-    add({names.expert_up, layer, inner, config.hidden_size, i});
-    add({names.expert_down, layer, config.hidden_size, inner, i});
+    shapes.push_back({names.expert_gate, layer, inner, hidden, i});
+    shapes.push_back({names.expert_up, layer, inner, hidden, i});
+    shapes.push_back({names.expert_down, layer, hidden, inner, i});
   }
   return shapes;
 }
@@ -124,9 +137,10 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
     if (config.tied_head && view.name == head.module() + ".weight") continue;
     if (out->scales.contains(view.name)) continue;
     out->parameters += view.elements();
-    if (view.shape.size() == 1) out->vectors += view.elements() * 4;
+    if (view.shape.size() != 2) out->vectors += view.elements() * 4;
   }
-  out->kv_per_1024 = kv_cache_bytes(config.layers, config.kv_heads, config.head_dim, kv_is_float(run), 1024);
+  out->state = delta_state_of(config).bytes();
+  out->kv_per_1024 = kv_cache_bytes(attention_layers(config), config.kv_heads, config.head_dim, kv_is_float(run), 1024);
   return {};
 }
 
@@ -197,6 +211,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"vocab_size", config.vocab_size},
       {"context", context_length(config)},
       {"sliding_window_layers", sliding},
+      {"recurrent_layers", config.layers - attention_layers(config)},
       {"rope", rope_name(config.ropes.front().kind)},
       {"tied_head", config.tied_head},
       {"experts", config.experts.count > 0 ? experts_json(config.experts) : OrderedJson(nullptr)},
@@ -212,7 +227,8 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
         {"layers", parts.layers},
         {"head", parts.head},
         {"vectors", parts.vectors},
-        {"kv_per_1024_positions", parts.kv_per_1024}}},
+        {"kv_per_1024_positions", parts.kv_per_1024},
+        {"recurrent_state", parts.state}}},
       {"run",
        {{"quant", run.quant},
         {"kv", kv_name(run)},

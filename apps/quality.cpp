@@ -135,9 +135,12 @@ Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
     if (Error e = evaluate(session, {&id, 1}, false, pair.reference_logits.data())) return e;
   }
   session.trace = nullptr;
-  const std::pair<Stage, const std::string*> matrices[] = {
-      {Stage::qkv, &c.names.q}, {Stage::o, &c.names.o}, {Stage::gate_up, &c.names.up}, {Stage::down, &c.names.down}};
   for (int64_t layer = 0; layer < c.layers; ++layer) {
+    const bool recurrent = c.recurrent[static_cast<size_t>(layer)];
+    const std::pair<Stage, const std::string*> matrices[] = {{Stage::qkv, recurrent ? &c.names.delta_qkv : &c.names.q},
+                                                             {Stage::o, recurrent ? &c.names.delta_out : &c.names.o},
+                                                             {Stage::gate_up, &c.names.up},
+                                                             {Stage::down, &c.names.down}};
     for (const auto& [stage, pattern] : matrices) {
       const Spread& spread = trace.inputs[static_cast<size_t>(layer)][static_cast<size_t>(stage)];
       if (spread.rows > 0) out->worst.push_back({module_name(*pattern, layer), spread});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "engine/delta.h"
 #include "engine/experts.h"
 #include "engine/matmul.h"
 #include "engine/trace.h"
@@ -81,29 +82,37 @@ void rotate_head(const Pass& p, const Layer& layer, const float* head, const flo
   if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norm, c.head_dim, c.rms_norm_eps, out);
 }
 
+// A head of a row of q; its gate follows it.
+const float* query_of(const Pass& p, int64_t row, int64_t head) {
+  const ModelConfig& c = p.model.config;
+  return p.scratch.q.data() + (row * c.heads + head) * c.head_dim * (c.attention_gate ? 2 : 1);
+}
+
 void rotate_query(const Pass& p, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
-  rotate_head(p, layer, p.scratch.q.data() + (row * c.heads + head) * c.head_dim, layer.q_norm, row, out);
+  rotate_head(p, layer, query_of(p, row, head), layer.q_norm, row, out);
   if (layer.rope == kNoRope) return;
   const float scale = p.scratch.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
   if (scale == 1.0f) return;
   for (int64_t i = 0; i < c.head_dim; ++i) out[i] *= scale;
 }
 
-void cache_head(const Pass& p, const Layer& layer, int64_t layer_index, int64_t row, int64_t kv_head, float* key) {
+void cache_head(const Pass& p, const Layer& layer, int64_t row, int64_t kv_head, float* key) {
   const ModelConfig& c = p.model.config;
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
   rotate_head(p, layer, p.scratch.k.data() + at, layer.k_norm, row, key);
-  p.cache.write(p.position + row, layer_index, kv_head, key, p.scratch.v.data() + at, c.head_dim);
+  p.cache.write(p.position + row, layer.slot, kv_head, key, p.scratch.v.data() + at, c.head_dim);
 }
 
-// out = acc / sum for a head.
-void finish_head(const AttentionState& state, int64_t head_dim, float* out) {
-  for (int64_t i = 0; i < head_dim; ++i) out[i] = state.acc[i] / *state.sum;
+// out = acc / sum for a head, through its gate.
+void finish_head(const Pass& p, const AttentionState& state, int64_t row, int64_t head, float* out) {
+  const ModelConfig& c = p.model.config;
+  for (int64_t i = 0; i < c.head_dim; ++i) out[i] = state.acc[i] / *state.sum;
+  if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, row, head) + c.head_dim, out, c.head_dim, out);
 }
 
 // One token: every (kv head, chunk) is a task. Whoever has the last chunk adds the token to the cache first.
-Input attend_one(Worker& worker, const Pass& p, const Layer& layer, int64_t layer_index) {
+Input attend_one(Worker& worker, const Pass& p, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   Scratch& s = p.scratch;
   WorkerScratch& own = s.workers[static_cast<size_t>(worker.index)];
@@ -116,14 +125,14 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer, int64_t laye
   worker.for_each(c.kv_heads * chunks, [&](int64_t task) {
     const int64_t kv_head = task % c.kv_heads;
     const int64_t chunk = first_chunk + task / c.kv_heads;
-    if (chunk == chunk_of(p.position)) cache_head(p, layer, layer_index, 0, kv_head, own.key.data());
+    if (chunk == chunk_of(p.position)) cache_head(p, layer, 0, kv_head, own.key.data());
     const int64_t begin = kv_head * group;
     const int64_t end = begin + group;
     if (!own.has_queries[static_cast<size_t>(kv_head)]) {
       own.has_queries[static_cast<size_t>(kv_head)] = true;
       for (int64_t head = begin; head < end; ++head) rotate_query(p, layer, 0, head, own.q.data() + head * d);
     }
-    const AttentionChunk part = p.cache.chunk(chunk, layer_index, kv_head, c.score_scale, c.score_cap);
+    const AttentionChunk part = p.cache.chunk(chunk, layer.slot, kv_head, c.score_scale, c.score_cap);
     AttentionSpan spans[kAttentionRows];
     std::ranges::fill(spans, span_in(layer, p.position, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
@@ -139,15 +148,14 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer, int64_t laye
       p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
     }
     for (int64_t head = 0; head < c.heads; ++head) {
-      finish_head(own.state.from(head, d), c.head_dim, out + head * c.head_dim);
+      finish_head(p, own.state.from(head, d), 0, head, out + head * c.head_dim);
     }
     return out;
   });
 }
 
 // Query rows [first, last) of a kv head, row = token * group + head of the group, over all that they see.
-void attend_rows(const Pass& p, const Layer& layer, int64_t layer_index, int64_t kv_head, int64_t first, int64_t last,
-                 WorkerScratch* own) {
+void attend_rows(const Pass& p, const Layer& layer, int64_t kv_head, int64_t first, int64_t last, WorkerScratch* own) {
   const ModelConfig& c = p.model.config;
   Scratch& s = p.scratch;
   const int64_t d = p.cache.head_dim;
@@ -164,7 +172,7 @@ void attend_rows(const Pass& p, const Layer& layer, int64_t layer_index, int64_t
     while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
-    p.kernels.attend(p.cache.chunk(chunk, layer_index, kv_head, c.score_scale, c.score_cap), q + from * d, to - from,
+    p.kernels.attend(p.cache.chunk(chunk, layer.slot, kv_head, c.score_scale, c.score_cap), q + from * d, to - from,
                      spans, own->scores.data(), own->next.from(0, d));
     // Earlier rows have seen chunks before this one; for later ones it is the first.
     int64_t begun = from;
@@ -173,13 +181,14 @@ void attend_rows(const Pass& p, const Layer& layer, int64_t layer_index, int64_t
     own->state.copy(begun - first, own->next, begun - from, to - begun, d);
   }
   for (int64_t row = first; row < last; ++row) {
-    const int64_t head = row / group * c.heads + kv_head * group + row % group;
-    finish_head(own->state.from(row - first, d), c.head_dim, s.attention.data() + head * c.head_dim);
+    const int64_t token = row / group, head = kv_head * group + row % group;
+    finish_head(p, own->state.from(row - first, d), token, head,
+                s.attention.data() + (token * c.heads + head) * c.head_dim);
   }
 }
 
 // Several tokens: first all of them into the cache, then every (kv head, block of query rows) is a task.
-Input attend_many(Worker& worker, const Pass& p, const Layer& layer, int64_t layer_index) {
+Input attend_many(Worker& worker, const Pass& p, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   Scratch& s = p.scratch;
   WorkerScratch& own = s.workers[static_cast<size_t>(worker.index)];
@@ -190,7 +199,7 @@ Input attend_many(Worker& worker, const Pass& p, const Layer& layer, int64_t lay
   worker.for_each(tokens * c.kv_heads, [&](int64_t task) {
     const int64_t row = task / c.kv_heads;
     const int64_t kv_head = task % c.kv_heads;
-    cache_head(p, layer, layer_index, row, kv_head, own.key.data());
+    cache_head(p, layer, row, kv_head, own.key.data());
     for (int64_t g = 0; g < group; ++g) {
       rotate_query(p, layer, row, kv_head * group + g, s.rotated.data() + ((kv_head * tokens + row) * group + g) * d);
     }
@@ -201,14 +210,27 @@ Input attend_many(Worker& worker, const Pass& p, const Layer& layer, int64_t lay
   const int64_t blocks = (rows + kAttentionRows - 1) / kAttentionRows;
   worker.for_each(c.kv_heads * blocks, [&](int64_t task) {
     const int64_t first = task % blocks * kAttentionRows;
-    attend_rows(p, layer, layer_index, task / blocks, first, std::min(rows, first + kAttentionRows), &own);
+    attend_rows(p, layer, task / blocks, first, std::min(rows, first + kAttentionRows), &own);
   });
   worker.barrier();
   return as_it_is(at(worker, Stage::o_input), p, s.attention, c.heads * c.head_dim, layer.o);
 }
 
-Input attend(Worker& worker, const Pass& p, const Layer& layer, int64_t layer_index) {
-  return p.tokens.size() == 1 ? attend_one(worker, p, layer, layer_index) : attend_many(worker, p, layer, layer_index);
+// What a layer's attention makes of x, the input that q, k and v share; what o multiplies.
+Input attend(Worker& worker, const Pass& p, const Layer& layer, const Input& x) {
+  Scratch& s = p.scratch;
+  project(at(worker, Stage::qkv), p, x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
+  at(worker, Stage::attention);
+  if (p.model.config.qk_norm == QkNorm::all_heads) norm_all_heads(worker, p, layer);
+  return p.tokens.size() == 1 ? attend_one(worker, p, layer) : attend_many(worker, p, layer);
+}
+
+// The matrices that read what a layer's first norm gives.
+Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
+  const int64_t tokens = std::ssize(p.tokens);
+  const DeltaLayer& d = layer.delta;
+  return layer.recurrent ? normalized(worker, p, layer.attention_norm, tokens, {&d.qkv, &d.z, &d.b, &d.a})
+                         : normalized(worker, p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
 }
 
 // What a branch computes, into the residual stream: x += scale W in, or x += scale RMSNorm(W in) where the family norms
@@ -286,12 +308,9 @@ void forward(Worker& worker, const Pass& p) {
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[static_cast<size_t>(i)];
 
-    const Input x =
-        normalized(at(worker, Stage::attention_norm), p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
+    const Input x = attention_input(at(worker, Stage::attention_norm), p, layer);
     trace_input(worker, p, i, Stage::qkv, x);
-    project(at(worker, Stage::qkv), p, x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
-    if (c.qk_norm == QkNorm::all_heads) norm_all_heads(at(worker, Stage::attention), p, layer);
-    const Input attended = attend(at(worker, Stage::attention), p, layer, i);
+    const Input attended = layer.recurrent ? delta_net(worker, p, layer, x) : attend(worker, p, layer, x);
     trace_input(worker, p, i, Stage::o, attended);
     add_branch(at(worker, Stage::o), p, attended, layer.o, layer.attention_out_norm);
 
@@ -326,7 +345,8 @@ namespace {
 bool any_bf16(const Model& model) {
   const auto is_bf16 = [](const Linear& linear) { return linear.weight.format == Format::bf16; };
   return is_bf16(model.head) || std::ranges::any_of(model.layers, [&](const Layer& l) {
-           const Linear* all[] = {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down, &l.router};
+           const DeltaLayer& d = l.delta;
+           const Linear* all[] = {&d.qkv, &d.z, &d.b, &d.a, &l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down, &l.router};
            return std::ranges::any_of(all, [&](const Linear* linear) { return is_bf16(*linear); });
          });
 }
@@ -344,18 +364,19 @@ void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens
   const auto floats = [](std::vector<float>* v, int64_t n) { v->resize(static_cast<size_t>(n)); };
   const int64_t d = round_up(c.head_dim, kKeyBlock);
   const int64_t heads_width = c.heads * c.head_dim;
-  const int64_t widest = std::max({c.hidden_size, heads_width, c.intermediate_size});
+  const int64_t attended = std::max(heads_width, c.delta.value_width());
+  const int64_t widest = std::max({c.hidden_size, attended, c.intermediate_size});
   floats(&s.x, tokens * c.hidden_size);
   const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
   const int64_t padded = std::max(packed_rows(kernels.s8, tokens), packed_rows(kernels.f32, tokens));
   if (any_bf16(model)) floats(&s.packed, padded * widest);
   if (model.quant != Quant::none) s.codes.resize(static_cast<size_t>(padded * padded_k(widest)));
   floats(&s.scales, tokens);
-  floats(&s.q, tokens * heads_width);
+  floats(&s.q, tokens * heads_width * (c.attention_gate ? 2 : 1));
   floats(&s.k, tokens * c.kv_heads * c.head_dim);
   floats(&s.v, tokens * c.kv_heads * c.head_dim);
   floats(&s.rotated, tokens * c.heads * d);
-  floats(&s.attention, tokens * heads_width);
+  floats(&s.attention, tokens * attended);
   floats(&s.activation, tokens * c.intermediate_size);
   if (has_out_norms(model)) floats(&s.branch, tokens * c.hidden_size);
   for (const Rope& rope : c.ropes) {
@@ -377,6 +398,7 @@ void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens
     own.state.resize(std::max(c.heads, kAttentionRows), d);
     own.next.resize(kAttentionRows, d);
   }
+  allocate_delta_scratch(c, tokens, &s);
   allocate_expert_scratch(model, kernels, tokens, &s);
   *out = std::move(s);
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/delta_state.h"
 #include "engine/kv_cache.h"
 #include "engine/model.h"
 #include "engine/profile.h"
@@ -45,6 +46,21 @@ struct WorkerScratch {
   AttentionBuffer next;           // likewise
 };
 
+// A few tokens of one head of a layer with a recurrent state.
+struct DeltaRows {
+  std::vector<float> q, k, v;      // [kDeltaTokens][key_dim] twice, [kDeltaTokens][value_dim]
+  std::vector<float> decay, beta;  // [kDeltaTokens]
+};
+
+// What such layers need; empty where a model has none.
+struct DeltaScratch {
+  std::vector<float> qkv;                     // [M][channels] as projected, where M is more than one token
+  std::vector<float> z;                       // [M][value_width]
+  std::vector<float> b, a;                    // [M][value_heads]
+  std::vector<float> query_scale, key_scale;  // [key_dim] constants
+  std::vector<DeltaRows> workers;
+};
+
 // What a rotation makes of the tokens' positions.
 struct RopeAngles {
   std::vector<float> cos, sin;     // [M][dims / 2]
@@ -54,14 +70,15 @@ struct RopeAngles {
 // Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass; E: times experts of
 // a token, where the model has experts. Rows that are multiplied are padded, those of experts for each of them.
 struct Scratch {
-  std::vector<float> x;             // [M][hidden] the residual stream
-  std::vector<float> branch;        // [M][hidden] what is normed before it is added to that
-  std::vector<float> packed;        // [ME, padded][any width] whatever is being multiplied, in blocks
-  std::vector<int8_t> codes;        // [ME, padded][padded k] the same, quantised
-  std::vector<float> scales;        // [ME, padded]
-  std::vector<float> q, k, v;       // [M][heads * head_dim], [M][kv_heads * head_dim] twice: as projected
-  std::vector<float> rotated;       // [kv_heads][M][group][padded head_dim] queries after norm and rotation
-  std::vector<float> attention;     // [M][heads * head_dim]
+  std::vector<float> x;          // [M][hidden] the residual stream
+  std::vector<float> branch;     // [M][hidden] what is normed before it is added to that
+  std::vector<float> packed;     // [ME, padded][any width] whatever is being multiplied, in blocks
+  std::vector<int8_t> codes;     // [ME, padded][padded k] the same, quantised
+  std::vector<float> scales;     // [ME, padded]
+  std::vector<float> q, k, v;    // [M][rows of each matrix]: as projected
+  std::vector<float> rotated;    // [kv_heads][M][group][padded head_dim] queries after norm and rotation
+  std::vector<float> attention;  // [M][heads * head_dim], or [M][value_width]
+  DeltaScratch delta;
   std::vector<float> activation;    // [ME][intermediate]
   std::vector<float> router;        // [M][experts] logits
   Choices choices;                  // of several tokens
@@ -80,6 +97,7 @@ struct Pass {
   const Model& model;
   const Kernels& kernels;
   KvCache& cache;
+  DeltaState& state;
   Scratch& scratch;
   std::span<const RopeFrequencies> ropes;  // the model's, for the sequence as this pass leaves it
   std::span<const int32_t> tokens;         // checked: in the vocabulary, no more than the scratch and the cache hold

@@ -18,6 +18,25 @@ int64_t common_prefix(std::span<const int32_t> cached, std::span<const int32_t> 
   return a - cached.begin();
 }
 
+// A chat renders the whole conversation for each turn, and a template may write the last answer otherwise than it came:
+// without its thoughts, and without the "<think>" that opened it at the very end of the last prompt. What stays of a
+// prompt is all but these last few tokens.
+constexpr int64_t kAnswerOpening = 16;
+
+// The rest of the prompt. Where the model has a recurrent state, one snapshot: where the next turn can begin from
+// whatever becomes of the answer. An answer that stays as it came needs none, the session is at its end.
+Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, float* logits) {
+  int64_t held = std::ssize(session.ids);
+  const int64_t opening = std::ssize(prompt) - kAnswerOpening;
+  if (can_keep(session.snapshots, session.state) && opening > held) {
+    const auto before = prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(opening - held));
+    if (Error e = evaluate(session, before, false, nullptr)) return e;
+    held = opening;
+  }
+  keep_snapshot(session);
+  return evaluate(session, prompt.subspan(static_cast<size_t>(held)), false, logits);
+}
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -42,15 +61,12 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   }
   GenerateResult result;
   result.logits_hash = kHashSeed;
-  result.reused_tokens = common_prefix(session.ids, prompt);
+  result.reused_tokens = rewind(session, common_prefix(session.ids, prompt));
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
-  rewind(session, result.reused_tokens);
 
   std::vector<float> logits(static_cast<size_t>(model.config.vocab_size));
   const auto prefill_start = Clock::now();
-  if (Error e = evaluate(session, prompt.subspan(static_cast<size_t>(result.reused_tokens)), false, logits.data())) {
-    return e;
-  }
+  if (Error e = evaluate_prompt(session, prompt, logits.data())) return e;
   result.prefill_seconds = seconds_since(prefill_start);
 
   const int64_t regions = session.team->regions();

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "engine/memory.h"
+#include "kernels/math.h"
 #include "loader/convert.h"
 #include "loader/generation_config.h"
 #include "loader/pack.h"
@@ -158,30 +159,85 @@ struct Binder {
     return {};
   }
 
-  Error layer(int64_t index, Layer* out) {
+  // conv.weight [channels, 1, taps] -> [taps][channels]
+  Error convolution(const std::string& module, const float** out) {
+    const GatedDelta& d = model->config.delta;
+    TensorView tensor;
+    if (Error e = bind(module + ".weight", {d.channels(), 1, d.taps}, &tensor)) return e;
+    std::vector<float> stored(static_cast<size_t>(d.channels() * d.taps));
+    read_floats(tensor, stored.data());
+    auto values = std::make_unique<float[]>(stored.size());
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const auto taps = static_cast<size_t>(d.taps);
+      values[i % taps * static_cast<size_t>(d.channels()) + i / taps] = stored[i];
+    }
+    if (!std::ranges::all_of(stored, [](float v) { return std::isfinite(v); })) {
+      return error("NaN or infinity in the weights", model->checkpoint.folder + ": " + tensor.name);
+    }
+    *out = values.get();
+    model->vectors.push_back(std::move(values));
+    model->parameters += std::ssize(stored);
+    return {};
+  }
+
+  // The file holds the logarithm.
+  Error decay_rate(const std::string& name, const float** out) {
+    const int64_t n = model->config.delta.value_heads;
+    if (Error e = vector(name, n, 1.0f, 0.0f, out)) return e;
+    float* rate = model->vectors.back().get();
+    for (int64_t i = 0; i < n; ++i) rate[i] = static_cast<float>(portable_exp(static_cast<double>(rate[i])));
+    if (std::all_of(rate, rate + n, [](float v) { return std::isfinite(v); })) return {};
+    return error("out of range", model->checkpoint.folder + ": " + name, "logarithms of floats");
+  }
+
+  Error delta(int64_t index, Layer* out) {
+    const ModelConfig& c = model->config;
+    const GatedDelta& d = c.delta;
+    const auto name = [&](const std::string& pattern) { return module_name(pattern, index); };
+    DeltaLayer& l = out->delta;
+    if (Error e = linears(c.hidden_size, false,
+                          {{name(c.names.delta_qkv), d.channels(), &l.qkv},
+                           {name(c.names.delta_z), d.value_width(), &l.z},
+                           {name(c.names.delta_b), d.value_heads, &l.b},
+                           {name(c.names.delta_a), d.value_heads, &l.a}})) {
+      return e;
+    }
+    if (Error e = convolution(name(c.names.delta_conv), &l.conv)) return e;
+    if (Error e = decay_rate(name(c.names.delta_rate), &l.rate)) return e;
+    if (Error e = vector(name(c.names.delta_step), d.value_heads, 1.0f, 0.0f, &l.step)) return e;
+    if (Error e = vector(name(c.names.delta_norm) + ".weight", d.value_dim, 1.0f, 0.0f, &l.norm)) return e;
+    return branch_end(name(c.names.delta_out), d.value_width(), false, &out->o, name(c.names.attention_out_norm),
+                      &out->attention_out_norm);
+  }
+
+  Error attention(int64_t index, Layer* out) {
     const ModelConfig& c = model->config;
     const auto name = [&](const std::string& pattern) { return module_name(pattern, index); };
-    const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
     const int64_t q = c.heads * c.head_dim;
     const int64_t kv = c.kv_heads * c.head_dim;
     const bool whole = c.qk_norm == QkNorm::all_heads;
-    if (Error e = optional_norm(name(c.names.attention_norm), hidden, &out->attention_norm)) return e;
-    if (Error e =
-            linears(hidden, c.qkv_bias,
-                    {{name(c.names.q), q, &out->q}, {name(c.names.k), kv, &out->k}, {name(c.names.v), kv, &out->v}})) {
+    if (Error e = linears(c.hidden_size, c.qkv_bias,
+                          {{name(c.names.q), c.attention_gate ? 2 * q : q, &out->q},
+                           {name(c.names.k), kv, &out->k},
+                           {name(c.names.v), kv, &out->v}})) {
       return e;
     }
     if (c.qk_norm != QkNorm::none) {
       if (Error e = norm(name(c.names.q_norm), whole ? q : c.head_dim, &out->q_norm)) return e;
       if (Error e = norm(name(c.names.k_norm), whole ? kv : c.head_dim, &out->k_norm)) return e;
     }
-    if (Error e = branch_end(name(c.names.o), q, c.o_bias, &out->o, name(c.names.attention_out_norm),
-                             &out->attention_out_norm)) {
-      return e;
-    }
+    return branch_end(name(c.names.o), q, c.o_bias, &out->o, name(c.names.attention_out_norm),
+                      &out->attention_out_norm);
+  }
+
+  Error layer(int64_t index, Layer* out) {
+    const ModelConfig& c = model->config;
+    const auto name = [&](const std::string& pattern) { return module_name(pattern, index); };
+    const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+    place_layer(c, index, out);
+    if (Error e = optional_norm(name(c.names.attention_norm), hidden, &out->attention_norm)) return e;
+    if (Error e = out->recurrent ? delta(index, out) : attention(index, out)) return e;
     if (Error e = optional_norm(name(c.names.mlp_norm), hidden, &out->mlp_norm)) return e;
-    out->window = c.windows[static_cast<size_t>(index)];
-    out->rope = c.layer_ropes[static_cast<size_t>(index)];
     if (c.has_experts(index)) return experts(index, out);
     if (Error e =
             linears(hidden, c.mlp_bias, {{name(c.names.gate), inner, &out->gate}, {name(c.names.up), inner, &out->up}}))
@@ -250,6 +306,14 @@ void be_in_the_background() {
 }
 
 }  // namespace
+
+void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
+  const auto i = static_cast<size_t>(index);
+  out->recurrent = config.recurrent[i];
+  out->slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, config.recurrent[i]);
+  out->window = config.windows[i];
+  out->rope = config.layer_ropes[i];
+}
 
 Format weight_format(const LoadOptions& options, const std::string& name) {
   if (options.quant == Quant::none) return Format::bf16;

@@ -30,6 +30,17 @@ struct Linear {
   const float* bias = nullptr;  // [n]
 };
 
+// What a layer with a recurrent state has in place of q, k and v.
+struct DeltaLayer {
+  Linear qkv;         // [channels, hidden]
+  Linear z;           // [value_width, hidden] gates of the output
+  Linear b, a;        // [value_heads, hidden] each, how much a token writes and how fast the state decays
+  const float* conv;  // [taps][channels]
+  const float* rate;  // [value_heads] of decay
+  const float* step;  // [value_heads] added to a
+  const float* norm;  // [value_dim]
+};
+
 struct Expert {
   Linear gate, up;  // [an expert's intermediate, hidden]
   Linear down;      // [hidden, an expert's intermediate]
@@ -37,11 +48,14 @@ struct Expert {
 
 // Norms that the family does not have are null. A layer with experts has no gate, up and down beside them.
 struct Layer {
-  const float* attention_norm;      // [hidden]
-  Linear q, k, v;                   // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
+  const float* attention_norm;  // [hidden]
+  bool recurrent;               // has delta, and neither q, k and v nor their norms
+  int64_t slot;                 // among the layers of its kind: where its cache or its state lies
+  DeltaLayer delta;
+  Linear q, k, v;                   // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
   const float* q_norm;              // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
   const float* k_norm;              // [head_dim], or [kv_heads * head_dim]
-  Linear o;                         // [hidden, heads * head_dim]
+  Linear o;                         // [hidden, heads * head_dim], or [hidden, value_width]
   const float* attention_out_norm;  // [hidden], of what the branch adds
   const float* mlp_norm;            // [hidden]
   Linear gate, up;                  // [intermediate, hidden]
@@ -97,6 +111,9 @@ struct LoadOptions {
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack_cache.h); empty: nowhere
 };
+
+// What a layer is by its place alone.
+void place_layer(const ModelConfig& config, int64_t index, Layer* out);
 
 // The format that a matrix of this tensor name gets.
 Format weight_format(const LoadOptions& options, const std::string& name);

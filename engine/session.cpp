@@ -20,6 +20,7 @@ void run_passes(Session& session, std::span<const int32_t> tokens, int64_t start
     const Pass pass{*session.model,
                     *session.kernels,
                     session.cache,
+                    session.state,
                     session.scratch,
                     session.ropes,
                     tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
@@ -55,7 +56,10 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
     if (Error e = select_kernels({}, &session->kernels)) return e;
   }
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
-  if (Error e = allocate_kv_cache(c.layers, c.kv_heads, c.head_dim, options.kv_float, positions, &session->cache)) {
+  if (Error e = allocate_delta_state(c, &session->state)) return e;
+  session->snapshots.limit_bytes = options.snapshot_bytes;
+  if (Error e = allocate_kv_cache(attention_layers(c), c.kv_heads, c.head_dim, options.kv_float, positions,
+                                  &session->cache)) {
     return e;
   }
   session->ropes = rope_frequencies(c, 0);
@@ -82,6 +86,7 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
   if (changes_factors || follow_the_sequence(c)) session.ropes = rope_frequencies(c, start + count);
   if (changes_factors) {
     session.long_factors = !session.long_factors;
+    restore(&session.snapshots, 0, &session.state);
     run_passes(session, session.ids, 0, false, nullptr);
   }
   run_passes(session, tokens, start, all, logits);
@@ -89,8 +94,16 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
   return {};
 }
 
-void rewind(Session& session, int64_t position) {
-  session.ids.resize(static_cast<size_t>(std::clamp<int64_t>(position, 0, std::ssize(session.ids))));
+int64_t rewind(Session& session, int64_t position) {
+  const int64_t held = std::ssize(session.ids);
+  position = std::clamp<int64_t>(position, 0, held);
+  if (session.state.layers > 0 && position < held) position = restore(&session.snapshots, position, &session.state);
+  session.ids.resize(static_cast<size_t>(position));
+  return position;
 }
+
+int64_t snapshot_bytes(const Session& session) { return std::ssize(session.snapshots.kept) * session.state.bytes(); }
+
+void keep_snapshot(Session& session) { keep(&session.snapshots, session.state, std::ssize(session.ids)); }
 
 }  // namespace pinion

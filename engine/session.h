@@ -1,4 +1,5 @@
-// One conversation with a model: its KV cache, the ids evaluated so far, the scratch memory of the forward pass.
+// One conversation with a model: its KV cache or recurrent state, the ids evaluated so far, the scratch memory of the
+// forward pass.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/delta_state.h"
 #include "engine/forward.h"
 #include "engine/kv_cache.h"
 #include "engine/model.h"
@@ -15,14 +17,16 @@
 namespace pinion {
 
 constexpr int64_t kDefaultPrefillChunk = 256;
+constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
 
 struct SessionOptions {
   bool kv_float = false;  // keep K and V as fp32 instead of bf16
   int64_t capacity = 0;   // positions the cache can hold; 0 = the model's context length, which is also the limit
   // Prompt tokens in one pass; changes speed and memory, never the result.
   int64_t prefill_chunk = kDefaultPrefillChunk;
-  const Kernels* kernels = nullptr;  // null = the best this CPU has
-  Team* prefill_team = nullptr;      // runs passes of several tokens; null = the team that runs those of one
+  const Kernels* kernels = nullptr;                // null = the best this CPU has
+  int64_t snapshot_bytes = kDefaultSnapshotBytes;  // that copies of a recurrent state may take; 0 = none are kept
+  Team* prefill_team = nullptr;  // runs passes of several tokens; null = the team that runs those of one
 };
 
 struct Session {
@@ -31,7 +35,9 @@ struct Session {
   Team* team;          // one token at a time
   Team* prefill_team;  // several
   int64_t prefill_chunk;
-  KvCache cache;
+  KvCache cache;             // of the layers that attend
+  DeltaState state;          // of those that do not, after all of ids
+  Snapshots snapshots;       // of that at earlier places
   std::vector<int32_t> ids;  // what the cache holds, one id a position
   std::vector<RopeFrequencies> ropes;
   bool long_factors = false;  // the cache holds keys rotated by longrope's
@@ -47,7 +53,14 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 // Errors: an id outside the vocabulary, more tokens than the cache can hold.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
 
-// Forgets everything from `position` on.
-void rewind(Session& session, int64_t position);
+// Forgets everything from `position` on, or from an earlier place where the model has a recurrent state and the latest
+// snapshot of it lies there. Returns how many tokens are left.
+int64_t rewind(Session& session, int64_t position);
+
+// Where the model has a recurrent state: keeps a copy, so that rewind can come back to here.
+void keep_snapshot(Session& session);
+
+// What the copies take now.
+int64_t snapshot_bytes(const Session& session);
 
 }  // namespace pinion

@@ -80,6 +80,7 @@ const float* constant_vector(Model* model, int64_t n, float value) {
 void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer* layer,
                  std::vector<Matrix*>* matrices) {
   const ModelConfig& c = model->config;
+  const GatedDelta& d = c.delta;
   const int64_t q = c.heads * c.head_dim;
   const int64_t kv = c.kv_heads * c.head_dim;
   const auto linear = [&](const std::string& name, int64_t n, int64_t k, bool bias, Linear* out) {
@@ -93,17 +94,28 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
   };
   const bool whole = c.qk_norm == QkNorm::all_heads;
   norm(c.names.attention_norm, c.hidden_size, &layer->attention_norm);
-  norm(c.names.q_norm, whole ? q : c.head_dim, &layer->q_norm);
-  norm(c.names.k_norm, whole ? kv : c.head_dim, &layer->k_norm);
   norm(c.names.attention_out_norm, c.hidden_size, &layer->attention_out_norm);
   norm(c.names.mlp_norm, c.hidden_size, &layer->mlp_norm);
   norm(c.names.mlp_out_norm, c.hidden_size, &layer->mlp_out_norm);
-  linear(c.names.q, q, c.hidden_size, c.qkv_bias, &layer->q);
-  linear(c.names.k, kv, c.hidden_size, c.qkv_bias, &layer->k);
-  linear(c.names.v, kv, c.hidden_size, c.qkv_bias, &layer->v);
-  linear(c.names.o, c.hidden_size, q, c.o_bias, &layer->o);
-  layer->window = c.windows[static_cast<size_t>(index)];
-  layer->rope = c.layer_ropes[static_cast<size_t>(index)];
+  place_layer(c, index, layer);
+  if (layer->recurrent) {
+    linear(c.names.delta_qkv, d.channels(), c.hidden_size, false, &layer->delta.qkv);
+    linear(c.names.delta_z, d.value_width(), c.hidden_size, false, &layer->delta.z);
+    linear(c.names.delta_b, d.value_heads, c.hidden_size, false, &layer->delta.b);
+    linear(c.names.delta_a, d.value_heads, c.hidden_size, false, &layer->delta.a);
+    layer->delta.conv = constant_vector(model, d.channels() * d.taps, 0.5f);
+    layer->delta.rate = constant_vector(model, d.value_heads, 0.2f);
+    layer->delta.step = constant_vector(model, d.value_heads, 0.1f);
+    layer->delta.norm = constant_vector(model, d.value_dim, 1.0f);
+    linear(c.names.delta_out, c.hidden_size, d.value_width(), false, &layer->o);
+  } else {
+    norm(c.names.q_norm, whole ? q : c.head_dim, &layer->q_norm);
+    norm(c.names.k_norm, whole ? kv : c.head_dim, &layer->k_norm);
+    linear(c.names.q, c.attention_gate ? 2 * q : q, c.hidden_size, c.qkv_bias, &layer->q);
+    linear(c.names.k, kv, c.hidden_size, c.qkv_bias, &layer->k);
+    linear(c.names.v, kv, c.hidden_size, c.qkv_bias, &layer->v);
+    linear(c.names.o, c.hidden_size, q, c.o_bias, &layer->o);
+  }
   if (!c.has_experts(index)) {
     linear(c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
     linear(c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);

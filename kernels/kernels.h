@@ -89,6 +89,19 @@ struct AttentionChunk {
   float cap = 0;     // then score = cap * tanh(score / cap); 0: no cap
 };
 
+// Tokens of one head through the gated delta rule, in turn.
+struct DeltaSteps {
+  int64_t count;  // tokens
+  int64_t key_dim;
+  int64_t value_dim;
+  const float* q;      // [count][key_dim]
+  const float* k;      // [count][key_dim]
+  const float* v;      // [count][value_dim]
+  const float* decay;  // [count]
+  const float* beta;   // [count]
+  float* out;          // [count][value_dim], may be v
+};
+
 // The scale of a row's codes, from its largest magnitude: amax / 127; 0 where that would not be a normal number; NaN
 // for a row that holds NaN or infinity.
 static inline float code_scale(float amax) {
@@ -156,6 +169,21 @@ struct Kernels {
   // Rotate-half rotary embedding in place, i < half:  (x[i], x[i + half]) by the angle whose cos and sin are given
   // [half].
   void (*rope)(float* x, const float* cos, const float* sin, int64_t half);
+
+  // out[i] = x[i] / (1 + exp(-gate[i])), computed as in Activation. out may be gate or x.
+  void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
+
+  // out[i] = silu(sum over t of rows[t][i] * weight[t * stride + i], by fma from t = 0): a causal convolution of n
+  // channels, the newest of the `taps` inputs last.
+  void (*conv_silu)(const float* const* rows, const float* weight, int64_t stride, int64_t taps, int64_t n, float* out);
+
+  // For each token, with S the state [key_dim][value_dim] and every sum by fma over i from 0:
+  //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta
+  //   S[i][j] = k[i] * change[j] + S[i][j] * decay     (one fma)
+  //   out[j] = sum over i of q[i] S[i][j]
+  // state: [value_dim / 16, rounded up][key_dim][16], that is S[i][j] at (j / 16 * key_dim + i) * 16 + j % 16; what
+  // stands beyond value_dim is zero and stays it.
+  void (*delta_rule)(const DeltaSteps& steps, float* state);
 
   // Row r of the state = softmax state of query row q[r] over spans[r] of the chunk. The rows share the kv head (a GQA
   // group of one token or of several), so that K and V are read once. q: [rows][head_dim]; scores: scratch

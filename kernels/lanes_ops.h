@@ -126,7 +126,8 @@ void quantize(const float* x, int64_t n, int8_t* codes, float* scale) {
 }  // namespace
 }  // namespace pinion
 
-#include "kernels/lanes_gemm.h"  // over the above
+#include "kernels/lanes_delta.h"  // over the above
+#include "kernels/lanes_gemm.h"
 
 namespace pinion {
 namespace {
@@ -310,6 +311,9 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .rms_norm = rms_norm<float>,
           .rms_norm_bf16 = rms_norm<bf16>,
           .rope = rope,
+          .sigmoid_mul = sigmoid_mul,
+          .conv_silu = conv_silu,
+          .delta_rule = delta_rule,
           .attend = attend,
           .merge_attention = merge_attention,
           .argmax = argmax};

@@ -5,6 +5,7 @@
 
 #include "configs/families.h"
 #include "kernels/layout.h"
+#include "loader/delta_config.h"
 #include "loader/experts_config.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"
@@ -230,6 +231,7 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->mlp_bias = read_switch(family, "mlp_bias", file);
   out->qk_norm = read_named(kQkNorms, "qk_norm", family);
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
+  out->attention_gate = family.boolean("attention_gate", false);
   out->activation = read_named(kActivations, family.text("activation", "hidden_act"), file);
   out->embedding_scale = read_scale(family, "embedding_scale", file, 1.0f);
   out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->head_dim)));
@@ -268,6 +270,15 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->expert_gate = modules.text("expert_gate", expert);
   out->expert_up = modules.text("expert_up", expert);
   out->expert_down = modules.text("expert_down", expert);
+  out->delta_qkv = modules.text("delta_qkv", "");
+  out->delta_z = modules.text("delta_z", "");
+  out->delta_b = modules.text("delta_b", "");
+  out->delta_a = modules.text("delta_a", "");
+  out->delta_conv = modules.text("delta_conv", "");
+  out->delta_rate = modules.text("delta_rate", "");
+  out->delta_step = modules.text("delta_step", "");
+  out->delta_norm = modules.text("delta_norm", "");
+  out->delta_out = modules.text("delta_out", "");
 }
 
 void read_selection(JsonFields& family, TensorSelection* out) {
@@ -355,6 +366,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   if (file.error) return file.error;
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);
+  read_delta(family, file, &config);
   read_layers(family, file, &config);
   read_experts(family, file, &config);
   read_token_ids(file, &config);

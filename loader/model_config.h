@@ -69,6 +69,22 @@ struct ModuleNames {
   std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
   std::string mlp_norm, gate, up, down, mlp_out_norm;
   std::string router, expert_gate, expert_up, expert_down;
+  // Of layers with a recurrent state; rate and step are tensors, not modules.
+  std::string delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_rate, delta_step, delta_norm, delta_out;
+};
+
+// Layers that keep a state in place of keys and values (gated DeltaNet). Each key head serves value_heads / key_heads
+// neighbouring value heads.
+struct GatedDelta {
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;
+  int64_t key_dim = 0;    // of a head, queries' too
+  int64_t value_dim = 0;  // of a head
+  int64_t taps = 0;       // of the convolution over time
+
+  int64_t key_width() const { return key_heads * key_dim; }
+  int64_t value_width() const { return value_heads * value_dim; }
+  int64_t channels() const { return 2 * key_width() + value_width(); }  // of the convolution: q, k, v
 };
 
 // "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
@@ -94,7 +110,8 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;  // gate, up and down
   QkNorm qk_norm = QkNorm::none;
-  float norm_offset = 0.0f;  // added to every norm's weights
+  float norm_offset = 0.0f;     // added to every norm's weights, but for that of a recurrent layer's output
+  bool attention_gate = false;  // q's rows are, per head, queries and gates: attention's output times sigmoid(gate)
   Activation activation = Activation::silu;
   float embedding_scale = 1.0f;      // embeddings times this
   float score_scale = 1.0f;          // attention scores times this, usually 1 / sqrt(head_dim)
@@ -102,6 +119,8 @@ struct ModelConfig {
   float branch_scale = 1.0f;         // what attention and mlp add to the residual stream, times this
   float logit_scale = 1.0f;          // logits times this
   float logit_cap = 0.0f;            // then cap * tanh(logit / cap); 0: no cap
+  std::vector<bool> recurrent;       // [layers] those that do not attend
+  GatedDelta delta;                  // what they are, where there are any
   std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
@@ -119,8 +138,11 @@ constexpr int32_t kNoRope = -1;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxConvTaps = 16;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+int64_t attention_layers(const ModelConfig& config);
 
 // `where` names the text in errors.
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out);

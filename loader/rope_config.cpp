@@ -26,6 +26,7 @@ struct Surroundings {
   bool may_be_partial;
   bool has_alpha;
   bool scales_queries;
+  bool has_sections;
 };
 
 // The share of a head that is rotated.
@@ -119,6 +120,10 @@ Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& 
     r.query_beta = rope.number("llama_4_scaling_beta", 0.0, 0.0, 1e3);
     rope.integer("max_position_embeddings", config.max_positions);  // a copy
   }
+  if (around.has_sections) {  // which angles follow an image's rows and columns: in a text all positions are one
+    rope.integers("mrope_section");
+    rope.boolean("mrope_interleaved", false);
+  }
   rope.boolean("finetuned", false);  // a note of some authors
   std::string unknown;
   for (const std::string& field : rope.unread()) unknown += (unknown.empty() ? "" : ", ") + field;
@@ -134,7 +139,8 @@ void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
                          {},
                          family.boolean("partial_rotary", false),
                          family.boolean("ntk_alpha", false),
-                         family.boolean("query_scaling", false)};
+                         family.boolean("query_scaling", false),
+                         family.boolean("mrope", false)};
   if (file.has("original_max_position_embeddings")) {
     around.original_max_positions = file.integer("original_max_position_embeddings", {}, 1, kMaxPositions);
   }

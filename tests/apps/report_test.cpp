@@ -265,6 +265,26 @@ TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
   EXPECT_EQ(dense["active_parameters"], dense["parameters"]);
 }
 
+// Two of three layers keep a state: what an eight times longer text reads more of is one layer's.
+TEST(Inspect, TellsARecurrentStateFromTheCache) {
+  const std::string model = PINION_TEST_DATA "/families/qwen3_5_beside_vision";
+  const json report = run_json({"inspect", "--model", model, "--json"});
+  EXPECT_EQ(report["recurrent_layers"], 2);
+  const int64_t state = 2 * 4 * (4 * 96 + 2 * 12 * 32), kv = 2 * 2 * 16 * 2;  // a position: K and V of two heads of 16
+  EXPECT_EQ(report["memory_bytes"]["recurrent_state"], state);
+  EXPECT_EQ(report["memory_bytes"]["kv_per_1024_positions"], 1024 * kv);
+  const json alone = run_json({"inspect", "--model", PINION_TEST_DATA "/families/qwen3_5", "--json"});
+  EXPECT_EQ(report["parameters"], alone["parameters"]) << "without the vision tower";
+
+  const json records =
+      run_json({"bench", "--model", model, "-p", "16", "-n", "4", "-r", "2", "-t", "1", "-d", "0,32", "-o", "json"});
+  ASSERT_EQ(records.size(), 4u);  // pp16, tg4, both at 32
+  const double first = records[1]["bytes_per_token"], later = records[3]["bytes_per_token"];
+  EXPECT_EQ(first, records[1]["model_bytes"].get<double>() + 2 * state + 3 * kv);
+  EXPECT_EQ(later - first, 32 * kv);
+  EXPECT_EQ(run_json({"inspect", "--model", kStories, "--json"})["memory_bytes"]["recurrent_state"], 0);
+}
+
 TEST(Cpu, ExactlyOneTableIsChosen) {
   const json report = run_json({"cpu", "--json"});
   EXPECT_FALSE(report["cores"].empty());

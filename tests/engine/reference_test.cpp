@@ -183,10 +183,18 @@ TEST_P(Families, Codes) {
     const auto add = [&](const std::string& module, const Linear& linear) {
       append(linear.weight, &tensors[module_name(module, static_cast<int64_t>(i)) + ".weight"]);
     };
-    add(names.q, l.q);
-    add(names.k, l.k);
-    add(names.v, l.v);
-    add(names.o, l.o);
+    if (l.recurrent) {
+      add(names.delta_qkv, l.delta.qkv);
+      add(names.delta_z, l.delta.z);
+      add(names.delta_b, l.delta.b);
+      add(names.delta_a, l.delta.a);
+      add(names.delta_out, l.o);
+    } else {
+      add(names.q, l.q);
+      add(names.k, l.k);
+      add(names.v, l.v);
+      add(names.o, l.o);
+    }
     for (size_t e = 0; e < l.experts.size(); ++e) {
       const auto add_expert = [&](const std::string& module, const Linear& linear) {
         const std::string name = module_name(module, static_cast<int64_t>(i), static_cast<int64_t>(e));

@@ -202,6 +202,27 @@ TEST(Session, SameBitsFromExpertsOfMixedFormats) {
   }
 }
 
+// A state that every token changes, beside attention with gates: passes shorter than the convolution, and longer ones.
+TEST(Session, SameBitsFromARecurrentState) {
+  for (const Quant quant : {Quant::none, Quant::w8a8}) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/qwen3_5_value_heads",
+                            {.quant = quant, .keep = {}, .threads = 2, .progress = {}}, &model));
+    expect_one_result(*model, 75, quant == Quant::none);
+    const std::vector<int32_t> ids = some_tokens(30, model->config.vocab_size);
+    const std::vector<float> reference = all_logits(*model, ids, 30, {1, {}});
+    for (const int64_t chunk : {2, 3, 4, 5}) {
+      EXPECT_TRUE(same_bits(all_logits(*model, ids, 26, {2, {.prefill_chunk = chunk}}), reference)) << chunk;
+    }
+  }
+  const auto wide = make_model(R"({"architectures": ["Qwen3_5ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 72, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "head_dim": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 4})",
+                               Quant::w8a8);
+  expect_one_result(*wide, 40, false);
+}
+
 // Whatever the way to a sequence's length, it is rotated by the factors for that length.
 TEST(Session, LongRopeBeginsAnewWhereTheFactorsChange) {
   const auto model = make_model(R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,

@@ -28,6 +28,11 @@ static void check_model(std::string_view text) {
   require(static_cast<int64_t>(config.windows.size()) == config.layers);
   for (const int64_t window : config.windows) require(window >= 0);
   require(static_cast<int64_t>(config.layer_ropes.size()) == config.layers);
+  require(static_cast<int64_t>(config.recurrent.size()) == config.layers);
+  if (attention_layers(config) < config.layers) {
+    require(config.delta.key_heads > 0 && config.delta.value_heads % config.delta.key_heads == 0);
+    require(config.delta.channels() > 0 && config.delta.taps > 0 && config.delta.taps <= pinion::kMaxConvTaps);
+  }
   for (const int32_t rope : config.layer_ropes)
     require(rope >= pinion::kNoRope && rope < static_cast<int64_t>(config.ropes.size()));
   for (const pinion::Rope& rope : config.ropes) {

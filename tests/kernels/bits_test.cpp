@@ -100,6 +100,25 @@ Result attended_below(float cap, const Kernels& k, Random& random) {
 Result attended(const Kernels& k, Random& random) { return attended_below(0, k, random); }
 Result attended_capped(const Kernels& k, Random& random) { return attended_below(1.5f, k, random); }
 
+Result convolved(const Kernels& k, Random& random) {
+  const std::vector<float> x = random.floats(4 * 50, -3, 3), weight = random.floats(4 * 50),
+                           gate = random.floats(50, -9, 9);
+  const float* rows[] = {x.data(), x.data() + 50, x.data() + 100, x.data() + 150};
+  Result result = {.floats = std::vector<float>(50)};
+  k.conv_silu(rows, weight.data(), 50, 4, 50, result.floats.data());
+  k.sigmoid_mul(gate.data(), result.floats.data(), 50, result.floats.data());
+  return result;
+}
+
+Result recurred(const Kernels& k, Random& random) {
+  const std::vector<float> q = random.floats(9 * 30), key = random.floats(9 * 30, -0.2f, 0.2f),
+                           decay = random.floats(9, 0, 1), beta = random.floats(9, 0, 1);
+  std::vector<float> v = random.floats(9 * 40), state(48 * 30);
+  k.delta_rule({9, 30, 40, q.data(), key.data(), v.data(), decay.data(), beta.data(), v.data()}, state.data());
+  append(v, state);
+  return {.floats = v};
+}
+
 // Doubles, as pairs of integers.
 Result computed(const Kernels&, Random& random) {
   std::vector<double> all;
@@ -130,6 +149,8 @@ constexpr Golden kGolden[] = {
     {"rope", rotated, 0x45e47466c825e75au},
     {"attend and merge_attention", attended, 0x66aef2ec59f262dau},
     {"attend under a cap", attended_capped, 0x7379163e3796bfeu},
+    {"conv_silu and sigmoid_mul", convolved, 0x6b47d3129de025abu},
+    {"delta_rule", recurred, 0x81e8b58979372015u},
     {"the portable functions", computed, 0x51d78d08c4fca143u},
 };
 

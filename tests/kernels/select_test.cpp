@@ -96,6 +96,7 @@ TEST(Tables, AreWhole) {
   for (const Kernels* k : available_kernels()) {
     EXPECT_TRUE(k->quantize && k->gemv_s8 && k->pack_s8 && k->gemm_s8 && k->pack_f32 && k->gemm_bf16) << k->name;
     EXPECT_TRUE(k->gemm_f32 && k->finish_s32 && k->finish_f32 && k->to_bf16 && k->to_float && k->silu_mul) << k->name;
+    EXPECT_TRUE(k->sigmoid_mul && k->conv_silu && k->delta_rule) << k->name;
     EXPECT_TRUE(k->rms_norm && k->rope && k->attend && k->merge_attention && k->argmax) << k->name;
     EXPECT_TRUE(matmuls.insert(k->gemm_s8).second) << k->name << " has no integer matmul of its own";
   }

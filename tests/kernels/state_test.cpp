@@ -218,6 +218,9 @@ TEST(State, IsTheCallers) {
   float max[2], sum[2], max2[2] = {0, 1}, sum2[2] = {1, 1};
   std::vector<float> acc(2 * kHeadDim), acc2(2 * kHeadDim);
   const AttentionState state = {max, sum, acc.data()}, next = {max2, sum2, acc2.data()};
+  const float* inputs[] = {x.data(), x.data() + 50, x.data() + 100, x.data() + 150};
+  std::vector<float> memory(48 * 30);
+  const DeltaSteps steps = {3, 30, 40, x.data(), w.data(), x.data(), w.data(), x.data(), out.data()};
 
   for (const Kernels* t : available_kernels()) {
     const std::string name = std::string(t->name) + ": ";
@@ -250,6 +253,9 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "rope", t->rope, out.data(), x.data(), w.data(), 20);
     expect_kept(name + "attend", t->attend, &chunk, x.data(), 2, spans, scores.data(), &state);
     expect_kept(name + "merge_attention", t->merge_attention, &state, &next, 2, kHeadDim);
+    expect_kept(name + "sigmoid_mul", t->sigmoid_mul, x.data(), w.data(), 50, out.data());
+    expect_kept(name + "conv_silu", t->conv_silu, inputs, w.data(), 50, 4, 50, out.data());
+    expect_kept(name + "delta_rule", t->delta_rule, &steps, memory.data());
     expect_kept(name + "argmax", t->argmax, x.data(), 50);
   }
 }

@@ -266,6 +266,38 @@ HUNYUAN = LLAMA | {
 del HUNYUAN["mlp_bias"]
 
 
+QWEN3_5 = LLAMA1 | {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "attention_bias": False,
+    "attn_output_gate": True,
+    "full_attention_interval": 3,
+    "head_dim": 16,
+    "hidden_size": 28,
+    "intermediate_size": 36,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_value_head_dim": 20,
+    "mamba_ssm_dtype": "float32",
+    "model_type": "qwen3_5_text",
+    "mtp_num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25,
+    "rope_parameters": {
+        "mrope_interleaved": True,
+        "mrope_section": [1, 1, 0],
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 10000000.0,
+        "rope_type": "default",
+    },
+    "tie_word_embeddings": True,
+    "vocab_size": 120,
+}
+
+
 def by_layer_type(config: dict) -> dict:
     """Gemma 3 in the transformers 5 spelling: layer_types, and rope_parameters by layer type."""
     config = {k: v for k, v in config.items() if not k.startswith("rope_") and k != "sliding_window_pattern"}
@@ -308,6 +340,26 @@ GEMMA3_VISION = {
     "mm_tokens_per_image": 4,
     "model_type": "gemma3",
     "vision_config": VISION | {"model_type": "siglip_vision_model", "vision_use_head": False},
+}
+QWEN3_5_VISION = {
+    "architectures": ["Qwen3_5ForConditionalGeneration"],
+    "image_token_id": 6,
+    "model_type": "qwen3_5",
+    "video_token_id": 7,
+    "vision_config": {
+        "depth": 1,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "model_type": "qwen3_5",
+        "num_heads": 1,
+        "num_position_embeddings": 4,
+        "out_hidden_size": 28,
+        "patch_size": 4,
+        "spatial_merge_size": 1,
+        "temporal_patch_size": 1,
+    },
+    "vision_end_token_id": 5,
+    "vision_start_token_id": 4,
 }
 MISTRAL3_VISION = {
     "architectures": ["Mistral3ForConditionalGeneration"],

@@ -26,6 +26,8 @@ from configs import (
     QUANTISED_NEW,
     QWEN2,
     QWEN3,
+    QWEN3_5,
+    QWEN3_5_VISION,
     QWEN3_MOE,
     QWEN3_MOE_MIXED,
     SMOLLM2,
@@ -61,6 +63,7 @@ class Case:
     jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move
     norm_mean: float = 1.0  # of the norms' weights; Gemma stores them less one
     published_names: bool = False  # of tensors beside a vision model: transformers has changed them since
+    beside: tuple[str, ...] = ()  # tensors of other models that lie in the file too, of zeros
 
 
 def heads(query: int, key_value: int, dim: int) -> dict:
@@ -217,4 +220,29 @@ CASES = {
         notes="The vision tower and its projector are there, of zeros.",
     ),
     "ministral3": Case(MINISTRAL3, long_prompt=45, notes="The factor of the queries grows every 16 positions."),
+    "qwen3_5": Case(
+        QWEN3_5,
+        norm_mean=0.0,
+        notes="Two layers with a recurrent state, one with attention; head widths of no multiple of 16. The long prompt "
+        "takes transformers two chunks of 64.",
+    ),
+    "qwen3_5_value_heads": Case(
+        {k: v for k, v in QWEN3_5.items() if k not in ("full_attention_interval", "partial_rotary_factor")}
+        | {
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "linear_key_head_dim": 16,
+            "linear_num_value_heads": 6,
+            "linear_value_head_dim": 8,
+            "tie_word_embeddings": False,
+        },
+        norm_mean=0.0,
+        notes="Each key head serves three value heads.",
+    ),
+    "qwen3_5_beside_vision": Case(
+        beside_vision(QWEN3_5, QWEN3_5_VISION),
+        long_prompt=45,
+        norm_mean=0.0,
+        beside=("mtp.fc.weight", "mtp.norm.weight", "mtp.layers.0.self_attn.q_proj.weight"),
+        notes="The vision tower and the layer that predicts a second token are there, of zeros.",
+    ),
 }

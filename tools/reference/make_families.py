@@ -39,7 +39,7 @@ OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 SHORT_PROMPT = 12
 GREEDY_TOKENS = 24
 END_IDS = {2, 3}
-VISION = ("vision_tower", "multi_modal_projector")
+VISION = ("vision_tower", "multi_modal_projector", "model.visual.")
 PUBLISHED_NAMES = {
     "model.language_model.": "language_model.model.",
     "lm_head.": "language_model.lm_head.",
@@ -67,10 +67,16 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
     if any(part in name for part in VISION):
         return np.zeros(shape)
     values = rng.standard_normal(shape)
+    if name.endswith("linear_attn.norm.weight"):  # stored as it is whatever the other norms do
+        return 1.0 + 0.25 * values
     if name.endswith("norm.weight"):
         return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
+    if name.endswith("A_log"):  # half of a state is gone after one to ten tokens
+        return -1.5 + 0.5 * values
+    if "conv1d" in name:
+        return 0.5 * values
     if "embed_tokens" in name:
         return 0.1 * values
     values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(shape[1])
@@ -96,12 +102,13 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
     with torch.device("meta"):
         shapes = auto_class(folder).from_config(AutoConfig.from_pretrained(folder))
     split_experts(shapes)
-    return {
+    tensors = {
         in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng))
         .to(next(dtypes))
         .contiguous()
         for name, p in shapes.named_parameters()
     }
+    return tensors | {name: torch.zeros(2, 2, dtype=next(dtypes)) for name in case.beside}
 
 
 def write_config(folder: pathlib.Path, config: dict) -> None:
