@@ -2,17 +2,13 @@
 // what its cache does not hold yet.
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 
+#include "apps/chat.h"
 #include "apps/commands.h"
 #include "apps/line_reader.h"
 #include "apps/machine.h"
-#include "engine/generate.h"
 #include "engine/memory.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/tokenizer.h"
 
 namespace pinion {
 namespace {
@@ -23,89 +19,37 @@ struct Options {
   std::string system;
   int64_t max_tokens = 0;  // 0: until the context is full
   int64_t context = 0;     // 0: the model's, up to kDefaultContext
+  bool hide_thinking = false, no_thinking = false;
 };
 
 // A cache for a context of 128k can take more memory than the weights, and few conversations get there.
 constexpr int64_t kDefaultContext = 8192;
 
-struct Chat {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const ChatTemplate> chat_template;
-  SamplerOptions sampler;
-  int64_t max_tokens = 0;
-  Runtime runtime;
-  std::unique_ptr<Session> session;
-
-  std::vector<Message> messages;
-  GenerateResult last;  // of the turn before
-};
-
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
-
-void stop_answers_on_interrupt() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = true; };
-  sigaction(SIGINT, &action, nullptr);
-}
-
 // The system message alone starts the conversation. A template may refuse that role.
 Error restart(Chat& chat, const std::string& system) {
-  std::vector<Message> messages;
-  if (!system.empty()) messages.push_back({"system", system});
-  std::vector<Message> trial = messages;
-  trial.push_back({"user", "Hello"});
+  Conversation fresh{.variables = chat.conversation.variables};
+  if (!system.empty()) add_message("system", system, &fresh);
+  Conversation trial = fresh;
+  add_message("user", "Hello", &trial);
   std::string text;
-  if (Error e = render(*chat.chat_template, trial, true, &text)) return e;
-  chat.messages = messages;
-  return {};
-}
-
-Error encode_conversation(const Chat& chat, std::vector<int32_t>* out) {
-  std::string text;
-  if (Error e = render(*chat.chat_template, chat.messages, true, &text)) return e;
-  // Templates write BOS themselves where the model wants one.
-  *out = encode(*chat.tokenizer, text, {.add_special = false});
-  const int64_t capacity = chat.session->cache.capacity;
-  if (std::ssize(*out) < capacity) return {};
-  return error("the conversation no longer fits; /reset starts a new one", "context",
-               "fewer than " + std::to_string(capacity) + " tokens", std::to_string(out->size()));
-}
-
-Error answer_last_message(Chat& chat) {
-  std::vector<int32_t> ids;
-  if (Error e = encode_conversation(chat, &ids)) return e;
-  GenerateOptions options;
-  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->cache.capacity;
-  options.sampler = chat.sampler;
-  options.hash_logits = false;
-  chat.sampler.seed += 1;  // or the same question would always get the same answer
-  StreamDecoder decoder(chat.tokenizer);
-  interrupted = false;
-  const auto on_token = [&](int32_t id) {
-    print(decoder.put(id));
-    return !interrupted;
-  };
-  GenerateResult result;
-  if (Error e = generate(*chat.session, ids, options, on_token, &result)) return e;
-  print(decoder.finish() + "\n");
-  if (result.finish_reason == FinishReason::context) note("the context is full; /reset starts a new conversation");
-  chat.messages.push_back({"assistant", decode(*chat.tokenizer, result.ids)});
-  chat.last = std::move(result);
+  if (Error e = render(*chat.chat_template, trial, &text)) return e;
+  chat.conversation = std::move(fresh);
   return {};
 }
 
 void take_turn(Chat& chat, const std::string& text) {
-  chat.messages.push_back({"user", text});
+  const OrderedJson before = chat.conversation.messages;
+  add_message("user", text, &chat.conversation);
   if (Error e = answer_last_message(chat)) {
     note(e.message());
-    chat.messages.pop_back();
+    chat.conversation.messages = before;
   }
 }
 
 void reset(Chat& chat, const std::string&) {
-  const bool has_system = !chat.messages.empty() && chat.messages.front().role == "system";
-  chat.messages.resize(has_system ? 1 : 0);
+  OrderedJson& messages = chat.conversation.messages;
+  const bool has_system = !messages.empty() && messages.front()["role"] == "system";
+  messages = has_system ? OrderedJson::array({messages.front()}) : OrderedJson::array();
 }
 
 void set_system(Chat& chat, const std::string& argument) {
@@ -137,12 +81,17 @@ struct ChatCommand {
 constexpr ChatCommand kChatCommands[] = {
     {"/reset", "forgets the conversation, keeps the system message", reset},
     {"/system", "with a TEXT: sets the system message (without: none) and starts a new conversation", set_system},
+    {"/regen", "answers the last question again", regenerate_answer},
+    {"/undo", "takes back the last question and its answer", undo_turn},
+    {"/save", "with a FILE: writes the conversation as JSON, a list of messages", save_conversation},
+    {"/load", "with a FILE: goes on with the conversation of a file", load_conversation},
     {"/stats", "figures of the last answer", show_stats},
 };
 
 void show_help() {
   for (const ChatCommand& command : kChatCommands) print(std::string(command.name) + "\t" + command.help + "\n");
   print("/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer\n");
+  print("A line that ends in \\ goes on in the next one; \"\"\" begins and ends several lines.\n");
 }
 
 void run_command(Chat& chat, const std::string& line) {
@@ -163,29 +112,67 @@ Error open_chat(const Options& options, Chat* out) {
   if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
   if (Error e = load_tokenizer(folder, &out->tokenizer)) return e;
   if (Error e = sampler_options(folder, options.sampling, &out->sampler)) return e;
+  if (options.no_thinking) out->conversation.variables["enable_thinking"] = false;
   if (Error e = restart(*out, options.system)) return e;
+  out->hide_thinking = options.hide_thinking;
   out->max_tokens = options.max_tokens;
   if (Error e = open_runtime(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
   return open_session(out->runtime, options.run, context, &out->session);
 }
 
+struct Input {
+  std::string text;
+  bool is_command;
+};
+
+// The lines after an opening """ up to the closing one.
+std::string read_block(LineReader& reader, std::string text) {
+  constexpr std::string_view kQuotes = "\"\"\"";
+  if (text.empty()) text = reader.read_more().value_or("");
+  while (!text.ends_with(kQuotes)) {
+    const std::optional<std::string> line = reader.read_more();
+    if (!line) return text;
+    text += "\n" + *line;
+  }
+  text.resize(text.size() - kQuotes.size());
+  return text;
+}
+
+// One line, or those up to the first that does not end in a backslash, or those between """ and """.
+std::optional<Input> read_input(LineReader& reader) {
+  std::optional<std::string> line = reader.read();
+  if (!line) return {};
+  Input input{*line, line->starts_with('/')};
+  if (line->starts_with("\"\"\"")) {
+    input.text = read_block(reader, line->substr(3));
+  } else {
+    while (line && line->ends_with('\\')) {
+      line = reader.read_more();
+      input.text.back() = '\n';
+      input.text += line.value_or("");
+    }
+  }
+  input.text.erase(input.text.find_last_not_of(" \t\r\n") + 1);
+  return input;
+}
+
 int run(const Options& options) {
   Chat chat;
   if (Error e = open_chat(options, &chat)) return fail(e);
   LineReader reader("> ");
-  if (reader.interactive()) {
+  chat.interactive = reader.interactive();
+  if (chat.interactive) {
     stop_answers_on_interrupt();
     print(chat.runtime.model->config.architecture + ", " + std::to_string(chat.runtime.model->parameters / 1000) +
           "k parameters, " + options.run.quant + "; /help lists commands\n");
   }
-  while (std::optional<std::string> line = reader.read()) {
-    line->erase(line->find_last_not_of(" \t\r") + 1);
-    if (*line == "/quit") break;
-    if (line->starts_with('/')) {
-      run_command(chat, *line);
-    } else if (!line->empty()) {
-      take_turn(chat, *line);
+  while (const std::optional<Input> input = read_input(reader)) {
+    if (input->text == "/quit") break;
+    if (input->is_command) {
+      run_command(chat, input->text);
+    } else if (!input->text.empty()) {
+      take_turn(chat, input->text);
     }
   }
   return kSuccess;
@@ -204,6 +191,8 @@ Run setup_chat(CLI::App& app) {
   app.add_option("--context", options->context, "Tokens the conversation may have (default: the model's, up to 8192)")
       ->check(in_range(1, 1 << 30))
       ->type_name("N");
+  app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");
+  app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);
   return [options] { return run(*options); };
 }

@@ -10,6 +10,7 @@ Run setup_chat(CLI::App& app);
 Run setup_logits(CLI::App& app);
 Run setup_tokenize(CLI::App& app);
 Run setup_detokenize(CLI::App& app);
+Run setup_template(CLI::App& app);
 Run setup_bench(CLI::App& app);
 Run setup_golden(CLI::App& app);
 Run setup_quality(CLI::App& app);

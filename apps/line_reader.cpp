@@ -106,4 +106,11 @@ std::optional<std::string> LineReader::read() {
   return line;
 }
 
+std::optional<std::string> LineReader::read_more() {
+  is_more_ = true;
+  std::optional<std::string> line = read();
+  is_more_ = false;
+  return line;
+}
+
 }  // namespace pinion

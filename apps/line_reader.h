@@ -17,15 +17,17 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
 
   bool interactive() const { return editor_ != nullptr; }
-  const std::string& prompt() const { return prompt_; }
+  const std::string& prompt() const { return is_more_ ? more_prompt_ : prompt_; }
 
   // Without the newline; nothing at the end of the input (Ctrl-D). Ctrl-C clears the line.
   std::optional<std::string> read();
+  std::optional<std::string> read_more();  // a line that belongs to the one before: with another prompt
 
  private:
   void remember(const std::string& line);
 
-  std::string prompt_;
+  std::string prompt_, more_prompt_ = "... ";
+  bool is_more_ = false;
   std::string history_path_;  // empty: nowhere to keep it
   editline* editor_ = nullptr;
   history* history_ = nullptr;

@@ -23,6 +23,8 @@ constexpr Command kCommands[] = {
      "pinion logits --model DIR --prompt-ids 1,2,3 --all --out F.npy", setup_logits},
     {"tokenize", "Text to token ids", "pinion tokenize --model DIR --text \"Hello world\"", setup_tokenize},
     {"detokenize", "Token ids to text", "pinion detokenize --model DIR --ids 1,15043,3186", setup_detokenize},
+    {"template", "A conversation as the prompt text that the model's chat template makes of it",
+     "pinion template --model DIR --messages talk.json --var enable_thinking=false", setup_template},
     {"bench", "Measure prefill and decode against the memory's speed",
      "pinion bench --model DIR -p 512 -n 128 -r 5 -t 1,2", setup_bench},
     {"golden", "Record a model's outputs, and check that they still come out bit for bit",

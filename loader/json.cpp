@@ -11,18 +11,19 @@ namespace pinion {
 namespace {
 
 // Receives nlohmann's parse events and builds the value. Its own builder has no limits and keeps the last of two keys.
+template <class AnyJson>
 struct Builder {
-  Json* root;
+  AnyJson* root;
   const std::string& where;
   JsonLimits limits;
   Error failure = {};
-  std::vector<Json*> open = {};  // the arrays and objects around the next value, outermost first
-  Json* member = nullptr;        // where the value of the last key goes
+  std::vector<AnyJson*> open = {};  // the arrays and objects around the next value, outermost first
+  AnyJson* member = nullptr;        // where the value of the last key goes
   int64_t values = 0;
 
   // Where the value now is, or nullptr when it is one too many. Children stay where they are while they are open: only
   // the innermost array grows.
-  Json* place(Json value) {
+  AnyJson* place(AnyJson value) {
     if (++values > limits.values) {
       failure = error("JSON too large", where, "at most " + std::to_string(limits.values) + " values");
       return nullptr;
@@ -32,7 +33,7 @@ struct Builder {
     return &(*member = std::move(value));
   }
 
-  bool enter(Json value) {
+  bool enter(AnyJson value) {
     if (open.size() >= static_cast<size_t>(limits.depth)) {
       failure = error("JSON nested too deep", where, "at most " + std::to_string(limits.depth) + " levels");
       return false;
@@ -44,8 +45,8 @@ struct Builder {
   bool leave() { return open.pop_back(), true; }
 
   bool key(std::string& name) {
-    auto& members = open.back()->get_ref<Json::object_t&>();
-    const auto [entry, fresh] = members.try_emplace(std::move(name), nullptr);
+    auto& members = open.back()->template get_ref<typename AnyJson::object_t&>();
+    const auto [entry, fresh] = members.emplace(name, nullptr);
     member = &entry->second;
     if (fresh || limits.duplicate_keys) return true;
     failure = error("JSON key given twice", where, {}, brief(entry->first));
@@ -63,12 +64,23 @@ struct Builder {
   bool number_unsigned(uint64_t value) { return place(value) != nullptr; }
   bool number_float(double value, const std::string&) { return place(value) != nullptr; }
   bool string(std::string& value) { return place(std::move(value)) != nullptr; }
-  bool binary(Json::binary_t&) { return false; }  // not in JSON texts
-  bool start_object(size_t) { return enter(Json::object()); }
+  bool binary(typename AnyJson::binary_t&) { return false; }  // not in JSON texts
+  bool start_object(size_t) { return enter(AnyJson::object()); }
   bool end_object() { return leave(); }
-  bool start_array(size_t) { return enter(Json::array()); }
+  bool start_array(size_t) { return enter(AnyJson::array()); }
   bool end_array() { return leave(); }
 };
+
+template <class AnyJson>
+Error parse_any(std::string_view text, const std::string& where, AnyJson* out, JsonLimits limits) {
+  Builder<AnyJson> builder{out, where, limits};
+  try {
+    if (AnyJson::sax_parse(text, &builder)) return {};
+  } catch (const std::exception&) {
+    return error("not enough memory for this JSON text", where);
+  }
+  return builder.failure;
+}
 
 std::string range_text(const char* kind, double least, double most, bool bounded) {
   if (!bounded) return kind;
@@ -112,13 +124,12 @@ std::string brief(const Json& value) {
 }
 
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits) {
-  Builder builder{out, where, limits};
-  try {
-    if (Json::sax_parse(text, &builder)) return {};
-  } catch (const std::exception&) {
-    return error("not enough memory for this JSON text", where);
-  }
-  return builder.failure;
+  return parse_any(text, where, out, limits);
+}
+
+Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
+                         JsonLimits limits) {
+  return parse_any(text, where, out, limits);
 }
 
 Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits limits) {

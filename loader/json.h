@@ -26,6 +26,10 @@ struct JsonLimits {
 // `where` names the text in errors ("DIR/config.json"). Strings are valid UTF-8, numbers are finite.
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits = {});
 
+// The same with the keys of objects in the order of the text. Slow where an object has very many.
+Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
+                         JsonLimits limits = {.values = 200'000});
+
 constexpr int64_t kMaxJsonBytes = int64_t{256} << 20;
 
 Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits limits = {});

@@ -41,7 +41,20 @@ size_t skip_space_right(std::string_view text, size_t at) {
   return at;
 }
 
-// The longest token at `at`, or null. Each byte narrows the range of sorted tokens that still fit.
+}  // namespace
+
+AddedTokenFinder make_finder(std::vector<AddedToken> tokens) {
+  std::erase_if(tokens, [](const AddedToken& token) { return token.content.empty(); });
+  std::sort(tokens.begin(), tokens.end(),
+            [](const auto& a, const auto& b) { return std::tie(a.content, a.id) < std::tie(b.content, b.id); });
+  const auto same = [](const auto& a, const auto& b) { return a.content == b.content; };
+  tokens.erase(std::unique(tokens.begin(), tokens.end(), same), tokens.end());
+  AddedTokenFinder finder{std::move(tokens), {}};
+  for (const AddedToken& token : finder.tokens) finder.first_bytes.set(static_cast<unsigned char>(token.content[0]));
+  return finder;
+}
+
+// Each byte narrows the range of sorted tokens that still fit.
 const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view text, size_t at) {
   const auto byte = [](char c) { return static_cast<unsigned char>(c); };
   if (!finder.first_bytes[byte(text[at])]) return nullptr;
@@ -56,19 +69,6 @@ const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view te
     if (low != high && low->content.size() == depth + 1) longest = &*low++;
   }
   return longest;
-}
-
-}  // namespace
-
-AddedTokenFinder make_finder(std::vector<AddedToken> tokens) {
-  std::erase_if(tokens, [](const AddedToken& token) { return token.content.empty(); });
-  std::sort(tokens.begin(), tokens.end(),
-            [](const auto& a, const auto& b) { return std::tie(a.content, a.id) < std::tie(b.content, b.id); });
-  const auto same = [](const auto& a, const auto& b) { return a.content == b.content; };
-  tokens.erase(std::unique(tokens.begin(), tokens.end(), same), tokens.end());
-  AddedTokenFinder finder{std::move(tokens), {}};
-  for (const AddedToken& token : finder.tokens) finder.first_bytes.set(static_cast<unsigned char>(token.content[0]));
-  return finder;
 }
 
 std::vector<TextPart> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special) {

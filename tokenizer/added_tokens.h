@@ -27,6 +27,9 @@ struct AddedTokenFinder {
 
 AddedTokenFinder make_finder(std::vector<AddedToken> tokens);
 
+// The longest token that begins at `at`, or null.
+const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view text, size_t at);
+
 struct TextPart {
   std::string_view text;
   int32_t id;  // the added token it is; -1: text between

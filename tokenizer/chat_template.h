@@ -1,27 +1,43 @@
-// Turns a conversation into the prompt text that a model was trained on, by the folder's own Jinja template.
+// Turns a conversation into the prompt that a model was trained on, by the folder's own Jinja template.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <span>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "kernels/error.h"
+#include "tokenizer/tokenizer.h"
 
 namespace pinion {
 
-struct Message {
-  std::string role;  // "system", "user", "assistant"
-  std::string content;
+// What transformers' apply_chat_template takes. All strings are UTF-8.
+struct Conversation {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();    // {"role": "user", "content": "..."}, ...
+  nlohmann::ordered_json tools = nullptr;                               // null, or a list of JSON schemas
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // {"enable_thinking": false}
+  bool add_generation_prompt = true;
+  std::string template_name = {};  // empty: "tool_use" where there are tools and such a template, else "default"
 };
 
 struct ChatTemplate;  // immutable after loading
 
-// chat_template.jinja, else "chat_template" of tokenizer_config.json (text, or a list of {name, template}: the one
-// named "default"). A folder without a template is no error: *out is null.
+// chat_template.jinja ("default") and additional_chat_templates/NAME.jinja, else "chat_template" of
+// tokenizer_config.json: the default one's text, or a list of {name, template}. A folder without a template is no
+// error: *out is null. One that does not parse is an error where it is the only one, else when it is asked for.
 Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out);
 
-// The error of a template that refuses the conversation (raise_exception) carries the template's own words.
-Error render(const ChatTemplate& chat_template, std::span<const Message> messages, bool add_generation_prompt,
-             std::string* out);
+// The error of a template that refuses the conversation (raise_exception) carries the template's own words and line.
+Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
+
+struct Prompt {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
+// The text of render() and its ids. Special tokens written in messages and tools are plain text, see stand_ins.h.
+Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
+                  Prompt* out);
 
 }  // namespace pinion

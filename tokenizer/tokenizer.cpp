@@ -17,16 +17,16 @@ const AddedToken* find_added(const Tokenizer& tokenizer, int32_t id) {
 }
 
 // Text between added tokens of the raw kind.
-void encode_text(const Tokenizer& tokenizer, TextPiece piece, bool parse_special, BpeScratch* scratch,
+void encode_text(const Tokenizer& tokenizer, TextPiece piece, const EncodeOptions& options, BpeScratch* scratch,
                  std::vector<int32_t>* ids) {
   const TextPiece whole = normalize(tokenizer.pipeline, std::move(piece));
-  for (const TextPart& part : split_added(tokenizer.normalized_tokens, whole.text, parse_special)) {
+  for (const TextPart& part : split_added(tokenizer.normalized_tokens, whole.text, options.parse_special)) {
     if (part.id >= 0) {
       ids->push_back(part.id);
       continue;
     }
     const bool at_start = whole.at_start && part.text.data() == whole.text.data();
-    for (const TextPiece& word : pre_tokenize(tokenizer.pipeline, {std::string(part.text), at_start})) {
+    for (const TextPiece& word : pre_tokenize(tokenizer.pipeline, {put_back(part.text, options.stand_ins), at_start})) {
       encode_word(tokenizer.bpe, word.text, scratch, ids);
     }
   }
@@ -95,7 +95,7 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
   return {};
 }
 
-std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options) {
+std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options) {
   std::vector<int32_t> ids;
   if (options.add_special) ids = tokenizer.prefix;
   const std::string clean = to_utf8(text);
@@ -104,10 +104,10 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, E
     if (part.id >= 0) {
       ids.push_back(part.id);
     } else if (tokenizer.sentencepiece) {
-      encode_pieces(tokenizer, part.text, &ids);
+      encode_pieces(tokenizer, put_back(part.text, options.stand_ins), &ids);
     } else {
       const bool at_start = part.text.data() == clean.data();
-      encode_text(tokenizer, {std::string(part.text), at_start}, options.parse_special, &scratch, &ids);
+      encode_text(tokenizer, {std::string(part.text), at_start}, options, &scratch, &ids);
     }
   }
   if (options.add_special) ids.insert(ids.end(), tokenizer.suffix.begin(), tokenizer.suffix.end());
@@ -161,6 +161,14 @@ std::optional<int32_t> bos_id(const Tokenizer& tokenizer) { return tokenizer.bos
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer) { return tokenizer.eos; }
 
 int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
+
+std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer) {
+  std::vector<AddedToken> tokens;
+  for (const auto& [id, token] : tokenizer.added) {
+    if (token.special) tokens.push_back(token);
+  }
+  return tokens;
+}
 
 bool is_special(const Tokenizer& tokenizer, int32_t id) {
   const AddedToken* added = find_added(tokenizer, id);

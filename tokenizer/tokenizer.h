@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "tokenizer/stand_ins.h"
 
 namespace pinion {
 
@@ -21,12 +22,13 @@ struct Tokenizer;
 Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out);
 
 struct EncodeOptions {
-  bool add_special = true;    // BOS and EOS as the folder asks
-  bool parse_special = true;  // false: special tokens written in the text are ordinary text
+  bool add_special = true;              // BOS and EOS as the folder asks
+  bool parse_special = true;            // false: special tokens written in the text are ordinary text
+  std::vector<StandIn> stand_ins = {};  // put back after special tokens have been looked for (stand_ins.h)
 };
 
 // Bytes that are not UTF-8 count as U+FFFD.
-std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options = {});
+std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options = {});
 
 // Hugging Face's decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False). Ids outside the
 // vocabulary give no text.
@@ -52,6 +54,7 @@ std::string token_text(const Tokenizer& tokenizer, int32_t id);        // as the
 std::optional<int32_t> bos_id(const Tokenizer& tokenizer);             // as tokenizer_config.json names it
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer);
 int32_t vocab_size(const Tokenizer& tokenizer);  // highest id + 1, added tokens included
+std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer);
 bool is_special(const Tokenizer& tokenizer, int32_t id);
 
 }  // namespace pinion

@@ -1,5 +1,10 @@
-// pinion chat from a pipe: each line is a turn.
+// pinion chat, from a pipe and on a terminal: each line is a turn.
+#include <pty.h>
+#include <unistd.h>
+
+#include <array>
 #include <regex>
+#include <sstream>
 
 #include "tests/apps/program.h"
 
@@ -65,6 +70,150 @@ TEST(Chat, Commands) {
   EXPECT_NE(outcome.out.find("/reset"), std::string::npos);
   EXPECT_NE(outcome.err.find("unknown command /nonsense"), std::string::npos) << outcome.err;
   EXPECT_EQ(figures(outcome.out).size(), 1u);
+}
+
+TEST(Chat, RegenAndUndoTakeBackOneTurn) {
+  const ChatModel model;
+  const std::string file = model / "talk.json", greedy = "--temperature";
+  const Outcome outcome = chat(model,
+                               "/regen\n/undo\n/system Be kind.\nOne day\nThe cat\n/regen\n/save " + file +
+                                   "\n/undo\n/undo\n/undo\n/save " + file + ".undone\n",
+                               {greedy, "0"});
+  EXPECT_NE(outcome.err.find("no answer to do again"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("no question"), outcome.err.find("no question to take back")) << outcome.err;
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 5u) << saved;
+  EXPECT_EQ(saved[1], (json{{"role", "user"}, {"content", "One day"}}));
+  // Greedy: the same answer twice, after what was said before it.
+  std::vector<std::string> lines;
+  std::istringstream out(outcome.out);
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 3u) << outcome.out;
+  EXPECT_EQ(lines[0], saved[2]["content"]);
+  EXPECT_EQ(lines[1], saved[4]["content"]);
+  EXPECT_EQ(lines[2], lines[1]);
+  EXPECT_EQ(read_json(file + ".undone"), (json{{{"role", "system"}, {"content", "Be kind."}}}));
+}
+
+TEST(Chat, ASavedConversationGoesOn) {
+  const ChatModel model;
+  const std::string file = model / "talk.json", greedy = "--temperature";
+  const Outcome whole =
+      chat(model, "One day a cat sat.\n/save " + file + "\nThe cat was big.\n/stats\n", {greedy, "0"});
+  const Outcome parts = chat(model, "/load " + file + "\n/stats\nThe cat was big.\n/stats\n", {greedy, "0"});
+  const std::vector<Figures> at_once = figures(whole.out), loaded = figures(parts.out);
+  ASSERT_EQ(at_once.size(), 1u);
+  ASSERT_EQ(loaded.size(), 2u) << parts.out << parts.err;
+  EXPECT_TRUE(parts.out.starts_with("loaded 2 messages\n")) << parts.out;
+  EXPECT_EQ(loaded[1].reused, loaded[0].prefilled);
+  EXPECT_EQ(loaded[1].generated, at_once[0].generated);
+  const auto last_answer = [](const std::string& out) {
+    const size_t end = out.rfind("\nprefilled");
+    return out.substr(out.rfind('\n', end - 1) + 1, end - out.rfind('\n', end - 1));
+  };
+  EXPECT_EQ(last_answer(parts.out), last_answer(whole.out));
+}
+
+TEST(Chat, WhatCannotBeLoadedChangesNothing) {
+  const ChatModel model;
+  write_file(model / "text", "no JSON");
+  write_file(model / "roles", R"([{"content": "x"}])");
+  write_file(model / "refused", R"([{"role": "system", "content": "refuse"}])");
+  const std::string input = "One day\n/load\n/save\n/load " + (model / "missing") + "\n/load " + (model / "text") +
+                            "\n/load " + (model / "roles") + "\n/load " + (model / "refused") + "\n/save " +
+                            (model / "none/talk") + "\n/save " + (model / "talk") + "\n";
+  const Outcome outcome = chat(model, input);
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 7) << outcome.err;
+  EXPECT_EQ(read_json(model / "talk").size(), 2u);
+}
+
+TEST(Chat, QuestionsOfSeveralLines) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  chat(model, "One \\\nday\\\n\n\"\"\"\n/a\n\n b\n\"\"\"\n\"\"\"x\"\"\"\n\"\"\"y\nz\"\"\"\n/save " + file +
+                  "\n\"\"\"never\nclosed\n");
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 8u) << saved;
+  EXPECT_EQ(saved[0]["content"], "One \nday");
+  EXPECT_EQ(saved[2]["content"], "/a\n\n b");
+  EXPECT_EQ(saved[4]["content"], "x");
+  EXPECT_EQ(saved[6]["content"], "y\nz");
+}
+
+// The stories model, told that its full stop ends a thought, which the template opens.
+struct ThinkingModel : Folder {
+  explicit ThinkingModel(bool special) {
+    copy_stories(*this);
+    json tokenizer = read_json(path / "tokenizer.json");
+    json& vocabulary = tokenizer["model"]["vocab"];
+    vocabulary["</think>"] = vocabulary["."];
+    vocabulary.erase(".");
+    tokenizer["added_tokens"].push_back({{"id", vocabulary["</think>"]},
+                                         {"content", "</think>"},
+                                         {"single_word", false},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"normalized", false},
+                                         {"special", special}});
+    write_file(path / "tokenizer.json", tokenizer.dump());
+    write_file(path / "chat_template.jinja",
+               "{{ bos_token }}{% for m in messages %}{{ m.content }}\n{% endfor %}"
+               "{{ 'Once' if enable_thinking is false else '<think>\n' }}");
+  }
+};
+
+TEST(Chat, ThoughtsCanBeHiddenOrNotThought) {
+  for (const bool special : {false, true}) {
+    const ThinkingModel model(special);
+    const auto ask = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> arguments = {"chat", "--model", model.path, "--temperature", "0", "--max-tokens", "60"};
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      return run_pinion(arguments, "One day a cat sat\n").out;
+    };
+    const std::string plain = ask({}), hidden = ask({"--hide-thinking"});
+    const size_t mark = plain.find("</think>");
+    ASSERT_NE(mark, std::string::npos) << plain;
+    static const std::regex kLine("\\[thought \\d+\\.\\d s, \\d+ tokens\\]\n([^]*)");
+    std::smatch match;
+    ASSERT_TRUE(std::regex_match(hidden, match, kLine)) << hidden;
+    EXPECT_EQ(match[1], plain.substr(mark + 8));
+    EXPECT_EQ(ask({"--hide-thinking", "--no-thinking"}).find("[thought"), std::string::npos);
+  }
+}
+
+// What a terminal shows while `input` is typed.
+std::string on_terminal(const std::vector<std::string>& arguments, const std::string& input) {
+  const Folder home;
+  const std::string command = "XDG_STATE_HOME=" + quoted(home.path) + " XDG_CONFIG_HOME=" + quoted(home.path) +
+                              " TERM=xterm " + command_line(arguments);
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  EXPECT_EQ(write(terminal, input.data(), input.size()), std::ssize(input));
+  std::string shown;
+  std::array<char, 4096> buffer;
+  for (ssize_t bytes; (bytes = read(terminal, buffer.data(), buffer.size())) > 0;) shown.append(buffer.data(), bytes);
+  close(terminal);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << shown;
+  return shown;
+}
+
+TEST(Chat, ATerminalShowsThoughtsDimmed) {
+  const ThinkingModel model(true);
+  const std::string shown =
+      on_terminal({"chat", "--model", model.path, "--no-cache", "--temperature", "0", "--max-tokens", "60"},
+                  "One day \\\na cat sat\n/quit\n");
+  const size_t dim = shown.find("\x1b[2m"), plain = shown.find("\x1b[0m");
+  EXPECT_NE(shown.find("> One day"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("... a cat sat"), std::string::npos) << shown;
+  EXPECT_LT(dim + 10, plain) << shown;
+  EXPECT_NE(plain, std::string::npos) << shown;
+  EXPECT_EQ(shown.substr(dim, plain - dim).find("think>"), std::string::npos) << shown;
 }
 
 TEST(Chat, ARefusedSystemMessageEndsNothing) {

@@ -65,6 +65,12 @@ inline std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+inline std::string command_line(const std::vector<std::string>& arguments) {
+  std::string command = PINION_EMULATOR " " + quoted(PINION_BINARY);
+  for (const std::string& argument : arguments) command += " " + quoted(argument);
+  return command;
+}
+
 // Packed weights go to `cache_home`, what was decided to `config_home` or, without one, to a folder that goes away:
 // never to the user's own, and nothing from there counts.
 inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::string& input = "",
@@ -72,10 +78,9 @@ inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::
   const Folder folder;
   const auto home = [&](const std::string& given) { return quoted(given.empty() ? folder.path.string() : given); };
   write_file(folder / "in", input);
-  std::string command = "XDG_CACHE_HOME=" + home(cache_home) + " XDG_CONFIG_HOME=" + home(config_home) + " " +
-                        PINION_EMULATOR + " " + quoted(PINION_BINARY);
-  for (const std::string& argument : arguments) command += " " + quoted(argument);
-  command += " <" + quoted(folder / "in") + " >" + quoted(folder / "out") + " 2>" + quoted(folder / "err");
+  const std::string command = "XDG_CACHE_HOME=" + home(cache_home) + " XDG_CONFIG_HOME=" + home(config_home) + " " +
+                              command_line(arguments) + " <" + quoted(folder / "in") + " >" + quoted(folder / "out") +
+                              " 2>" + quoted(folder / "err");
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(folder / "out"), read_file(folder / "err")};
 }

@@ -4,19 +4,10 @@
 namespace pinion {
 namespace {
 
-const std::vector<std::vector<std::string>> kCommands = {{"generate"},
-                                                         {"chat"},
-                                                         {"logits"},
-                                                         {"tokenize"},
-                                                         {"detokenize"},
-                                                         {"bench"},
-                                                         {"golden"},
-                                                         {"golden", "record"},
-                                                         {"golden", "check"},
-                                                         {"inspect"},
-                                                         {"pack"},
-                                                         {"tune"},
-                                                         {"cpu"}};
+const std::vector<std::vector<std::string>> kCommands = {
+    {"generate"}, {"chat"},   {"logits"},           {"tokenize"},        {"detokenize"}, {"template"},
+    {"bench"},    {"golden"}, {"golden", "record"}, {"golden", "check"}, {"inspect"},    {"pack"},
+    {"tune"},     {"cpu"}};
 
 TEST(Usage, EveryCommandHasHelpWithAnExample) {
   for (std::vector<std::string> command : kCommands) {

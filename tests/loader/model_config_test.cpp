@@ -258,7 +258,7 @@ TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
             "Gemma3ForConditionalGeneration, GraniteForCausalLM, HunYuanDenseV1ForCausalLM, LlamaForCausalLM, "
             "LLaMAForCausalLM, Ministral3ForCausalLM, Mistral3ForConditionalGeneration, MistralForCausalLM, "
             "MixtralForCausalLM, Olmo2ForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-            "Qwen3MoeForCausalLM, Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, SmolLM3ForCausalLM, "
+            "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, Qwen3MoeForCausalLM, SmolLM3ForCausalLM, "
             "have \"GPT2LMHeadModel\"");
   EXPECT_EQ(llama_message(R"({"model_type": "granite"})"),
             "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");

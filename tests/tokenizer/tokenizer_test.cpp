@@ -51,6 +51,18 @@ class Fixture : public testing::TestWithParam<const char*> {
   std::shared_ptr<const Tokenizer> tokenizer = load(kData / GetParam());
 };
 
+TEST_P(Fixture, SpecialTokensThatAreTypedAreText) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto text = texts[i].get<std::string>();
+    nlohmann::ordered_json messages = {{{"role", "user"}, {"content", text}}}, tools;
+    EncodeOptions options{.add_special = false};
+    const Error e = replace_special_tokens(special_tokens(*tokenizer), text, &messages, &tools, &options.stand_ins);
+    EXPECT_FALSE(e) << e.message();
+    const Json& plain_ids = expected["plain_ids"][i].is_null() ? expected["ids"][i] : expected["plain_ids"][i];
+    EXPECT_EQ(encode(*tokenizer, messages[0]["content"].get<std::string>(), options), plain_ids.get<Ids>()) << texts[i];
+  }
+}
+
 TEST_P(Fixture, EncodesLikeTheReference) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto text = texts[i].get<std::string>();

@@ -1,0 +1,98 @@
+// Jinja templates: the functions that are ours, and templates that mean harm.
+#include "tokenizer/jinja.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace pinion {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+std::string rendered(const std::string& source, const OrderedJson& variables = OrderedJson::object()) {
+  std::shared_ptr<const JinjaTemplate> jinja;
+  std::string text;
+  Error e = parse_jinja(source, "t", &jinja);
+  if (!e) e = render_jinja(*jinja, variables, &text);
+  EXPECT_EQ(e.message().find('\n'), std::string::npos) << e.message();
+  return e ? "error: " + e.message() : text;
+}
+
+TEST(Jinja, WritesJsonAsPythonDoes) {
+  const OrderedJson value = {{"b", {1, 2.5, nullptr, true}}, {"a", "<é\"\n"}, {"e", OrderedJson::array()}};
+  EXPECT_EQ(rendered("{{ v | tojson }}", {{"v", value}}), R"({"b": [1, 2.5, null, true], "a": "<é\"\n", "e": []})");
+  EXPECT_EQ(rendered("{{ v | tojson(ensure_ascii=false) }}", {{"v", "é"}}), "\"é\"");
+  EXPECT_EQ(rendered("{{ v | tojson(ensure_ascii=true) }}", {{"v", "é"}}), "\"\\u00e9\"");
+  EXPECT_EQ(rendered("{{ v | tojson(sort_keys=true) }}", {{"v", {{"b", 1}, {"a", 2}}}}), "{\"a\": 2, \"b\": 1}");
+  EXPECT_EQ(rendered("{{ v | tojson(separators=(',', ':')) }}", {{"v", {{"b", {1, 2}}}}}), "{\"b\":[1,2]}");
+  EXPECT_EQ(rendered("{{ v | tojson(indent=2) }}", {{"v", {{"b", {1, 2}}, {"c", OrderedJson::object()}}}}),
+            "{\n  \"b\": [\n    1,\n    2\n  ],\n  \"c\": {}\n}");
+}
+
+TEST(Jinja, CountsCharactersAndKnowsTheirBlanks) {
+  EXPECT_EQ(rendered("{{ 'äöü' | length }}{{ [1, 2] | count }}{{ 'äb' | first }}{{ [3] | first }}"), "32ä3");
+  EXPECT_EQ(rendered("[{{ v | trim }}]", {{"v", "\u00a0\x1f a\u3000b \u2028\n"}}), "[a\u3000b]");
+  EXPECT_EQ(rendered("[{{ v | trim }}]", {{"v", " \n"}}), "[]");
+  EXPECT_EQ(rendered("{{ 'a-b-' | replace('-', '+') }}"), "a+b+");
+  EXPECT_EQ(rendered("{{ v | map(attribute='f.n') | join(',') }}", {{"v", {{{"f", {{"n", "x"}}}}}}}), "x");
+  EXPECT_EQ(rendered("{{ ['a'] | map('upper') | join }}"), "A");
+  EXPECT_EQ(rendered("{{ strftime_now('%Y') | length }}"), "4");
+}
+
+TEST(Jinja, HasTheTestsThatTheEngineLacks) {
+  EXPECT_EQ(rendered("{{ x is undefined }} {{ x is not undefined }} is undefined"), "True False is undefined");
+  EXPECT_EQ(rendered("{{ 'x is undefined' }}{# x is undefined #}{{ y  is\tundefined or 0 }}", {{"y", 1}}),
+            "x is undefined0");
+  EXPECT_EQ(rendered("{% if x is undefined %}{{ \"don't\" }} {{ 'a\\'' }} {{ y is undefined }}{% endif %}"),
+            "don't a' True");
+  EXPECT_EQ(rendered("{{ x is false }} {{ x is not true }} {{ y is true }} {{ (1 == 2) is false and not y is false }}",
+                     {{"y", true}}),
+            "False True True True");
+}
+
+TEST(Jinja, SaysWhatFailsAndWhere) {
+  EXPECT_EQ(rendered("a\n{{ raise_exception('No.') }}"), "error: t: template fails: No. at row 2, column 19");
+  EXPECT_NE(rendered("a\nb\n{% if %}").find("does not parse: "), std::string::npos);
+  EXPECT_NE(rendered("a\nb\n{% if %}").find("at row 3"), std::string::npos);
+  EXPECT_NE(rendered("{{ nothing.here }}").find("'nothing' is not defined at row 1"), std::string::npos);
+}
+
+TEST(Jinja, RefusesWhatDoesNotParse) {
+  std::string blocks;
+  for (int i = 0; i < 20000; ++i) blocks += "{% if 1 %}";
+  for (const std::string& source :
+       {std::string("{% for a in b %}"), std::string("{% endfor %}"), std::string("{{ x"),
+        std::string("{% nonsense %}"), "{{ " + std::string(100000, '('), "{{ " + std::string(100000, '-') + "1 }}",
+        "{#" + std::string(200000, ' '), "{{ x is " + std::string(200000, ' ') + "undefined }}", blocks,
+        std::string(300000, 'x')}) {
+    EXPECT_TRUE(rendered(source).starts_with("error: t: ")) << source.substr(0, 20);
+  }
+}
+
+TEST(Jinja, EndsEndlessOnes) {
+  const struct {
+    const char* source;
+    const char* cause;
+  } kCases[] = {
+      {"{% for i in range(10**9) %}{% endfor %}", ""},
+      {"{% for i in range(30000) %}{% for j in range(30000) %}{% endfor %}{% endfor %}", "takes too long"},
+      {"{{ ('x' * 1000000000000) | length }}", ""},
+      {"{% set s = namespace(x='0123456789') %}{% for i in range(40) %}{% set s.x = s.x + s.x %}{% endfor %}", ""},
+      {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ""},
+      {"{% for i in range(3000) %}{{ 'x' * 10000 }}{% endfor %}", "makes too much text"},
+#if defined(__x86_64__)
+      {"{{ 1 // 0 }}", ""},  // Arm's division gives 0
+      {"{{ 1 % 0 }}", ""},
+#endif
+  };
+  for (const auto& test : kCases) {
+    const std::string text = rendered(test.source);
+    EXPECT_TRUE(text.starts_with("error: t: ")) << test.source << ": " << text.substr(0, 100);
+    EXPECT_NE(text.find(test.cause), std::string::npos) << text;
+  }
+  EXPECT_EQ(rendered("{{ 1 + 1 }}"), "2");  // the program goes on
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,54 @@
+// What comes back from a child process, whatever becomes of it.
+#include "tokenizer/limited_run.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+
+namespace pinion {
+namespace {
+
+std::string outcome(const std::function<Error(std::string*)>& work, RunLimits limits = {}) {
+  std::string text = "untouched";
+  const Error e = run_limited(work, "w", &text, limits);
+  return e ? "error: " + e.message() : text;
+}
+
+TEST(LimitedRun, BringsBackTextsAndErrors) {
+  const std::string zeros("a\0b\n", 4);
+  EXPECT_EQ(outcome([&](std::string* text) { return *text = zeros, Error(); }), zeros);
+  EXPECT_EQ(outcome([](std::string*) { return Error(); }), "");
+  EXPECT_EQ(outcome([](std::string*) { return error("a", "b", "c", "d"); }), "error: b: a: want c, have d");
+  EXPECT_EQ(outcome([](std::string*) -> Error { throw std::runtime_error("no"); }), "error: w: failed: no");
+}
+
+TEST(LimitedRun, LeavesTheParentAsItWas) {
+  int value = 1;
+  EXPECT_EQ(outcome([&](std::string*) { return value = 2, Error(); }), "");
+  EXPECT_EQ(value, 1);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no child is left
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST(LimitedRun, HoldsWhateverHappens) {
+  const auto contains = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const auto endless = [](std::string*) -> Error {
+    for (std::atomic<int> count{0};; ++count) {
+    }
+  };
+  contains(outcome(endless, {.cpu_seconds = 1}), "takes too long: want at most 1 s");
+  contains(outcome([](std::string* text) { return text->assign(2000, 'x'), Error(); }, {.output_bytes = 1999}),
+           "makes too much text");
+  contains(outcome([](std::string*) -> Error { _exit(3); }), "exit status 3");
+  contains(outcome([](std::string*) -> Error { _exit(0); }), "crashed");
+  contains(outcome([](std::string*) { return raise(SIGKILL), Error(); }), "signal 9");
+}
+
+}  // namespace
+}  // namespace pinion

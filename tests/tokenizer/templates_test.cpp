@@ -1,0 +1,104 @@
+// Chat templates of every kind against what transformers made of them (tests/data/templates, tools/reference).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loader/json.h"
+#include "loader/mapped_file.h"
+#include "tokenizer/chat_template.h"
+
+namespace pinion {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+const std::filesystem::path kFolder = std::filesystem::path(PINION_TEST_DATA) / "templates";
+
+OrderedJson read_ordered(const char* name) {
+  std::string text;
+  OrderedJson json;
+  EXPECT_EQ(read_text_file(kFolder / name, int64_t{1} << 24, &text).message(), "");
+  EXPECT_EQ(parse_ordered_json(text, name, &json).message(), "");
+  return json;
+}
+
+// Null where the template fails, as in the recorded files; *message says why.
+OrderedJson rendered(const std::string& source, const Conversation& conversation, std::string* message) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / ("templates_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "chat_template.jinja") << source;
+  std::ofstream(folder / "tokenizer_config.json") << R"({"bos_token": "<s>", "eos_token": "</s>"})";
+  std::shared_ptr<const ChatTemplate> chat_template;
+  std::string text;
+  Error e = load_chat_template(folder.string(), &chat_template);
+  if (!e) e = render(*chat_template, conversation, &text);
+  std::filesystem::remove_all(folder);
+  *message = e.message();
+  return e ? OrderedJson(nullptr) : OrderedJson(text);
+}
+
+// Where minja is known to differ from Jinja, see differences.json.
+const std::map<std::pair<std::string, std::string>, const char*> kDifferent = {
+    {{"headers.jinja", "null_content"}, "none is printed as nothing"},
+    {{"headers.jinja", "parts"}, "a list that is printed is refused"},
+    {{"lines.jinja", "parts"}, "a list that is printed is refused"},
+    {{"marks.jinja", "parts"}, "a list that is printed is refused"},
+    {{"im_tools.jinja", "null_content"}, "+ of a string and anything else joins them"},
+};
+
+struct Templates : testing::TestWithParam<std::string> {};
+
+TEST_P(Templates, GiveTheReferencesText) {
+  const OrderedJson conversations = read_ordered("conversations.json"), expected = read_ordered("expected.json");
+  std::string source;
+  ASSERT_EQ(read_text_file(kFolder / GetParam(), int64_t{1} << 24, &source).message(), "");
+  ASSERT_EQ(expected[GetParam()].size(), conversations.size());
+  for (const OrderedJson& conversation : conversations) {
+    const auto name = conversation["name"].get<std::string>();
+    std::string message;
+    const OrderedJson text = rendered(source,
+                                      {.messages = conversation["messages"],
+                                       .tools = conversation.value("tools", OrderedJson()),
+                                       .variables = conversation.value("variables", OrderedJson::object()),
+                                       .add_generation_prompt = conversation.value("add_generation_prompt", true)},
+                                      &message);
+    const auto different = kDifferent.find({GetParam(), name});
+    if (different == kDifferent.end()) {
+      EXPECT_EQ(text, expected[GetParam()][name]) << name << ": " << message;
+    } else {
+      EXPECT_NE(text, expected[GetParam()][name]) << name << " no longer differs: " << different->second;
+    }
+  }
+}
+
+// So that the list stays true: a difference that went away fails here.
+TEST(TemplateDifferences, AreStillThere) {
+  for (const OrderedJson& difference : read_ordered("differences.json")) {
+    std::string message;
+    const OrderedJson text = rendered(difference["template"], {}, &message);
+    EXPECT_NE(text, difference["expected"]) << difference["why"];
+  }
+}
+
+std::vector<std::string> template_files() {
+  std::vector<std::string> names;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder, failure)) {
+    if (entry.path().extension() == ".jinja") names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, Templates, testing::ValuesIn(template_files()),
+                         [](const auto& file) { return file.param.substr(0, file.param.find('.')); });
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,23 @@
+// Jinja templates as transformers sets Jinja up. The engine is minja; jinja.cpp alone meets it, and its exceptions end
+// there. A template is code from a stranger: parsing it for the first time and rendering it happen in a process of
+// their own (limited_run.h).
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+struct JinjaTemplate;  // immutable after parsing
+
+// `where` names the template in errors.
+Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out);
+
+// Besides the variables a template has raise_exception, strftime_now and Jinja's usual filters. All strings of
+// `variables` are UTF-8. The error of a template that refuses (raise_exception) has its own words and the line.
+Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out);
+
+}  // namespace pinion

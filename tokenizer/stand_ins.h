@@ -1,0 +1,32 @@
+// Special tokens that people write in a message are text, not control tokens. A rendered prompt no longer tells what
+// came from a message and what from the template, so before rendering the first character of each such token is
+// replaced by a stand-in, a private-use character that occurs nowhere else; encode() puts the character back once it
+// has looked for special tokens. Only one character changes, so that templates find, cut and trim what they otherwise
+// would.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/error.h"
+#include "tokenizer/added_tokens.h"
+
+namespace pinion {
+
+struct StandIn {
+  std::string stand_in, original;  // a character each
+};
+
+// Replaces in every string of the messages and tools, keys too, but not in roles: special tokens, and at the end of a
+// string, blanks aside, what could become one with the text that follows. In messages of the role "assistant" the marks
+// around thoughts are left alone: templates cut at them. `taken` is all the text that may get into the prompt: no
+// stand-in occurs there.
+Error replace_special_tokens(const std::vector<AddedToken>& special_tokens, std::string_view taken,
+                             nlohmann::ordered_json* messages, nlohmann::ordered_json* tools,
+                             std::vector<StandIn>* out);
+
+std::string put_back(std::string_view text, const std::vector<StandIn>& stand_ins);
+
+}  // namespace pinion

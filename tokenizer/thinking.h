@@ -1,0 +1,40 @@
+// Cuts a model's text, as it comes, into thoughts (between <think> and </think>) and answer.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pinion {
+
+struct ThinkingPart {
+  std::string text;
+  bool is_thought;
+};
+
+class ThinkingSplitter {
+ public:
+  // `inside`: the prompt has opened a thought already.
+  explicit ThinkingSplitter(bool inside) : inside_(inside), after_mark_(inside) {}
+
+  // What is certain by now, in order; the marks themselves and the blank lines around thoughts are left out.
+  std::vector<ThinkingPart> put(std::string_view text);
+  std::vector<ThinkingPart> finish();  // what was held back
+
+  bool inside() const { return inside_; }
+
+ private:
+  void add(std::string_view text, std::vector<ThinkingPart>* parts);
+
+  bool inside_;
+  bool after_mark_;       // nothing but newlines since then
+  std::string pending_;   // may be the beginning of a mark
+  std::string newlines_;  // part of the text unless a mark follows
+};
+
+// Whether a prompt ends inside a thought.
+bool ends_in_thought(std::string_view prompt);
+
+bool is_thinking_mark(std::string_view token);
+
+}  // namespace pinion
