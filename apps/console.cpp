@@ -66,6 +66,8 @@ std::string xml_text(const std::string& text) {
       out += "&amp;";
     else if (c == '"')
       out += "&quot;";
+    else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r')
+      out += "\xef\xbf\xbd";  // XML cannot say it
     else
       out += c;
   }
@@ -78,7 +80,7 @@ std::string hash_text(uint64_t hash) {
   return text.data();
 }
 
-Error read_standard_input(std::string* out) {
+Error read_standard_input(int64_t max_bytes, std::string* out) {
   std::array<char, 65536> buffer;
   out->clear();
   for (;;) {
@@ -87,6 +89,9 @@ Error read_standard_input(std::string* out) {
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return error("cannot read", "standard input", {}, std::strerror(errno));
     out->append(buffer.data(), static_cast<size_t>(bytes));
+    if (std::ssize(*out) > max_bytes) {
+      return error("too long", "standard input", "at most " + std::to_string(max_bytes) + " bytes");
+    }
   }
 }
 

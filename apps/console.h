@@ -26,10 +26,11 @@ void print(std::string_view text);
 void print_json(const OrderedJson& json, int indent = -1);
 OrderedJson rate_json(double count, double seconds);  // count a second; null where no time was taken
 std::string rate_text(double count, double seconds);  // "95.3", "-"
-std::string xml_text(const std::string& text);        // with < > & and quotes escaped
+std::string xml_text(const std::string& text);        // with < > & and quotes escaped, without control characters
 std::string hash_text(uint64_t hash);                 // sixteen hexadecimal digits
 
-Error read_standard_input(std::string* out);
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or a text to look at
+Error read_standard_input(int64_t max_bytes, std::string* out);
 bool on_terminal(int descriptor);
 
 double now_seconds();  // of a steady clock

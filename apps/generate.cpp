@@ -34,10 +34,9 @@ Error read_prompt(const Options& options, std::string* out) {
     *out = *options.prompt;
     return {};
   }
-  constexpr int64_t kMaxPromptBytes = int64_t{1} << 30;
   if (options.prompt_file) {
-    if (Error e = read_text_file(*options.prompt_file, kMaxPromptBytes, out)) return e;
-  } else if (Error e = read_standard_input(out)) {
+    if (Error e = read_text_file(*options.prompt_file, kMaxTextBytes, out)) return e;
+  } else if (Error e = read_standard_input(kMaxTextBytes, out)) {
     return e;
   }
   *out = without_final_newline(std::move(*out));

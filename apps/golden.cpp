@@ -27,10 +27,10 @@ int run_record(const RecordOptions& options) {
   Runtime runtime;
   if (Error e = open_runtime(options.run, &runtime)) return fail(e);
   golden.weights = weights_hash(*runtime.model);
-  for (Prompt& prompt : golden.prompts) {
+  for (GoldenPrompt& prompt : golden.prompts) {
     if (prompt.text && !tokenizer) return fail(error("no tokenizer.json or tokenizer.model", options.run.model));
     if (prompt.text) prompt.ids = encode(*tokenizer, *prompt.text);
-    Answer answer;
+    GoldenAnswer answer;
     if (Error e = answer_prompt(runtime, golden, options.run, prompt, tokenizer.get(), &answer)) return fail(e);
     golden.answers.push_back(std::move(answer));
   }

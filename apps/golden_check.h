@@ -10,8 +10,8 @@
 namespace pinion {
 
 // From an empty cache, so that an answer does not depend on the prompts before it.
-Error answer_prompt(const Runtime& runtime, const Golden& golden, const RunOptions& run, const Prompt& prompt,
-                    const Tokenizer* tokenizer, Answer* out);
+Error answer_prompt(const Runtime& runtime, const Golden& golden, const RunOptions& run, const GoldenPrompt& prompt,
+                    const Tokenizer* tokenizer, GoldenAnswer* out);
 
 // Hash over the packed matrices: the same on every machine.
 std::string weights_hash(const Model& model);
@@ -34,7 +34,7 @@ struct CheckResult {
   std::string explanation;  // lines about the difference
 };
 
-// `shown` is called as each result comes. Errors are what kept a prompt from being run.
+// `shown` is called as each result comes. What keeps a single prompt from being run is that prompt's difference.
 Error check_golden(const CheckOptions& options, const std::function<void(const CheckResult&)>& shown,
                    std::vector<CheckResult>* out);
 

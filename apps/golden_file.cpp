@@ -15,7 +15,7 @@ std::vector<int32_t> read_ids(JsonFields& fields, std::string_view name) {
 }
 
 // A prompt is a string or an object {prompt | prompt_ids, max_tokens}.
-Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens, Prompt* out) {
+Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens, GoldenPrompt* out) {
   out->max_tokens = max_tokens;
   if (json.is_string()) {
     out->text = json.get<std::string>();
@@ -56,7 +56,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   return {};
 }
 
-OrderedJson prompt_json(const Prompt& prompt, const Answer& answer) {
+OrderedJson prompt_json(const GoldenPrompt& prompt, const GoldenAnswer& answer) {
   OrderedJson item;
   if (prompt.text) item["prompt"] = *prompt.text;
   item["prompt_ids"] = prompt.ids;
@@ -85,7 +85,7 @@ std::string golden_text(const Golden& golden) {
 
 }  // namespace
 
-Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<Prompt>* out) {
+Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<GoldenPrompt>* out) {
   Json json;
   if (Error e = read_json_file(path, &json)) return e;
   if (!json.is_array()) return error("wrong type", path, "a list of prompts", brief(json));

@@ -11,13 +11,13 @@
 
 namespace pinion {
 
-struct Prompt {
+struct GoldenPrompt {
   std::optional<std::string> text;  // none: ids were given
   std::vector<int32_t> ids;
   int64_t max_tokens = 0;
 };
 
-struct Answer {
+struct GoldenAnswer {
   std::vector<int32_t> ids;
   std::string text;
   std::string logits_hash;                 // over the bits of every logits vector that a token was drawn from
@@ -31,12 +31,12 @@ struct Golden {
   RunOptions run;       // quant, kv and keep of it
   std::string weights;  // hash over the packed matrices; empty in files of before
   SamplerOptions sampler;
-  std::vector<Prompt> prompts;
-  std::vector<Answer> answers;
+  std::vector<GoldenPrompt> prompts;
+  std::vector<GoldenAnswer> answers;
 };
 
 // A JSON list of texts or {prompt | prompt_ids, max_tokens}; max_tokens for a prompt that does not say.
-Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<Prompt>* out);
+Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<GoldenPrompt>* out);
 
 Error read_golden(const std::string& path, Golden* out);
 Error write_golden(const Golden& golden, const std::string& path);

@@ -22,7 +22,6 @@ struct Options {
   bool json = false;
 };
 
-constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 constexpr int64_t kDefaultWindow = 512;
 constexpr int64_t kBlockTokens = 64;  // whose logits are kept at a time
 constexpr int64_t kTraceTokens = 64;  // whose activations are looked at, one by one
@@ -57,7 +56,7 @@ Error read_text(const Options& options, Text* out) {
   out->prefix.erase(added, out->prefix.end());
   out->ids.erase(out->ids.begin(), content);
   if (options.tokens > 0 && std::ssize(out->ids) > options.tokens) out->ids.resize(static_cast<size_t>(options.tokens));
-  if (out->ids.size() + out->prefix.size() >= 2) return {};
+  if (!out->ids.empty() && out->ids.size() + out->prefix.size() >= 2) return {};
   return error("too short to predict anything", options.file, "2 tokens", std::to_string(out->ids.size()));
 }
 

@@ -69,7 +69,7 @@ int run_tokenize(const Options& options) {
   std::string text;
   if (options.text) {
     text = *options.text;
-  } else if (Error e = read_standard_input(&text)) {
+  } else if (Error e = read_standard_input(kMaxTextBytes, &text)) {
     return fail(e);
   }
   const std::vector<int32_t> ids = encode(*tokenizer, text, encoding);
@@ -98,7 +98,7 @@ int run_detokenize(const Options& options) {
   }
   if (!options.ids) {
     std::string text;
-    if (Error e = read_standard_input(&text)) return fail(e);
+    if (Error e = read_standard_input(kMaxTextBytes, &text)) return fail(e);
     if (Error e = parse_ids(text, &ids)) return fail(e);
   }
   const std::string text = decode(*tokenizer, ids, !options.keep_special);

@@ -253,7 +253,8 @@ int forget(Tuning tuning) {
 }
 
 // What others have kept meanwhile stays.
-Error keep(const Tuner& tuner, const Trials& trials, OutputFile& file) {
+Error keep(const Tuner& tuner, const Trials& trials) {
+  OutputFile file;
   Tuning tuning = read_tuning(tuner.topology);
   if (tuning.is_damaged) note(tuning.reason.message() + "; replaced");
   std::erase_if(tuning.machines, [&](const TunedMachine& one) { return one.machine == tuning.key; });
@@ -262,6 +263,7 @@ Error keep(const Tuner& tuner, const Trials& trials, OutputFile& file) {
                              trials.prefill[best_trial(trials.prefill)].plan.prefill_chunk,
                              model_name(options.run.model, options.synthetic), options.run.quant,
                              tuner.runtime.kernels->name, today(), PINION_VERSION});
+  if (Error e = open_tune_file(tuning, &file)) return e;
   return write_tune_file(tuning, file);
 }
 
@@ -272,15 +274,16 @@ int run(const Options& options) {
   if (options.forget) return forget(tuning);
   if (options.run.model.empty() && options.synthetic.empty())
     return fail_usage("no model: give --model or --synthetic");
-  OutputFile file;
   if (!options.dry_run) {
-    if (Error e = open_tune_file(tuning, &file)) return fail(e);
+    // Whether it can be written is better known before a minute of measuring. Nothing stays of it but the folder.
+    OutputFile trial;
+    if (Error e = open_tune_file(tuning, &trial)) return fail(e);
   }
   if (Error e = prepare(options, &tuner)) return fail(e);
   Trials trials;
   if (Error e = measure_all(tuner, &trials)) return fail(e);
   if (!options.dry_run) {
-    if (Error e = keep(tuner, trials, file)) return fail(e);
+    if (Error e = keep(tuner, trials)) return fail(e);
   }
   print_result(options, tuning, trials);
   return kSuccess;

@@ -207,6 +207,7 @@ void allocate_expert_scratch(const Model& model, const Kernels& kernels, int64_t
   const int64_t entries = tokens * c.per_token;
   const int64_t rows = entries + std::min(c.count, entries) * padding_rows(kernels);
   const int64_t widest = std::max(model.config.hidden_size, c.inner_size);
+  const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
   grow(&out->router, tokens * c.count);
   allocate(&out->choices, tokens);
   if (needs.values) grow(&out->packed, rows * widest);
@@ -216,7 +217,7 @@ void allocate_expert_scratch(const Model& model, const Kernels& kernels, int64_t
   for (WorkerScratch& own : out->workers) {
     allocate(&own.choices, 1);
     own.groups.reserve(entries, c.count);
-    grow(&own.codes, c.per_token * padded_k(widest));
+    grow(&own.codes, std::max(c.per_token, block) * padded_k(widest));
     grow(&own.scales, c.per_token);
   }
 }

@@ -28,7 +28,8 @@ constexpr int64_t kAnswerOpening = 16;
 Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, float* logits) {
   int64_t held = std::ssize(session.ids);
   const int64_t opening = std::ssize(prompt) - kAnswerOpening;
-  if (can_keep(session.snapshots, session.state) && opening > held) {
+  const bool can_split = !follow_the_sequence(session.model->config);
+  if (can_split && can_keep(session.snapshots, session.state) && opening > held) {
     const auto before = prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(opening - held));
     if (Error e = evaluate(session, before, false, nullptr)) return e;
     held = opening;

@@ -164,4 +164,8 @@ int64_t context_length(const ModelConfig& config) {
   return config.max_positions;
 }
 
+bool follow_the_sequence(const ModelConfig& config) {
+  return std::ranges::any_of(config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic; });
+}
+
 }  // namespace pinion

@@ -24,6 +24,9 @@ std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, int64_t
 // Whether a longrope model takes its long factors for a sequence of so many positions.
 bool uses_long_factors(const ModelConfig& config, int64_t sequence);
 
+// Whether every token more changes the rotations' frequencies: a prompt's come from its whole length.
+bool follow_the_sequence(const ModelConfig& config);
+
 // cos, sin: [dims / 2] for one position.
 void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* cos, float* sin);
 

@@ -5,11 +5,6 @@
 namespace pinion {
 namespace {
 
-// Whether every token more changes the rotations' frequencies.
-bool follow_the_sequence(const ModelConfig& config) {
-  return std::ranges::any_of(config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic; });
-}
-
 // Tokens into the cache from position `start` on; logits of none (null), the last or, where `all`, each.
 void run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, bool all, float* logits) {
   const int64_t count = std::ssize(tokens);

@@ -44,6 +44,15 @@ std::string model_type(JsonFields& file) {
   return inner && inner->is_object() ? JsonFields{*inner, file.where}.text("model_type", outer) : outer;
 }
 
+// Whether the head is the embedding must not hang on which of the two objects is read.
+Error check_tying(const Json& outer, const Json& inner, const std::string& where) {
+  constexpr const char* kField = "tie_word_embeddings";
+  const auto a = outer.find(kField);
+  const auto b = inner.find(kField);
+  if (a == outer.end() || b == inner.end() || *a == *b) return {};
+  return error("differs from text_config's", where + ": " + kField, brief(*b), brief(*a));
+}
+
 // The family that lists one of the file's architectures and its model_type, or, in a file without any architecture,
 // the latter alone.
 Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out,
@@ -355,7 +364,9 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   Json merged = family.fields("defaults").object;
   merged.update(json);
   // Beside a vision model the language model's fields lie in an object of their own.
-  if (const auto inner = json.find("text_config"); inner != json.end() && inner->is_object()) {
+  const bool may_nest = !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");
+  if (const auto inner = json.find("text_config"); may_nest && inner != json.end() && inner->is_object()) {
+    if (Error e = check_tying(json, *inner, where)) return e;
     merged.erase("text_config");
     merged.update(*inner);
   }

@@ -118,6 +118,32 @@ TEST(Golden, MatrixSaysWhereItParts) {
   EXPECT_NE(failed.find("<failure message=\""), std::string::npos) << failed;
 }
 
+// What cannot be run or compared is a difference of its prompt, and the others' results stay.
+TEST(Golden, NothingIsTakenForTheSameUnseen) {
+  const Folder folder;
+  copy_stories(folder);
+  write_file(folder / "prompts.json",
+             R"([{"prompt": "Tom had a", "max_tokens": 3}, {"prompt": "Lily", "max_tokens": 3}])");
+  const Outcome record = run_pinion(
+      {"golden", "record", "--model", folder.path, "--prompts", folder / "prompts.json", "--out", folder / "G.json"});
+  ASSERT_EQ(record.status, 0) << record.err;
+  json changed = read_json(folder / "G.json");
+  changed["prompts"][0]["text"] = "\x01<";
+  changed["prompts"][1].erase("prompt");
+  changed["prompts"][1]["prompt_ids"] = {1, 99999};
+  write_file(folder / "G.json", changed.dump());
+  expect_failure(check(folder.path, folder / "G.json", {"--junit", folder / "J.xml"}), 1, "prompt 0: the text differs");
+  const std::string xml = read_file(folder / "J.xml");
+  EXPECT_NE(xml.find("tests=\"2\" failures=\"2\""), std::string::npos) << xml;
+  EXPECT_NE(xml.find("not in the vocabulary"), std::string::npos) << xml;
+  EXPECT_EQ(xml.find('\x01'), std::string::npos) << xml;
+  EXPECT_NE(xml.find("\xef\xbf\xbd&lt;"), std::string::npos) << xml;
+
+  fs::remove(folder.path / "tokenizer.json");
+  fs::remove(folder.path / "tokenizer.model");
+  expect_failure(check(folder.path, folder / "G.json"), 1, "the folder no tokenizer");
+}
+
 TEST(Golden, SampledTextIsReproduced) {
   const Folder folder;
   write_file(folder / "prompts.json", R"(["Once upon a time"])");

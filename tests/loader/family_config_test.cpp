@@ -157,7 +157,7 @@ TEST(Gemma3, BesideAVisionModel) {
   EXPECT_EQ(config.heads, 8) << "the family's default";
   EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{1, 106}));
   EXPECT_FALSE(config.tensors.skipped.empty() || config.tensors.renamed.empty());
-  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"text_config": {"new_thing": 1}})"),
+  EXPECT_EQ(message("Gemma3ForConditionalGeneration", R"({"text_config": {"new_thing": 1}})"),
             "config.json: fields unknown to family gemma3: \"new_thing\"");
   EXPECT_EQ(message("Gemma3ForCausalLM", R"({"text_config": 3})"),
             "config.json: fields unknown to family gemma3: \"text_config\"");

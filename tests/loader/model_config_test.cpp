@@ -262,6 +262,13 @@ TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
             "have \"GPT2LMHeadModel\"");
   EXPECT_EQ(llama_message(R"({"model_type": "granite"})"),
             "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");
+  EXPECT_NE(llama_message(R"({"text_config": {"rope_theta": 500}})").find("text_config"), std::string::npos);
+  ModelConfig nested;
+  EXPECT_EQ(parse_model_config(R"({"architectures": ["Gemma3ForConditionalGeneration"], "tie_word_embeddings": false,
+                                   "text_config": {"tie_word_embeddings": true}})",
+                               "config.json", &nested)
+                .message(),
+            "config.json: tie_word_embeddings: differs from text_config's: want true, have false");
   EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),
             "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu\"");
   EXPECT_EQ(
