@@ -42,6 +42,7 @@ void take_turn(Chat& chat, const std::string& text) {
   add_message("user", text, &chat.conversation);
   if (Error e = answer_last_message(chat)) {
     note(e.message());
+    chat.turn_failed = true;
     chat.conversation.messages = before;
   }
 }
@@ -168,14 +169,14 @@ int run(const Options& options) {
           "k parameters, " + options.run.quant + "; /help lists commands\n");
   }
   while (const std::optional<Input> input = read_input(reader)) {
-    if (input->text == "/quit") break;
+    if (input->is_command && input->text == "/quit") break;
     if (input->is_command) {
       run_command(chat, input->text);
     } else if (!input->text.empty()) {
       take_turn(chat, input->text);
     }
   }
-  return kSuccess;
+  return chat.turn_failed && !chat.interactive ? kFailure : kSuccess;
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ struct Chat {
   std::unique_ptr<Session> session;
 
   Conversation conversation;
-  GenerateResult last;  // of the turn before
+  GenerateResult last;       // of the turn before
+  bool turn_failed = false;  // one that had no answer: in a pipe the exit status tells
 };
 
 void add_message(const char* role, const std::string& text, Conversation* out);

@@ -31,23 +31,31 @@ class AnswerPrinter {
     put_text(is_special_mark ? decoder_.finish() + token : decoder_.put(id));
   }
 
-  // The whole answer, thoughts and marks included: templates cut it themselves.
+  // The whole answer, thoughts and marks included: templates cut it themselves, and would take a thought without an end
+  // for the answer.
   std::string finish() {
     put_text(decoder_.finish());
-    for (const ThinkingPart& part : splitter_.finish()) show(part);
+    if (!shows_as_written()) show(splitter_.finish());
     leave_thought();
     print("\n");
-    return text_;
+    return splitter_.inside() ? text_ + "\n</think>\n\n" : text_;
   }
 
  private:
   void put_text(const std::string& text) {
     text_ += text;
-    if (!chat_.interactive && !chat_.hide_thinking) return print(text);
-    for (const ThinkingPart& part : splitter_.put(text)) show(part);
+    const std::vector<ThinkingPart> parts = splitter_.put(text);
+    if (shows_as_written()) return print(text);
+    show(parts);
   }
 
-  void show(const ThinkingPart& part) {
+  bool shows_as_written() const { return !chat_.interactive && !chat_.hide_thinking; }
+
+  void show(const std::vector<ThinkingPart>& parts) {
+    for (const ThinkingPart& part : parts) show_part(part);
+  }
+
+  void show_part(const ThinkingPart& part) {
     if (!part.is_thought) {
       leave_thought();
       return print(part.text);

@@ -68,6 +68,7 @@ void regenerate_answer(Chat& chat, const std::string&) {
   drop_last_message(chat);
   if (Error e = answer_last_message(chat)) {
     note(e.message());
+    chat.turn_failed = true;
     chat.conversation.messages.push_back(answer);
   }
 }

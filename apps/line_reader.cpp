@@ -92,6 +92,7 @@ std::optional<std::string> LineReader::read() {
   std::string line;
   if (!editor_) {
     if (!std::getline(std::cin, line)) return {};
+    if (line.ends_with('\r')) line.pop_back();
     return line;
   }
   int count = 0;

@@ -19,7 +19,7 @@ class LineReader {
   bool interactive() const { return editor_ != nullptr; }
   const std::string& prompt() const { return is_more_ ? more_prompt_ : prompt_; }
 
-  // Without the newline; nothing at the end of the input (Ctrl-D). Ctrl-C clears the line.
+  // Without the newline, or CR LF; nothing at the end of the input (Ctrl-D). Ctrl-C clears the line.
   std::optional<std::string> read();
   std::optional<std::string> read_more();  // a line that belongs to the one before: with another prompt
 

@@ -48,6 +48,10 @@ struct Builder {
     auto& members = open.back()->template get_ref<typename AnyJson::object_t&>();
     const auto [entry, fresh] = members.emplace(name, nullptr);
     member = &entry->second;
+    if (std::ssize(members) > limits.keys) {
+      failure = error("JSON object too large", where, "at most " + std::to_string(limits.keys) + " keys");
+      return false;
+    }
     if (fresh || limits.duplicate_keys) return true;
     failure = error("JSON key given twice", where, {}, brief(entry->first));
     return false;

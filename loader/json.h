@@ -18,17 +18,19 @@ namespace pinion {
 using Json = nlohmann::json;
 
 struct JsonLimits {
-  int depth = 64;               // nested arrays and objects
-  int64_t values = 8'000'000;   // in all; a value takes 16 to 100 bytes of memory
-  bool duplicate_keys = false;  // true: allowed, the last one rules
+  int depth = 64;                                      // nested arrays and objects
+  int64_t values = 8'000'000;                          // in all; a value takes 16 to 100 bytes of memory
+  bool duplicate_keys = false;                         // true: allowed, the last one rules
+  int64_t keys = std::numeric_limits<int64_t>::max();  // of one object
 };
 
 // `where` names the text in errors ("DIR/config.json"). Strings are valid UTF-8, numbers are finite.
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits = {});
 
-// The same with the keys of objects in the order of the text. Slow where an object has very many.
+// The same with the keys of objects in the order of the text. Each key is compared with all before it in its object:
+// hence the limit.
 Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
-                         JsonLimits limits = {.values = 200'000});
+                         JsonLimits limits = {.values = 200'000, .keys = 4096});
 
 constexpr int64_t kMaxJsonBytes = int64_t{256} << 20;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -14,10 +15,13 @@
 namespace pinion {
 namespace {
 
+// Parsing one can take seconds.
+constexpr size_t kMostTemplates = 16;
+
 struct NamedTemplate {
-  std::string name, source;
-  std::shared_ptr<const JinjaTemplate> jinja;  // null: does not parse
-  Error failure = {};                          // why not
+  std::string name, source, where;
+  std::shared_ptr<const JinjaTemplate> jinja;  // null: does not parse, or is parsed when it is asked for
+  Error failure = {};                          // why it does not
 };
 
 }  // namespace
@@ -30,10 +34,12 @@ struct ChatTemplate {
 
 namespace {
 
-void add_template(std::string name, std::string source, const std::string& where, ChatTemplate* out) {
-  NamedTemplate named{std::move(name), std::move(source), nullptr};
-  named.failure = parse_jinja(named.source, where, &named.jinja);
-  out->templates.push_back(std::move(named));
+Error add_template(std::string name, std::string source, std::string where, ChatTemplate* out) {
+  if (out->templates.size() == kMostTemplates) {
+    return error("too many chat templates", out->where, "at most " + std::to_string(kMostTemplates));
+  }
+  out->templates.push_back({std::move(name), std::move(source), std::move(where), nullptr});
+  return {};
 }
 
 Error add_files(const std::filesystem::path& folder, ChatTemplate* out) {
@@ -48,7 +54,7 @@ Error add_files(const std::filesystem::path& folder, ChatTemplate* out) {
     std::string source;
     if (Error e = read_file(file, &source)) return e;
     const bool is_default = file.parent_path() == folder;
-    add_template(is_default ? "default" : file.stem().string(), source, file.string(), out);
+    if (Error e = add_template(is_default ? "default" : file.stem().string(), source, file.string(), out)) return e;
   }
   return {};
 }
@@ -57,14 +63,14 @@ Error add_setting(JsonFields& config, ChatTemplate* out) {
   const Json* value = config.find("chat_template");
   if (value == nullptr || !value->is_array()) {
     const std::string source = config.text("chat_template", "");
-    if (!source.empty()) add_template("default", source, config.where, out);
-    return config.error;
+    if (config.error || source.empty()) return config.error;
+    return add_template("default", source, config.where, out);
   }
   for (const Json& item : *value) {
     JsonFields entry{item, config.where + ": chat_template"};
     const std::string name = entry.text("name"), source = entry.text("template");
     if (entry.error) return entry.error;
-    add_template(name, source, entry.where + " " + name, out);
+    if (Error e = add_template(name, source, entry.where + " " + name, out)) return e;
   }
   return {};
 }
@@ -98,6 +104,11 @@ Error find_template(const ChatTemplate& chat_template, const Conversation& conve
   return found->failure;
 }
 
+Error parsed(const NamedTemplate& named, std::shared_ptr<const JinjaTemplate>* out) {
+  *out = named.jinja;
+  return named.jinja ? Error() : parse_jinja(named.source, named.where, out);
+}
+
 Error check_messages(const nlohmann::ordered_json& messages) {
   if (!messages.is_array()) return error("wrong type", "messages", "a list");
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -117,15 +128,27 @@ nlohmann::ordered_json template_variables(const ChatTemplate& chat_template, con
   return variables;
 }
 
+void append_strings(const nlohmann::ordered_json& value, std::string* out) {
+  if (value.is_string()) *out += value.get_ref<const std::string&>() + '\0';
+  if (!value.is_structured()) return;
+  for (const auto& item : value) append_strings(item, out);
+}
+
 // A template that wants text and gets a list of parts should fail; minja joins anything to a string, in Python's
-// spelling.
+// spelling. One that does prints every list, so the first few will do; a text that is spelled like one is just text.
 Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_json& messages, const std::string& text) {
+  constexpr size_t kMostLists = 16;
+  std::set<std::string> spellings;
   for (const auto& message : messages) {
     const auto content = message.find("content");
     const bool has_parts = content != message.end() && content->is_array() && !content->empty() &&
                            content->front().is_object() && !content->front().empty();
-    if (!has_parts) continue;
-    if (text.find("[{'" + content->front().begin().key() + "': ") == std::string::npos) continue;
+    if (has_parts && spellings.size() < kMostLists) spellings.insert(printed_by_jinja(*content));
+  }
+  std::string strings;
+  if (!spellings.empty()) append_strings(messages, &strings);
+  for (const std::string& spelling : spellings) {
+    if (text.find(spelling) == std::string::npos || strings.find(spelling) != std::string::npos) continue;
     return error("template fails", chat_template.where, {}, "it takes no list as a message's content");
   }
   return {};
@@ -150,7 +173,12 @@ Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTe
       if (Error e = add_setting(config, chat_template.get())) return e;
     }
   }
-  const auto& templates = chat_template->templates;
+  auto& templates = chat_template->templates;
+  for (NamedTemplate& named : templates) {
+    if (named.name != "default" && templates.size() > 1) continue;
+    named.failure = parse_jinja(named.source, named.where, &named.jinja);
+    break;
+  }
   if (templates.size() == 1 && templates[0].failure) return templates[0].failure;
   if (!templates.empty()) *out = chat_template;
   return {};
@@ -160,8 +188,10 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
   const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
+  std::shared_ptr<const JinjaTemplate> jinja;
+  if (Error e = parsed(*chosen, &jinja)) return e;
   std::string text;
-  if (Error e = render_jinja(*chosen->jinja, template_variables(chat_template, conversation), &text)) return e;
+  if (Error e = render_jinja(*jinja, template_variables(chat_template, conversation), &text)) return e;
   if (Error e = check_parts(chat_template, conversation.messages, text)) return e;
   *out = std::move(text);
   return {};
@@ -169,15 +199,20 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
 
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
                   Prompt* out) {
+  const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;
+  if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   using Ordered = nlohmann::ordered_json;
   std::string taken =
       template_variables(chat_template, conversation).dump(-1, ' ', false, Ordered::error_handler_t::replace);
-  for (const NamedTemplate& named : chat_template.templates) taken += named.source;
+  std::string written = chosen->source;
+  for (const auto& [name, token] : chat_template.special_tokens) written += '\n' + token;
+  taken += written;
   Conversation guarded = conversation;
   EncodeOptions encoding{.add_special = false};  // templates write BOS themselves where the model wants one
-  if (Error e = replace_special_tokens(special_tokens(tokenizer), taken, &guarded.messages, &guarded.tools,
-                                       &encoding.stand_ins)) {
+  const std::vector<AddedToken> tokens = special_tokens(tokenizer, written);
+  for (const AddedToken& token : tokens) encoding.guarded.push_back(token.id);
+  if (Error e = replace_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.stand_ins)) {
     return e;
   }
   std::string text;

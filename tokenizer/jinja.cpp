@@ -109,9 +109,6 @@ std::vector<size_t> char_starts(const std::string& text) {
   return starts;
 }
 
-// Python's strip() takes every kind of white space, and its str has these four more.
-bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
-
 Value trim(const std::shared_ptr<Context>&, Value& arguments) {
   const Value value = arguments.get("text");
   if (value.is_null()) return value;
@@ -269,6 +266,8 @@ Error parse_jinja(const std::string& source, const std::string& where, std::shar
   *out = jinja;
   return {};
 }
+
+std::string printed_by_jinja(const nlohmann::ordered_json& value) { return Value(value).to_str(); }
 
 Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out) {
   const auto work = [&](std::string* text) -> Error {

@@ -16,6 +16,9 @@ struct JinjaTemplate;  // immutable after parsing
 // `where` names the template in errors.
 Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out);
 
+// What a template that prints `value` writes: Python's spelling.
+std::string printed_by_jinja(const nlohmann::ordered_json& value);
+
 // Besides the variables a template has raise_exception, strftime_now and Jinja's usual filters. All strings of
 // `variables` are UTF-8. The error of a template that refuses (raise_exception) has its own words and the line.
 Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out);

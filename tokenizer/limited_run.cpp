@@ -10,6 +10,8 @@
 #include "tokenizer/limited_run.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <exception>
@@ -27,9 +30,10 @@
 namespace pinion {
 namespace {
 
-void lower_limit(int resource, rlim_t most) {
+void lower_limit(int resource, rlim_t most, rlim_t hard_most = RLIM_INFINITY) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0) return;
+  limit.rlim_max = std::min(hard_most, limit.rlim_max);
   limit.rlim_cur = std::min(most, limit.rlim_max);
   setrlimit(resource, &limit);
 }
@@ -41,9 +45,14 @@ int64_t address_space_bytes() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-void be_limited(const RunLimits& limits) {
+void be_limited(const RunLimits& limits, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it ended before that
   lower_limit(RLIMIT_CORE, 0);
-  lower_limit(RLIMIT_CPU, static_cast<rlim_t>(limits.cpu_seconds));
+  // Who started the program may have it ignore this signal; the hard limit cannot be ignored.
+  std::signal(SIGXCPU, SIG_DFL);
+  const auto cpu_seconds = static_cast<rlim_t>(limits.cpu_seconds);
+  lower_limit(RLIMIT_CPU, cpu_seconds, cpu_seconds + 1);
   lower_limit(RLIMIT_AS, static_cast<rlim_t>(address_space_bytes() + limits.memory_bytes));
   // What a crash has to say is in the parent's error.
   const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -60,31 +69,44 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-// What goes through the pipe: a letter, then the text, or the four parts of the error, each ended by a zero byte.
+// What goes through the pipe: a letter and the number of bytes that follow, so that a record that was cut short is
+// known for one; then the text, or the four parts of the error, each ended by a zero byte.
 constexpr char kText = 'T', kError = 'E';
+constexpr size_t kHeadBytes = 1 + sizeof(uint64_t);
 
-std::string error_record(const Error& failure) {
-  std::string record(1, kError);
+std::string record_head(char kind, uint64_t bytes) {
+  std::string head(kHeadBytes, kind);
+  std::memcpy(&head[1], &bytes, sizeof bytes);
+  return head;
+}
+
+bool is_whole_record(std::string_view record) {
+  return record.size() >= kHeadBytes &&
+         record.substr(0, kHeadBytes) == record_head(record[0], record.size() - kHeadBytes);
+}
+
+std::string error_parts(const Error& failure) {
+  std::string record;
   for (const std::string* part : {&failure.what, &failure.where, &failure.expected, &failure.actual}) {
     record += part->substr(0, part->find('\0')) + '\0';
   }
   return record;
 }
 
-Error read_error_record(std::string_view record) {
+Error read_error_parts(std::string_view record) {
   Error failure;
   for (std::string* part : {&failure.what, &failure.where, &failure.expected, &failure.actual}) {
     const size_t end = std::min(record.find('\0'), record.size());
     *part = record.substr(0, end);
     record.remove_prefix(std::min(end + 1, record.size()));
   }
-  if (!failure) failure.what = "failed";  // a record that was cut short
   return failure;
 }
 
 [[noreturn]] void run_child(const std::function<Error(std::string*)>& work, const std::string& where,
-                            const RunLimits& limits, int pipe_end) {
-  be_limited(limits);
+                            const RunLimits& limits, pid_t parent, std::array<int, 2> ends) {
+  close(ends[0]);  // or the pipe would outlive the parent, and a write into it wait for ever
+  be_limited(limits, parent);
   Error failure;
   std::string text;
   try {
@@ -94,20 +116,33 @@ Error read_error_record(std::string_view record) {
   } catch (const std::exception& e) {
     failure = error("failed", where, {}, e.what());
   }
-  const bool written = failure ? write_all(pipe_end, error_record(failure))
-                               : write_all(pipe_end, {&kText, 1}) && write_all(pipe_end, text);
+  if (failure) text = error_parts(failure);
+  const bool written =
+      write_all(ends[1], record_head(failure ? kError : kText, text.size())) && write_all(ends[1], text);
   _exit(written ? 0 : 1);
 }
 
-// All that comes through the pipe; false: more than that.
-bool read_all(int file, size_t most_bytes, std::string* out) {
+Error too_long(const std::string& where, int seconds, const char* of_what) {
+  return error("takes too long", where, "at most " + std::to_string(seconds) + " s" + of_what);
+}
+
+// All that comes through the pipe.
+Error read_all(int file, const std::string& where, const RunLimits& limits, std::string* out) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(limits.wall_seconds);
   std::array<char, 65536> buffer;
   for (;;) {
-    const ssize_t bytes = read(file, buffer.data(), buffer.size());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    pollfd waiting{file, POLLIN, 0};
+    const int ready = left > 0 ? poll(&waiting, 1, static_cast<int>(left)) : 0;
+    if (ready == 0) return too_long(where, limits.wall_seconds, "");
+    const ssize_t bytes = ready < 0 ? ready : read(file, buffer.data(), buffer.size());
     if (bytes < 0 && errno == EINTR) continue;
-    if (bytes <= 0) return true;
+    if (bytes <= 0) return {};
     out->append(buffer.data(), static_cast<size_t>(bytes));
-    if (out->size() > most_bytes) return false;
+    if (out->size() > kHeadBytes + static_cast<size_t>(limits.output_bytes)) {
+      return error("makes too much text", where, "at most " + std::to_string(limits.output_bytes) + " bytes");
+    }
   }
 }
 
@@ -115,7 +150,7 @@ Error crash_error(int status, const std::string& where, const RunLimits& limits)
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   switch (signal) {
     case SIGXCPU:
-      return error("takes too long", where, "at most " + std::to_string(limits.cpu_seconds) + " s of computing");
+      return too_long(where, limits.cpu_seconds, " of computing");
     case SIGFPE:
       return error("divides by zero", where);
     case SIGSEGV:
@@ -133,25 +168,26 @@ Error run_limited(const std::function<Error(std::string*)>& work, const std::str
                   RunLimits limits) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return error("cannot make a pipe", where, {}, std::strerror(errno));
-  const pid_t child = fork();
-  if (child == 0) run_child(work, where, limits, ends[1]);
+  const pid_t parent = getpid(), child = fork();
+  if (child == 0) run_child(work, where, limits, parent, ends);
   close(ends[1]);
   if (child < 0) {
     close(ends[0]);
     return error("cannot start a process", where, {}, std::strerror(errno));
   }
   std::string record;
-  const bool is_whole = read_all(ends[0], static_cast<size_t>(limits.output_bytes) + 1, &record);
+  const Error stopped = read_all(ends[0], where, limits, &record);
   close(ends[0]);
-  if (!is_whole) kill(child, SIGKILL);
+  if (stopped) kill(child, SIGKILL);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
-  if (!is_whole)
-    return error("makes too much text", where, "at most " + std::to_string(limits.output_bytes) + " bytes");
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || record.empty()) return crash_error(status, where, limits);
-  if (record[0] == kError) return read_error_record(std::string_view(record).substr(1));
-  *out = record.substr(1);
+  if (stopped) return stopped;
+  // Where SIGCHLD is ignored there is no status to be had: the record alone says that all went well.
+  if (!is_whole_record(record)) return ended < 0 ? error("crashed", where) : crash_error(status, where, limits);
+  if (record[0] == kError) return read_error_parts(std::string_view(record).substr(kHeadBytes));
+  *out = record.substr(kHeadBytes);
   return {};
 }
 

@@ -11,6 +11,7 @@ namespace pinion {
 
 struct RunLimits {
   int cpu_seconds = 2;                        // of its own: waiting and other processes do not count
+  int wall_seconds = 30;                      // with them, in case it sleeps
   int64_t memory_bytes = int64_t{512} << 20;  // beyond what the process has now
   int64_t output_bytes = int64_t{16} << 20;
 };

@@ -37,7 +37,8 @@ struct Tokenizer {
   Pipeline pipeline;
   BpeModel bpe;
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> sentencepiece;
-  int32_t context_piece = -1;  // sentencepiece: a token with visible text, see decode_pieces()
+  int32_t context_piece = -1;      // sentencepiece: a token with visible text, see decode_pieces()
+  std::vector<bool> user_defined;  // sentencepiece: the tokens that it seeks in texts by itself [pieces]
 
   std::vector<int32_t> prefix, suffix;  // special tokens around every text
   std::optional<int32_t> bos, eos;
@@ -55,10 +56,15 @@ Error load_tokenizer_json(std::string_view text, const std::string& where, Token
 Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
                          Tokenizer* out);
 void encode_pieces(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids);
+// With stand-ins put back. The library knows tokens of its own: guarded ones that it finds where a character was put
+// back, or only once it has normalised the text, are spelled character by character.
+void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+                    std::vector<int32_t>* ids);
 
 // `at_start` as in decode_tokens(). `ids` are the model's.
 std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& ids, bool at_start);
 bool is_byte_piece(const Tokenizer& tokenizer, int32_t id);
+bool is_user_defined_piece(const Tokenizer& tokenizer, int32_t id);  // `id` is a piece's
 int32_t piece_count(const Tokenizer& tokenizer);
 int32_t piece_id(const Tokenizer& tokenizer, std::string_view piece);  // -1: none
 std::string piece_text(const Tokenizer& tokenizer, int32_t id);

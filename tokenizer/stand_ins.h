@@ -1,8 +1,9 @@
 // Special tokens that people write in a message are text, not control tokens. A rendered prompt no longer tells what
 // came from a message and what from the template, so before rendering the first character of each such token is
 // replaced by a stand-in, a private-use character that occurs nowhere else; encode() puts the character back once it
-// has looked for special tokens. Only one character changes, so that templates find, cut and trim what they otherwise
-// would.
+// has looked for special tokens. Only single characters change, so that templates cut and trim what they otherwise
+// would, and find what does not begin like a special token. A slice counts bytes in minja, and a stand-in has four of
+// them; tojson(ensure_ascii=true) spells stand-ins out, which nobody puts back.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,14 +20,17 @@ struct StandIn {
   std::string stand_in, original;  // a character each
 };
 
-// Replaces in every string of the messages and tools, keys too, but not in roles: special tokens, and at the end of a
-// string, blanks aside, what could become one with the text that follows. In messages of the role "assistant" the marks
-// around thoughts are left alone: templates cut at them. `taken` is all the text that may get into the prompt: no
-// stand-in occurs there.
+// Replaces in every string of the messages and tools, keys too: special tokens, what begins like one with two
+// characters or more, as templates may take text out behind them, and at the end of a string, blanks aside, what could
+// become one with the text that follows. In roles only whole tokens: templates compare them. In messages of the role
+// "assistant" the marks around thoughts and tool calls are left alone: models write them, and templates cut there.
+// `taken` is all the text that may get into the prompt: no stand-in occurs there.
 Error replace_special_tokens(const std::vector<AddedToken>& special_tokens, std::string_view taken,
                              nlohmann::ordered_json* messages, nlohmann::ordered_json* tools,
                              std::vector<StandIn>* out);
 
-std::string put_back(std::string_view text, const std::vector<StandIn>& stand_ins);
+// `places`: where in the result the characters are that were put back.
+std::string put_back(std::string_view text, const std::vector<StandIn>& stand_ins,
+                     std::vector<size_t>* places = nullptr);
 
 }  // namespace pinion

@@ -16,11 +16,60 @@ const AddedToken* find_added(const Tokenizer& tokenizer, int32_t id) {
   return found == tokenizer.added.end() ? nullptr : &found->second;
 }
 
+bool is_blank(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    if (!is_white_space(next_char(text, &at))) return false;
+  }
+  return true;
+}
+
+// Guarded tokens of the normalised kind become marks, private-use characters of plane 15 that occur nowhere in the
+// text, before it is normalised: what looks like such a token afterwards was none.
+struct Marks {
+  AddedTokenFinder written;  // as texts spell them
+  std::unordered_map<int32_t, std::string> marks;
+  AddedTokenFinder sought;  // in the normalised text: the marks, and the tokens that are not guarded
+};
+
+Marks make_marks(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options) {
+  Marks result;
+  const auto is_guarded = [&](int32_t id) { return std::ranges::find(options.guarded, id) != options.guarded.end(); };
+  std::vector<AddedToken> sought, written;
+  std::ranges::copy_if(tokenizer.normalized_tokens.tokens, std::back_inserter(sought),
+                       [&](const AddedToken& token) { return !is_guarded(token.id); });
+  if (sought.size() == tokenizer.normalized_tokens.tokens.size()) return {{}, {}, tokenizer.normalized_tokens};
+  char32_t next = 0xF0000;
+  for (const auto& [content, id] : tokenizer.added_ids) {
+    const AddedToken* token = find_added(tokenizer, id);
+    if (token == nullptr || !token->normalized || !is_guarded(id) || text.find(content) == text.npos) continue;
+    std::string mark;
+    do {
+      mark.clear();
+      append_utf8(next++, &mark);
+    } while (text.find(mark) != text.npos);
+    written.push_back({.content = content, .id = id});
+    sought.push_back(*token);
+    sought.back().content = mark;
+    result.marks[id] = std::move(mark);
+  }
+  result.written = make_finder(std::move(written));
+  result.sought = make_finder(std::move(sought));
+  return result;
+}
+
+std::string marked(const Marks& marks, std::string_view text) {
+  std::string result;
+  for (const TextPart& part : split_added(marks.written, text, true)) {
+    result += part.id >= 0 ? std::string_view(marks.marks.at(part.id)) : part.text;
+  }
+  return result;
+}
+
 // Text between added tokens of the raw kind.
-void encode_text(const Tokenizer& tokenizer, TextPiece piece, const EncodeOptions& options, BpeScratch* scratch,
-                 std::vector<int32_t>* ids) {
-  const TextPiece whole = normalize(tokenizer.pipeline, std::move(piece));
-  for (const TextPart& part : split_added(tokenizer.normalized_tokens, whole.text, options.parse_special)) {
+void encode_text(const Tokenizer& tokenizer, TextPiece piece, const Marks& marks, const EncodeOptions& options,
+                 BpeScratch* scratch, std::vector<int32_t>* ids) {
+  const TextPiece whole = normalize(tokenizer.pipeline, {marked(marks, piece.text), piece.at_start});
+  for (const TextPart& part : split_added(marks.sought, whole.text, options.parse_special)) {
     if (part.id >= 0) {
       ids->push_back(part.id);
       continue;
@@ -100,14 +149,15 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, c
   if (options.add_special) ids = tokenizer.prefix;
   const std::string clean = to_utf8(text);
   BpeScratch scratch;
+  const Marks marks = make_marks(tokenizer, clean, options);
   for (const TextPart& part : split_added(tokenizer.raw_tokens, clean, options.parse_special)) {
     if (part.id >= 0) {
       ids.push_back(part.id);
     } else if (tokenizer.sentencepiece) {
-      encode_pieces(tokenizer, put_back(part.text, options.stand_ins), &ids);
+      encode_guarded(tokenizer, part.text, options, &ids);
     } else {
       const bool at_start = part.text.data() == clean.data();
-      encode_text(tokenizer, {std::string(part.text), at_start}, options, &scratch, &ids);
+      encode_text(tokenizer, {std::string(part.text), at_start}, marks, options, &scratch, &ids);
     }
   }
   if (options.add_special) ids.insert(ids.end(), tokenizer.suffix.begin(), tokenizer.suffix.end());
@@ -162,10 +212,20 @@ std::optional<int32_t> eos_id(const Tokenizer& tokenizer) { return tokenizer.eos
 
 int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
 
-std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer) {
+std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view written) {
   std::vector<AddedToken> tokens;
+  const auto is_written = [&](const std::string& content) {
+    return written.find(content) != written.npos && !is_blank(content);
+  };
   for (const auto& [id, token] : tokenizer.added) {
-    if (token.special) tokens.push_back(token);
+    if (token.special || is_written(token.content)) tokens.push_back(token);
+  }
+  if (!tokenizer.sentencepiece) return tokens;
+  for (int32_t id = 0; id < piece_count(tokenizer); ++id) {
+    if (!is_user_defined_piece(tokenizer, id) || tokenizer.added.contains(id)) continue;
+    if (std::string content = piece_text(tokenizer, id); is_written(content)) {
+      tokens.push_back({.content = std::move(content), .id = id});
+    }
   }
   return tokens;
 }

@@ -25,6 +25,7 @@ struct EncodeOptions {
   bool add_special = true;              // BOS and EOS as the folder asks
   bool parse_special = true;            // false: special tokens written in the text are ordinary text
   std::vector<StandIn> stand_ins = {};  // put back after special tokens have been looked for (stand_ins.h)
+  std::vector<int32_t> guarded = {};    // tokens only where the text spells them, not where normalising it makes them
 };
 
 // Bytes that are not UTF-8 count as U+FFFD.
@@ -54,7 +55,9 @@ std::string token_text(const Tokenizer& tokenizer, int32_t id);        // as the
 std::optional<int32_t> bos_id(const Tokenizer& tokenizer);             // as tokenizer_config.json names it
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer);
 int32_t vocab_size(const Tokenizer& tokenizer);  // highest id + 1, added tokens included
-std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer);
+// Some vocabularies do not mark the tokens that delimit turns as special: those that `written`, what a template writes
+// by itself, spells out count too. Blanks do not: text is full of them.
+std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view written = {});
 bool is_special(const Tokenizer& tokenizer, int32_t id);
 
 }  // namespace pinion

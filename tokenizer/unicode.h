@@ -21,8 +21,9 @@ size_t utf8_length(std::string_view text);
 char32_t next_char(std::string_view text, size_t* at);
 void append_utf8(char32_t c, std::string* text);
 
-bool is_white_space(char32_t c);  // the property White_Space
-bool is_word(char32_t c);         // \w of Unicode regular expressions
+bool is_white_space(char32_t c);   // the property White_Space
+bool is_python_space(char32_t c);  // ... and four more that Python's strip() takes
+bool is_word(char32_t c);          // \w of Unicode regular expressions
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 std::string normalize(std::string_view text, NormalForm form);

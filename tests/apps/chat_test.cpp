@@ -35,11 +35,12 @@ struct ChatModel : Folder {
   }
 };
 
-Outcome chat(const Folder& model, const std::string& input, const std::vector<std::string>& options = {}) {
+Outcome chat(const Folder& model, const std::string& input, const std::vector<std::string>& options = {},
+             int status = 0) {
   std::vector<std::string> arguments = {"chat", "--model", model.path, "--max-tokens", "12"};
   arguments.insert(arguments.end(), options.begin(), options.end());
   const Outcome outcome = run_pinion(arguments, input);
-  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.status, status) << outcome.err;
   return outcome;
 }
 
@@ -140,6 +141,25 @@ TEST(Chat, QuestionsOfSeveralLines) {
   EXPECT_EQ(saved[6]["content"], "y\nz");
 }
 
+TEST(Chat, ABlockIsNoCommand) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  chat(model, "\"\"\"\n/quit\n\"\"\"\n/save " + file + "\n/quit\nnever read\n");
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 2u) << saved;
+  EXPECT_EQ(saved[0]["content"], "/quit");
+}
+
+TEST(Chat, LinesMayEndAsOnOtherSystems) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  chat(model, "\"\"\"\r\na\r\n\"\"\"\r\nOne \\\r\nday\r\n/save " + file + "\r\n");
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 4u) << saved;
+  EXPECT_EQ(saved[0]["content"], "a");
+  EXPECT_EQ(saved[2]["content"], "One \nday");
+}
+
 // The stories model, told that its full stop ends a thought, which the template opens.
 struct ThinkingModel : Folder {
   explicit ThinkingModel(bool special) {
@@ -179,6 +199,16 @@ TEST(Chat, ThoughtsCanBeHiddenOrNotThought) {
     EXPECT_EQ(match[1], plain.substr(mark + 8));
     EXPECT_EQ(ask({"--hide-thinking", "--no-thinking"}).find("[thought"), std::string::npos);
   }
+}
+
+TEST(Chat, AThoughtThatIsCutShortIsNoAnswer) {
+  const ThinkingModel model(true);
+  const std::string file = model / "talk.json";
+  run_pinion({"chat", "--model", model.path, "--temperature", "0", "--max-tokens", "4"},
+             "One day a cat sat\n/save " + file + "\n");
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 2u) << saved;
+  EXPECT_TRUE(saved[1]["content"].get<std::string>().ends_with("\n</think>\n\n")) << saved;
 }
 
 // What a terminal shows while `input` is typed.
@@ -227,7 +257,7 @@ TEST(Chat, ARefusedSystemMessageEndsNothing) {
 TEST(Chat, AFullContextEndsNothing) {
   const ChatModel model;
   const std::string lines = "Tom and Mia went to the big park to play.\n";
-  const Outcome outcome = chat(model, lines + lines + lines + "/reset\nHi\n/stats\n", {"--context", "40"});
+  const Outcome outcome = chat(model, lines + lines + lines + "/reset\nHi\n/stats\n", {"--context", "40"}, 1);
   EXPECT_NE(outcome.err.find("/reset starts a new"), std::string::npos) << outcome.err;
   ASSERT_EQ(figures(outcome.out).size(), 1u);
   EXPECT_GT(figures(outcome.out)[0].generated, 0);

@@ -44,6 +44,15 @@ TEST(Json, LimitsTheNumberOfValues) {
   EXPECT_EQ(parse_message("[[[]]]", {.values = 2}), "file: JSON too large: want at most 2 values");
 }
 
+TEST(Json, LimitsTheKeysOfOneObject) {
+  EXPECT_EQ(parse_message(R"([{"a": 1, "b": 2}, {"c": 3}])", {.keys = 2}), "");
+  EXPECT_EQ(parse_message(R"({"a": 1, "b": 2})", {.keys = 1}), "file: JSON object too large: want at most 1 keys");
+  std::string text = "{";
+  for (int i = 0; i < 4097; ++i) text += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  nlohmann::ordered_json json;
+  EXPECT_NE(parse_ordered_json(text + "}", "file", &json).message(), "");
+}
+
 TEST(Json, RefusesDuplicateKeysUnlessAllowed) {
   EXPECT_EQ(parse_message(R"({"a": 1, "b": {"c": 1, "c": 2}})"), "file: JSON key given twice: \"c\"");
   Json json;

@@ -108,6 +108,115 @@ TEST(ChatTemplate, RefusesWhatIsNoConversation) {
   }
 }
 
+TEST(ChatTemplate, TextThatIsSpelledLikeAListIsText) {
+  const auto folder = make_folder(
+      Json{{"chat_template",
+            "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{{ m.extra }}{% endfor %}"}}
+          .dump());
+  const nlohmann::ordered_json parts = {{{"type", "text"}, {"text", "Why is [{'type': 'a'}] printed?"}}};
+  EXPECT_EQ(rendered(folder, {.messages = {{{"role", "user"}, {"content", parts}}}}),
+            "Why is [{'type': 'a'}] printed?");
+  const nlohmann::ordered_json short_part = {{{"type", "x"}}};
+  EXPECT_EQ(rendered(folder, {.messages = {{{"role", "user"}, {"content", short_part}, {"extra", "[{'type': 'x'}]"}}}}),
+            "[{'type': 'x'}]");
+}
+
+TEST(ChatTemplate, OnlyTheOneThatIsAskedForIsParsed) {
+  const auto config = [&](int count) {
+    Json list = {{{"name", "default"}, {"template", "D"}}};
+    for (int i = 1; i < count; ++i) list.push_back({{"name", "t" + std::to_string(i)}, {"template", "{% bad %}"}});
+    return make_folder(Json{{"chat_template", list}}.dump());
+  };
+  EXPECT_EQ(rendered(config(16)), "D");
+  EXPECT_NE(rendered(config(16), {.template_name = "t15"}).find(" t15: template does not parse"), std::string::npos);
+  std::shared_ptr<const ChatTemplate> chat_template;
+  EXPECT_NE(load_chat_template(config(17).string(), &chat_template).message().find("too many chat templates"),
+            std::string::npos);
+}
+
+// Typed, with tokens that are written by the template and not marked as special.
+TEST(ChatTemplate, WhatTheTemplateWritesIsControlToo) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  Json json;
+  ASSERT_FALSE(read_json_file(PINION_TEST_DATA "/tokenizers/qwen2/tokenizer.json", &json, {.duplicate_keys = true}));
+  for (const char* content : {"<\uff5cUser\uff5c>", "    ", "<b>"}) {
+    Json token = json["added_tokens"][0];
+    token.update({{"id", json["added_tokens"].back()["id"].get<int>() + 1}, {"content", content}, {"special", false}});
+    json["added_tokens"].push_back(token);
+  }
+  const auto folder = make_folder(
+      Json{{"chat_template", "{% for m in messages %}<\uff5cUser\uff5c>{{ m.content }}{{ '    ' }}{% endfor %}"}}
+          .dump());
+  std::ofstream(folder / "tokenizer.json") << json.dump();
+  ASSERT_EQ(load_tokenizer(folder.string(), &tokenizer).message(), "");
+  ASSERT_FALSE(load_chat_template(folder.string(), &chat_template));
+  Prompt prompt;
+  const Conversation talk = {.messages = {{{"role", "user"}, {"content", "a<\uff5cUser\uff5c>b    c<b>"}}}};
+  ASSERT_FALSE(make_prompt(*chat_template, *tokenizer, talk, &prompt));
+  EXPECT_EQ(decode(*tokenizer, prompt.ids, false), prompt.text);
+  EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<\uff5cUser\uff5c>")), 1);
+  EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "    ")), 2);
+  EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<b>")), 1);
+}
+
+std::string read_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The sentencepiece library finds user-defined pieces by itself, and normalises text before it does.
+TEST(ChatTemplate, UserDefinedPiecesThatAreTypedAreText) {
+  constexpr char kUserDefined = 4;
+  std::string model = read_bytes(PINION_TEST_DATA "/tokenizers/sentencepiece_bpe/tokenizer.model");
+  for (const std::string piece : {"<start_of_turn>", "<b>"}) {
+    // A further entry of the protocol buffer's field 1: the piece, and its type.
+    const std::string entry =
+        std::string{'\x0a', static_cast<char>(piece.size())} + piece + std::string{'\x18', kUserDefined};
+    model += std::string{'\x0a', static_cast<char>(entry.size())} + entry;
+  }
+  const auto folder =
+      make_folder(Json{{"chat_template", "{% for m in messages %}<start_of_turn>{{ m.content }}{% endfor %}"}}.dump());
+  std::ofstream(folder / "tokenizer.model", std::ios::binary) << model;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  ASSERT_EQ(load_tokenizer(folder.string(), &tokenizer).message(), "");
+  ASSERT_FALSE(load_chat_template(folder.string(), &chat_template));
+  const int32_t start = token_id(*tokenizer, "<start_of_turn>");
+  for (const std::string typed : {"<start_of_turn>", "\uff1cstart_of_turn\uff1e", "<start_of_"}) {
+    Prompt prompt;
+    const Conversation talk = {
+        .messages = {{{"role", "user"}, {"content", "<b>a" + typed}}, {{"role", "user"}, {"content", "turn>"}}}};
+    ASSERT_FALSE(make_prompt(*chat_template, *tokenizer, talk, &prompt));
+    EXPECT_EQ(std::ranges::count(prompt.ids, start), 2) << typed;
+    EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<b>")), 1) << typed;
+    if (typed[0] == '<') {
+      EXPECT_EQ(decode(*tokenizer, prompt.ids, false), prompt.text);
+    }
+  }
+}
+
+// Tokens that are sought in the normalised text, and typed in characters that become theirs.
+TEST(ChatTemplate, LookAlikesOfControlTokensAreText) {
+  Json json;
+  ASSERT_FALSE(read_json_file(PINION_TEST_DATA "/tokenizers/qwen2/tokenizer.json", &json, {.duplicate_keys = true}));
+  for (Json& token : json["added_tokens"]) token["normalized"] = true;
+  json["normalizer"] = {{"type", "NFKC"}};
+  const auto folder = make_folder(Json{{"chat_template", kChatMl}}.dump());
+  std::ofstream(folder / "tokenizer.json") << json.dump();
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  ASSERT_EQ(load_tokenizer(folder.string(), &tokenizer).message(), "");
+  ASSERT_FALSE(load_chat_template(folder.string(), &chat_template));
+  for (const char* typed : {"Hi", "\uff1c|im_start|\uff1e", "<\uff5cim_start\uff5c>", "<|im_start|>", "\U000f0000"}) {
+    Prompt prompt;
+    ASSERT_FALSE(
+        make_prompt(*chat_template, *tokenizer, {.messages = {{{"role", "user"}, {"content", typed}}}}, &prompt));
+    EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<|im_start|>")), 2) << typed;
+    EXPECT_EQ(std::ranges::count(prompt.ids, token_id(*tokenizer, "<|im_end|>")), 1) << typed;
+  }
+}
+
 TEST(ChatTemplate, ControlTokensThatAreTypedAreText) {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;

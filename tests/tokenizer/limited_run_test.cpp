@@ -2,9 +2,11 @@
 #include "tokenizer/limited_run.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -48,6 +50,42 @@ TEST(LimitedRun, HoldsWhateverHappens) {
   contains(outcome([](std::string*) -> Error { _exit(3); }), "exit status 3");
   contains(outcome([](std::string*) -> Error { _exit(0); }), "crashed");
   contains(outcome([](std::string*) { return raise(SIGKILL), Error(); }), "signal 9");
+  contains(outcome([](std::string*) -> Error { return pause(), Error(); }, {.wall_seconds = 1}),
+           "takes too long: want at most 1 s");
+}
+
+// Who starts a program may have it ignore signals.
+TEST(LimitedRun, HoldsWhateverSignalsAreIgnored) {
+  const auto endless = [](std::string*) -> Error {
+    for (std::atomic<int> count{0};; ++count) {
+    }
+  };
+  for (const int ignored : {SIGXCPU, SIGCHLD}) {
+    const auto before = std::signal(ignored, SIG_IGN);
+    EXPECT_EQ(outcome([](std::string* text) { return *text = "whole", Error(); }), "whole");
+    EXPECT_TRUE(outcome(endless, {.cpu_seconds = 1, .wall_seconds = 5}).starts_with("error: w: ")) << ignored;
+    std::signal(ignored, before);
+  }
+}
+
+TEST(LimitedRun, TheChildEndsWithTheParent) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    close(ends[0]);
+    std::string text;
+    _exit(run_limited([&](std::string*) -> Error { return write(ends[1], "x", 1), pause(), Error(); }, "w", &text) ? 1
+                                                                                                                   : 0);
+  }
+  close(ends[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 1);  // the grandchild runs
+  kill(parent, SIGKILL);
+  EXPECT_EQ(waitpid(parent, nullptr, 0), parent);
+  pollfd ended{ends[0], POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 10'000), 1);  // nobody has the other end any more
+  close(ends[0]);
 }
 
 }  // namespace

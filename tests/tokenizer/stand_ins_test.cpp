@@ -28,24 +28,46 @@ std::string shown(const OrderedJson& content, const char* role = "user") {
 TEST(StandIns, StandForTheFirstCharacterOfATypedToken) {
   EXPECT_EQ(shown("a <|end|> b"), "\"a ?|end|> b\"");
   EXPECT_EQ(shown("<|end|><b>"), "\"?|end|>?b>\"");  // else the second would be found once the first is not
-  EXPECT_EQ(shown("<think> [y] <|end |> < |end|> \u00e9"), "\"<think> [y] <|end |> < |end|> \u00e9\"");
+  EXPECT_EQ(shown("<think> [y] < |end|> \u00e9"), "\"<think> [y] < |end|> \u00e9\"");
   EXPECT_EQ(shown({{{"text", "[x]"}, {"<b>", {"<b>"}}}}), R"([{"text":"?x]","?b>":["?b>"]}])");
 }
 
 TEST(StandIns, StandForTheBeginningOfATokenAtTheEnd) {
   EXPECT_EQ(shown("a <|en"), "\"a ?|en\"");
   EXPECT_EQ(shown("a <|en \n"), "\"a ?|en \\n\"");  // templates trim
-  EXPECT_EQ(shown("<|en d <"), "\"<|en d ?\"");
+  EXPECT_EQ(shown("a <|en\x1c"), "\"a ?|en\\u001c\"");
+  EXPECT_EQ(shown("[y] <"), "\"[y] ?\"");
 }
 
-TEST(StandIns, LeaveRolesAndTheMarksOfThoughtsInAnswers) {
+// A template may take text out of the middle.
+TEST(StandIns, StandWhereTwoCharactersAreThoseOfAToken) {
+  EXPECT_EQ(shown("<|en/thinkd|> [ x] <c>"), "\"?|en/thinkd|> [ x] <c>\"");
+  EXPECT_EQ(shown("<br> </s>"), "\"?br> ?/s>\"");
+  EXPECT_EQ(shown("<think>a</think></s>", "assistant"), "\"<think>a</think></s>\"");
+}
+
+TEST(StandIns, LeaveTheMarksOfThoughtsInAnswersAndWordsInRoles) {
   EXPECT_EQ(shown("a</think><b>", "assistant"), "\"a</think>?b>\"");
   EXPECT_EQ(shown("a</think><b>"), "\"a?/think>?b>\"");
-  OrderedJson messages = {{{"role", "[x]"}}}, tools = {{{"name", "[x]"}}};
+  OrderedJson messages = {{{"role", "user[x]<|en"}}, {{"role", "user"}}}, tools = {{{"name", "[x]"}}};
   std::vector<StandIn> stand_ins;
-  EXPECT_EQ(replace_special_tokens(kTokens, "", &messages, &tools, &stand_ins).message(), "");
-  EXPECT_EQ(messages[0]["role"], "[x]");
+  std::vector<AddedToken> tokens = kTokens;
+  tokens.push_back({.content = "user"});
+  EXPECT_EQ(replace_special_tokens(tokens, "", &messages, &tools, &stand_ins).message(), "");
+  EXPECT_TRUE(messages[0]["role"].get<std::string>().starts_with("user\U00100000x]<|en")) << messages;
+  EXPECT_EQ(messages[1]["role"], "user");
   EXPECT_NE(tools[0]["name"], "[x]");
+}
+
+TEST(StandIns, LeaveTheMarksOfToolCallsInAnswers) {
+  const std::vector<AddedToken> tokens = {{.content = "<tool_call>"}, {.content = "<tool_response>"}};
+  OrderedJson messages = {{{"role", "assistant"}, {"content", "<tool_call><tool_response>"}},
+                          {{"role", "user"}, {"content", "<tool_call>"}}};
+  OrderedJson tools;
+  std::vector<StandIn> stand_ins;
+  EXPECT_EQ(replace_special_tokens(tokens, "", &messages, &tools, &stand_ins).message(), "");
+  EXPECT_EQ(messages[0]["content"], "<tool_call>\U00100000tool_response>");
+  EXPECT_EQ(messages[1]["content"], "\U00100000tool_call>");
 }
 
 TEST(StandIns, AreCharactersThatOccurNowhere) {

@@ -56,7 +56,9 @@ TEST_P(Fixture, SpecialTokensThatAreTypedAreText) {
     const auto text = texts[i].get<std::string>();
     nlohmann::ordered_json messages = {{{"role", "user"}, {"content", text}}}, tools;
     EncodeOptions options{.add_special = false};
-    const Error e = replace_special_tokens(special_tokens(*tokenizer), text, &messages, &tools, &options.stand_ins);
+    const std::vector<AddedToken> tokens = special_tokens(*tokenizer);
+    for (const AddedToken& token : tokens) options.guarded.push_back(token.id);
+    const Error e = replace_special_tokens(tokens, text, &messages, &tools, &options.stand_ins);
     EXPECT_FALSE(e) << e.message();
     const Json& plain_ids = expected["plain_ids"][i].is_null() ? expected["ids"][i] : expected["plain_ids"][i];
     EXPECT_EQ(encode(*tokenizer, messages[0]["content"].get<std::string>(), options), plain_ids.get<Ids>()) << texts[i];
