@@ -13,6 +13,7 @@
 #include "engine/topology.h"
 #include "loader/generation_config.h"
 #include "loader/user_folders.h"
+#include "tokenizer/tokenizer.h"
 
 namespace pinion {
 
@@ -155,11 +156,7 @@ Error check_folder(const std::string& folder) {
   return {};
 }
 
-bool has_tokenizer(const std::string& folder) {
-  std::error_code failure;
-  return std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json", failure) ||
-         std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.model", failure);
-}
+bool has_tokenizer(const std::string& folder) { return !tokenizer_file(folder).empty(); }
 
 int64_t roof_buffer_bytes() {
   Topology topology;

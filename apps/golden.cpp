@@ -28,7 +28,7 @@ int run_record(const RecordOptions& options) {
   if (Error e = open_runtime(options.run, &runtime)) return fail(e);
   golden.weights = weights_hash(*runtime.model);
   for (GoldenPrompt& prompt : golden.prompts) {
-    if (prompt.text && !tokenizer) return fail(error("no tokenizer.json or tokenizer.model", options.run.model));
+    if (prompt.text && !tokenizer) return fail(error("no tokenizer", options.run.model));
     if (prompt.text) prompt.ids = encode(*tokenizer, *prompt.text);
     GoldenAnswer answer;
     if (Error e = answer_prompt(runtime, golden, options.run, prompt, tokenizer.get(), &answer)) return fail(e);

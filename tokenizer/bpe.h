@@ -1,4 +1,4 @@
-// Byte-pair encoding of one word at a time: the model part of tokenizer.json.
+// Byte-pair encoding of one word at a time: the model part of every kind of file but sentencepiece's.
 #pragma once
 
 #include <array>

@@ -203,12 +203,15 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   if (Error e = check_messages(conversation.messages)) return e;
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   using Ordered = nlohmann::ordered_json;
+  Conversation guarded = conversation;
+  // Where no tokenizer_config.json names them, as beside Mistral's tekken.json.
+  if (const auto id = bos_id(tokenizer)) guarded.variables.emplace("bos_token", token_text(tokenizer, *id));
+  if (const auto id = eos_id(tokenizer)) guarded.variables.emplace("eos_token", token_text(tokenizer, *id));
   std::string taken =
-      template_variables(chat_template, conversation).dump(-1, ' ', false, Ordered::error_handler_t::replace);
+      template_variables(chat_template, guarded).dump(-1, ' ', false, Ordered::error_handler_t::replace);
   std::string written = chosen->source;
   for (const auto& [name, token] : chat_template.special_tokens) written += '\n' + token;
   taken += written;
-  Conversation guarded = conversation;
   EncodeOptions encoding{.add_special = false};  // templates write BOS themselves where the model wants one
   const std::vector<AddedToken> tokens = special_tokens(tokenizer, written);
   for (const AddedToken& token : tokens) encoding.guarded.push_back(token.id);

@@ -33,7 +33,7 @@ struct Tokenizer {
   std::unordered_map<int32_t, AddedToken> added;  // by id; `content` is what decoding gives
   TokenIds added_ids;                             // by the content as the file has it
 
-  // One of the two models: pipeline and bpe from tokenizer.json, or sentencepiece.
+  // One of the two models: pipeline and bpe, or sentencepiece.
   Pipeline pipeline;
   BpeModel bpe;
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> sentencepiece;
@@ -52,7 +52,16 @@ Error read_decoder(const Json& json, const std::string& where, std::vector<Decod
 
 Error load_tokenizer_json(std::string_view text, const std::string& where, Tokenizer* out);
 
-// From tokenizer.model in memory.
+// Adds tokens of the settings and of the file itself; one may come more than once, each time with part of the facts.
+Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where, Tokenizer* out);
+
+// From tekken.json, and from a tokenizer.model that is Llama 3's list of ranks.
+Error load_tekken(std::string_view text, const std::string& where, const TokenizerSettings& settings, Tokenizer* out);
+bool is_rank_list(std::string_view bytes);  // a sentencepiece model begins with no character of base64
+Error load_rank_list(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
+                     Tokenizer* out);
+
+// From a tokenizer.model of sentencepiece's.
 Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
                          Tokenizer* out);
 void encode_pieces(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids);

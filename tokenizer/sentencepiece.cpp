@@ -2,10 +2,8 @@
 // settings files, as Hugging Face's LlamaTokenizer has it.
 #include <sentencepiece_processor.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <map>
 
 #include "tokenizer/parts.h"
 #include "tokenizer/unicode.h"
@@ -75,34 +73,6 @@ void add_control_tokens(Tokenizer* out) {
   }
 }
 
-// A token may be named more than once, each time with part of the facts.
-std::map<std::string, AddedToken> join_facts(const std::vector<AddedToken>& tokens) {
-  std::map<std::string, AddedToken> joined;
-  for (const AddedToken& token : tokens) {
-    const auto [entry, fresh] = joined.try_emplace(token.content, token);
-    if (entry->second.id < 0) entry->second.id = token.id;
-    entry->second.special = entry->second.special || token.special;
-  }
-  joined.erase("");
-  return joined;
-}
-
-Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where, Tokenizer* out) {
-  std::vector<AddedToken> sought;
-  for (auto& [content, token] : join_facts(tokens)) {
-    AddedToken added = token;
-    if (added.id < 0) added.id = piece_id(*out, content);
-    if (added.id < 0) continue;  // named, and nowhere given an id
-    if (added.id >= kMostTokens) return error("token id is too large", where, {}, std::to_string(added.id));
-    out->size = std::max(out->size, added.id + 1);
-    out->added_ids.emplace(content, added.id);
-    out->added.insert_or_assign(added.id, added);
-    sought.push_back(std::move(added));
-  }
-  out->raw_tokens = make_finder(std::move(sought));
-  return {};
-}
-
 // Without the library, which would find the whole again: each character's own token, else its bytes', else none's.
 void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids) {
   for (size_t at = 0; at < text.size();) {
@@ -150,10 +120,6 @@ Error load_sentencepiece(std::string_view bytes, const std::string& where, const
   if (Error e = add_tokens(tokens, where, out)) return e;
   if (model->bos_id() >= 0) out->bos = model->bos_id();
   if (model->eos_id() >= 0) out->eos = model->eos_id();
-  if (const int32_t id = token_id(*out, settings.bos_token); id >= 0) out->bos = id;
-  if (const int32_t id = token_id(*out, settings.eos_token); id >= 0) out->eos = id;
-  if (settings.add_bos && out->bos) out->prefix.push_back(*out->bos);
-  if (settings.add_eos && out->eos) out->suffix.push_back(*out->eos);
   return {};
 }
 

@@ -16,7 +16,7 @@ struct TokenizerSettings {
   std::string bos_token, eos_token;  // empty: none
   bool add_bos = true, add_eos = false;
   // Every token that is named somewhere; one may come more than once, each time with part of the facts. Id -1: not
-  // given. tokenizer.json has all this itself, a sentencepiece model does not.
+  // given. tokenizer.json has all this itself, the other kinds do not.
   std::vector<AddedToken> added;
 };
 

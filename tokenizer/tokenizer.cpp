@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <map>
 
 #include "tokenizer/parts.h"
 
@@ -114,32 +115,73 @@ std::string decode_part(const Tokenizer& tokenizer, std::span<const int32_t> ids
   return decode_tokens(tokenizer.pipeline, std::move(tokens), at_start);
 }
 
+// A token may be named more than once, each time with part of the facts.
+std::map<std::string, AddedToken> join_facts(const std::vector<AddedToken>& tokens) {
+  std::map<std::string, AddedToken> joined;
+  for (const AddedToken& token : tokens) {
+    const auto [entry, fresh] = joined.try_emplace(token.content, token);
+    if (entry->second.id < 0) entry->second.id = token.id;
+    entry->second.special = entry->second.special || token.special;
+  }
+  joined.erase("");
+  return joined;
+}
+
 bool may_cut_after(const Tokenizer& tokenizer, int32_t id) {
   if (tokenizer.sentencepiece) return !is_byte_piece(tokenizer, id);
   return can_end_at(tokenizer.pipeline, token_text(tokenizer, id));
 }
 
+Error load_file(const std::filesystem::path& file, const TokenizerSettings& settings, Tokenizer* out) {
+  const std::string where = file.string();
+  std::string bytes;
+  if (Error e = read_file(file, &bytes)) return e;
+  if (file.filename() == "tokenizer.json") return load_tokenizer_json(bytes, where, out);
+  if (file.filename() == "tekken.json") return load_tekken(bytes, where, settings, out);
+  return is_rank_list(bytes) ? load_rank_list(bytes, where, settings, out)
+                             : load_sentencepiece(bytes, where, settings, out);
+}
+
 }  // namespace
 
-Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out) {
-  const std::filesystem::path json = std::filesystem::path(folder) / "tokenizer.json";
-  const std::filesystem::path model = std::filesystem::path(folder) / "tokenizer.model";
-  std::error_code missing;
-  const bool is_json = std::filesystem::exists(json, missing);
-  if (!is_json && !std::filesystem::exists(model, missing)) {
-    return error("no tokenizer", folder, "tokenizer.json or tokenizer.model");
+Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where, Tokenizer* out) {
+  std::vector<AddedToken> sought;
+  for (auto& [content, token] : join_facts(tokens)) {
+    AddedToken added = token;
+    if (added.id < 0) added.id = token_id(*out, content);
+    if (added.id < 0) continue;  // named, and nowhere given an id
+    if (added.id >= kMostTokens) return error("token id is too large", where, {}, std::to_string(added.id));
+    out->size = std::max(out->size, added.id + 1);
+    out->added_ids.emplace(content, added.id);
+    out->added.insert_or_assign(added.id, added);
+    sought.push_back(std::move(added));
   }
+  out->raw_tokens = make_finder(std::move(sought));
+  return {};
+}
+
+std::filesystem::path tokenizer_file(const std::string& folder) {
+  std::error_code missing;
+  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"}) {
+    const std::filesystem::path file = std::filesystem::path(folder) / name;
+    if (std::filesystem::exists(file, missing)) return file;
+  }
+  return {};
+}
+
+Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out) {
+  const std::filesystem::path file = tokenizer_file(folder);
+  if (file.empty()) return error("no tokenizer", folder, "tokenizer.json, tekken.json or tokenizer.model");
   TokenizerSettings settings;
   if (Error e = read_settings(folder, &settings)) return e;
-  std::string bytes;
-  if (Error e = read_file(is_json ? json : model, &bytes)) return e;
   const auto tokenizer = std::make_shared<Tokenizer>();
-  if (Error e = is_json ? load_tokenizer_json(bytes, json.string(), tokenizer.get())
-                        : load_sentencepiece(bytes, model.string(), settings, tokenizer.get())) {
-    return e;
-  }
+  if (Error e = load_file(file, settings, tokenizer.get())) return e;
   if (const int32_t id = token_id(*tokenizer, settings.bos_token); id >= 0) tokenizer->bos = id;
   if (const int32_t id = token_id(*tokenizer, settings.eos_token); id >= 0) tokenizer->eos = id;
+  if (file.filename() != "tokenizer.json") {  // which says itself what surrounds a text
+    if (settings.add_bos && tokenizer->bos) tokenizer->prefix.push_back(*tokenizer->bos);
+    if (settings.add_eos && tokenizer->eos) tokenizer->suffix.push_back(*tokenizer->eos);
+  }
   *out = tokenizer;
   return {};
 }

@@ -1,8 +1,10 @@
-// Text to token ids and back, for the two file kinds of Hugging Face folders: tokenizer.json (BPE) and sentencepiece
-// tokenizer.model. A Tokenizer never changes after loading; every function here may be called from any thread.
+// Text to token ids and back, for the file kinds of Hugging Face folders: tokenizer.json (BPE), Mistral's tekken.json,
+// and tokenizer.model, which is sentencepiece's or Llama 3's. A Tokenizer never changes after loading; every function
+// here may be called from any thread.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,8 +19,11 @@ namespace pinion {
 
 struct Tokenizer;
 
-// Reads tokenizer.json, else tokenizer.model; tokenizer_config.json, special_tokens_map.json and added_tokens.json are
-// used where present. The folder need not hold anything else of a model.
+// The file that load_tokenizer() reads: tokenizer.json, else tekken.json, else tokenizer.model. Empty: there is none.
+std::filesystem::path tokenizer_file(const std::string& folder);
+
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json are used where present. The folder need not hold
+// anything else of a model.
 Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out);
 
 struct EncodeOptions {

@@ -236,5 +236,28 @@ TEST(ChatTemplate, ControlTokensThatAreTypedAreText) {
   EXPECT_EQ(decode(*tokenizer, harmful.ids, false), harmful.text);
 }
 
+TEST(ChatTemplate, SpecialTokensOfTheTokenizersFile) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  ASSERT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/tekken_ranks", &tokenizer));
+  Json config = {{"chat_template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"}};
+  const auto prompt = [&](Conversation conversation) {
+    Prompt out;
+    EXPECT_FALSE(load_chat_template(make_folder(config.dump()).string(), &chat_template));
+    conversation.messages = {{{"role", "user"}, {"content", "<s>"}}};
+    const Error e = make_prompt(*chat_template, *tokenizer, conversation, &out);
+    EXPECT_FALSE(e) << e.message();
+    return out;
+  };
+  const Prompt plain = prompt({});
+  EXPECT_EQ(plain.text, "<s><s></s>");
+  EXPECT_EQ(plain.ids.front(), 1);
+  EXPECT_EQ(std::ranges::count(plain.ids, 1), 1);  // what the message says is no control token
+  EXPECT_EQ(plain.ids.back(), 2);
+  EXPECT_EQ(prompt({.variables = {{"bos_token", "x"}}}).text, "x<s></s>");
+  config["bos_token"] = "[INST]";
+  EXPECT_EQ(prompt({}).text, "[INST]<s></s>");
+}
+
 }  // namespace
 }  // namespace pinion

@@ -138,7 +138,7 @@ TEST_P(Fixture, TakesLongTextsInLittleTime) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Fixture,
                          testing::Values("llama3", "qwen2", "qwen35", "tekken", "o200k", "gpt2", "digits", "deepseek",
                                          "llama2", "phi3", "mistral", "gemma", "metaspace", "sentencepiece_bpe",
-                                         "sentencepiece_unigram"),
+                                         "sentencepiece_unigram", "tekken_ranks", "llama3_ranks"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST(BadFolders, AreRefused) {

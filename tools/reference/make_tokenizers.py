@@ -4,12 +4,13 @@
     make_tokenizers.py OUT_DIR             writes the fixtures (tests/data/tokenizers)
     make_tokenizers.py OUT_DIR --stress N  writes N random texts and the reference's ids for each kind instead
 
-Needs the packages tokenizers and sentencepiece. Everything random has a fixed seed; the training text is made here.
+Needs the packages tokenizers, sentencepiece and tiktoken. Everything random has a fixed seed; the training text is made here.
 OUT_DIR/texts.json holds the texts; OUT_DIR/KIND/expected.json the special tokens "before" and "after" every text, the
 "ids" between, the "plain_ids" when special tokens in the text are not recognised (null: the same), the "decoded" text
 without special tokens (null: the text itself), and under "random" [ids, decoded without and with special tokens].
 """
 import argparse
+import base64
 import io
 import json
 import pathlib
@@ -17,6 +18,7 @@ import random
 import string
 
 import sentencepiece
+import tiktoken
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 WORDS = {
@@ -314,6 +316,69 @@ def sentencepiece_model(kind):
     return model.getvalue(), config
 
 
+def ranked_tokens(pattern, extra):
+    """The bytes of tokens by rank: single bytes, then trained tokens and `extra` ones, to which no merge need lead. The
+    later ones are in random order, so that tokens come before their parts and one word can be cut in many ways."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    byte_of = {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+    vocabulary = json.loads(byte_level(pattern).to_str())["model"]["vocab"]
+    trained = [bytes(byte_of[c] for c in token) for token in sorted(vocabulary, key=vocabulary.get)]
+    single, longer = sorted(trained, key=len)[:256], [token for token in trained if len(token) > 1]
+    late = longer[200:] + [word.encode() for word in extra]
+    random.Random(9).shuffle(late)
+    return sorted(single) + longer[:200] + late
+
+
+EXTRA = [" wonderful", " привет", "banana" * 5, "1234", "Hello", "<s>"]
+
+
+def make_tekken_ranks():
+    """Reference and files. More special tokens than have names, more ranks than the model uses."""
+    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "<pad>"]
+    tokens, special_count, unused = ranked_tokens(TEKKEN, EXTRA), 20, 30
+    config = {"pattern": TEKKEN, "num_vocab_tokens": len(tokens), "default_vocab_size": len(tokens) - unused + special_count,
+              "default_num_special_tokens": special_count, "version": "v11"}
+    vocab = [{"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None} for rank, token in enumerate(tokens)]
+    listed = [{"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)]
+    ranks = {token: special_count + rank for rank, token in enumerate(tokens[:-unused])}
+    special_ids = {name: i for i, name in enumerate(names + [f"<SPECIAL_{i}>" for i in range(len(names), special_count)])}
+    files = {"tekken.json": compact({"config": config, "vocab": vocab, "special_tokens": listed}).encode()}
+    return TiktokenReference(TEKKEN, ranks, special_ids, before="<s>"), files
+
+
+def make_llama3_ranks():
+    """Reference and files, special tokens as in the code that Meta published with the models."""
+    tokens = ranked_tokens(LLAMA3, EXTRA)
+    names = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
+             "<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]
+    names += [f"<|reserved_special_token_{2 + i}|>" for i in range(256 - len(names))]
+    ranks = {token: rank for rank, token in enumerate(tokens)}
+    lines = [base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()]
+    special_ids = {name: len(tokens) + i for i, name in enumerate(names)}
+    return TiktokenReference(LLAMA3, ranks, special_ids, before="<|begin_of_text|>"), {"tokenizer.model": b"".join(lines)}
+
+
+RANK_KINDS = {"tekken_ranks": make_tekken_ranks, "llama3_ranks": make_llama3_ranks}
+
+
+class TiktokenReference:
+    def __init__(self, pattern, ranks, special_ids, before):
+        self.encoding = tiktoken.Encoding("own", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_ids)
+        self.special = set(special_ids.values())
+        self.before = [special_ids[before]]
+
+    def encode(self, text, add_special=True, parse_special=True):
+        ids = self.encoding.encode(text, allowed_special="all") if parse_special else self.encoding.encode_ordinary(text)
+        return self.before + ids if add_special else ids
+
+    def decode(self, ids, skip_special):
+        return self.encoding.decode([i for i in ids if not (skip_special and i in self.special)])
+
+    def vocab_size(self):
+        return self.encoding.n_vocab
+
+
 class SentencePieceReference:
     """The library between <unk>, <s> and </s>, which are tokens wherever the text has them."""
 
@@ -393,6 +458,8 @@ def references():
         model, config = sentencepiece_model(kind)
         files = {"tokenizer.model": model, "tokenizer_config.json": compact(config).encode()}
         yield "sentencepiece_" + kind, SentencePieceReference(model, config), files
+    for kind, make in RANK_KINDS.items():
+        yield kind, *make()
 
 
 def main():

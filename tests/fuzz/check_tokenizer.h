@@ -1,0 +1,24 @@
+// What must hold for every tokenizer that a file gave: it encodes and decodes without harm, streamed or at once.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tokenizer/tokenizer.h"
+
+namespace pinion {
+
+inline void check_tokenizer(const std::shared_ptr<const Tokenizer>& tokenizer) {
+  constexpr std::string_view kText = " Hello  wörld\n\n123 <s>ab</s> \xFF e\u0301 \u2581\U0001F600'll";
+  const auto ids = encode(*tokenizer, kText);
+  const std::string text = decode(*tokenizer, ids, false);
+  StreamDecoder decoder(tokenizer, false);
+  std::string streamed;
+  for (const int32_t id : ids) streamed += decoder.put(id);
+  streamed += decoder.finish();
+  if (streamed != text) std::abort();  // what libFuzzer reports
+}
+
+}  // namespace pinion

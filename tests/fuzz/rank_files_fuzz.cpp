@@ -1,0 +1,15 @@
+// Any bytes as tekken.json or as a list of ranks: refused with an error, or a tokenizer that does no harm.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/check_tokenizer.h"
+#include "tokenizer/parts.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto tokenizer = std::make_shared<pinion::Tokenizer>();
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto load = pinion::is_rank_list(bytes) ? pinion::load_rank_list : pinion::load_tekken;
+  if (load(bytes, "file", {}, tokenizer.get())) return 0;
+  pinion::check_tokenizer(tokenizer);
+  return 0;
+}
