@@ -80,7 +80,7 @@ TEST(Jinja, EndsEndlessOnes) {
       {"{{ ('x' * 1000000000000) | length }}", ""},
       {"{% set s = namespace(x='0123456789') %}{% for i in range(40) %}{% set s.x = s.x + s.x %}{% endfor %}", ""},
       {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ""},
-      {"{% for i in range(3000) %}{{ 'x' * 10000 }}{% endfor %}", "makes too much text"},
+      {"{% for i in range(3000) %}{{ 'x' * 10000 }}{% endfor %}", ""},  // too much text, or on a slow machine too long
 #if defined(__x86_64__)
       {"{{ 1 // 0 }}", ""},  // Arm's division gives 0
       {"{{ 1 % 0 }}", ""},
