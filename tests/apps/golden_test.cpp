@@ -97,13 +97,16 @@ TEST(Golden, MatrixSaysWhereItParts) {
   EXPECT_EQ(golden["prompts"][0]["logits_hash_by_8"].size(), 2u);
   EXPECT_EQ(golden["recorded_by"]["version"], "0.1.0");
 
-  const Outcome same = check(kStories, folder / "G.json", {"--matrix", "--threads", "1", "--junit", folder / "J.xml"});
-  EXPECT_EQ(same.status, 0) << same.err;
-  EXPECT_NE(same.out.find("| kernels scalar, threads 1 | 0 | 20 | same |\n"), std::string::npos) << same.out;
-  EXPECT_NE(same.out.find("| threads 1, chunk 7 | 0 | 20 | same |\n"), std::string::npos) << same.out;
-  const std::string passed = read_file(folder / "J.xml");
-  EXPECT_NE(passed.find("failures=\"0\""), std::string::npos) << passed;
-  EXPECT_NE(passed.find("<testcase classname=\"threads 1, chunk 7\" name=\"prompt 0\""), std::string::npos) << passed;
+  if (std::string(PINION_EMULATOR).empty()) {  // minutes under it
+    const Outcome same =
+        check(kStories, folder / "G.json", {"--matrix", "--threads", "1", "--junit", folder / "J.xml"});
+    EXPECT_EQ(same.status, 0) << same.err;
+    EXPECT_NE(same.out.find("| kernels scalar, threads 1 | 0 | 20 | same |\n"), std::string::npos) << same.out;
+    EXPECT_NE(same.out.find("| threads 1, chunk 7 | 0 | 20 | same |\n"), std::string::npos) << same.out;
+    const std::string passed = read_file(folder / "J.xml");
+    EXPECT_NE(passed.find("failures=\"0\""), std::string::npos) << passed;
+    EXPECT_NE(passed.find("<testcase classname=\"threads 1, chunk 7\" name=\"prompt 0\""), std::string::npos) << passed;
+  }
 
   json changed = golden;
   changed["prompts"][0]["logits_hash_by_8"][1] = "0000000000000000";
