@@ -145,7 +145,7 @@ Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
       if (spread.rows > 0) out->worst.push_back({module_name(*pattern, layer), spread});
     }
   }
-  std::ranges::stable_sort(out->worst, std::greater(), [](const InputSpread& one) { return one.spread.worst; });
+  std::ranges::sort(out->worst, std::greater(), [](const InputSpread& one) { return one.spread.worst; });
   out->worst.resize(std::min(out->worst.size(), kWorstInputs));
   return {};
 }
