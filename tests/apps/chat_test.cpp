@@ -90,8 +90,8 @@ TEST(Chat, RegenAndUndoTakeBackOneTurn) {
   std::istringstream out(outcome.out);
   for (std::string line; std::getline(out, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 3u) << outcome.out;
-  EXPECT_EQ(lines[0], saved[2]["content"]);
-  EXPECT_EQ(lines[1], saved[4]["content"]);
+  EXPECT_EQ(lines[0], saved[2]["content"].get<std::string>());
+  EXPECT_EQ(lines[1], saved[4]["content"].get<std::string>());
   EXPECT_EQ(lines[2], lines[1]);
   EXPECT_EQ(read_json(file + ".undone"), (json{{{"role", "system"}, {"content", "Be kind."}}}));
 }
