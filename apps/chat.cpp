@@ -84,7 +84,8 @@ constexpr ChatCommand kChatCommands[] = {
     {"/system", "with a TEXT: sets the system message (without: none) and starts a new conversation", set_system},
     {"/regen", "answers the last question again", regenerate_answer},
     {"/undo", "takes back the last question and its answer", undo_turn},
-    {"/save", "with a FILE: writes the conversation as JSON, a list of messages", save_conversation},
+    {"/save", "with a FILE: writes the conversation as JSON, and beside it, as FILE.cache, what the model holds of it",
+     save_conversation},
     {"/load", "with a FILE: goes on with the conversation of a file", load_conversation},
     {"/stats", "figures of the last answer", show_stats},
 };
@@ -164,12 +165,13 @@ int run(const Options& options) {
   LineReader reader("> ");
   chat.interactive = reader.interactive();
   if (chat.interactive) {
-    stop_answers_on_interrupt();
+    stop_answers_on_interrupt(chat.session.get());
     print(chat.runtime.model->config.architecture + ", " + std::to_string(chat.runtime.model->parameters / 1000) +
           "k parameters, " + options.run.quant + "; /help lists commands\n");
   }
   while (const std::optional<Input> input = read_input(reader)) {
     if (input->is_command && input->text == "/quit") break;
+    clear_interrupt();
     if (input->is_command) {
       run_command(chat, input->text);
     } else if (!input->text.empty()) {

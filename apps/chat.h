@@ -28,10 +28,15 @@ struct Chat {
 
 void add_message(const char* role, const std::string& text, Conversation* out);
 
-void stop_answers_on_interrupt();  // Ctrl-C from now on
+void stop_answers_on_interrupt(Session* session);  // Ctrl-C from now on: prompts and answers end early
+void clear_interrupt();                            // before it does something new
 
 // The conversation as token ids, checked to fit the context.
 Error encode_conversation(const Chat& chat, Prompt* out);
+
+// generate for a chat, until Ctrl-C.
+Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
+                   const std::function<void(int32_t)>& on_token);
 
 // Prints the answer to the last message as it comes, and adds it to the conversation.
 Error answer_last_message(Chat& chat);

@@ -89,11 +89,14 @@ void add_message(const char* role, const std::string& text, Conversation* out) {
   out->messages.push_back({{"role", role}, {"content", to_utf8(text)}});
 }
 
-void stop_answers_on_interrupt() {
+void stop_answers_on_interrupt(Session* session) {
+  session->interrupted = &interrupted;
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted = true; };
   sigaction(SIGINT, &action, nullptr);
 }
+
+void clear_interrupt() { interrupted = false; }
 
 Error encode_conversation(const Chat& chat, Prompt* out) {
   if (Error e = make_prompt(*chat.chat_template, *chat.tokenizer, chat.conversation, out)) return e;
@@ -101,6 +104,18 @@ Error encode_conversation(const Chat& chat, Prompt* out) {
   if (std::ssize(out->ids) < capacity) return {};
   return error("the conversation no longer fits; /reset starts a new one", "context",
                "fewer than " + std::to_string(capacity) + " tokens", std::to_string(out->ids.size()));
+}
+
+Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
+                   const std::function<void(int32_t)>& on_token) {
+  const auto go_on = [&](int32_t id) {
+    on_token(id);
+    return !interrupted;
+  };
+  GenerateResult result;
+  if (Error e = generate(*chat.session, prompt.ids, options, go_on, &result)) return e;
+  chat.last = std::move(result);
+  return {};
 }
 
 Error answer_last_message(Chat& chat) {
@@ -112,16 +127,9 @@ Error answer_last_message(Chat& chat) {
   options.hash_logits = false;
   chat.sampler.seed += 1;  // or the same question would always get the same answer
   AnswerPrinter printer(chat, ends_in_thought(prompt.text));
-  interrupted = false;
-  const auto on_token = [&](int32_t id) {
-    printer.put(id);
-    return !interrupted;
-  };
-  GenerateResult result;
-  if (Error e = generate(*chat.session, prompt.ids, options, on_token, &result)) return e;
+  if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { printer.put(id); })) return e;
   add_message("assistant", printer.finish(), &chat.conversation);
-  if (result.finish_reason == FinishReason::context) note("the context is full; /reset starts a new conversation");
-  chat.last = std::move(result);
+  if (chat.last.finish_reason == FinishReason::context) note("the context is full; /reset starts a new conversation");
   return {};
 }
 

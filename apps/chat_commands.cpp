@@ -1,6 +1,9 @@
 // The commands of a chat that keep, bring back and take back what was said.
+#include <filesystem>
+
 #include "apps/chat.h"
 #include "apps/output_file.h"
+#include "engine/session_image.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"
 
@@ -11,7 +14,8 @@ void drop_last_message(Chat& chat) { chat.conversation.messages.erase(chat.conve
 
 bool ends_with_role(const Chat& chat, const char* role) {
   const OrderedJson& messages = chat.conversation.messages;
-  return !messages.empty() && messages.back()["role"] == role;
+  if (!messages.is_array() || messages.empty() || !messages.back().contains("role")) return false;
+  return messages.back()["role"] == role;
 }
 
 Error write_messages(const Chat& chat, const std::string& path) {
@@ -29,36 +33,76 @@ Error read_messages(const std::string& path, OrderedJson* out) {
   return parse_ordered_json(text, path, out);
 }
 
-// The cache is filled at once, so that the next question waits for its own tokens only.
-Error evaluate_conversation(Chat& chat) {
+std::string cache_file(const std::string& file) { return file + ".cache"; }
+
+// Nothing where the session holds nothing yet.
+Error write_cache(Session& session, const std::string& path) {
+  if (session.ids.empty()) return {};
+  std::unique_ptr<SessionImage> image;
+  if (Error e = make_image(session, &image)) return e;
+  OutputFile file;
+  if (Error e = file.open(path)) return e;
+  for (const std::span<const std::byte> part : image->parts) {
+    if (Error e = file.write(part.data(), part.size())) return e;
+  }
+  return file.finish();
+}
+
+// Whether there was one. Where it is of no use here a note says why.
+bool read_cache(const std::string& path, Session* session) {
+  if (!std::filesystem::exists(path)) return false;
+  MappedFile file;
+  Error e = map_file(path, &file);
+  if (!e) e = restore_image(file.contents(), path, session);
+  if (e) note(e.message() + "; the conversation is evaluated anew");
+  return !e;
+}
+
+Error evaluate_messages(Chat& chat) {
   Prompt prompt;
   if (Error e = encode_conversation(chat, &prompt)) return e;
-  GenerateResult result;
-  const GenerateOptions nothing{.max_tokens = 0, .sampler = chat.sampler, .hash_logits = false};
-  if (Error e = generate(*chat.session, prompt.ids, nothing, [](int32_t) { return true; }, &result)) return e;
-  chat.last = std::move(result);
-  return {};
+  return generate_for(chat, prompt, {.max_tokens = 0, .sampler = chat.sampler, .hash_logits = false}, [](int32_t) {});
+}
+
+// Up to the last question as if it were to be answered: the next prompt may part from this one there, where the
+// answer's thoughts are left out.
+Error evaluate_last_question(Chat& chat) {
+  if (!ends_with_role(chat, "assistant") || chat.conversation.messages.size() == 1) return {};
+  const OrderedJson answer = chat.conversation.messages.back();
+  drop_last_message(chat);
+  Error e = evaluate_messages(chat);
+  chat.conversation.messages.push_back(answer);
+  return e;
+}
+
+// The cache is filled at once, so that the next question waits for its own tokens only.
+Error evaluate_conversation(Chat& chat) {
+  chat.conversation.add_generation_prompt = false;
+  const Error e = evaluate_messages(chat);
+  chat.conversation.add_generation_prompt = true;
+  return e;
 }
 
 }  // namespace
 
 void save_conversation(Chat& chat, const std::string& file) {
   if (file.empty()) return note("/save wants a file");
-  if (Error e = write_messages(chat, file)) note(e.message());
+  Error e = write_messages(chat, file);
+  if (!e) e = write_cache(*chat.session, cache_file(file));
+  if (e) note(e.message());
 }
 
 void load_conversation(Chat& chat, const std::string& file) {
   if (file.empty()) return note("/load wants a file");
-  Conversation before = chat.conversation;
-  chat.conversation.add_generation_prompt = false;
+  OrderedJson before = chat.conversation.messages;
   Error e = read_messages(file, &chat.conversation.messages);
+  if (!e && !read_cache(cache_file(file), chat.session.get())) e = evaluate_last_question(chat);
   if (!e) e = evaluate_conversation(chat);
   if (e) {
     note(e.message());
-    chat.conversation = std::move(before);
+    chat.conversation.messages = std::move(before);
     return;
   }
-  chat.conversation.add_generation_prompt = true;
   print("loaded " + std::to_string(chat.conversation.messages.size()) + " messages\n");
 }
 

@@ -43,6 +43,11 @@ void print_json(const OrderedJson& json, int indent) {
   print(json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
 }
 
+void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&)) {
+  if (as_json) return print_json(report);
+  print(readable(report));
+}
+
 OrderedJson rate_json(double count, double seconds) {
   return seconds > 0 ? OrderedJson(count / seconds) : OrderedJson(nullptr);
 }

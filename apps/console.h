@@ -24,6 +24,7 @@ void note(std::string_view message);  // the same line for what does not end the
 // Standard output, flushed at once. The program ends here, with kFailure, when it cannot be written.
 void print(std::string_view text);
 void print_json(const OrderedJson& json, int indent = -1);
+void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&));
 OrderedJson rate_json(double count, double seconds);  // count a second; null where no time was taken
 std::string rate_text(double count, double seconds);  // "95.3", "-"
 std::string xml_text(const std::string& text);        // with < > & and quotes escaped, without control characters

@@ -114,11 +114,7 @@ int run(const Options& options) {
     if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);
     report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;
   }
-  if (options.json) {
-    print_json(report);
-  } else {
-    print(readable(report));
-  }
+  print_report(report, options.json, readable);
   return kSuccess;
 }
 

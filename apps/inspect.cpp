@@ -276,12 +276,7 @@ int run(const Options& options) {
   if (Error e = select_kernels(options.run.kernels, &kernels)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options.run, &plan)) return fail(e);
-  const OrderedJson json = report(config, checkpoint, options.run, parts, *kernels, plan);
-  if (options.json) {
-    print_json(json);
-  } else {
-    print(readable(json));
-  }
+  print_report(report(config, checkpoint, options.run, parts, *kernels, plan), options.json, readable);
   return kSuccess;
 }
 

@@ -237,12 +237,7 @@ int run(const Options& options) {
   if (Error e = check_folder(options.run.model)) return fail(e);
   Quality quality;
   if (Error e = measure(options, &quality)) return fail(e);
-  const OrderedJson json = report(options, quality);
-  if (options.json) {
-    print_json(json);
-  } else {
-    print(readable(json));
-  }
+  print_report(report(options, quality), options.json, readable);
   return kSuccess;
 }
 

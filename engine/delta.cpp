@@ -99,26 +99,25 @@ Input delta_net(Worker& worker, const Pass& p, const Layer& layer, const Input& 
                  [&](int64_t first, int64_t, float*) { return p.scratch.attention.data() + first * d.value_width(); });
 }
 
-void allocate_delta_scratch(const ModelConfig& config, int64_t tokens, Scratch* out) {
+void make_delta_scratch(const ModelConfig& config, int64_t tokens, Room* room, Scratch* out) {
   const GatedDelta& d = config.delta;
   if (attention_layers(config) == config.layers) return;
-  const auto floats = [](std::vector<float>* v, int64_t n) { v->resize(static_cast<size_t>(n)); };
   DeltaScratch& s = out->delta;
-  floats(&s.qkv, tokens * d.channels());
-  floats(&s.z, tokens * d.value_width());
-  floats(&s.b, tokens * d.value_heads);
-  floats(&s.a, tokens * d.value_heads);
+  room->make(&s.qkv, tokens * d.channels());
+  room->make(&s.z, tokens * d.value_width());
+  room->make(&s.b, tokens * d.value_heads);
+  room->make(&s.a, tokens * d.value_heads);
   // x / |x| is RMSNorm(x) / sqrt(n); queries are scaled by that once more.
   const float root = std::sqrt(static_cast<float>(d.key_dim));
   s.key_scale.assign(static_cast<size_t>(d.key_dim), 1.0f / root);
   s.query_scale.assign(static_cast<size_t>(d.key_dim), 1.0f / static_cast<float>(d.key_dim));
   s.workers.resize(out->workers.size());
   for (DeltaRows& own : s.workers) {
-    floats(&own.q, kDeltaTokens * d.key_dim);
-    floats(&own.k, kDeltaTokens * d.key_dim);
-    floats(&own.v, kDeltaTokens * d.value_dim);
-    floats(&own.decay, kDeltaTokens);
-    floats(&own.beta, kDeltaTokens);
+    room->make(&own.q, kDeltaTokens * d.key_dim);
+    room->make(&own.k, kDeltaTokens * d.key_dim);
+    room->make(&own.v, kDeltaTokens * d.value_dim);
+    room->make(&own.decay, kDeltaTokens);
+    room->make(&own.beta, kDeltaTokens);
   }
 }
 

@@ -15,6 +15,6 @@ constexpr int64_t kDeltaTokens = 16;
 // What the layer computes of x, the input that its matrices share; what o multiplies.
 Input delta_net(Worker& worker, const Pass& pass, const Layer& layer, const Input& x);
 
-void allocate_delta_scratch(const ModelConfig& config, int64_t tokens, Scratch* out);
+void make_delta_scratch(const ModelConfig& config, int64_t tokens, Room* room, Scratch* out);
 
 }  // namespace pinion

@@ -16,11 +16,6 @@ DeltaState delta_state_of(const ModelConfig& config) {
 Error allocate_delta_state(const ModelConfig& config, DeltaState* out) {
   DeltaState state = delta_state_of(config);
   if (state.layers > 0) {
-    const int64_t available = available_memory_bytes();
-    if (state.bytes() > available) {
-      return error("too little memory", "recurrent state", megabytes_text(state.bytes()),
-                   megabytes_text(available) + " free");
-    }
     if (Error e = allocate_arena(state.bytes(), &state.memory)) return e;
   }
   *out = std::move(state);

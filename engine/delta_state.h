@@ -38,7 +38,7 @@ struct DeltaState {
 // The shape for a model, without memory.
 DeltaState delta_state_of(const ModelConfig& config);
 
-// Fails with the figures when the machine has not that much memory free.
+// Zeros. The memory is not checked against what is free.
 Error allocate_delta_state(const ModelConfig& config, DeltaState* out);
 
 struct Snapshot {

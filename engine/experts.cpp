@@ -192,33 +192,32 @@ void add_experts(Worker& worker, const Pass& p, const Layer& layer, const Input&
   down(at(worker, Stage::down), p, layer, groups, [&](int64_t i) { return activated.packed(i); });
 }
 
-void allocate_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Scratch* out) {
+void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Room* room, Scratch* out) {
   const ExpertsConfig& c = model.config.experts;
   if (c.count == 0) return;
   Needs needs;
   for (const Layer& layer : model.layers) {
     for (const Expert& expert : layer.experts) needs.add(expert);
   }
-  const auto grow = [](auto* v, int64_t n) { v->resize(std::max(v->size(), static_cast<size_t>(n))); };
-  const auto allocate = [&](Choices* choices, int64_t count) {
-    grow(&choices->experts, count * c.per_token);
-    grow(&choices->weights, count * c.per_token);
+  const auto make_choices = [&](Choices* choices, int64_t count) {
+    room->make(&choices->experts, count * c.per_token);
+    room->make(&choices->weights, count * c.per_token);
   };
   const int64_t entries = tokens * c.per_token;
   const int64_t rows = entries + std::min(c.count, entries) * padding_rows(kernels);
   const int64_t widest = std::max(model.config.hidden_size, c.inner_size);
   const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
-  grow(&out->router, tokens * c.count);
-  allocate(&out->choices, tokens);
-  if (needs.values) grow(&out->packed, rows * widest);
-  if (needs.codes) grow(&out->codes, rows * padded_k(widest));
-  grow(&out->scales, rows);
-  grow(&out->activation, entries * c.inner_size);
+  room->make(&out->router, tokens * c.count);
+  make_choices(&out->choices, tokens);
+  if (needs.values) room->make(&out->packed, rows * widest);
+  if (needs.codes) room->make(&out->codes, rows * padded_k(widest));
+  room->make(&out->scales, rows);
+  room->make(&out->activation, entries * c.inner_size);
   for (WorkerScratch& own : out->workers) {
-    allocate(&own.choices, 1);
-    own.groups.reserve(entries, c.count);
-    grow(&own.codes, std::max(c.per_token, block) * padded_k(widest));
-    grow(&own.scales, c.per_token);
+    make_choices(&own.choices, 1);
+    own.groups.make(room, entries, c.count);
+    room->make(&own.codes, std::max(c.per_token, block) * padded_k(widest));
+    room->make(&own.scales, c.per_token);
   }
 }
 

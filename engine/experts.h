@@ -11,6 +11,6 @@ namespace pinion {
 void add_experts(Worker& worker, const Pass& pass, const Layer& layer, const Input& y);
 
 // Room for what add_experts writes in passes of at most `tokens` tokens; nothing where the model has no experts.
-void allocate_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Scratch* out);
+void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Room* room, Scratch* out);
 
 }  // namespace pinion

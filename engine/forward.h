@@ -9,6 +9,7 @@
 #include "engine/kv_cache.h"
 #include "engine/model.h"
 #include "engine/profile.h"
+#include "engine/room.h"
 #include "engine/rope.h"
 #include "engine/routing.h"
 #include "engine/team.h"
@@ -25,7 +26,7 @@ struct AttentionBuffer {
   std::vector<float> sum;  // [rows]
   std::vector<float> acc;  // [rows][padded head_dim]
 
-  void resize(int64_t rows, int64_t head_dim);
+  void make(Room* room, int64_t rows, int64_t head_dim);
   AttentionState from(int64_t row, int64_t head_dim);
   // Rows of another buffer into the ones from `row` on.
   void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
@@ -88,8 +89,9 @@ struct Scratch {
   std::vector<WorkerScratch> workers;
 };
 
-void allocate_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
-                      Scratch* out);
+// Of passes of at most `tokens`, in a cache of `positions`. Where the room is only counted, `out` is of no use.
+void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
+                  Room* room, Scratch* out);
 
 struct Trace;
 

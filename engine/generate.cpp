@@ -23,19 +23,28 @@ int64_t common_prefix(std::span<const int32_t> cached, std::span<const int32_t> 
 // prompt is all but these last few tokens.
 constexpr int64_t kAnswerOpening = 16;
 
-// The rest of the prompt. Where the model has a recurrent state, one snapshot: where the next turn can begin from
-// whatever becomes of the answer. An answer that stays as it came needs none, the session is at its end.
-Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, float* logits) {
-  int64_t held = std::ssize(session.ids);
-  const int64_t opening = std::ssize(prompt) - kAnswerOpening;
+// Evaluates the prompt up to `place`, where that is not behind.
+Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t place, float* logits) {
+  const int64_t held = std::ssize(session.ids);
+  if (place <= held) return {};
+  return evaluate(session, prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(place - held)), false, logits);
+}
+
+// The rest of the prompt, of which the first `shared` tokens are those of the sequence before. Where the model has a
+// recurrent state, snapshots where later prompts may part from this one: where the next turn can begin from whatever
+// becomes of the answer (one that stays as it came needs none, the session is at its end), and, where that is far from
+// it, where this one parted from the last: after the system message, when a chat begins anew.
+Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits) {
   const bool can_split = !follow_the_sequence(session.model->config);
-  if (can_split && can_keep(session.snapshots, session.state) && opening > held) {
-    const auto before = prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(opening - held));
-    if (Error e = evaluate(session, before, false, nullptr)) return e;
-    held = opening;
+  if (can_split && can_keep(session.snapshots, session.state)) {
+    if (shared > std::ssize(session.ids) + kAnswerOpening) {
+      if (Error e = evaluate_up_to(session, prompt, shared, nullptr)) return e;
+      keep_snapshot(session);
+    }
+    if (Error e = evaluate_up_to(session, prompt, std::ssize(prompt) - kAnswerOpening, nullptr)) return e;
   }
   keep_snapshot(session);
-  return evaluate(session, prompt.subspan(static_cast<size_t>(held)), false, logits);
+  return evaluate_up_to(session, prompt, std::ssize(prompt), logits);
 }
 
 }  // namespace
@@ -62,12 +71,13 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   }
   GenerateResult result;
   result.logits_hash = kHashSeed;
-  result.reused_tokens = rewind(session, common_prefix(session.ids, prompt));
+  const int64_t shared = common_prefix(session.ids, prompt);
+  result.reused_tokens = rewind(session, shared);
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
 
   std::vector<float> logits(static_cast<size_t>(model.config.vocab_size));
   const auto prefill_start = Clock::now();
-  if (Error e = evaluate_prompt(session, prompt, logits.data())) return e;
+  if (Error e = evaluate_prompt(session, prompt, shared, logits.data())) return e;
   result.prefill_seconds = seconds_since(prefill_start);
 
   const int64_t regions = session.team->regions();

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/memory.h"
-
 namespace pinion {
 namespace {
 
@@ -55,13 +53,7 @@ int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, bool 
 Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions,
                         KvCache* out) {
   KvCache cache = shape(layers, kv_heads, head_dim, is_float, positions);
-  const int64_t bytes = total_bytes(cache);
-  const int64_t available = available_memory_bytes();
-  if (bytes > available) {
-    return error("too little memory for " + std::to_string(positions) + " positions", "KV cache", megabytes_text(bytes),
-                 megabytes_text(available) + " free");
-  }
-  if (Error e = allocate_arena(bytes, &cache.memory)) return e;
+  if (Error e = allocate_arena(total_bytes(cache), &cache.memory)) return e;
   *out = std::move(cache);
   return {};
 }

@@ -50,7 +50,7 @@ struct KvCache {
 // Bytes a cache of that many positions takes.
 int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions);
 
-// Fails with the figures when the machine has not that much memory free.
+// Zeros. The memory is not checked against what is free.
 Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions,
                         KvCache* out);
 

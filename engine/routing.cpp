@@ -32,11 +32,11 @@ void choose_experts(std::span<const float> logits, bool normalised, std::span<in
   }
 }
 
-void ExpertGroups::reserve(int64_t choices, int64_t expert_count) {
-  experts.reserve(static_cast<size_t>(expert_count));
-  tokens.resize(static_cast<size_t>(choices));
-  weights.resize(static_cast<size_t>(choices));
-  next.resize(static_cast<size_t>(expert_count));
+void ExpertGroups::make(Room* room, int64_t choices, int64_t expert_count) {
+  if (room->takes) experts.reserve(static_cast<size_t>(expert_count));
+  room->make(&tokens, choices);
+  room->make(&weights, choices);
+  room->make(&next, expert_count);
 }
 
 void group_by_expert(const Choices& choices, int64_t tokens, int64_t per_token, ExpertGroups* out) {

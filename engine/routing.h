@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/room.h"
+
 namespace pinion {
 
 // Of every token the experts chosen, by rising index, and what their outputs count for.
@@ -33,8 +35,8 @@ struct ExpertGroups {
   std::vector<float> weights;       // likewise
   std::vector<int32_t> next;        // [experts] scratch
 
-  // Room for so many choices in all; none is made later.
-  void reserve(int64_t choices, int64_t expert_count);
+  // For so many choices in all; none is made later.
+  void make(Room* room, int64_t choices, int64_t expert_count);
 };
 
 // Of the first `tokens` tokens, which have per_token choices each.

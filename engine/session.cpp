@@ -2,14 +2,19 @@
 
 #include <algorithm>
 
+#include "engine/memory.h"
+
 namespace pinion {
 namespace {
 
-// Tokens into the cache from position `start` on; logits of none (null), the last or, where `all`, each.
-void run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, bool all, float* logits) {
+// Tokens into the cache from position `start` on; logits of none (null), the last or, where `all`, each. Returns how
+// many were evaluated: all, unless the session was interrupted.
+int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, bool all, float* logits) {
   const int64_t count = std::ssize(tokens);
   const int64_t vocab = session.model->config.vocab_size;
-  for (int64_t done = 0; done < count;) {
+  int64_t done = 0;
+  while (done < count) {
+    if (done > 0 && session.interrupted && *session.interrupted) break;
     const int64_t rows = std::min(session.prefill_chunk, count - done);
     const bool last = done + rows == count;
     const Pass pass{*session.model,
@@ -31,6 +36,22 @@ void run_passes(Session& session, std::span<const int32_t> tokens, int64_t start
     team.run([&pass](Worker& worker) { forward(worker, pass); });
     done += rows;
   }
+  return done;
+}
+
+Error interruption(int64_t done, int64_t count) {
+  return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
+}
+
+// The cache, a recurrent state and the passes' memory against what is free, before any of it is taken.
+Error check_session_memory(const ModelConfig& c, bool kv_float, int64_t positions, int64_t scratch_bytes) {
+  const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, kv_float, positions);
+  const int64_t bytes = cache_bytes + delta_state_of(c).bytes() + scratch_bytes;
+  const int64_t available = available_memory_bytes();
+  if (bytes <= available) return {};
+  return error("too little memory for " + std::to_string(positions) + " positions", "session",
+               megabytes_text(bytes) + " (" + megabytes_text(cache_bytes) + " of them KV cache)",
+               megabytes_text(available) + " free");
 }
 
 }  // namespace
@@ -51,6 +72,14 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
     if (Error e = select_kernels({}, &session->kernels)) return e;
   }
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
+  const auto make = [&](Room* room, Scratch* scratch) {
+    make_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions,
+                 std::max(team.size(), session->prefill_team->size()), room, scratch);
+  };
+  Room counted, taken{.takes = true};
+  Scratch untaken;
+  make(&counted, &untaken);
+  if (Error e = check_session_memory(c, options.kv_float, positions, counted.bytes)) return e;
   if (Error e = allocate_delta_state(c, &session->state)) return e;
   session->snapshots.limit_bytes = options.snapshot_bytes;
   if (Error e = allocate_kv_cache(attention_layers(c), c.kv_heads, c.head_dim, options.kv_float, positions,
@@ -58,8 +87,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
     return e;
   }
   session->ropes = rope_frequencies(c, 0);
-  allocate_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions,
-                   std::max(team.size(), session->prefill_team->size()), &session->scratch);
+  make(&taken, &session->scratch);
   *out = std::move(session);
   return {};
 }
@@ -82,11 +110,13 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
   if (changes_factors) {
     session.long_factors = !session.long_factors;
     restore(&session.snapshots, 0, &session.state);
-    run_passes(session, session.ids, 0, false, nullptr);
+    const int64_t done = run_passes(session, session.ids, 0, false, nullptr);
+    session.ids.resize(static_cast<size_t>(done));
+    if (done < start) return interruption(done, start + count);
   }
-  run_passes(session, tokens, start, all, logits);
-  session.ids.insert(session.ids.end(), tokens.begin(), tokens.end());
-  return {};
+  const int64_t done = run_passes(session, tokens, start, all, logits);
+  session.ids.insert(session.ids.end(), tokens.begin(), tokens.begin() + done);
+  return done < count ? interruption(done, count) : Error{};
 }
 
 int64_t rewind(Session& session, int64_t position) {

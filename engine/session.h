@@ -2,6 +2,7 @@
 // forward pass.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -42,15 +43,17 @@ struct Session {
   std::vector<RopeFrequencies> ropes;
   bool long_factors = false;  // the cache holds keys rotated by longrope's
   Scratch scratch;
-  Profile* profile = nullptr;  // set: where the time of every pass is added, one entry a worker
-  Trace* trace = nullptr;      // set: what every pass looks like inside (engine/trace.h)
+  const std::atomic<bool>* interrupted = nullptr;  // set: where true, no further pass of a prompt begins
+  Profile* profile = nullptr;                      // set: where the time of every pass is added, one entry a worker
+  Trace* trace = nullptr;                          // set: what every pass looks like inside (engine/trace.h)
 };
 
-// Fails, with the figures, when the cache does not fit into the memory that is free now.
+// Fails, with the figures, when the cache and what passes work in do not fit into the memory that is free now.
 Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out);
 
 // Appends tokens and computes logits: of the last one (out: [vocab]) or, where `all`, of each (out: [tokens, vocab]).
-// Errors: an id outside the vocabulary, more tokens than the cache can hold.
+// Errors: an id outside the vocabulary, more tokens than the cache can hold, interrupted: then the session holds those
+// tokens that were evaluated.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
 
 // Forgets everything from `position` on, or from an earlier place where the model has a recurrent state and the latest

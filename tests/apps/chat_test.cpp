@@ -101,18 +101,28 @@ TEST(Chat, ASavedConversationGoesOn) {
   const std::string file = model / "talk.json", greedy = "--temperature";
   const Outcome whole =
       chat(model, "One day a cat sat.\n/save " + file + "\nThe cat was big.\n/stats\n", {greedy, "0"});
-  const Outcome parts = chat(model, "/load " + file + "\n/stats\nThe cat was big.\n/stats\n", {greedy, "0"});
-  const std::vector<Figures> at_once = figures(whole.out), loaded = figures(parts.out);
+  const std::vector<Figures> at_once = figures(whole.out);
   ASSERT_EQ(at_once.size(), 1u);
-  ASSERT_EQ(loaded.size(), 2u) << parts.out << parts.err;
-  EXPECT_TRUE(parts.out.starts_with("loaded 2 messages\n")) << parts.out;
-  EXPECT_EQ(loaded[1].reused, loaded[0].prefilled);
-  EXPECT_EQ(loaded[1].generated, at_once[0].generated);
   const auto last_answer = [](const std::string& out) {
     const size_t end = out.rfind("\nprefilled");
     return out.substr(out.rfind('\n', end - 1) + 1, end - out.rfind('\n', end - 1));
   };
-  EXPECT_EQ(last_answer(parts.out), last_answer(whole.out));
+  const auto go_on = [&](const char* expected_note) {
+    const Outcome parts = chat(model, "/load " + file + "\n/stats\nThe cat was big.\n/stats\n", {greedy, "0"});
+    const std::vector<Figures> loaded = figures(parts.out);
+    EXPECT_EQ(loaded.size(), 2u) << parts.out << parts.err;
+    EXPECT_TRUE(parts.out.starts_with("loaded 2 messages\n")) << parts.out;
+    EXPECT_EQ(loaded[1].reused, loaded[0].prefilled + loaded[0].reused);
+    EXPECT_EQ(loaded[1].generated, at_once[0].generated);
+    EXPECT_EQ(last_answer(parts.out), last_answer(whole.out));
+    EXPECT_NE(parts.err.find(expected_note), std::string::npos) << parts.err;
+    return loaded[0].prefilled;
+  };
+  EXPECT_LE(go_on(""), 3) << "the last token, the newline after it and what the answer's tokens merge to";
+  write_file(file + ".cache", "damaged");
+  EXPECT_GT(go_on("no image of a session; the conversation is evaluated anew"), 3);
+  fs::remove(file + ".cache");
+  EXPECT_GT(go_on(""), 3);
 }
 
 TEST(Chat, WhatCannotBeLoadedChangesNothing) {
@@ -209,6 +219,70 @@ TEST(Chat, AThoughtThatIsCutShortIsNoAnswer) {
   const json saved = read_json(file);
   ASSERT_EQ(saved.size(), 2u) << saved;
   EXPECT_TRUE(saved[1]["content"].get<std::string>().ends_with("\n</think>\n\n")) << saved;
+}
+
+// A model with a recurrent state, a tokenizer that knows single characters, and a template that leaves out what was
+// thought before the last question.
+struct RecurrentModel : Folder {
+  RecurrentModel() {
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      fs::copy_file(fs::path(PINION_TEST_DATA "/families/qwen3_5") / name, path / name);
+    }
+    fs::copy_file(PINION_TEST_DATA "/templates/im_thinking.jinja", path / "chat_template.jinja");
+    json tokenizer = {{"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
+                      {"decoder", {{"type", "ByteLevel"}}},
+                      {"model", {{"type", "BPE"}, {"vocab", json::object()}, {"merges", json::array()}}},
+                      {"added_tokens", json::array()}};
+    json& vocabulary = tokenizer["model"]["vocab"];
+    for (const char* mark : {"<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}) {
+      const size_t id = tokenizer["added_tokens"].size();
+      tokenizer["added_tokens"].push_back({{"id", id},
+                                           {"content", mark},
+                                           {"single_word", false},
+                                           {"lstrip", false},
+                                           {"rstrip", false},
+                                           {"normalized", false},
+                                           {"special", true}});
+      vocabulary[mark] = id;
+    }
+    const auto add = [&](const std::string& text) { vocabulary[text] = vocabulary.size(); };
+    for (char c = '!'; c <= '~'; ++c) add(std::string(1, c));
+    add("\u0120");  // a space, a newline
+    add("\u010a");
+    while (vocabulary.size() < 120) add("x" + std::to_string(vocabulary.size()));
+    write_file(path / "tokenizer.json", tokenizer.dump());
+  }
+};
+
+TEST(Chat, ATurnOfARecurrentModelReprocessesNothing) {
+  const RecurrentModel model;
+  const std::string file = model / "talk.json";
+  const std::vector<std::string> options = {"--temperature", "0"};
+  const Outcome talk = chat(model, "Hi\n/stats\nBye\n/stats\n1+1\n/stats\n/save " + file + "\n?\n/stats\n", options);
+  EXPECT_NE(talk.out.find("snapshots of the recurrent state"), std::string::npos) << talk.out;
+  const std::vector<Figures> turns = figures(talk.out);
+  ASSERT_EQ(turns.size(), 4u) << talk.out << talk.err;
+  for (size_t i = 1; i < turns.size(); ++i) {
+    EXPECT_GE(turns[i].reused, turns[i - 1].reused + turns[i - 1].prefilled - 16) << i;
+  }
+  const Outcome loaded = chat(model, "/load " + file + "\n?\n/stats\n", options);
+  ASSERT_EQ(figures(loaded.out).size(), 1u) << loaded.out << loaded.err;
+  EXPECT_EQ(figures(loaded.out)[0].reused, turns[3].reused);
+  fs::remove(file + ".cache");
+  const Outcome evaluated = chat(model, "/load " + file + "\n?\n/stats\n", options);
+  ASSERT_EQ(figures(evaluated.out).size(), 1u) << evaluated.out << evaluated.err;
+  EXPECT_EQ(figures(evaluated.out)[0].reused, turns[3].reused);
+  const auto last_turn = [](const std::string& out) { return figures(out).back().generated; };
+  EXPECT_EQ(last_turn(loaded.out), last_turn(talk.out));
+  EXPECT_EQ(last_turn(evaluated.out), last_turn(talk.out));
+}
+
+TEST(Chat, AfterResetTheSystemMessageIsReused) {
+  const RecurrentModel model;
+  const Outcome talk = chat(model, "Hi\n/reset\nYes?\n/reset\nNo?\n/stats\n",
+                            {"--temperature", "0", "--system", "You answer all questions."});
+  ASSERT_EQ(figures(talk.out).size(), 1u) << talk.out << talk.err;
+  EXPECT_GE(figures(talk.out)[0].reused, 26);  // its characters
 }
 
 // What a terminal shows while `input` is typed.

@@ -10,20 +10,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/generate.h"
 #include "kernels/cpu.h"
+#include "tests/engine/stories.h"
 
 namespace pinion {
 namespace {
-
-const std::string kStories = PINION_TEST_DATA "/stories260k";
-
-std::unique_ptr<Model> load_stories(Quant quant) {
-  std::unique_ptr<Model> model;
-  const Error e = load_model(kStories, {.quant = quant, .keep = {}, .threads = 2, .progress = {}}, &model);
-  EXPECT_FALSE(e) << e.message();
-  return model;
-}
 
 std::unique_ptr<Model> make_model(const std::string& json, Quant quant) {
   const auto path = std::filesystem::temp_directory_path() / ("pinion_session_" + std::to_string(getpid()) + ".json");
@@ -33,12 +24,6 @@ std::unique_ptr<Model> make_model(const std::string& json, Quant quant) {
   EXPECT_FALSE(e) << e.message();
   std::filesystem::remove(path);
   return model;
-}
-
-std::vector<int32_t> some_tokens(int64_t count, int64_t vocab) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>((i * i * 7 + i * 13 + 3) % vocab));
-  return ids;
 }
 
 struct Run {
@@ -336,71 +321,8 @@ TEST(Session, ACacheThatDoesNotFitIsAnErrorWithFigures) {
   std::unique_ptr<Session> session;
   const Error e = open_session(*model, team, {}, &session);
   ASSERT_TRUE(e);
-  EXPECT_NE(e.message().find("KV cache: too little memory for 1000000000 positions: want"), std::string::npos)
+  EXPECT_NE(e.message().find("session: too little memory for 1000000000 positions: want"), std::string::npos)
       << e.message();
-}
-
-TEST(Generate, ReusesThePrefixItHolds) {
-  const auto model = load_stories(Quant::w8a8);
-  Team team({-1, -1});
-  std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {}, &session));
-  const std::vector<int32_t> prompt = some_tokens(20, model->config.vocab_size);
-  const auto go_on = [](int32_t) { return true; };
-  GenerateResult first, again, longer;
-  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &first));
-  EXPECT_EQ(first.finish_reason, FinishReason::length);
-  EXPECT_EQ(first.prefilled_tokens, 20);
-  EXPECT_EQ(first.ids.size(), 12u);
-  EXPECT_EQ(first.decode_passes, 11);
-  EXPECT_EQ(first.regions, 11);  // one a token
-
-  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &again));
-  EXPECT_EQ(again.prefilled_tokens, 1);  // only the logits of the last token
-  EXPECT_EQ(again.ids, first.ids);
-  EXPECT_EQ(again.logits_hash, first.logits_hash);
-
-  std::vector<int32_t> grown = prompt;
-  grown.insert(grown.end(), first.ids.begin(), first.ids.end());
-  grown.push_back(5);
-  ASSERT_FALSE(generate(*session, grown, {.max_tokens = 1, .sampler = {}, .ignore_eos = true}, go_on, &longer));
-  EXPECT_EQ(longer.reused_tokens, 31);  // the twelfth id was drawn, never evaluated
-  EXPECT_EQ(longer.prefilled_tokens, 2);
-}
-
-TEST(Generate, StopsForEveryReason) {
-  const auto model = load_stories(Quant::w8a8);
-  Team team({-1});
-  std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv_float = false, .capacity = 16}, &session));
-  const std::vector<int32_t> prompt = some_tokens(10, model->config.vocab_size);
-  GenerateResult result;
-  ASSERT_FALSE(generate(
-      *session, prompt, {.max_tokens = 100, .sampler = {}, .ignore_eos = true}, [](int32_t) { return true; }, &result));
-  EXPECT_EQ(result.finish_reason, FinishReason::context);
-  EXPECT_EQ(result.ids.size(), 7u);  // six fill the cache, the seventh needs no room
-
-  int seen = 0;
-  ASSERT_FALSE(generate(
-      *session, prompt, {.max_tokens = 100, .sampler = {}, .ignore_eos = true}, [&](int32_t) { return ++seen < 3; },
-      &result));
-  EXPECT_EQ(result.finish_reason, FinishReason::stop);
-  EXPECT_EQ(result.ids.size(), 3u);
-
-  auto stopping = load_stories(Quant::w8a8);
-  stopping->eos_ids = {result.ids[1]};
-  ASSERT_FALSE(open_session(*stopping, team, {}, &session));
-  GenerateResult stopped;
-  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 100, .sampler = {}}, [](int32_t) { return true; }, &stopped));
-  EXPECT_EQ(stopped.finish_reason, FinishReason::stop);
-  EXPECT_EQ(stopped.ids, std::vector<int32_t>{result.ids[0]});
-
-  const std::vector<int32_t> long_prompt(600, 1);
-  EXPECT_EQ(generate(
-                *session, long_prompt, {}, [](int32_t) { return true; }, &result)
-                .message(),
-            "prompt: too long: want at most 512 tokens (the context), have 600");
-  EXPECT_TRUE(generate(*session, {}, {}, [](int32_t) { return true; }, &result));
 }
 
 }  // namespace

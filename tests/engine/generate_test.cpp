@@ -1,0 +1,97 @@
+// The loop from a prompt to its tokens: what it reuses, where it stops, and that an interruption loses nothing.
+#include "engine/generate.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/stories.h"
+
+namespace pinion {
+namespace {
+
+TEST(Generate, ReusesThePrefixItHolds) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1, -1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  const std::vector<int32_t> prompt = some_tokens(20, model->config.vocab_size);
+  const auto go_on = [](int32_t) { return true; };
+  GenerateResult first, again, longer;
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &first));
+  EXPECT_EQ(first.finish_reason, FinishReason::length);
+  EXPECT_EQ(first.prefilled_tokens, 20);
+  EXPECT_EQ(first.ids.size(), 12u);
+  EXPECT_EQ(first.decode_passes, 11);
+  EXPECT_EQ(first.regions, 11);  // one a token
+
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &again));
+  EXPECT_EQ(again.prefilled_tokens, 1);  // only the logits of the last token
+  EXPECT_EQ(again.ids, first.ids);
+  EXPECT_EQ(again.logits_hash, first.logits_hash);
+
+  std::vector<int32_t> grown = prompt;
+  grown.insert(grown.end(), first.ids.begin(), first.ids.end());
+  grown.push_back(5);
+  ASSERT_FALSE(generate(*session, grown, {.max_tokens = 1, .sampler = {}, .ignore_eos = true}, go_on, &longer));
+  EXPECT_EQ(longer.reused_tokens, 31);  // the twelfth id was drawn, never evaluated
+  EXPECT_EQ(longer.prefilled_tokens, 2);
+}
+
+TEST(Generate, StopsForEveryReason) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.kv_float = false, .capacity = 16}, &session));
+  const std::vector<int32_t> prompt = some_tokens(10, model->config.vocab_size);
+  GenerateResult result;
+  ASSERT_FALSE(generate(
+      *session, prompt, {.max_tokens = 100, .sampler = {}, .ignore_eos = true}, [](int32_t) { return true; }, &result));
+  EXPECT_EQ(result.finish_reason, FinishReason::context);
+  EXPECT_EQ(result.ids.size(), 7u);  // six fill the cache, the seventh needs no room
+
+  int seen = 0;
+  ASSERT_FALSE(generate(
+      *session, prompt, {.max_tokens = 100, .sampler = {}, .ignore_eos = true}, [&](int32_t) { return ++seen < 3; },
+      &result));
+  EXPECT_EQ(result.finish_reason, FinishReason::stop);
+  EXPECT_EQ(result.ids.size(), 3u);
+
+  auto stopping = load_stories(Quant::w8a8);
+  stopping->eos_ids = {result.ids[1]};
+  ASSERT_FALSE(open_session(*stopping, team, {}, &session));
+  GenerateResult stopped;
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 100, .sampler = {}}, [](int32_t) { return true; }, &stopped));
+  EXPECT_EQ(stopped.finish_reason, FinishReason::stop);
+  EXPECT_EQ(stopped.ids, std::vector<int32_t>{result.ids[0]});
+
+  const std::vector<int32_t> long_prompt(600, 1);
+  EXPECT_EQ(generate(
+                *session, long_prompt, {}, [](int32_t) { return true; }, &result)
+                .message(),
+            "prompt: too long: want at most 512 tokens (the context), have 600");
+  EXPECT_TRUE(generate(*session, {}, {}, [](int32_t) { return true; }, &result));
+}
+
+TEST(Generate, AnInterruptedPromptGoesOnLater) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.kv_float = false, .capacity = 0, .prefill_chunk = 8}, &session));
+  std::atomic<bool> interrupted = true;
+  const std::vector<int32_t> prompt = some_tokens(30, model->config.vocab_size);
+  const auto go_on = [](int32_t) { return true; };
+  const GenerateOptions options = {.max_tokens = 5, .sampler = {}, .ignore_eos = true};
+  GenerateResult whole, rest;
+  ASSERT_FALSE(generate(*session, prompt, options, go_on, &whole));
+  rewind(*session, 3);
+  session->interrupted = &interrupted;
+  EXPECT_EQ(generate(*session, prompt, options, go_on, &rest).message(), "prompt: interrupted after 8 of 27 tokens");
+  EXPECT_EQ(session->ids.size(), 11u);
+  interrupted = false;
+  ASSERT_FALSE(generate(*session, prompt, options, go_on, &rest));
+  EXPECT_EQ(rest.reused_tokens, 11);
+  EXPECT_EQ(rest.ids, whole.ids);
+  EXPECT_EQ(rest.logits_hash, whole.logits_hash);
+}
+
+}  // namespace
+}  // namespace pinion
