@@ -1,0 +1,82 @@
+"""What formats of few bits do to a model's predictions: Pinion's modes beside Q4_0 and Q8_0 of the same weights.
+
+usage: four_bits.py DIR --pinion build/release/pinion --text FILE [--tokens 1000] [--modes w8a8 w4a8]
+
+Everything is compared with the reference on the weights as stored (mode none): perplexity, mean KL divergence of the
+predictions, how often the likeliest token is the same. Pinion's logits come from the program; Q4_0 and Q8_0 are the
+quantisers of the gguf package, evaluated by the reference, with inputs in blocks of 32 as llama.cpp multiplies them.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+import torch
+from torch import nn
+
+from compare_logits import pinion_logits, tokenize
+from reference import load_model, logits, perplexity
+
+BLOCK = 32
+HEAD = "lm_head"
+
+
+def in_blocks(matrix: torch.Tensor) -> torch.Tensor:
+    """Rows filled up with zeros to whole blocks."""
+    return nn.functional.pad(matrix.float(), (0, -matrix.shape[-1] % BLOCK))
+
+
+def round_trip(matrix: torch.Tensor, kind: gguf.GGMLQuantizationType) -> torch.Tensor:
+    rows = in_blocks(matrix).contiguous().numpy()
+    values = gguf.quants.dequantize(gguf.quants.quantize(rows, kind), kind)
+    return torch.from_numpy(np.ascontiguousarray(values))[:, : matrix.shape[-1]]
+
+
+def block_inputs(x: torch.Tensor) -> torch.Tensor:
+    blocks = in_blocks(x).unflatten(-1, (-1, BLOCK))
+    scale = (blocks.abs().amax(-1, keepdim=True) / 127).half().float()
+    codes = torch.where(scale > 0, torch.round(blocks / scale), torch.zeros_like(blocks))
+    return (codes * scale).flatten(-2)[..., : x.shape[-1]]
+
+
+def gguf_model(folder: str, body: gguf.GGMLQuantizationType, head: gguf.GGMLQuantizationType) -> nn.Module:
+    model = load_model(folder)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            kind = head if HEAD in name else body
+            module.weight = nn.Parameter(round_trip(module.weight, kind), requires_grad=False)
+            module.register_forward_pre_hook(lambda _, args: (block_inputs(args[0]),))
+    return model
+
+
+def report(name: str, rows: torch.Tensor, plain: torch.Tensor, ids: list[int]) -> None:
+    log_p, log_q = (x.double().log_softmax(-1) for x in (plain, rows))
+    kl = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
+    same = (rows.argmax(-1) == plain.argmax(-1)).double().mean()
+    print(f"| {name} | {perplexity(rows, ids):.4f} | {float(kl):.5f} | {100 * float(same):.1f} % |")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="DIR")
+    parser.add_argument("--pinion", default="build/release/pinion", help="the program (default: %(default)s)")
+    parser.add_argument("--text", type=pathlib.Path, required=True, metavar="FILE", help="UTF-8 text")
+    parser.add_argument("--tokens", type=int, default=1000, help="of the text at most (default: %(default)s)")
+    parser.add_argument("--modes", nargs="+", default=["w8a8", "w4a8"], help="Pinion's (default: %(default)s)")
+    args = parser.parse_args()
+    ids = tokenize(args.pinion, args.folder, args.text.read_text(encoding="utf-8"))[: args.tokens]
+    plain = logits(load_model(args.folder), ids)
+    print("| weights | perplexity | mean KL | likeliest token the same |\n|---|---|---|---|")
+    report("as stored", plain, plain, ids)
+    for mode in args.modes:
+        report(f"Pinion {mode}", pinion_logits(args.pinion, args.folder, ids, mode), plain, ids)
+    q4, q8 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q8_0
+    for name, body, head in (("Q8_0", q8, q8), ("Q4_0, head Q8_0", q4, q8), ("Q4_0", q4, q4)):
+        report(name, logits(gguf_model(args.folder, body, head), ids), plain, ids)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
