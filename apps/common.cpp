@@ -200,6 +200,9 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
   use_plan(plan, out);
   ProgressBar bar("loading");
   if (Error e = load_model(options.model, load_options(options, plan.most_threads(), &bar), &out->model)) return e;
+  if (out->model->config.experts.mxfp4 && out->model->quant != Quant::none) {
+    note("the file's experts are MXFP4; they become int8, rounded a second time (--quant none takes them exactly)");
+  }
   write_to_cache_in_background(out->model.get());
   return {};
 }

@@ -11,6 +11,7 @@
 #include "engine/kv_cache.h"
 #include "engine/rope.h"
 #include "loader/checkpoint.h"
+#include "loader/fused_experts.h"
 #include "loader/model_config.h"
 #include "loader/quantization.h"
 
@@ -42,9 +43,10 @@ struct Parts {
   int64_t kv_per_1024 = 0;
   int64_t state = 0;  // of layers that keep one in place of keys and values
   // Matrices, by what the file holds and what they become.
-  int64_t codes_kept = 0, codes_to_bf16 = 0, floats_to_codes = 0, floats_to_bf16 = 0;
+  int64_t codes_kept = 0, codes_to_codes = 0, codes_to_bf16 = 0, floats_to_codes = 0, floats_to_bf16 = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
   std::set<std::string> scales;                  // tensors
+  std::set<std::string> fused;                   // tensors of all experts of a layer
 };
 
 std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
@@ -74,6 +76,7 @@ std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
   }
   const int64_t inner = config.experts.inner_size;
   shapes.push_back({names.router, layer, config.experts.count, hidden, 0, true});
+  if (config.experts.fused) return shapes;
   for (int64_t i = 0; i < config.experts.count; ++i) {
     shapes.push_back({names.expert_gate, layer, inner, hidden, i});
     shapes.push_back({names.expert_up, layer, inner, hidden, i});
@@ -105,6 +108,28 @@ int64_t count_matrix(const Shape& shape, const LinearWeight& found, const RunOpt
   return packed_bytes(format, shape.n, shape.k);
 }
 
+// All experts of a layer that share their tensors.
+Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoint, int64_t layer, const RunOptions& run,
+                          Parts* out) {
+  FusedExperts found;
+  if (Error e = bind_fused_experts(checkpoint, config, layer, &found)) return e;
+  const int64_t experts = config.experts.count;
+  const auto count = [&](const FusedMatrix& m, int64_t matrices) {  // of each expert
+    const Format format = weight_format(load_options(run, 1, nullptr), m.module + ".weight");
+    const bool w8 = format == Format::w8;
+    int64_t& kind = config.experts.mxfp4 ? (w8 ? out->codes_to_codes : out->codes_to_bf16)
+                                         : (w8 ? out->floats_to_codes : out->floats_to_bf16);
+    kind += experts * matrices;
+    out->layers += experts * matrices * packed_bytes(format, m.n / matrices, m.k);
+    out->parameters += experts * m.n * m.k + m.bias.elements();
+    out->vectors += m.bias.elements() * 4;
+    for (const TensorView* tensor : {&m.values, &m.scales, &m.bias}) out->fused.insert(tensor->name);
+  };
+  count(found.gate_up, 2);
+  count(found.down, 1);
+  return {};
+}
+
 Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, Parts* out) {
   TensorView tensor;
   const std::string embedding = config.names.embedding + ".weight";
@@ -126,6 +151,8 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
       for (const Shape& shape : std::span(first, last)) out->layers += count_matrix(shape, found, run, out);
       first = last;
     }
+    if (!config.has_experts(layer) || !config.experts.fused) continue;
+    if (Error e = count_fused_experts(config, checkpoint, layer, run, out)) return e;
   }
   const Shape head{config.names.head, 0, config.vocab_size, config.hidden_size};
   LinearWeight found;
@@ -135,7 +162,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   out->head = count_matrix(head, found, run, out);
   for (const TensorView& view : checkpoint.tensors) {
     if (config.tied_head && view.name == head.module() + ".weight") continue;
-    if (out->scales.contains(view.name)) continue;
+    if (out->scales.contains(view.name) || out->fused.contains(view.name)) continue;
     out->parameters += view.elements();
     if (view.shape.size() != 2) out->vectors += view.elements() * 4;
   }
@@ -174,6 +201,7 @@ OrderedJson cache_json(const RunOptions& run) {
 // What becomes of the matrices; of a file with codes also which have none.
 OrderedJson matrices_json(const ModelConfig& config, const Parts& parts) {
   OrderedJson json = {{"codes_kept", parts.codes_kept},
+                      {"codes_to_codes", parts.codes_to_codes},
                       {"codes_to_bf16", parts.codes_to_bf16},
                       {"floats_to_codes", parts.floats_to_codes},
                       {"floats_to_bf16", parts.floats_to_bf16}};
@@ -219,7 +247,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"active_parameters", active_parameters(config, parts.parameters)},
       {"files", checkpoint.files.size()},
       {"file_dtypes", dtypes(checkpoint)},
-      {"quantised_file", config.quantization.has_value()},
+      {"quantised_file", config.quantization.has_value() || config.experts.mxfp4},
       {"matrices", matrices_json(config, parts)},
       {"tokenizer", has_tokenizer(run.model)},
       {"memory_bytes",

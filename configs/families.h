@@ -17,9 +17,13 @@ namespace pinion {
 //   windows                      none, all, from_layer, pattern, without_rope
 // and only where the family needs them
 //   activation                   the field that names it, else hidden_act
+//   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
 //   experts                      layers: which have them, all or sparse_step (Qwen's rule); size: the field with their
 //                                intermediate size; normalised: the one that says whether the chosen ones' weights add
-//                                up to 1, which they do without. modules then has router and expert_gate, _up, _down
+//                                up to 1, which they do without; router_bias: true; fused: true where a layer's share
+//                                their tensors (loader/fused_experts.h). modules then has router and expert_gate, _up,
+//                                _down
+//   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
 //   norm_offset                  what norm weights are stored less by
 //   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5
 //   score_cap, logit_cap         the field that holds it

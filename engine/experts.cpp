@@ -124,7 +124,7 @@ void gate_and_up(Worker& worker, const Pass& p, const Layer& layer, const Expert
     const Expert& expert = expert_of(layer, group);
     const Input in = input_of(task / panels);
     each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-      multiply_gated(kernels, expert.gate, expert.up, p.model.config.activation, task % panels, in, first, rows, &tile,
+      multiply_gated(kernels, expert.gate, expert.up, p.model.config, task % panels, in, first, rows, &tile,
                      p.scratch.activation.data() + (group.first + first) * inner);
     });
   });

@@ -6,7 +6,7 @@
 
 namespace pinion {
 
-// x += branch scale * sum of weight * down(activation(gate y) * (up y)) over each token's experts, by rising index. `y`
+// x += branch scale * sum of weight * down(activation(gate y, up y)) over each token's experts, by rising index. `y`
 // is what the router takes: the tokens after the layer's norm, as floats.
 void add_experts(Worker& worker, const Pass& pass, const Layer& layer, const Input& y);
 

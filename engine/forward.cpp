@@ -104,9 +104,14 @@ void cache_head(const Pass& p, const Layer& layer, int64_t row, int64_t kv_head,
   p.cache.write(p.position + row, layer.slot, kv_head, key, p.scratch.v.data() + at, c.head_dim);
 }
 
-// out = acc / sum for a head, through its gate.
-void finish_head(const Pass& p, const AttentionState& state, int64_t row, int64_t head, float* out) {
+// out = acc / sum for a head, with its sink and through its gate.
+void finish_head(const Pass& p, const Layer& layer, WorkerScratch* own, const AttentionState& state, int64_t row,
+                 int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
+  if (layer.sinks) {  // last of all: a place that no chunking moves
+    own->sink.max[0] = layer.sinks[head];
+    p.kernels.merge_attention(state, own->sink.from(0, p.cache.head_dim), 1, p.cache.head_dim);
+  }
   for (int64_t i = 0; i < c.head_dim; ++i) out[i] = state.acc[i] / *state.sum;
   if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, row, head) + c.head_dim, out, c.head_dim, out);
 }
@@ -148,7 +153,7 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer) {
       p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
     }
     for (int64_t head = 0; head < c.heads; ++head) {
-      finish_head(p, own.state.from(head, d), 0, head, out + head * c.head_dim);
+      finish_head(p, layer, &own, own.state.from(head, d), 0, head, out + head * c.head_dim);
     }
     return out;
   });
@@ -182,7 +187,7 @@ void attend_rows(const Pass& p, const Layer& layer, int64_t kv_head, int64_t fir
   }
   for (int64_t row = first; row < last; ++row) {
     const int64_t token = row / group, head = kv_head * group + row % group;
-    finish_head(p, own->state.from(row - first, d), token, head,
+    finish_head(p, layer, own, own->state.from(row - first, d), token, head,
                 s.attention.data() + (token * c.heads + head) * c.head_dim);
   }
 }

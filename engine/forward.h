@@ -45,6 +45,7 @@ struct WorkerScratch {
   std::vector<float> key;         // [padded head_dim]
   AttentionBuffer state;          // [max(heads, kAttentionRows)]
   AttentionBuffer next;           // likewise
+  AttentionBuffer sink;           // [1] a head's, whose value is zero
 };
 
 // A few tokens of one head of a layer with a recurrent state.

@@ -30,9 +30,12 @@ void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const
   kernels.finish_s32(tile->sums, rows, columns, ops, out, ldo);
 }
 
-void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, Activation activation, int64_t panel,
-                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
-  const PostOps gated = {.gate = tile->gates, .gate_stride = kPanelColumns, .activation = activation};
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
+                    int64_t panel, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
+  const PostOps gated = {.gate = tile->gates,
+                         .gate_stride = kPanelColumns,
+                         .activation = config.activation,
+                         .limit = config.activation_limit};
   const int64_t n = up.weight.n;
   multiply(kernels, gate, panel, in, first, rows, {}, tile, tile->gates, kPanelColumns);
   multiply(kernels, up, panel, in, first, rows, gated, tile, out + panel * kPanelColumns, n);
@@ -85,7 +88,7 @@ void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear&
   Tile tile;
   // The same panel of both matrices is one task.
   for_each_tile(worker, in, panel_count(n), [&](int64_t panel, int64_t first, int64_t rows) {
-    multiply_gated(kernels, gate, up, p.model.config.activation, panel, in, first, rows, &tile, out + first * n);
+    multiply_gated(kernels, gate, up, p.model.config, panel, in, first, rows, &tile, out + first * n);
   });
   worker.barrier();
 }

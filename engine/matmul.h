@@ -31,7 +31,7 @@ struct Projection {
 void project(Worker& worker, const Pass& pass, const Input& in, std::initializer_list<Projection> projections,
              const PostOps& after = {});
 
-// out = activation(gate x) * (up x), the activation being the model's.
+// out = activation(gate x, up x), the activation being the model's.
 void project_gated(Worker& worker, const Pass& pass, const Input& in, const Linear& gate, const Linear& up, float* out);
 
 // --- For those who share out the work themselves.
@@ -51,9 +51,9 @@ const Kernels& table_of(const Worker& worker, const Pass& pass);
 void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const Input& in, int64_t first, int64_t rows,
               PostOps ops, Tile* tile, float* out, int64_t ldo);
 
-// The same panel of activation(gate x) * (up x). out: these rows' own, [rows][n].
-void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, Activation activation, int64_t panel,
-                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
+// The same panel of activation(gate x, up x), the activation being the model's. out: these rows' own, [rows][n].
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
+                    int64_t panel, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 
 // Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
 // row `first` of the scratch. The only row of an input stays as it is.

@@ -14,6 +14,7 @@
 #include "engine/memory.h"
 #include "kernels/math.h"
 #include "loader/convert.h"
+#include "loader/fused_experts.h"
 #include "loader/generation_config.h"
 #include "loader/pack.h"
 
@@ -62,11 +63,16 @@ struct Binder {
   Error vector(const std::string& name, int64_t n, float scale, float offset, const float** out) {
     TensorView tensor;
     if (Error e = bind(name, {n}, &tensor)) return e;
+    return vector(tensor, scale, offset, out);
+  }
+
+  Error vector(const TensorView& tensor, float scale, float offset, const float** out) {
+    const int64_t n = tensor.elements();
     auto values = std::make_unique<float[]>(static_cast<size_t>(n));
     read_floats(tensor, values.get());
     for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = scale * values[static_cast<size_t>(i)] + offset;
     if (!std::all_of(values.get(), values.get() + n, [](float v) { return std::isfinite(v); })) {
-      return error("NaN or infinity in the weights", model->checkpoint.folder + ": " + name);
+      return error("NaN or infinity in the weights", model->checkpoint.folder + ": " + tensor.name);
     }
     *out = values.get();
     model->vectors.push_back(std::move(values));
@@ -134,16 +140,36 @@ struct Binder {
     return optional_norm(norm_module, n, norm_weight);
   }
 
-  Error experts(int64_t layer, Layer* out) {
+  Error fused_experts(int64_t layer, Layer* out) {
     const ModelConfig& c = model->config;
-    const int64_t inner = c.experts.inner_size, parameters = model->parameters;
-    const size_t first_job = jobs.size();
-    if (Error e = linears(c.hidden_size, false,
-                          {{module_name(c.names.router, layer), c.experts.count, &out->router, true}})) {
-      return e;
+    const int64_t inner = c.experts.inner_size, hidden = c.hidden_size;
+    FusedExperts found;
+    if (Error e = bind_fused_experts(model->checkpoint, c, layer, &found)) return e;
+    for (const FusedMatrix* m : {&found.gate_up, &found.down}) {
+      for (const TensorView* tensor : {&m->values, &m->scales, &m->bias}) bound.insert(tensor->name);
+      model->parameters += c.experts.count * m->n * m->k;
     }
-    const int64_t router_parameters = model->parameters - parameters;
-    out->experts.resize(static_cast<size_t>(c.experts.count));
+    const float *gate_up_bias, *down_bias;
+    if (Error e = vector(found.gate_up.bias, 1.0f, 0.0f, &gate_up_bias)) return e;
+    split_gate_up(inner, {model->vectors.back().get(), static_cast<size_t>(found.gate_up.bias.elements())});
+    if (Error e = vector(found.down.bias, c.branch_scale, 0.0f, &down_bias)) return e;
+    const Format gate_up = weight_format(*options, found.gate_up.module + ".weight");
+    const Format down = weight_format(*options, found.down.module + ".weight");
+    for (int64_t i = 0; i < c.experts.count; ++i) {
+      Expert& expert = out->experts[static_cast<size_t>(i)];
+      jobs.push_back(expert_job(found.gate_up, i, 0, 2, gate_up, &expert.gate.weight));
+      jobs.push_back(expert_job(found.gate_up, i, 1, 2, gate_up, &expert.up.weight));
+      jobs.push_back(expert_job(found.down, i, 0, 1, down, &expert.down.weight));
+      expert.gate.bias = gate_up_bias + i * 2 * inner;
+      expert.up.bias = expert.gate.bias + inner;
+      expert.down.bias = down_bias + i * hidden;
+    }
+    return {};
+  }
+
+  Error separate_experts(int64_t layer, Layer* out) {
+    const ModelConfig& c = model->config;
+    const int64_t inner = c.experts.inner_size;
     for (int64_t i = 0; i < c.experts.count; ++i) {
       Expert& expert = out->experts[static_cast<size_t>(i)];
       const auto name = [&](const std::string& pattern) { return module_name(pattern, layer, i); };
@@ -154,6 +180,20 @@ struct Binder {
       }
       if (Error e = branch_end(name(c.names.expert_down), inner, c.mlp_bias, &expert.down, {}, nullptr)) return e;
     }
+    return {};
+  }
+
+  Error experts(int64_t layer, Layer* out) {
+    const ModelConfig& c = model->config;
+    const int64_t parameters = model->parameters;
+    const size_t first_job = jobs.size();
+    if (Error e = linears(c.hidden_size, c.experts.router_bias,
+                          {{module_name(c.names.router, layer), c.experts.count, &out->router, true}})) {
+      return e;
+    }
+    const int64_t router_parameters = model->parameters - parameters;
+    out->experts.resize(static_cast<size_t>(c.experts.count));
+    if (Error e = c.experts.fused ? fused_experts(layer, out) : separate_experts(layer, out)) return e;
     model->expert_parameters += model->parameters - parameters - router_parameters;
     model->expert_bytes += packed_bytes(std::span(jobs).subspan(first_job + 1));
     return {};
@@ -225,6 +265,9 @@ struct Binder {
     if (c.qk_norm != QkNorm::none) {
       if (Error e = norm(name(c.names.q_norm), whole ? q : c.head_dim, &out->q_norm)) return e;
       if (Error e = norm(name(c.names.k_norm), whole ? kv : c.head_dim, &out->k_norm)) return e;
+    }
+    if (!c.names.sinks.empty()) {
+      if (Error e = vector(name(c.names.sinks), c.heads, 1.0f, 0.0f, &out->sinks)) return e;
     }
     return branch_end(name(c.names.o), q, c.o_bias, &out->o, name(c.names.attention_out_norm),
                       &out->attention_out_norm);

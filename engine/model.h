@@ -55,6 +55,7 @@ struct Layer {
   Linear q, k, v;                   // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
   const float* q_norm;              // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
   const float* k_norm;              // [head_dim], or [kv_heads * head_dim]
+  const float* sinks;               // [heads] one more score of each head's softmax, whose value is zero
   Linear o;                         // [hidden, heads * head_dim], or [hidden, value_width]
   const float* attention_out_norm;  // [hidden], of what the branch adds
   const float* mlp_norm;            // [hidden]

@@ -81,6 +81,8 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
     room->make(&own.key, d);
     own.state.make(room, std::max(c.heads, kAttentionRows), d);
     own.next.make(room, kAttentionRows, d);
+    own.sink.make(room, 1, d);
+    if (room->takes) own.sink.sum[0] = 1.0f;
   }
   make_delta_scratch(c, tokens, room, &s);
   make_expert_scratch(model, kernels, tokens, room, &s);

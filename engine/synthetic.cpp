@@ -115,6 +115,7 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
     linear(c.names.k, kv, c.hidden_size, c.qkv_bias, &layer->k);
     linear(c.names.v, kv, c.hidden_size, c.qkv_bias, &layer->v);
     linear(c.names.o, c.hidden_size, q, c.o_bias, &layer->o);
+    if (!c.names.sinks.empty()) layer->sinks = constant_vector(model, c.heads, 1.0f);
   }
   if (!c.has_experts(index)) {
     linear(c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
@@ -122,7 +123,7 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
     linear(c.names.down, c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
     return;
   }
-  linear(c.names.router, c.experts.count, c.hidden_size, false, &layer->router);
+  linear(c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias, &layer->router);
   layer->router.weight.format = Format::bf16;
   layer->experts.resize(static_cast<size_t>(c.experts.count));
   for (int64_t i = 0; i < c.experts.count; ++i) {

@@ -44,10 +44,12 @@ struct PackShape {
   int32_t least = 1;
 };
 
-// What a gate goes through before it multiplies:
-//   silu       x / (1 + exp(-x)), for x < 0 as x exp(x) / (1 + exp(x))
-//   gelu_tanh  0.5 x (1 + tanh(z / 2)), which is x / (1 + exp(-z)), z = sqrt(8 / pi) (x + 0.044715 x^3), likewise
-enum class Activation : uint8_t { silu, gelu_tanh };
+// What a gate x and the value that it multiplies, v, become:
+//   silu            v x / (1 + exp(-x)), for x < 0 as x exp(x) / (1 + exp(x))
+//   gelu_tanh       v 0.5 x (1 + tanh(z / 2)), which is v x / (1 + exp(-z)), z = sqrt(8 / pi) (x + 0.044715 x^3),
+//                   likewise
+//   clamped_swiglu  (w + 1) y / (1 + exp(-1.702 y)), likewise, y = min(limit, x), w = min(limit, max(-limit, v))
+enum class Activation : uint8_t { silu, gelu_tanh, clamped_swiglu };
 
 // What happens to a tile of sums before it is stored, in this order. What is null, one (alpha) or zero (cap, beta) is
 // left out.
@@ -57,10 +59,11 @@ struct PostOps {
   float alpha = 1;                      // value *= alpha
   const float* bias = nullptr;          // [columns]: value += bias[c]
   float cap = 0;                        // value = cap * tanh(value / cap)
-  const float* gate = nullptr;          // [rows][gate_stride]: value = activation(gate[r][c]) * value
+  const float* gate = nullptr;          // [rows][gate_stride]: value = activation(gate[r][c], value)
   int64_t gate_stride = 0;
   Activation activation = Activation::silu;
-  float beta = 0;  // value += beta * out[r][c]; out is not read where beta is 0
+  float limit = 0;  // clamped_swiglu's
+  float beta = 0;   // value += beta * out[r][c]; out is not read where beta is 0
   float low = -__builtin_inff();
   float high = __builtin_inff();  // value = min(high, max(low, value)); NaN stays
 };

@@ -139,6 +139,26 @@ Lanes gelu_tanh(Lanes x) {
   return times_sigmoid(x, Lanes::mul(x, Lanes::fma(Lanes::mul(x, x), cubic, linear)));
 }
 
+Lanes clamped_swiglu(Lanes gate, Lanes value, float limit) {
+  const Lanes high = Lanes::broadcast(limit);
+  const Lanes x = Lanes::min(high, gate);
+  const Lanes v = Lanes::min(high, Lanes::max(Lanes::broadcast(-limit), value));
+  const Lanes weight = times_sigmoid(x, Lanes::mul(x, Lanes::broadcast(1.702f)));
+  return Lanes::mul(weight, Lanes::add(v, Lanes::broadcast(1.0f)));
+}
+
+Lanes gated(Lanes gate, Lanes value, const PostOps& ops) {
+  switch (ops.activation) {
+    case Activation::gelu_tanh:
+      return Lanes::mul(gelu_tanh(gate), value);
+    case Activation::clamped_swiglu:
+      return clamped_swiglu(gate, value, ops.limit);
+    case Activation::silu:
+      break;
+  }
+  return Lanes::mul(silu(gate), value);
+}
+
 // Up to sixteen columns of a tile, row by row.
 template <class T>
 void finish_columns(const T* sums, int64_t rows, int64_t count, const PostOps& ops, int64_t column, float* out,
@@ -152,10 +172,7 @@ void finish_columns(const T* sums, int64_t rows, int64_t count, const PostOps& o
     if (ops.alpha != 1.0f) value = Lanes::mul(Lanes::broadcast(ops.alpha), value);
     if (ops.bias) value = Lanes::add(value, bias);
     if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
-    if (ops.gate) {
-      const Lanes gate = load_some(ops.gate + r * ops.gate_stride + column, count);
-      value = Lanes::mul(ops.activation == Activation::gelu_tanh ? gelu_tanh(gate) : silu(gate), value);
-    }
+    if (ops.gate) value = gated(load_some(ops.gate + r * ops.gate_stride + column, count), value, ops);
     if (ops.beta != 0.0f) {
       value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
     }

@@ -1,6 +1,8 @@
 #include "loader/experts_config.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "kernels/layout.h"
 
@@ -19,7 +21,30 @@ std::vector<bool> layers_with_experts(std::string_view rule, JsonFields& file, i
   return with;
 }
 
+// Parts of a model that no expert is in, as the last of a module's names.
+constexpr std::string_view kNotExperts[] = {"self_attn", "q_proj",  "k_proj",       "v_proj", "o_proj",
+                                            "router",    "lm_head", "embed_tokens", "norm"};
+
 }  // namespace
+
+bool has_mxfp4_experts(JsonFields& family, JsonFields& quantization) {
+  const bool is_fused = family.fields("experts").boolean("fused", false);
+  return is_fused && quantization.text("quant_method", "") == "mxfp4";
+}
+
+Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out) {
+  constexpr const char* kKept = "modules_to_not_convert";
+  for (const std::string& name : quantization.texts(kKept)) {
+    const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);  // npos + 1 is 0
+    if (std::ranges::find(kNotExperts, last) == std::end(kNotExperts)) {
+      quantization.fail(kKept, "may mean experts, of which all have to be MXFP4", {}, brief(name));
+    }
+  }
+  quantization.boolean("dequantize", false);  // how transformers is to load it
+  for (const std::string& name : quantization.unread()) quantization.fail(name, "not supported");
+  out->mxfp4 = true;
+  return quantization.error;
+}
 
 void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   JsonFields rules = family.fields("experts");
@@ -36,6 +61,8 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
               std::to_string(experts.per_token));
   }
   experts.inner_size = file.integer(rules.text("size"), {}, 1, kMaxK);
+  experts.router_bias = rules.boolean("router_bias", false);
+  experts.fused = rules.boolean("fused", false);
   const std::string normalised = rules.text("normalised", "");
   experts.normalised = normalised.empty() || file.boolean(normalised);
   experts.layers = layers_with_experts(rules.text("layers"), file, out->layers);

@@ -242,6 +242,10 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
   out->attention_gate = family.boolean("attention_gate", false);
   out->activation = read_named(kActivations, family.text("activation", "hidden_act"), file);
+  if (const std::string limit = family.text("activation_limit", ""); !limit.empty()) {
+    out->activation = Activation::clamped_swiglu;
+    out->activation_limit = static_cast<float>(file.number(limit, {}, 1e-3, 1e6));
+  }
   out->embedding_scale = read_scale(family, "embedding_scale", file, 1.0f);
   out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->head_dim)));
   out->score_cap = read_cap(family, "score_cap", file);
@@ -266,6 +270,7 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->o = modules.text("o");
   out->q_norm = modules.text("q_norm", "");
   out->k_norm = modules.text("k_norm", "");
+  out->sinks = modules.text("sinks", "");
   out->attention_out_norm = modules.text("attention_out_norm", "");
   out->mlp_norm = modules.text("mlp_norm", "");
   out->mlp_out_norm = modules.text("mlp_out_norm", "");
@@ -298,10 +303,11 @@ void read_selection(JsonFields& family, TensorSelection* out) {
 }
 
 // The second is the name that the first releases of compressed-tensors wrote.
-Error read_own_quantization(JsonFields& file, ModelConfig* out) {
+Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (const char* name : {"quantization_config", "compression_config"}) {
     if (!file.has(name)) continue;
     JsonFields fields = file.fields(name);
+    if (has_mxfp4_experts(family, fields)) return read_mxfp4_experts(fields, &out->experts);
     if (Error e = read_quantization(fields, &out->quantization.emplace())) return e;
   }
   return {};
@@ -372,7 +378,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   }
 
   JsonFields file{merged, where};
-  if (Error e = read_own_quantization(file, &config)) return e;
+  if (Error e = read_own_quantization(family, file, &config)) return e;
   read_sizes(file, &config);
   if (file.error) return file.error;
   read_arithmetic(family, file, &config);

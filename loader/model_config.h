@@ -49,10 +49,13 @@ enum class QkNorm : uint8_t {
 
 // A mixture of experts: instead of its mlp a layer has several, of which a router chooses some for every token.
 struct ExpertsConfig {
-  int64_t count = 0;         // 0: the model has none
-  int64_t per_token = 0;     // how many a token goes to, at most count
-  int64_t inner_size = 0;    // what intermediate_size is to a layer's own mlp
-  bool normalised = true;    // the chosen experts' weights add up to 1; else those of all do
+  int64_t count = 0;       // 0: the model has none
+  int64_t per_token = 0;   // how many a token goes to, at most count
+  int64_t inner_size = 0;  // what intermediate_size is to a layer's own mlp
+  bool normalised = true;  // the chosen experts' weights add up to 1; else those of all do
+  bool router_bias = false;
+  bool fused = false;        // a layer's experts share their tensors, see loader/fused_experts.h
+  bool mxfp4 = false;        // fused ones are in the file as 4-bit codes
   std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
 
   // What so many tokens have to do with of something that all experts have the same part of.
@@ -67,6 +70,7 @@ struct ExpertsConfig {
 struct ModuleNames {
   std::string embedding, final_norm, head;
   std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
+  std::string sinks;  // a tensor, not a module
   std::string mlp_norm, gate, up, down, mlp_out_norm;
   std::string router, expert_gate, expert_up, expert_down;
   // Of layers with a recurrent state; rate and step are tensors, not modules.
@@ -113,6 +117,7 @@ struct ModelConfig {
   float norm_offset = 0.0f;     // added to every norm's weights, but for that of a recurrent layer's output
   bool attention_gate = false;  // q's rows are, per head, queries and gates: attention's output times sigmoid(gate)
   Activation activation = Activation::silu;
+  float activation_limit = 0.0f;     // clamped_swiglu's
   float embedding_scale = 1.0f;      // embeddings times this
   float score_scale = 1.0f;          // attention scores times this, usually 1 / sqrt(head_dim)
   float score_cap = 0.0f;            // then cap * tanh(score / cap); 0: no cap

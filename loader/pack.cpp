@@ -227,8 +227,8 @@ bool is_float(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 
 
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
-  const bool is_coded = source.dtype == DType::i8 && job.scale.data;
-  if (!is_coded && (!is_float(source.dtype) || job.scale.data)) {
+  const bool is_coded = source.dtype == DType::i8 && job.scale.data && !job.read;
+  if (!is_coded && !job.read && (!is_float(source.dtype) || job.scale.data)) {
     return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
                  std::string(dtype_name(source.dtype)));
   }
@@ -281,6 +281,7 @@ void pack_task(Task& task) {
   auto* scales = const_cast<float*>(matrix.scale);
   auto* sums = const_cast<int32_t*>(matrix.column_sum);
   const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
+  std::vector<float> read_rows(job.read ? static_cast<size_t>(kGroupRows * matrix.k) : 0);
   for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kGroupRows) {
     Group group;
     group.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows);
@@ -290,7 +291,11 @@ void pack_task(Task& task) {
     group.panel = panels + n / kPanelColumns * panel_bytes(job.format, matrix.k) + n % kPanelColumns * column_bytes;
     if (scales) group.scale = scales + n;
     if (sums) group.column_sum = sums + n;
-    const int64_t bad = pack_group(job.source.dtype, job.format, group);
+    if (job.read && group.rows > 0) {
+      job.read(n, group.rows, read_rows.data());
+      group.source = reinterpret_cast<const std::byte*>(read_rows.data());
+    }
+    const int64_t bad = pack_group(job.read ? DType::f32 : job.source.dtype, job.format, group);
     if (bad < 0) continue;
     task.bad_row = n + bad;
     return;

@@ -17,6 +17,10 @@ struct PackJob {
   Format format = Format::w8;
   Matrix* out = nullptr;
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
+  // Where the file holds the matrix in another way, whatever the source's type: gives its rows [first, first + count)
+  // as fp32, [count][k]. The source then is the memory that this reads, under the matrix's name and shape. Any thread
+  // calls.
+  std::function<void(int64_t first, int64_t count, float* rows)> read = {};
 };
 
 struct PackOptions {

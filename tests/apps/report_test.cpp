@@ -265,6 +265,33 @@ TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
   EXPECT_EQ(dense["active_parameters"], dense["parameters"]);
 }
 
+// 2 layers of 4 experts, 3 matrices each; numbers are counted, not bytes.
+TEST(Inspect, TellsWhatBecomesOfExpertsInFourBits) {
+  const std::string model = PINION_TEST_DATA "/families/gpt_oss_mxfp4";
+  const json report = run_json({"inspect", "--model", model, "--json"});
+  EXPECT_EQ(report["quantised_file"], true);
+  EXPECT_EQ(report["matrices"]["codes_to_codes"], 24);
+  EXPECT_EQ(report["matrices"]["floats_to_codes"], 2 * 4 + 1);
+  const int64_t attention = 2 * 64 * 64 + 2 * 64 * 32 + 64 + 2 * 32 + 64 + 4, router = 4 * 64 + 4;
+  const int64_t experts = 4 * (3 * 64 * 32 + 2 * 32 + 64);
+  EXPECT_EQ(report["parameters"], 2 * 120 * 64 + 64 + 2 * (attention + router + experts + 2 * 64));
+  EXPECT_EQ(report["parameters"].get<int64_t>() - report["active_parameters"].get<int64_t>(), 2 * 3 * 64 * 32);
+  const json none = run_json({"inspect", "--model", model, "--quant", "none", "--json"});
+  EXPECT_EQ(none["matrices"]["codes_to_bf16"], 24);
+  EXPECT_EQ(none["parameters"], report["parameters"]);
+  const json plain = run_json({"inspect", "--model", PINION_TEST_DATA "/families/gpt_oss", "--json"});
+  EXPECT_EQ(plain["quantised_file"], false);
+  EXPECT_EQ(plain["matrices"]["floats_to_codes"], 2 * (4 + 3 * 5) + 1);
+
+  const Folder folder;
+  const auto logits = [&](const char* quant) {
+    return run_pinion(
+        {"logits", "--model", model, "--prompt-ids", "5,6", "--quant", quant, "--out", folder / "logits.npy"});
+  };
+  EXPECT_NE(logits("w8a8").err.find("MXFP4; they become int8, rounded a second time"), std::string::npos);
+  EXPECT_EQ(logits("none").err.find("MXFP4"), std::string::npos);
+}
+
 // Two of three layers keep a state: what an eight times longer text reads more of is one layer's.
 TEST(Inspect, TellsARecurrentStateFromTheCache) {
   const std::string model = PINION_TEST_DATA "/families/qwen3_5_beside_vision";

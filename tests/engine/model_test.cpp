@@ -144,6 +144,67 @@ TEST(Model, AMissingExpertIsRefusedByName) {
   EXPECT_EQ(folder.load(), folder.path.string() + ": " + name + ": no such tensor");
 }
 
+TEST(Model, DamagedMxfp4ExpertsAreRefusedByName) {
+  const Copy folder("families/gpt_oss_mxfp4");
+  const std::string module = "model.layers.1.mlp.experts.down_proj", at = folder.path.string() + ": " + module;
+  const std::string weights = folder.read("model.safetensors"), config = folder.read("config.json");
+  EXPECT_EQ(folder.load(), "");
+  EXPECT_EQ(folder.load(Quant::none), "");
+  const auto damaged = [&](const std::string& from, const std::string& to) {
+    folder.write("model.safetensors", weights);
+    folder.replace("model.safetensors", from, to);
+    return folder.load();
+  };
+  EXPECT_EQ(damaged(module + "_scales", module + "_SCALES"), at + "_scales: no such tensor");
+  EXPECT_EQ(damaged(module + "_blocks", module + "_BLOCKS"), at + "_blocks: no such tensor");
+  EXPECT_EQ(damaged(module + "_bias", module + "_BIAS"), at + "_bias: no such tensor");
+  EXPECT_EQ(damaged(module + "_blocks\":{\"dtype\":\"U8\",\"shape\":[4,64,1,16]",
+                    module + "_blocks\":{\"dtype\":\"U8\",\"shape\":[4,16,4,16]"),
+            at + "_blocks: shape differs: want [4, 64, 1, 16], have [4, 16, 4, 16]");
+  EXPECT_EQ(damaged(module + "_scales\":{\"dtype\":\"U8\"", module + "_scales\":{\"dtype\":\"I8\""),
+            at + "_scales: type differs: want U8, have I8");
+
+  // A file of codes needs the config that says so; without it they are left over.
+  folder.write("model.safetensors", weights);
+  folder.replace("config.json", "\"quantization_config\"", "\"_name_or_path\"");
+  EXPECT_EQ(folder.load(), folder.path.string() + ": model.layers.0.mlp.experts.gate_up_proj: no such tensor");
+  folder.write("config.json", config);
+  folder.replace("config.json", "\"intermediate_size\": 32", "\"intermediate_size\": 33");
+  EXPECT_NE(folder.load().find("gate_up_proj_bias: shape differs"), std::string::npos) << folder.load();
+}
+
+// A scale of 255 is a NaN: in the up rows of expert 2, the odd ones.
+TEST(Model, NanInMxfp4ScalesIsRefusedWithItsRow) {
+  const Copy folder("families/gpt_oss_mxfp4");
+  std::string bytes = folder.read("model.safetensors");
+  const std::string module = "model.layers.1.mlp.experts.gate_up_proj";
+  const size_t offsets = bytes.find("data_offsets\":[", bytes.find(module + "_scales"));
+  const size_t first = std::stoul(bytes.substr(offsets + 15));
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  constexpr size_t kRows = 64, kBlocks = 2, kRow = 2 * 5 + 1;
+  bytes[sizeof header_bytes + header_bytes + first + (2 * kRows + kRow) * kBlocks + 1] = '\xff';
+  folder.write("model.safetensors", bytes);
+  EXPECT_EQ(folder.load(),
+            folder.path.string() + ": " + module + "[2] rows 1, 3, ... row 5: NaN or infinity in the weights");
+}
+
+TEST(Model, FusedExpertsGoThroughTheCache) {
+  for (const char* name : {"families/gpt_oss", "families/gpt_oss_mxfp4"}) {
+    const Copy folder(name);
+    LoadOptions options{.quant = Quant::w8a8, .keep = {}, .threads = 2, .progress = {}};
+    options.cache_folder = folder.path / "cache";
+    std::unique_ptr<Model> packed, mapped;
+    ASSERT_EQ(load_model(folder.path, options, &packed).message(), "");
+    ASSERT_EQ(write_to_cache(*packed).message(), "");
+    ASSERT_EQ(load_model(folder.path, options, &mapped).message(), "");
+    ASSERT_TRUE(mapped->from_cache());
+    ASSERT_EQ(packed->packed().size(), mapped->packed().size());
+    EXPECT_EQ(std::memcmp(packed->packed().data(), mapped->packed().data(), packed->packed().size()), 0);
+    EXPECT_EQ(packed->active_parameters(), mapped->active_parameters());
+  }
+}
+
 TEST(Model, AMissingTensorIsRefusedByName) {
   const Copy folder;
   folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 6");

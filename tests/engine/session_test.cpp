@@ -177,6 +177,20 @@ TEST(Session, SameBitsFromMixturesOfExperts) {
   expect_one_result(*mixtral, 150, false);
 }
 
+TEST(Session, SameBitsFromSinksAndFusedExperts) {
+  for (const char* name : {"gpt_oss", "gpt_oss_mxfp4"}) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + std::string(name),
+                            {.quant = Quant::w8a8, .keep = {}, .threads = 2, .progress = {}}, &model));
+    expect_one_result(*model, 90, false);
+  }
+  const auto long_text = make_model(R"({"architectures": ["GptOssForCausalLM"], "vocab_size": 70, "hidden_size": 40,
+      "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "head_dim": 16, "sliding_window": 270, "num_local_experts": 3, "num_experts_per_tok": 2})",
+                                    Quant::none);
+  expect_one_result(*long_text, kAttentionChunk + 50, true);
+}
+
 // An expert wider than everything else of the model: what is quantised for its down matrix has rows of that width.
 TEST(Session, SameBitsFromWideExperts) {
   const auto wide = make_model(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 32,

@@ -157,6 +157,23 @@ TEST(GeluTanh, Accuracy) {
   EXPECT_LE(worst.error, 2e-6) << "at " << worst.at;
 }
 
+TEST(ClampedSwiglu, Accuracy) {
+  Random random;
+  Worst worst;
+  const std::vector<float> gate = random.floats(40000 / kStride / kLanes * kLanes, -12, 12);
+  const std::vector<float> value = random.floats(std::ssize(gate), -12, 12);
+  for (size_t i = 0; i < gate.size(); i += kLanes) {
+    float y[kLanes];
+    clamped_swiglu(Lanes::load(&gate[i]), Lanes::load(&value[i]), 7).store(y);
+    for (size_t j = 0; j < kLanes; ++j) {
+      const double x = std::min<double>(gate[i + j], 7), v = std::clamp<double>(value[i + j], -7, 7);
+      const double exact = (v + 1) * x / (1 + std::exp(-1.702 * x));
+      worst.see(std::abs(y[j] - exact) / std::max(std::abs(exact), 1e-3), gate[i + j]);
+    }
+  }
+  EXPECT_LE(worst.error, 2e-6) << "at " << worst.at;
+}
+
 TEST(RmsNorm, Accuracy) {
   Random random;
   for (int64_t n : {1, 5, 16, 64, 300, 4096}) {

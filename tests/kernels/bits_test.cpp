@@ -76,6 +76,14 @@ Result gelu_gated(const Kernels& k, Random& random) {
   return result;
 }
 
+Result clamped_gated(const Kernels& k, Random& random) {
+  const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9), gate = random.floats(20 * 50, -9, 9);
+  Result result = {.floats = std::vector<float>(20 * 50)};
+  const PostOps ops = {.gate = gate.data(), .gate_stride = 50, .activation = Activation::clamped_swiglu, .limit = 7};
+  k.finish_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
+  return result;
+}
+
 Result normed(const Kernels& k, Random& random) {
   const std::vector<float> x = random.floats(333, -2, 2), weight = random.floats(333);
   Result result = {.floats = std::vector<float>(333)};
@@ -145,6 +153,7 @@ constexpr Golden kGolden[] = {
     {"finish_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},
     {"cap and gelu_tanh", gelu_gated, 0x2f0ac9a9d859ce55u},
+    {"clamped_swiglu", clamped_gated, 0x97c0477ca37174b7u},
     {"rms_norm", normed, 0x982e3e5c6573bd7cu},
     {"rope", rotated, 0x45e47466c825e75au},
     {"attend and merge_attention", attended, 0x66aef2ec59f262dau},

@@ -52,7 +52,8 @@ TEST(Finish, Dequantizes) {
 
 // Which of the steps are taken.
 struct Steps {
-  bool scales, alpha, bias, gate, beta, clamp, cap, gelu;
+  bool scales, alpha, bias, gate, beta, clamp, cap;
+  Activation activation;
 };
 
 // One number through post-ops, as the scalar kernels compute it; its formula is accuracy_test's affair.
@@ -62,7 +63,7 @@ float finished(float x, const PostOps& ops) {
   return out;
 }
 
-float activated(float gate, Activation activation) { return finished(1, {.gate = &gate, .activation = activation}); }
+constexpr float kLimit = 0.5f;  // of clamped_swiglu
 
 void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
   const int64_t ldo = columns + 3, gate_stride = columns + 2;  // what lies between the rows must stay
@@ -70,7 +71,6 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
   const std::vector<float> row_scale = random.floats(rows), column_scale = random.floats(columns);
   const std::vector<float> bias = random.floats(columns), gates = random.floats(rows * gate_stride, -6, 6);
   const std::vector<float> before = random.floats((rows - 1) * ldo + columns);
-  const Activation activation = steps.gelu ? Activation::gelu_tanh : Activation::silu;
   Result expected = {.floats = before};
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
@@ -80,7 +80,10 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
       if (steps.alpha) value = 1.5f * value;
       if (steps.bias) value = value + bias[static_cast<size_t>(c)];
       if (steps.cap) value = finished(value, {.cap = 0.4f});
-      if (steps.gate) value = activated(gates[static_cast<size_t>(r * gate_stride + c)], activation) * value;
+      if (steps.gate) {
+        const float* gate = &gates[static_cast<size_t>(r * gate_stride + c)];
+        value = finished(value, {.gate = gate, .activation = steps.activation, .limit = kLimit});
+      }
       if (steps.beta) value = value + -0.75f * to;
       if (steps.clamp) value = std::clamp(value, -0.25f, 0.5f);
       to = value;
@@ -94,7 +97,8 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
     if (steps.alpha) ops.alpha = 1.5f;
     if (steps.bias) ops.bias = added.data;
     if (steps.cap) ops.cap = 0.4f;
-    if (steps.gate) ops.gate = gate.data, ops.gate_stride = gate_stride, ops.activation = activation;
+    if (steps.gate) ops.gate = gate.data, ops.gate_stride = gate_stride;
+    if (steps.gate) ops.activation = steps.activation, ops.limit = kLimit;
     if (steps.beta) ops.beta = -0.75f;
     if (steps.clamp) ops.low = -0.25f, ops.high = 0.5f;
     kernels.finish_f32(in.data, rows, columns, ops, out.data, ldo);
@@ -108,14 +112,16 @@ TEST(Finish, EveryWidthAndStep) {
   Random random;
   for (int64_t columns = 1; columns <= kPanelColumns; ++columns) {
     const auto bit = [&](int i) { return (columns >> i) % 2 == 1; };
-    const bool gelu = columns % 4 == 1 || columns % 4 == 2;
-    check_finish(random, 1 + columns % 3, columns, {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(2), gelu});
-    check_finish(random, 2, columns, {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0), bit(3), !gelu});
+    const auto activation = [&](int64_t i) { return static_cast<Activation>(i % 3); };
+    check_finish(random, 1 + columns % 3, columns,
+                 {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(2), activation(columns)});
+    check_finish(random, 2, columns,
+                 {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0), bit(3), activation(columns / 4)});
   }
 }
 
 // Far out a cap is reached, a gate is 0 or itself; what is no number stays none.
-TEST(Finish, CapAndGeluAtTheEnds) {
+TEST(Finish, CapAndGatesAtTheEnds) {
   const std::vector<float> x = {0, 1000, -1000, kInfinity, -kInfinity, kNan};
   const std::vector<float> gates = {3, 1e4f, -1e4f, 3e38f, -3e38f, kNan};
   const auto count = static_cast<int64_t>(x.size());
@@ -133,6 +139,14 @@ TEST(Finish, CapAndGeluAtTheEnds) {
     return finish(k, edge, {0, 2, 2, 1, 1, 1}, {.gate_stride = count, .activation = Activation::gelu_tanh});
   };
   expect_same(run_everywhere("gelu", gated), {.floats = {0, 2e4f, -0.0f, 3e38f, -0.0f, kNan}}, "contract");
+  // A limit at which the sigmoid is 1: 64 (v + 1), v from -64 to 64.
+  const auto clamped = [&](const std::vector<float>& values) {
+    return run_everywhere("clamped", [&, values](const Kernels& k, Edge edge) {
+      return finish(k, edge, values, {.gate_stride = count, .activation = Activation::clamped_swiglu, .limit = 64});
+    });
+  };
+  expect_same(clamped({-1, 2, 2, 1, 1, 1}), {.floats = {0, 192, -0.0f, 128, -0.0f, kNan}}, "contract");
+  expect_same(clamped({-1, 1000, -1000, -1000, kNan, 1}), {.floats = {0, 4160, 0, -4032, kNan, kNan}}, "contract");
 }
 
 TEST(Finish, InPlace) {

@@ -234,6 +234,77 @@ TEST(Mixtral, EveryLayerHasExperts) {
   EXPECT_EQ(read("MixtralForCausalLM", R"({"sliding_window": 20})").windows, Windows(4, 20));
 }
 
+// gpt-oss-20b's own, but for the sizes.
+constexpr const char* kGptOss = R"({"model_type": "gpt_oss", "attention_bias": true, "experts_per_token": 4, "head_dim":
+    64, "hidden_act": "silu", "initial_context_length": 4096, "num_experts_per_tok": 4, "num_local_experts": 32,
+    "quantization_config": {"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+    "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"}, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0,
+    "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false}, "rope_theta":
+    150000, "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0})";
+
+TEST(GptOss, ConfigAsPublished) {
+  const ModelConfig config = read("GptOssForCausalLM", kGptOss);
+  EXPECT_EQ(config.family, "gpt_oss");
+  EXPECT_EQ(config.activation, Activation::clamped_swiglu);
+  EXPECT_EQ(config.activation_limit, 7.0f);
+  EXPECT_TRUE(config.qkv_bias && config.o_bias && config.mlp_bias && config.experts.router_bias);
+  EXPECT_TRUE(config.experts.fused && config.experts.mxfp4 && config.experts.normalised);
+  EXPECT_EQ(config.experts.inner_size, 172);
+  EXPECT_FALSE(config.quantization) << "that is for int8 codes";
+  EXPECT_EQ(config.windows, (Windows{128, 0, 128, 0}));
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
+  EXPECT_FALSE(config.ropes[0].truncate);
+  EXPECT_EQ(config.ropes[0].theta, 150000);
+  EXPECT_EQ(module_name(config.names.sinks, 3), "model.layers.3.self_attn.sinks");
+}
+
+TEST(GptOss, DefaultsAreTransformers) {
+  const ModelConfig config = read("GptOssForCausalLM");
+  EXPECT_EQ(config.experts.count, 128);
+  EXPECT_EQ(config.experts.per_token, 4);
+  EXPECT_FALSE(config.experts.mxfp4);
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
+  EXPECT_EQ(config.ropes[0].factor, 32);
+  EXPECT_EQ(config.ropes[0].theta, 150000);
+  EXPECT_EQ(config.windows, (Windows{128, 0, 128, 0}));
+  EXPECT_EQ(read("GptOssForCausalLM", R"({"swiglu_limit": 5.5})").activation_limit, 5.5f);
+  EXPECT_EQ(read("GptOssForCausalLM", R"({"layer_types": ["full_attention", "full_attention", "full_attention",
+      "sliding_attention"], "sliding_window": 9})")
+                .windows,
+            (Windows{0, 0, 0, 9}));
+}
+
+TEST(GptOss, RefusesOtherArithmetic) {
+  const auto refusal = [](const char* changes) { return message("GptOssForCausalLM", changes); };
+  EXPECT_EQ(refusal(R"({"hidden_act": "gelu_pytorch_tanh"})"),
+            "config.json: hidden_act: not supported: want \"silu\", have \"gelu_pytorch_tanh\"");
+  EXPECT_EQ(refusal(R"({"swiglu_alpha": 1.5})"), "config.json: fields unknown to family gpt_oss: \"swiglu_alpha\"");
+  EXPECT_EQ(refusal(R"({"swiglu_limit": 0})"),
+            "config.json: swiglu_limit: out of range: want a number from 0.001 to 1000000, have 0");
+  EXPECT_EQ(
+      refusal(R"({"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head",
+      "model.layers.3.mlp.experts"]}})"),
+      "config.json: quantization_config: modules_to_not_convert: may mean experts, of which all have to be MXFP4: "
+      "\"model.layers.3.mlp.experts\"");
+  EXPECT_EQ(refusal(R"({"quantization_config": {"quant_method": "mxfp4", "block_size": 16}})"),
+            "config.json: quantization_config: block_size: not supported");
+  EXPECT_EQ(message("MixtralForCausalLM", R"({"quantization_config": {"quant_method": "mxfp4"}})"),
+            "config.json: quantization_config: quant_method: not supported: want \"compressed-tensors\", have "
+            "\"mxfp4\"")
+      << "experts that share no tensors";
+}
+
+// Its rotation, its chunks, its routing: nothing here computes them.
+TEST(Llama4, IsRefusedByName) {
+  for (const char* name : {"Llama4ForCausalLM", "Llama4ForConditionalGeneration"}) {
+    const std::string refusal = message(name, R"({"text_config": {"model_type": "llama4_text"}})");
+    EXPECT_TRUE(refusal.starts_with("config.json: architectures: unknown architecture: want one of ")) << refusal;
+    EXPECT_TRUE(refusal.ends_with(", have \"" + std::string(name) + "\"")) << refusal;
+  }
+  const std::string as_llama = message("LlamaForCausalLM", R"({"model_type": "llama4_text"})");
+  EXPECT_EQ(as_llama, "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"llama4_text\"");
+}
+
 TEST(Hunyuan, AlphaStretchesTheBase) {
   const ModelConfig config =
       read("HunYuanDenseV1ForCausalLM", R"({"rope_theta": 10000.0, "rope_scaling": {"type": "dynamic", "alpha": 1000.0,

@@ -253,13 +253,14 @@ TEST(ModelConfig, RefusesBadSizes) {
 }
 
 TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
-  EXPECT_EQ(message(small("GPT2LMHeadModel")),
-            "config.json: architectures: unknown architecture: want one of Gemma2ForCausalLM, Gemma3ForCausalLM, "
-            "Gemma3ForConditionalGeneration, GraniteForCausalLM, HunYuanDenseV1ForCausalLM, LlamaForCausalLM, "
-            "LLaMAForCausalLM, Ministral3ForCausalLM, Mistral3ForConditionalGeneration, MistralForCausalLM, "
-            "MixtralForCausalLM, Olmo2ForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-            "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, Qwen3MoeForCausalLM, SmolLM3ForCausalLM, "
-            "have \"GPT2LMHeadModel\"");
+  EXPECT_EQ(
+      message(small("GPT2LMHeadModel")),
+      "config.json: architectures: unknown architecture: want one of Gemma2ForCausalLM, Gemma3ForCausalLM, "
+      "Gemma3ForConditionalGeneration, GptOssForCausalLM, GraniteForCausalLM, HunYuanDenseV1ForCausalLM, "
+      "LlamaForCausalLM, LLaMAForCausalLM, Ministral3ForCausalLM, Mistral3ForConditionalGeneration, "
+      "MistralForCausalLM, MixtralForCausalLM, Olmo2ForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+      "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration, Qwen3MoeForCausalLM, SmolLM3ForCausalLM, "
+      "have \"GPT2LMHeadModel\"");
   EXPECT_EQ(llama_message(R"({"model_type": "granite"})"),
             "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"granite\"");
   EXPECT_NE(llama_message(R"({"text_config": {"rope_theta": 500}})").find("text_config"), std::string::npos);

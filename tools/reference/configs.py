@@ -298,6 +298,49 @@ QWEN3_5 = LLAMA1 | {
 }
 
 
+GPT_OSS = LLAMA1 | {
+    "architectures": ["GptOssForCausalLM"],
+    "attention_bias": True,
+    "experts_per_token": 2,
+    "head_dim": 8,
+    "hidden_size": 36,
+    "initial_context_length": 32,
+    "intermediate_size": 20,
+    "model_type": "gpt_oss",
+    "num_attention_heads": 4,
+    "num_experts_per_tok": 2,
+    "num_key_value_heads": 2,
+    "num_local_experts": 5,
+    "output_router_logits": False,
+    "rms_norm_eps": 1e-5,
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+    "rope_theta": 5000.0,
+    "router_aux_loss_coef": 0.9,
+    "sliding_window": 20,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 120,
+}
+# Blocks of 32 numbers: sizes are multiples of it. The other layer slides.
+GPT_OSS_MXFP4 = spelled_new(
+    {k: v for k, v in GPT_OSS.items() if k not in ("experts_per_token", "initial_context_length", "swiglu_limit")}
+) | {
+    "head_dim": 16,
+    "hidden_size": 64,
+    "intermediate_size": 32,
+    "layer_types": ["full_attention", "sliding_attention"],
+    "num_experts_per_tok": 3,
+    "num_local_experts": 4,
+}
+
+
 def by_layer_type(config: dict) -> dict:
     """Gemma 3 in the transformers 5 spelling: layer_types, and rope_parameters by layer type."""
     config = {k: v for k, v in config.items() if not k.startswith("rope_") and k != "sliding_window_pattern"}
@@ -448,4 +491,13 @@ QUANTISED_NEW = QUANTISED | {
     "sparsity_config": {},
 }
 del QUANTISED_NEW["format"]
+MXFP4 = {
+    "modules_to_not_convert": [
+        "model.layers.*.self_attn",
+        "model.layers.*.mlp.router",
+        "model.embed_tokens",
+        "lm_head",
+    ],
+    "quant_method": "mxfp4",
+}
 QUANTISED_EXPERTS = QUANTISED | {"ignore": ["lm_head", r"re:.*mlp\.gate$"]}

@@ -1,7 +1,10 @@
-"""Mixtures of experts, expert by expert: files hold three matrices for each, transformers fuses those of a layer.
+"""Mixtures of experts, expert by expert: files hold three matrices for each, transformers fuses those of a layer. Files
+of gpt-oss hold the fused ones too.
 
 Knows the fused modules of transformers 5 and the names of published checkpoints; nothing of quantisation.
 """
+
+import re
 
 import torch
 from torch import nn
@@ -12,32 +15,52 @@ FILE_NAMES = {
 }
 
 
+FUSED_IN_FILES = ("gpt_oss",)
+
+
 def name_in_file(name: str, model_type: str) -> str:
     """The file's name of a parameter of a model whose experts were split."""
+    if model_type in FUSED_IN_FILES:
+        name = re.sub(r"\.experts\.\d+\.", ".experts.", name)
+        return re.sub(r"\.experts\.(gate|up)_proj", ".experts.gate_up_proj", name)
     for ours, published in FILE_NAMES.get(model_type, {}).items():
         name = name.replace(ours, published)
     return name
 
 
-def linear(weight: torch.Tensor) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     layer.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone(), requires_grad=False)
     return layer
 
 
 class Expert(nn.Module):
-    def __init__(self, gate_up: torch.Tensor, down: torch.Tensor) -> None:
+    def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear) -> None:
         super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj = gate, up, down
+
+
+def expert_of(fused: nn.Module, e: int) -> Expert:
+    gate_up, down = fused.gate_up_proj[e], fused.down_proj[e]
+    if not hasattr(fused, "gate_up_proj_bias"):
         gate, up = gate_up.chunk(2)
-        self.gate_proj, self.up_proj, self.down_proj = linear(gate), linear(up), linear(down)
+        return Expert(linear(gate), linear(up), linear(down))
+    bias = fused.gate_up_proj_bias[e]  # transposed, gate and up in turns
+    gate, up = (linear(gate_up[:, i::2].T, bias[i::2]) for i in (0, 1))
+    return Expert(gate, up, linear(down.T, fused.down_proj_bias[e]))
 
 
 class SplitExperts(nn.ModuleList):
     """In place of a layer's fused experts."""
 
     def __init__(self, fused: nn.Module) -> None:
-        super().__init__(Expert(*pair) for pair in zip(fused.gate_up_proj, fused.down_proj, strict=True))
-        self.act_fn = fused.act_fn
+        super().__init__(expert_of(fused, e) for e in range(len(fused.gate_up_proj)))
+        if hasattr(fused, "_apply_gate"):
+            self.activate = lambda gate, up: fused._apply_gate(torch.stack((gate, up), -1).flatten(-2))
+        else:
+            self.activate = lambda gate, up: fused.act_fn(gate) * up
 
     def forward(self, x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         out = torch.zeros_like(x)
@@ -45,7 +68,7 @@ class SplitExperts(nn.ModuleList):
             rows, place = torch.where(index == e)
             if len(rows) == 0:
                 continue
-            activated = self.act_fn(expert.gate_proj(x[rows])) * expert.up_proj(x[rows])
+            activated = self.activate(expert.gate_proj(x[rows]), expert.up_proj(x[rows]))
             out.index_add_(0, rows, weights[rows, place, None].to(x.dtype) * expert.down_proj(activated))
         return out
 

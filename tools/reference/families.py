@@ -7,6 +7,8 @@ from configs import (
     GEMMA2,
     GEMMA3,
     GEMMA3_VISION,
+    GPT_OSS,
+    GPT_OSS_MXFP4,
     GRANITE,
     HUNYUAN,
     LINEAR,
@@ -58,6 +60,7 @@ class Case:
     shards: int = 1
     dtypes: tuple[str, ...] = ()  # of the tensors in turn, where not all have the config's
     codes: Codes | None = None
+    mxfp4: bool = False  # experts are 4-bit codes
     notes: str = ""
     use_cache: bool = True  # for the greedy continuations
     jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move
@@ -211,6 +214,13 @@ CASES = {
         norm_mean=0.0,
         published_names=True,
         notes="The vision tower and its projector are there, of zeros.",
+    ),
+    "gpt_oss": Case(GPT_OSS, long_prompt=45, notes="Layer 0 slides. Gates and values reach the limit of 7."),
+    "gpt_oss_mxfp4": Case(
+        GPT_OSS_MXFP4,
+        long_prompt=45,
+        mxfp4=True,
+        notes="Random 4-bit codes, all sixteen of them; transformers gets what they stand for. w8a8 quantises that again.",
     ),
     "hunyuan": Case(HUNYUAN, long_prompt=45),
     "mistral_beside_vision": Case(

@@ -19,9 +19,11 @@ from torch import nn
 from transformers import AutoConfig
 from transformers.utils import logging
 
-from experts import name_in_file, split_experts
+from configs import MXFP4
+from experts import FUSED_IN_FILES, name_in_file, split_experts
 from families import CASES, Case
 from int_quantized import code_tensors, quantise_tensors
+from mxfp4 import with_random_codes
 from reference import (
     KEEP_HEAD,
     auto_class,
@@ -79,9 +81,16 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
         return 0.5 * values
     if "embed_tokens" in name:
         return 0.1 * values
+    if name.endswith("sinks"):
+        return 1.5 * values
+    if "mlp.experts.gate_up_proj" in name and len(shape) == 3:  # gates and values reach gpt-oss' limits
+        values *= 3.0
+    if "mlp.experts.down_proj" in name and len(shape) == 3:
+        values *= 0.3
     values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(shape[1])
     if "lm_head" not in name:
-        plant_ties(values)
+        for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1):
+            plant_ties(matrix)
     return values
 
 
@@ -101,7 +110,8 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
     rng = np.random.default_rng(seed)
     with torch.device("meta"):
         shapes = auto_class(folder).from_config(AutoConfig.from_pretrained(folder))
-    split_experts(shapes)
+    if case.config["model_type"] not in FUSED_IN_FILES:
+        split_experts(shapes)
     tensors = {
         in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng))
         .to(next(dtypes))
@@ -123,6 +133,9 @@ def write_checkpoint(folder: pathlib.Path, case: Case, seed: int) -> None:
     if case.codes:
         tensors = quantise_tensors(tensors, case.codes.config, getattr(torch, case.codes.scale), case.codes.scale_axes)
         write_config(folder, case.config | {"quantization_config": case.codes.config})
+    if case.mxfp4:
+        tensors = with_random_codes(tensors, np.random.default_rng(seed))
+        write_config(folder, case.config | {"quantization_config": MXFP4})
     metadata = {"format": "pt"}
     if case.shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata)
@@ -146,18 +159,20 @@ def fnv1a(data: bytes) -> str:
 
 
 def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
-    """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N]."""
+    """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N]. Of matrices
+    that share a tensor, one after the other."""
     stored, _ = load_stored(str(folder))
     split_experts(stored)
     codes_in_file = code_tensors(folder)
-    hashes = {}
+    parts: dict[str, list[bytes]] = {}
     for name, module in stored.named_modules():
         if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in VISION):
             name = name.replace("model.language_model.", "model.")  # as a language model alone has it
             codes, scale = codes_in_file.get(name) or quantise_rows(module.weight.detach())
-            parts = (codes.to(torch.int8).numpy(), scale.numpy().astype("<f4"))
-            hashes[name_in_file(f"{name}.weight", stored.config.model_type)] = [fnv1a(part.tobytes()) for part in parts]
-    return hashes
+            both = parts.setdefault(name_in_file(f"{name}.weight", stored.config.model_type), [b"", b""])
+            both[0] += codes.to(torch.int8).numpy().tobytes()
+            both[1] += scale.numpy().astype("<f4").tobytes()
+    return {name: [fnv1a(part) for part in both] for name, both in parts.items()}
 
 
 def jittered(model: nn.Module, part: str, seed: int) -> nn.Module:

@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from experts import split_experts
+import mxfp4
 from int_quantized import code_tensors, write_plain
 
 KEEP_HEAD = ("lm_head",)
@@ -55,12 +56,13 @@ def auto_class(folder: str) -> type:
 
 
 def load_plain(folder: str, wide: bool) -> nn.Module:
-    # eager computes the softmax in fp32 always, sdpa leaves soft caps out
-    capped = getattr(AutoConfig.from_pretrained(folder), "attn_logit_softcapping", None)
+    # eager computes the softmax in fp32 mostly, sdpa leaves soft caps and sinks out
+    config = AutoConfig.from_pretrained(folder)
+    needs_eager = getattr(config, "attn_logit_softcapping", None) or config.model_type == "gpt_oss"
     model, report = auto_class(folder).from_pretrained(
         folder,
         dtype=torch.float32,
-        attn_implementation="sdpa" if wide and not capped else "eager",
+        attn_implementation="sdpa" if wide and not needs_eager else "eager",
         output_loading_info=True,
     )
     if report["missing_keys"] or report["unexpected_keys"] or report["mismatched_keys"]:
@@ -71,10 +73,11 @@ def load_plain(folder: str, wide: bool) -> nn.Module:
 def load_stored(folder: str, wide: bool = False) -> tuple[nn.Module, set[str]]:
     """The model with its weights as stored, in fp32, and the modules that the file holds as int8 codes."""
     coded = set(code_tensors(pathlib.Path(folder)))
-    if not coded:
+    write = write_plain if coded else mxfp4.write_plain if mxfp4.has_codes(pathlib.Path(folder)) else None
+    if not write:
         return load_plain(folder, wide), coded
     with tempfile.TemporaryDirectory() as plain:
-        write_plain(pathlib.Path(folder), pathlib.Path(plain))
+        write(pathlib.Path(folder), pathlib.Path(plain))
         return load_plain(plain, wide), coded
 
 

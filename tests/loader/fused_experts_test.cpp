@@ -1,0 +1,100 @@
+// Experts that share their tensors: which of their numbers become which element of a packed matrix.
+#include "loader/fused_experts.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/bf16.h"
+#include "loader/arena.h"
+#include "loader/mxfp4.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kExperts = 2, kN = 300, kK = 64;  // gate and up take three panels each
+
+// Whole numbers that bf16 holds.
+float number(int64_t expert, int64_t n, int64_t k) { return static_cast<float>((7 * expert + 3 * n + k) % 251 - 125); }
+
+// [experts, k, n]
+std::vector<bf16> stored_numbers() {
+  std::vector<bf16> numbers;
+  for (int64_t i = 0; i < kExperts * kK * kN; ++i) {
+    numbers.push_back(to_bf16(number(i / (kK * kN), i % kN, i / kN % kK)));
+  }
+  return numbers;
+}
+
+struct Packed {
+  Matrix matrix;
+  Arena arena;
+  std::string name;
+
+  float at(int64_t n, int64_t k) const {
+    const auto* panel = static_cast<const bf16*>(matrix.panels) + n / kPanelColumns * padded_k(kK) * kPanelColumns;
+    return to_float(panel[bf16_offset(k, n)]);
+  }
+};
+
+void pack(const FusedMatrix& fused, int64_t expert, int64_t first, int64_t step, Packed* out) {
+  const PackJob job = expert_job(fused, expert, first, step, Format::bf16, &out->matrix);
+  out->name = job.source.name;
+  ASSERT_EQ(allocate_arena(packed_bytes({&job, 1}), &out->arena).message(), "");
+  ASSERT_EQ(pack_all({&job, 1}, out->arena.data, {.threads = 3}).message(), "");
+}
+
+TEST(FusedExperts, ColumnsOfNumbersBecomeRows) {
+  const std::vector<bf16> numbers = stored_numbers();
+  FusedMatrix fused{"experts.w", kN, kK, {}, {}, {}};
+  fused.values = {"experts.w",
+                  DType::bf16,
+                  {kExperts, kK, kN},
+                  reinterpret_cast<const std::byte*>(numbers.data()),
+                  std::ssize(numbers) * 2};
+  for (const int64_t step : {1, 2}) {
+    for (int64_t first = 0; first < step; ++first) {
+      Packed packed;
+      ASSERT_NO_FATAL_FAILURE(pack(fused, 1, first, step, &packed));
+      ASSERT_EQ(packed.matrix.n, kN / step);
+      for (int64_t n = 0; n < kN / step; ++n) {
+        for (int64_t k = 0; k < kK; ++k) ASSERT_EQ(packed.at(n, k), number(1, first + n * step, k)) << n << " " << k;
+      }
+      EXPECT_EQ(packed.name,
+                step == 1 ? "experts.w[1]"
+                          : "experts.w[1] rows " + std::to_string(first) + ", " + std::to_string(first + 2) + ", ...");
+    }
+  }
+}
+
+TEST(FusedExperts, RowsOfCodesBecomeRows) {
+  constexpr int64_t kBlocks = kK / kMxBlock, kRows = kExperts * kN;
+  std::vector<std::byte> codes, scales;
+  for (int64_t i = 0; i < kRows * kBlocks * kMxBlockBytes; ++i)
+    codes.push_back(static_cast<std::byte>(i * 37 + i / 256));
+  for (int64_t i = 0; i < kRows * kBlocks; ++i) scales.push_back(static_cast<std::byte>(120 + i % 11));
+  std::vector<float> numbers(static_cast<size_t>(kRows * kK));
+  read_mxfp4(codes.data(), scales.data(), kRows * kBlocks, numbers.data());
+
+  FusedMatrix fused{"experts.w", kN, kK, {}, {}, {}};
+  fused.values = {"", DType::u8, {kExperts, kN, kBlocks, kMxBlockBytes}, codes.data(), std::ssize(codes)};
+  fused.scales = {"", DType::u8, {kExperts, kN, kBlocks}, scales.data(), std::ssize(scales)};
+  for (int64_t first = 0; first < 2; ++first) {
+    Packed packed;
+    ASSERT_NO_FATAL_FAILURE(pack(fused, 1, first, 2, &packed));
+    for (int64_t n = 0; n < kN / 2; ++n) {
+      const float* row = numbers.data() + (kN + first + 2 * n) * kK;
+      for (int64_t k = 0; k < kK; ++k) ASSERT_EQ(packed.at(n, k), row[k]) << n << " " << k;
+    }
+  }
+}
+
+TEST(FusedExperts, GateAndUpAreSplitByExpert) {
+  std::vector<float> pairs = {0, 10, 1, 11, 2, 12, 3, 13, 4, 14, 5, 15};
+  split_gate_up(3, pairs);
+  EXPECT_EQ(pairs, (std::vector<float>{0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15}));
+}
+
+}  // namespace
+}  // namespace pinion
