@@ -162,11 +162,15 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
 
 Error open_bench_model(const RunOptions& run, const std::string& synthetic, int32_t threads,
                        std::unique_ptr<Model>* out) {
-  ProgressBar bar("loading");
-  const LoadOptions load = load_options(run, threads, &bar);
-  if (!synthetic.empty()) return synthetic_model(synthetic, load, out);
-  if (Error e = check_folder(run.model)) return e;
-  return load_model(run.model, load, out);
+  {
+    ProgressBar bar("loading");
+    const LoadOptions load = load_options(run, threads, &bar);
+    if (!synthetic.empty()) return synthetic_model(synthetic, load, out);
+    if (Error e = check_folder(run.model)) return e;
+    if (Error e = load_model(run.model, load, out)) return e;
+  }
+  tell_of_conversion(**out);
+  return {};
 }
 
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {

@@ -12,6 +12,7 @@
 #include "engine/rope.h"
 #include "engine/topology.h"
 #include "loader/generation_config.h"
+#include "loader/stored_weights.h"
 #include "loader/user_folders.h"
 #include "tokenizer/tokenizer.h"
 
@@ -183,6 +184,19 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
   return load;
 }
 
+void tell_of_conversion(const Model& model) {
+  std::string formats = model.config.experts.mxfp4 ? "MXFP4" : "";
+  if (model.config.quantization) {
+    for (const std::string& one : descriptions(*model.config.quantization, true)) {
+      formats += (formats.empty() ? "" : " and ") + one;
+    }
+  }
+  if (formats.empty()) return;
+  const bool to_bf16 = model.quant == Quant::none;
+  note("the file's weights are " + formats + "; they become " +
+       (to_bf16 ? "bf16" : "int8, rounded a second time, and activations are Pinion's own"));
+}
+
 void use_plan(const Plan& plan, Runtime* out) {
   const auto make_team = [](const TeamCpus& team) {
     return std::make_unique<Team>(team.cpus, team.clusters, team.slowness);
@@ -198,11 +212,11 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
   Plan plan;
   if (Error e = make_plan(options, &plan)) return e;
   use_plan(plan, out);
-  ProgressBar bar("loading");
-  if (Error e = load_model(options.model, load_options(options, plan.most_threads(), &bar), &out->model)) return e;
-  if (out->model->config.experts.mxfp4 && out->model->quant != Quant::none) {
-    note("the file's experts are MXFP4; they become int8, rounded a second time (--quant none takes them exactly)");
+  {
+    ProgressBar bar("loading");
+    if (Error e = load_model(options.model, load_options(options, plan.most_threads(), &bar), &out->model)) return e;
   }
+  tell_of_conversion(*out->model);
   write_to_cache_in_background(out->model.get());
   return {};
 }

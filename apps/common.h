@@ -86,6 +86,8 @@ struct Runtime {
   std::unique_ptr<Model> model;
 };
 
+void tell_of_conversion(const Model& model);  // a note where the file's codes are not taken as they are
+
 void use_plan(const Plan& plan, Runtime* out);  // its teams and chunk
 
 // Also keeps freshly packed weights for the next start, in the background.

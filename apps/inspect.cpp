@@ -13,7 +13,7 @@
 #include "loader/checkpoint.h"
 #include "loader/fused_experts.h"
 #include "loader/model_config.h"
-#include "loader/quantization.h"
+#include "loader/stored_weights.h"
 
 namespace pinion {
 namespace {
@@ -45,8 +45,7 @@ struct Parts {
   // Matrices, by what the file holds and what they become.
   int64_t codes_kept = 0, codes_to_codes = 0, codes_to_bf16 = 0, floats_to_codes = 0, floats_to_bf16 = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
-  std::set<std::string> scales;                  // tensors
-  std::set<std::string> fused;                   // tensors of all experts of a layer
+  std::set<std::string> counted;                 // tensors of codes, and of a layer's experts together
 };
 
 std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
@@ -97,10 +96,11 @@ int64_t active_parameters(const ModelConfig& config, int64_t parameters) {
 int64_t count_matrix(const Shape& shape, const LinearWeight& found, const RunOptions& run, Parts* out) {
   const Format wanted = weight_format(load_options(run, 1, nullptr), shape.module() + ".weight");
   const Format format = shape.is_exact ? Format::bf16 : wanted;
-  const bool is_coded = found.scale.data != nullptr;
-  if (is_coded) {
-    out->scales.insert(found.scale.name);
-    ++(format == Format::w8 ? out->codes_kept : out->codes_to_bf16);
+  const bool is_int8 = found.scale.data != nullptr;
+  if (is_int8 || found.coded.format) {
+    out->counted.insert(found.tensors.begin(), found.tensors.end());
+    out->parameters += shape.n * shape.k;
+    ++(format != Format::w8 ? out->codes_to_bf16 : is_int8 ? out->codes_kept : out->codes_to_codes);
   } else {
     ++out->float_modules[shape.pattern];
     ++(format == Format::w8 ? out->floats_to_codes : out->floats_to_bf16);
@@ -123,7 +123,7 @@ Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoin
     out->layers += experts * matrices * packed_bytes(format, m.n / matrices, m.k);
     out->parameters += experts * m.n * m.k + m.bias.elements();
     out->vectors += m.bias.elements() * 4;
-    for (const TensorView* tensor : {&m.values, &m.scales, &m.bias}) out->fused.insert(tensor->name);
+    for (const TensorView* tensor : {&m.values, &m.scales, &m.bias}) out->counted.insert(tensor->name);
   };
   count(found.gate_up, 2);
   count(found.down, 1);
@@ -162,7 +162,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   out->head = count_matrix(head, found, run, out);
   for (const TensorView& view : checkpoint.tensors) {
     if (config.tied_head && view.name == head.module() + ".weight") continue;
-    if (out->scales.contains(view.name) || out->fused.contains(view.name)) continue;
+    if (out->counted.contains(view.name)) continue;
     out->parameters += view.elements();
     if (view.shape.size() != 2) out->vectors += view.elements() * 4;
   }
@@ -196,6 +196,12 @@ OrderedJson cache_json(const RunOptions& run) {
   PackCache cache;
   const Error reason = find_in_cache(run.model, load, &cache);
   return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
+}
+
+// How the file holds its matrices, where not in floating point.
+OrderedJson stored_as(const ModelConfig& config) {
+  if (config.experts.mxfp4) return OrderedJson::array({"MXFP4"});
+  return config.quantization ? OrderedJson(descriptions(*config.quantization, false)) : OrderedJson(nullptr);
 }
 
 // What becomes of the matrices; of a file with codes also which have none.
@@ -248,6 +254,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"files", checkpoint.files.size()},
       {"file_dtypes", dtypes(checkpoint)},
       {"quantised_file", config.quantization.has_value() || config.experts.mxfp4},
+      {"stored_as", stored_as(config)},
       {"matrices", matrices_json(config, parts)},
       {"tokenizer", has_tokenizer(run.model)},
       {"memory_bytes",

@@ -17,21 +17,10 @@
 #include "loader/fused_experts.h"
 #include "loader/generation_config.h"
 #include "loader/pack.h"
+#include "loader/stored_weights.h"
 
 namespace pinion {
 namespace {
-
-// Rows [first, first + count) of a matrix, as a matrix.
-TensorView rows_of(const TensorView& matrix, int64_t first, int64_t count) {
-  TensorView rows = matrix;
-  if (count == matrix.shape[0]) return rows;
-  const int64_t row_bytes = matrix.bytes / matrix.shape[0];
-  rows.name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
-  rows.shape[0] = count;
-  rows.data += first * row_bytes;
-  rows.bytes = count * row_bytes;
-  return rows;
-}
 
 // Collects what a model needs of its checkpoint: matrices to pack, small vectors to read at once.
 struct Binder {
@@ -102,18 +91,16 @@ struct Binder {
     LinearWeight found;
     const float* bias = nullptr;
     if (Error e = bind_linear(model->checkpoint, model->config.quantization, module, rows, k, &found)) return e;
-    bound.insert(found.weight.name);
-    bound.insert(found.scale.name);
+    bound.insert(found.tensors.begin(), found.tensors.end());
     if (has_bias) {
       if (Error e = vector(module + ".bias", rows, bias_scale, 0.0f, &bias)) return e;
     }
     model->parameters += rows * k;
-    const bool scale_by_row = !found.scale.shape.empty() && found.scale.shape[0] == rows;
     int64_t first = 0;
     for (const Part& part : parts) {
-      const Format format = part.is_exact ? Format::bf16 : weight_format(*options, found.weight.name);
-      jobs.push_back({rows_of(found.weight, first, part.n), format, &part.out->weight,
-                      scale_by_row ? rows_of(found.scale, first, part.n) : found.scale});
+      const Format format = part.is_exact ? Format::bf16 : weight_format(*options, module + ".weight");
+      LinearWeight own = rows_of(found, first, part.n);
+      jobs.push_back({std::move(own.weight), format, &part.out->weight, std::move(own.scale), reader_of(own.coded)});
       if (bias) part.out->bias = bias + first;
       first += part.n;
     }

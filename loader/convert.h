@@ -16,6 +16,15 @@ inline float f16_to_float(uint16_t half) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(rebased) | special | static_cast<uint32_t>(half & 0x8000u) << 16);
 }
 
+// E4M3 as F8_E4M3 tensors have it: no infinities, and NaN in all bits but the sign.
+constexpr float f8_e4m3_to_float(uint8_t byte) {
+  const uint32_t magnitude = byte & 0x7fu;
+  const float subnormal = static_cast<float>(magnitude) * 0x1p-9f;
+  const uint32_t normal = (magnitude << 20) + (120u << 23);  // the exponent is short by 120 (127 - 7)
+  const uint32_t bits = magnitude < 8u ? std::bit_cast<uint32_t>(subnormal) : magnitude < 0x7fu ? normal : 0x7fc00000u;
+  return std::bit_cast<float>(bits | static_cast<uint32_t>(byte & 0x80u) << 24);
+}
+
 // out [elements]: all of a BF16, F16 or F32 tensor.
 void read_floats(const TensorView& tensor, float* out);
 

@@ -86,9 +86,14 @@ PackJob expert_job(const FusedMatrix& matrix, int64_t expert, int64_t first, int
   }
   if (matrix.scales.data) {
     const int64_t scale_bytes = matrix.scales.bytes / matrix.scales.shape[0];
-    job.read = CodedRows{job.source.data, matrix.scales.data + expert * scale_bytes, matrix.k / kMxBlock, first, step};
+    job.reader.stored_as = "MXFP4";
+    job.reader.read =
+        CodedRows{job.source.data, matrix.scales.data + expert * scale_bytes, matrix.k / kMxBlock, first, step};
   } else {
-    job.read = Columns{matrix.values, expert, matrix.k, matrix.n, first, step};
+    job.reader = {.stored_as = "columns",
+                  .read = Columns{matrix.values, expert, matrix.k, matrix.n, first, step},
+                  .explain_nan = {},
+                  .scattered = true};
   }
   return job;
 }

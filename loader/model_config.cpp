@@ -388,6 +388,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_experts(family, file, &config);
   read_token_ids(file, &config);
   read_selection(family, &config.tensors);
+  if (config.quantization) config.quantization->renamed = config.tensors.renamed;
   JsonFields modules = family.fields("modules");
   read_names(modules, &config.names);
   if (modules.error) return modules.error;

@@ -134,7 +134,7 @@ struct ModelConfig {
   std::vector<int64_t> eos_ids;
   ModuleNames names;
   TensorSelection tensors;
-  std::optional<Quantization> quantization;  // which modules the files hold as int8 codes; absent: none
+  std::optional<Quantization> quantization;  // which modules the files hold as codes, and how; absent: none
 
   bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
 };

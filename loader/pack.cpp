@@ -217,6 +217,18 @@ struct Task {
     return job->source.contents().subspan(first_panel * kPanelColumns * row_bytes,
                                           (end - first_panel * kPanelColumns) * row_bytes);
   }
+
+  // What to have read before it, and what to let go of after it. Of scattered rows the first run has the whole source
+  // read, the last lets go.
+  std::span<const std::byte> read_ahead() const {
+    if (!job->reader.scattered) return source();
+    return first_panel == 0 ? job->source.contents() : std::span<const std::byte>{};
+  }
+  std::span<const std::byte> done_with() const {
+    if (!job->reader.scattered) return source();
+    const bool is_last = first_panel + panels == panel_count(job->source.shape[0]);
+    return is_last ? job->source.contents() : std::span<const std::byte>{};
+  }
 };
 
 // Large enough that pages on the border of two runs, which stay mapped until the matrix is done, hardly count; small
@@ -227,8 +239,8 @@ bool is_float(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 
 
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
-  const bool is_coded = source.dtype == DType::i8 && job.scale.data && !job.read;
-  if (!is_coded && !job.read && (!is_float(source.dtype) || job.scale.data)) {
+  const bool is_coded = source.dtype == DType::i8 && job.scale.data;
+  if (!is_coded && !job.reader.read && (!is_float(source.dtype) || job.scale.data)) {
     return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
                  std::string(dtype_name(source.dtype)));
   }
@@ -281,7 +293,7 @@ void pack_task(Task& task) {
   auto* scales = const_cast<float*>(matrix.scale);
   auto* sums = const_cast<int32_t*>(matrix.column_sum);
   const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
-  std::vector<float> read_rows(job.read ? static_cast<size_t>(kGroupRows * matrix.k) : 0);
+  std::vector<float> values(job.reader.read ? static_cast<size_t>(kGroupRows * matrix.k) : 0);
   for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kGroupRows) {
     Group group;
     group.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows);
@@ -291,11 +303,11 @@ void pack_task(Task& task) {
     group.panel = panels + n / kPanelColumns * panel_bytes(job.format, matrix.k) + n % kPanelColumns * column_bytes;
     if (scales) group.scale = scales + n;
     if (sums) group.column_sum = sums + n;
-    if (job.read && group.rows > 0) {
-      job.read(n, group.rows, read_rows.data());
-      group.source = reinterpret_cast<const std::byte*>(read_rows.data());
+    if (job.reader.read) {
+      if (group.rows > 0) job.reader.read(n, group.rows, values.data());
+      group.source = reinterpret_cast<const std::byte*>(values.data());
     }
-    const int64_t bad = pack_group(job.read ? DType::f32 : job.source.dtype, job.format, group);
+    const int64_t bad = pack_group(job.reader.read ? DType::f32 : job.source.dtype, job.format, group);
     if (bad < 0) continue;
     task.bad_row = n + bad;
     return;
@@ -304,6 +316,9 @@ void pack_task(Task& task) {
 
 Error bad_row_error(const PackJob& job, int64_t row) {
   const auto at = [row](const TensorView& tensor) { return tensor.name + " row " + std::to_string(row); };
+  if (job.reader.explain_nan) {
+    if (Error e = job.reader.explain_nan(row)) return e;
+  }
   if (!job.scale.data) return error("NaN or infinity in the weights", at(job.source));
   float value = 0.0f;
   read_scales(job.scale, row, 1, &value);
@@ -333,10 +348,10 @@ void work(std::vector<Task>& tasks, std::atomic<size_t>& next, std::atomic<bool>
   while (!failed) {
     const size_t i = next++;
     if (i >= tasks.size()) return;
-    if (reporter.options.source_mapped && i + ahead < tasks.size()) prefetch_pages(tasks[i + ahead].source());
+    if (reporter.options.source_mapped && i + ahead < tasks.size()) prefetch_pages(tasks[i + ahead].read_ahead());
     pack_task(tasks[i]);
     if (tasks[i].bad_row >= 0) failed = true;
-    if (reporter.options.source_mapped) release_pages(tasks[i].source());
+    if (reporter.options.source_mapped) release_pages(tasks[i].done_with());
     reporter.done_bytes += static_cast<int64_t>(tasks[i].source().size());
     if (omp_get_thread_num() == 0) reporter.tick();
   }

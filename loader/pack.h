@@ -12,15 +12,21 @@
 
 namespace pinion {
 
+// Reads a matrix that the file holds in another way than pack_all knows. Any thread calls.
+struct RowReader {
+  std::string stored_as;                                                // "GPTQ, 4 bits, groups of 128"
+  std::function<void(int64_t first, int64_t count, float* rows)> read;  // rows [first, first + count), [count][k]
+  std::function<Error(int64_t row)> explain_nan;  // why a row has any, where the file tells; may be empty
+  bool scattered = false;                         // the numbers of a row are spread over the whole source
+};
+
 struct PackJob {
   TensorView source;  // [n, k], BF16, F16, F32, or I8 where `scale` says what the codes mean
   Format format = Format::w8;
   Matrix* out = nullptr;
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
-  // Where the file holds the matrix in another way, whatever the source's type: gives its rows [first, first + count)
-  // as fp32, [count][k]. The source then is the memory that this reads, under the matrix's name and shape. Any thread
-  // calls.
-  std::function<void(int64_t first, int64_t count, float* rows)> read = {};
+  RowReader reader =
+      {};  // where it reads: the source then is the memory that it reads, under the matrix's name and shape
 };
 
 struct PackOptions {
@@ -42,6 +48,7 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 //   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) rounded to nearest even.
 //   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 where amax < 2^-119,
 //         below which the scale would not be a normal number. An I8 source's codes and scales stay what they are.
+// Rows that a reader gives go on as an F32 source's.
 // A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
 // number, is an error naming it.
 Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options);

@@ -1,62 +1,27 @@
 #include "loader/quantization.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <algorithm>
 #include <initializer_list>
 #include <iterator>
+#include <string_view>
+
+#include "kernels/layout.h"
 
 namespace pinion {
 namespace {
 
-constexpr std::string_view kRegexMark = "re:";
-constexpr size_t kMostPatterns = 4096;         // a large model's layers one by one
-constexpr uint32_t kMostRegexSteps = 100'000;  // names are short: sane expressions need some dozens
-constexpr uint32_t kMostRegexMemory = 1024;    // KiB
+constexpr size_t kMostPatterns = 4096;  // a large model's layers one by one
 
-// Python's re and PCRE2 read alike what names of modules need. What only one of them knows begins with "(*".
-Error compile(const std::string& text, const std::string& where, ModulePattern* out) {
-  out->text = text;
-  if (!text.starts_with(kRegexMark)) return {};
-  const std::string_view pattern = std::string_view(text).substr(kRegexMark.size());
-  int code = 0;
-  size_t offset = 0;
-  pcre2_code* compiled =
-      pattern.find("(*") != pattern.npos
-          ? nullptr
-          : pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr);
-  if (compiled == nullptr) return error("not a regular expression", where, {}, brief(text));
-  out->regex = {compiled, [](const pcre2_code* regex) { pcre2_code_free(const_cast<pcre2_code*>(regex)); }};
-  return {};
-}
-
-Error match_regex(const ModulePattern& pattern, const std::string& name, bool* out) {
-  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
-  pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  pcre2_set_match_limit(context, kMostRegexSteps);
-  pcre2_set_heap_limit(context, kMostRegexMemory);
-  const int found =
-      pcre2_match(pattern.regex.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data, context);
-  pcre2_match_context_free(context);
-  pcre2_match_data_free(data);
-  *out = found >= 0;
-  if (found >= 0 || found == PCRE2_ERROR_NOMATCH) return {};
-  return error("regular expression takes too many steps", "quantization_config: " + pattern.text, {}, brief(name));
-}
-
-// Only linear layers are asked for.
-Error matches(const std::vector<ModulePattern>& patterns, const std::string& module, bool* out) {
-  *out = false;
-  for (const ModulePattern& pattern : patterns) {
-    *out = pattern.text == module || pattern.text == "Linear";
-    if (pattern.regex) {
-      if (Error e = match_regex(pattern, module, out)) return e;
-    }
-    if (*out) return {};
+// A module's name in the engine, and those that it may have had.
+std::vector<std::string> names_of(const std::string& module, const Quantization& quantization) {
+  std::vector<std::string> names = {module};
+  const std::string tensors = module + ".";  // what the names of its tensors begin with
+  for (const auto& [from, to] : quantization.renamed) {
+    if (!tensors.starts_with(to)) continue;
+    names.push_back(from + tensors.substr(to.size()));
+    names.back().pop_back();
   }
-  return {};
+  return names;
 }
 
 Error read_patterns(JsonFields& fields, std::string_view name, std::vector<ModulePattern>* out) {
@@ -64,23 +29,27 @@ Error read_patterns(JsonFields& fields, std::string_view name, std::vector<Modul
   if (texts.size() > kMostPatterns) fields.fail(name, "too many entries", "at most " + std::to_string(kMostPatterns));
   if (fields.error) return fields.error;
   for (const std::string& text : texts) {
-    if (Error e = compile(text, fields.where + ": " + std::string(name), &out->emplace_back())) return e;
+    if (Error e = compile_pattern(text, fields.where + ": " + std::string(name), &out->emplace_back())) return e;
   }
   return {};
+}
+
+std::string alternatives(std::initializer_list<Json> values) {
+  std::string text;
+  for (const Json& value : values) text += (text.empty() ? "" : " or ") + brief(value);
+  return text;
 }
 
 // A field that may be absent, or null, but must otherwise have one of these values.
 void expect(JsonFields& fields, std::string_view name, std::initializer_list<Json> values) {
   const Json* value = fields.find(name);
   if (!value || std::ranges::find(values, *value) != values.end()) return;
-  std::string wanted;
-  for (const Json& v : values) wanted += (wanted.empty() ? "" : " or ") + brief(v);
-  fields.fail(name, "not supported", wanted, brief(*value));
+  fields.fail(name, "not supported", alternatives(values), brief(*value));
 }
 
 // The same for one that must be there: what the library takes where it is absent is another format.
 void require(JsonFields& fields, std::string_view name, std::initializer_list<Json> values) {
-  if (!fields.has(name)) fields.fail(name, "missing field", brief(*values.begin()));
+  if (!fields.has(name)) fields.fail(name, "missing field", alternatives(values));
   expect(fields, name, values);
 }
 
@@ -94,59 +63,116 @@ Error refuse_unread(JsonFields& fields) {
   return fields.error;
 }
 
-// QuantizationArgs, of weights or of activations.
-Error check_arguments(JsonFields fields, bool is_weights) {
-  if (fields.object.empty() && !fields.error) {
-    return error("not supported", fields.where, is_weights ? "8-bit weights" : "8-bit dynamic activations", "none");
+void ignore(JsonFields& fields, std::initializer_list<const char*> names) {
+  for (const char* name : names) fields.find(name);
+}
+
+// Inputs that share a scale; 0: all of them, which files write as -1.
+int64_t read_group_size(JsonFields& fields) {
+  const int64_t size = fields.integer("group_size", {}, -1, kMaxK);
+  if (size == 0) fields.fail("group_size", "out of range", "-1 or at least 1", "0");
+  return std::max<int64_t>(size, 0);
+}
+
+void read_block(JsonFields& fields, std::string_view name, CodeScheme* out) {
+  const std::vector<int64_t> block = fields.integers(name, 1, kMaxK);
+  if (block.size() != 2) {
+    return fields.fail(name, "wrong length", "[rows, columns] of a block", std::to_string(block.size()));
   }
-  expect(fields, "num_bits", {8});
-  expect(fields, "type", {"int"});
-  expect(fields, "symmetric", {true});
-  require(fields, "strategy", {is_weights ? "channel" : "token"});
-  if (is_weights) {
-    expect(fields, "dynamic", {false});
-    expect(fields, "group_size", {-1, 0});
+  out->block_rows = block[0];
+  out->group_size = block[1];
+}
+
+struct TensorsFormat {
+  std::string_view name;  // as compressed-tensors has it
+  StoredAs stored_as;
+};
+
+constexpr TensorsFormat kTensorsFormats[] = {
+    {"int-quantized", StoredAs::int8},
+    {"float-quantized", StoredAs::fp8},
+    {"pack-quantized", StoredAs::packed},
+};
+
+// QuantizationArgs of weights, in part the same for all formats.
+Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
+  if (fields.object.empty() && !fields.error) return error("not supported", fields.where, "8-bit weights", "none");
+  const StoredAs format = out->stored_as;
+  const bool packed = format == StoredAs::packed;
+  if (packed) require(fields, "strategy", {"channel", "group"});
+  if (format == StoredAs::fp8) require(fields, "strategy", {"channel", "tensor", "block"});
+  if (format == StoredAs::int8) require(fields, "strategy", {"channel"});
+  const std::string strategy = fields.text("strategy", "");
+  if (packed) {
+    require(fields, "num_bits", {4, 8});
+    out->bits = static_cast<int>(fields.integer("num_bits", 8));
+    out->symmetric = fields.boolean("symmetric", true);
+    // The last one says that a tensor has the order of the inputs: that tells.
+    expect(fields, "actorder", {"weight", "static", false, "group"});
+  } else {
+    expect(fields, "num_bits", {8});
+    expect(fields, "symmetric", {true});
     // The other values reorder the inputs in the file; these only ordered GPTQ's own work.
     expect(fields, "actorder", {"weight", "static", false});
-  } else {
-    require(fields, "dynamic", {true});
   }
+  expect(fields, "type", {format == StoredAs::fp8 ? "float" : "int"});
+  expect(fields, "dynamic", {false});
+  if (strategy == "group") {
+    out->group_size = read_group_size(fields);
+  } else {
+    expect(fields, "group_size", {-1, 0});
+  }
+  if (strategy == "block") read_block(fields, "block_structure", out);
   // How the scales were found, and types that the tensors themselves show.
-  for (const char* name : {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"}) fields.find(name);
+  ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   return refuse_unread(fields);
 }
 
-Error read_group(JsonFields group, Quantization* out) {
-  expect(group, "format", {"int-quantized"});
-  if (Error e = check_arguments(group.fields("weights"), true)) return e;
-  if (Error e = check_arguments(group.fields("input_activations"), false)) return e;
-  if (!group.has("targets")) group.fail("targets", "missing field");
-  if (Error e = read_patterns(group, "targets", &out->targets)) return e;
-  return refuse_unread(group);  // output_activations, for one
+// The same of activations. Beside int8 codes they are what Pinion itself computes, so they must be that; the weights
+// of other formats become Pinion's own, and the activations with them: how the file's authors cut theirs is no matter.
+Error check_activations(JsonFields fields, StoredAs format) {
+  const bool is_own = format == StoredAs::int8;
+  if (fields.object.empty() && !fields.error) {
+    return is_own ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
+  }
+  expect(fields, "num_bits", {8});
+  expect(fields, "type", {format == StoredAs::fp8 ? "float" : "int"});
+  if (is_own) {
+    expect(fields, "symmetric", {true});
+    require(fields, "strategy", {"token"});
+    require(fields, "dynamic", {true});
+  } else {
+    ignore(fields, {"symmetric", "strategy", "dynamic", "group_size", "actorder", "block_structure"});
+  }
+  ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  return refuse_unread(fields);
 }
 
-Error bind_scale(const Checkpoint& checkpoint, const std::string& name, int64_t n, TensorView* out) {
-  const std::string where = checkpoint.folder + ": " + name;
-  const TensorView* scale = checkpoint.find(name);
-  if (!scale) return error("no such tensor", where, "the scales of int8 weights");
-  if (scale->dtype != DType::bf16 && scale->dtype != DType::f16 && scale->dtype != DType::f32) {
-    return error("type differs", where, "BF16, F16 or F32", std::string(dtype_name(scale->dtype)));
-  }
-  const std::vector<int64_t> column = {n, 1}, one = {1, 1};
-  const std::vector<int64_t> shapes[] = {column, {n}, one, {1}, {}};
-  if (std::ranges::find(shapes, scale->shape) == std::end(shapes)) {
-    return error("shape differs", where, shape_text(column) + ", " + shape_text({&n, 1}) + " or one number",
-                 shape_text(scale->shape));
-  }
-  *out = *scale;
+Error read_format(JsonFields& fields, StoredAs* out) {
+  require(fields, "format", {"int-quantized", "float-quantized", "pack-quantized"});
+  if (fields.error) return fields.error;
+  *out = std::ranges::find(kTensorsFormats, fields.text("format"), &TensorsFormat::name)->stored_as;
   return {};
 }
 
-}  // namespace
+Error read_group(JsonFields group, StoredAs format, Quantization* out) {
+  CodedModules& modules = out->groups.emplace_back();
+  modules.scheme.stored_as = format;
+  if (Error e = read_weight_arguments(group.fields("weights"), &modules.scheme)) return e;
+  if (Error e = check_activations(group.fields("input_activations"), format)) return e;
+  if (!group.has("targets")) group.fail("targets", "missing field");
+  if (Error e = read_patterns(group, "targets", &modules.targets)) return e;
+  return refuse_unread(group);  // output_activations, for one
+}
 
-Error read_quantization(JsonFields& fields, Quantization* out) {
-  require(fields, "quant_method", {"compressed-tensors"});
-  expect(fields, "format", {"int-quantized"});
+Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
+  // Of several formats each group has its own.
+  const bool several = fields.has("format") && *fields.find("format") == "mixed-precision";
+  const bool for_all = fields.has("format") && !several;
+  StoredAs format = StoredAs::int8;
+  if (for_all) {
+    if (Error e = read_format(fields, &format)) return e;
+  }
   expect(fields, "quantization_status", {"compressed", "frozen"});
   refuse(fields, "kv_cache_scheme");
   if (fields.error) return fields.error;
@@ -159,32 +185,158 @@ Error read_quantization(JsonFields& fields, Quantization* out) {
   if (groups.object.empty()) return error("missing field", fields.where + ": config_groups");
   for (const auto& [name, description] : groups.object.items()) {
     JsonFields group{description, groups.where + ": " + name};
-    if (!fields.has("format")) require(group, "format", {"int-quantized"});
-    if (Error e = read_group(group, out)) return e;
+    StoredAs own = format;
+    if (!for_all || group.has("format")) {
+      if (Error e = read_format(group, &own)) return e;
+    }
+    if (for_all && own != format) {
+      group.fail("format", "not supported", brief(*fields.find("format")), brief(*group.find("format")));
+    }
+    if (group.error) return group.error;
+    if (Error e = read_group(std::move(group), own, out)) return e;
   }
-  // Notes of the tools.
-  for (const char* name : {"global_compression_ratio", "version", "run_compressed"}) fields.find(name);
+  ignore(fields, {"global_compression_ratio", "version", "run_compressed"});
   return refuse_unread(fields);
 }
 
-Error has_codes(const Quantization& quantization, const std::string& module, bool* out) {
-  bool is_ignored = false;
-  if (Error e = matches(quantization.targets, module, out)) return e;
-  if (Error e = matches(quantization.ignore, module, &is_ignored)) return e;
-  *out = *out && !is_ignored;
-  return {};
+// What the tools note of their own work, and how to run theirs. Which modules have codes their tensors show.
+void ignore_notes(JsonFields& fields) {
+  ignore(fields, {"act_group_aware",
+                  "backend",
+                  "batch_size",
+                  "block_name_to_quantize",
+                  "cache_block_outputs",
+                  "damp_auto_increment",
+                  "damp_percent",
+                  "dataset",
+                  "disable_exllama",
+                  "do_fuse",
+                  "exllama_config",
+                  "fuse_max_seq_len",
+                  "ignored_layers",
+                  "lm_head",
+                  "max_input_length",
+                  "meta",
+                  "model_file_base_name",
+                  "model_name_or_path",
+                  "model_seqlen",
+                  "module_name_preceding_first_block",
+                  "modules_in_block_to_quantize",
+                  "modules_to_fuse",
+                  "modules_to_not_convert",
+                  "pad_token_id",
+                  "static_groups",
+                  "sym",
+                  "tokenizer",
+                  "true_sequential",
+                  "use_cuda_fp16",
+                  "use_exllama"});
 }
 
-Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
-                  const std::string& module, int64_t n, int64_t k, LinearWeight* out) {
-  const std::string name = module + ".weight";
-  bool coded = false;
-  if (quantization) {
-    if (Error e = has_codes(*quantization, module, &coded)) return e;
+// A module that gets other settings than the rest. "-:" only leaves some out, as their tensors show too.
+void refuse_exceptions(JsonFields& fields) {
+  const JsonFields exceptions = fields.fields("dynamic");
+  fields.error = exceptions.error;
+  for (const auto& [pattern, settings] : exceptions.object.items()) {
+    if (!pattern.starts_with("-:"))
+      fields.fail("dynamic", "not supported", "modules left out (\"-:\")", brief(pattern));
   }
-  if (!coded) return checkpoint.bind(name, {n, k}, &out->weight);
-  if (Error e = checkpoint.bind(name, {n, k}, {DType::i8}, &out->weight)) return e;
-  return bind_scale(checkpoint, name + "_scale", n, &out->scale);
+}
+
+// The layout under either of its names; the tools write one or both, in lower case or not.
+std::string read_layout(JsonFields& fields, const char* old_name, std::string absent,
+                        std::initializer_list<Json> values) {
+  for (const char* name : {old_name, "format", "checkpoint_format"}) {
+    std::string text = fields.text(name, absent);
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+    if (std::ranges::find(values, Json(text)) == values.end()) expect(fields, name, values);
+    absent = text;
+  }
+  return absent;
+}
+
+Error read_gptq(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::gptq;
+  require(fields, "bits", {4, 8});
+  scheme.bits = static_cast<int>(fields.integer("bits", 4));
+  scheme.group_size = read_group_size(fields);
+  scheme.zeros_less_one = read_layout(fields, "checkpoint_format", "gptq", {"gptq", "gptq_v2"}) == "gptq";
+  expect(fields, "pack_dtype", {"int32"});
+  expect(fields, "is_marlin_format", {false});
+  scheme.has_order = fields.boolean("desc_act", false);
+  refuse_exceptions(fields);
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
+Error read_awq(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::awq;
+  require(fields, "bits", {4});
+  scheme.bits = 4;
+  scheme.group_size = read_group_size(fields);
+  read_layout(fields, "version", "gemm", {"gemm"});
+  expect(fields, "backend", {"autoawq", "auto"});  // llm-awq has a layout of its own
+  expect(fields, "zero_point", {true});
+  expect(fields, "pack_dtype", {"int32"});
+  expect(fields, "desc_act", {false});
+  refuse_exceptions(fields);
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
+Error read_fp8(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::fp8;
+  if (fields.has("weight_block_size")) read_block(fields, "weight_block_size", &scheme);
+  expect(fields, "fmt", {"e4m3"});
+  expect(fields, "activation_scheme", {"dynamic", "static"});
+  refuse(fields, "kv_cache_scheme");
+  ignore(fields, {"dequantize", "scale_fmt"});
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
+struct Method {
+  std::string_view name;
+  Error (*read)(JsonFields& fields, Quantization* out);
+};
+
+constexpr Method kMethods[] = {
+    {"compressed-tensors", read_compressed_tensors},
+    {"fp8", read_fp8},
+    {"gptq", read_gptq},
+    {"awq", read_awq},
+};
+
+}  // namespace
+
+Error read_quantization(JsonFields& fields, Quantization* out) {
+  require(fields, "quant_method", {"compressed-tensors", "fp8", "gptq", "awq"});
+  if (fields.error) return fields.error;
+  const auto method = std::ranges::find(kMethods, fields.text("quant_method"), &Method::name);
+  out->by_tensors = method->read != read_compressed_tensors;
+  return method->read(fields, out);
+}
+
+Error find_scheme(const Quantization& quantization, const std::string& module, const CodeScheme** out) {
+  *out = nullptr;
+  const std::vector<std::string> names = names_of(module, quantization);
+  Match ignored = Match::none, best = Match::none;
+  if (Error e = match_patterns(quantization.ignore, names, &ignored)) return e;
+  for (const CodedModules& group : quantization.groups) {
+    Match found = Match::none;
+    if (Error e = match_patterns(group.targets, names, &found)) return e;
+    if (found == Match::none || found < best) continue;
+    if (found == best && !(group.scheme == **out)) {
+      return error("two config_groups mean this module", "quantization_config", {}, brief(module));
+    }
+    best = found;
+    *out = &group.scheme;
+  }
+  if (ignored != Match::none) *out = nullptr;
+  return {};
 }
 
 }  // namespace pinion

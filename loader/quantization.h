@@ -1,52 +1,54 @@
-// Checkpoints that hold int8 codes: config.json's quantization_config as the compressed-tensors library writes it
-// ("int-quantized", https://github.com/vllm-project/compressed-tensors). One format is read: symmetric 8-bit codes with
-// a scale per output channel, activations to be quantised per token while running. All others are refused by name.
-//
-// A matrix W [n, k] is then NAME.weight, I8 [n, k], and NAME.weight_scale, BF16, F16 or F32, [n, 1], [n] or one number:
-// w = code * scale.
+// Checkpoints that hold codes: what config.json's quantization_config says of them. Read are compressed-tensors
+// (https://github.com/vllm-project/compressed-tensors: int-quantized, float-quantized and pack-quantized), fp8, GPTQ
+// and AWQ; every other method and every setting that would change the numbers is refused by name. What the tensors
+// then look like is loader/stored_weights.h's.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/error.h"
-#include "loader/checkpoint.h"
 #include "loader/json.h"
-
-struct pcre2_real_code_8;
+#include "loader/module_patterns.h"
 
 namespace pinion {
 
-// A module's name, a class ("Linear"), or "re:" and a Python regular expression that a name must begin with.
-struct ModulePattern {
-  std::string text;
-  std::shared_ptr<const pcre2_real_code_8> regex;  // null where the text is to be compared
+enum class StoredAs : uint8_t { int8, fp8, packed, gptq, awq };
+
+// How a module's weight is held. A code may share its scale, and its zero where there are any, with its neighbours.
+struct CodeScheme {
+  StoredAs stored_as = StoredAs::int8;
+  int bits = 8;
+  int64_t group_size = 0;      // inputs that share a scale; 0: all
+  int64_t block_rows = 1;      // outputs that do
+  bool symmetric = true;       // packed: the zero is the middle of the codes; else it is stored
+  bool zeros_less_one = true;  // gptq: as its first version stores them
+  bool has_order = false;      // gptq: inputs were quantised in an order of their own
+
+  bool operator==(const CodeScheme&) const = default;
+};
+
+struct CodedModules {
+  std::vector<ModulePattern> targets;
+  CodeScheme scheme;
 };
 
 // Which modules have codes: those that a target matches and nothing in `ignore` does.
 struct Quantization {
-  std::vector<ModulePattern> targets;
+  std::vector<CodedModules> groups;
   std::vector<ModulePattern> ignore;
+  bool by_tensors = false;  // fp8, gptq, awq: which have codes shows by their tensors; there is one group
+  // Patterns may mean names as they were before the loader's renaming (loader/checkpoint.h): from, to.
+  std::vector<std::pair<std::string, std::string>> renamed;
 };
 
-// The object under quantization_config. An error names the field that asks for something else than the format above.
+// The object under quantization_config. An error names the field that asks for something else than is read.
 Error read_quantization(JsonFields& fields, Quantization* out);
 
-// Whether the linear layer of this name has codes. An expression that needs too many steps is an error.
-Error has_codes(const Quantization& quantization, const std::string& module, bool* out);
-
-// A linear layer's weight: `scale` is filled (its data is not null) where the file holds codes.
-struct LinearWeight {
-  TensorView weight;  // [n, k]
-  TensorView scale;   // n numbers or one
-};
-
-// What the file has for this module, types and shapes checked against the quantisation, if there is one.
-Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization,
-                  const std::string& module, int64_t n, int64_t k, LinearWeight* out);
+// How the linear layer of this name is held; null: in floating point. An expression that needs too many steps is an
+// error. Not for by_tensors.
+Error find_scheme(const Quantization& quantization, const std::string& module, const CodeScheme** out);
 
 }  // namespace pinion

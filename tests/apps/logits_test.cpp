@@ -55,6 +55,23 @@ TEST(Logits, AllPositionsAreThoseOfEachPrefix) {
   EXPECT_EQ(logits({"--prompt-ids", "1,403,407,261,378", "--all", "--prefill-chunk", "2"}).values, all.values);
 }
 
+TEST(Logits, OneLineTellsOfCodesThatAreNotTakenAsTheyAre) {
+  const Folder folder;
+  const auto said = [&](const std::string& model, const std::string& quant) {
+    const std::vector<std::string> arguments = {"logits", "--model",        PINION_TEST_DATA "/families/" + model,
+                                                "--out",  folder / "F.npy", "--prompt-ids",
+                                                "4,5",    "--quant",        quant};
+    const Outcome outcome = run_pinion(arguments);
+    EXPECT_EQ(outcome.status, 0);
+    return outcome.err;
+  };
+  EXPECT_EQ(said("phi3_awq", "w8a8"),
+            "pinion: the file's weights are AWQ, 4 bits, groups of 4; they become int8, rounded a second time, and "
+            "activations are Pinion's own\n");
+  EXPECT_EQ(said("phi3_awq", "none"), "pinion: the file's weights are AWQ, 4 bits, groups of 4; they become bf16\n");
+  EXPECT_EQ(said("qwen3_codes", "w8a8"), "");
+}
+
 TEST(Logits, FailuresLeaveNothingBehind) {
   const Folder folder;
   const auto run = [&](const std::string& ids, const std::string& out) {

@@ -250,6 +250,21 @@ TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
   EXPECT_FALSE(plain["matrices"].contains("without_codes"));
 }
 
+TEST(Inspect, NamesTheFormatOfCodesThatAreReadThroughFloats) {
+  const std::string families = PINION_TEST_DATA "/families/";
+  const json awq = run_json({"inspect", "--model", families + "phi3_awq", "--json"});
+  EXPECT_EQ(awq["stored_as"], json::parse(R"(["AWQ, 4 bits, groups of 4"])"));
+  EXPECT_EQ(awq["matrices"]["codes_kept"], 0);
+  EXPECT_EQ(awq["matrices"]["codes_to_codes"], 2 * 7);
+  EXPECT_EQ(awq["matrices"]["floats_to_codes"], 1);
+  // Not those of the words in the file: as many as the same model has without codes.
+  const json plain = run_json({"inspect", "--model", families + "phi3", "--json"});
+  EXPECT_EQ(awq["parameters"], plain["parameters"]);
+  EXPECT_TRUE(plain["stored_as"].is_null());
+  const json blocks = run_json({"inspect", "--model", families + "qwen3_moe_fp8_blocks", "--json"});
+  EXPECT_EQ(blocks["stored_as"], json::parse(R"(["FP8 E4M3, blocks of 16 x 24"])"));
+}
+
 TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
   const std::string mixed = PINION_TEST_DATA "/families/qwen3_moe_mixed";
   const json report = run_json({"inspect", "--model", mixed, "--json"});

@@ -70,7 +70,7 @@ TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
   const std::string scale = "model.layers.1.self_attn.q_proj.weight_scale";
   const std::string weights = folder.read("model.safetensors");
   folder.replace("model.safetensors", scale, "model.layers.1.self_attn.q_proj.weight_SCALE");
-  EXPECT_EQ(folder.load(), folder.path.string() + ": " + scale + ": no such tensor: want the scales of int8 weights");
+  EXPECT_EQ(folder.load(), folder.path.string() + ": " + scale + ": no such tensor: want the scales of 8-bit weights");
   folder.write("model.safetensors", weights);
   // A module that is said to have no codes: its I8 tensor is then no weight, a scale of floats would be left over.
   folder.replace("config.json", "\"lm_head\"", "\"re:.*1.*q_proj\"");
@@ -79,8 +79,10 @@ TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
       folder.path.string() + ": model.layers.1.self_attn.q_proj.weight: type differs: want BF16, F16 or F32, have I8");
 }
 
-TEST(Model, CodesOfTheFileGoThroughTheCache) {
-  const Copy folder("families/llama_codes");
+struct CodesOfTheFile : testing::TestWithParam<std::string> {};
+
+TEST_P(CodesOfTheFile, GoThroughTheCache) {
+  const Copy folder("families/" + GetParam());
   for (const Quant quant : {Quant::w8a8, Quant::none}) {
     LoadOptions options{.quant = quant, .keep = {}, .threads = 1, .progress = {}};
     options.cache_folder = folder.path / "cache";
@@ -94,6 +96,26 @@ TEST(Model, CodesOfTheFileGoThroughTheCache) {
                           static_cast<size_t>(packed->weight_bytes)),
               0);
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Model, CodesOfTheFile,
+                         testing::Values("llama_codes", "llama_gptq_order", "phi3_awq", "qwen3_moe_fp8_blocks"),
+                         [](const auto& folder) { return folder.param; });
+
+// The tensors stay what they are; config.json says what their zeros mean.
+TEST(Model, TheCacheOfCodesReadInAnotherWayDoesNotCount) {
+  const Copy folder("families/llama_gptq");
+  LoadOptions options{.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}};
+  options.cache_folder = folder.path / "cache";
+  std::unique_ptr<Model> first, second;
+  ASSERT_EQ(load_model(folder.path, options, &first).message(), "");
+  ASSERT_EQ(write_to_cache(*first).message(), "");
+  folder.replace("config.json", R"("bits": 4)", R"("bits": 4, "checkpoint_format": "gptq_v2")");
+  ASSERT_EQ(load_model(folder.path, options, &second).message(), "");
+  EXPECT_FALSE(second->from_cache());
+  EXPECT_NE(std::memcmp(first->layers[0].q.weight.panels, second->layers[0].q.weight.panels,
+                        static_cast<size_t>(first->weight_bytes)),
+            0);
 }
 
 TEST(Model, ExpertsGoThroughTheCache) {

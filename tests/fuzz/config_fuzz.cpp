@@ -25,6 +25,13 @@ static void check_model(std::string_view text) {
     require(experts.per_token > 0 && experts.per_token <= experts.count && experts.inner_size > 0);
     require(static_cast<int64_t>(experts.layers.size()) == config.layers);
   }
+  if (config.quantization) {
+    require(!config.quantization->groups.empty());
+    require(!config.quantization->by_tensors || config.quantization->groups.size() == 1);
+    for (const auto& [targets, scheme] : config.quantization->groups) {
+      require((scheme.bits == 4 || scheme.bits == 8) && scheme.group_size >= 0 && scheme.block_rows > 0);
+    }
+  }
   require(static_cast<int64_t>(config.windows.size()) == config.layers);
   for (const int64_t window : config.windows) require(window >= 0);
   require(static_cast<int64_t>(config.layer_ropes.size()) == config.layers);

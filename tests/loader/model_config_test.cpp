@@ -272,9 +272,8 @@ TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
             "config.json: tie_word_embeddings: differs from text_config's: want true, have false");
   EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),
             "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu\"");
-  EXPECT_EQ(
-      llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"),
-      "config.json: quantization_config: quant_method: not supported: want \"compressed-tensors\", have \"gptq\"");
+  EXPECT_EQ(llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 2}})"),
+            "config.json: quantization_config: bits: not supported: want 4 or 8, have 2");
   EXPECT_EQ(llama_message(R"({"logits_scaling": 8.0, "embedding_multiplier": 12.0})"),
             "config.json: fields unknown to family llama: \"embedding_multiplier\", \"logits_scaling\"");
   EXPECT_EQ(llama_message(R"({"qkv_bias": false, "new_thing": null, "pruned_heads": {}, "use_cache": true})"), "");

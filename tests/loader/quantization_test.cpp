@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "loader/stored_weights.h"
+
 #include "tests/loader/make_files.h"
 
 namespace pinion {
@@ -43,9 +45,9 @@ Quantization patterns(const Json& targets, const Json& ignore) {
 }
 
 bool means(const Quantization& quantization, const std::string& module) {
-  bool result = false;
-  EXPECT_EQ(has_codes(quantization, module, &result).message(), "");
-  return result;
+  const CodeScheme* scheme = nullptr;
+  EXPECT_EQ(find_scheme(quantization, module, &scheme).message(), "");
+  return scheme != nullptr;
 }
 
 TEST(Quantization, ReadsWhatTheToolsWrite) {
@@ -64,12 +66,15 @@ TEST(Quantization, ReadsWhatTheToolsWrite) {
 
 TEST(Quantization, RefusesOtherFormatsByName) {
   const std::string group = "/config_groups/group_0";
-  const std::tuple<std::string, const char*, const char*> cases[] = {
-      {"/quant_method", "\"gptq\"", R"(quant_method: not supported: want "compressed-tensors", have "gptq")"},
-      {"/quant_method", "\"awq\"", R"(quant_method: not supported: want "compressed-tensors", have "awq")"},
-      {"/quant_method", "null", R"(quant_method: missing field: want "compressed-tensors")"},
-      {"/format", "\"pack-quantized\"", R"(format: not supported: want "int-quantized", have "pack-quantized")"},
-      {"/format", "null", R"(config_groups: group_0: format: missing field: want "int-quantized")"},
+  const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized")";
+  const std::tuple<std::string, const char*, std::string> cases[] = {
+      {"/quant_method", "\"bitsandbytes\"",
+       R"(quant_method: not supported: want "compressed-tensors" or "fp8" or "gptq" or "awq", have "bitsandbytes")"},
+      {"/quant_method", "null",
+       R"(quant_method: missing field: want "compressed-tensors" or "fp8" or "gptq" or "awq")"},
+      {"/format", "\"nvfp4-pack-quantized\"",
+       "format: not supported: want " + kFormats + R"(, have "nvfp4-pack-quantized")"},
+      {"/format", "null", "config_groups: group_0: format: missing field: want " + kFormats},
       {"/quantization_status", "\"calibration\"",
        R"(quantization_status: not supported: want "compressed" or "frozen", have "calibration")"},
       {"/kv_cache_scheme", R"({"num_bits": 8})", "kv_cache_scheme: not supported: want null, have an object"},
@@ -109,7 +114,7 @@ TEST(Quantization, RefusesOtherFormatsByName) {
       {group, "7", "config_groups: group_0: wrong type: want an object, have 7"},
   };
   for (const auto& [place, value, what] : cases) {
-    EXPECT_EQ(changed(place.c_str(), value), "config.json: " + std::string(what)) << place;
+    EXPECT_EQ(changed(place.c_str(), value), "config.json: " + what) << place;
   }
 }
 
@@ -129,10 +134,150 @@ TEST(Quantization, TargetsAndIgnoreAreNamesClassesAndExpressions) {
   EXPECT_FALSE(means(patterns({"Linear"}, {"Linear"}), kDown));
 }
 
+TEST(Quantization, PatternsMayMeanNamesFromBeforeTheRenaming) {
+  Quantization both =
+      patterns({"Linear"}, {"model.language_model.layers.0.mlp.up_proj", R"(re:language_model\.lm_.*)"});
+  EXPECT_TRUE(means(both, "model.layers.0.mlp.up_proj"));
+  EXPECT_TRUE(means(both, "lm_head"));
+  both.renamed = {{"language_model.lm_head.", "lm_head."}, {"model.language_model.", "model."}};
+  EXPECT_FALSE(means(both, "model.layers.0.mlp.up_proj"));
+  EXPECT_FALSE(means(both, "lm_head"));
+  EXPECT_TRUE(means(both, "model.layers.1.mlp.up_proj"));
+}
+
+// What weights of another format may say, with the description above for the rest.
+std::string format_message(const char* format, const char* weights, const char* activations = "null",
+                           CodeScheme* out = nullptr) {
+  Json json = Json::parse(kConfig);
+  Json& group = json["config_groups"]["group_0"];
+  json["format"] = format;
+  group["weights"] = Json::parse(weights);
+  group["input_activations"] = Json::parse(activations);
+  Quantization quantization;
+  const std::string text = message(json, &quantization);
+  if (out && text.empty()) *out = quantization.groups.at(0).scheme;
+  const std::string_view where = "config.json: config_groups: group_0: ";
+  return text.starts_with(where) ? text.substr(where.size()) : text;
+}
+
+TEST(Quantization, ReadsFloatAndPackedFormats) {
+  CodeScheme scheme;
+  const char* kTokens = R"({"num_bits": 8, "type": "float", "strategy": "token", "dynamic": true, "symmetric": true})";
+  EXPECT_EQ(
+      format_message("float-quantized", R"({"num_bits": 8, "type": "float", "strategy": "channel"})", kTokens, &scheme),
+      "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::fp8}));
+  EXPECT_EQ(format_message("float-quantized",
+                           R"({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 64]})",
+                           kTokens, &scheme),
+            "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::fp8, .group_size = 64, .block_rows = 128}));
+  EXPECT_EQ(
+      format_message("pack-quantized",
+                     R"({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": false})",
+                     "null", &scheme),
+      "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::packed, .bits = 4, .group_size = 128, .symmetric = false}));
+}
+
+TEST(Quantization, RefusesWhatOtherFormatsDoNotHave) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"pack-quantized", R"({"num_bits": 3, "strategy": "group", "group_size": 128})",
+       "weights: num_bits: not supported: want 4 or 8, have 3"},
+      {"pack-quantized", R"({"strategy": "channel"})", "weights: num_bits: missing field: want 4 or 8"},
+      {"pack-quantized", R"({"num_bits": 4, "strategy": "group"})", "weights: group_size: missing field"},
+      {"pack-quantized", R"({"num_bits": 4, "strategy": "group", "group_size": 0})",
+       "weights: group_size: out of range: want -1 or at least 1, have 0"},
+      {"pack-quantized", R"({"num_bits": 4, "strategy": "tensor"})",
+       R"(weights: strategy: not supported: want "channel" or "group", have "tensor")"},
+      {"pack-quantized", R"({"num_bits": 4, "strategy": "channel", "type": "float"})",
+       R"(weights: type: not supported: want "int", have "float")"},
+      {"float-quantized", R"({"num_bits": 4, "type": "float", "strategy": "channel"})",
+       "weights: num_bits: not supported: want 8, have 4"},
+      {"float-quantized", R"({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [0, 128]})",
+       "weights: block_structure: out of range: want an integer from 1 to 131072, have 0"},
+      {"float-quantized", R"({"num_bits": 8, "type": "float", "strategy": "block"})",
+       "weights: block_structure: wrong length: want [rows, columns] of a block, have 0"},
+      {"float-quantized", R"({"num_bits": 8, "type": "float", "strategy": "tensor", "secret": 1})",
+       "weights: secret: not supported: want null, have 1"},
+  };
+  for (const auto& [format, weights, what] : cases) EXPECT_EQ(format_message(format, weights), what) << weights;
+  EXPECT_EQ(format_message("float-quantized", R"({"num_bits": 8, "type": "float", "strategy": "tensor"})",
+                           R"({"num_bits": 4, "type": "float"})"),
+            "input_activations: num_bits: not supported: want 8, have 4");
+}
+
+TEST(Quantization, ReadsOrRefusesOtherMethods) {
+  const auto message_of = [](const char* text) { return message(Json::parse(text)); };
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true, "lm_head": false})", ""},
+      {R"({"quant_method": "gptq", "bits": 8, "group_size": -1, "checkpoint_format": "gptq_v2", "format": "gptq_v2"})",
+       ""},
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:lm_head": {}}})", ""},
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"+:down": {"bits": 8}}})",
+       R"(dynamic: not supported: want modules left out ("-:"), have "+:down")"},
+      {R"({"quant_method": "gptq", "group_size": 128})", "bits: missing field: want 4 or 8"},
+      {R"({"quant_method": "gptq", "bits": 3, "group_size": 128})", "bits: not supported: want 4 or 8, have 3"},
+      {R"({"quant_method": "gptq", "bits": 4})", "group_size: missing field"},
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 0})",
+       "group_size: out of range: want -1 or at least 1, have 0"},
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 1000000})",
+       "group_size: out of range: want an integer from -1 to 131072, have 1000000"},
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "marlin"})",
+       R"(checkpoint_format: not supported: want "gptq" or "gptq_v2", have "marlin")"},
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "secret": 1})",
+       "secret: not supported: want null, have 1"},
+      {R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "GEMM", "zero_point": true})", ""},
+      {R"({"quant_method": "awq", "bits": 8, "group_size": 128})", "bits: not supported: want 4, have 8"},
+      {R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"})",
+       R"(version: not supported: want "gemm", have "gemv")"},
+      {R"({"quant_method": "awq", "bits": 4, "group_size": 128, "backend": "llm-awq"})",
+       R"(backend: not supported: want "autoawq" or "auto", have "llm-awq")"},
+      {R"({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": false})",
+       "zero_point: not supported: want true, have false"},
+      {R"({"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]})", ""},
+      {R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"})", ""},
+      {R"({"quant_method": "fp8", "fmt": "e5m2"})", R"(fmt: not supported: want "e4m3", have "e5m2")"},
+      {R"({"quant_method": "fp8", "weight_block_size": [128]})",
+       "weight_block_size: wrong length: want [rows, columns] of a block, have 1"},
+      {R"({"quant_method": "fp8", "kv_cache_scheme": "static"})",
+       R"(kv_cache_scheme: not supported: want null, have "static")"},
+  };
+  for (const auto& [text, what] : cases) {
+    EXPECT_EQ(message_of(text), *what ? "config.json: " + std::string(what) : "") << text;
+  }
+}
+
+TEST(Quantization, AModuleBelongsToTheGroupThatNamesIt) {
+  Json json = Json::parse(kConfig);
+  json["format"] = "mixed-precision";
+  Json& all = json["config_groups"]["group_0"];
+  all["format"] = "int-quantized";
+  Json some = Json::parse(R"({"format": "pack-quantized", "targets": ["re:.*down_proj"],
+                              "weights": {"num_bits": 4, "strategy": "group", "group_size": 32}})");
+  json["config_groups"]["group_1"] = some;
+  Quantization quantization;
+  ASSERT_EQ(message(json, &quantization), "");
+  const CodeScheme* scheme = nullptr;
+  ASSERT_EQ(find_scheme(quantization, "model.layers.0.mlp.down_proj", &scheme).message(), "");
+  EXPECT_EQ(scheme->stored_as, StoredAs::packed);
+  ASSERT_EQ(find_scheme(quantization, "model.layers.0.mlp.up_proj", &scheme).message(), "");
+  EXPECT_EQ(scheme->stored_as, StoredAs::int8);
+
+  some["targets"] = {"re:.*layers.0.*"};
+  some["weights"]["group_size"] = 64;
+  json["config_groups"]["group_2"] = some;
+  quantization = {};
+  ASSERT_EQ(message(json, &quantization), "");
+  EXPECT_EQ(find_scheme(quantization, "model.layers.0.mlp.down_proj", &scheme).message(),
+            "quantization_config: two config_groups mean this module: \"model.layers.0.mlp.down_proj\"");
+  EXPECT_EQ(find_scheme(quantization, "model.layers.1.mlp.down_proj", &scheme).message(), "");
+}
+
 TEST(Quantization, AnExpressionThatExplodesIsAnError) {
-  bool result = false;
+  const CodeScheme* scheme = nullptr;
   const Quantization evil = patterns({"re:(([a-z_.]+)+)+[^a-z_.]"}, Json::array());
-  const std::string text = has_codes(evil, "model.layers.self_attn.q_proj_q_proj_q_proj", &result).message();
+  const std::string text = find_scheme(evil, "model.layers.self_attn.q_proj_q_proj_q_proj", &scheme).message();
   EXPECT_NE(text.find("takes too many steps"), std::string::npos) << text;
 }
 
@@ -170,7 +315,7 @@ TEST(Quantization, TensorsMustFit) {
   EXPECT_EQ(bound("I8", "I32", "[2, 1]", 8), "m.weight_scale: type differs: want BF16, F16 or F32, have I32");
   EXPECT_EQ(bound("BF16", "BF16", "[2, 1]", 4), "m.weight: type differs: want I8, have BF16");
   EXPECT_EQ(bound("I8", "BF16", "[2, 1]", 4, "m.scale"),
-            "m.weight_scale: no such tensor: want the scales of int8 weights");
+            "m.weight_scale: no such tensor: want the scales of 8-bit weights");
 }
 
 }  // namespace

@@ -3,12 +3,20 @@
 import dataclasses
 
 from configs import (
+    AWQ,
+    AWQ_EXPERTS,
     DYNAMIC,
+    FP8,
+    FP8_BLOCKS,
+    FP8_CHANNELS,
+    FP8_TENSORS,
     GEMMA2,
     GEMMA3,
     GEMMA3_VISION,
     GPT_OSS,
     GPT_OSS_MXFP4,
+    GPTQ,
+    GPTQ_ORDER,
     GRANITE,
     HUNYUAN,
     LINEAR,
@@ -22,6 +30,8 @@ from configs import (
     MISTRAL3_VISION,
     MIXTRAL,
     OLMO2,
+    PACKED_BESIDE_VISION,
+    PACKED_GROUPS,
     PHI3,
     QUANTISED,
     QUANTISED_EXPERTS,
@@ -46,7 +56,7 @@ from configs import (
 
 @dataclasses.dataclass(frozen=True)
 class Codes:
-    """A checkpoint with int8 codes: its quantization_config and how it stores scales."""
+    """A checkpoint with codes: its quantization_config and how it stores scales (int8's in one axis or two)."""
 
     config: dict
     scale: str = "bfloat16"
@@ -254,5 +264,63 @@ CASES = {
         norm_mean=0.0,
         beside=("mtp.fc.weight", "mtp.norm.weight", "mtp.layers.0.self_attn.q_proj.weight"),
         notes="The vision tower and the layer that predicts a second token are there, of zeros.",
+    ),
+    "qwen3_fp8_channels": Case(
+        QWEN3,
+        codes=Codes(FP8_CHANNELS),
+        notes="compressed-tensors float-quantized: FP8 codes, bf16 scales [n, 1]. Numbers are code * scale in fp32.",
+    ),
+    "llama_fp8_tensors": Case(
+        LLAMA | mlp(60),
+        codes=Codes(FP8_TENSORS, "float32"),
+        notes="compressed-tensors float-quantized: one fp32 scale a matrix, and one of its inputs, which is not used.",
+    ),
+    "ministral3_fp8": Case(
+        MINISTRAL3,
+        long_prompt=45,
+        codes=Codes(FP8),
+        notes="quant_method fp8 without blocks: weight_scale_inv and activation_scale are single numbers.",
+    ),
+    "qwen3_moe_fp8_blocks": Case(
+        QWEN3_MOE | {"num_experts": 4, "num_experts_per_tok": 2},
+        long_prompt=45,
+        codes=Codes(FP8_BLOCKS, "float32"),
+        notes="quant_method fp8, a scale for each block, some blocks cut off at the edges; routers have no codes.",
+    ),
+    "qwen3_packed": Case(
+        QWEN3,
+        codes=Codes(PACKED_GROUPS),
+        notes="compressed-tensors pack-quantized: 4 bits with zeros; rows and zeros that end inside a word.",
+    ),
+    "qwen3_5_beside_vision_packed": Case(
+        beside_vision(QWEN3_5, QWEN3_5_VISION),
+        long_prompt=45,
+        norm_mean=0.0,
+        beside=("mtp.fc.weight", "mtp.norm.weight"),
+        codes=Codes(PACKED_BESIDE_VISION),
+        notes="compressed-tensors pack-quantized: 8 bits. What has no codes is named with model.language_model in "
+        "front.",
+    ),
+    "llama_gptq": Case(
+        LLAMA | mlp(88) | {"torch_dtype": "float16"},
+        codes=Codes(GPTQ, "float16"),
+        notes="GPTQ, 4 bits, zeros stored less one, a last group of another size.",
+    ),
+    "llama_gptq_order": Case(
+        LLAMA | mlp(64) | {"torch_dtype": "float16"},
+        codes=Codes(GPTQ_ORDER, "float16"),
+        notes="GPTQ v2, 8 bits, inputs in an order of their own (desc_act).",
+    ),
+    "phi3_awq": Case(
+        PHI3,
+        long_prompt=45,
+        codes=Codes(AWQ, "float16"),
+        notes="AWQ; fused matrices, of which one parts inside a word.",
+    ),
+    "mixtral_awq": Case(
+        MIXTRAL | {"hidden_size": 32, "intermediate_size": 24},
+        long_prompt=45,
+        codes=Codes(AWQ_EXPERTS, "float16"),
+        notes="AWQ, every expert; routers have no codes.",
     ),
 }

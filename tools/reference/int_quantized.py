@@ -3,12 +3,11 @@
 Knows neither models nor Pinion's own rule; reference.py and make_families.py do.
 """
 
-import json
 import pathlib
 import re
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 SCALE = ".weight_scale"
 
@@ -59,16 +58,5 @@ def code_tensors(folder: pathlib.Path) -> dict[str, tuple[torch.Tensor, torch.Te
     return {
         name.removesuffix(SCALE): (tensors[name.replace(SCALE, ".weight")], scale.float().reshape(-1, 1))
         for name, scale in tensors.items()
-        if name.endswith(SCALE)
+        if name.endswith(SCALE) and tensors.get(name.replace(SCALE, ".weight"), scale).dtype == torch.int8
     }
-
-
-def write_plain(folder: pathlib.Path, out: pathlib.Path) -> None:
-    """The same checkpoint without codes: w = code * scale in fp32, everything else as stored."""
-    config = json.loads((folder / "config.json").read_text())
-    del config["quantization_config"]
-    (out / "config.json").write_text(json.dumps(config))
-    tensors = {name: t for name, t in load_tensors(folder).items() if not name.endswith(SCALE)}
-    for module, (codes, scale) in code_tensors(folder).items():
-        tensors[f"{module}.weight"] = codes.float() * scale
-    save_file(tensors, out / "model.safetensors", {"format": "pt"})

@@ -35,6 +35,7 @@ from reference import (
     quantise_rows,
     relative_l2,
 )
+from stored_codes import decoded_weights, encode_tensors, stored_as
 
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 
@@ -131,7 +132,11 @@ def write_checkpoint(folder: pathlib.Path, case: Case, seed: int) -> None:
     write_config(folder, case.config)
     tensors = random_tensors(folder, case, seed)
     if case.codes:
-        tensors = quantise_tensors(tensors, case.codes.config, getattr(torch, case.codes.scale), case.codes.scale_axes)
+        dtype = getattr(torch, case.codes.scale)
+        if stored_as(case.codes.config) == "int-quantized":
+            tensors = quantise_tensors(tensors, case.codes.config, dtype, case.codes.scale_axes)
+        else:
+            tensors = encode_tensors(tensors, case.codes.config, dtype, seed)
         write_config(folder, case.config | {"quantization_config": case.codes.config})
     if case.mxfp4:
         tensors = with_random_codes(tensors, np.random.default_rng(seed))
@@ -173,6 +178,17 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
             both[0] += codes.to(torch.int8).numpy().tobytes()
             both[1] += scale.numpy().astype("<f4").tobytes()
     return {name: [fnv1a(part) for part in both] for name, both in parts.items()}
+
+
+def decoded_hashes(folder: pathlib.Path) -> dict[str, list[int | str]]:
+    """Per weight of codes that are read through fp32: N, K, and hash of those numbers, row-major, little-endian."""
+    return {
+        f"{module.replace('model.language_model.', 'model.')}.weight": [
+            *weight.shape,
+            fnv1a(weight.numpy().astype("<f4").tobytes()),
+        ]
+        for module, weight in decoded_weights(folder).items()
+    }
 
 
 def jittered(model: nn.Module, part: str, seed: int) -> nn.Module:
@@ -244,6 +260,7 @@ def try_seed(folder: pathlib.Path, case: Case, seed: int) -> bool:
             for name, ids in prompts.items()
         ],
         "codes": code_hashes(folder),
+        "decoded": decoded_hashes(folder),
     }
     write_expected(folder, expected)
     effect = relative_l2(w8a8["short"], none["short"])
@@ -258,6 +275,9 @@ def write_expected(folder: pathlib.Path, expected: dict) -> None:
     prompts = ",\n  ".join(json.dumps(prompt) for prompt in expected["prompts"])
     codes = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(pair)}" for name, pair in expected["codes"].items())
     lines += [f'"prompts": [\n  {prompts}\n ]', f'"codes": {{\n  {codes}\n }}']
+    if expected["decoded"]:
+        decoded = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(text)}" for name, text in expected["decoded"].items())
+        lines.append(f'"decoded": {{\n  {decoded}\n }}')
     (folder / "expected.json").write_text("{\n " + ",\n ".join(lines) + "\n}\n")
 
 

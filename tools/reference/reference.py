@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 from experts import split_experts
 import mxfp4
-from int_quantized import code_tensors, write_plain
+from int_quantized import code_tensors
+from stored_codes import decoded_weights, write_plain
 
 KEEP_HEAD = ("lm_head",)
 
@@ -73,7 +74,8 @@ def load_plain(folder: str, wide: bool) -> nn.Module:
 def load_stored(folder: str, wide: bool = False) -> tuple[nn.Module, set[str]]:
     """The model with its weights as stored, in fp32, and the modules that the file holds as int8 codes."""
     coded = set(code_tensors(pathlib.Path(folder)))
-    write = write_plain if coded else mxfp4.write_plain if mxfp4.has_codes(pathlib.Path(folder)) else None
+    has_codes = coded or decoded_weights(pathlib.Path(folder))
+    write = write_plain if has_codes else mxfp4.write_plain if mxfp4.has_codes(pathlib.Path(folder)) else None
     if not write:
         return load_plain(folder, wide), coded
     with tempfile.TemporaryDirectory() as plain:

@@ -1,0 +1,109 @@
+// Tensors of codes that do not fit their config.json, and rows that say nothing: refused by name.
+#include <cmath>
+
+#include "tests/loader/coded_checkpoint.h"
+
+namespace pinion {
+namespace {
+
+// The message for GPTQ tensors of which one is another, or none.
+std::string with(size_t index, const Tensor& tensor, const char* config = kGptq) {
+  std::vector<Tensor> tensors = gptq_tensors();
+  tensors[index] = tensor;
+  return Bound(config, 8, 8, tensors).failure;
+}
+
+TEST(StoredWeightsErrors, ABiasOfZerosBesideGptqIsNoMatter) {
+  std::vector<Tensor> tensors = gptq_tensors();
+  tensors.push_back(floats("m.bias", "[8]", Values(8)));
+  EXPECT_EQ(Bound(kGptq, 8, 8, tensors).weight.tensors.size(), 5);
+  tensors.back() = floats("m.bias", "[8]", Values(8, 1.0f));
+  EXPECT_EQ(Bound(kGptq, 8, 8, tensors).weight.tensors.size(), 4);
+}
+
+TEST(StoredWeightsErrors, RefusesGptqTensorsThatDoNotFit) {
+  const std::vector<uint32_t> two(2, 0);
+  EXPECT_EQ(with(0, words("m.qweight", "[1, 2]", two)), "m.qweight: shape differs: want [1, 8], have [1, 2]");
+  EXPECT_EQ(with(0, {"m.qweight", "I64", "[1, 8]", std::string(64, '\0')}),
+            "m.qweight: type differs: want I32, have I64");
+  EXPECT_EQ(with(1, words("m.qzeros", "[1, 2]", two)), "m.qzeros: shape differs: want [2, 1], have [1, 2]");
+  EXPECT_EQ(with(2, words("m.scales", "[1, 2]", two)), "m.scales: shape differs: want [2, 8], have [1, 2]");
+  EXPECT_EQ(with(2, words("m.scales", "[2, 8]", std::vector<uint32_t>(16))),
+            "m.scales: type differs: want BF16, F16 or F32, have I32");
+  EXPECT_EQ(with(2, words("m.other", "[1, 2]", two)), "m.scales: no such tensor");
+  EXPECT_EQ(with(3, words("m.g_idx", "[2]", two)), "m.g_idx: shape differs: want [8], have [2]");
+  EXPECT_EQ(with(3, words("m.g_idx", "[8]", {0, 0, 0, 0, 1, 1, 1, 2})),
+            "m.g_idx: no such group: want less than 2, have 2");
+  EXPECT_EQ(with(3, words("m.g_idx", "[8]", {0, 0, 0, 0, 1, 1, 1, ~0u})),
+            "m.g_idx: no such group: want less than 2, have -1");
+  EXPECT_EQ(with(3, words("m.other", "[1, 2]", two),
+                 R"({"quant_method": "gptq", "bits": 4, "group_size": 4, "desc_act": true})"),
+            "m.g_idx: no such tensor");
+  EXPECT_EQ(Bound(kGptq, 8, 4, gptq_tensors()).failure,
+            "m: codes do not fill their words: want inputs a multiple of 8, have 4");
+  EXPECT_EQ(Bound(kGptq, 4, 8, gptq_tensors()).failure,
+            "m: codes do not fill their words: want outputs a multiple of 8, have 4");
+}
+
+TEST(StoredWeightsErrors, RefusesPackedTensorsThatDoNotFit) {
+  const std::vector<int64_t> shape = {2, 10}, other = {10, 2};
+  const Tensor codes = words("m.weight_packed", "[2, 2]", std::vector<uint32_t>(4));
+  const Tensor scale = floats("m.weight_scale", "[2, 2]", Values(4));
+  const std::string config = packed_config(4, "group", 5, true);
+  const auto message = [](const std::string& text, const std::vector<Tensor>& tensors) {
+    return Bound(text, 2, 10, tensors).failure;
+  };
+  EXPECT_EQ(message(config, {codes, scale}), "m.weight_shape: no such tensor");
+  EXPECT_EQ(message(config, {codes, scale, {"m.weight_shape", "I64", "[2]", bytes(other)}}),
+            "m.weight_shape: another shape inside: want [2, 10], have [10, 2]");
+  EXPECT_EQ(message(config, {codes, {"m.weight_shape", "I64", "[2]", bytes(shape)}}), "m.weight_scale: no such tensor");
+  EXPECT_EQ(
+      message(packed_config(4, "group", 5, false), {codes, scale, {"m.weight_shape", "I64", "[2]", bytes(shape)}}),
+      "m.weight_zero_point: no such tensor");
+  EXPECT_EQ(message(packed_config(8, "group", 5, true), {codes, scale, {"m.weight_shape", "I64", "[2]", bytes(shape)}}),
+            "m.weight_packed: shape differs: want [2, 3], have [2, 2]");
+  EXPECT_EQ(message(config, {codes,
+                             scale,
+                             {"m.weight_shape", "I64", "[2]", bytes(shape)},
+                             words("m.weight_g_idx", "[10]", {0, 0, 0, 0, 0, 1, 1, 1, 1, 1})}),
+            "");
+  EXPECT_EQ(
+      message(config, {codes,
+                       scale,
+                       {"m.weight_shape", "I64", "[2]", bytes(shape)},
+                       words("m.weight_g_idx", "[10]", {1, 0, 0, 0, 0, 0, 1, 1, 1, 1})}),
+      "m.weight_g_idx: not supported: want inputs in their order, have groups of an order of their own (actorder)");
+}
+
+TEST(StoredWeightsErrors, RefusesFp8TensorsThatDoNotFit) {
+  const std::string config = R"({"quant_method": "fp8"})",
+                    blocks = R"({"quant_method": "fp8", "weight_block_size": [2, 2]})";
+  const Tensor codes = {"m.weight", "F8_E4M3", "[2, 3]", kFp8Codes};
+  EXPECT_EQ(Bound(config, 2, 3, {codes}).failure, "m.weight_scale: no such tensor: want the scales of 8-bit weights");
+  EXPECT_EQ(Bound(config, 2, 3, {codes, floats("m.weight_scale_inv", "[1, 2]", {1, 2})}).failure,
+            "m.weight_scale_inv: shape differs: want [2, 1], [2] or one number, have [1, 2]");
+  EXPECT_EQ(Bound(blocks, 2, 3, {codes, floats("m.weight_scale_inv", "[2, 1]", {1, 2})}).failure,
+            "m.weight_scale_inv: shape differs: want [1, 2], have [2, 1]");
+  EXPECT_EQ(Bound(blocks, 2, 3, {codes, {"m.weight_scale_inv", "F8_E8M0", "[1, 2]", "ab"}}).failure,
+            "m.weight_scale_inv: type differs: want BF16, F16 or F32, have F8_E8M0");
+  EXPECT_EQ(Bound(config, 2, 3, {{"m.weight", "F8_E5M2", "[2, 3]", kFp8Codes}}).failure,
+            "m.weight: type differs: want BF16, F16 or F32, have F8_E5M2");
+}
+
+TEST(StoredWeightsErrors, RowsThatSayNothingAreRefusedWhenTheyArePacked) {
+  std::vector<Tensor> tensors = gptq_tensors();
+  EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)), "");
+  tensors[1] = words("m.qzeros", "[2, 1]", {0x66666666, 0x66f66666});
+  EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)),
+            "m.qzeros row 5: a zero of 0, which tools read in different ways: want stored less one: below 15, have 15");
+  tensors = gptq_tensors();
+  tensors[2] = floats("m.scales", "[2, 8]", {1, 1, 1, 1, INFINITY, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)), "m.qweight row 4: NaN or infinity in the weights");
+  const Bound fp8(
+      R"({"quant_method": "fp8"})", 2, 3,
+      {{"m.weight", "F8_E4M3", "[2, 3]", std::string(5, '\x38') + "\x7f"}, floats("m.weight_scale", "[]", {1})});
+  EXPECT_EQ(pack_message(fp8), "m.weight row 1: NaN or infinity in the weights");
+}
+
+}  // namespace
+}  // namespace pinion

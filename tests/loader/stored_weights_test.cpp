@@ -1,0 +1,255 @@
+// Codes of every format by hand, in whole files as others compute them, and packed.
+#include "loader/stored_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loader/convert.h"
+#include "loader/model_config.h"
+#include "loader/pack_cache.h"
+#include "tests/loader/coded_checkpoint.h"
+
+namespace pinion {
+namespace {
+
+TEST(StoredWeights, GptqRunsDownTheInputsFromTheLowestBits) {
+  const Bound v1(kGptq, 8, 8, gptq_tensors());
+  ASSERT_EQ(v1.failure, "");
+  EXPECT_EQ(v1.rows(5, 1), (Values{-7, -6, -5, -4, -30, -20, -10, 0}));  // zero 6 + 1
+  const Bound v2(R"({"quant_method": "gptq", "bits": 4, "group_size": 4, "checkpoint_format": "gptq_v2"})", 8, 8,
+                 gptq_tensors());
+  ASSERT_EQ(v2.failure, "");
+  EXPECT_EQ(v2.rows(5, 1), (Values{-6, -5, -4, -3, -20, -10, 0, 10}));
+  EXPECT_EQ(v2.weight.tensors, (std::vector<std::string>{"m.qweight", "m.scales", "m.qzeros", "m.g_idx"}));
+}
+
+TEST(StoredWeights, GptqZerosRunAlongTheOutputs) {
+  std::vector<Tensor> tensors = gptq_tensors();
+  tensors[1] = words("m.qzeros", "[2, 1]", {0x01234567, 0x89abcdeb});
+  const Bound bound(kGptq, 8, 8, tensors);
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(0, 1), (Values{-8, -7, -6, -5, -80, -70, -60, -50}));  // 7 + 1, 11 + 1
+  EXPECT_EQ(bound.rows(7, 1), (Values{-1, 0, 1, 2, -50, -40, -30, -20}));     // 0 + 1, 8 + 1
+}
+
+TEST(StoredWeights, GptqTakesEachInputsGroupFromItsOrder) {
+  std::vector<Tensor> tensors = gptq_tensors();
+  tensors[3] = words("m.g_idx", "[8]", {1, 0, 1, 0, 1, 0, 1, 0});
+  const Bound bound(kGptq, 8, 8, tensors);
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(2, 1), (Values{-70, -6, -50, -4, -30, -2, -10, 0}));
+}
+
+TEST(StoredWeights, GptqOfEightBits) {
+  const Bound bound(R"({"quant_method": "gptq", "bits": 8, "group_size": -1})", 4, 4,
+                    {words("m.qweight", "[1, 4]", {0x80ff0100, 0, 0, 0}), words("m.qzeros", "[1, 1]", {0x7f7f7f7f}),
+                     floats("m.scales", "[1, 4]", {2, 1, 1, 1})});
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(0, 1), (Values{-256, -254, 254, 0}));
+}
+
+TEST(StoredWeights, AwqInterleavesEvenAndOddOutputs) {
+  const Bound bound(kAwq, 8, 2,
+                    {words("m.qweight", "[2, 1]", {0x76543210, 0xfedcba98}), words("m.qzeros", "[1, 1]", {0x87654321}),
+                     floats("m.scales", "[1, 8]", {1, 1, 1, 1, 1, 1, 1, 10})});
+  ASSERT_EQ(bound.failure, "");
+  // The columns 0 2 4 6 1 3 5 7 have the codes 0 to 7, then 8 to 15, and the zeros 1 to 8.
+  EXPECT_EQ(bound.rows(0, 8), (Values{-1, 7, -1, 7, -1, 7, -1, 7, -1, 7, -1, 7, -1, 7, -10, 70}));
+  const Bound plain(kAwq, 8, 2,
+                    {words("m.qweight", "[2, 1]", {0x76543210, 0xfedcba98}), words("m.qzeros", "[1, 1]", {0}),
+                     floats("m.scales", "[1, 8]", {1, 1, 1, 1, 1, 1, 1, 1})});
+  EXPECT_EQ(plain.rows(0, 8), (Values{0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15}));
+}
+
+TEST(StoredWeights, PackedRunsAlongARowAndEndsInsideAWord) {
+  const std::vector<int64_t> shape = {2, 10};
+  const Bound bound(packed_config(4, "group", 5, true), 2, 10,
+                    {words("m.weight_packed", "[2, 2]", {0x76543210, 0x98, 0xfedcba98, 0x10}),
+                     floats("m.weight_scale", "[2, 2]", {1, 10, 1, 10}),
+                     {"m.weight_shape", "I64", "[2]", bytes(shape)}});
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(0, 1), (Values{-8, -7, -6, -5, -4, -30, -20, -10, 0, 10}));
+  EXPECT_EQ(bound.rows(1, 1), (Values{0, 1, 2, 3, 4, 50, 60, 70, -80, -70}));
+}
+
+TEST(StoredWeights, PackedZerosRunDownTheRows) {
+  const std::vector<int64_t> shape = {2, 4};
+  const Bound bound(packed_config(4, "group", 2, false), 2, 4,
+                    {words("m.weight_packed", "[2, 1]", {0x3210, 0x7654}),
+                     floats("m.weight_scale", "[2, 2]", {1, 1, 1, 10}),
+                     words("m.weight_zero_point", "[1, 2]", {0x21, 0x43}),
+                     {"m.weight_shape", "I64", "[2]", bytes(shape)}});
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(0, 2), (Values{-1, 0, -1, 0, 2, 3, 20, 30}));
+}
+
+TEST(StoredWeights, PackedOfEightBits) {
+  const std::vector<int32_t> shape = {1, 5};
+  const Bound bound(packed_config(8, "channel", 0, true), 1, 5,
+                    {words("m.weight_packed", "[1, 2]", {0xff807f00, 0x81}),
+                     floats("m.weight_scale", "[1, 1]", {0.5f}),
+                     {"m.weight_shape", "I32", "[2]", bytes(shape)}});
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(0, 1), (Values{-64, -0.5f, 0, 63.5f, 0.5f}));
+}
+
+TEST(StoredWeights, EveryFp8Code) {
+  for (int code = 0; code < 256; ++code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const double size = exponent > 0 ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
+    const float value = f8_e4m3_to_float(static_cast<uint8_t>(code));
+    if ((code & 0x7f) == 0x7f) {
+      EXPECT_TRUE(std::isnan(value));
+    } else {
+      EXPECT_EQ(value, code < 128 ? size : -size) << code;
+      EXPECT_EQ(std::signbit(value), code >= 128);
+    }
+  }
+}
+
+TEST(StoredWeights, Fp8ScalesAreForAllForRowsOrForBlocks) {
+  const std::string config = R"({"quant_method": "fp8", "activation_scheme": "static"})";
+  const Tensor codes = {"m.weight", "F8_E4M3", "[2, 3]", kFp8Codes};
+  const Bound whole(config, 2, 3,
+                    {codes, floats("m.weight_scale_inv", "[]", {2}), floats("m.activation_scale", "[]", {7})});
+  ASSERT_EQ(whole.failure, "");
+  EXPECT_EQ(whole.rows(0, 2), (Values{2, -4, 896, 0x1p-8f, 0x1p-5f, 2}));
+  EXPECT_EQ(whole.weight.tensors, (std::vector<std::string>{"m.weight", "m.activation_scale", "m.weight_scale_inv"}));
+  const Bound by_row(config, 2, 3, {codes, floats("m.weight_scale", "[2, 1]", {1, 4})});
+  ASSERT_EQ(by_row.failure, "");
+  EXPECT_EQ(by_row.rows(1, 1), (Values{0x1p-7f, 0x1p-4f, 4}));
+  const Bound blocks(R"({"quant_method": "fp8", "weight_block_size": [1, 2]})", 2, 3,
+                     {codes, floats("m.weight_scale_inv", "[2, 2]", {1, 2, 3, 4})});
+  ASSERT_EQ(blocks.failure, "");
+  EXPECT_EQ(blocks.rows(0, 2), (Values{1, -2, 896, 3 * 0x1p-9f, 3 * 0x1p-6f, 4}));
+}
+
+TEST(StoredWeights, RowsOfAPartAreThoseOfTheWhole) {
+  std::vector<Tensor> tensors = gptq_tensors();
+  tensors[1] = words("m.qzeros", "[2, 1]", {0x01234567, 0x89abcdeb});
+  const Bound bound(kGptq, 8, 8, tensors);
+  ASSERT_EQ(bound.failure, "");
+  const LinearWeight part = rows_of(bound.weight, 3, 4);
+  EXPECT_EQ(part.weight.name, "m.qweight[3:7]");
+  EXPECT_EQ(part.weight.shape, (std::vector<int64_t>{4, 8}));
+  Values values(32);
+  read_rows(part.coded, 0, 4, values.data());
+  EXPECT_EQ(values, bound.rows(3, 4));
+}
+
+TEST(StoredWeights, AModuleWithoutCodesIsFloats) {
+  const Bound gptq(kGptq, 1, 2, {floats("m.weight", "[1, 2]", {1, 2})});
+  EXPECT_EQ(gptq.failure, "");
+  EXPECT_FALSE(gptq.weight.coded.format);
+  const Bound fp8(R"({"quant_method": "fp8"})", 1, 2, {floats("m.weight", "[1, 2]", {1, 2})});
+  EXPECT_EQ(fp8.failure, "");
+  EXPECT_FALSE(fp8.weight.coded.format);
+}
+
+std::vector<uint32_t> random_words(size_t count) {
+  std::mt19937 random(static_cast<uint32_t>(count));
+  std::vector<uint32_t> values(count);
+  for (uint32_t& value : values) value = static_cast<uint32_t>(random()) & 0x7777'7777;  // no zero that is refused
+  return values;
+}
+
+// Two panels and a bit, inputs that end inside a block of k.
+constexpr int64_t kN = 136, kK = 72;
+
+std::deque<Bound> random_weights() {
+  std::deque<Bound> all;
+  const auto scales = [](size_t count) {
+    Values values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = 0.01f * static_cast<float>(1 + i % 7);
+    return values;
+  };
+  const Tensor columns = floats("m.scales", "[3, 136]", scales(3 * kN)),
+               zeros = words("m.qzeros", "[3, 17]", random_words(51));
+  all.emplace_back(R"({"quant_method": "gptq", "bits": 4, "group_size": 32})", kN, kK,
+                   std::vector{words("m.qweight", "[9, 136]", random_words(9 * kN)), columns, zeros});
+  all.emplace_back(R"({"quant_method": "awq", "bits": 4, "group_size": 32})", kN, kK,
+                   std::vector{words("m.qweight", "[72, 17]", random_words(kK * 17)), columns, zeros});
+  const std::vector<int64_t> shape = {kN, kK};
+  all.emplace_back(packed_config(4, "group", 24, false), kN, kK,
+                   std::vector<Tensor>{words("m.weight_packed", "[136, 9]", random_words(kN * 9)),
+                                       floats("m.weight_scale", "[136, 3]", scales(3 * kN)),
+                                       words("m.weight_zero_point", "[17, 3]", random_words(51)),
+                                       {"m.weight_shape", "I64", "[2]", bytes(shape)}});
+  all.emplace_back(R"({"quant_method": "fp8", "weight_block_size": [100, 50]})", kN, kK,
+                   std::vector<Tensor>{{"m.weight", "F8_E4M3", "[136, 72]", bytes(random_words(kN * kK / 4))},
+                                       floats("m.weight_scale_inv", "[2, 2]", scales(4))});
+  return all;
+}
+
+TEST(StoredWeights, ArePackedAsTheirNumbersWouldBe) {
+  for (const Bound& bound : random_weights()) {
+    ASSERT_EQ(bound.failure, "");
+    const Values values = bound.rows(0, kN);
+    LinearWeight plain;
+    plain.weight = {"w", DType::f32, {kN, kK}, reinterpret_cast<const std::byte*>(values.data()), kN * kK * 4};
+    for (const Format format : {Format::w8, Format::bf16}) {
+      Arena expected;
+      ASSERT_EQ(pack(plain, format, 1, &expected), "");
+      for (const int threads : {1, 3}) {
+        Arena packed;
+        ASSERT_EQ(pack(bound.weight, format, threads, &packed), "");
+        ASSERT_EQ(packed.bytes, expected.bytes);
+        EXPECT_EQ(std::memcmp(packed.data, expected.data, static_cast<size_t>(expected.bytes)), 0);
+      }
+    }
+  }
+}
+
+TEST(StoredWeights, TheCacheKnowsHowCodesAreRead) {
+  const auto header = [](const char* config) {
+    const Bound bound(config, 8, 8, gptq_tensors());
+    Matrix matrix;
+    const PackJob job{bound.weight.weight, Format::w8, &matrix, bound.weight.scale, reader_of(bound.weight.coded)};
+    const std::string text = pack_cache_of("/cache", bound.checkpoint, {&job, 1}).header;
+    const size_t from = text.find("at 0 ");
+    return text.substr(from, text.find('\n', from) - from);
+  };
+  EXPECT_EQ(header(kGptq), "at 0 w8 [8, 8] m.qweight, GPTQ, 4 bits, groups of 4");
+  EXPECT_EQ(header(R"({"quant_method": "gptq", "bits": 4, "group_size": 4, "checkpoint_format": "gptq_v2"})"),
+            "at 0 w8 [8, 8] m.qweight, GPTQ v2, 4 bits, groups of 4");
+}
+
+// What PyTorch makes of the codes in the files of tests/data/families (tools/reference/stored_codes.py).
+TEST(StoredWeights, WholeFilesAreWhatTheReferenceReads) {
+  std::set<StoredAs> formats;
+  for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
+    Json expected;
+    ASSERT_EQ(read_json_file(entry.path() / "expected.json", &expected).message(), "");
+    if (!expected.contains("decoded")) continue;
+    ModelConfig config;
+    Checkpoint checkpoint;
+    ASSERT_EQ(read_model_config(entry.path(), &config).message(), "");
+    ASSERT_EQ(open_checkpoint(entry.path(), &checkpoint).message(), "");
+    ASSERT_EQ(select_tensors(config.tensors, &checkpoint).message(), "");
+    formats.insert(config.quantization->groups[0].scheme.stored_as);
+    for (const auto& [name, recorded] : expected["decoded"].items()) {
+      const std::string module = name.substr(0, name.rfind('.'));
+      const int64_t n = recorded[0], k = recorded[1];
+      LinearWeight weight;
+      ASSERT_EQ(bind_linear(checkpoint, config.quantization, module, n, k, &weight).message(), "");
+      Values values(static_cast<size_t>(n * k));
+      read_rows(weight.coded, 0, n, values.data());
+      EXPECT_EQ(hash_bytes(std::as_bytes(std::span(values))), std::stoull(recorded[2].get<std::string>(), nullptr, 16))
+          << name;
+    }
+  }
+  EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::packed, StoredAs::gptq, StoredAs::awq}));
+}
+
+}  // namespace
+}  // namespace pinion
