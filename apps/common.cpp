@@ -24,10 +24,14 @@ CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
 }
 
 void add_weight_options(CLI::App& app, RunOptions* options) {
-  app.add_option("--quant", options->quant, "Weights and arithmetic: none (bf16 weights, fp32) or w8a8 (int8)")
-      ->check(CLI::IsMember({"none", "w8a8"}))
+  app.add_option("--quant", options->quant,
+                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head)")
+      ->check(CLI::IsMember(kQuantNames))
       ->type_name("MODE")
       ->capture_default_str();
+  app.add_option("--head", options->head, "Weights of the head, where not the mode's: none (bf16), w8 or w4")
+      ->check(CLI::IsMember(kHeadNames))
+      ->type_name("FORMAT");
   app.add_option("--keep", options->keep, "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
       ->type_name("PATTERN")
       ->delimiter(',')
@@ -36,7 +40,7 @@ void add_weight_options(CLI::App& app, RunOptions* options) {
 
 void add_number_options(CLI::App& app, RunOptions* options) {
   add_weight_options(app, options);
-  app.add_option("--kv", options->kv, "Numbers of the KV cache: bf16 (default for w8a8) or f32 (default for none)")
+  app.add_option("--kv", options->kv, "Numbers of the KV cache: f32 (default for none) or bf16 (default else)")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->type_name("TYPE");
 }
@@ -174,7 +178,10 @@ std::string_view kv_name(const RunOptions& options) { return kv_is_float(options
 
 LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar* bar) {
   LoadOptions load;
-  load.quant = options.quant == "none" ? Quant::none : Quant::w8a8;
+  load.quant = options.quant == "none" ? Quant::none : options.quant == "w4a8" ? Quant::w4a8 : Quant::w8a8;
+  if (!options.head.empty()) {
+    load.head = options.head == "none" ? Format::bf16 : options.head == "w4" ? Format::w4 : Format::w8;
+  }
   load.keep = options.keep;
   load.threads = threads;
   if (!options.no_cache) load.cache_folder = default_cache_folder();
@@ -185,16 +192,17 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
 }
 
 void tell_of_conversion(const Model& model) {
-  std::string formats = model.config.experts.mxfp4 ? "MXFP4" : "";
-  if (model.config.quantization) {
-    for (const std::string& one : descriptions(*model.config.quantization, true)) {
-      formats += (formats.empty() ? "" : " and ") + one;
-    }
-  }
+  const bool to_bf16 = model.quant == Quant::none, to_w4 = model.quant == Quant::w4a8;
+  std::vector<std::string> formats;
+  if (model.config.quantization) formats = descriptions(*model.config.quantization, !to_w4);
+  if (model.config.experts.mxfp4 && !to_bf16) formats.push_back("MXFP4");  // bf16 holds them exactly
   if (formats.empty()) return;
-  const bool to_bf16 = model.quant == Quant::none;
-  note("the file's weights are " + formats + "; they become " +
-       (to_bf16 ? "bf16" : "int8, rounded a second time, and activations are Pinion's own"));
+  std::string names;
+  for (const std::string& one : formats) names += (names.empty() ? "" : " and ") + one;
+  note("the file's weights are " + names + "; they become " +
+       (to_bf16
+            ? "bf16"
+            : std::string(to_w4 ? "4 bits" : "int8") + ", rounded a second time, and activations are Pinion's own"));
 }
 
 void use_plan(const Plan& plan, Runtime* out) {

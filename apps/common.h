@@ -28,7 +28,8 @@ using Run = std::function<int()>;
 struct RunOptions {
   std::string model;  // folder
   std::string quant = "w8a8";
-  std::string kv;                 // empty: bf16 for w8a8, f32 for none
+  std::string kv;                 // empty: f32 for none, else bf16
+  std::string head;               // none, w8 or w4; empty: what the mode gives it
   std::vector<std::string> keep;  // parts of the names of tensors that stay bf16
   int32_t threads = 0;            // 0: as planned (apps/plan.h)
   std::string cores;              // empty: as planned
@@ -38,10 +39,14 @@ struct RunOptions {
 };
 
 constexpr int kMaxThreads = 256;
+inline const std::vector<std::string> kQuantNames = {"none", "w8a8", "w4a8"};
+inline const std::vector<std::string> kHeadNames = {"none", "w8", "w4"};
 
 CLI::Option* add_model_option(CLI::App& app, RunOptions* options);
-void add_weight_options(CLI::App& app, RunOptions* options);  // those that decide the packed weights: --quant --keep
-void add_number_options(CLI::App& app, RunOptions* options);  // those that decide the numbers: --quant --kv --keep
+void add_weight_options(CLI::App& app,
+                        RunOptions* options);  // those that decide the packed weights: --quant --head --keep
+void add_number_options(CLI::App& app,
+                        RunOptions* options);  // those that decide the numbers: --quant --kv --head --keep
 void add_threads_option(CLI::App& app, RunOptions* options);
 void add_speed_options(CLI::App& app,
                        RunOptions* options);                // --cores --kernels --prefill-chunk: speed and nothing else

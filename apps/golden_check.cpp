@@ -209,6 +209,7 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
   CheckOptions settled = options;
   settled.run.quant = golden.run.quant;
   settled.run.kv = golden.run.kv;
+  settled.run.head = golden.run.head;
   settled.run.keep = golden.run.keep;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_folder(settled.run.model)) return e;

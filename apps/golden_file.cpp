@@ -30,16 +30,22 @@ Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens
 }
 
 OrderedJson settings_json(const Golden& golden) {
-  return {{"quant", golden.run.quant},     {"kv", kv_name(golden.run)},
-          {"keep", golden.run.keep},       {"temperature", golden.sampler.temperature},
-          {"top_k", golden.sampler.top_k}, {"top_p", golden.sampler.top_p},
-          {"min_p", golden.sampler.min_p}, {"repetition_penalty", golden.sampler.repetition_penalty},
+  return {{"quant", golden.run.quant},
+          {"kv", kv_name(golden.run)},
+          {"head", golden.run.head},
+          {"keep", golden.run.keep},
+          {"temperature", golden.sampler.temperature},
+          {"top_k", golden.sampler.top_k},
+          {"top_p", golden.sampler.top_p},
+          {"min_p", golden.sampler.min_p},
+          {"repetition_penalty", golden.sampler.repetition_penalty},
           {"seed", golden.sampler.seed}};
 }
 
 Error read_settings(JsonFields settings, Golden* out) {
   out->run.quant = settings.text("quant");
   out->run.kv = settings.text("kv");
+  if (settings.has("head")) out->run.head = settings.text("head");
   out->run.keep = settings.texts("keep");
   out->sampler.temperature = static_cast<float>(settings.number("temperature", 0.0, 0, 100));
   out->sampler.top_k = static_cast<int32_t>(settings.integer("top_k", 0, 0, kMaxGoldenTokens));
@@ -48,8 +54,11 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->sampler.repetition_penalty = static_cast<float>(settings.number("repetition_penalty", 1.0, 0.01, 100));
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
   if (settings.error) return settings.error;
-  if (out->run.quant != "none" && out->run.quant != "w8a8") {
-    return error("unknown quant", settings.where, "none or w8a8", out->run.quant);
+  if (std::ranges::find(kQuantNames, out->run.quant) == kQuantNames.end()) {
+    return error("unknown quant", settings.where, "none, w8a8 or w4a8", out->run.quant);
+  }
+  if (!out->run.head.empty() && std::ranges::find(kHeadNames, out->run.head) == kHeadNames.end()) {
+    return error("unknown head", settings.where, "none, w8 or w4", out->run.head);
   }
   if (out->run.kv != "f32" && out->run.kv != "bf16")
     return error("unknown kv", settings.where, "f32 or bf16", out->run.kv);

@@ -43,7 +43,8 @@ struct Parts {
   int64_t kv_per_1024 = 0;
   int64_t state = 0;  // of layers that keep one in place of keys and values
   // Matrices, by what the file holds and what they become.
-  int64_t codes_kept = 0, codes_to_codes = 0, codes_to_bf16 = 0, floats_to_codes = 0, floats_to_bf16 = 0;
+  int64_t codes_kept = 0, codes_to_codes = 0, codes_to_w4 = 0, codes_to_bf16 = 0;
+  int64_t floats_to_codes = 0, floats_to_w4 = 0, floats_to_bf16 = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
   std::set<std::string> counted;                 // tensors of codes, and of a layer's experts together
 };
@@ -92,18 +93,25 @@ int64_t active_parameters(const ModelConfig& config, int64_t parameters) {
   return parameters - in_experts + experts.share_of(in_experts, 1);
 }
 
+// What is counted of matrices that become this.
+int64_t* kind_of(bool is_coded, Format format, Parts* parts) {
+  if (is_w4(format)) return is_coded ? &parts->codes_to_w4 : &parts->floats_to_w4;
+  if (format == Format::w8) return is_coded ? &parts->codes_to_codes : &parts->floats_to_codes;
+  return is_coded ? &parts->codes_to_bf16 : &parts->floats_to_bf16;
+}
+
 // Adds where the matrix comes from and what it becomes; gives its packed size.
-int64_t count_matrix(const Shape& shape, const LinearWeight& found, const RunOptions& run, Parts* out) {
-  const Format wanted = weight_format(load_options(run, 1, nullptr), shape.module() + ".weight");
+int64_t count_matrix(const Shape& shape, bool is_head, const LinearWeight& found, const RunOptions& run, Parts* out) {
+  const Format wanted = weight_format(load_options(run, 1, nullptr), shape.module() + ".weight", is_head);
   const Format format = shape.is_exact ? Format::bf16 : wanted;
   const bool is_int8 = found.scale.data != nullptr;
   if (is_int8 || found.coded.format) {
     out->counted.insert(found.tensors.begin(), found.tensors.end());
     out->parameters += shape.n * shape.k;
-    ++(format != Format::w8 ? out->codes_to_bf16 : is_int8 ? out->codes_kept : out->codes_to_codes);
+    ++(is_int8 && format == Format::w8 ? out->codes_kept : *kind_of(true, format, out));
   } else {
     ++out->float_modules[shape.pattern];
-    ++(format == Format::w8 ? out->floats_to_codes : out->floats_to_bf16);
+    ++*kind_of(false, format, out);
   }
   return packed_bytes(format, shape.n, shape.k);
 }
@@ -115,11 +123,8 @@ Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoin
   if (Error e = bind_fused_experts(checkpoint, config, layer, &found)) return e;
   const int64_t experts = config.experts.count;
   const auto count = [&](const FusedMatrix& m, int64_t matrices) {  // of each expert
-    const Format format = weight_format(load_options(run, 1, nullptr), m.module + ".weight");
-    const bool w8 = format == Format::w8;
-    int64_t& kind = config.experts.mxfp4 ? (w8 ? out->codes_to_codes : out->codes_to_bf16)
-                                         : (w8 ? out->floats_to_codes : out->floats_to_bf16);
-    kind += experts * matrices;
+    const Format format = weight_format(load_options(run, 1, nullptr), m.module + ".weight", false);
+    *kind_of(config.experts.mxfp4, format, out) += experts * matrices;
     out->layers += experts * matrices * packed_bytes(format, m.n / matrices, m.k);
     out->parameters += experts * m.n * m.k + m.bias.elements();
     out->vectors += m.bias.elements() * 4;
@@ -148,7 +153,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
       for (const Shape& shape : std::span(first, last)) whole.n += shape.n;
       LinearWeight found;
       if (Error e = bind(whole, &found)) return e;
-      for (const Shape& shape : std::span(first, last)) out->layers += count_matrix(shape, found, run, out);
+      for (const Shape& shape : std::span(first, last)) out->layers += count_matrix(shape, false, found, run, out);
       first = last;
     }
     if (!config.has_experts(layer) || !config.experts.fused) continue;
@@ -159,7 +164,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   if (!config.tied_head) {
     if (Error e = bind(head, &found)) return e;
   }
-  out->head = count_matrix(head, found, run, out);
+  out->head = count_matrix(head, true, found, run, out);
   for (const TensorView& view : checkpoint.tensors) {
     if (config.tied_head && view.name == head.module() + ".weight") continue;
     if (out->counted.contains(view.name)) continue;
@@ -206,10 +211,9 @@ OrderedJson stored_as(const ModelConfig& config) {
 
 // What becomes of the matrices; of a file with codes also which have none.
 OrderedJson matrices_json(const ModelConfig& config, const Parts& parts) {
-  OrderedJson json = {{"codes_kept", parts.codes_kept},
-                      {"codes_to_codes", parts.codes_to_codes},
-                      {"codes_to_bf16", parts.codes_to_bf16},
-                      {"floats_to_codes", parts.floats_to_codes},
+  OrderedJson json = {{"codes_kept", parts.codes_kept},           {"codes_to_codes", parts.codes_to_codes},
+                      {"codes_to_w4", parts.codes_to_w4},         {"codes_to_bf16", parts.codes_to_bf16},
+                      {"floats_to_codes", parts.floats_to_codes}, {"floats_to_w4", parts.floats_to_w4},
                       {"floats_to_bf16", parts.floats_to_bf16}};
   if (config.quantization) json["without_codes"] = parts.float_modules;
   return json;

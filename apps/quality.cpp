@@ -71,6 +71,7 @@ Error open_pair(const Options& options, int64_t positions, Pair* out) {
   RunOptions reference = options.run;
   reference.quant = "none";
   reference.kv = "f32";
+  reference.head.clear();
   reference.keep.clear();
   if (Error e = open_runtime(reference, &out->reference)) return e;
   if (Error e = open_runtime(options.run, &out->other)) return e;
@@ -194,6 +195,7 @@ OrderedJson report(const Options& options, const Quality& q) {
           {"window_tokens", q.window},
           {"quant", options.run.quant},
           {"kv", kv_name(options.run)},
+          {"head", options.run.head},
           {"keep", options.run.keep},
           {"reference_perplexity", mean_json(exponential(mean_of(q.reference_loss)))},
           {"perplexity", mean_json(exponential(mean_of(q.loss)))},

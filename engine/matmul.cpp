@@ -19,14 +19,24 @@ void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const
     return kernels.finish_f32(tile->values, rows, columns, ops, out, ldo);
   }
   const int64_t k = padded_k(in.k);
+  const RowBlocks blocks = {in.block, in.block * k};
+  ops.row_scale = in.scales + first;
+  ops.column_scale = w.scale + column;
+  if (is_w4(w.format)) {
+    const W4Panel records = {base, k, w.format == Format::w4z};
+    if (in.rows == 1) {
+      kernels.gemv_w4(in.codes, records, tile->values);
+    } else {
+      kernels.gemm_w4(in.codes + first * k, blocks, rows, records, tile->values);
+    }
+    return kernels.finish_f32(tile->values, rows, columns, ops, out, ldo);
+  }
   if (in.rows == 1) {
     kernels.gemv_s8(in.codes, reinterpret_cast<const int8_t*>(base), 4 * kPanelColumns, k, tile->sums);
   } else {
     const GemmTerm term = {in.codes + first * k, base, k};
-    kernels.gemm_s8(&term, 1, {in.block, in.block * k}, rows, w.column_sum + column, tile->sums);
+    kernels.gemm_s8(&term, 1, blocks, rows, w.column_sum + column, tile->sums);
   }
-  ops.row_scale = in.scales + first;
-  ops.column_scale = w.scale + column;
   kernels.finish_s32(tile->sums, rows, columns, ops, out, ldo);
 }
 

@@ -98,7 +98,9 @@ struct Binder {
     model->parameters += rows * k;
     int64_t first = 0;
     for (const Part& part : parts) {
-      const Format format = part.is_exact ? Format::bf16 : weight_format(*options, module + ".weight");
+      const Format format = part.is_exact
+                                ? Format::bf16
+                                : weight_format(*options, module + ".weight", module == model->config.names.head);
       LinearWeight own = rows_of(found, first, part.n);
       jobs.push_back({std::move(own.weight), format, &part.out->weight, std::move(own.scale), reader_of(own.coded)});
       if (bias) part.out->bias = bias + first;
@@ -140,8 +142,8 @@ struct Binder {
     if (Error e = vector(found.gate_up.bias, 1.0f, 0.0f, &gate_up_bias)) return e;
     split_gate_up(inner, {model->vectors.back().get(), static_cast<size_t>(found.gate_up.bias.elements())});
     if (Error e = vector(found.down.bias, c.branch_scale, 0.0f, &down_bias)) return e;
-    const Format gate_up = weight_format(*options, found.gate_up.module + ".weight");
-    const Format down = weight_format(*options, found.down.module + ".weight");
+    const Format gate_up = weight_format(*options, found.gate_up.module + ".weight", false);
+    const Format down = weight_format(*options, found.down.module + ".weight", false);
     for (int64_t i = 0; i < c.experts.count; ++i) {
       Expert& expert = out->experts[static_cast<size_t>(i)];
       jobs.push_back(expert_job(found.gate_up, i, 0, 2, gate_up, &expert.gate.weight));
@@ -287,7 +289,7 @@ struct Binder {
     if (Error e = norm(c.names.final_norm, c.hidden_size, &model->final_norm)) return e;
     model->parameters += c.vocab_size * c.hidden_size;
     if (!c.tied_head) return linears(c.hidden_size, false, {{c.names.head, c.vocab_size, &model->head}});
-    jobs.push_back({model->embedding, weight_format(*options, c.names.head + ".weight"), &model->head.weight});
+    jobs.push_back({model->embedding, weight_format(*options, c.names.head + ".weight", true), &model->head.weight});
     return {};
   }
 };
@@ -345,10 +347,12 @@ void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
   out->rope = config.layer_ropes[i];
 }
 
-Format weight_format(const LoadOptions& options, const std::string& name) {
-  if (options.quant == Quant::none) return Format::bf16;
+Format weight_format(const LoadOptions& options, const std::string& name, bool is_head) {
   const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
-  return std::ranges::any_of(options.keep, in_name) ? Format::bf16 : Format::w8;
+  if (std::ranges::any_of(options.keep, in_name)) return Format::bf16;
+  if (is_head && options.head) return *options.head;
+  if (options.quant == Quant::none) return Format::bf16;
+  return options.quant == Quant::w4a8 && !is_head ? Format::w4 : Format::w8;
 }
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {

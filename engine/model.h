@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@ namespace pinion {
 enum class Quant : uint8_t {
   none,  // bf16 weights, fp32 arithmetic
   w8a8,  // int8 weights per output channel, int8 activations per token
+  w4a8,  // 4-bit weights in groups of 32, int8 activations per token; the head has int8 weights
 };
 
 // y = W x + bias. The bias is null where the family has none; that of o and down comes with the
@@ -106,6 +108,7 @@ struct Model {
 
 struct LoadOptions {
   Quant quant = Quant::w8a8;
+  std::optional<Format> head = {};  // of the head, where that is not what the mode gives it
   // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep;
   int32_t threads = 1;
@@ -117,7 +120,7 @@ struct LoadOptions {
 void place_layer(const ModelConfig& config, int64_t index, Layer* out);
 
 // The format that a matrix of this tensor name gets.
-Format weight_format(const LoadOptions& options, const std::string& name);
+Format weight_format(const LoadOptions& options, const std::string& name, bool is_head);
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
 

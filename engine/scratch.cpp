@@ -54,7 +54,8 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
   const int64_t padded = std::max(packed_rows(kernels.s8, tokens), packed_rows(kernels.f32, tokens));
   if (any_bf16(model)) room->make(&s.packed, padded * widest);
-  if (model.quant != Quant::none) room->make(&s.codes, padded * padded_k(widest));
+  const bool any_codes = model.quant != Quant::none || model.head.weight.format != Format::bf16;
+  if (any_codes) room->make(&s.codes, padded * padded_k(widest));
   room->make(&s.scales, tokens);
   room->make(&s.q, tokens * heads_width * (c.attention_gate ? 2 : 1));
   room->make(&s.k, tokens * c.kv_heads * c.head_dim);

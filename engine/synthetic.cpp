@@ -5,6 +5,7 @@
 
 #include "engine/memory.h"
 #include "engine/model.h"
+#include "kernels/f16.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"
 
@@ -45,16 +46,26 @@ void describe_panel(const int8_t* codes, int64_t k, float* scale, int32_t* colum
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
+// Records of w4: any nibble is a code; the scales are 4.
+void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
+  const std::vector<f16> scales(kPanelColumns, to_f16(4.0f));
+  for (int64_t at = 0; at < bytes; at += w4_record_bytes(false)) {
+    for (int64_t i = at; i < at + kW4CodeBytes; i += 8) {
+      const uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
+      std::memcpy(panel + i, &eight, 8);
+    }
+    std::memcpy(panel + at + kW4CodeBytes, scales.data(), kPanelColumns * sizeof(f16));
+  }
+}
+
 void fill_matrix(std::byte* to, Matrix* m, uint64_t seed, int threads) {
   const int64_t panels = panel_count(m->n);
   const int64_t bytes = panel_bytes(m->format, m->k);
   m->panels = to;
   auto* scale = reinterpret_cast<float*>(to + panels * bytes);
   auto* column_sum = reinterpret_cast<int32_t*>(scale + padded_n(m->n));
-  if (m->format == Format::w8) {
-    m->scale = scale;
-    m->column_sum = column_sum;
-  }
+  if (m->format != Format::bf16) m->scale = scale;
+  if (m->format == Format::w8) m->column_sum = column_sum;
 #pragma omp parallel for num_threads(threads)
   for (int64_t p = 0; p < panels; ++p) {
     std::byte* panel = to + p * bytes;
@@ -63,6 +74,9 @@ void fill_matrix(std::byte* to, Matrix* m, uint64_t seed, int threads) {
       random_codes(panel, bytes, panel_seed);
       describe_panel(reinterpret_cast<const int8_t*>(panel), m->k, scale + p * kPanelColumns,
                      column_sum + p * kPanelColumns);
+    } else if (m->format == Format::w4) {
+      random_records(panel, bytes, panel_seed);
+      std::fill_n(scale + p * kPanelColumns, kPanelColumns, 0x1p-10f);
     } else {
       random_bf16(panel, bytes, panel_seed);
     }
@@ -84,7 +98,7 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
   const int64_t q = c.heads * c.head_dim;
   const int64_t kv = c.kv_heads * c.head_dim;
   const auto linear = [&](const std::string& name, int64_t n, int64_t k, bool bias, Linear* out) {
-    out->weight = {weight_format(options, module_name(name, index) + ".weight"), n, k};
+    out->weight = {weight_format(options, module_name(name, index) + ".weight", false), n, k};
     if (bias) out->bias = constant_vector(model, n, 0.01f);
     model->parameters += n * k;
     matrices->push_back(&out->weight);
@@ -155,7 +169,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
     shape_layer(model.get(), i, options, &model->layers[static_cast<size_t>(i)], &matrices);
   }
   model->final_norm = constant_vector(model.get(), c.hidden_size, 1.0f);
-  model->head.weight = {weight_format(options, c.names.head + ".weight"), c.vocab_size, c.hidden_size};
+  model->head.weight = {weight_format(options, c.names.head + ".weight", true), c.vocab_size, c.hidden_size};
   model->parameters += c.vocab_size * c.hidden_size * (c.tied_head ? 1 : 2);
   matrices.push_back(&model->head.weight);
 

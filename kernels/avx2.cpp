@@ -5,6 +5,8 @@
 #include "kernels/lanes_ops.h"  // over the lanes above
 #include "kernels/row_tiles.h"
 #include "kernels/streams.h"
+#include "kernels/w4_avx2.h"
+#include "kernels/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -72,8 +74,78 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-constexpr Kernels kTable =
-    lanes_table("avx2", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}});
+// Codes of w4 are at most 15: a group's eight pairs of products, at most 30480, are added in 16 bits. The totals wait
+// in memory, for the sums of a whole panel take half of the registers.
+void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+  constexpr int kVectors = 8;  // a panel's columns
+  const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
+  const std::byte* record = panel.records;
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+    prefetch_record<w4_record_bytes(true)>(record);
+    __m256i ones = _mm256_setzero_si256();  // sums of x, in pairs
+    __m256i sum[kVectors];
+    unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+    for (int64_t pair = 0; pair < 4; ++pair) {
+      const __m256i x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
+      const __m256i unit = _mm256_set1_epi8(1);
+      ones = _mm256_add_epi16(ones, _mm256_maddubs_epi16(unit, x0));
+      ones = _mm256_add_epi16(ones, _mm256_maddubs_epi16(unit, x1));
+      unrolled<kVectors>([&](auto v) {
+        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record + pair * 256 + v * 32));
+        const __m256i first = _mm256_and_si256(both, nibble);
+        const __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+        sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(first, x0));
+        sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(second, x1));
+      });
+    }
+    const __m256i x_sum = _mm256_madd_epi16(ones, one);
+    unrolled<kVectors>([&](auto v) {
+      finish_group(_mm256_madd_epi16(sum[v], one), x_sum, record, panel.has_zeros, v * 8, k > 0, acc);
+    });
+  }
+}
+
+// Likewise, but as in gemm_tile: |w| is at most 16, eight pairs of products at most 32512.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = 0; g < piece.groups; ++g) {
+    __m256i sum[R][V];
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      __m256i x[R];
+      unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });
+      unrolled<V>([&](auto v) {
+        const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + v * 32));
+        const __m256i magnitude = _mm256_abs_epi8(w);
+        unrolled<R>([&](auto r) {
+          const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x[r], w));
+          sum[r][v] = _mm256_add_epi16(sum[r][v], pairs);
+        });
+      });
+    }
+    unrolled<V>([&](auto v) {
+      const __m256 scale = _mm256_loadu_ps(piece.scales + g * kPanelColumns + column + v * 8);
+      unrolled<R>([&](auto r) {
+        add_scaled(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), scale, accumulate || g > 0,
+                   acc + r * kPanelColumns + column + v * 8);
+      });
+    });
+  }
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<W4Piece<false>, kRows, 4>(
+      a, blocks, rows, panel, [&](auto n, const RowTile& tile, const auto& piece, bool accumulate, int64_t row) {
+        for (int64_t c = 0; c < kPanelColumns; c += 16) {
+          w4_tile<n, 2>(tile, piece, c, accumulate, acc + row * kPanelColumns);
+        }
+      });
+}
+
+constexpr Kernels kTable = lanes_table(
+    "avx2", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4, gemm_w4});
 
 }  // namespace
 

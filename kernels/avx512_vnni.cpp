@@ -6,6 +6,7 @@
 #include "kernels/lanes_ops.h"  // over the lanes above
 #include "kernels/row_tiles.h"
 #include "kernels/streams.h"
+#include "kernels/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -75,8 +76,106 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-constexpr Kernels kTable =
-    lanes_table("avx512_vnni", {gemv_s8, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}});
+// The codes are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
+template <bool HasZeros>
+void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+  constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
+  const __m512i nibble = _mm512_set1_epi8(15);
+  __m512 total[kVectors];
+  unrolled<kVectors>([&](auto v) { total[v] = _mm512_setzero_ps(); });
+  const std::byte* record = panel.records;
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += kRecordBytes) {
+    prefetch_record<kRecordBytes>(record);
+    __m512i ones = _mm512_setzero_si512();  // of x, times the zero where that is always 8
+    __m512i sum[kVectors];
+    unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
+    unrolled<4>([&](auto pair) {
+      const __m512i x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
+      const __m512i unit = _mm512_set1_epi8(HasZeros ? 1 : 8);
+      ones = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(ones, unit, x0), unit, x1);
+      unrolled<kVectors>([&](auto v) {
+        const __m512i both = _mm512_loadu_si512(record + pair * 256 + v * 64);
+        sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(both, nibble), x0);
+        sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble), x1);
+      });
+    });
+    unrolled<kVectors>([&](auto v) {
+      const std::byte* scales = record + kW4CodeBytes;
+      __m512i excess = ones;
+      if constexpr (HasZeros) {
+        const auto* zeros = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
+        excess = _mm512_mullo_epi32(ones, _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros)));
+      }
+      total[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(sum[v], excess)),
+                                 Lanes::load(reinterpret_cast<const f16*>(scales) + v * 16).v, total[v]);
+    });
+  }
+  unrolled<kVectors>([&](auto v) { _mm512_storeu_ps(acc + v * 16, total[v]); });
+}
+
+void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+  panel.has_zeros ? gemv_w4<true>(a, panel, acc) : gemv_w4<false>(a, panel, acc);
+}
+
+struct Piece : W4Piece<false> {
+  alignas(kAlignmentBytes) int32_t corrections[kPieceGroups * kPanelColumns];  // -128 times a column's sum
+
+  void expand(int64_t group, const std::byte* record, bool has_zeros) {
+    W4Piece::expand(group, record, has_zeros);
+    unrolled<kVectors>([&](auto v) {
+      const int8_t* w = codes + group * kBlockK * kPanelColumns + v * 64;
+      __m512i sum = _mm512_setzero_si512();
+      for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
+        sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), _mm512_loadu_si512(w + k4 * 256));
+      }
+      _mm512_storeu_si512(corrections + group * kPanelColumns + v * 16, _mm512_sub_epi32(_mm512_setzero_si512(), sum));
+    });
+  }
+};
+
+// R rows by V vectors of 16 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, one of x.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
+  const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 16; };
+  __m512 total[R][V];
+  unrolled<R>([&](auto r) {
+    unrolled<V>([&](auto v) { total[r][v] = accumulate ? _mm512_loadu_ps(at(r, v)) : _mm512_setzero_ps(); });
+  });
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
+    __m512i sum[R][V];
+    unrolled<V>([&](auto v) {
+      const __m512i correction = _mm512_loadu_si512(piece.corrections + g + v * 16);
+      unrolled<R>([&](auto r) { sum[r][v] = correction; });
+    });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      __m512i w[V];
+      unrolled<V>([&](auto v) { w[v] = _mm512_loadu_si512(b + v * 64); });
+      unrolled<R>([&](auto r) {
+        const __m512i x = four_codes(a + r * 4);
+        unrolled<V>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]); });
+      });
+    }
+    unrolled<V>([&](auto v) {
+      const __m512 scale = _mm512_loadu_ps(piece.scales + g + v * 16);
+      unrolled<R>([&](auto r) { total[r][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]), scale, total[r][v]); });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { _mm512_storeu_ps(at(r, v), total[r][v]); }); });
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<Piece, kRows, 4>(a, blocks, rows, panel,
+                                [&](auto n, const RowTile& tile, const Piece& piece, bool accumulate, int64_t row) {
+                                  for (int64_t c = 0; c < kPanelColumns; c += 32) {
+                                    w4_tile<n, 2>(tile, piece, c, accumulate, acc + row * kPanelColumns);
+                                  }
+                                });
+}
+
+constexpr Kernels kTable = lanes_table(
+    "avx512_vnni", {gemv_s8, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4, gemm_w4});
 
 }  // namespace
 

@@ -4,9 +4,12 @@
 #include <immintrin.h>
 
 #include "kernels/kernels.h"
+#include "kernels/lanes_avx2.h"
 #include "kernels/pack_rows.h"
 #include "kernels/row_tiles.h"
 #include "kernels/streams.h"
+#include "kernels/w4_avx2.h"
+#include "kernels/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -68,6 +71,81 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
+// The codes of w4 are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
+void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+  const __m256i nibble = _mm256_set1_epi8(15), unit = _mm256_set1_epi8(1);
+  const std::byte* record = panel.records;
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+    prefetch_record<w4_record_bytes(true)>(record);
+    __m256i x_sum = _mm256_setzero_si256();
+    __m256i sum[kVectors];
+    unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+    for (int64_t pair = 0; pair < 4; ++pair) {
+      const __m256i x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
+      x_sum = _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(x_sum, unit, x0), unit, x1);
+      unrolled<kVectors>([&](auto v) {
+        const __m256i both = load(record + pair * 256 + v * 32);
+        sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(both, nibble), x0);
+        sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), x1);
+      });
+    }
+    unrolled<kVectors>([&](auto v) { finish_group(sum[v], x_sum, record, panel.has_zeros, v * 8, k > 0, acc); });
+  }
+}
+
+struct Piece : W4Piece<false> {
+  alignas(kAlignmentBytes) int32_t corrections[kPieceGroups * kPanelColumns];  // -128 times a column's sum
+
+  void expand(int64_t group, const std::byte* record, bool has_zeros) {
+    W4Piece::expand(group, record, has_zeros);
+    unrolled<kVectors>([&](auto v) {
+      const int8_t* w = codes + group * kBlockK * kPanelColumns + v * 32;
+      __m256i sum = _mm256_setzero_si256();
+      for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
+        sum = _mm256_dpbusd_avx_epi32(sum, _mm256_set1_epi8(-128), load(w + k4 * 256));
+      }
+      store(corrections + group * kPanelColumns + v * 8, _mm256_sub_epi32(_mm256_setzero_si256(), sum));
+    });
+  }
+};
+
+// R rows by 16 columns; `column` is the first.
+template <int R>
+void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = 0; g < piece.groups; ++g) {
+    const int64_t at = g * kPanelColumns + column;
+    __m256i sum[R][2];
+    unrolled<2>([&](auto v) {
+      const __m256i correction = load(piece.corrections + at + v * 8);
+      unrolled<R>([&](auto r) { sum[r][v] = correction; });
+    });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      __m256i w[2];
+      unrolled<2>([&](auto v) { w[v] = load(b + v * 32); });
+      unrolled<R>([&](auto r) {
+        const __m256i x = four_codes(a + r * 4);
+        unrolled<2>([&](auto v) { sum[r][v] = _mm256_dpbusd_avx_epi32(sum[r][v], x, w[v]); });
+      });
+    }
+    unrolled<2>([&](auto v) {
+      const __m256 scale = _mm256_loadu_ps(piece.scales + at + v * 8);
+      unrolled<R>(
+          [&](auto r) { add_scaled(sum[r][v], scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 8); });
+    });
+  }
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<Piece, kRows, 4>(a, blocks, rows, panel,
+                                [&](auto n, const RowTile& tile, const Piece& piece, bool accumulate, int64_t row) {
+                                  for (int64_t c = 0; c < kPanelColumns; c += 16) {
+                                    w4_tile<n>(tile, piece, c, accumulate, acc + row * kPanelColumns);
+                                  }
+                                });
+}
+
 }  // namespace
 
 const Kernels& avx_vnni_kernels() {
@@ -78,6 +156,8 @@ const Kernels& avx_vnni_kernels() {
     table.pack_s8 = pack_s8<4, 0x80>;
     table.gemm_s8 = gemm_s8;
     table.s8 = {.rows = kRows, .multiple = 1, .group = 4};
+    table.gemv_w4 = gemv_w4;
+    table.gemm_w4 = gemm_w4;
     return table;
   }();
   return kTable;

@@ -2,6 +2,8 @@
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
 namespace pinion {
@@ -37,9 +39,20 @@ uint32_t cpu_features() {
 
 #elif defined(__x86_64__)
 
+namespace {
+
+// VCVTPH2PS. Older clangs' __builtin_cpu_supports does not know the name.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
+}  // namespace
+
 uint32_t cpu_features() {
   uint32_t features = 0;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) features |= kCpuAvx2;
+  // Every CPU with AVX2 has the other two; an emulator may not.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) features |= kCpuAvx2;
   if (__builtin_cpu_supports("avxvnni")) features |= kCpuAvxVnni;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl")) {

@@ -6,6 +6,7 @@
 // elements; sums along a vector use sixteen partial sums (lane i takes elements i mod 16) folded 8, 4, 2, 1 apart.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -33,6 +34,13 @@ struct GemmTerm {
 struct RowBlocks {
   int64_t rows;        // of a block
   int64_t step_bytes;  // from a block to the next one
+};
+
+// A panel of w4 (or w4z, which has zeros): records of kBlockK k, see layout.h.
+struct W4Panel {
+  const std::byte* records;
+  int64_t k;  // a multiple of kBlockK, not 0
+  bool has_zeros;
 };
 
 // How a table wants rows packed: blocks of at most `rows` rows, a multiple of `multiple`, in groups of `group`
@@ -142,6 +150,14 @@ struct Kernels {
   void (*gemm_s8)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows,
                   const int32_t* column_sum, int32_t* acc);
   PackShape s8;
+
+  // acc[c] = the sum, by fma in the order of the groups g and from 0, of
+  //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)
+  // whose inner sums are exact int32. For 64 columns; a: codes in [-127, 127].
+  void (*gemv_w4)(const int8_t* a, const W4Panel& panel, float* acc);
+
+  // The same for rows of codes as pack_s8 packs them (shape s8). acc: [rows][64].
+  void (*gemm_w4)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc);
 
   // Floats [rows][lda] into blocks; rows padded with zeros to whole blocks. One row packed is the row itself.
   void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed);

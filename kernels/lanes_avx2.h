@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 namespace pinion {
 namespace {
@@ -24,6 +25,8 @@ struct Lanes {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
   static Lanes load(const bf16* p) { return {widen(p), widen(p + 8)}; }
+  static __m256 widen(const f16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static Lanes load(const f16* p) { return {widen(p), widen(p + 8)}; }
   static Lanes load(const int32_t* p) {
     return {_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))),
             _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8)))};

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 namespace pinion {
 namespace {
@@ -23,6 +24,7 @@ struct Lanes {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
   }
+  static Lanes load(const f16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
   static Lanes load(const int32_t* p) { return {_mm512_cvtepi32_ps(_mm512_loadu_si512(p))}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store_codes(int8_t* p) const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 namespace pinion {
 namespace {
@@ -31,6 +32,10 @@ struct Lanes {
   static Lanes load(const bf16* p) {
     const uint16_t* bits = &p->bits;
     return each([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(bits + 4 * i), 16)); });
+  }
+  static Lanes load(const f16* p) {
+    const uint16_t* bits = &p->bits;
+    return each([=](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits + 4 * i))); });
   }
   static Lanes load(const int32_t* p) {
     return each([=](int i) { return vcvtq_f32_s32(vld1q_s32(p + 4 * i)); });

@@ -279,12 +279,14 @@ void convert_to_float(const bf16* x, int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i), out + i, n - i);
 }
 
-// The instruction set's own integer matmul.
+// The instruction set's own integer matmuls.
 struct Int8Kernels {
   decltype(Kernels::gemv_s8) gemv;
   decltype(Kernels::pack_s8) pack;
   decltype(Kernels::gemm_s8) gemm;
   PackShape shape;
+  decltype(Kernels::gemv_w4) gemv_w4;
+  decltype(Kernels::gemm_w4) gemm_w4;
 };
 
 // A table of it and of the kernels above.
@@ -298,6 +300,8 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .pack_s8 = s8.pack,
           .gemm_s8 = s8.gemm,
           .s8 = s8.shape,
+          .gemv_w4 = s8.gemv_w4,
+          .gemm_w4 = s8.gemm_w4,
           .pack_f32 = pack_f32,
           .gemm_bf16 = gemm_float<bf16>,
           .gemm_f32 = gemm_float<float>,

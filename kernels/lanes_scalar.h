@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 namespace pinion {
 namespace {
@@ -41,6 +42,9 @@ struct Lanes {
     return each([=](int i) { return p[i]; });
   }
   static Lanes load(const bf16* p) {
+    return each([=](int i) { return to_float(p[i]); });
+  }
+  static Lanes load(const f16* p) {
     return each([=](int i) { return to_float(p[i]); });
   }
   static Lanes load(const int32_t* p) {

@@ -5,6 +5,8 @@
 #include "kernels/lanes_ops.h"  // over the lanes above
 #include "kernels/load_here.h"
 #include "kernels/row_tiles.h"
+#include "kernels/w4_neon.h"
+#include "kernels/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -78,8 +80,80 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-constexpr Kernels kTable =
-    lanes_table("neon", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}});
+// Four codes' products side by side, two columns a register.
+int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
+
+// Codes of w4 are at most 15: a group's eight products of one lane, at most 15240, are added in 16 bits.
+void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+  constexpr int kVectors = 4;
+  const uint8x16_t nibble = vdupq_n_u8(15);
+  const std::byte* record = panel.records;
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+    const int32_t x_sum = sum_of_codes(a + k);
+    for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
+      int16x8_t left[kVectors];
+      int16x8_t right[kVectors];
+      unrolled<kVectors>([&](auto v) { left[v] = right[v] = vdupq_n_s16(0); });
+      for (int64_t pair = 0; pair < 4; ++pair) {
+        const int8x16_t x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
+        unrolled<kVectors>([&](auto v) {
+          const auto* from = reinterpret_cast<const int8_t*>(record) + pair * 256 + c * 4 + v * 16;
+          const uint8x16_t both = vreinterpretq_u8_s8(load_here(from));
+          const int8x16_t w0 = vreinterpretq_s8_u8(vandq_u8(both, nibble));
+          const int8x16_t w1 = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+          left[v] = vmlal_s8(left[v], vget_low_s8(w0), vget_low_s8(x0));
+          right[v] = vmlal_high_s8(right[v], w0, x0);
+          left[v] = vmlal_s8(left[v], vget_low_s8(w1), vget_low_s8(x1));
+          right[v] = vmlal_high_s8(right[v], w1, x1);
+        });
+      }
+      unrolled<kVectors>([&](auto v) {
+        finish_group(fold(left[v], right[v]), x_sum, record, panel.has_zeros, c + v * 4, k > 0, acc);
+      });
+    }
+  }
+}
+
+// R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16, eight products at most 16256.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = 0; g < piece.groups; ++g) {
+    int16x8_t left[R][V];
+    int16x8_t right[R][V];
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      int8x16_t x[R];
+      unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });
+      unrolled<V>([&](auto v) {
+        const int8x16_t w = load_here(b + v * 16);
+        unrolled<R>([&](auto r) {
+          left[r][v] = vmlal_s8(left[r][v], vget_low_s8(w), vget_low_s8(x[r]));
+          right[r][v] = vmlal_high_s8(right[r][v], w, x[r]);
+        });
+      });
+    }
+    unrolled<V>([&](auto v) {
+      const float32x4_t scale = vld1q_f32(piece.scales + g * kPanelColumns + column + v * 4);
+      unrolled<R>([&](auto r) {
+        add_scaled(fold(left[r][v], right[r][v]), scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 4);
+      });
+    });
+  }
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<W4Piece<false>, kRows, 4>(
+      a, blocks, rows, panel, [&](auto n, const RowTile& tile, const auto& piece, bool accumulate, int64_t row) {
+        for (int64_t c = 0; c < kPanelColumns; c += 16) {
+          w4_tile<n, 4>(tile, piece, c, accumulate, acc + row * kPanelColumns);
+        }
+      });
+}
+
+constexpr Kernels kTable = lanes_table(
+    "neon", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4, gemm_w4});
 
 }  // namespace
 

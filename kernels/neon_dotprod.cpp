@@ -5,6 +5,8 @@
 #include "kernels/load_here.h"
 #include "kernels/pack_rows.h"
 #include "kernels/row_tiles.h"
+#include "kernels/w4_neon.h"
+#include "kernels/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -82,6 +84,73 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
+// A group's 32 codes of x fill two registers. Pairs of rows of four k lie in the lanes 0 and 1 or 2 and 3 of one.
+void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+  constexpr int kPanelVectors = 16;
+  const uint8x16_t nibble = vdupq_n_u8(15);
+  const std::byte* record = panel.records;
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+    const int32_t x_sum = sum_of_codes(a + k);
+    int32x4_t sum[kPanelVectors];
+    unrolled<kPanelVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
+    for (int64_t half = 0; half < 2; ++half) {
+      const int8x16_t x = vld1q_s8(a + k + half * 16);
+      unrolled<2>([&](auto pair) {
+        const auto* from = reinterpret_cast<const int8_t*>(record) + (half * 2 + pair) * 256;
+        unrolled<kPanelVectors>([&](auto v) {
+          constexpr int kLane = pair * 2;
+          const uint8x16_t both = vreinterpretq_u8_s8(load_here(from + v * 16));
+          sum[v] = vdotq_laneq_s32(sum[v], vreinterpretq_s8_u8(vandq_u8(both, nibble)), x, kLane);
+          sum[v] = vdotq_laneq_s32(sum[v], vreinterpretq_s8_u8(vshrq_n_u8(both, 4)), x, kLane + 1);
+        });
+      });
+    }
+    unrolled<kPanelVectors>([&](auto v) { finish_group(sum[v], x_sum, record, panel.has_zeros, v * 4, k > 0, acc); });
+  }
+}
+
+// R rows by V vectors of 4 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+  const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 4; };
+  float32x4_t total[R][V];
+  unrolled<R>([&](auto r) {
+    unrolled<V>([&](auto v) { total[r][v] = accumulate ? vld1q_f32(at(r, v)) : vdupq_n_f32(0.0f); });
+  });
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
+    int32x4_t sum[R][V];
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = vdupq_n_s32(0); }); });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      int8x8_t x[(R + 1) / 2];
+      unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
+      int8x16_t w[V];
+      unrolled<V>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
+      unrolled<R>([&](auto r) {
+        unrolled<V>([&](auto v) {
+          constexpr int kLane = r % 2;
+          sum[r][v] = vdotq_lane_s32(sum[r][v], w[v], x[r / 2], kLane);
+        });
+      });
+    }
+    unrolled<V>([&](auto v) {
+      const float32x4_t scale = vld1q_f32(piece.scales + g + v * 4);
+      unrolled<R>([&](auto r) { total[r][v] = vfmaq_f32(total[r][v], vcvtq_f32_s32(sum[r][v]), scale); });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { vst1q_f32(at(r, v), total[r][v]); }); });
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<W4Piece<false>, kRows, 4>(
+      a, blocks, rows, panel, [&](auto n, const RowTile& tile, const auto& piece, bool accumulate, int64_t row) {
+        for (int64_t c = 0; c < kPanelColumns; c += 8) {
+          w4_tile<n, 2>(tile, piece, c, accumulate, acc + row * kPanelColumns);
+        }
+      });
+}
+
 }  // namespace
 
 const Kernels& neon_dotprod_kernels() {
@@ -92,6 +161,8 @@ const Kernels& neon_dotprod_kernels() {
     table.pack_s8 = pack_s8<4, 0>;
     table.gemm_s8 = gemm_s8;
     table.s8 = {.rows = kRows, .multiple = 2, .group = 4};
+    table.gemv_w4 = gemv_w4;
+    table.gemm_w4 = gemm_w4;
     return table;
   }();
   return kTable;

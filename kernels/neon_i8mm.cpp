@@ -4,9 +4,11 @@
 #include <arm_neon.h>
 
 #include "kernels/kernels.h"
+#include "kernels/lanes_neon.h"
 #include "kernels/load_here.h"
 #include "kernels/pack_rows.h"
 #include "kernels/row_tiles.h"
+#include "kernels/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -63,6 +65,56 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
+constexpr int kW4Rows = 6;  // 3 pairs by 4 pairs of columns: 12 sums of a group and 12 of all, 4 vectors of w, one of x
+
+// `rows` of P pairs of rows by 8 columns; `column` is the first. The piece's codes are zipped already; a vector of sums
+// holds row 0 column 0, 0 1, 1 0, 1 1.
+template <int P>
+void w4_tile(const RowTile& tile, const W4Piece<true>& piece, int64_t column, int rows, bool accumulate, float* acc) {
+  const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 2; };
+  const auto below = [&](int p) { return 2 * p + 1 < rows ? 2 * p + 1 : 2 * p; };  // where it exists
+  float32x4_t total[P][4];
+  unrolled<P>([&](auto p) {
+    unrolled<4>([&](auto v) {
+      total[p][v] = accumulate ? vcombine_f32(vld1_f32(at(2 * p, v)), vld1_f32(at(below(p), v))) : vdupq_n_f32(0.0f);
+    });
+  });
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 8;
+  for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
+    int32x4_t sum[P][4];
+    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = vdupq_n_s32(0); }); });
+    for (int64_t i = 0; i < kBlockK; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
+      int8x16_t w[4];
+      unrolled<4>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
+      unrolled<P>([&](auto p) {
+        const int8x16_t x = load_here(a + p * 16);
+        unrolled<4>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], x, w[v]); });
+      });
+    }
+    unrolled<4>([&](auto v) {
+      const float32x2_t two = vld1_f32(piece.scales + g + v * 2);
+      const float32x4_t scale = vcombine_f32(two, two);
+      unrolled<P>([&](auto p) { total[p][v] = vfmaq_f32(total[p][v], vcvtq_f32_s32(sum[p][v]), scale); });
+    });
+  }
+  unrolled<P>([&](auto p) {
+    unrolled<4>([&](auto v) {
+      vst1_f32(at(2 * p, v), vget_low_f32(total[p][v]));
+      if (2 * p + 1 < rows) vst1_f32(at(2 * p + 1, v), vget_high_f32(total[p][v]));
+    });
+  });
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<W4Piece<true>, kW4Rows, 8>(
+      a, blocks, rows, panel, [&](auto n, const RowTile& tile, const auto& piece, bool accumulate, int64_t row) {
+        for (int64_t c = 0; c < kPanelColumns; c += 8) {
+          w4_tile<(n + 1) / 2>(tile, piece, c, n, accumulate, acc + row * kPanelColumns);
+        }
+      });
+}
+
 }  // namespace
 
 const Kernels& neon_i8mm_kernels() {
@@ -72,6 +124,7 @@ const Kernels& neon_i8mm_kernels() {
     table.pack_s8 = pack_s8<8, 0>;
     table.gemm_s8 = gemm_s8;
     table.s8 = {.rows = kRows, .multiple = 2, .group = 8};
+    table.gemm_w4 = gemm_w4;
     return table;
   }();
   return kTable;

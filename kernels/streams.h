@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/layout.h"
@@ -36,6 +37,15 @@ template <class F>
     });
   }
   for (int64_t row = kStreams * part; row < k / 4; ++row) f(Index<0>{}, a + 4 * row, b + row * row_bytes);
+}
+
+// Asks for the record of w4 that comes kRecordsAhead later: beyond a panel's end lies the next one.
+constexpr int64_t kRecordsAhead = 8;
+
+template <int64_t Bytes>
+[[gnu::always_inline]] inline void prefetch_record(const std::byte* record) {
+  const char* ahead = reinterpret_cast<const char*>(record) + kRecordsAhead * Bytes;
+  for (int64_t line = 0; line < Bytes; line += kAlignmentBytes) _mm_prefetch(ahead + line, _MM_HINT_T0);
 }
 
 }  // namespace

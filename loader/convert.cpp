@@ -19,7 +19,7 @@ void convert_all(std::span<const std::byte> source, float* out, Convert convert)
 }
 
 void convert(DType dtype, std::span<const std::byte> source, float* out) {
-  if (dtype == DType::bf16) convert_all<bf16>(source, out, to_float);
+  if (dtype == DType::bf16) convert_all<bf16>(source, out, [](bf16 value) { return to_float(value); });
   if (dtype == DType::f16) convert_all<uint16_t>(source, out, f16_to_float);
   if (dtype == DType::f32) convert_all<float>(source, out, [](float value) { return value; });
 }

@@ -1,20 +1,14 @@
 // Number formats of checkpoints as fp32. Conversions are exact and the same on every machine.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
+#include "kernels/f16.h"
 #include "loader/safetensors.h"
 
 namespace pinion {
 
-inline float f16_to_float(uint16_t half) {
-  // Shifted into place the exponent is short by 112 (127 - 15); the product restores it, subnormals included, exactly.
-  const uint32_t magnitude = half & 0x7fffu;
-  const float rebased = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
-  const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(rebased) | special | static_cast<uint32_t>(half & 0x8000u) << 16);
-}
+inline float f16_to_float(uint16_t half) { return to_float(f16{half}); }
 
 // E4M3 as F8_E4M3 tensors have it: no infinities, and NaN in all bits but the sign.
 constexpr float f8_e4m3_to_float(uint8_t byte) {

@@ -12,11 +12,13 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/bf16.h"
 #include "loader/convert.h"
 #include "loader/mapped_file.h"
+#include "loader/quantize_w4.h"
 
 namespace pinion {
 namespace {
@@ -60,7 +62,7 @@ Bits load(const std::byte* row, int64_t i) {
 // A group of 16 rows gives whole cache lines of a w8 panel, and is small enough to be in cache when it is read again.
 constexpr int64_t kGroupRows = 16;
 constexpr int64_t kTileK = 256;
-static_assert(kPanelColumns % kGroupRows == 0 && kTileK % kBlockK == 0);
+static_assert(kPanelColumns % kGroupRows == 0 && kTileK % kBlockK == 0 && kGroupRows == kW4Columns);
 
 // Rows [first_row, first_row + kGroupRows) of a matrix, of which `rows` exist; the others are padding.
 struct Group {
@@ -69,13 +71,25 @@ struct Group {
   int64_t k = 0;
   float given_scale[kGroupRows] = {};  // I8 only
   std::byte* panel = nullptr;          // the group's first column in its panel, at k = 0
-  float* scale = nullptr;              // [kGroupRows], w8 only
+  int64_t column = 0;                  // which one of the panel that is
+  float* scale = nullptr;              // [kGroupRows], w8 and w4
   int32_t* column_sum = nullptr;       // [kGroupRows], w8 only
 };
 
 template <class Source>
 const std::byte* row_of(const Group& group, int64_t r) {
   return group.source + r * group.k * static_cast<int64_t>(sizeof(typename Source::Bits));
+}
+
+// What element i of a row stands for.
+template <class Source>
+float weight(const Group& group, int64_t r, const std::byte* row, int64_t i) {
+  const auto bits = load<typename Source::Bits>(row, i);
+  if constexpr (std::is_same_v<Source, SourceI8>) {
+    return static_cast<float>(bits) * group.given_scale[r];
+  } else {
+    return Source::value(bits);
+  }
 }
 
 template <class Source>
@@ -166,17 +180,7 @@ int64_t pack_group_w8(const Group& group) {
 template <class Source>
 void round_to_bf16(const Group& group, int64_t r, int64_t first_k, int64_t count, bf16* values) {
   const std::byte* row = row_of<Source>(group, r);
-  for (int64_t i = 0; i < count; i++) {
-    values[i] = to_bf16(Source::value(load<typename Source::Bits>(row, first_k + i)));
-  }
-}
-
-template <>
-void round_to_bf16<SourceI8>(const Group& group, int64_t r, int64_t first_k, int64_t count, bf16* values) {
-  const std::byte* row = row_of<SourceI8>(group, r);
-  for (int64_t i = 0; i < count; i++) {
-    values[i] = to_bf16(static_cast<float>(load<int8_t>(row, first_k + i)) * group.given_scale[r]);
-  }
+  for (int64_t i = 0; i < count; i++) values[i] = to_bf16(weight<Source>(group, r, row, first_k + i));
 }
 
 template <class Source>
@@ -196,12 +200,60 @@ int64_t pack_group_bf16(const Group& group) {
   return -1;
 }
 
+// The weights of k [k, k + kBlockK), each row's divided by its power of two.
+template <class Source>
+void load_w4(const Group& group, int64_t k, const float* inverse, W4Group* out) {
+  const int64_t count = std::min(kBlockK, group.k - k);
+  if (count < kBlockK || group.rows < kGroupRows) std::memset(out->weights, 0, sizeof out->weights);
+  for (int64_t r = 0; r < group.rows; r++) {
+    const std::byte* row = row_of<Source>(group, r);
+    for (int64_t i = 0; i < count; i++) out->weights[i][r] = weight<Source>(group, r, row, k + i) * inverse[r];
+  }
+}
+
+void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
+  for (int64_t pair = 0; pair < kBlockK / 8; pair++, codes += 4 * kPanelColumns) {
+    for (int64_t r = 0; r < kGroupRows; r++) {
+      for (int64_t i = 0; i < 4; i++) {
+        const int first = group.codes[pair * 8 + i][r], second = group.codes[pair * 8 + 4 + i][r];
+        codes[r * 4 + i] = static_cast<std::byte>(first | second << 4);
+      }
+    }
+  }
+  std::memcpy(scales, group.scales, sizeof group.scales);
+}
+
+// Each row's own scale is a power of two that brings its weights below 4, mostly the largest between 2 and 4.
+template <class Source>
+int64_t pack_group_w4(const Group& group) {
+  float scale[kGroupRows] = {}, inverse[kGroupRows] = {};
+  if (const int64_t bad = find_scales<Source>(group, scale); bad >= 0) return bad;
+  for (int64_t r = 0; r < group.rows; r++) {
+    if (scale[r] == 0.0f) continue;
+    scale[r] = std::bit_cast<float>(std::bit_cast<uint32_t>(scale[r] * 64.0f) & 0x7f800000u);
+    inverse[r] = 1.0f / scale[r];
+  }
+  std::byte* codes = group.panel;
+  for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += w4_record_bytes(false)) {
+    W4Group quantised;
+    load_w4<Source>(group, k, inverse, &quantised);
+    quantize_w4(&quantised);
+    store_w4(quantised, codes, codes + kW4CodeBytes - group.column * 2);
+  }
+  std::copy_n(scale, kGroupRows, group.scale);
+  return -1;
+}
+
+template <class Source>
+int64_t pack_group(Format format, const Group& group) {
+  if (format == Format::w8) return pack_group_w8<Source>(group);
+  return format == Format::bf16 ? pack_group_bf16<Source>(group) : pack_group_w4<Source>(group);
+}
+
 int64_t pack_group(DType dtype, Format format, const Group& group) {
-  const bool w8 = format == Format::w8;
-  if (dtype == DType::bf16) return w8 ? pack_group_w8<SourceBf16>(group) : pack_group_bf16<SourceBf16>(group);
-  if (dtype == DType::f16) return w8 ? pack_group_w8<SourceF16>(group) : pack_group_bf16<SourceF16>(group);
-  if (dtype == DType::i8) return w8 ? pack_group_w8<SourceI8>(group) : pack_group_bf16<SourceI8>(group);
-  return w8 ? pack_group_w8<SourceF32>(group) : pack_group_bf16<SourceF32>(group);
+  if (dtype == DType::bf16) return pack_group<SourceBf16>(format, group);
+  if (dtype == DType::f16) return pack_group<SourceF16>(format, group);
+  return dtype == DType::i8 ? pack_group<SourceI8>(format, group) : pack_group<SourceF32>(format, group);
 }
 
 // A run of panels of one matrix, packed by one thread.
@@ -239,6 +291,7 @@ bool is_float(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 
 
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
+  if (job.format == Format::w4z) return error("cannot pack into w4z", source.name, "bf16, w8 or w4");
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;
   if (!is_coded && !job.reader.read && (!is_float(source.dtype) || job.scale.data)) {
     return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
@@ -267,10 +320,11 @@ void read_scales(const TensorView& scale, int64_t row, int64_t count, float* out
 void place_job(const PackJob& job, const std::byte* first) {
   Matrix& matrix = *job.out;
   matrix = {job.format, job.source.shape[0], job.source.shape[1], first, nullptr, nullptr};
-  if (job.format != Format::w8) return;
+  if (job.format == Format::bf16) return;
   const std::byte* scales = first + panel_count(matrix.n) * panel_bytes(job.format, matrix.k);
   matrix.scale = reinterpret_cast<const float*>(scales);
-  matrix.column_sum = reinterpret_cast<const int32_t*>(scales + padded_n(matrix.n) * sizeof(float));
+  if (job.format == Format::w8)
+    matrix.column_sum = reinterpret_cast<const int32_t*>(scales + padded_n(matrix.n) * sizeof(float));
 }
 
 // Adds the job's runs of panels.
@@ -287,7 +341,7 @@ void pack_task(Task& task) {
   const PackJob& job = *task.job;
   const Matrix& matrix = *job.out;
   const int64_t row_bytes = job.source.bytes / matrix.n;
-  const int64_t column_bytes = job.format == Format::w8 ? 4 : sizeof(bf16);
+  const int64_t column_bytes = job.format == Format::bf16 ? sizeof(bf16) : 4;  // of a row of the panel
   // The destination, which the Matrix shows to everybody else as constant.
   auto* panels = static_cast<std::byte*>(const_cast<void*>(matrix.panels));
   auto* scales = const_cast<float*>(matrix.scale);
@@ -300,7 +354,8 @@ void pack_task(Task& task) {
     group.source = job.source.data + (group.rows > 0 ? n * row_bytes : 0);
     group.k = matrix.k;
     if (job.scale.data && group.rows > 0) read_scales(job.scale, n, group.rows, group.given_scale);
-    group.panel = panels + n / kPanelColumns * panel_bytes(job.format, matrix.k) + n % kPanelColumns * column_bytes;
+    group.column = n % kPanelColumns;
+    group.panel = panels + n / kPanelColumns * panel_bytes(job.format, matrix.k) + group.column * column_bytes;
     if (scales) group.scale = scales + n;
     if (sums) group.column_sum = sums + n;
     if (job.reader.read) {

@@ -72,8 +72,8 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
   int64_t offset = 0;
   for (const PackJob& job : jobs) {
     const int64_t n = job.source.shape[0], k = job.source.shape[1];
-    text += "at " + std::to_string(offset) + (job.format == Format::w8 ? " w8 [" : " bf16 [") + std::to_string(n) +
-            ", " + std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
+    text += "at " + std::to_string(offset) + " " + format_name(job.format) + " [" + std::to_string(n) + ", " +
+            std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
             (job.reader.read ? ", " + job.reader.stored_as : "") + "\n";
     offset += packed_bytes(job.format, n, k);
   }

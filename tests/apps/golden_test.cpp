@@ -4,6 +4,7 @@
 //   cd tests/data/golden
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_none.json --quant none
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w8a8.json --quant w8a8
+//   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w4a8.json --quant w4a8
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -41,8 +42,10 @@ void expect_reproduced(const std::string& model, const std::string& name) {
 
 TEST(GoldenBits, StoriesNone) { expect_reproduced(kStories, "stories260k_none.json"); }
 TEST(GoldenBits, StoriesW8a8) { expect_reproduced(kStories, "stories260k_w8a8.json"); }
+TEST(GoldenBits, StoriesW4a8) { expect_reproduced(kStories, "stories260k_w4a8.json"); }
 TEST(GoldenBits, DemoNone) { expect_reproduced(kDemo, "demo_none.json"); }
 TEST(GoldenBits, DemoW8a8) { expect_reproduced(kDemo, "demo_w8a8.json"); }
+TEST(GoldenBits, DemoW4a8) { expect_reproduced(kDemo, "demo_w4a8.json"); }
 
 TEST(Golden, RecordsAndFindsTheFirstDifference) {
   const Folder folder;
@@ -83,6 +86,24 @@ TEST(Golden, RecordsAndFindsTheFirstDifference) {
   changed.erase("weights_hash");
   write_file(folder / "G.json", changed.dump());
   expect_failure(check(kStories, folder / "G.json"), 1, "prompt 0: ");
+}
+
+TEST(Golden, TheHeadsFormatIsASettingOfIts) {
+  const Folder folder;
+  write_file(folder / "prompts.json", R"([{"prompt": "Once upon a time", "max_tokens": 4}])");
+  ASSERT_EQ(run_pinion({"golden", "record", "--model", kStories, "--prompts", folder / "prompts.json", "--out",
+                        folder / "G.json", "--quant", "w4a8", "--head", "w4"})
+                .status,
+            0);
+  json golden = read_json(folder / "G.json");
+  EXPECT_EQ(golden["settings"]["head"], "w4");
+  EXPECT_EQ(check(kStories, folder / "G.json").status, 0);
+  golden["settings"].erase("head");
+  write_file(folder / "G.json", golden.dump());
+  expect_failure(check(kStories, folder / "G.json"), 1, "not the recorded weights");
+  golden["settings"]["head"] = "w5";
+  write_file(folder / "G.json", golden.dump());
+  expect_failure(check(kStories, folder / "G.json"), 1, "unknown head");
 }
 
 // A recording that no way reproduces: each says where it parts, with what it and the definition would have said.

@@ -38,6 +38,20 @@ TEST(Quality, AgreesWithTheReference) {
   }
 }
 
+// A very small model, which loses more than large ones do; the bounds are what it lost when this was written, and a
+// tenth.
+TEST(Quality, FourBits) {
+  const Folder folder;
+  write_file(folder / "F.txt", passage()["text"]);
+  const json w4 = quality(folder / "F.txt", {"--quant", "w4a8"});
+  const json head = quality(folder / "F.txt", {"--quant", "w4a8", "--head", "w4"});
+  EXPECT_EQ(w4["quant"], "w4a8");
+  EXPECT_EQ(head["head"], "w4");
+  EXPECT_LT(w4["kl"]["value"], 0.071);
+  EXPECT_LT(head["kl"]["value"], 0.09);
+  EXPECT_GT(head["kl"]["value"], w4["kl"]["value"]);
+}
+
 TEST(Quality, TheReferenceItselfDoesNotDiffer) {
   const Folder folder;
   write_file(folder / "F.txt", passage()["text"]);

@@ -265,6 +265,24 @@ TEST(Inspect, NamesTheFormatOfCodesThatAreReadThroughFloats) {
   EXPECT_EQ(blocks["stored_as"], json::parse(R"(["FP8 E4M3, blocks of 16 x 24"])"));
 }
 
+TEST(Inspect, FourBits) {
+  const auto inspect = [](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {"inspect", "--model", kStories, "--json"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return run_json(arguments);
+  };
+  const json w8 = inspect({"--quant", "w8a8"}), w4 = inspect({"--quant", "w4a8"});
+  EXPECT_EQ(w4["matrices"]["floats_to_w4"], 35);
+  EXPECT_EQ(w4["matrices"]["floats_to_codes"], 1) << "the head";
+  EXPECT_EQ(w4["memory_bytes"]["head"], w8["memory_bytes"]["head"]);
+  EXPECT_LT(w4["memory_bytes"]["layers"].get<double>(), 0.6 * w8["memory_bytes"]["layers"].get<double>());
+  const json head = inspect({"--quant", "w4a8", "--head", "w4", "--keep", "k_proj"});
+  EXPECT_EQ(head["matrices"]["floats_to_w4"], 31);
+  EXPECT_EQ(head["matrices"]["floats_to_bf16"], 5);
+  EXPECT_EQ(head["memory_bytes"]["head"], 8 * 2 * (1024 + 128) + 512 * 4);
+  EXPECT_GT(inspect({"--head", "none"})["memory_bytes"]["head"], w8["memory_bytes"]["head"]);
+}
+
 TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
   const std::string mixed = PINION_TEST_DATA "/families/qwen3_moe_mixed";
   const json report = run_json({"inspect", "--model", mixed, "--json"});

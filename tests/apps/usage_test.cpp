@@ -35,6 +35,7 @@ TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
       {{"generate", "--model", kStories, "--prompt", "a", "--threads", "0"}, "--threads"},
       {{"generate", "--model", kStories, "--prompt", "a", "--max-tokens", "99999999999999999999"}, "--max-tokens"},
       {{"generate", "--model", kStories, "--prompt", "a", "--quant", "w3"}, "w3"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--head", "w5"}, "w5"},
       {{"logits", "--model", kStories, "--out", "F.npy"}, "no prompt"},
       {{"logits", "--model", kStories, "--prompt", "a"}, "--out"},
       {{"detokenize", "--model", kStories, "--ids", "1;2"}, "have \"1;2\""},

@@ -83,7 +83,7 @@ struct CodesOfTheFile : testing::TestWithParam<std::string> {};
 
 TEST_P(CodesOfTheFile, GoThroughTheCache) {
   const Copy folder("families/" + GetParam());
-  for (const Quant quant : {Quant::w8a8, Quant::none}) {
+  for (const Quant quant : {Quant::w8a8, Quant::none, Quant::w4a8}) {
     LoadOptions options{.quant = quant, .keep = {}, .threads = 1, .progress = {}};
     options.cache_folder = folder.path / "cache";
     std::unique_ptr<Model> packed, mapped;

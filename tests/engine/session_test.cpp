@@ -71,9 +71,23 @@ void expect_one_result(const Model& model, int64_t tokens, bool kv_float) {
 }
 
 TEST(Session, SameBitsHoweverItRuns) {
-  for (const Quant quant : {Quant::none, Quant::w8a8}) {
+  for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto model = load_stories(quant);
     expect_one_result(*model, 40, quant == Quant::none);
+  }
+}
+
+// The head in every format beside a body in every other, and single matrices that stay bf16.
+TEST(Session, SameBitsFromMixedFormats) {
+  for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+    for (const Format head : {Format::bf16, Format::w8, Format::w4}) {
+      LoadOptions options{.quant = quant, .head = head, .keep = {}, .threads = 2, .progress = {}};
+      if (quant == Quant::w4a8) options.keep = {"k_proj", "1.mlp.up_proj"};
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(kStories, options, &model));
+      EXPECT_EQ(model->head.weight.format, head);
+      expect_one_result(*model, 30, false);
+    }
   }
 }
 
@@ -103,18 +117,29 @@ void count_gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks
   best_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
 }
 
+void count_gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  ++calls_beside;
+  best_kernels().gemm_w4(a, blocks, rows, panel, acc);
+}
+
 // As with SME: one worker of a cluster runs one table, the others another on the same packed rows.
 TEST(Session, SameBitsFromAMixedTeam) {
-  const auto model = load_stories(Quant::w8a8);
-  const std::vector<int32_t> ids = some_tokens(60, model->config.vocab_size);
-  Kernels beside = best_kernels(), mixed = best_kernels();
-  beside.gemm_s8 = count_gemm_s8;
-  mixed.beside = &beside;
-  const std::vector<float> reference = all_logits(*model, ids, 60, {1, {}});
-  EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {1, {.kernels = &mixed}}), reference));
-  EXPECT_EQ(calls_beside, 0) << "the first worker leads";
-  EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {4, {.kernels = &mixed}}), reference));
-  EXPECT_GT(calls_beside, 0) << "three of four workers do not";
+  for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(
+        load_model(kStories, {.quant = quant, .head = Format::bf16, .keep = {}, .threads = 2, .progress = {}}, &model));
+    const std::vector<int32_t> ids = some_tokens(60, model->config.vocab_size);
+    Kernels beside = best_kernels(), mixed = best_kernels();
+    beside.gemm_s8 = count_gemm_s8;
+    beside.gemm_w4 = count_gemm_w4;
+    mixed.beside = &beside;
+    calls_beside = 0;
+    const std::vector<float> reference = all_logits(*model, ids, 60, {1, {}});
+    EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {1, {.kernels = &mixed}}), reference));
+    EXPECT_EQ(calls_beside, 0) << "the first worker leads";
+    EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {4, {.kernels = &mixed}}), reference));
+    EXPECT_GT(calls_beside, 0) << "three of four workers do not";
+  }
 }
 
 // A window that begins inside one attention chunk and ends in another, heads that are no multiple of 16 wide.
@@ -160,7 +185,7 @@ TEST(Session, SameBitsFromOtherFamilies) {
 
 // Experts that few tokens choose and that all do, layers with and without, more tokens for one than a tile's rows.
 TEST(Session, SameBitsFromMixturesOfExperts) {
-  for (const Quant quant : {Quant::none, Quant::w8a8}) {
+  for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto qwen = make_model(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 72,
         "intermediate_size": 52, "moe_intermediate_size": 70, "num_hidden_layers": 3, "num_attention_heads": 4,
         "num_key_value_heads": 2, "num_experts": 9, "num_experts_per_tok": 3, "mlp_only_layers": [1]})",
@@ -212,7 +237,7 @@ TEST(Session, SameBitsFromExpertsOfMixedFormats) {
 
 // A state that every token changes, beside attention with gates: passes shorter than the convolution, and longer ones.
 TEST(Session, SameBitsFromARecurrentState) {
-  for (const Quant quant : {Quant::none, Quant::w8a8}) {
+  for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     std::unique_ptr<Model> model;
     ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/qwen3_5_value_heads",
                             {.quant = quant, .keep = {}, .threads = 2, .progress = {}}, &model));

@@ -34,6 +34,23 @@ TEST(Layout, OnePanelIsTheDocumentedArray) {
   EXPECT_EQ(*seen.rbegin(), panel_bytes(Format::w8, kK) - 1);
 }
 
+// Two codes a byte, all bytes of a record's first 1024.
+TEST(Layout, EveryNibbleOfW4IsOneCode) {
+  for (const bool has_zeros : {false, true}) {
+    std::set<int64_t> seen;
+    for (int64_t k = 0; k < 64; ++k) {
+      for (int64_t n = 0; n < kPanelColumns; ++n) {
+        const int64_t at = w4_offset(k, n, has_zeros) - k / 32 * w4_record_bytes(has_zeros);
+        EXPECT_EQ(at, w8_offset(k % 32 / 8 * 4 + k % 4, n));
+        EXPECT_EQ(w4_shift(k), k % 8 < 4 ? 0 : 4);
+        seen.insert(w4_offset(k, n, has_zeros) * 8 + w4_shift(k));
+      }
+    }
+    EXPECT_EQ(seen.size(), 64u * kPanelColumns);
+    EXPECT_EQ(*seen.rbegin(), (w4_record_bytes(has_zeros) + 1023) * 8 + 4);
+  }
+}
+
 TEST(Layout, Sizes) {
   EXPECT_EQ(padded_k(1), 32);
   EXPECT_EQ(padded_k(32), 32);
@@ -45,9 +62,14 @@ TEST(Layout, Sizes) {
   EXPECT_EQ(panel_bytes(Format::bf16, 33), 64 * 64 * 2);
   EXPECT_EQ(packed_bytes(Format::bf16, 65, 33), 2 * 64 * 64 * 2);
   EXPECT_EQ(packed_bytes(Format::w8, 65, 33), 2 * 64 * 64 + 128 * (4 + 4));  // and scales and column sums
+  EXPECT_EQ(panel_bytes(Format::w4, 33), 2 * (1024 + 128));
+  EXPECT_EQ(panel_bytes(Format::w4z, 33), 2 * (1024 + 128 + 64));
+  EXPECT_EQ(packed_bytes(Format::w4, 65, 33), 2 * 2 * (1024 + 128) + 128 * 4);  // and the columns' own scales
   for (int64_t n : {1, 63, 64, 65}) {
     for (int64_t k : {1, 31, 32, 33}) {
-      for (Format format : {Format::w8, Format::bf16}) EXPECT_EQ(packed_bytes(format, n, k) % kAlignmentBytes, 0);
+      for (Format format : {Format::w8, Format::bf16, Format::w4, Format::w4z}) {
+        EXPECT_EQ(packed_bytes(format, n, k) % kAlignmentBytes, 0);
+      }
     }
   }
 }

@@ -3,20 +3,11 @@
 import dataclasses
 
 from configs import (
-    AWQ,
-    AWQ_EXPERTS,
     DYNAMIC,
-    FP8,
-    FP8_BLOCKS,
-    FP8_CHANNELS,
-    FP8_TENSORS,
     GEMMA2,
     GEMMA3,
-    GEMMA3_VISION,
     GPT_OSS,
     GPT_OSS_MXFP4,
-    GPTQ,
-    GPTQ_ORDER,
     GRANITE,
     HUNYUAN,
     LINEAR,
@@ -27,19 +18,12 @@ from configs import (
     LONGROPE_PARTIAL,
     MINISTRAL3,
     MISTRAL,
-    MISTRAL3_VISION,
     MIXTRAL,
     OLMO2,
-    PACKED_BESIDE_VISION,
-    PACKED_GROUPS,
     PHI3,
-    QUANTISED,
-    QUANTISED_EXPERTS,
-    QUANTISED_NEW,
     QWEN2,
     QWEN3,
     QWEN3_5,
-    QWEN3_5_VISION,
     QWEN3_MOE,
     QWEN3_MOE_MIXED,
     SMOLLM2,
@@ -48,10 +32,25 @@ from configs import (
     YARN,
     YARN_ATTENTION_FACTOR,
     YARN_MSCALE,
-    beside_vision,
     by_layer_type,
     spelled_new,
 )
+from quantisation_configs import (
+    AWQ,
+    AWQ_EXPERTS,
+    FP8,
+    FP8_BLOCKS,
+    FP8_CHANNELS,
+    FP8_TENSORS,
+    GPTQ,
+    GPTQ_ORDER,
+    PACKED_BESIDE_VISION,
+    PACKED_GROUPS,
+    QUANTISED,
+    QUANTISED_EXPERTS,
+    QUANTISED_NEW,
+)
+from vision_configs import GEMMA3_VISION, MISTRAL3_VISION, QWEN3_5_VISION, beside_vision
 
 
 @dataclasses.dataclass(frozen=True)

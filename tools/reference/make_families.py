@@ -19,11 +19,11 @@ from torch import nn
 from transformers import AutoConfig
 from transformers.utils import logging
 
-from configs import MXFP4
 from experts import FUSED_IN_FILES, name_in_file, split_experts
 from families import CASES, Case
 from int_quantized import code_tensors, quantise_tensors
 from mxfp4 import with_random_codes
+from quantisation_configs import MXFP4
 from reference import (
     KEEP_HEAD,
     auto_class,

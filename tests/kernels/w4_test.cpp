@@ -1,0 +1,207 @@
+// The matmuls of w4: every variant against scalar over rows and groups below, at and above each block, and scalar
+// against sums written out here, by the picture in layout.h.
+#include <algorithm>
+
+#include "kernels/f16.h"
+#include "kernels/tiles.h"
+#include "tests/kernels/guarded.h"
+
+namespace pinion {
+namespace {
+
+// a [rows][k], codes [k][64], zeros and scales [k / 32][64]
+struct Case {
+  int64_t rows, k;
+  bool has_zeros;
+  std::vector<int8_t> a;
+  std::vector<int> codes, zeros;
+  std::vector<f16> scales;
+};
+
+size_t at(int64_t row, int64_t column, int64_t columns) { return static_cast<size_t>(row * columns + column); }
+
+std::vector<std::byte> pack(const Case& c) {
+  std::vector<std::byte> records;
+  for (int64_t g = 0; g < c.k / 32; ++g) {
+    for (int64_t pair = 0; pair < 4; ++pair) {
+      for (int64_t i = 0; i < 256; ++i) {
+        const int64_t k = g * 32 + pair * 8 + i % 4;
+        records.push_back(static_cast<std::byte>(c.codes[at(k, i / 4, 64)] | c.codes[at(k + 4, i / 4, 64)] << 4));
+      }
+    }
+    for (int64_t n = 0; n < 64; ++n) {
+      const uint16_t bits = c.scales[at(g, n, 64)].bits;
+      records.push_back(static_cast<std::byte>(bits & 0xff));
+      records.push_back(static_cast<std::byte>(bits >> 8));
+    }
+    for (int64_t n = 0; n < 64 && c.has_zeros; ++n) records.push_back(static_cast<std::byte>(c.zeros[at(g, n, 64)]));
+  }
+  return records;
+}
+
+std::vector<float> by_contract(const Case& c) {
+  std::vector<float> out;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    for (int64_t n = 0; n < 64; ++n) {
+      float total = 0;
+      for (int64_t g = 0; g < c.k / 32; ++g) {
+        int64_t sum = 0;
+        for (int64_t k = g * 32; k < g * 32 + 32; ++k) {
+          sum += c.a[at(r, k, c.k)] * (c.codes[at(k, n, 64)] - c.zeros[at(g, n, 64)]);
+        }
+        total = std::fma(static_cast<float>(sum), to_float(c.scales[at(g, n, 64)]), total);
+      }
+      out.push_back(total);
+    }
+  }
+  return out;
+}
+
+Result gemv(const Kernels& kernels, Edge edge, const Case& c, const std::vector<std::byte>& records) {
+  const Guarded<int8_t> a(c.a, edge);
+  const Guarded<std::byte> weights(records, edge);
+  const Guarded<float> acc(c.rows * 64, edge);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    kernels.gemv_w4(a.data + r * c.k, {weights.data, c.k, c.has_zeros}, acc.data + r * 64);
+  }
+  return {.floats = acc.copy()};
+}
+
+Result gemm(const Kernels& kernels, Edge edge, const Case& c, const std::vector<std::byte>& records,
+            int64_t wanted_block) {
+  const Guarded<std::byte> weights(records, edge);
+  const Guarded<float> acc(c.rows * 64, edge);
+  const int64_t block = wanted_block > 0 ? round_up(wanted_block, kernels.s8.multiple) : block_rows(kernels.s8, c.rows);
+  const Guarded<int8_t> packed((c.rows + block - 1) / block * block * c.k, edge);
+  kernels.pack_s8(c.a.data(), c.k, c.rows, c.k, block, packed.data);
+  kernels.gemm_w4(packed.data, {block, block * c.k}, c.rows, {weights.data, c.k, c.has_zeros}, acc.data);
+  return {.floats = acc.copy()};
+}
+
+// In blocks of the table's choice (0) and of another size.
+std::vector<float> expect_contract(const std::string& name, const Case& c) {
+  const std::string label =
+      name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k) + (c.has_zeros ? ", zeros" : "");
+  const std::vector<std::byte> records = pack(c);
+  EXPECT_EQ(static_cast<int64_t>(records.size()), panel_bytes(c.has_zeros ? Format::w4z : Format::w4, c.k));
+  const Result expected = {.floats = by_contract(c)};
+  const auto check = [&](const std::string& how, auto run) {
+    expect_same(run_everywhere(how + ": " + label, run), expected, how + " by contract: " + label);
+  };
+  check("gemv", [&](const Kernels& k, Edge edge) { return gemv(k, edge, c, records); });
+  constexpr int64_t kBlocks[] = {1, 2, 16, 32};
+  const int64_t other = kBlocks[static_cast<size_t>(c.rows + c.k / 32) % std::size(kBlocks)];
+  for (const int64_t block : {int64_t{0}, other}) {
+    check("gemm in blocks of " + std::to_string(block),
+          [&](const Kernels& k, Edge edge) { return gemm(k, edge, c, records, block); });
+  }
+  return expected.floats;
+}
+
+std::vector<int> random_below(Random& random, int64_t n, uint32_t end) {
+  std::vector<int> x(static_cast<size_t>(n));
+  for (int& v : x) v = static_cast<int>(random.next() % end);
+  return x;
+}
+
+Case random_case(Random& random, int64_t rows, int64_t k, bool has_zeros) {
+  Case c = {rows, k, has_zeros, random.codes(rows * k), random_below(random, k * 64, 16), {}, {}};
+  c.zeros = has_zeros ? random_below(random, k / 32 * 64, kMaxZero + 1) : std::vector<int>(at(k / 32, 0, 64), 8);
+  for (int64_t i = 0; i < k / 32 * 64; ++i) c.scales.push_back(to_f16(random.uniform(-0.01f, 0.02f)));
+  return c;
+}
+
+TEST(W4, HandWorked) {
+  for (const bool has_zeros : {false, true}) {
+    const int zero = has_zeros ? 3 : 8;
+    Case c = {2, 64, has_zeros, std::vector<int8_t>(128), {}, std::vector<int>(128, zero), {}};
+    c.codes = std::vector<int>(at(64, 0, 64), zero);
+    c.scales = std::vector<f16>(128, to_f16(0.5f));
+    c.a[0] = 1, c.a[5] = 2, c.a[32] = 3;  // row 0
+    c.a[64 + 63] = -127;                  // row 1
+    c.codes[at(0, 7, 64)] = 15, c.codes[at(5, 7, 64)] = 0, c.codes[at(32, 7, 64)] = zero + 1;
+    c.codes[at(63, 63, 64)] = 0;
+    c.scales[at(1, 7, 64)] = to_f16(-2.0f);
+    const std::vector<float> acc = expect_contract("by hand", c);
+    const auto first = static_cast<float>(1 * (15 - zero) + 2 * (0 - zero));
+    EXPECT_EQ(acc[7], first * 0.5f + 3 * 1 * -2.0f);
+    EXPECT_EQ(acc[8], 0.0f);
+    EXPECT_EQ(acc[64 + 63], static_cast<float>(-127 * (0 - zero)) * 0.5f);
+  }
+}
+
+TEST(W4, EveryRowCount) {
+  Random random;
+  for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride) {
+    expect_contract("random", random_case(random, rows, 96, rows % 2 == 0));
+  }
+}
+
+TEST(W4, EveryGroupCount) {
+  Random random;
+  for (int64_t groups = 1; groups <= 40; groups += groups < 10 ? 1 : kStride) {
+    for (const bool has_zeros : {false, true}) {
+      expect_contract("random", random_case(random, 1 + groups % 7, groups * 32, has_zeros));
+    }
+  }
+}
+
+// What would saturate or wrap somewhere inside: 16-bit sums, the unsigned side's offset, its correction.
+TEST(W4, ExtremeCodes) {
+  Random random;
+  const auto extreme = [&](int pattern, int64_t i) { return pattern == 2 ? i % 2 == 0 : pattern == 1; };
+  for (const int zero : {0, 8, kMaxZero}) {
+    for (int x = 0; x < 3; ++x) {
+      for (int w = 0; w < 3; ++w) {
+        for (const int64_t rows : {1, 7}) {
+          Case c = random_case(random, rows, 160, zero != 8);
+          for (size_t i = 0; i < c.a.size(); ++i) c.a[i] = extreme(x, static_cast<int64_t>(i)) ? 127 : -127;
+          for (size_t i = 0; i < c.codes.size(); ++i) {
+            c.codes[i] = extreme(w, static_cast<int64_t>(i) / 64) ? 15 : 0;
+          }
+          std::ranges::fill(c.zeros, zero);
+          expect_contract("extremes " + std::to_string(x) + " by " + std::to_string(w), c);
+        }
+      }
+    }
+  }
+}
+
+TEST(W4, EveryScale) {
+  Random random;
+  std::vector<f16> finite;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7c00) != 0x7c00) finite.push_back({static_cast<uint16_t>(bits)});
+  }
+  const auto groups = static_cast<int64_t>(finite.size()) / 64;
+  Case c = random_case(random, 3, groups * 32, true);
+  c.scales = finite;
+  expect_contract("every scale", c);
+  for (f16& scale : c.scales) scale = {static_cast<uint16_t>(random.next() % 2 << 15)};
+  for (const float sum : expect_contract("groups of zeros", c)) EXPECT_EQ(sum, 0.0f);
+}
+
+TEST(F16, NumbersSurviveAndTiesGoToEven) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const f16 half = {static_cast<uint16_t>(bits)};
+    const float value = to_float(half);
+    const uint32_t exponent = bits >> 10 & 31, mantissa = bits & 0x3ff;
+    if (exponent == 31) {
+      EXPECT_TRUE(mantissa ? std::isnan(value) : std::isinf(value)) << bits;
+      continue;
+    }
+    const float magnitude = exponent ? std::ldexp(static_cast<float>(1024 + mantissa), static_cast<int>(exponent) - 25)
+                                     : std::ldexp(static_cast<float>(mantissa), -24);
+    ASSERT_EQ(float_bits(value), float_bits(bits >> 15 ? -magnitude : magnitude)) << bits;
+    ASSERT_EQ(to_f16(value).bits, bits);
+    if (bits >> 15 || bits == 0x7bff) continue;
+    const float next = to_float(f16{static_cast<uint16_t>(bits + 1)});
+    const float middle = value + (next - value) / 2;
+    ASSERT_EQ(to_f16(middle).bits, bits + (bits & 1)) << bits;
+    ASSERT_EQ(to_f16(std::nextafter(middle, 0.0f)).bits, bits);
+    ASSERT_EQ(to_f16(std::nextafter(middle, next)).bits, bits + 1);
+  }
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,228 @@
+// Weights into w4: groups worked by hand, what the search gains, and the bytes of whole matrices.
+#include "loader/quantize_w4.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "loader/arena.h"
+#include "loader/pack.h"
+#include "loader/pack_cache.h"
+
+namespace pinion {
+namespace {
+
+// About normal, the same on every machine: the sum of twelve uniform numbers.
+struct Random {
+  uint32_t state = 0x9e3779b9u;
+
+  float uniform() {
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^= state << 5;
+    return static_cast<float>(state >> 8) * 0x1p-24f;
+  }
+  float normal() {
+    float sum = -6.0f;
+    for (int i = 0; i < 12; ++i) sum += uniform();
+    return sum;
+  }
+};
+
+// Column 0 has these weights, the others none.
+W4Group quantised(const std::vector<float>& weights) {
+  W4Group group = {};
+  for (size_t i = 0; i < weights.size(); ++i) group.weights[i][0] = weights[i];
+  quantize_w4(&group);
+  return group;
+}
+
+std::vector<float> restored(const W4Group& group, size_t column = 0) {
+  std::vector<float> weights;
+  for (const auto& codes : group.codes) {
+    weights.push_back(static_cast<float>(codes[column] - 8) * to_float(group.scales[column]));
+  }
+  return weights;
+}
+
+TEST(QuantizeW4, HandWorked) {
+  std::vector<float> weights(32);
+  for (size_t i = 0; i < 16; ++i) weights[2 * i] = static_cast<float>(i) * 0.25f - 2.0f;
+  W4Group group = quantised(weights);
+  EXPECT_EQ(to_float(group.scales[0]), 0.25f);
+  for (size_t i = 0; i < 32; ++i) EXPECT_EQ(group.codes[i][0], i % 2 ? 8 : i / 2) << i;
+  EXPECT_EQ(restored(group), weights);
+  for (size_t i = 0; i < 32; ++i) EXPECT_EQ(group.codes[i][15], 8);
+  EXPECT_EQ(group.scales[15].bits, 0);
+
+  for (float& w : weights) w = -w;  // 8 is there with the other sign only
+  group = quantised(weights);
+  EXPECT_EQ(to_float(group.scales[0]), -0.25f);
+  EXPECT_EQ(restored(group), weights);
+}
+
+TEST(QuantizeW4, WhatACodeCanSayIsSaidExactly) {
+  for (const std::vector<float>& weights :
+       {std::vector<float>{1.0f}, {-3.0f}, {0.0f, 0.5f, 0.25f}, {7.0f / 8, -7.0f / 8, 1.0f / 8}, {2.0f, 2.0f, 2.0f}}) {
+    std::vector<float> all = weights;
+    all.resize(32);
+    EXPECT_EQ(restored(quantised(weights)), all) << weights[0];
+  }
+}
+
+TEST(QuantizeW4, TiniestWeightsBecomeZeros) {
+  for (const float tiny : {0.0f, 0x1p-149f, 0x1p-130f, 0x1p-40f}) {
+    EXPECT_EQ(restored(quantised({tiny, -tiny})), std::vector<float>(32)) << tiny;
+  }
+}
+
+double squared_error(const W4Group& group, size_t column, const std::vector<float>& other) {
+  double sum = 0;
+  for (size_t i = 0; i < 32; ++i) sum += std::pow(static_cast<double>(group.weights[i][column] - other[i]), 2);
+  return sum;
+}
+
+// The largest weight's code is 0: llama.cpp's Q4_0.
+std::vector<float> by_largest(const W4Group& group, size_t column) {
+  float largest = 0;
+  for (const auto& row : group.weights) {
+    if (std::fabs(row[column]) > std::fabs(largest)) largest = row[column];
+  }
+  const float scale = to_float(to_f16(largest / -8.0f));
+  std::vector<float> out;
+  for (const auto& row : group.weights) out.push_back(std::min(7.0f, std::nearbyintf(row[column] / scale)) * scale);
+  return out;
+}
+
+TEST(QuantizeW4, TheSearchPays) {
+  Random random;
+  double found = 0, plain = 0;
+  for (int i = 0; i < 1000; ++i) {
+    W4Group group;
+    for (auto& row : group.weights) {
+      for (float& w : row) w = random.normal() * 0.5f;
+    }
+    quantize_w4(&group);
+    for (size_t c = 0; c < kW4Columns; ++c) {
+      found += squared_error(group, c, restored(group, c));
+      plain += squared_error(group, c, by_largest(group, c));
+    }
+  }
+  EXPECT_LT(found, 0.9 * plain);
+}
+
+struct Packed {
+  Arena arena;
+  Matrix matrix;
+  Error failure;
+
+  std::span<const std::byte> bytes() const { return {arena.data, static_cast<size_t>(arena.bytes)}; }
+  // By the picture in kernels/layout.h.
+  float weight(int64_t n, int64_t k) const {
+    const auto* record = static_cast<const std::byte*>(matrix.panels) + n / 64 * panel_bytes(Format::w4, matrix.k) +
+                         k / 32 * (1024 + 128);
+    const int both = static_cast<int>(record[k % 32 / 8 * 256 + n % 64 * 4 + k % 4]);
+    const int code = k % 8 < 4 ? both & 15 : both >> 4;
+    f16 scale;
+    std::memcpy(&scale, record + 1024 + n % 64 * 2, sizeof scale);
+    return static_cast<float>(code - 8) * to_float(scale) * matrix.scale[n];
+  }
+};
+
+Packed pack(const std::vector<float>& values, int64_t n, int64_t k, int threads = 2) {
+  Packed packed;
+  const TensorView view = {"w", DType::f32, {n, k}, reinterpret_cast<const std::byte*>(values.data()), n * k * 4};
+  const PackJob job{view, Format::w4, &packed.matrix};
+  EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
+  std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
+  packed.failure = pack_all({&job, 1}, packed.arena.data, {.threads = threads});
+  return packed;
+}
+
+// Rows of very different sizes.
+std::vector<float> random_rows(int64_t n, int64_t k) {
+  Random random;
+  std::vector<float> values;
+  for (int64_t i = 0; i < n * k; ++i)
+    values.push_back(std::ldexp(random.normal(), static_cast<int>(i / k % 9) * 20 - 90));
+  return values;
+}
+
+TEST(PackW4, EveryShapeAroundTheBlocks) {
+  for (const int64_t n : {1, 16, 17, 64, 65}) {
+    for (const int64_t k : {1, 31, 32, 33, 64, 100}) {
+      SCOPED_TRACE(std::to_string(n) + "x" + std::to_string(k));
+      const std::vector<float> values = random_rows(n, k);
+      const Packed packed = pack(values, n, k);
+      ASSERT_EQ(packed.failure.message(), "");
+      EXPECT_EQ(packed.matrix.column_sum, nullptr);
+      for (int64_t row = 0; row < padded_n(n); ++row) {
+        double error = 0, size = 0;
+        for (int64_t i = 0; i < padded_k(k); ++i) {
+          const bool inside = row < n && i < k;
+          const double w = inside ? static_cast<double>(values[static_cast<size_t>(row * k + i)]) : 0;
+          const auto have = static_cast<double>(packed.weight(row, i));
+          ASSERT_TRUE(inside || have == 0.0);
+          error += (w - have) * (w - have);
+          size += w * w;
+        }
+        ASSERT_LE(error, 0.02 * size) << "row " << row;
+        int exponent = 0;
+        ASSERT_EQ(std::frexp(packed.matrix.scale[row], &exponent), row < n ? 0.5f : 0.0f) << "a power of two";
+      }
+    }
+  }
+}
+
+TEST(PackW4, SmallestAndLargestRows) {
+  const float largest = std::numeric_limits<float>::max();
+  const Packed packed = pack({0x1p-119f, 0, 0, 0, 0x1p-120f, 0, 0, 0, largest, -largest, 0, 0, 0, 0, 0, 0}, 4, 4);
+  EXPECT_EQ(packed.weight(0, 0), 0x1p-119f);
+  EXPECT_EQ(packed.weight(1, 0), 0.0f) << "as w8";
+  EXPECT_EQ(packed.matrix.scale[1], 0.0f);
+  EXPECT_NEAR(packed.weight(2, 0) / largest, 1.0f, 1e-3f);
+  EXPECT_EQ(packed.weight(2, 0), -packed.weight(2, 1));
+  EXPECT_EQ(packed.weight(3, 0), 0.0f);
+}
+
+// Any compiler and CPU must give this hash: sums have one order, and nothing is contracted.
+TEST(PackW4, TheSameBytesEverywhere) {
+  const std::vector<float> values = random_rows(300, 700);
+  for (const int threads : {1, 2, 3}) {
+    EXPECT_EQ(hash_bytes(pack(values, 300, 700, threads).bytes()), 3883686046886794394u) << threads << " threads";
+  }
+}
+
+TEST(PackW4, CodesOfAFileAreWhatTheyStandFor) {
+  const std::vector<int8_t> codes = {-128, 64, 0, 96, 7, -7, 1, 0};
+  const std::vector<float> scales = {0.5f, 3.0f};
+  const TensorView view = {"w", DType::i8, {2, 4}, reinterpret_cast<const std::byte*>(codes.data()), 8};
+  const TensorView scale = {"s", DType::f32, {2, 1}, reinterpret_cast<const std::byte*>(scales.data()), 8};
+  Packed packed;
+  const PackJob job{view, Format::w4, &packed.matrix, scale};
+  ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
+  ASSERT_EQ(pack_all({&job, 1}, packed.arena.data, {.threads = 1}).message(), "");
+  const float wanted[] = {-64, 32, 0, 48, 21, -21, 3, 0};
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(packed.weight(i / 4, i % 4), wanted[i]) << i;
+}
+
+TEST(PackW4, ZerosAreForFilesThatHaveThem) {
+  const std::vector<float> values(32);
+  const TensorView view = {"w", DType::f32, {1, 32}, reinterpret_cast<const std::byte*>(values.data()), 128};
+  Matrix matrix;
+  const PackJob job{view, Format::w4z, &matrix};
+  EXPECT_EQ(place_all({&job, 1}, nullptr).message(), "w: cannot pack into w4z: want bf16, w8 or w4");
+}
+
+TEST(PackW4, RefusesNan) {
+  std::vector<float> values = random_rows(100, 40);
+  values[77 * 40 + 39] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(pack(values, 100, 40).failure.message(), "w row 77: NaN or infinity in the weights");
+}
+
+}  // namespace
+}  // namespace pinion
