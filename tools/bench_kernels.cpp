@@ -16,6 +16,7 @@
 #include "kernels/cpu.h"
 #include "kernels/gemm.h"
 #include "kernels/ops.h"
+#include "kernels/tiles.h"
 #include "loader/arena.h"
 
 namespace pinion {
@@ -61,28 +62,8 @@ double roof(Team& team) {
 // --- decode: one row by a matrix that must come from memory
 // -------------------------------------------------------------
 
-// The layout of a benchmark: panels as the engine has them, or the documented flat [K/4, N/4, 4, 4].
-enum class Layout { panels, flat };
-
-void gemv(State& state, const Kernels& kernels, int32_t threads, Layout layout) {
-  constexpr int64_t k = 4096, n = kStreamedBytes / k;
-  const Arena weights = bytes(k * n);
-  const std::vector<int8_t> a(k, 3);
-  std::vector<int32_t> c(n);
-  Team team = team_of(threads);
-  const auto* b = reinterpret_cast<const int8_t*>(weights.data);
-  const auto run = [&] {
-    if (layout == Layout::flat) {
-      if (Error e = sdot_gemv(a.data(), b, c.data(), k, n, {&kernels, workers_of(team)})) fail(e.message());
-    } else {
-      team.run([&](Worker& worker) {
-        worker.for_each(n / kPanelColumns, [&](int64_t panel) {
-          kernels.gemv_s8(a.data(), b + panel * kPanelColumns * k, 4 * kPanelColumns, k,
-                          c.data() + panel * kPanelColumns);
-        });
-      });
-    }
-  };
+// Runs what streams so many bytes, with the roof beside it.
+void measure_stream(State& state, Team& team, int64_t streamed_bytes, const std::function<void()>& run) {
   run();
   const double before = roof(team);
   double best = 1e9;
@@ -94,9 +75,47 @@ void gemv(State& state, const Kernels& kernels, int32_t threads, Layout layout) 
     state.SetIterationTime(seconds);
   }
   const double limit = std::max(before, roof(team));
-  state.counters["GB/s"] = static_cast<double>(k * n) / best * 1e-9;
+  state.counters["GB/s"] = static_cast<double>(streamed_bytes) / best * 1e-9;
   state.counters["roof_GB/s"] = limit * 1e-9;
-  state.counters["roof_share"] = static_cast<double>(k * n) / best / limit;
+  state.counters["roof_share"] = static_cast<double>(streamed_bytes) / best / limit;
+}
+
+constexpr int64_t kStreamedK = 4096;
+
+// The documented flat [K/4, N/4, 4, 4].
+void gemv_flat(State& state, const Kernels& kernels, int32_t threads) {
+  constexpr int64_t k = kStreamedK, n = kStreamedBytes / k;
+  const Arena weights = bytes(k * n);
+  const std::vector<int8_t> a(k, 3);
+  std::vector<int32_t> c(n);
+  Team team = team_of(threads);
+  const auto* b = reinterpret_cast<const int8_t*>(weights.data);
+  measure_stream(state, team, k * n, [&] {
+    if (Error e = sdot_gemv(a.data(), b, c.data(), k, n, {&kernels, workers_of(team)})) fail(e.message());
+  });
+}
+
+// Panels as the engine has them.
+void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format format) {
+  const int64_t panel = panel_bytes(format, kStreamedK), panels = kStreamedBytes / panel;
+  const Arena weights = bytes(panel * panels);
+  const std::vector<int8_t> a(kStreamedK, 3);
+  std::vector<int32_t> sums(static_cast<size_t>(panels * kPanelColumns));
+  std::vector<float> values(sums.size());
+  Team team = team_of(threads);
+  measure_stream(state, team, panel * panels, [&] {
+    team.run([&](Worker& worker) {
+      worker.for_each(panels, [&](int64_t i) {
+        const std::byte* b = weights.data + i * panel;
+        if (format == Format::w4) {
+          kernels.gemv_w4(a.data(), {b, kStreamedK, false}, values.data() + i * kPanelColumns);
+        } else {
+          kernels.gemv_s8(a.data(), reinterpret_cast<const int8_t*>(b), 4 * kPanelColumns, kStreamedK,
+                          sums.data() + i * kPanelColumns);
+        }
+      });
+    });
+  });
 }
 
 // --- prefill: several rows
@@ -166,6 +185,31 @@ void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int6
   report_macs(state, static_cast<double>(m * n * k), best, peak, threads);
 }
 
+// The kernel alone, on rows that are packed: nothing is dequantised but the groups.
+void gemm_w4(State& state, const Kernels& kernels, int32_t threads, int64_t m, int64_t k, int64_t n) {
+  const int64_t block = block_rows(kernels.s8, m), panel = panel_bytes(Format::w4, k);
+  const Arena rows = bytes(round_up(m, block) * k), weights = bytes(panel * panel_count(n));
+  const auto* a = reinterpret_cast<const int8_t*>(rows.data);
+  Team team = team_of(threads);
+  double best = 1e9, peak = best_peak();
+  for (auto _ : state) {
+    const Clock::time_point start = Clock::now();
+    team.run([&](Worker& worker) {
+      std::vector<float> tile(kTileRows * kPanelColumns);
+      worker.for_each(panel_count(n), [&](int64_t i) {
+        each_tile(0, m, block, [&](int64_t first, int64_t count) {
+          kernels.gemm_w4(a + first * k, {block, block * k}, count, {weights.data + i * panel, k, false}, tile.data());
+        });
+      });
+    });
+    const double seconds = seconds_since(start);
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  peak = std::max(peak, best_peak());
+  report_macs(state, static_cast<double>(m * n * k), best, peak, threads);
+}
+
 void add(const std::string& name, const std::function<void(State&)>& run) {
   benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
@@ -179,11 +223,14 @@ void add_all() {
     const Kernels& kernels = variant.table();
     for (const int32_t threads : teams) {
       const std::string end = std::string("/") + variant.name + "/threads:" + std::to_string(threads);
-      add("gemv_s8 panels" + end, [&kernels, threads](State& s) { gemv(s, kernels, threads, Layout::panels); });
-      add("sdot_gemv flat" + end, [&kernels, threads](State& s) { gemv(s, kernels, threads, Layout::flat); });
+      add("gemv_s8 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w8); });
+      add("gemv_w4 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w4); });
+      add("sdot_gemv flat" + end, [&kernels, threads](State& s) { gemv_flat(s, kernels, threads); });
       for (const int64_t m : {512, 128, 16}) {
         add("gemm_s8 m:" + std::to_string(m) + " k:1024 n:3072" + end,
             [&kernels, threads, m](State& s) { gemm(s, kernels, threads, m, 1024, 3072); });
+        add("gemm_w4 m:" + std::to_string(m) + " k:1024 n:3072" + end,
+            [&kernels, threads, m](State& s) { gemm_w4(s, kernels, threads, m, 1024, 3072); });
       }
     }
   }

@@ -29,11 +29,11 @@ def tokenize(pinion: str, folder: str, text: str) -> list[int]:
     return json.loads(reply.stdout)
 
 
-def pinion_logits(pinion: str, folder: str, ids: list[int], quant: str) -> torch.Tensor:
+def pinion_logits(pinion: str, folder: str, ids: list[int], options: list[str]) -> torch.Tensor:
     with tempfile.TemporaryDirectory() as scratch:
         out = pathlib.Path(scratch) / "logits.npy"
         command = [pinion, "logits", "--model", folder, "--prompt-ids", ",".join(map(str, ids)), "--all"]
-        command += ["--quant", quant, "--kv", "f32", "--keep", "lm_head", "--out", str(out)]
+        command += [*options, "--kv", "f32", "--out", str(out)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         return torch.from_numpy(np.load(out))
 
@@ -57,7 +57,7 @@ def main() -> int:
     text = args.text.read_text(encoding="utf-8") if args.text else TEXT
     try:
         ids = tokenize(args.pinion, args.folder, text)
-        ours = pinion_logits(args.pinion, args.folder, ids, args.quant)
+        ours = pinion_logits(args.pinion, args.folder, ids, ["--quant", args.quant, "--keep", "lm_head"])
     except subprocess.CalledProcessError as failure:
         print(failure.stderr or f"{args.pinion} failed\n", end="", file=sys.stderr)
         return 1

@@ -1,6 +1,6 @@
 """What formats of few bits do to a model's predictions: Pinion's modes beside Q4_0 and Q8_0 of the same weights.
 
-usage: four_bits.py DIR --pinion build/release/pinion --text FILE [--tokens 1000] [--modes w8a8 w4a8]
+usage: four_bits.py DIR --pinion build/release/pinion --text FILE [--tokens 1000]
 
 Everything is compared with the reference on the weights as stored (mode none): perplexity, mean KL divergence of the
 predictions, how often the likeliest token is the same. Pinion's logits come from the program; Q4_0 and Q8_0 are the
@@ -21,6 +21,7 @@ from reference import load_model, logits, perplexity
 
 BLOCK = 32
 HEAD = "lm_head"
+MODES = ("w8a8", "w4a8", "w4a8 --head w4")
 
 
 def in_blocks(matrix: torch.Tensor) -> torch.Tensor:
@@ -64,14 +65,13 @@ def main() -> int:
     parser.add_argument("--pinion", default="build/release/pinion", help="the program (default: %(default)s)")
     parser.add_argument("--text", type=pathlib.Path, required=True, metavar="FILE", help="UTF-8 text")
     parser.add_argument("--tokens", type=int, default=1000, help="of the text at most (default: %(default)s)")
-    parser.add_argument("--modes", nargs="+", default=["w8a8", "w4a8"], help="Pinion's (default: %(default)s)")
     args = parser.parse_args()
     ids = tokenize(args.pinion, args.folder, args.text.read_text(encoding="utf-8"))[: args.tokens]
     plain = logits(load_model(args.folder), ids)
     print("| weights | perplexity | mean KL | likeliest token the same |\n|---|---|---|---|")
     report("as stored", plain, plain, ids)
-    for mode in args.modes:
-        report(f"Pinion {mode}", pinion_logits(args.pinion, args.folder, ids, mode), plain, ids)
+    for mode in MODES:
+        report(f"Pinion {mode}", pinion_logits(args.pinion, args.folder, ids, ["--quant", *mode.split()]), plain, ids)
     q4, q8 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q8_0
     for name, body, head in (("Q8_0", q8, q8), ("Q4_0, head Q8_0", q4, q8), ("Q4_0", q4, q4)):
         report(name, logits(gguf_model(args.folder, body, head), ids), plain, ids)
