@@ -46,7 +46,7 @@ std::string clock_text(const BenchRecord& r) {
 }
 
 std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runtime) {
-  const std::string name = model_name(options.run.model, options.synthetic) + " " + options.run.quant;
+  const std::string name = model_name(options.run.model, options.synthetic) + " " + mode_text(options.run);
   const std::string size = bytes_text(static_cast<double>(runtime.model->weight_bytes));
   const std::string parameters = number("%.2f M", static_cast<double>(runtime.model->parameters) / 1e6);
   using Record = BenchRecord;
@@ -208,6 +208,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"active_parameters", runtime.model->active_parameters()},
                       {"model_bytes", runtime.model->weight_bytes},
                       {"quant", options.run.quant},
+                      {"head", options.run.head},
                       {"kv", kv_name(options.run)},
                       {"kernels", runtime.kernels->name},
                       {"machine", cpu_name()},
@@ -240,7 +241,8 @@ void print_report(const BenchOptions& options, const Runtime& runtime, const std
   }
   if (options.format == "csv") return print_table(csv_columns(options.profile), records, true);
   print(cpu_name() + ", " + compiler_name() + ", pinion " PINION_VERSION " " + build_commit() + ", kernels " +
-        runtime.kernels->name + ", quant " + options.run.quant + ", kv " + std::string(kv_name(options.run)) + "\n\n");
+        runtime.kernels->name + ", quant " + mode_text(options.run) + ", kv " + std::string(kv_name(options.run)) +
+        "\n\n");
   print_table(md_columns(options, runtime), records, false);
   for (const BenchRecord& record : records) {
     if (record.profile) print_profile(record);

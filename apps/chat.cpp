@@ -34,6 +34,7 @@ Error restart(Chat& chat, const std::string& system) {
   std::string text;
   if (Error e = render(*chat.chat_template, trial, &text)) return e;
   chat.conversation = std::move(fresh);
+  chat.took_back = true;
   return {};
 }
 
@@ -51,6 +52,7 @@ void reset(Chat& chat, const std::string&) {
   OrderedJson& messages = chat.conversation.messages;
   const bool has_system = !messages.empty() && messages.front()["role"] == "system";
   messages = has_system ? OrderedJson::array({messages.front()}) : OrderedJson::array();
+  chat.took_back = true;
 }
 
 void set_system(Chat& chat, const std::string& argument) {
@@ -167,7 +169,7 @@ int run(const Options& options) {
   if (chat.interactive) {
     stop_answers_on_interrupt(chat.session.get());
     print(chat.runtime.model->config.architecture + ", " + std::to_string(chat.runtime.model->parameters / 1000) +
-          "k parameters, " + options.run.quant + "; /help lists commands\n");
+          "k parameters, " + mode_text(options.run) + "; /help lists commands\n");
   }
   while (const std::optional<Input> input = read_input(reader)) {
     if (input->is_command && input->text == "/quit") break;

@@ -22,6 +22,7 @@ struct Chat {
   std::unique_ptr<Session> session;
 
   Conversation conversation;
+  bool took_back = false;    // something since the last answer: the session may hold more than the conversation
   GenerateResult last;       // of the turn before
   bool turn_failed = false;  // one that had no answer: in a pipe the exit status tells
 };

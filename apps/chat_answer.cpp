@@ -127,8 +127,10 @@ Error answer_last_message(Chat& chat) {
   options.hash_logits = false;
   chat.sampler.seed += 1;  // or the same question would always get the same answer
   AnswerPrinter printer(chat, ends_in_thought(prompt.text));
+  chat.took_back = true;  // unless this comes to an end
   if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { printer.put(id); })) return e;
   add_message("assistant", printer.finish(), &chat.conversation);
+  chat.took_back = false;
   if (chat.last.finish_reason == FinishReason::context) note("the context is full; /reset starts a new conversation");
   return {};
 }

@@ -1,4 +1,5 @@
 // The commands of a chat that keep, bring back and take back what was said.
+#include <algorithm>
 #include <filesystem>
 
 #include "apps/chat.h"
@@ -35,9 +36,26 @@ Error read_messages(const std::string& path, OrderedJson* out) {
 
 std::string cache_file(const std::string& file) { return file + ".cache"; }
 
-// Nothing where the session holds nothing yet.
-Error write_cache(Session& session, const std::string& path) {
-  if (session.ids.empty()) return {};
+// Takes the session back to what it holds of this conversation: /undo and /reset leave more in it.
+void forget_the_rest(Chat& chat) {
+  if (!chat.took_back) return;
+  Prompt prompt;
+  chat.conversation.add_generation_prompt = false;
+  const Error e = encode_conversation(chat, &prompt);
+  chat.conversation.add_generation_prompt = true;
+  const std::vector<int32_t>& held = chat.session->ids;
+  if (e || chat.conversation.messages.empty()) prompt.ids.clear();
+  rewind(*chat.session, std::ranges::mismatch(held, prompt.ids).in1 - held.begin());
+}
+
+// What is not in a file of its own has no cache beside it, nor has a conversation of which nothing is held.
+Error write_cache(Session& session, const std::string& conversation, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(conversation, ignored)) return {};
+  if (session.ids.empty()) {
+    std::filesystem::remove(path, ignored);
+    return {};
+  }
   std::unique_ptr<SessionImage> image;
   if (Error e = make_image(session, &image)) return e;
   OutputFile file;
@@ -50,7 +68,8 @@ Error write_cache(Session& session, const std::string& path) {
 
 // Whether there was one. Where it is of no use here a note says why.
 bool read_cache(const std::string& path, Session* session) {
-  if (!std::filesystem::exists(path)) return false;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return false;
   MappedFile file;
   Error e = map_file(path, &file);
   if (!e) e = restore_image(file.contents(), path, session);
@@ -88,13 +107,17 @@ Error evaluate_conversation(Chat& chat) {
 void save_conversation(Chat& chat, const std::string& file) {
   if (file.empty()) return note("/save wants a file");
   Error e = write_messages(chat, file);
-  if (!e) e = write_cache(*chat.session, cache_file(file));
+  if (!e) {
+    forget_the_rest(chat);
+    e = write_cache(*chat.session, file, cache_file(file));
+  }
   if (e) note(e.message());
 }
 
 void load_conversation(Chat& chat, const std::string& file) {
   if (file.empty()) return note("/load wants a file");
   OrderedJson before = chat.conversation.messages;
+  chat.took_back = true;
   Error e = read_messages(file, &chat.conversation.messages);
   if (!e && !read_cache(cache_file(file), chat.session.get())) e = evaluate_last_question(chat);
   if (!e) e = evaluate_conversation(chat);
@@ -103,6 +126,7 @@ void load_conversation(Chat& chat, const std::string& file) {
     chat.conversation.messages = std::move(before);
     return;
   }
+  chat.took_back = false;
   print("loaded " + std::to_string(chat.conversation.messages.size()) + " messages\n");
 }
 
@@ -125,6 +149,7 @@ void undo_turn(Chat& chat, const std::string&) {
     return note("there is no question to take back");
   }
   drop_last_message(chat);
+  chat.took_back = true;
 }
 
 }  // namespace pinion

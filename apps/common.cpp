@@ -18,6 +18,10 @@
 
 namespace pinion {
 
+std::string mode_text(const RunOptions& options) {
+  return options.quant + (options.head.empty() ? "" : ", head " + options.head);
+}
+
 CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
   return app.add_option("--model", options->model, "Folder of the model, as Hugging Face lays it out")
       ->type_name("DIR");
@@ -29,7 +33,8 @@ void add_weight_options(CLI::App& app, RunOptions* options) {
       ->check(CLI::IsMember(kQuantNames))
       ->type_name("MODE")
       ->capture_default_str();
-  app.add_option("--head", options->head, "Weights of the head, where not the mode's: none (bf16), w8 or w4")
+  app.add_option("--head", options->head,
+                 "Weights of the head, where not the mode's: none (bf16), w8 or w4; --keep comes first")
       ->check(CLI::IsMember(kHeadNames))
       ->type_name("FORMAT");
   app.add_option("--keep", options->keep, "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
@@ -192,17 +197,14 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
 }
 
 void tell_of_conversion(const Model& model) {
-  const bool to_bf16 = model.quant == Quant::none, to_w4 = model.quant == Quant::w4a8;
-  std::vector<std::string> formats;
-  if (model.config.quantization) formats = descriptions(*model.config.quantization, !to_w4);
-  if (model.config.experts.mxfp4 && !to_bf16) formats.push_back("MXFP4");  // bf16 holds them exactly
-  if (formats.empty()) return;
-  std::string names;
-  for (const std::string& one : formats) names += (names.empty() ? "" : " and ") + one;
-  note("the file's weights are " + names + "; they become " +
-       (to_bf16
-            ? "bf16"
-            : std::string(to_w4 ? "4 bits" : "int8") + ", rounded a second time, and activations are Pinion's own"));
+  if (model.converted_from.empty()) return;
+  std::string from, to;
+  for (const std::string& one : model.converted_from) from += (from.empty() ? "" : " and ") + one;
+  for (const Format one : model.converted_to) {
+    to += (to.empty() ? "" : " and ") + std::string(one == Format::bf16 ? "bf16" : is_w4(one) ? "4 bits" : "int8");
+  }
+  note("weights that the file holds as " + from + " become " + to +
+       (to == "bf16" ? "" : ", rounded a second time, and activations are Pinion's own"));
 }
 
 void use_plan(const Plan& plan, Runtime* out) {

@@ -42,6 +42,8 @@ constexpr int kMaxThreads = 256;
 inline const std::vector<std::string> kQuantNames = {"none", "w8a8", "w4a8"};
 inline const std::vector<std::string> kHeadNames = {"none", "w8", "w4"};
 
+std::string mode_text(const RunOptions& options);  // "w4a8, head w4"
+
 CLI::Option* add_model_option(CLI::App& app, RunOptions* options);
 void add_weight_options(CLI::App& app,
                         RunOptions* options);  // those that decide the packed weights: --quant --head --keep

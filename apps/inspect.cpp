@@ -89,7 +89,8 @@ std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
 int64_t active_parameters(const ModelConfig& config, int64_t parameters) {
   const ExpertsConfig& experts = config.experts;
   const int64_t layers = std::ranges::count(experts.layers, true);
-  const int64_t in_experts = layers * experts.count * 3 * config.hidden_size * experts.inner_size;
+  const int64_t biases = experts.fused ? 2 * experts.inner_size + config.hidden_size : 0;
+  const int64_t in_experts = layers * experts.count * (3 * config.hidden_size * experts.inner_size + biases);
   return parameters - in_experts + experts.share_of(in_experts, 1);
 }
 
@@ -206,7 +207,7 @@ OrderedJson cache_json(const RunOptions& run) {
 // How the file holds its matrices, where not in floating point.
 OrderedJson stored_as(const ModelConfig& config) {
   if (config.experts.mxfp4) return OrderedJson::array({"MXFP4"});
-  return config.quantization ? OrderedJson(descriptions(*config.quantization, false)) : OrderedJson(nullptr);
+  return config.quantization ? OrderedJson(descriptions(*config.quantization)) : OrderedJson(nullptr);
 }
 
 // What becomes of the matrices; of a file with codes also which have none.
@@ -270,6 +271,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
         {"recurrent_state", parts.state}}},
       {"run",
        {{"quant", run.quant},
+        {"head", run.head},
         {"kv", kv_name(run)},
         {"kernels", kernels.name},
         {"threads", plan.decode.cpus.size()},

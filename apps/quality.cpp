@@ -193,6 +193,7 @@ OrderedJson report(const Options& options, const Quality& q) {
   return {{"predicted_tokens", q.loss.size()},
           {"windows", q.windows},
           {"window_tokens", q.window},
+          {"mode", mode_text(options.run)},
           {"quant", options.run.quant},
           {"kv", kv_name(options.run)},
           {"head", options.run.head},
@@ -217,7 +218,7 @@ std::string figure(const OrderedJson& json, const char* name, double factor = 1)
 std::string readable(const OrderedJson& json) {
   std::string text =
       json["predicted_tokens"].dump() + " tokens predicted, in windows of " + json["window_tokens"].dump() + "\n\n";
-  const std::string mode = json["quant"].get<std::string>() + ", KV " + json["kv"].get<std::string>();
+  const std::string mode = json["mode"].get<std::string>() + ", KV " + json["kv"].get<std::string>();
   text += "perplexity, none:  " + figure(json, "reference_perplexity") + "\n";
   text += "perplexity, " + mode + ": " + figure(json, "perplexity") + "\n";
   text += "ratio of the two:  " + figure(json, "perplexity_ratio") + "\n";

@@ -261,7 +261,7 @@ Error keep(const Tuner& tuner, const Trials& trials) {
   const Options& options = tuner.options;
   tuning.machines.push_back({tuning.key, tuned_team(trials.decode), tuned_team(trials.prefill),
                              trials.prefill[best_trial(trials.prefill)].plan.prefill_chunk,
-                             model_name(options.run.model, options.synthetic), options.run.quant,
+                             model_name(options.run.model, options.synthetic), mode_text(options.run),
                              tuner.runtime.kernels->name, today(), PINION_VERSION});
   if (Error e = open_tune_file(tuning, &file)) return e;
   return write_tune_file(tuning, file);

@@ -109,7 +109,11 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
       result.finish_reason = FinishReason::context;
       break;
     }
-    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) return e;
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) {
+      if (!session.interrupted || !*session.interrupted) return e;
+      result.finish_reason = FinishReason::stop;
+      break;
+    }
     ++result.decode_passes;
   }
   result.decode_seconds = seconds_since(decode_start);

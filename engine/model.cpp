@@ -77,6 +77,11 @@ struct Binder {
     return module.empty() ? Error{} : norm(module, n, out);
   }
 
+  void convert(const std::string& from, Format to) {
+    model->converted_from.insert(from);
+    model->converted_to.insert(to);
+  }
+
   struct Part {
     std::string module;
     int64_t n;
@@ -102,6 +107,8 @@ struct Binder {
                                 ? Format::bf16
                                 : weight_format(*options, module + ".weight", module == model->config.names.head);
       LinearWeight own = rows_of(found, first, part.n);
+      if (own.coded.format) convert(description(own.coded.scheme), format);
+      if (own.scale.data && format != Format::w8) convert("int8", format);
       jobs.push_back({std::move(own.weight), format, &part.out->weight, std::move(own.scale), reader_of(own.coded)});
       if (bias) part.out->bias = bias + first;
       first += part.n;
@@ -144,6 +151,11 @@ struct Binder {
     if (Error e = vector(found.down.bias, c.branch_scale, 0.0f, &down_bias)) return e;
     const Format gate_up = weight_format(*options, found.gate_up.module + ".weight", false);
     const Format down = weight_format(*options, found.down.module + ".weight", false);
+    if (c.experts.mxfp4) {  // bf16 holds them exactly
+      for (const Format to : {gate_up, down}) {
+        if (to != Format::bf16) convert("MXFP4", to);
+      }
+    }
     for (int64_t i = 0; i < c.experts.count; ++i) {
       Expert& expert = out->experts[static_cast<size_t>(i)];
       jobs.push_back(expert_job(found.gate_up, i, 0, 2, gate_up, &expert.gate.weight));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -84,6 +85,9 @@ struct Model {
   int64_t weight_bytes = 0;       // packed matrices
   int64_t expert_bytes = 0;       // of these, experts'
   double load_seconds = 0;
+  // Codes of the file that became other numbers: how it holds them, and what they became.
+  std::set<std::string> converted_from;
+  std::set<Format> converted_to;
 
   Checkpoint checkpoint;  // owns the mapped files
   Arena arena;            // owns the packed matrices

@@ -40,6 +40,20 @@ uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>
   return hash;
 }
 
+// What the last chunk still has of tokens that were taken back.
+void clear_behind(Session& session) {
+  const KvCache& cache = session.cache;
+  const std::vector<float> zeros(static_cast<size_t>(cache.head_dim));
+  const int64_t tokens = std::ssize(session.ids);
+  for (int64_t position = tokens; position < round_up(tokens, kAttentionChunk); ++position) {
+    for (int64_t layer = 0; layer < cache.layers; ++layer) {
+      for (int64_t head = 0; head < cache.kv_heads; ++head) {
+        session.cache.write(position, layer, head, zeros.data(), zeros.data(), cache.head_dim);
+      }
+    }
+  }
+}
+
 // The tokens after those held, and a hash of the logits that they end with.
 Error evaluate_rest(Session& session, std::span<const int32_t> ids, uint64_t* hash) {
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
@@ -96,6 +110,7 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
   header.tokens = tokens;
   header.held = held;
   if (Error e = evaluate_rest(session, image->ids, &header.logits_hash)) return e;
+  clear_behind(session);
   image->ids.resize(static_cast<size_t>(padded_ids(tokens)));
   const auto bytes = [](int64_t count) { return static_cast<size_t>(count); };
   image->parts = {std::as_bytes(std::span(&header, 1)),

@@ -1,5 +1,5 @@
-// What the NEON kernels of w4 share: the way from sums of a group to the totals. Those of one row wait in memory, for
-// the sums alone take half of the registers.
+// What the NEON kernels of w4 share: the way from sums of a group to the totals. Where the sums alone take half of
+// the registers, the totals wait in memory.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -306,6 +306,9 @@ void read_selection(JsonFields& family, TensorSelection* out) {
 Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (const char* name : {"quantization_config", "compression_config"}) {
     if (!file.has(name)) continue;
+    if (out->quantization || out->experts.mxfp4) {
+      return error("two quantisations", file.where + ": " + name, "one of quantization_config and compression_config");
+    }
     JsonFields fields = file.fields(name);
     if (has_mxfp4_experts(family, fields)) return read_mxfp4_experts(fields, &out->experts);
     if (Error e = read_quantization(fields, &out->quantization.emplace())) return e;

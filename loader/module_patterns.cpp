@@ -26,7 +26,8 @@ Error match_regex(const ModulePattern& pattern, const std::string& name, bool* o
   pcre2_match_data_free(data);
   *out = found >= 0;
   if (found >= 0 || found == PCRE2_ERROR_NOMATCH) return {};
-  return error("regular expression takes too many steps", "quantization_config: " + pattern.text, {}, brief(name));
+  return error("regular expression takes too many steps", "config.json: quantization_config: " + brief(pattern.text),
+               {}, brief(name));
 }
 
 }  // namespace

@@ -231,7 +231,7 @@ int64_t pack_group_w4(const Group& group) {
   for (int64_t r = 0; r < group.rows; r++) {
     if (scale[r] == 0.0f) continue;
     scale[r] = std::bit_cast<float>(std::bit_cast<uint32_t>(scale[r] * 64.0f) & 0x7f800000u);
-    inverse[r] = 1.0f / scale[r];
+    if (scale[r] != 0.0f) inverse[r] = 1.0f / scale[r];
   }
   std::byte* codes = group.panel;
   for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += w4_record_bytes(false)) {
@@ -291,7 +291,8 @@ bool is_float(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 
 
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
-  if (job.format == Format::w4z) return error("cannot pack into w4z", source.name, "bf16, w8 or w4");
+  if (job.format == Format::w4z)
+    return error("cannot pack into this format", source.name, "bf16, w8 or w4", format_name(job.format));
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;
   if (!is_coded && !job.reader.read && (!is_float(source.dtype) || job.scale.data)) {
     return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",

@@ -48,9 +48,8 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 //   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) rounded to nearest even.
 //   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 where amax < 2^-119,
 //         below which the scale would not be a normal number. An I8 source's codes and scales stay what they are.
-//   w4:   the row's own scale is 64 times w8's, rounded down to a power of two; codes and group scales are
-//   quantize_w4's
-//         of w divided by it.
+//   w4:   the row's own scale is 64 times w8's, rounded down to a power of two; codes and group scales are those of w
+//         divided by it (quantize_w4.h). Rows too small for such scales are 0.
 // Rows that a reader gives go on as an F32 source's.
 // A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
 // number, is an error naming it.

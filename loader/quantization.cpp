@@ -246,13 +246,17 @@ void refuse_exceptions(JsonFields& fields) {
 // The layout under either of its names; the tools write one or both, in lower case or not.
 std::string read_layout(JsonFields& fields, const char* old_name, std::string absent,
                         std::initializer_list<Json> values) {
+  std::string layout;
   for (const char* name : {old_name, "format", "checkpoint_format"}) {
-    std::string text = fields.text(name, absent);
+    if (!fields.has(name)) continue;
+    std::string text = fields.text(name);
     std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
     if (std::ranges::find(values, Json(text)) == values.end()) expect(fields, name, values);
-    absent = text;
+    if (!layout.empty() && text != layout)
+      fields.fail(name, "names another layout than the fields before", layout, text);
+    layout = text;
   }
-  return absent;
+  return layout.empty() ? absent : layout;
 }
 
 Error read_gptq(JsonFields& fields, Quantization* out) {
@@ -330,7 +334,7 @@ Error find_scheme(const Quantization& quantization, const std::string& module, c
     if (Error e = match_patterns(group.targets, names, &found)) return e;
     if (found == Match::none || found < best) continue;
     if (found == best && !(group.scheme == **out)) {
-      return error("two config_groups mean this module", "quantization_config", {}, brief(module));
+      return error("two config_groups mean this module", "config.json: quantization_config", {}, brief(module));
     }
     best = found;
     *out = &group.scheme;

@@ -283,7 +283,8 @@ Error explain_nan(const CodedMatrix& m, int64_t row) {
   m.format->read_zeros(m, m.first_row + row, 1, zeros.data());
   if (std::ranges::none_of(zeros, [](float zero) { return std::isnan(zero); })) return {};
   const int most = (1 << m.scheme.bits) - 1;
-  return error("a zero of 0, which tools read in different ways", m.zero.name + " row " + std::to_string(row),
+  return error("a zero of 0, which tools read in different ways",
+               m.zero.name + " column " + std::to_string(m.first_row + row),
                "stored less one: below " + std::to_string(most), std::to_string(most));
 }
 
@@ -307,10 +308,9 @@ std::string description(const CodeScheme& scheme) {
   return text + ", groups of " + size;
 }
 
-std::vector<std::string> descriptions(const Quantization& quantization, bool converted_only) {
+std::vector<std::string> descriptions(const Quantization& quantization) {
   std::vector<std::string> all;
   for (const CodedModules& group : quantization.groups) {
-    if (converted_only && group.scheme.stored_as == StoredAs::int8) continue;
     const std::string one = description(group.scheme);
     if (std::ranges::find(all, one) == all.end()) all.push_back(one);
   }

@@ -72,7 +72,7 @@ RowReader reader_of(const CodedMatrix& matrix);
 
 std::string description(const CodeScheme& scheme);  // "GPTQ, 4 bits, groups of 128"
 
-// Of all that occur; of those that become fp32 alone.
-std::vector<std::string> descriptions(const Quantization& quantization, bool converted_only);
+// Of all that the config names.
+std::vector<std::string> descriptions(const Quantization& quantization);
 
 }  // namespace pinion

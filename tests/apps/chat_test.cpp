@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include "engine/session_image.h"
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -123,6 +124,41 @@ TEST(Chat, ASavedConversationGoesOn) {
   EXPECT_GT(go_on("no image of a session; the conversation is evaluated anew"), 3);
   fs::remove(file + ".cache");
   EXPECT_GT(go_on(""), 3);
+}
+
+// What was taken back is in neither file.
+TEST(Chat, ASavedCacheHoldsNothingElse) {
+  const ChatModel model;
+  const auto saved = [&](const std::string& input) {
+    const std::string file = model / "talk.json";
+    chat(model, input + "/save " + file + "\n", {"--temperature", "0"});
+    const std::string cache = fs::exists(file + ".cache") ? read_file(file + ".cache") : "";
+    int64_t tokens = 0;
+    if (cache.size() > sizeof(ImageHeader)) {
+      tokens = reinterpret_cast<const ImageHeader*>(cache.data())->tokens;
+    }
+    return std::pair(read_json(file).size(), tokens);
+  };
+  const auto [messages, tokens] = saved("One day a cat sat.\n");
+  EXPECT_EQ(messages, 2u);
+  EXPECT_GT(tokens, 10);
+  const auto [after_undo, tokens_after_undo] = saved("One day a cat sat.\nMy secret is long and old.\n/undo\n");
+  EXPECT_EQ(after_undo, 2u);
+  EXPECT_LE(tokens_after_undo, tokens + 2) << "the answer's last and the newline after it";
+  const auto [after_reset, tokens_after_reset] = saved("My secret is long and old.\n/reset\n");
+  EXPECT_EQ(after_reset, 0u);
+  EXPECT_EQ(tokens_after_reset, 0) << "the file of before is gone, too";
+}
+
+TEST(Chat, NamesThatFilesCannotHaveEndNothing) {
+  const ChatModel model;
+  const std::string loop = model / "loop.json";
+  write_file(loop, R"([{"role": "user", "content": "Hi"}])");
+  fs::create_symlink("loop.json.cache", loop + ".cache");
+  const std::string longest = model / std::string(250, 'n');
+  fs::copy_file(loop, longest);
+  const Outcome outcome = chat(model, "/load " + loop + "\n/load " + longest + "\nHello\n/stats\n");
+  EXPECT_EQ(figures(outcome.out).size(), 1u) << outcome.out << outcome.err;
 }
 
 TEST(Chat, WhatCannotBeLoadedChangesNothing) {

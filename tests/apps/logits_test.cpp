@@ -66,10 +66,13 @@ TEST(Logits, OneLineTellsOfCodesThatAreNotTakenAsTheyAre) {
     return outcome.err;
   };
   EXPECT_EQ(said("phi3_awq", "w8a8"),
-            "pinion: the file's weights are AWQ, 4 bits, groups of 4; they become int8, rounded a second time, and "
+            "pinion: weights that the file holds as AWQ, 4 bits, groups of 4 become int8, rounded a second time, and "
             "activations are Pinion's own\n");
-  EXPECT_EQ(said("phi3_awq", "none"), "pinion: the file's weights are AWQ, 4 bits, groups of 4; they become bf16\n");
+  EXPECT_EQ(said("phi3_awq", "none"), "pinion: weights that the file holds as AWQ, 4 bits, groups of 4 become bf16\n");
   EXPECT_EQ(said("qwen3_codes", "w8a8"), "");
+  EXPECT_EQ(said("qwen3_codes", "w4a8"),
+            "pinion: weights that the file holds as int8 become 4 bits, rounded a second time, and activations are "
+            "Pinion's own\n");
 }
 
 TEST(Logits, FailuresLeaveNothingBehind) {

@@ -48,6 +48,7 @@ TEST(Quality, FourBits) {
   EXPECT_EQ(w4["quant"], "w4a8");
   EXPECT_EQ(head["head"], "w4");
   EXPECT_LT(w4["kl"]["value"], 0.071);
+  EXPECT_GT(w4["kl"]["value"], 0.02) << "eight bits have 0.002";
   EXPECT_LT(head["kl"]["value"], 0.09);
   EXPECT_GT(head["kl"]["value"], w4["kl"]["value"]);
 }

@@ -278,7 +278,8 @@ TEST(GptOss, RefusesOtherArithmetic) {
   const auto refusal = [](const char* changes) { return message("GptOssForCausalLM", changes); };
   EXPECT_EQ(refusal(R"({"hidden_act": "gelu_pytorch_tanh"})"),
             "config.json: hidden_act: not supported: want \"silu\", have \"gelu_pytorch_tanh\"");
-  EXPECT_EQ(refusal(R"({"swiglu_alpha": 1.5})"), "config.json: fields unknown to family gpt_oss: \"swiglu_alpha\"");
+  EXPECT_EQ(refusal(R"({"swiglu_alpha": 1.702})"), "");
+  EXPECT_EQ(refusal(R"({"swiglu_alpha": 1.5})"), "config.json: swiglu_alpha: not supported: want 1.702, have 1.5");
   EXPECT_EQ(refusal(R"({"swiglu_limit": 0})"),
             "config.json: swiglu_limit: out of range: want a number from 0.001 to 1000000, have 0");
   EXPECT_EQ(
@@ -289,7 +290,8 @@ TEST(GptOss, RefusesOtherArithmetic) {
   EXPECT_EQ(refusal(R"({"quantization_config": {"quant_method": "mxfp4", "block_size": 16}})"),
             "config.json: quantization_config: block_size: not supported");
   EXPECT_EQ(message("MixtralForCausalLM", R"({"quantization_config": {"quant_method": "mxfp4"}})"),
-            "config.json: quantization_config: quant_method: not supported: want \"compressed-tensors\", have "
+            "config.json: quantization_config: quant_method: not supported: want \"compressed-tensors\" or \"fp8\" or "
+            "\"gptq\" or \"awq\", have "
             "\"mxfp4\"")
       << "experts that share no tensors";
 }

@@ -223,6 +223,8 @@ TEST(Quantization, ReadsOrRefusesOtherMethods) {
        "group_size: out of range: want -1 or at least 1, have 0"},
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 1000000})",
        "group_size: out of range: want an integer from -1 to 131072, have 1000000"},
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "gptq", "format": "gptq_v2"})",
+       R"(format: names another layout than the fields before: want gptq, have gptq_v2)"},
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "marlin"})",
        R"(checkpoint_format: not supported: want "gptq" or "gptq_v2", have "marlin")"},
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "secret": 1})",
@@ -270,7 +272,7 @@ TEST(Quantization, AModuleBelongsToTheGroupThatNamesIt) {
   quantization = {};
   ASSERT_EQ(message(json, &quantization), "");
   EXPECT_EQ(find_scheme(quantization, "model.layers.0.mlp.down_proj", &scheme).message(),
-            "quantization_config: two config_groups mean this module: \"model.layers.0.mlp.down_proj\"");
+            "config.json: quantization_config: two config_groups mean this module: \"model.layers.0.mlp.down_proj\"");
   EXPECT_EQ(find_scheme(quantization, "model.layers.1.mlp.down_proj", &scheme).message(), "");
 }
 

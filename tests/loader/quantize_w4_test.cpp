@@ -197,6 +197,53 @@ TEST(PackW4, TheSameBytesEverywhere) {
   }
 }
 
+// A row whose scales would be no normal numbers is 0, whatever its codes.
+TEST(PackW4, CodesWithTheSmallestScales) {
+  const std::vector<int8_t> codes = {-128, 64, 0, 96, 7, -7, 1, 0};
+  const std::vector<float> scales = {0x1p-149f, 1.0f};
+  const TensorView view = {"w", DType::i8, {2, 4}, reinterpret_cast<const std::byte*>(codes.data()), 8};
+  const TensorView scale = {"s", DType::f32, {2, 1}, reinterpret_cast<const std::byte*>(scales.data()), 8};
+  Packed packed;
+  const PackJob job{view, Format::w4, &packed.matrix, scale};
+  ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
+  ASSERT_EQ(pack_all({&job, 1}, packed.arena.data, {.threads = 1}).message(), "");
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(packed.weight(0, i), 0.0f);
+  EXPECT_EQ(packed.weight(1, 0), 7.0f);
+}
+
+// The same numbers as BF16, F16, F32 and from a reader.
+TEST(PackW4, EverySourceGivesTheSameBytes) {
+  constexpr int64_t n = 70, k = 100;
+  std::vector<float> values = random_rows(n, k);
+  std::vector<bf16> narrow;
+  std::vector<f16> half;
+  for (float& value : values) {
+    value = std::round(std::remainder(value, 4.0f) * 32.0f) / 32.0f;  // few enough bits for all of them
+    value = to_float(to_bf16(value));
+    narrow.push_back(to_bf16(value));
+    half.push_back(to_f16(value));
+    ASSERT_EQ(to_float(half.back()), value);
+  }
+  const Packed wanted = pack(values, n, k);
+  const auto view = [&](DType dtype, const void* data, int64_t element_bytes) {
+    return TensorView{"w", dtype, {n, k}, static_cast<const std::byte*>(data), n * k * element_bytes};
+  };
+  const RowReader reader = {.stored_as = "test",
+                            .read = [&](int64_t first, int64_t count,
+                                        float* rows) { std::copy_n(values.data() + first * k, count * k, rows); },
+                            .explain_nan = {},
+                            .scattered = false};
+  Packed packed;
+  const PackJob jobs[] = {{view(DType::bf16, narrow.data(), 2), Format::w4, &packed.matrix, {}, {}},
+                          {view(DType::f16, half.data(), 2), Format::w4, &packed.matrix, {}, {}},
+                          {view(DType::u8, half.data(), 1), Format::w4, &packed.matrix, {}, reader}};
+  for (const PackJob& job : jobs) {
+    ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
+    ASSERT_EQ(pack_all({&job, 1}, packed.arena.data, {.threads = 2}).message(), "");
+    EXPECT_EQ(hash_bytes(packed.bytes()), hash_bytes(wanted.bytes())) << dtype_name(job.source.dtype);
+  }
+}
+
 TEST(PackW4, CodesOfAFileAreWhatTheyStandFor) {
   const std::vector<int8_t> codes = {-128, 64, 0, 96, 7, -7, 1, 0};
   const std::vector<float> scales = {0.5f, 3.0f};
@@ -215,7 +262,7 @@ TEST(PackW4, ZerosAreForFilesThatHaveThem) {
   const TensorView view = {"w", DType::f32, {1, 32}, reinterpret_cast<const std::byte*>(values.data()), 128};
   Matrix matrix;
   const PackJob job{view, Format::w4z, &matrix};
-  EXPECT_EQ(place_all({&job, 1}, nullptr).message(), "w: cannot pack into w4z: want bf16, w8 or w4");
+  EXPECT_EQ(place_all({&job, 1}, nullptr).message(), "w: cannot pack into this format: want bf16, w8 or w4, have w4z");
 }
 
 TEST(PackW4, RefusesNan) {

@@ -94,8 +94,9 @@ TEST(StoredWeightsErrors, RowsThatSayNothingAreRefusedWhenTheyArePacked) {
   std::vector<Tensor> tensors = gptq_tensors();
   EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)), "");
   tensors[1] = words("m.qzeros", "[2, 1]", {0x66666666, 0x66f66666});
-  EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)),
-            "m.qzeros row 5: a zero of 0, which tools read in different ways: want stored less one: below 15, have 15");
+  EXPECT_EQ(
+      pack_message(Bound(kGptq, 8, 8, tensors)),
+      "m.qzeros column 5: a zero of 0, which tools read in different ways: want stored less one: below 15, have 15");
   tensors = gptq_tensors();
   tensors[2] = floats("m.scales", "[2, 8]", {1, 1, 1, 1, INFINITY, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
   EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)), "m.qweight row 4: NaN or infinity in the weights");
