@@ -235,7 +235,7 @@ int64_t pack_group_w4(const Group& group) {
   }
   std::byte* codes = group.panel;
   for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += w4_record_bytes(false)) {
-    W4Group quantised;
+    alignas(kAlignmentBytes) W4Group quantised;
     load_w4<Source>(group, k, inverse, &quantised);
     quantize_w4(&quantised);
     store_w4(quantised, codes, codes + kW4CodeBytes - group.column * 2);

@@ -12,8 +12,8 @@ namespace pinion {
 constexpr int64_t kW4Columns = 16;
 
 struct W4Group {
-  alignas(kAlignmentBytes) float weights[kBlockK][kW4Columns];  // at most 4 in magnitude
-  uint8_t codes[kBlockK][kW4Columns];                           // weight = (code - 8) * scale
+  float weights[kBlockK][kW4Columns];  // at most 4 in magnitude
+  uint8_t codes[kBlockK][kW4Columns];  // weight = (code - 8) * scale
   f16 scales[kW4Columns];
 };
 
