@@ -394,6 +394,11 @@ Error write_to_cache(const Model& model) {
 
 void write_to_cache_in_background(Model* model) {
   if (model->cache.path.empty() || model->from_cache()) return;
+#if defined(__SANITIZE_ADDRESS__)
+  // Its allocator cannot be forked while another thread is in it, and chat templates are rendered in a forked child.
+  (void)write_to_cache(*model);
+  return;
+#endif
   try {
     model->cache_writer = std::jthread([model] {
       be_in_the_background();
