@@ -124,7 +124,7 @@ void gate_and_up(Worker& worker, const Pass& p, const Layer& layer, const Expert
     const Expert& expert = expert_of(layer, group);
     const Input in = input_of(task / panels);
     each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-      multiply_gated(kernels, expert.gate, expert.up, p.model.config, task % panels, in, first, rows, &tile,
+      multiply_gated(kernels, expert.gate, expert.up, p.model.config, {task % panels, 1}, in, first, rows, &tile,
                      p.scratch.activation.data() + (group.first + first) * inner);
     });
   });
@@ -146,7 +146,8 @@ void down(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups&
       const ExpertRows& group = groups.experts[static_cast<size_t>(i)];
       const Input in = input_of(i);
       each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-        multiply(kernels, expert_of(layer, group).down, panel, in, first, rows, scaled, &tile, values, kPanelColumns);
+        multiply(kernels, expert_of(layer, group).down, {panel, 1}, in, first, rows, scaled, &tile, values,
+                 kPanelColumns);
         for (int64_t r = 0; r < rows; ++r) {
           const auto entry = static_cast<size_t>(group.first + first + r);
           float* x = p.scratch.x.data() + groups.tokens[entry] * hidden + column;

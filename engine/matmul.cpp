@@ -4,13 +4,14 @@
 
 namespace pinion {
 
-void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const Input& in, int64_t first, int64_t rows,
-              PostOps ops, Tile* tile, float* out, int64_t ldo) {
-  const Matrix& w = linear.weight;
+namespace {
+
+// The sums of rows [first, first + rows) by one panel, and what comes after them.
+void multiply_panel(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first,
+                    int64_t rows, const PostOps& ops, Tile* tile, float* out, int64_t ldo) {
   const int64_t column = panel * kPanelColumns;
   const int64_t columns = std::min(kPanelColumns, w.n - column);
   const auto* base = static_cast<const std::byte*>(w.panels) + panel * panel_bytes(w.format, w.k);
-  if (linear.bias) ops.bias = linear.bias + column;
   prefetch_result(out, rows, ldo * 4, columns * 4);
   if (w.format == Format::bf16) {
     const GemmTerm term = {in.values + first * in.k, base, in.k};
@@ -20,15 +21,8 @@ void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const
   }
   const int64_t k = padded_k(in.k);
   const RowBlocks blocks = {in.block, in.block * k};
-  ops.row_scale = in.scales + first;
-  ops.column_scale = w.scale + column;
   if (is_w4(w.format)) {
-    const W4Panel records = {base, k, w.format == Format::w4z};
-    if (in.rows == 1) {
-      kernels.gemv_w4(in.codes, records, tile->values);
-    } else {
-      kernels.gemm_w4(in.codes + first * k, blocks, rows, records, tile->values);
-    }
+    kernels.gemm_w4(in.codes + first * k, blocks, rows, {base, k, w.format == Format::w4z}, tile->values);
     return kernels.finish_f32(tile->values, rows, columns, ops, out, ldo);
   }
   if (in.rows == 1) {
@@ -40,15 +34,47 @@ void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const
   kernels.finish_s32(tile->sums, rows, columns, ops, out, ldo);
 }
 
+}  // namespace
+
+void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
+              const PostOps& ops, Tile* tile, float* out, int64_t ldo) {
+  const Matrix& w = linear.weight;
+  const bool at_once = in.rows == 1 && is_w4(w.format);
+  if (at_once) {
+    const auto* base = static_cast<const std::byte*>(w.panels) + run.first * panel_bytes(w.format, w.k);
+    kernels.gemv_w4(in.codes, {base, padded_k(in.k), w.format == Format::w4z}, run.count, tile->values);
+  }
+  for (int64_t i = 0; i < run.count; ++i) {
+    const int64_t panel = run.first + i, column = panel * kPanelColumns, at = i * kPanelColumns;
+    PostOps here = ops;
+    if (w.format != Format::bf16) {
+      here.row_scale = in.scales + first;
+      here.column_scale = w.scale + column;
+    }
+    if (linear.bias) here.bias = linear.bias + column;
+    if (ops.gate) here.gate = ops.gate + at;
+    if (at_once) {
+      kernels.finish_f32(tile->values + at, 1, std::min(kPanelColumns, w.n - column), here, out + at, ldo);
+    } else {
+      multiply_panel(kernels, w, panel, in, first, rows, here, tile, out + at, ldo);
+    }
+  }
+}
+
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
-                    int64_t panel, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
+                    PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
   const PostOps gated = {.gate = tile->gates,
                          .gate_stride = kPanelColumns,
                          .activation = config.activation,
                          .limit = config.activation_limit};
-  const int64_t n = up.weight.n;
-  multiply(kernels, gate, panel, in, first, rows, {}, tile, tile->gates, kPanelColumns);
-  multiply(kernels, up, panel, in, first, rows, gated, tile, out + panel * kPanelColumns, n);
+  multiply(kernels, gate, run, in, first, rows, {}, tile, tile->gates, kPanelColumns);
+  multiply(kernels, up, run, in, first, rows, gated, tile, out + run.first * kPanelColumns, up.weight.n);
+}
+
+PanelRuns panel_runs(const Input& in, const Matrix& w, int64_t panels, int64_t workers) {
+  constexpr int64_t kMost = 4, kTasksPerWorker = 4;
+  if (in.rows > 1 || !is_w4(w.format)) return {panels, 1};
+  return {panels, std::clamp<int64_t>(panels / (kTasksPerWorker * workers), 1, kMost)};
 }
 
 // Cores that share an SME unit would only wait for one another there.
@@ -58,15 +84,24 @@ const Kernels& table_of(const Worker& worker, const Pass& p) {
 
 namespace {
 
-// f(panel, first, rows) for every tile of `panels` panels by the input's rows, claimed by the workers.
+// f(run, first, rows) for every tile of `runs` by the input's rows, claimed by the workers.
 template <class F>
-void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
-  const TileGrid grid = tile_grid(in.rows, in.block, panels, worker.count);
+void for_each_tile(Worker& worker, const Input& in, const PanelRuns& runs, F f) {
+  const TileGrid grid = tile_grid(in.rows, in.block, runs.count(), worker.count);
   worker.for_each(grid.panels * grid.parts, [&](int64_t task) {
     const int64_t begin = task % grid.parts * grid.part_rows;
     each_tile(begin, std::min(in.rows, begin + grid.part_rows), in.block,
-              [&](int64_t first, int64_t rows) { f(task / grid.parts, first, rows); });
+              [&](int64_t first, int64_t rows) { f(runs[task / grid.parts], first, rows); });
   });
+}
+
+void note_best(const Kernels& kernels, const Projection& to, PanelRun run, int64_t row) {
+  const int64_t n = to.linear->weight.n;
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
+    const int64_t column = panel * kPanelColumns;
+    const float* values = to.out + row * n + column;
+    to.panel_best[panel] = static_cast<int32_t>(column + kernels.argmax(values, std::min(kPanelColumns, n - column)));
+  }
 }
 
 }  // namespace
@@ -75,18 +110,18 @@ void project(Worker& worker, const Pass& p, const Input& in, std::initializer_li
              const PostOps& after) {
   int64_t panels = 0;
   for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
+  const PanelRuns runs = panel_runs(in, projections.begin()->linear->weight, panels, worker.count);
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
-  for_each_tile(worker, in, panels, [&](int64_t panel, int64_t first, int64_t rows) {
-    const Projection* to = projections.begin();
-    for (; panel >= panel_count(to->linear->weight.n); ++to) panel -= panel_count(to->linear->weight.n);
-    const int64_t n = to->linear->weight.n;
-    multiply(kernels, *to->linear, panel, in, first, rows, after, &tile, to->out + first * n + panel * kPanelColumns,
-             n);
-    if (to->panel_best && first + rows == in.rows) {
-      const int64_t column = panel * kPanelColumns;
-      const float* last = to->out + (in.rows - 1) * n + column;
-      to->panel_best[panel] = static_cast<int32_t>(column + kernels.argmax(last, std::min(kPanelColumns, n - column)));
+  for_each_tile(worker, in, runs, [&](PanelRun left, int64_t first, int64_t rows) {
+    for (const Projection& to : projections) {  // a run may begin in one matrix and end in another
+      const int64_t n = to.linear->weight.n, here = panel_count(n);
+      const PanelRun run = {left.first, std::clamp<int64_t>(here - left.first, 0, left.count)};
+      left = {std::max<int64_t>(0, left.first - here), left.count - run.count};
+      if (run.count == 0) continue;
+      multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.out + first * n + run.first * kPanelColumns,
+               n);
+      if (to.panel_best && first + rows == in.rows) note_best(kernels, to, run, in.rows - 1);
     }
   });
   worker.barrier();
@@ -94,11 +129,12 @@ void project(Worker& worker, const Pass& p, const Input& in, std::initializer_li
 
 void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up, float* out) {
   const int64_t n = gate.weight.n;
+  const PanelRuns runs = panel_runs(in, gate.weight, panel_count(n), worker.count);
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
-  // The same panel of both matrices is one task.
-  for_each_tile(worker, in, panel_count(n), [&](int64_t panel, int64_t first, int64_t rows) {
-    multiply_gated(kernels, gate, up, p.model.config, panel, in, first, rows, &tile, out + first * n);
+  // The same panels of both matrices are one task.
+  for_each_tile(worker, in, runs, [&](PanelRun run, int64_t first, int64_t rows) {
+    multiply_gated(kernels, gate, up, p.model.config, run, in, first, rows, &tile, out + first * n);
   });
   worker.barrier();
 }

@@ -46,14 +46,32 @@ struct Tile {
 // The table that this worker multiplies with.
 const Kernels& table_of(const Worker& worker, const Pass& pass);
 
-// out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times one panel, and what comes
-// after it.
-void multiply(const Kernels& kernels, const Linear& linear, int64_t panel, const Input& in, int64_t first, int64_t rows,
-              PostOps ops, Tile* tile, float* out, int64_t ldo);
+// Panels [first, first + count) of a matrix.
+struct PanelRun {
+  int64_t first;
+  int64_t count;
+};
 
-// The same panel of activation(gate x, up x), the activation being the model's. out: these rows' own, [rows][n].
+// Panels in runs of so many; the last may be shorter.
+struct PanelRuns {
+  int64_t panels;
+  int64_t length;
+
+  int64_t count() const { return (panels + length - 1) / length; }
+  PanelRun operator[](int64_t i) const { return {i * length, std::min(length, panels - i * length)}; }
+};
+
+// The runs that are a task each: of several panels where the kernels read those at once, w4's of a single row.
+PanelRuns panel_runs(const Input& in, const Matrix& weight, int64_t panels, int64_t workers);
+
+// out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times the panels, and what comes
+// after it. Several panels, at most kTileRows, only for a single row; ops.gate is theirs.
+void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
+              const PostOps& ops, Tile* tile, float* out, int64_t ldo);
+
+// The same panels of activation(gate x, up x), the activation being the model's. out: these rows' own, [rows][n].
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
-                    int64_t panel, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
+                    PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 
 // Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
 // row `first` of the scratch. The only row of an input stays as it is.

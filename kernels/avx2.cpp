@@ -45,11 +45,12 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
   unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { _mm256_storeu_si256(at(r, v), sum[r][v]); }); });
 }
 
+template <class Places>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   constexpr int kVectors = 8;  // a panel's columns
   __m256i sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-  each_four_k(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
+  each_four_k<Places>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
     const __m256i x = four_codes(x4);
     unrolled<kVectors>([&](auto v) {
       const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + v * 32));
@@ -76,33 +77,43 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 
 // Codes of w4 are at most 15: a group's eight pairs of products, at most 30480, are added in 16 bits. The totals wait
 // in memory, for the sums of a whole panel take half of the registers.
-void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+template <class Places, bool HasZeros>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   constexpr int kVectors = 8;  // a panel's columns
   const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
-  const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
-    prefetch_record<w4_record_bytes(true)>(record);
-    __m256i ones = _mm256_setzero_si256();  // sums of x, in pairs
-    __m256i sum[kVectors];
-    unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-    for (int64_t pair = 0; pair < 4; ++pair) {
-      const __m256i x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
-      const __m256i unit = _mm256_set1_epi8(1);
-      ones = _mm256_add_epi16(ones, _mm256_maddubs_epi16(unit, x0));
-      ones = _mm256_add_epi16(ones, _mm256_maddubs_epi16(unit, x1));
-      unrolled<kVectors>([&](auto v) {
-        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record + pair * 256 + v * 32));
-        const __m256i first = _mm256_and_si256(both, nibble);
-        const __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-        sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(first, x0));
-        sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(second, x1));
+  __m256i x[kBlockK / 4], x_sum;
+  each_record<Places, HasZeros>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        __m256i pairs = _mm256_setzero_si256();
+        unrolled<kBlockK / 4>([&](auto i) {
+          x[i] = four_codes(codes + i * 4);
+          pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), x[i]));
+        });
+        x_sum = _mm256_madd_epi16(pairs, one);
+      },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        __m256i sum[kVectors];
+        unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
+          unrolled<kVectors>([&](auto v) {
+            const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record + pair * 256 + v * 32));
+            const __m256i even = _mm256_and_si256(both, nibble);
+            const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+            sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(even, x0));
+            sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(odd, x1));
+          });
+        }
+        unrolled<kVectors>([&](auto v) {
+          finish_group<HasZeros>(_mm256_madd_epi16(sum[v], one), x_sum, record, v * 8, accumulate, to);
+        });
       });
-    }
-    const __m256i x_sum = _mm256_madd_epi16(ones, one);
-    unrolled<kVectors>([&](auto v) {
-      finish_group(_mm256_madd_epi16(sum[v], one), x_sum, record, panel.has_zeros, v * 8, k > 0, acc);
-    });
-  }
+}
+
+template <class Places>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
 }
 
 // Likewise, but as in gemm_tile: |w| is at most 16, eight pairs of products at most 32512.
@@ -144,11 +155,13 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
       });
 }
 
+template <class Places>
 constexpr Kernels kTable = lanes_table(
-    "avx2", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4, gemm_w4});
+    "avx2",
+    {gemv_s8<Places>, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Places>, gemm_w4});
 
 }  // namespace
 
-const Kernels& avx2_kernels() { return kTable; }
+const Kernels& avx2_kernels() { return reads_in_few_places() ? kTable<FewPlaces> : kTable<ManyPlaces>; }
 
 }  // namespace pinion

@@ -20,6 +20,7 @@ __m512i four_codes(const int8_t* a) {
 }
 
 // Eight sums wait less for each other than four; integer sums may be split anywhere.
+template <class Places>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m512i flip = _mm512_set1_epi8(-128);
   __m512i sum[2][kVectors];
@@ -28,7 +29,7 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
     ones[h] = _mm512_setzero_si512();
     unrolled<kVectors>([&](auto v) { sum[h][v] = _mm512_setzero_si512(); });
   });
-  each_four_k(a, b, row_bytes, k, [&](auto s, const int8_t* x4, const int8_t* w) {
+  each_four_k<Places>(a, b, row_bytes, k, [&](auto s, const int8_t* x4, const int8_t* w) {
     constexpr int h = s % 2;
     const __m512i x = four_codes(x4);
     ones[h] = _mm512_dpbusd_epi32(ones[h], flip, x);
@@ -77,46 +78,48 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 }
 
 // The codes are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
-template <bool HasZeros>
-void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
-  constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
+template <class Places, bool HasZeros>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const __m512i nibble = _mm512_set1_epi8(15);
-  __m512 total[kVectors];
-  unrolled<kVectors>([&](auto v) { total[v] = _mm512_setzero_ps(); });
-  const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += kRecordBytes) {
-    prefetch_record<kRecordBytes>(record);
-    __m512i ones = _mm512_setzero_si512();  // of x, times the zero where that is always 8
-    __m512i sum[kVectors];
-    unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
-    unrolled<4>([&](auto pair) {
-      const __m512i x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
-      const __m512i unit = _mm512_set1_epi8(HasZeros ? 1 : 8);
-      ones = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(ones, unit, x0), unit, x1);
-      unrolled<kVectors>([&](auto v) {
-        const __m512i both = _mm512_loadu_si512(record + pair * 256 + v * 64);
-        sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(both, nibble), x0);
-        sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble), x1);
+  __m512i x[kBlockK / 4], x_sum;
+  each_record<Places, HasZeros>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        x_sum = _mm512_setzero_si512();  // times the zero where that is always 8
+        unrolled<kBlockK / 4>([&](auto i) {
+          x[i] = four_codes(codes + i * 4);
+          x_sum = _mm512_dpbusd_epi32(x_sum, _mm512_set1_epi8(HasZeros ? 1 : 8), x[i]);
+        });
+      },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        __m512i sum[kVectors];
+        unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
+        unrolled<4>([&](auto pair) {
+          unrolled<kVectors>([&](auto v) {
+            const __m512i both = _mm512_loadu_si512(record + pair * 256 + v * 64);
+            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(both, nibble), x[pair * 2]);
+            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble), x[pair * 2 + 1]);
+          });
+        });
+        unrolled<kVectors>([&](auto v) {
+          const std::byte* scales = record + kW4CodeBytes;
+          __m512i excess = x_sum;
+          if constexpr (HasZeros) {
+            const auto* zeros = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
+            excess = _mm512_mullo_epi32(x_sum, _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros)));
+          }
+          const __m512 total = accumulate ? _mm512_loadu_ps(to + v * 16) : _mm512_setzero_ps();
+          const __m512 scale = Lanes::load(reinterpret_cast<const f16*>(scales) + v * 16).v;
+          const __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[v], excess));
+          _mm512_storeu_ps(to + v * 16, _mm512_fmadd_ps(value, scale, total));
+        });
       });
-    });
-    unrolled<kVectors>([&](auto v) {
-      const std::byte* scales = record + kW4CodeBytes;
-      __m512i excess = ones;
-      if constexpr (HasZeros) {
-        const auto* zeros = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
-        excess = _mm512_mullo_epi32(ones, _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros)));
-      }
-      total[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(sum[v], excess)),
-                                 Lanes::load(reinterpret_cast<const f16*>(scales) + v * 16).v, total[v]);
-    });
-  }
-  unrolled<kVectors>([&](auto v) { _mm512_storeu_ps(acc + v * 16, total[v]); });
 }
 
-void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
-  panel.has_zeros ? gemv_w4<true>(a, panel, acc) : gemv_w4<false>(a, panel, acc);
+template <class Places>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
 }
-
 struct Piece : W4Piece<false> {
   alignas(kAlignmentBytes) int32_t corrections[kPieceGroups * kPanelColumns];  // -128 times a column's sum
 
@@ -174,11 +177,13 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                 });
 }
 
+template <class Places>
 constexpr Kernels kTable = lanes_table(
-    "avx512_vnni", {gemv_s8, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4, gemm_w4});
+    "avx512_vnni",
+    {gemv_s8<Places>, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Places>, gemm_w4});
 
 }  // namespace
 
-const Kernels& avx512_vnni_kernels() { return kTable; }
+const Kernels& avx512_vnni_kernels() { return reads_in_few_places() ? kTable<FewPlaces> : kTable<ManyPlaces>; }
 
 }  // namespace pinion

@@ -24,12 +24,13 @@ __m256i four_codes(const int8_t* a) {
 __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 void store(int32_t* p, __m256i value) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), value); }
 
+template <class Places>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m256i flip = _mm256_set1_epi8(-128);
   __m256i sum[kVectors];
   __m256i correction = _mm256_setzero_si256();  // 128 times the sum of x
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-  each_four_k(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* w) {
+  each_four_k<Places>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* w) {
     const __m256i x = four_codes(x4);
     correction = _mm256_dpbusd_avx_epi32(correction, flip, x);
     unrolled<kVectors>(
@@ -72,25 +73,37 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 }
 
 // The codes of w4 are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
-void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
-  const __m256i nibble = _mm256_set1_epi8(15), unit = _mm256_set1_epi8(1);
-  const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
-    prefetch_record<w4_record_bytes(true)>(record);
-    __m256i x_sum = _mm256_setzero_si256();
-    __m256i sum[kVectors];
-    unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-    for (int64_t pair = 0; pair < 4; ++pair) {
-      const __m256i x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
-      x_sum = _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(x_sum, unit, x0), unit, x1);
-      unrolled<kVectors>([&](auto v) {
-        const __m256i both = load(record + pair * 256 + v * 32);
-        sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(both, nibble), x0);
-        sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), x1);
+template <class Places, bool HasZeros>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  const __m256i nibble = _mm256_set1_epi8(15);
+  __m256i x[kBlockK / 4], x_sum;
+  each_record<Places, HasZeros>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        x_sum = _mm256_setzero_si256();
+        unrolled<kBlockK / 4>([&](auto i) {
+          x[i] = four_codes(codes + i * 4);
+          x_sum = _mm256_dpbusd_avx_epi32(x_sum, _mm256_set1_epi8(1), x[i]);
+        });
+      },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        __m256i sum[kVectors];
+        unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
+          unrolled<kVectors>([&](auto v) {
+            const __m256i both = load(record + pair * 256 + v * 32);
+            sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(both, nibble), x0);
+            sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), x1);
+          });
+        }
+        unrolled<kVectors>([&](auto v) { finish_group<HasZeros>(sum[v], x_sum, record, v * 8, accumulate, to); });
       });
-    }
-    unrolled<kVectors>([&](auto v) { finish_group(sum[v], x_sum, record, panel.has_zeros, v * 8, k > 0, acc); });
-  }
+}
+
+template <class Places>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
 }
 
 struct Piece : W4Piece<false> {
@@ -152,11 +165,12 @@ const Kernels& avx_vnni_kernels() {
   static const Kernels kTable = [] {
     Kernels table = avx2_kernels();
     table.name = "avx_vnni";
-    table.gemv_s8 = gemv_s8;
+    const bool few = reads_in_few_places();
+    table.gemv_s8 = few ? gemv_s8<FewPlaces> : gemv_s8<ManyPlaces>;
     table.pack_s8 = pack_s8<4, 0x80>;
     table.gemm_s8 = gemm_s8;
     table.s8 = {.rows = kRows, .multiple = 1, .group = 4};
-    table.gemv_w4 = gemv_w4;
+    table.gemv_w4 = few ? gemv_w4<FewPlaces> : gemv_w4<ManyPlaces>;
     table.gemm_w4 = gemm_w4;
     return table;
   }();

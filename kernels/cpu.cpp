@@ -15,9 +15,16 @@ struct FeatureName {
 };
 
 constexpr FeatureName kNames[] = {
-    {kCpuNeon, "neon"},        {kCpuDotprod, "dotprod"}, {kCpuI8mm, "i8mm"},
-    {kCpuSve2, "sve2"},        {kCpuSme2, "sme2"},       {kCpuAvx2, "avx2"},
-    {kCpuAvxVnni, "avx_vnni"}, {kCpuAvx512, "avx512"},   {kCpuAvx512Vnni, "avx512_vnni"},
+    {kCpuNeon, "neon"},
+    {kCpuDotprod, "dotprod"},
+    {kCpuI8mm, "i8mm"},
+    {kCpuSve2, "sve2"},
+    {kCpuSme2, "sme2"},
+    {kCpuAvx2, "avx2"},
+    {kCpuAvxVnni, "avx_vnni"},
+    {kCpuAvx512, "avx512"},
+    {kCpuAvx512Vnni, "avx512_vnni"},
+    {kCpuFewPlaces, "few_places"},
 };
 
 }  // namespace
@@ -59,6 +66,7 @@ uint32_t cpu_features() {
     features |= kCpuAvx512;
     if (__builtin_cpu_supports("avx512vnni")) features |= kCpuAvx512Vnni;
   }
+  if (__builtin_cpu_is("amd")) features |= kCpuFewPlaces;
   return features;
 }
 
@@ -67,6 +75,8 @@ uint32_t cpu_features() {
 uint32_t cpu_features() { return 0; }
 
 #endif
+
+bool reads_in_few_places() { return (cpu_features() & kCpuFewPlaces) != 0; }
 
 std::string feature_names(uint32_t features) {
   std::string text;

@@ -153,8 +153,9 @@ struct Kernels {
 
   // acc[c] = the sum, by fma in the order of the groups g and from 0, of
   //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)
-  // whose inner sums are exact int32. For 64 columns; a: codes in [-127, 127].
-  void (*gemv_w4)(const int8_t* a, const W4Panel& panel, float* acc);
+  // whose inner sums are exact int32. For the 64 columns of each of some panels, which lie one behind the other, at
+  // least one; a: codes in [-127, 127]; acc: [panels][64].
+  void (*gemv_w4)(const int8_t* a, const W4Panel& first, int64_t panels, float* acc);
 
   // The same for rows of codes as pack_s8 packs them (shape s8). acc: [rows][64].
   void (*gemm_w4)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc);

@@ -84,7 +84,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
 
 // Codes of w4 are at most 15: a group's eight products of one lane, at most 15240, are added in 16 bits.
-void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
   constexpr int kVectors = 4;
   const uint8x16_t nibble = vdupq_n_u8(15);
   const std::byte* record = panel.records;
@@ -112,6 +112,10 @@ void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
       });
     }
   }
+}
+
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { gemv_w4_panel(a, panel, to); });
 }
 
 // R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16, eight products at most 16256.

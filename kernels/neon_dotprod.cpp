@@ -85,7 +85,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 }
 
 // A group's 32 codes of x fill two registers. Pairs of rows of four k lie in the lanes 0 and 1 or 2 and 3 of one.
-void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
+void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
   constexpr int kPanelVectors = 16;
   const uint8x16_t nibble = vdupq_n_u8(15);
   const std::byte* record = panel.records;
@@ -107,6 +107,10 @@ void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
     }
     unrolled<kPanelVectors>([&](auto v) { finish_group(sum[v], x_sum, record, panel.has_zeros, v * 4, k > 0, acc); });
   }
+}
+
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { gemv_w4_panel(a, panel, to); });
 }
 
 // R rows by V vectors of 4 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x.

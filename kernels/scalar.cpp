@@ -2,6 +2,7 @@
 #include "kernels/lanes_scalar.h"
 
 #include "kernels/lanes_ops.h"  // over the lanes above
+#include "kernels/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -50,10 +51,10 @@ float w4_sum(const W4Panel& panel, int64_t c, F code) {
   return sum;
 }
 
-void gemv_w4(const int8_t* a, const W4Panel& panel, float* acc) {
-  for (int64_t c = 0; c < kPanelColumns; ++c) {
-    acc[c] = w4_sum(panel, c, [&](int64_t i) { return a[i]; });
-  }
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) {
+    for (int64_t c = 0; c < kPanelColumns; ++c) to[c] = w4_sum(panel, c, [&](int64_t i) { return a[i]; });
+  });
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {

@@ -1,4 +1,5 @@
-// A GEMV's way through k on x86-64.
+// A GEMV's way through the weights on x86-64. How many places to read in at once, and whether to ask for what comes
+// next, differs from one maker's memory to another's, not with the instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -6,46 +7,81 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu.h"
+#include "kernels/kernels.h"
 #include "kernels/layout.h"
 #include "kernels/unroll.h"
 
 namespace pinion {
 namespace {
 
-// Memory gives a core more when asked in many places at once, and early. Ice Lake, panels of k = 1024 and 3072, of what
-// reading in 2 places gives: in 4 places 1.03 to 1.05 times as much, in 8 1.08 to 1.14, in 16 1.13 to 1.16; in 16, four
-// rows ahead 1.27 to 1.33. Ahead of a panel's last rows lies the next panel, which is most often the next task; behind
-// the rows of a flat matrix lies nothing that comes soon.
-constexpr int kStreams = 16;
-constexpr int64_t kRowsAhead = 4;
+// Ice Lake, panels of k = 1024 and 3072, of what reading in 2 places gives: in 4 places 1.03 to 1.05 times as much, in
+// 8 1.08 to 1.14, in 16 1.13 to 1.16; in 16, four rows ahead 1.27 to 1.33.
+struct ManyPlaces {
+  static constexpr int kStreams = 16;
+  static constexpr int kUnrolled = 16;  // of the streams
+  static constexpr int64_t kRowsAhead = 4;
+  static constexpr int64_t kRecordsAhead = 2;  // in four places at once
+};
 
-// f(s, a + i, w) for every four k: w is where their 256 bytes of weights begin, s the stream, whose order sums must not
-// depend on. Contract of the arguments: Kernels::gemv_s8.
-template <class F>
-[[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f) {
-  const int64_t part = k / (4 * kStreams);  // rows of four k in a stream
-  const int64_t to_next_panel = row_bytes == 4 * kPanelColumns ? k / 4 - part : 0;
-  for (int64_t i = 0; i < part; ++i) {
-    const int64_t rows_ahead = i + kRowsAhead < part ? kRowsAhead : to_next_panel + kRowsAhead;
-    unrolled<kStreams>([&](auto s) {
-      const int64_t row = s * part + i;
-      const int8_t* w = b + row * row_bytes;
-      for (int64_t line = 0; line < 4 * kPanelColumns; line += 64) {
-        _mm_prefetch(reinterpret_cast<const char*>(w + rows_ahead * row_bytes + line), _MM_HINT_T0);
-      }
-      f(s, a + 4 * row, w);
-    });
-  }
-  for (int64_t row = kStreams * part; row < k / 4; ++row) f(Index<0>{}, a + 4 * row, b + row * row_bytes);
-}
-
-// Asks for the record of w4 that comes kRecordsAhead later: beyond a panel's end lies the next one.
-constexpr int64_t kRecordsAhead = 8;
+// AMD's Zen (kCpuFewPlaces). Zen 3, one core, GB/s where plain reading has 27, panels of k = 1024: in 2 places 22, in 4
+// 25.3, in 8 20, in 16 14; in 4, two rows ahead 26.2, in 16, four rows ahead 17. w4 in 1 place 17.7, in 4 24.2; at
+// k = 3072 25.8, with a record ahead 26.5. Asking for a part of a record only gives far less than for none or all.
+struct FewPlaces {
+  static constexpr int kStreams = 4;
+  static constexpr int kUnrolled = 1;  // of four in a row GCC would ask for all that lies ahead at once: a tenth slower
+  static constexpr int64_t kRowsAhead = 2;
+  static constexpr int64_t kRecordsAhead = 1;
+};
 
 template <int64_t Bytes>
-[[gnu::always_inline]] inline void prefetch_record(const std::byte* record) {
-  const char* ahead = reinterpret_cast<const char*>(record) + kRecordsAhead * Bytes;
-  for (int64_t line = 0; line < Bytes; line += kAlignmentBytes) _mm_prefetch(ahead + line, _MM_HINT_T0);
+[[gnu::always_inline]] inline void prefetch(const void* p) {
+  for (int64_t at = 0; at < Bytes; at += kAlignmentBytes) {
+    _mm_prefetch(static_cast<const char*>(p) + at, _MM_HINT_T0);
+  }
+}
+
+// f(u, a + i, w) for every four k: w is where their 256 bytes of weights begin, u counts those that are unrolled. Sums
+// must not depend on their order. Contract of the arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the
+// next panel, which is most often the next task; behind the rows of a flat matrix lies nothing that comes soon.
+template <class Places, class F>
+[[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f) {
+  const int64_t part = k / (4 * Places::kStreams);  // rows of four k in a stream
+  const int64_t to_next_panel = row_bytes == 4 * kPanelColumns ? k / 4 - part : 0;
+  for (int64_t i = 0; i < part; ++i) {
+    const int64_t rows_ahead = (i + Places::kRowsAhead < part ? 0 : to_next_panel) + Places::kRowsAhead;
+#pragma GCC unroll 1
+    for (int64_t s = 0; s < Places::kStreams; s += Places::kUnrolled) {
+      unrolled<Places::kUnrolled>([&](auto u) {
+        const int64_t row = (s + u) * part + i;
+        const int8_t* w = b + row * row_bytes;
+        prefetch<4 * kPanelColumns>(w + rows_ahead * row_bytes);
+        f(u, a + 4 * row, w);
+      });
+    }
+  }
+  for (int64_t row = Places::kStreams * part; row < k / 4; ++row) f(Index<0>{}, a + 4 * row, b + row * row_bytes);
+}
+
+// One row by panels of w4, a group of each in turn, so that every panel is a place. begin(a + k) for each group of k,
+// then f(record, accumulate, acc + panel * kPanelColumns) for its record in each panel. Contract of the arguments:
+// Kernels::gemv_w4.
+template <class Places, bool HasZeros, class Begin, class F>
+[[gnu::always_inline]] inline void each_record(const int8_t* a, const W4Panel& first, int64_t panels, float* acc,
+                                               Begin begin, F f) {
+  constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
+  const int64_t step_bytes = first.k / kBlockK * kRecordBytes;  // from a panel to the next
+  const std::byte* group = first.records;
+  for (int64_t k = 0; k < first.k; k += kBlockK, group += kRecordBytes) {
+    const bool in_panel = k + Places::kRecordsAhead * kBlockK < first.k;
+    const int64_t ahead_bytes = Places::kRecordsAhead * kRecordBytes + (in_panel ? 0 : (panels - 1) * step_bytes);
+    begin(a + k);
+    for (int64_t p = 0; p < panels; ++p) {
+      const std::byte* record = group + p * step_bytes;
+      prefetch<kRecordBytes>(record + ahead_bytes);
+      f(record, k > 0, acc + p * kPanelColumns);
+    }
+  }
 }
 
 }  // namespace

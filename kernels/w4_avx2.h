@@ -16,15 +16,19 @@ namespace {
 
 // For eight columns: sums of code * x, less zero times x_sum, the sum of x. That and a zero fit 16 bits: of each 32 the
 // lower half holds them, and the zero's upper half is 0.
-[[gnu::always_inline]] inline void finish_group(__m256i sum, __m256i x_sum, const std::byte* record, bool has_zeros,
-                                                int64_t column, bool accumulate, float* acc) {
+template <bool HasZeros>
+[[gnu::always_inline]] inline void finish_group(__m256i sum, __m256i x_sum, const std::byte* record, int64_t column,
+                                                bool accumulate, float* acc) {
   const std::byte* scales = record + kW4CodeBytes;
-  __m256i zero = _mm256_set1_epi32(8);
-  if (has_zeros) {
-    zero = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + column)));
+  __m256i excess;
+  if constexpr (HasZeros) {
+    const auto* zeros = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + column);
+    excess = _mm256_madd_epi16(x_sum, _mm256_cvtepu8_epi32(_mm_loadl_epi64(zeros)));
+  } else {
+    excess = _mm256_slli_epi32(x_sum, 3);
   }
-  add_scaled(_mm256_sub_epi32(sum, _mm256_madd_epi16(x_sum, zero)),
-             Lanes::widen(reinterpret_cast<const f16*>(scales) + column), accumulate, acc + column);
+  add_scaled(_mm256_sub_epi32(sum, excess), Lanes::widen(reinterpret_cast<const f16*>(scales) + column), accumulate,
+             acc + column);
 }
 
 }  // namespace

@@ -11,6 +11,13 @@
 namespace pinion {
 namespace {
 
+// f(panel, acc) for panels that lie one behind the other, each with its part of acc [panels][64].
+template <class F>
+[[maybe_unused]] void each_panel(W4Panel panel, int64_t panels, float* acc, F f) {
+  const int64_t step_bytes = panel.k / kBlockK * w4_record_bytes(panel.has_zeros);
+  for (int64_t p = 0; p < panels; ++p, panel.records += step_bytes, acc += kPanelColumns) f(panel, acc);
+}
+
 constexpr int kPieceGroups = 4;
 
 // Zipped: the eight k of a column side by side, for one pair of rows of four k after the other, as SMMLA takes them;

@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     std::vector<int32_t> sums(kTileRows * kPanelColumns);
     std::vector<float> values(sums.size());
     for (int64_t p = 0; p < panels; ++p) {
-      if (rows == 1 && format == Format::w4) kernels.gemv_w4(codes.data(), records, values.data());
+      if (rows == 1 && format == Format::w4) kernels.gemv_w4(codes.data(), records, 1, values.data());
       if (rows == 1 && format == Format::w8) {
         kernels.gemv_s8(codes.data(), panel.data(), 4 * kPanelColumns, k, sums.data());
       }

@@ -103,12 +103,16 @@ void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format f
   std::vector<int32_t> sums(static_cast<size_t>(panels * kPanelColumns));
   std::vector<float> values(sums.size());
   Team team = team_of(threads);
+  constexpr int64_t kAtOnce = 4;  // panels of w4
+  const int64_t step = format == Format::w4 ? kAtOnce : 1;
   measure_stream(state, team, panel * panels, [&] {
     team.run([&](Worker& worker) {
-      worker.for_each(panels, [&](int64_t i) {
+      worker.for_each((panels + step - 1) / step, [&](int64_t task) {
+        const int64_t i = task * step;
         const std::byte* b = weights.data + i * panel;
         if (format == Format::w4) {
-          kernels.gemv_w4(a.data(), {b, kStreamedK, false}, values.data() + i * kPanelColumns);
+          kernels.gemv_w4(a.data(), {b, kStreamedK, false}, std::min(step, panels - i),
+                          values.data() + i * kPanelColumns);
         } else {
           kernels.gemv_s8(a.data(), reinterpret_cast<const int8_t*>(b), 4 * kPanelColumns, kStreamedK,
                           sums.data() + i * kPanelColumns);

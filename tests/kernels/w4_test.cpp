@@ -62,7 +62,7 @@ Result gemv(const Kernels& kernels, Edge edge, const Case& c, const std::vector<
   const Guarded<std::byte> weights(records, edge);
   const Guarded<float> acc(c.rows * 64, edge);
   for (int64_t r = 0; r < c.rows; ++r) {
-    kernels.gemv_w4(a.data + r * c.k, {weights.data, c.k, c.has_zeros}, acc.data + r * 64);
+    kernels.gemv_w4(a.data + r * c.k, {weights.data, c.k, c.has_zeros}, 1, acc.data + r * 64);
   }
   return {.floats = acc.copy()};
 }
@@ -127,6 +127,36 @@ TEST(W4, HandWorked) {
     EXPECT_EQ(acc[7], first * 0.5f + 3 * 1 * -2.0f);
     EXPECT_EQ(acc[8], 0.0f);
     EXPECT_EQ(acc[64 + 63], static_cast<float>(-127 * (0 - zero)) * 0.5f);
+  }
+}
+
+// Panels that lie one behind the other are multiplied together, and each is what it is alone.
+TEST(W4, SeveralPanelsAtOnce) {
+  Random random;
+  for (const int64_t k : {32, 64, 160}) {
+    for (int64_t panels = 1; panels <= 6; ++panels) {
+      const bool has_zeros = panels % 2 == 0;
+      const std::vector<int8_t> a = random.codes(k);
+      std::vector<std::byte> records;
+      Result expected;
+      for (int64_t p = 0; p < panels; ++p) {
+        Case c = random_case(random, 1, k, has_zeros);
+        c.a = a;
+        const std::vector<std::byte> panel = pack(c);
+        records.insert(records.end(), panel.begin(), panel.end());
+        const std::vector<float> sums = by_contract(c);
+        expected.floats.insert(expected.floats.end(), sums.begin(), sums.end());
+      }
+      const std::string label = std::to_string(panels) + " panels, k " + std::to_string(k);
+      const Result result = run_everywhere(label, [&](const Kernels& kernels, Edge edge) {
+        const Guarded<int8_t> row(a, edge);
+        const Guarded<std::byte> weights(records, edge);
+        const Guarded<float> acc(panels * 64, edge);
+        kernels.gemv_w4(row.data, {weights.data, k, has_zeros}, panels, acc.data);
+        return Result{.floats = acc.copy()};
+      });
+      expect_same(result, expected, label);
+    }
   }
 }
 

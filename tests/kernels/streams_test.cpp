@@ -1,0 +1,67 @@
+// The ways through the weights on x86-64, all of them, whichever this CPU's kernels take.
+#include "kernels/streams.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace pinion {
+namespace {
+
+template <class Places>
+class Streams : public testing::Test {};
+using AllPlaces = testing::Types<ManyPlaces, FewPlaces>;
+TYPED_TEST_SUITE(Streams, AllPlaces);
+
+TYPED_TEST(Streams, EveryFourKComeOnce) {
+  for (const int64_t row_bytes : {256, 768}) {
+    for (int64_t k = 4; k <= 640; k += k < 160 ? 4 : 60) {
+      const std::vector<int8_t> a(static_cast<size_t>(k)), b(static_cast<size_t>(k / 4 * row_bytes));
+      std::set<int64_t> seen;
+      each_four_k<TypeParam>(a.data(), b.data(), row_bytes, k, [&](auto, const int8_t* x, const int8_t* w) {
+        EXPECT_EQ((x - a.data()) * row_bytes, (w - b.data()) * 4);
+        EXPECT_TRUE(seen.insert(x - a.data()).second) << "k " << k;
+      });
+      ASSERT_EQ(static_cast<int64_t>(seen.size()), k / 4);
+      EXPECT_EQ(*seen.begin(), 0);
+      EXPECT_EQ(*seen.rbegin(), k - 4);
+    }
+  }
+}
+
+template <class Places, bool HasZeros>
+void expect_every_record(int64_t groups, int64_t panels) {
+  constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
+  const std::vector<int8_t> a(static_cast<size_t>(groups * kBlockK));
+  const std::vector<std::byte> records(static_cast<size_t>(panels * groups * kRecordBytes));
+  std::vector<float> acc(static_cast<size_t>(panels * kPanelColumns));
+  std::vector<int64_t> next_group(static_cast<size_t>(panels));  // of each panel: its groups come in order
+  int64_t group = -1;
+  each_record<Places, HasZeros>(
+      a.data(), {records.data(), groups * kBlockK, HasZeros}, panels, acc.data(),
+      [&](const int8_t* x) {
+        ++group;
+        EXPECT_EQ(x, a.data() + group * kBlockK);
+      },
+      [&](const std::byte* record, bool accumulate, const float* to) {
+        const int64_t panel = (to - acc.data()) / kPanelColumns;
+        EXPECT_EQ(record, records.data() + (panel * groups + group) * kRecordBytes);
+        EXPECT_EQ(accumulate, group > 0);
+        EXPECT_EQ(next_group[static_cast<size_t>(panel)]++, group);
+      });
+  EXPECT_EQ(next_group, std::vector<int64_t>(static_cast<size_t>(panels), groups));
+}
+
+TYPED_TEST(Streams, EveryRecordComesInItsPanelsOrder) {
+  for (int64_t groups = 1; groups <= 4; ++groups) {
+    for (int64_t panels = 1; panels <= 5; ++panels) {
+      expect_every_record<TypeParam, false>(groups, panels);
+      expect_every_record<TypeParam, true>(groups, panels);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pinion
