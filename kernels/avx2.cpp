@@ -95,6 +95,7 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       [&](const std::byte* record, bool accumulate, float* to) {
         __m256i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+#pragma GCC unroll 1  // unrolled, GCC adds up the products first and spills them all
         for (int64_t pair = 0; pair < 4; ++pair) {
           const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
           unrolled<kVectors>([&](auto v) {

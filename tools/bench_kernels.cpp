@@ -152,7 +152,7 @@ bool has_peak() { return false; }
 
 double best_peak() {
   double peak = 0;
-  for (int i = 0; i < 5; ++i) peak = std::max(peak, peak_macs());
+  for (int i = 0; has_peak() && i < 5; ++i) peak = std::max(peak, peak_macs());
   return peak;
 }
 
