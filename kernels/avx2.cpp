@@ -117,43 +117,74 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
   (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
 }
 
-// Likewise, but as in gemm_tile: |w| is at most 16, eight pairs of products at most 32512.
+struct Piece : W4Piece<false, false> {
+  alignas(kAlignmentBytes) int32_t zeros[kPieceGroups * kPanelColumns];
+
+  void expand(int64_t group, const std::byte* record, bool has_zeros) {
+    W4Piece::expand(group, record, has_zeros);
+    for (int64_t c = 0; c < kPanelColumns; ++c) {
+      zeros[group * kPanelColumns + c] = static_cast<int32_t>(w4_zero(record, c, has_zeros));
+    }
+  }
+};
+
+using RowSums = int32_t[kPieceGroups][kRows];
+
+// The sums of the rows' codes, group by group.
+template <int R>
+void sum_rows(const RowTile& tile, int64_t groups, RowSums sums) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  for (int64_t g = 0; g < groups; ++g) {
+    __m128i pairs = _mm_setzero_si128();
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4) {
+      __m128i x = _mm_setzero_si128();
+      __builtin_memcpy(&x, a, R * 4);
+      pairs = _mm_add_epi16(pairs, _mm_maddubs_epi16(_mm_set1_epi8(1), x));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums[g]), _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
+  }
+}
+
+// R rows by V vectors of 8 columns; `column` is the first.
 template <int R, int V>
-void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+void w4_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_t column, bool accumulate, float* acc) {
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
   const int8_t* b = piece.codes + column * 4;
+  const auto at = [](const int8_t* p, int v) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + v); };
   for (int64_t g = 0; g < piece.groups; ++g) {
     __m256i sum[R][V];
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
+#pragma GCC unroll 1  // as in gemv_w4
     for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
-      __m256i x[R];
-      unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });
-      unrolled<V>([&](auto v) {
-        const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + v * 32));
-        const __m256i magnitude = _mm256_abs_epi8(w);
-        unrolled<R>([&](auto r) {
-          const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x[r], w));
-          sum[r][v] = _mm256_add_epi16(sum[r][v], pairs);
-        });
+      __m256i w[V];
+      unrolled<V>([&](auto v) { w[v] = at(b, v); });
+      unrolled<R>([&](auto r) {
+        const __m256i x = four_codes(a + r * 4);
+        unrolled<V>([&](auto v) { sum[r][v] = _mm256_add_epi16(sum[r][v], _mm256_maddubs_epi16(w[v], x)); });
       });
     }
+    const int64_t first = g * kPanelColumns + column;
     unrolled<V>([&](auto v) {
-      const __m256 scale = _mm256_loadu_ps(piece.scales + g * kPanelColumns + column + v * 8);
+      const __m256 scale = _mm256_loadu_ps(piece.scales + first + v * 8);
+      const __m256i zero = at(reinterpret_cast<const int8_t*>(piece.zeros + first), v);
       unrolled<R>([&](auto r) {
-        add_scaled(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), scale, accumulate || g > 0,
-                   acc + r * kPanelColumns + column + v * 8);
+        const __m256i excess = _mm256_madd_epi16(_mm256_set1_epi32(sums[g][r]), zero);  // see finish_group
+        const __m256i exact = _mm256_sub_epi32(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), excess);
+        add_scaled(exact, scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 8);
       });
     });
   }
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<W4Piece<false>, kRows, 4>(
-      a, blocks, rows, panel, [&](auto n, const RowTile& tile, const auto& piece, bool accumulate, int64_t row) {
-        for (int64_t c = 0; c < kPanelColumns; c += 16) {
-          w4_tile<n, 2>(tile, piece, c, accumulate, acc + row * kPanelColumns);
-        }
-      });
+  each_w4_tile<Piece, kRows, 4>(a, blocks, rows, panel,
+                                [&](auto n, const RowTile& tile, const Piece& piece, bool accumulate, int64_t row) {
+                                  RowSums sums;
+                                  sum_rows<n>(tile, piece.groups, sums);
+                                  for (int64_t c = 0; c < kPanelColumns; c += 16) {
+                                    w4_tile<n, 2>(tile, piece, sums, c, accumulate, acc + row * kPanelColumns);
+                                  }
+                                });
 }
 
 template <class Places>

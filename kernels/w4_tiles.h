@@ -20,12 +20,16 @@ template <class F>
 
 constexpr int kPieceGroups = 4;
 
+static inline uint32_t w4_zero(const std::byte* record, int64_t column, bool has_zeros) {
+  return has_zeros ? static_cast<uint32_t>(record[kW4CodeBytes + kPanelColumns * 2 + column]) : 8u;
+}
+
 // Zipped: the eight k of a column side by side, for one pair of rows of four k after the other, as SMMLA takes them;
-// else w8's layout.
-template <bool Zipped>
+// else w8's layout. Signed: the codes are less their zeros; else they are 0 to 15, as they lie.
+template <bool Zipped, bool Signed = true>
 struct W4Piece {
   int64_t groups;
-  alignas(kAlignmentBytes) int8_t codes[kPieceGroups * kBlockK * kPanelColumns];  // less their zeros
+  alignas(kAlignmentBytes) int8_t codes[kPieceGroups * kBlockK * kPanelColumns];
   alignas(kAlignmentBytes) float scales[kPieceGroups * kPanelColumns];
 
   // Four codes at a time, in a word: the compiler makes vectors of that on every instruction set.
@@ -37,7 +41,7 @@ struct W4Piece {
     }
     uint32_t zeros[kPanelColumns];  // in every byte
     for (int64_t c = 0; c < kPanelColumns; ++c) {
-      zeros[c] = 0x01010101u * (has_zeros ? static_cast<uint32_t>(scale[kPanelColumns * 2 + c]) : 8u);
+      zeros[c] = Signed ? 0x01010101u * w4_zero(record, c, has_zeros) : 0;
     }
     for (int64_t pair = 0; pair < kBlockK / 8; ++pair) {
       const std::byte* from = record + pair * kPanelColumns * 4;
