@@ -25,6 +25,20 @@ struct Lanes {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
   static Lanes load(const bf16* p) { return {widen(p), widen(p + 8)}; }
+  // Evens, then odds: a shift and a mask, where the lanes' own order takes two conversions and two shifts.
+  static Lanes load_mixed(const bf16* p) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
+            _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))};
+  }
+  Lanes mixed() const {
+    const __m256 left = _mm256_permute2f128_ps(lo, hi, 0x20), right = _mm256_permute2f128_ps(lo, hi, 0x31);
+    return {_mm256_shuffle_ps(left, right, 0x88), _mm256_shuffle_ps(left, right, 0xdd)};
+  }
+  Lanes unmixed() const {
+    const __m256 low = _mm256_unpacklo_ps(lo, hi), high = _mm256_unpackhi_ps(lo, hi);
+    return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+  }
   static __m256 widen(const f16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static Lanes load(const f16* p) { return {widen(p), widen(p + 8)}; }
   static Lanes load(const int32_t* p) {

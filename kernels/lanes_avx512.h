@@ -20,6 +20,9 @@ struct Lanes {
 
   static Lanes broadcast(float x) { return {_mm512_set1_ps(x)}; }
   static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static Lanes load_mixed(const bf16* p) { return load(p); }
+  Lanes mixed() const { return *this; }
+  Lanes unmixed() const { return *this; }
   static Lanes load(const bf16* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};

@@ -29,6 +29,9 @@ struct Lanes {
   static Lanes load(const float* p) {
     return each([=](int i) { return vld1q_f32(p + 4 * i); });
   }
+  static Lanes load_mixed(const bf16* p) { return load(p); }
+  Lanes mixed() const { return *this; }
+  Lanes unmixed() const { return *this; }
   static Lanes load(const bf16* p) {
     const uint16_t* bits = &p->bits;
     return each([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(bits + 4 * i), 16)); });
