@@ -112,26 +112,28 @@ const Expert& expert_of(const Layer& layer, const ExpertRows& group) {
   return layer.experts[static_cast<size_t>(group.expert)];
 }
 
-// The activations of every entry: the same panel of both of an expert's matrices is one task.
+// The activations of every entry: the same panels of both of an expert's matrices are one task.
 template <class InputOf>
 void gate_and_up(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
   const int64_t inner = p.model.config.experts.inner_size;
-  const int64_t panels = panel_count(inner);
+  const PanelRuns runs =
+      panel_runs(std::ssize(p.tokens), layer.experts[0].gate.weight, panel_count(inner), worker.count);
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
-  worker.for_each(std::ssize(groups.experts) * panels, [&](int64_t task) {
-    const ExpertRows& group = groups.experts[static_cast<size_t>(task / panels)];
+  worker.for_each(std::ssize(groups.experts) * runs.count(), [&](int64_t task) {
+    const ExpertRows& group = groups.experts[static_cast<size_t>(task / runs.count())];
     const Expert& expert = expert_of(layer, group);
-    const Input in = input_of(task / panels);
+    const Input in = input_of(task / runs.count());
     each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-      multiply_gated(kernels, expert.gate, expert.up, p.model.config, {task % panels, 1}, in, first, rows, &tile,
+      multiply_gated(kernels, expert.gate, expert.up, p.model.config, runs[task % runs.count()], in, first, rows, &tile,
                      p.scratch.activation.data() + (group.first + first) * inner);
     });
   });
   worker.barrier();
 }
 
-// What the experts give, into the residual stream: one panel of it is one task, so each sum has one order.
+// What the experts give, into the residual stream: all that goes to the same columns is one task, so each sum has one
+// order.
 template <class InputOf>
 void down(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
   const int64_t hidden = p.model.config.hidden_size;
@@ -139,15 +141,17 @@ void down(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups&
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
-  worker.for_each(panel_count(hidden), [&](int64_t panel) {
-    const int64_t column = panel * kPanelColumns;
-    const int64_t columns = std::min(kPanelColumns, hidden - column);
+  const PanelRuns runs =
+      panel_runs(std::ssize(p.tokens), layer.experts[0].down.weight, panel_count(hidden), worker.count);
+  worker.for_each(runs.count(), [&](int64_t task) {
+    const PanelRun run = runs[task];
+    const int64_t column = run.first * kPanelColumns;
+    const int64_t columns = std::min(run.count * kPanelColumns, hidden - column);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
       const ExpertRows& group = groups.experts[static_cast<size_t>(i)];
       const Input in = input_of(i);
       each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-        multiply(kernels, expert_of(layer, group).down, {panel, 1}, in, first, rows, scaled, &tile, values,
-                 kPanelColumns);
+        multiply(kernels, expert_of(layer, group).down, run, in, first, rows, scaled, &tile, values, kPanelColumns);
         for (int64_t r = 0; r < rows; ++r) {
           const auto entry = static_cast<size_t>(group.first + first + r);
           float* x = p.scratch.x.data() + groups.tokens[entry] * hidden + column;

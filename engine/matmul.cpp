@@ -71,9 +71,9 @@ void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up
   multiply(kernels, up, run, in, first, rows, gated, tile, out + run.first * kPanelColumns, up.weight.n);
 }
 
-PanelRuns panel_runs(const Input& in, const Matrix& w, int64_t panels, int64_t workers) {
+PanelRuns panel_runs(int64_t rows, const Matrix& w, int64_t panels, int64_t workers) {
   constexpr int64_t kMost = 4, kTasksPerWorker = 4;
-  if (in.rows > 1 || !is_w4(w.format)) return {panels, 1};
+  if (rows > 1 || !is_w4(w.format)) return {panels, 1};
   return {panels, std::clamp<int64_t>(panels / (kTasksPerWorker * workers), 1, kMost)};
 }
 
@@ -110,7 +110,7 @@ void project(Worker& worker, const Pass& p, const Input& in, std::initializer_li
              const PostOps& after) {
   int64_t panels = 0;
   for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
-  const PanelRuns runs = panel_runs(in, projections.begin()->linear->weight, panels, worker.count);
+  const PanelRuns runs = panel_runs(in.rows, projections.begin()->linear->weight, panels, worker.count);
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
   for_each_tile(worker, in, runs, [&](PanelRun left, int64_t first, int64_t rows) {
@@ -129,7 +129,7 @@ void project(Worker& worker, const Pass& p, const Input& in, std::initializer_li
 
 void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up, float* out) {
   const int64_t n = gate.weight.n;
-  const PanelRuns runs = panel_runs(in, gate.weight, panel_count(n), worker.count);
+  const PanelRuns runs = panel_runs(in.rows, gate.weight, panel_count(n), worker.count);
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
   // The same panels of both matrices are one task.

@@ -62,7 +62,7 @@ struct PanelRuns {
 };
 
 // The runs that are a task each: of several panels where the kernels read those at once, w4's of a single row.
-PanelRuns panel_runs(const Input& in, const Matrix& weight, int64_t panels, int64_t workers);
+PanelRuns panel_runs(int64_t rows, const Matrix& weight, int64_t panels, int64_t workers);
 
 // out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times the panels, and what comes
 // after it. Several panels, at most kTileRows, only for a single row; ops.gate is theirs.
