@@ -177,14 +177,12 @@ void w4_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<Piece, kRows, 4>(a, blocks, rows, panel,
-                                [&](auto n, const RowTile& tile, const Piece& piece, bool accumulate, int64_t row) {
-                                  RowSums sums;
-                                  sum_rows<n>(tile, piece.groups, sums);
-                                  for (int64_t c = 0; c < kPanelColumns; c += 16) {
-                                    w4_tile<n, 2>(tile, piece, sums, c, accumulate, acc + row * kPanelColumns);
-                                  }
-                                });
+  const auto tiles = [](auto n, const RowTile& tile, const Piece& piece, int64_t, bool accumulate, float* to) {
+    RowSums sums;
+    sum_rows<n>(tile, piece.groups, sums);
+    for (int64_t c = 0; c < kPanelColumns; c += 16) w4_tile<n, 2>(tile, piece, sums, c, accumulate, to);
+  };
+  each_w4_tile<Piece, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
 }
 
 template <class Places>

@@ -120,21 +120,16 @@ template <class Places>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
 }
-struct Piece : W4Piece<false> {
-  alignas(kAlignmentBytes) int32_t corrections[kPieceGroups * kPanelColumns];  // -128 times a column's sum
 
-  void expand(int64_t group, const std::byte* record, bool has_zeros) {
-    W4Piece::expand(group, record, has_zeros);
-    unrolled<kVectors>([&](auto v) {
-      const int8_t* w = codes + group * kBlockK * kPanelColumns + v * 64;
-      __m512i sum = _mm512_setzero_si512();
-      for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
-        sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), _mm512_loadu_si512(w + k4 * 256));
-      }
-      _mm512_storeu_si512(corrections + group * kPanelColumns + v * 16, _mm512_sub_epi32(_mm512_setzero_si512(), sum));
-    });
+void correct(const int8_t* w, int32_t* to) {
+  __m512i sum = _mm512_setzero_si512();
+  for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
+    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), _mm512_loadu_si512(w + k4 * 256));
   }
-};
+  _mm512_storeu_si512(to, _mm512_sub_epi32(_mm512_setzero_si512(), sum));
+}
+
+using Piece = CorrectedPiece<16, correct>;
 
 // R rows by V vectors of 16 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, one of x.
 template <int R, int V>
@@ -169,12 +164,8 @@ void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accum
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<Piece, kRows, 4>(a, blocks, rows, panel,
-                                [&](auto n, const RowTile& tile, const Piece& piece, bool accumulate, int64_t row) {
-                                  for (int64_t c = 0; c < kPanelColumns; c += 32) {
-                                    w4_tile<n, 2>(tile, piece, c, accumulate, acc + row * kPanelColumns);
-                                  }
-                                });
+  each_w4_tile<Piece, kRows, 32, 4>(a, blocks, rows, panel, acc,
+                                    [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
 }
 
 template <class Places>

@@ -107,21 +107,15 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
   (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
 }
 
-struct Piece : W4Piece<false> {
-  alignas(kAlignmentBytes) int32_t corrections[kPieceGroups * kPanelColumns];  // -128 times a column's sum
-
-  void expand(int64_t group, const std::byte* record, bool has_zeros) {
-    W4Piece::expand(group, record, has_zeros);
-    unrolled<kVectors>([&](auto v) {
-      const int8_t* w = codes + group * kBlockK * kPanelColumns + v * 32;
-      __m256i sum = _mm256_setzero_si256();
-      for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
-        sum = _mm256_dpbusd_avx_epi32(sum, _mm256_set1_epi8(-128), load(w + k4 * 256));
-      }
-      store(corrections + group * kPanelColumns + v * 8, _mm256_sub_epi32(_mm256_setzero_si256(), sum));
-    });
+void correct(const int8_t* w, int32_t* to) {
+  __m256i sum = _mm256_setzero_si256();
+  for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
+    sum = _mm256_dpbusd_avx_epi32(sum, _mm256_set1_epi8(-128), load(w + k4 * 256));
   }
-};
+  store(to, _mm256_sub_epi32(_mm256_setzero_si256(), sum));
+}
+
+using Piece = CorrectedPiece<8, correct>;
 
 // R rows by 16 columns; `column` is the first.
 template <int R>
@@ -152,12 +146,8 @@ void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accum
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<Piece, kRows, 4>(a, blocks, rows, panel,
-                                [&](auto n, const RowTile& tile, const Piece& piece, bool accumulate, int64_t row) {
-                                  for (int64_t c = 0; c < kPanelColumns; c += 16) {
-                                    w4_tile<n>(tile, piece, c, accumulate, acc + row * kPanelColumns);
-                                  }
-                                });
+  each_w4_tile<Piece, kRows, 16, 4>(a, blocks, rows, panel, acc,
+                                    [](auto n, const auto&... args) { w4_tile<n>(args...); });
 }
 
 }  // namespace

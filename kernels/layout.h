@@ -15,7 +15,7 @@
 //             1024 bytes  four pairs of w8's rows of four k: the low nibble of byte i is the code of byte i of the
 //                         pair's first row, the high nibble that of the second
 //              128 bytes  64 scales, f16
-//               64 bytes  64 zero points, at most kMaxZero: w4z only, which nothing packs yet; those of w4 are all 8
+//               64 bytes  64 zero points, at most kMaxZero: w4z only; those of w4 are all 8
 //         w(k, n) = (code - zero) * group scale * scale[n], codes 0 to 15.  A weight costs 4 + 16/32 = 4.5 bits (w4z
 //         4.75), and 32/k for scale[n], a power of two that brings the group scales into f16's range. With bf16 they
 //         would need none, but what quantize_w4 leaves as squared error would be 0.06 % more, files that hold 4-bit

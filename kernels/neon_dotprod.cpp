@@ -147,12 +147,8 @@ void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, b
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<W4Piece<false>, kRows, 4>(
-      a, blocks, rows, panel, [&](auto n, const RowTile& tile, const auto& piece, bool accumulate, int64_t row) {
-        for (int64_t c = 0; c < kPanelColumns; c += 8) {
-          w4_tile<n, 2>(tile, piece, c, accumulate, acc + row * kPanelColumns);
-        }
-      });
+  each_w4_tile<W4Piece<false>, kRows, 8, 4>(a, blocks, rows, panel, acc,
+                                            [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
 }
 
 }  // namespace

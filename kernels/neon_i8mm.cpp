@@ -70,7 +70,7 @@ constexpr int kW4Rows = 6;  // 3 pairs by 4 pairs of columns: 12 sums of a group
 // `rows` of P pairs of rows by 8 columns; `column` is the first. The piece's codes are zipped already; a vector of sums
 // holds row 0 column 0, 0 1, 1 0, 1 1.
 template <int P>
-void w4_tile(const RowTile& tile, const W4Piece<true>& piece, int64_t column, int rows, bool accumulate, float* acc) {
+void w4_tile(int rows, const RowTile& tile, const W4Piece<true>& piece, int64_t column, bool accumulate, float* acc) {
   const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 2; };
   const auto below = [&](int p) { return 2 * p + 1 < rows ? 2 * p + 1 : 2 * p; };  // where it exists
   float32x4_t total[P][4];
@@ -107,12 +107,8 @@ void w4_tile(const RowTile& tile, const W4Piece<true>& piece, int64_t column, in
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<W4Piece<true>, kW4Rows, 8>(
-      a, blocks, rows, panel, [&](auto n, const RowTile& tile, const auto& piece, bool accumulate, int64_t row) {
-        for (int64_t c = 0; c < kPanelColumns; c += 8) {
-          w4_tile<(n + 1) / 2>(tile, piece, c, n, accumulate, acc + row * kPanelColumns);
-        }
-      });
+  each_w4_tile<W4Piece<true>, kW4Rows, 8, 8>(a, blocks, rows, panel, acc,
+                                             [](auto n, const auto&... args) { w4_tile<(n + 1) / 2>(n, args...); });
 }
 
 }  // namespace

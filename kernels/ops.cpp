@@ -6,14 +6,13 @@
 #include <initializer_list>
 #include <string>
 
+#include "kernels/arguments.h"
+#include "kernels/row_codes.h"
+
 namespace pinion {
 namespace {
 
 const Kernels& table(const OpOptions& options) { return options.kernels ? *options.kernels : best_kernels(); }
-
-Error argument(const std::string& operation, const std::string& name, const std::string& expected, int64_t actual) {
-  return error("wrong argument", operation + ": " + name, expected, std::to_string(actual));
-}
 
 // Sizes of the packed layout, and pointers that must be there when there is something to read.
 Error check_packed(const char* operation, int64_t k, int64_t n, std::initializer_list<const void*> pointers) {
@@ -55,31 +54,7 @@ void share_strips(const OpOptions& options, int64_t n, int64_t most, F f) {
              [&](int64_t piece) { f(piece * step, std::min(step, panel_count(n) - piece * step)); });
 }
 
-// --- a row of bf16 as codes, without memory for the row
-// ------------------------------------------------------------
-
-constexpr int64_t kCodes = 16384;  // that are kept at a time, on the stack
-
-// f(floats, first, count) over x, a piece at a time.
-template <class F>
-void each_piece(const Kernels& kernels, const bf16* x, int64_t n, F f) {
-  constexpr int64_t kPiece = 1024;
-  float wide[kPiece];
-  for (int64_t i = 0; i < n; i += kPiece) {
-    const int64_t count = std::min(kPiece, n - i);
-    kernels.to_float(x + i, count, wide);
-    f(wide, i, count);
-  }
-}
-
-float row_scale(const Kernels& kernels, const bf16* x, int64_t k) {
-  float largest[2] = {0, 0};
-  each_piece(kernels, x, k, [&](const float* wide, int64_t, int64_t count) {
-    largest[1] = kernels.max_magnitude(wide, count);
-    largest[0] = kernels.max_magnitude(largest, 2);
-  });
-  return code_scale(largest[0]);
-}
+constexpr int64_t kCodes = 16384;  // of a row that are kept at a time, on the stack
 
 // --- attention
 // ---------------------------------------------------------------------------------------------------------
@@ -238,8 +213,7 @@ Error sdot_gemv_fused_bf16(const bf16* x, const int8_t* b_packed, const float* w
     int8_t codes[kCodes];
     for (int64_t i = 0; i < k; i += kCodes) {
       const int64_t part = std::min(kCodes, k - i);
-      each_piece(kernels, x + i, part,
-                 [&](const float* wide, int64_t at, int64_t m) { kernels.encode(wide, m, x_scale, codes + at); });
+      encode_row(kernels, x + i, part, x_scale, codes);
       for (int64_t s = 0; s < count; ++s) {
         int32_t sums[kPanelColumns];
         strip_sums(kernels, codes, b_packed + i * n, n, first + s, part, sums);

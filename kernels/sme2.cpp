@@ -6,29 +6,22 @@
 // functions that run in streaming mode say so, and call nothing but each other.
 #include <arm_sme.h>
 
+#include <cstddef>
+
 #include "kernels/kernels.h"
 
 namespace pinion {
 namespace {
 
-// One matmul: the arguments of the table's entries.
-struct Product {
-  const GemmTerm* terms;
-  int64_t count;
-  RowBlocks blocks;
-  int64_t rows;
-  void* acc;  // [rows][64] of 32 bits
-};
-
-// Where one term's operands of a tile lie. The tile's rows and columns that do not exist count as zeros.
-template <class A, class B>
-struct Operands {
-  const A* a;
-  int64_t a_step;  // from a group of k to the next
-  int64_t rows;    // from a on
-  const B* b;      // the panel
-  int64_t column;  // the first of the tile's
-  int64_t k;
+// A tile of a product: rows of one packed block by four vectors of a panel's columns. What of it does not exist counts
+// as zeros.
+struct TileAt {
+  int64_t block_rows = 0;  // of the packed block
+  int64_t at_bytes = 0;    // where that begins
+  int64_t first_row = 0;   // of the tile, in the block
+  int64_t rows = 0;
+  int64_t row = 0;     // first_row in the result
+  int64_t column = 0;  // the first
 };
 
 // ZA += a * b, four vectors of columns. A zero row of a leaves rows alone that are not stored.
@@ -48,18 +41,24 @@ struct Operands {
   svmopa_za32_f32_m(3, all, all, a, svget4(b, 3));
 }
 
-// Rows are packed in groups of eight k, as SMMLA wants them; SMOPA takes four k of a row and four of a column.
-void add_products(const Operands<int8_t, int8_t>& t) __arm_streaming __arm_inout("za") {
+// Rows are packed in groups of eight k, as SMMLA wants them; SMOPA takes four k of a row and four of a column: the
+// first four of every row, then the others.
+[[gnu::always_inline]] inline svint8x2_t two_operands(svcount_t rows, const int8_t* a) __arm_streaming {
+  const svint8x2_t x = svld1_x2(rows, a);
+  const svint32x2_t halves = svuzp(svcreate2(svreinterpret_s32(svget2(x, 0)), svreinterpret_s32(svget2(x, 1))));
+  return svcreate2(svreinterpret_s8(svget2(halves, 0)), svreinterpret_s8(svget2(halves, 1)));
+}
+
+[[gnu::always_inline]] inline void add_products(const TileAt& t, const int8_t* a, const int8_t* b,
+                                                int64_t k) __arm_streaming __arm_inout("za") {
   const svcount_t rows = svwhilelt_c8(int64_t{0}, t.rows * 8, 2);
   const svcount_t columns = svwhilelt_c8(t.column * 4, kPanelColumns * 4, 4);
-  const int8_t* a = t.a;
-  const int8_t* b = t.b + t.column * 4;
-  for (int64_t i = 0; i < t.k; i += 8, a += t.a_step, b += 8 * kPanelColumns) {
-    const svint8x2_t x = svld1_x2(rows, a);
-    const svint32_t low = svreinterpret_s32(svget2(x, 0));
-    const svint32_t high = svreinterpret_s32(svget2(x, 1));
-    outer(svreinterpret_s8(svuzp1(low, high)), svld1_x4(columns, b));
-    outer(svreinterpret_s8(svuzp2(low, high)), svld1_x4(columns, b + 4 * kPanelColumns));
+  a += t.first_row * 8;
+  b += t.column * 4;
+  for (int64_t i = 0; i < k; i += 8, a += t.block_rows * 8, b += 8 * kPanelColumns) {
+    const svint8x2_t x = two_operands(rows, a);
+    outer(svget2(x, 0), svld1_x4(columns, b));
+    outer(svget2(x, 1), svld1_x4(columns, b + 4 * kPanelColumns));
   }
 }
 
@@ -78,24 +77,28 @@ void add_products(const Operands<int8_t, int8_t>& t) __arm_streaming __arm_inout
 
 // FMOPA is one fma for each sum: in the order of k, as everywhere.
 template <class B>
-void add_products(const Operands<float, B>& t) __arm_streaming __arm_inout("za") {
+[[gnu::always_inline]] inline void add_products(const TileAt& t, const float* a, const B* b,
+                                                int64_t k) __arm_streaming __arm_inout("za") {
   const svbool_t rows = svwhilelt_b32(int64_t{0}, t.rows);
-  const float* a = t.a;
-  const B* b = t.b;
-  for (int64_t i = 0; i < t.k; ++i, a += t.a_step, b += kPanelColumns) {
+  a += t.first_row;
+  for (int64_t i = 0; i < k; ++i, a += t.block_rows, b += kPanelColumns) {
     outer(svld1(rows, a), four_vectors(b, t.column));
   }
 }
 
+// Those of vector V of a tile's columns that the panel has; `column` is the tile's first.
+template <int V>
+[[gnu::always_inline]] inline svbool_t columns_of(int64_t column) __arm_streaming {
+  return svwhilelt_b32(column + V * static_cast<int64_t>(svcntw()), kPanelColumns);
+}
+
 // to[rows][64] from `column` on = ZA.
-void store_tile(int64_t rows, int64_t column, int32_t* to) __arm_streaming __arm_inout("za") {
+[[gnu::always_inline]] inline void store_tile(const TileAt& t, int32_t* to) __arm_streaming __arm_inout("za") {
   const int64_t lanes = static_cast<int64_t>(svcntw());
-  const svbool_t some0 = svwhilelt_b32(column, kPanelColumns);
-  const svbool_t some1 = svwhilelt_b32(column + lanes, kPanelColumns);
-  const svbool_t some2 = svwhilelt_b32(column + 2 * lanes, kPanelColumns);
-  const svbool_t some3 = svwhilelt_b32(column + 3 * lanes, kPanelColumns);
-  to += column;
-  for (int64_t r = 0; r < rows; ++r, to += kPanelColumns) {
+  const svbool_t some0 = columns_of<0>(t.column), some1 = columns_of<1>(t.column);
+  const svbool_t some2 = columns_of<2>(t.column), some3 = columns_of<3>(t.column);
+  to += t.column;
+  for (int64_t r = 0; r < t.rows; ++r, to += kPanelColumns) {
     const auto slice = static_cast<uint32_t>(r);
     svst1_hor_za32(0, slice, some0, to);
     svst1_hor_za32(1, slice, some1, to + lanes);
@@ -104,32 +107,182 @@ void store_tile(int64_t rows, int64_t column, int32_t* to) __arm_streaming __arm
   }
 }
 
-// Group: elements of a row that lie together.
-template <class A, int Group, class B>
-void multiply(const Product* p) __arm_streaming __arm_inout("za") {
-  const int64_t lanes = static_cast<int64_t>(svcntw());
-  const RowBlocks blocks = p->blocks;
-  for (int64_t first = 0, at = 0; first < p->rows; first += blocks.rows, at += blocks.step_bytes) {
-    const int64_t present = p->rows - first < blocks.rows ? p->rows - first : blocks.rows;
-    for (int64_t r = 0; r < present; r += lanes) {
-      const int64_t rows = present - r < lanes ? present - r : lanes;
-      for (int64_t column = 0; column < kPanelColumns; column += 4 * lanes) {
-        svzero_za();
-        for (const GemmTerm* term = p->terms; term < p->terms + p->count; ++term) {
-          const A* a = reinterpret_cast<const A*>(static_cast<const char*>(term->a) + at) + r * Group;
-          add_products(Operands<A, B>{a, blocks.rows * Group, rows, static_cast<const B*>(term->b), column, term->k});
-        }
-        store_tile(rows, column, static_cast<int32_t*>(p->acc) + (first + r) * kPanelColumns);
+// Products of floats, or of codes: the arguments of the table's entries.
+template <class A, class B>
+struct Product {
+  const GemmTerm* terms;
+  int64_t count;
+  RowBlocks blocks;
+  int64_t rows;
+  void* acc;  // [rows][64] of 32 bits
+
+  [[gnu::always_inline]] void tile(const TileAt& t) const __arm_streaming __arm_inout("za") {
+    svzero_za();
+    for (const GemmTerm* term = terms; term < terms + count; ++term) {
+      const auto* a = reinterpret_cast<const A*>(static_cast<const char*>(term->a) + t.at_bytes);
+      add_products(t, a, static_cast<const B*>(term->b), term->k);
+    }
+    store_tile(t, static_cast<int32_t*>(acc) + t.row * kPanelColumns);
+  }
+};
+
+// --- four-bit weights: a group's sums in ZA, the totals of the groups in memory ---
+
+// What LUTI4 looks a nibble up in: of each entry's 32 bits a code is the lowest eight.
+struct CodeTable {
+  uint32_t entries[16];
+};
+constexpr CodeTable code_table(int zero) {
+  CodeTable table = {};
+  for (int i = 0; i < 16; ++i) table.entries[i] = static_cast<uint8_t>(i - zero);
+  return table;
+}
+constexpr CodeTable kSigned = code_table(8), kUnsigned = code_table(0);
+
+// The codes of a pair of rows of four k. LUTI4 takes nibbles as they come, of each byte the low one, which is the first
+// row's, then the high one, which is the second's: a UZP of bytes takes the rows apart. Masks, a shift and subtractions
+// would be four instructions for these two.
+[[gnu::always_inline]] inline svint8x2_t two_rows(svuint8_t both) __arm_streaming __arm_preserves("za") __arm_in(
+    "zt0") {
+  return svuzp(svluti4_lane_zt_s8_x2(0, both, 0));
+}
+
+// ZA of a tile = sums of one group, zeros not yet taken off. a, record: the group's. Returns the sums of each row's
+// codes.
+template <bool HasZeros>
+[[gnu::always_inline]] inline svint32_t add_group(
+    const TileAt& t, const int8_t* a, const uint8_t* record) __arm_streaming __arm_inout("za") __arm_in("zt0") {
+  const svcount_t rows = svwhilelt_c8(int64_t{0}, t.rows * 8, 2);
+  const svcount_t columns = svwhilelt_c8(t.column * 4, kPanelColumns * 4, 4);
+  const uint8_t* b = record + t.column * 4;
+  svint32_t a_sums = svdup_s32(0);
+  svzero_za();
+  for (int64_t i = 0; i < kBlockK; i += 8, a += t.block_rows * 8, b += 4 * kPanelColumns) {
+    const svint8x2_t x = two_operands(rows, a);
+    const svuint8x4_t both = svld1_x4(columns, b);
+    const svint8x2_t w0 = two_rows(svget4(both, 0)), w1 = two_rows(svget4(both, 1));
+    const svint8x2_t w2 = two_rows(svget4(both, 2)), w3 = two_rows(svget4(both, 3));
+    outer(svget2(x, 0), svcreate4(svget2(w0, 0), svget2(w1, 0), svget2(w2, 0), svget2(w3, 0)));
+    outer(svget2(x, 1), svcreate4(svget2(w0, 1), svget2(w1, 1), svget2(w2, 1), svget2(w3, 1)));
+    if constexpr (HasZeros) {
+      a_sums = svdot(svdot(a_sums, svget2(x, 0), svdup_s8(1)), svget2(x, 1), svdup_s8(1));
+    }
+  }
+  return a_sums;
+}
+
+// ZA -= the sums of the rows' codes by the columns' zeros. Both fit 16 bits, and SMOPS takes pairs of those: the second
+// of a zero's is 0.
+template <int V>
+[[gnu::always_inline]] inline void subtract_zeros(svint32_t a_sums, int64_t column,
+                                                  const uint8_t* zeros) __arm_streaming __arm_inout("za") {
+  const svint32_t zero = svld1ub_vnum_s32(columns_of<V>(column), zeros + column, V);
+  svmops_za32_s16_m(V, svptrue_b16(), svptrue_b16(), svreinterpret_s16(a_sums), svreinterpret_s16(zero));
+}
+
+template <int V>
+[[gnu::always_inline]] inline svfloat32_t scales_of(int64_t column, const uint16_t* scales) __arm_streaming {
+  const svbool_t some = columns_of<V>(column);
+  return svcvt_f32_x(some, svreinterpret_f16(svld1uh_vnum_u32(some, scales + column, V)));
+}
+
+// Row R of four: acc (+)= sums * scales. Totals that are not there yet are zeros to a load with no active lane. Were
+// the lanes that fma adds to known to be all, the compiler would add into copies: the first vector has all that count.
+template <int R>
+[[gnu::always_inline]] inline void add_row(svfloat32x4_t sums0, svfloat32x4_t sums1, svfloat32x4_t sums2,
+                                           svfloat32x4_t sums3, svfloat32x4_t scales, int64_t column, bool accumulate,
+                                           float* acc) __arm_streaming {
+  const svbool_t some = columns_of<0>(column);
+  const svfloat32x4_t total =
+      svld1_x4(svwhilelt_c32(column, accumulate ? kPanelColumns : 0, 4), acc + R * kPanelColumns);
+  svst1(svwhilelt_c32(column, kPanelColumns, 4), acc + R * kPanelColumns,
+        svcreate4(svmla_m(some, svget4(total, 0), svget4(sums0, R), svget4(scales, 0)),
+                  svmla_m(some, svget4(total, 1), svget4(sums1, R), svget4(scales, 1)),
+                  svmla_m(some, svget4(total, 2), svget4(sums2, R), svget4(scales, 2)),
+                  svmla_m(some, svget4(total, 3), svget4(sums3, R), svget4(scales, 3))));
+}
+
+// `Rows` of the four rows from `slice` of ZA on. acc: their totals, from the tile's first column on.
+template <int Rows>
+[[gnu::always_inline]] inline void add_rows(uint32_t slice, svfloat32x4_t scales, int64_t column, bool accumulate,
+                                            float* acc) __arm_streaming __arm_inout("za") {
+  const svfloat32x4_t sums0 = svcvt_f32(svread_hor_za32_s32_vg4(0, slice));
+  const svfloat32x4_t sums1 = svcvt_f32(svread_hor_za32_s32_vg4(1, slice));
+  const svfloat32x4_t sums2 = svcvt_f32(svread_hor_za32_s32_vg4(2, slice));
+  const svfloat32x4_t sums3 = svcvt_f32(svread_hor_za32_s32_vg4(3, slice));
+  add_row<0>(sums0, sums1, sums2, sums3, scales, column, accumulate, acc);
+  if constexpr (Rows > 1) add_row<1>(sums0, sums1, sums2, sums3, scales, column, accumulate, acc);
+  if constexpr (Rows > 2) add_row<2>(sums0, sums1, sums2, sums3, scales, column, accumulate, acc);
+  if constexpr (Rows > 3) add_row<3>(sums0, sums1, sums2, sums3, scales, column, accumulate, acc);
+}
+
+// acc [rows][64] (+)= float(ZA) * scales.
+[[gnu::always_inline]] inline void add_scaled(const TileAt& t, svfloat32x4_t scales, bool accumulate,
+                                              float* acc) __arm_streaming __arm_inout("za") {
+  acc += t.column;
+  uint32_t r = 0;
+  for (; r + 4 <= t.rows; r += 4, acc += 4 * kPanelColumns) add_rows<4>(r, scales, t.column, accumulate, acc);
+  const int64_t left = t.rows - r;
+  if (left == 3) add_rows<3>(r, scales, t.column, accumulate, acc);
+  if (left == 2) add_rows<2>(r, scales, t.column, accumulate, acc);
+  if (left == 1) add_rows<1>(r, scales, t.column, accumulate, acc);
+}
+
+// The arguments of gemm_w4.
+template <bool HasZeros>
+struct W4Product {
+  const int8_t* a;
+  RowBlocks blocks;
+  int64_t rows;
+  W4Panel panel;
+  float* acc;
+
+  [[gnu::always_inline]] void tile(const TileAt& t) const __arm_streaming __arm_inout("za", "zt0") {
+    constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);  // not called: it is an ordinary function
+    svldr_zt(0, HasZeros ? &kUnsigned : &kSigned);
+    const int8_t* x = a + t.at_bytes + t.first_row * 8;
+    const auto* record = reinterpret_cast<const uint8_t*>(panel.records);
+    for (int64_t k = 0; k < panel.k; k += kBlockK, record += kRecordBytes) {
+      const svint32_t a_sums = add_group<HasZeros>(t, x + k * t.block_rows, record);
+      const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
+      if constexpr (HasZeros) {
+        const uint8_t* zeros = record + kW4CodeBytes + kPanelColumns * 2;
+        subtract_zeros<0>(a_sums, t.column, zeros);
+        subtract_zeros<1>(a_sums, t.column, zeros);
+        subtract_zeros<2>(a_sums, t.column, zeros);
+        subtract_zeros<3>(a_sums, t.column, zeros);
       }
+      add_scaled(t,
+                 svcreate4(scales_of<0>(t.column, scales), scales_of<1>(t.column, scales),
+                           scales_of<2>(t.column, scales), scales_of<3>(t.column, scales)),
+                 k > 0, acc + t.row * kPanelColumns);
+    }
+  }
+};
+
+// All tiles of a product.
+template <class Product>
+void multiply(const void* product) __arm_streaming __arm_inout("za", "zt0") {
+  const Product& p = *static_cast<const Product*>(product);
+  const int64_t lanes = static_cast<int64_t>(svcntw());
+  TileAt t = {.block_rows = p.blocks.rows};
+  for (int64_t first = 0; first < p.rows; first += t.block_rows, t.at_bytes += p.blocks.step_bytes) {
+    const int64_t present = p.rows - first < t.block_rows ? p.rows - first : t.block_rows;
+    for (t.first_row = 0; t.first_row < present; t.first_row += lanes) {
+      t.rows = present - t.first_row < lanes ? present - t.first_row : lanes;
+      t.row = first + t.first_row;
+      for (t.column = 0; t.column < kPanelColumns; t.column += 4 * lanes) p.tile(t);
     }
   }
 }
 
-// f(&product) in streaming mode with ZA. By hand, and in one piece: the compiler's own switch (__arm_new("za")) needs a
-// run-time function that GCC's library has since version 14 only, and nothing may come between the switches, for they
-// clear every vector register. Those are named, so that the caller's d8 to d15 are kept.
-void run_streaming(void (*f)(const Product*) __arm_streaming __arm_inout("za"), const Product& product) {
-  register const Product* argument asm("x0") = &product;
+// f(product) in streaming mode with ZA and ZT0. By hand, and in one piece: the compiler's own switch (__arm_new("za"))
+// needs a run-time function that GCC's library has since version 14 only, and nothing may come between the switches,
+// for they clear every vector register. Those are named, so that the caller's d8 to d15 are kept.
+template <class Product>
+void run_streaming(const Product& product) {
+  void (*f)(const void*) __arm_streaming __arm_inout("za", "zt0") = multiply<Product>;
+  register const void* argument asm("x0") = &product;
   asm volatile(
       "smstart\n\t"
       "blr %[f]\n\t"
@@ -157,17 +310,23 @@ bool worth_it(int64_t rows) {
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
              int32_t* acc) {
   if (!worth_it(rows)) return neon_i8mm_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
-  run_streaming(multiply<int8_t, 8, int8_t>, {terms, count, blocks, rows, acc});
+  run_streaming(Product<int8_t, int8_t>{terms, count, blocks, rows, acc});
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  if (!worth_it(rows)) return neon_i8mm_kernels().gemm_w4(a, blocks, rows, panel, acc);
+  if (panel.has_zeros) return run_streaming(W4Product<true>{a, blocks, rows, panel, acc});
+  run_streaming(W4Product<false>{a, blocks, rows, panel, acc});
 }
 
 void gemm_bf16(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
   if (!worth_it(rows)) return neon_i8mm_kernels().gemm_bf16(terms, count, blocks, rows, acc);
-  run_streaming(multiply<float, 1, bf16>, {terms, count, blocks, rows, acc});
+  run_streaming(Product<float, bf16>{terms, count, blocks, rows, acc});
 }
 
 void gemm_f32(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
   if (!worth_it(rows)) return neon_i8mm_kernels().gemm_f32(terms, count, blocks, rows, acc);
-  run_streaming(multiply<float, 1, float>, {terms, count, blocks, rows, acc});
+  run_streaming(Product<float, float>{terms, count, blocks, rows, acc});
 }
 
 }  // namespace
@@ -179,6 +338,7 @@ const Kernels& sme2_kernels() {
     table.name = "sme2";
     table.beside = &neon_i8mm_kernels();
     table.gemm_s8 = gemm_s8;
+    table.gemm_w4 = gemm_w4;
     table.gemm_bf16 = gemm_bf16;
     table.gemm_f32 = gemm_f32;
     table.s8.rows = table.f32.rows = static_cast<int32_t>(svcntsw());

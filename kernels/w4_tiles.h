@@ -58,10 +58,24 @@ struct W4Piece {
   }
 };
 
-// f(Index<n>, tile, piece, accumulate, row): n <= R rows from `row` on by one piece, piece after piece. Group: codes of
-// a row that lie together.
-template <class Piece, int R, int Group, class F>
-void each_w4_tile(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, F f) {
+// A piece for VPDPBUSD, whose unsigned side are the packed rows, with 128 added to every code. Correct(w, to): for
+// Columns columns, whose codes begin at w, -128 times the sum of a group's.
+template <int Columns, void (*Correct)(const int8_t* w, int32_t* to)>
+struct CorrectedPiece : W4Piece<false> {
+  alignas(kAlignmentBytes) int32_t corrections[kPieceGroups * kPanelColumns];
+
+  void expand(int64_t group, const std::byte* record, bool has_zeros) {
+    W4Piece::expand(group, record, has_zeros);
+    for (int64_t c = 0; c < kPanelColumns; c += Columns) {
+      Correct(codes + group * kBlockK * kPanelColumns + c * 4, corrections + group * kPanelColumns + c);
+    }
+  }
+};
+
+// f(Index<n>, tile, piece, column, accumulate, acc): n <= R rows by Columns columns of one piece, from `column` on; the
+// rows' sums of the panel begin at acc [n][64]. Piece after piece. Group: codes of a row that lie together.
+template <class Piece, int R, int Columns, int Group, class F>
+void each_w4_tile(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc, F f) {
   const std::byte* record = panel.records;
   Piece piece;
   for (int64_t k = 0; k < panel.k; k += piece.groups * kBlockK) {
@@ -71,8 +85,9 @@ void each_w4_tile(const int8_t* a, const RowBlocks& blocks, int64_t rows, const 
       piece.expand(g, record, panel.has_zeros);
     }
     const GemmTerm term = {a + k * blocks.rows, piece.codes, piece.groups * kBlockK};
-    each_row_tile<R, Group>(&term, 1, blocks, rows,
-                            [&](auto n, const RowTile& tile, int64_t row) { f(n, tile, piece, k > 0, row); });
+    each_row_tile<R, Group>(&term, 1, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+      for (int64_t c = 0; c < kPanelColumns; c += Columns) f(n, tile, piece, c, k > 0, acc + row * kPanelColumns);
+    });
   }
 }
 
