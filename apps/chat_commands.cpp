@@ -36,13 +36,19 @@ Error read_messages(const std::string& path, OrderedJson* out) {
 
 std::string cache_file(const std::string& file) { return file + ".cache"; }
 
+// The conversation as it stands: no answer begins after it.
+Error encode_as_it_stands(Chat& chat, Prompt* out) {
+  chat.conversation.add_generation_prompt = false;
+  Error e = encode_conversation(chat, out);
+  chat.conversation.add_generation_prompt = true;
+  return e;
+}
+
 // Takes the session back to what it holds of this conversation: /undo and /reset leave more in it.
 void forget_the_rest(Chat& chat) {
   if (!chat.took_back) return;
   Prompt prompt;
-  chat.conversation.add_generation_prompt = false;
-  const Error e = encode_conversation(chat, &prompt);
-  chat.conversation.add_generation_prompt = true;
+  const Error e = encode_as_it_stands(chat, &prompt);
   const std::vector<int32_t>& held = chat.session->ids;
   if (e || chat.conversation.messages.empty()) prompt.ids.clear();
   rewind(*chat.session, std::ranges::mismatch(held, prompt.ids).in1 - held.begin());
@@ -77,9 +83,7 @@ bool read_cache(const std::string& path, Session* session) {
   return !e;
 }
 
-Error evaluate_messages(Chat& chat) {
-  Prompt prompt;
-  if (Error e = encode_conversation(chat, &prompt)) return e;
+Error evaluate_prompt(Chat& chat, const Prompt& prompt) {
   return generate_for(chat, prompt, {.max_tokens = 0, .sampler = chat.sampler, .hash_logits = false}, [](int32_t) {});
 }
 
@@ -89,17 +93,18 @@ Error evaluate_last_question(Chat& chat) {
   if (!ends_with_role(chat, "assistant") || chat.conversation.messages.size() == 1) return {};
   const OrderedJson answer = chat.conversation.messages.back();
   drop_last_message(chat);
-  Error e = evaluate_messages(chat);
+  Prompt prompt;
+  Error e = encode_conversation(chat, &prompt);
+  if (!e) e = evaluate_prompt(chat, prompt);
   chat.conversation.messages.push_back(answer);
   return e;
 }
 
 // The cache is filled at once, so that the next question waits for its own tokens only.
 Error evaluate_conversation(Chat& chat) {
-  chat.conversation.add_generation_prompt = false;
-  const Error e = evaluate_messages(chat);
-  chat.conversation.add_generation_prompt = true;
-  return e;
+  Prompt prompt;
+  if (Error e = encode_as_it_stands(chat, &prompt)) return e;
+  return evaluate_prompt(chat, prompt);
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ void add_weight_options(CLI::App& app, RunOptions* options) {
       ->check(CLI::IsMember(kQuantNames))
       ->type_name("MODE")
       ->capture_default_str();
-  app.add_option("--head", options->head,
-                 "Weights of the head, where not the mode's: none (bf16), w8 or w4; --keep comes first")
+  app.add_option("--head", options->head, "Weights of the head, where not the mode's: none (bf16), w8 or w4")
       ->check(CLI::IsMember(kHeadNames))
       ->type_name("FORMAT");
   app.add_option("--keep", options->keep, "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
@@ -231,13 +230,15 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
   return {};
 }
 
-Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out) {
+Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out,
+                   const Session* beside) {
   SessionOptions session;
   session.kv_float = kv_is_float(options);
   session.capacity = std::min(capacity, context_length(runtime.model->config));
   session.prefill_chunk = runtime.prefill_chunk;
   session.prefill_team = runtime.prefill_team.get();
   session.kernels = runtime.kernels;
+  session.beside = beside;
   return open_session(*runtime.model, *runtime.team, session, out);
 }
 

@@ -99,6 +99,7 @@ void use_plan(const Plan& plan, Runtime* out);  // its teams and chunk
 
 // Also keeps freshly packed weights for the next start, in the background.
 Error open_runtime(const RunOptions& options, Runtime* out);
-Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out);
+Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out,
+                   const Session* beside = nullptr);
 
 }  // namespace pinion

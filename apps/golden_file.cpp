@@ -53,6 +53,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->sampler.min_p = static_cast<float>(settings.number("min_p", 0.0, 0, 1));
   out->sampler.repetition_penalty = static_cast<float>(settings.number("repetition_penalty", 1.0, 0.01, 100));
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
+  if (const auto unknown = settings.unread(); !unknown.empty()) settings.fail(brief(unknown[0]), "unknown setting");
   if (settings.error) return settings.error;
   if (std::ranges::find(kQuantNames, out->run.quant) == kQuantNames.end()) {
     return error("unknown quant", settings.where, "none, w8a8 or w4a8", out->run.quant);

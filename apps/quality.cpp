@@ -76,7 +76,8 @@ Error open_pair(const Options& options, int64_t positions, Pair* out) {
   if (Error e = open_runtime(reference, &out->reference)) return e;
   if (Error e = open_runtime(options.run, &out->other)) return e;
   if (Error e = open_session(out->reference, reference, positions, &out->reference_session)) return e;
-  if (Error e = open_session(out->other, options.run, positions, &out->other_session)) return e;
+  const Session* beside = out->reference_session.get();
+  if (Error e = open_session(out->other, options.run, positions, &out->other_session, beside)) return e;
   const auto floats = static_cast<size_t>(kBlockTokens * out->other.model->config.vocab_size);
   out->reference_logits.resize(floats);
   out->other_logits.resize(floats);

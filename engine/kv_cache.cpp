@@ -26,10 +26,6 @@ KvCache shape(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float,
   return cache;
 }
 
-int64_t total_bytes(const KvCache& cache) {
-  return round_up(cache.capacity, kAttentionChunk) / kAttentionChunk * cache.chunk_bytes();
-}
-
 }  // namespace
 
 void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value,
@@ -47,13 +43,13 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
 }
 
 int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions) {
-  return total_bytes(shape(layers, kv_heads, head_dim, is_float, positions));
+  return shape(layers, kv_heads, head_dim, is_float, positions).bytes(positions);
 }
 
 Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions,
                         KvCache* out) {
   KvCache cache = shape(layers, kv_heads, head_dim, is_float, positions);
-  if (Error e = allocate_arena(total_bytes(cache), &cache.memory)) return e;
+  if (Error e = allocate_arena(cache.bytes(positions), &cache.memory)) return e;
   *out = std::move(cache);
   return {};
 }

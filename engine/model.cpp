@@ -319,6 +319,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   model->quant = options.quant;
   GenerationDefaults generation;
   if (Error e = read_model_config(folder, &model->config)) return e;
+  if (Error e = check_head_format(options, model->config)) return e;
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
@@ -357,14 +358,6 @@ void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
   out->slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, config.recurrent[i]);
   out->window = config.windows[i];
   out->rope = config.layer_ropes[i];
-}
-
-Format weight_format(const LoadOptions& options, const std::string& name, bool is_head) {
-  const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
-  if (std::ranges::any_of(options.keep, in_name)) return Format::bf16;
-  if (is_head && options.head) return *options.head;
-  if (options.quant == Quant::none) return Format::bf16;
-  return options.quant == Quant::w4a8 && !is_head ? Format::w4 : Format::w8;
 }
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {

@@ -126,6 +126,9 @@ void place_layer(const ModelConfig& config, int64_t index, Layer* out);
 // The format that a matrix of this tensor name gets.
 Format weight_format(const LoadOptions& options, const std::string& name, bool is_head);
 
+// Options that keep the head at bf16 and give it another format contradict themselves.
+Error check_head_format(const LoadOptions& options, const ModelConfig& config);
+
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
 
 // Gives freshly packed weights to the cache, if there is one: at once, or in the background, where failing is no matter

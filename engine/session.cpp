@@ -43,17 +43,26 @@ Error interruption(int64_t done, int64_t count) {
   return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
 }
 
-// The cache, a recurrent state and the passes' memory against what is free, before any of it is taken. Weights that are
-// mapped from a file count as free there, but each token reads them.
-Error check_session_memory(const Model& model, bool kv_float, int64_t positions, int64_t scratch_bytes) {
+// Weights that are mapped from a file count as free, but each token reads them.
+int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.weight_bytes : 0; }
+
+// What an open session will take and has not touched yet, so that it still counts as free.
+int64_t untouched_bytes(const Session& session) {
+  return mapped_bytes(*session.model) + session.cache.bytes(session.cache.capacity) + session.state.bytes();
+}
+
+// The cache, a recurrent state and the passes' memory against what is free, before any of it is taken.
+Error check_session_memory(const Model& model, const SessionOptions& options, int64_t positions,
+                           int64_t scratch_bytes) {
   const ModelConfig& c = model.config;
-  const int64_t mapped_bytes = model.from_cache() ? model.weight_bytes : 0;
-  const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, kv_float, positions);
-  const int64_t bytes = mapped_bytes + cache_bytes + delta_state_of(c).bytes() + scratch_bytes;
+  const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, options.kv_float, positions);
+  const int64_t beside_bytes = options.beside ? untouched_bytes(*options.beside) : 0;
+  const int64_t bytes = mapped_bytes(model) + cache_bytes + delta_state_of(c).bytes() + scratch_bytes + beside_bytes;
   const int64_t available = available_memory_bytes();
   if (bytes <= available) return {};
+  const std::string beside = options.beside ? ", " + megabytes_text(beside_bytes) + " for the model beside it" : "";
   return error("too little memory for " + std::to_string(positions) + " positions", "session",
-               megabytes_text(bytes) + " (" + megabytes_text(cache_bytes) + " of them KV cache)",
+               megabytes_text(bytes) + " (" + megabytes_text(cache_bytes) + " of them KV cache" + beside + ")",
                megabytes_text(available) + " free");
 }
 
@@ -82,7 +91,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   Room counted, taken{.takes = true};
   Scratch untaken;
   make(&counted, &untaken);
-  if (Error e = check_session_memory(model, options.kv_float, positions, counted.bytes)) return e;
+  if (Error e = check_session_memory(model, options, positions, counted.bytes)) return e;
   if (Error e = allocate_delta_state(c, &session->state)) return e;
   session->snapshots.limit_bytes = options.snapshot_bytes;
   if (Error e = allocate_kv_cache(attention_layers(c), c.kv_heads, c.head_dim, options.kv_float, positions,

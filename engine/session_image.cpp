@@ -11,10 +11,6 @@ namespace {
 
 constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '1'};
 
-int64_t cache_bytes(const KvCache& cache, int64_t held) {
-  return round_up(held, kAttentionChunk) / kAttentionChunk * cache.chunk_bytes();
-}
-
 int64_t padded_ids(int64_t tokens) { return round_up(tokens, 2); }
 
 ImageHeader header_of(const Session& session) {
@@ -80,7 +76,7 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
   }
   if (h.held < 0 || h.held >= h.tokens) return error("damaged", where);
   const int64_t bytes = std::ssize(image) - static_cast<int64_t>(sizeof h);
-  const int64_t want = padded_ids(h.tokens) * 4 + cache_bytes(session.cache, h.held) + (h.held > 0 ? h.state_bytes : 0);
+  const int64_t want = padded_ids(h.tokens) * 4 + session.cache.bytes(h.held) + (h.held > 0 ? h.state_bytes : 0);
   if (bytes != want) return error("damaged", where, std::to_string(want) + " bytes", std::to_string(bytes));
   const std::span<const std::byte> contents = image.subspan(sizeof h);
   if (h.checksum != checksum(h, {&contents, 1})) return error("damaged", where);
@@ -90,7 +86,7 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
 // The held tokens' ids, keys, values and state, as they lie in the image behind the ids.
 void place(std::span<const int32_t> held, std::span<const std::byte> contents, Session* session) {
   session->ids.assign(held.begin(), held.end());
-  const auto bytes = static_cast<size_t>(cache_bytes(session->cache, std::ssize(held)));
+  const auto bytes = static_cast<size_t>(session->cache.bytes(std::ssize(held)));
   if (bytes > 0) std::memcpy(session->cache.memory.data, contents.data(), bytes);
   if (session->state.layers == 0 || held.empty()) return;
   std::memcpy(session->state.memory.data, contents.data() + bytes, static_cast<size_t>(session->state.bytes()));
@@ -115,7 +111,7 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
   const auto bytes = [](int64_t count) { return static_cast<size_t>(count); };
   image->parts = {std::as_bytes(std::span(&header, 1)),
                   std::as_bytes(std::span(image->ids)),
-                  {session.cache.memory.data, bytes(cache_bytes(session.cache, held))}};
+                  {session.cache.memory.data, bytes(session.cache.bytes(held))}};
   if (session.state.layers > 0 && held > 0) {
     image->parts.push_back({session.snapshots.kept.back().memory.data, bytes(session.state.bytes())});
   }

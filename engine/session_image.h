@@ -4,9 +4,10 @@
 //   header | ids [tokens] int32, padded to 8 bytes | chunks of the KV cache that hold `held` tokens | state after
 //   `held`
 //
-// What follows the held tokens (the last one, or those after the snapshot) is evaluated anew when an image is restored,
-// and must give the logits, bit for bit, that it gave when the image was made: so an image of other weights, another
-// config or another mode never passes for one of this model.
+// Checked when an image is restored are its length, the shapes of cache and state, a checksum against damage (no
+// signature: who makes an image can make it fit) and the logits: what follows the held tokens (the last one, or those
+// after the snapshot) is evaluated anew and must give the bits that it gave when the image was made. Another model,
+// config or mode is noticed by those logits alone: a change that leaves them as they were passes.
 #pragma once
 
 #include <cstddef>

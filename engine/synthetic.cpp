@@ -160,6 +160,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   if (Error e = read_text_file(config_path, kMaxJsonBytes, &text)) return e;
   auto model = std::make_unique<Model>();
   if (Error e = parse_model_config(text, config_path, &model->config)) return e;
+  if (Error e = check_head_format(options, model->config)) return e;
   const ModelConfig& c = model->config;
   model->quant = options.quant;
 

@@ -214,6 +214,8 @@ TEST(Golden, RefusesBadFiles) {
   expect_failure(check(kStories, folder / "G.json"), 1, "no list of prompts");
   write_file(folder / "G.json", R"({"settings": {"quant": "w9", "kv": "bf16"}, "prompts": []})");
   expect_failure(check(kStories, folder / "G.json"), 1, "w9");
+  write_file(folder / "G.json", R"({"settings": {"quant": "w8a8", "kv": "bf16", "top_n": 3}, "prompts": []})");
+  expect_failure(check(kStories, folder / "G.json"), 1, "top_n");
   expect_failure(check(kStories, folder / "none.json"), 1, "none.json");
 }
 

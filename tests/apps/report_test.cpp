@@ -280,7 +280,11 @@ TEST(Inspect, FourBits) {
   EXPECT_EQ(head["matrices"]["floats_to_w4"], 31);
   EXPECT_EQ(head["matrices"]["floats_to_bf16"], 5);
   EXPECT_EQ(head["memory_bytes"]["head"], 8 * 2 * (1024 + 128) + 512 * 4);
-  EXPECT_GT(inspect({"--head", "none"})["memory_bytes"]["head"], w8["memory_bytes"]["head"]);
+  const json none = inspect({"--head", "none"});
+  EXPECT_GT(none["memory_bytes"]["head"], w8["memory_bytes"]["head"]);
+  EXPECT_EQ(inspect({"--head", "none", "--keep", "lm_head"})["memory_bytes"]["head"], none["memory_bytes"]["head"]);
+  const std::vector<std::string> contradiction = {"inspect", "--model", kStories, "--head", "w8", "--keep", "lm_head"};
+  expect_failure(run_pinion(contradiction), 1, "lm_head.weight: to be kept");
 }
 
 TEST(Inspect, TellsWhatATokenTakesOfAMixture) {

@@ -60,6 +60,8 @@ TEST(Usage, WhatCannotBeDoneIsOneLineAndStatus1) {
       {{"--cores", "none"}, "none"},
       {{"--cores", "0", "--threads", "2"}, "more threads than cores"},
       {{"--prompt-file", "/nonexistent/file"}, "/nonexistent/file"},
+      {{"--quant", "w4a8", "--head", "w4", "--keep", "mlp,head"},
+       "lm_head.weight: to be kept by the pattern \"head\" and yet of another format: want bf16, have w4"},
   };
   for (const auto& test : kCases) {
     std::vector<std::string> arguments = {"generate", "--model", kStories};

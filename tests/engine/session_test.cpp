@@ -364,5 +364,18 @@ TEST(Session, ACacheThatDoesNotFitIsAnErrorWithFigures) {
       << e.message();
 }
 
+// 5 layers, 4 heads of 8 padded to 16: 327680 bytes of K and V for 256 positions.
+TEST(Session, WhatTheSessionBesideItHasNotTouchedCountsToo) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> first, second;
+  ASSERT_FALSE(open_session(*model, team, {}, &first));
+  ASSERT_FALSE(open_session(*model, team, {.beside = first.get()}, &second));
+  first->cache.capacity = int64_t{256} << 32;
+  const Error e = open_session(*model, team, {.beside = first.get()}, &second);
+  EXPECT_NE(e.message().find(" for the model beside it)"), std::string::npos) << e.message();
+  EXPECT_NE(e.message().find("1407374884 MB"), std::string::npos) << e.message();
+}
+
 }  // namespace
 }  // namespace pinion

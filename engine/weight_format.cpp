@@ -1,0 +1,33 @@
+// What the options make of each matrix; declared in engine/model.h.
+#include <algorithm>
+
+#include "engine/model.h"
+
+namespace pinion {
+namespace {
+
+// The pattern by which a matrix stays bf16, or null.
+const std::string* kept_by(const LoadOptions& options, const std::string& name) {
+  const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
+  const auto found = std::ranges::find_if(options.keep, in_name);
+  return found == options.keep.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Format weight_format(const LoadOptions& options, const std::string& name, bool is_head) {
+  if (kept_by(options, name)) return Format::bf16;
+  if (is_head && options.head) return *options.head;
+  if (options.quant == Quant::none) return Format::bf16;
+  return options.quant == Quant::w4a8 && !is_head ? Format::w4 : Format::w8;
+}
+
+Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
+  const std::string name = config.names.head + ".weight";
+  const std::string* pattern = kept_by(options, name);
+  if (!pattern || !options.head || *options.head == Format::bf16) return {};
+  return error("to be kept by the pattern \"" + *pattern + "\" and yet of another format", name,
+               format_name(Format::bf16), format_name(*options.head));
+}
+
+}  // namespace pinion

@@ -1,0 +1,92 @@
+// Any bytes as a session's image, and any words laid over true images, with the checksum that somebody else's program
+// would give them: refused with the session left empty, or a session that goes on.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/hash.h"
+#include "engine/session_image.h"
+#include "tests/fuzz/check.h"
+
+namespace {
+
+using pinion::failed;
+using pinion::require;
+using Bytes = std::vector<std::byte>;
+
+void correct_checksum(Bytes& image) {
+  pinion::ImageHeader header;
+  if (image.size() % 4 != 0) return;
+  std::memcpy(&header, image.data(), sizeof header);
+  header.checksum = 0;
+  const uint64_t hash = pinion::hash_words(pinion::kHashSeed, std::as_bytes(std::span(&header, 1)));
+  header.checksum = pinion::hash_words(hash, std::span(image).subspan(sizeof header));
+  std::memcpy(image.data(), &header, sizeof header);
+}
+
+// 32-bit words, each with the place where it is laid over the image; what is left of the input lengthens the image.
+Bytes patched(Bytes image, std::span<const std::byte> input) {
+  struct Patch {
+    uint32_t place, word;
+  } patch;
+  for (; input.size() >= sizeof patch; input = input.subspan(sizeof patch)) {
+    std::memcpy(&patch, input.data(), sizeof patch);
+    std::memcpy(image.data() + patch.place % (image.size() - 3), &patch.word, sizeof patch.word);
+  }
+  image.insert(image.end(), input.begin(), input.end());
+  correct_checksum(image);
+  return image;
+}
+
+// A session of a small model, and an image of it.
+struct Case {
+  std::unique_ptr<pinion::Model> model;
+  pinion::Team team{{-1}};
+  std::unique_ptr<pinion::Session> session;
+  Bytes image;
+
+  Case(const std::string& name, bool kv_float, int32_t tokens) {
+    const std::string folder = PINION_TEST_DATA "/families/" + name;
+    require(
+        !pinion::load_model(folder, {.quant = pinion::Quant::w8a8, .keep = {}, .threads = 1, .progress = {}}, &model));
+    require(!pinion::open_session(*model, team, {.kv_float = kv_float}, &session));
+    std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
+    for (int32_t id = 0; id < tokens; ++id) {
+      const int32_t known = id % 29;
+      if (id == tokens - 1 && session->state.layers > 0) pinion::keep_snapshot(*session);
+      require(!pinion::evaluate(*session, {&known, 1}, false, logits.data()));
+    }
+    std::unique_ptr<pinion::SessionImage> made;
+    require(!pinion::make_image(*session, &made));
+    for (const std::span<const std::byte> part : made->parts) image.insert(image.end(), part.begin(), part.end());
+    Bytes same = image;
+    correct_checksum(same);
+    require(same == image);
+  }
+
+  void restore(std::span<const std::byte> bytes) {
+    const bool refused = failed(pinion::restore_image(bytes, "image", session.get()));
+    require(refused == session->ids.empty());
+    if (refused || std::ssize(session->ids) == session->cache.capacity) return;
+    const int32_t next = 1;
+    std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
+    require(!pinion::evaluate(*session, {&next, 1}, false, logits.data()));
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // A window and more than a chunk of the cache; a recurrent state beside it; rope factors that change at 21 tokens.
+  static Case cases[] = {{"mistral_window", false, 258}, {"qwen3_5", true, 3}, {"phi3_crossing", false, 20}};
+  const std::span<const std::byte> input{reinterpret_cast<const std::byte*>(data), size};
+  if (input.empty()) return 0;
+  Case& chosen = cases[data[0] % std::size(cases)];
+  chosen.restore(input.subspan(1));
+  chosen.restore(patched(chosen.image, input.subspan(1)));
+  return 0;
+}
