@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <sstream>
 
 #include "apps/plan.h"
@@ -12,11 +13,27 @@
 #include "engine/rope.h"
 #include "engine/topology.h"
 #include "loader/generation_config.h"
-#include "loader/stored_weights.h"
+#include "loader/model_config.h"
 #include "loader/user_folders.h"
 #include "tokenizer/tokenizer.h"
 
 namespace pinion {
+namespace {
+
+// What somebody expects of a folder whose name says 4 bits is that size and speed.
+void settle_quant(RunOptions* options) {
+  if (!options->quant.empty()) {
+    options->why_quant = "as asked";
+    return;
+  }
+  ModelConfig config;  // an error in it is told by what reads it next
+  const bool is_read = !options->model.empty() && !read_model_config(options->model, &config);
+  const bool is_w4 = is_read && config.quantization && keeps_w4_codes(*config.quantization);
+  options->quant = is_w4 ? "w4a8" : "w8a8";
+  options->why_quant = is_w4 ? "the file has 4-bit codes" : "default";
+}
+
+}  // namespace
 
 std::string mode_text(const RunOptions& options) {
   return options.quant + (options.head.empty() ? "" : ", head " + options.head);
@@ -29,10 +46,11 @@ CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
 
 void add_weight_options(CLI::App& app, RunOptions* options) {
   app.add_option("--quant", options->quant,
-                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head)")
+                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
+                 "default: w4a8 where the file has 4-bit codes, else w8a8")
       ->check(CLI::IsMember(kQuantNames))
-      ->type_name("MODE")
-      ->capture_default_str();
+      ->type_name("MODE");
+  app.parse_complete_callback([options] { settle_quant(options); });
   app.add_option("--head", options->head, "Weights of the head, where not the mode's: none (bf16), w8 or w4")
       ->check(CLI::IsMember(kHeadNames))
       ->type_name("FORMAT");
@@ -196,10 +214,17 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
 }
 
 void tell_of_conversion(const Model& model) {
-  if (model.converted_from.empty()) return;
+  if (model.conversions.empty()) return;
+  std::set<std::string> sources;
+  std::set<Format> formats;
+  for (const Conversion& one : model.conversions) {
+    const std::string others = one.modules > 1 ? " and " + std::to_string(one.modules - 1) + " more" : "";
+    sources.insert(one.from + (one.why_not.empty() ? "" : " (" + one.module + others + ": " + one.why_not + ")"));
+    formats.insert(one.to);
+  }
   std::string from, to;
-  for (const std::string& one : model.converted_from) from += (from.empty() ? "" : " and ") + one;
-  for (const Format one : model.converted_to) {
+  for (const std::string& one : sources) from += (from.empty() ? "" : " and ") + one;
+  for (const Format one : formats) {
     to += (to.empty() ? "" : " and ") + std::string(one == Format::bf16 ? "bf16" : is_w4(one) ? "4 bits" : "int8");
   }
   note("weights that the file holds as " + from + " become " + to +

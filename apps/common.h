@@ -26,8 +26,9 @@ namespace pinion {
 using Run = std::function<int()>;
 
 struct RunOptions {
-  std::string model;  // folder
-  std::string quant = "w8a8";
+  std::string model;              // folder
+  std::string quant;              // what the command line or the folder says: settled once that is parsed
+  std::string why_quant;          // "as asked"
   std::string kv;                 // empty: f32 for none, else bf16
   std::string head;               // none, w8 or w4; empty: what the mode gives it
   std::vector<std::string> keep;  // parts of the names of tensors that stay bf16

@@ -1,5 +1,5 @@
-// pinion inspect: what a model folder holds and what running it would take, from the configuration and the tensors'
-// headers alone.
+// pinion inspect: what a model folder holds and what running it would take, from the configuration, the tensors'
+// headers, and of 4-bit codes the scales and zeros.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,10 +10,10 @@
 #include "engine/delta_state.h"
 #include "engine/kv_cache.h"
 #include "engine/rope.h"
+#include "engine/weight_format.h"
 #include "loader/checkpoint.h"
 #include "loader/fused_experts.h"
 #include "loader/model_config.h"
-#include "loader/stored_weights.h"
 
 namespace pinion {
 namespace {
@@ -44,9 +44,11 @@ struct Parts {
   int64_t state = 0;  // of layers that keep one in place of keys and values
   // Matrices, by what the file holds and what they become.
   int64_t codes_kept = 0, codes_to_codes = 0, codes_to_w4 = 0, codes_to_bf16 = 0;
+  std::set<std::string> why_not_kept;  // of 4-bit codes that become others
   int64_t floats_to_codes = 0, floats_to_w4 = 0, floats_to_bf16 = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
   std::set<std::string> counted;                 // tensors of codes, and of a layer's experts together
+  std::set<std::string> stored_as;               // how the file holds matrices, where not in floating point
 };
 
 std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
@@ -102,30 +104,30 @@ int64_t* kind_of(bool is_coded, Format format, Parts* parts) {
 }
 
 // Adds where the matrix comes from and what it becomes; gives its packed size.
-int64_t count_matrix(const Shape& shape, bool is_head, const LinearWeight& found, const RunOptions& run, Parts* out) {
-  const Format wanted = weight_format(load_options(run, 1, nullptr), shape.module() + ".weight", is_head);
-  const Format format = shape.is_exact ? Format::bf16 : wanted;
-  const bool is_int8 = found.scale.data != nullptr;
-  if (is_int8 || found.coded.format) {
+int64_t count_matrix(const Shape& shape, const LinearWeight& found, const Packing& packing, Parts* out) {
+  if (found.stored_as.empty()) {
+    ++out->float_modules[shape.pattern];
+    ++*kind_of(false, packing.format, out);
+  } else {
+    out->stored_as.insert(found.stored_as);
     out->counted.insert(found.tensors.begin(), found.tensors.end());
     out->parameters += shape.n * shape.k;
-    ++(is_int8 && format == Format::w8 ? out->codes_kept : *kind_of(true, format, out));
-  } else {
-    ++out->float_modules[shape.pattern];
-    ++*kind_of(false, format, out);
+    ++(packing.as_stored ? out->codes_kept : *kind_of(true, packing.format, out));
+    if (!packing.why_not.empty()) out->why_not_kept.insert(packing.why_not);
   }
-  return packed_bytes(format, shape.n, shape.k);
+  return packed_bytes(packing.format, shape.n, shape.k);
 }
 
 // All experts of a layer that share their tensors.
-Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoint, int64_t layer, const RunOptions& run,
-                          Parts* out) {
+Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoint, int64_t layer,
+                          const LoadOptions& options, Parts* out) {
   FusedExperts found;
   if (Error e = bind_fused_experts(checkpoint, config, layer, &found)) return e;
   const int64_t experts = config.experts.count;
   const auto count = [&](const FusedMatrix& m, int64_t matrices) {  // of each expert
-    const Format format = weight_format(load_options(run, 1, nullptr), m.module + ".weight", false);
-    *kind_of(config.experts.mxfp4, format, out) += experts * matrices;
+    const Format format = weight_format(options, m.module + ".weight", false);
+    if (!m.stored_as.empty()) out->stored_as.insert(m.stored_as);
+    *kind_of(!m.stored_as.empty(), format, out) += experts * matrices;
     out->layers += experts * matrices * packed_bytes(format, m.n / matrices, m.k);
     out->parameters += experts * m.n * m.k + m.bias.elements();
     out->vectors += m.bias.elements() * 4;
@@ -141,6 +143,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   const std::string embedding = config.names.embedding + ".weight";
   if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &tensor)) return e;
   out->embedding = tensor.bytes;
+  const LoadOptions options = load_options(run, 1, nullptr);
   const auto bind = [&](const Shape& shape, LinearWeight* found) {
     return bind_linear(checkpoint, config.quantization, shape.module(), shape.n, shape.k, found);
   };
@@ -154,18 +157,19 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
       for (const Shape& shape : std::span(first, last)) whole.n += shape.n;
       LinearWeight found;
       if (Error e = bind(whole, &found)) return e;
-      for (const Shape& shape : std::span(first, last)) out->layers += count_matrix(shape, false, found, run, out);
+      const Packing packing = first->is_exact ? Packing{} : packing_of(options, config, first->module(), found);
+      for (const Shape& shape : std::span(first, last)) out->layers += count_matrix(shape, found, packing, out);
       first = last;
     }
     if (!config.has_experts(layer) || !config.experts.fused) continue;
-    if (Error e = count_fused_experts(config, checkpoint, layer, run, out)) return e;
+    if (Error e = count_fused_experts(config, checkpoint, layer, options, out)) return e;
   }
   const Shape head{config.names.head, 0, config.vocab_size, config.hidden_size};
   LinearWeight found;
   if (!config.tied_head) {
     if (Error e = bind(head, &found)) return e;
   }
-  out->head = count_matrix(head, true, found, run, out);
+  out->head = count_matrix(head, found, packing_of(options, config, head.module(), found), out);
   for (const TensorView& view : checkpoint.tensors) {
     if (config.tied_head && view.name == head.module() + ".weight") continue;
     if (out->counted.contains(view.name)) continue;
@@ -204,19 +208,14 @@ OrderedJson cache_json(const RunOptions& run) {
   return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
 }
 
-// How the file holds its matrices, where not in floating point.
-OrderedJson stored_as(const ModelConfig& config) {
-  if (config.experts.mxfp4) return OrderedJson::array({"MXFP4"});
-  return config.quantization ? OrderedJson(descriptions(*config.quantization)) : OrderedJson(nullptr);
-}
-
 // What becomes of the matrices; of a file with codes also which have none.
-OrderedJson matrices_json(const ModelConfig& config, const Parts& parts) {
+OrderedJson matrices_json(const Parts& parts) {
   OrderedJson json = {{"codes_kept", parts.codes_kept},           {"codes_to_codes", parts.codes_to_codes},
                       {"codes_to_w4", parts.codes_to_w4},         {"codes_to_bf16", parts.codes_to_bf16},
                       {"floats_to_codes", parts.floats_to_codes}, {"floats_to_w4", parts.floats_to_w4},
                       {"floats_to_bf16", parts.floats_to_bf16}};
-  if (config.quantization) json["without_codes"] = parts.float_modules;
+  if (!parts.why_not_kept.empty()) json["why_not_kept"] = parts.why_not_kept;
+  if (!parts.stored_as.empty()) json["without_codes"] = parts.float_modules;
   return json;
 }
 
@@ -258,9 +257,9 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"active_parameters", active_parameters(config, parts.parameters)},
       {"files", checkpoint.files.size()},
       {"file_dtypes", dtypes(checkpoint)},
-      {"quantised_file", config.quantization.has_value() || config.experts.mxfp4},
-      {"stored_as", stored_as(config)},
-      {"matrices", matrices_json(config, parts)},
+      {"quantised_file", !parts.stored_as.empty()},
+      {"stored_as", parts.stored_as.empty() ? OrderedJson(nullptr) : OrderedJson(parts.stored_as)},
+      {"matrices", matrices_json(parts)},
       {"tokenizer", has_tokenizer(run.model)},
       {"memory_bytes",
        {{"embedding_mapped", parts.embedding},
@@ -271,6 +270,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
         {"recurrent_state", parts.state}}},
       {"run",
        {{"quant", run.quant},
+        {"why_quant", run.why_quant},
         {"head", run.head},
         {"kv", kv_name(run)},
         {"kernels", kernels.name},

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "engine/memory.h"
+#include "engine/weight_format.h"
 #include "kernels/math.h"
 #include "loader/convert.h"
 #include "loader/fused_experts.h"
@@ -77,16 +78,22 @@ struct Binder {
     return module.empty() ? Error{} : norm(module, n, out);
   }
 
-  void convert(const std::string& from, Format to) {
-    model->converted_from.insert(from);
-    model->converted_to.insert(to);
+  void tell_conversion(const std::string& module, const std::string& from, const Packing& to) {
+    const auto same = std::ranges::find_if(model->conversions, [&](const Conversion& one) {
+      return one.from == from && one.why_not == to.why_not && one.to == to.format;
+    });
+    if (same == model->conversions.end()) {
+      model->conversions.push_back({from, to.why_not, to.format, module, 1});
+    } else {
+      ++same->modules;
+    }
   }
 
   struct Part {
     std::string module;
     int64_t n;
     Linear* out;
-    bool is_exact = false;  // bf16 in every mode
+    bool is_exact = false;  // bf16 in every mode; such a tensor has no other part
   };
 
   // A tensor that is several matrices, one below the other.
@@ -101,15 +108,13 @@ struct Binder {
       if (Error e = vector(module + ".bias", rows, bias_scale, 0.0f, &bias)) return e;
     }
     model->parameters += rows * k;
+    const Packing packing = parts[0].is_exact ? Packing{} : packing_of(*options, model->config, module, found);
+    if (!found.stored_as.empty() && !packing.as_stored) tell_conversion(module, found.stored_as, packing);
     int64_t first = 0;
     for (const Part& part : parts) {
-      const Format format = part.is_exact
-                                ? Format::bf16
-                                : weight_format(*options, module + ".weight", module == model->config.names.head);
       LinearWeight own = rows_of(found, first, part.n);
-      if (own.coded.format) convert(description(own.coded.scheme), format);
-      if (own.scale.data && format != Format::w8) convert("int8", format);
-      jobs.push_back({std::move(own.weight), format, &part.out->weight, std::move(own.scale), reader_of(own.coded)});
+      jobs.push_back({std::move(own.weight), packing.format, &part.out->weight, std::move(own.scale),
+                      reader_of(own.coded, packing.as_stored)});
       if (bias) part.out->bias = bias + first;
       first += part.n;
     }
@@ -151,11 +156,12 @@ struct Binder {
     if (Error e = vector(found.down.bias, c.branch_scale, 0.0f, &down_bias)) return e;
     const Format gate_up = weight_format(*options, found.gate_up.module + ".weight", false);
     const Format down = weight_format(*options, found.down.module + ".weight", false);
-    if (c.experts.mxfp4) {  // bf16 holds them exactly
-      for (const Format to : {gate_up, down}) {
-        if (to != Format::bf16) convert("MXFP4", to);
-      }
-    }
+    const auto tell = [&](const FusedMatrix& m, Format to) {
+      const bool is_exact = m.stored_as.empty() || to == Format::bf16;  // which holds MXFP4's numbers, too
+      if (!is_exact) tell_conversion(m.module, m.stored_as, {.format = to});
+    };
+    tell(found.gate_up, gate_up);
+    tell(found.down, down);
     for (int64_t i = 0; i < c.experts.count; ++i) {
       Expert& expert = out->experts[static_cast<size_t>(i)];
       jobs.push_back(expert_job(found.gate_up, i, 0, 2, gate_up, &expert.gate.weight));
@@ -283,9 +289,10 @@ struct Binder {
     if (Error e = out->recurrent ? delta(index, out) : attention(index, out)) return e;
     if (Error e = optional_norm(name(c.names.mlp_norm), hidden, &out->mlp_norm)) return e;
     if (c.has_experts(index)) return experts(index, out);
-    if (Error e =
-            linears(hidden, c.mlp_bias, {{name(c.names.gate), inner, &out->gate}, {name(c.names.up), inner, &out->up}}))
+    if (Error e = linears(hidden, c.mlp_bias,
+                          {{name(c.names.gate), inner, &out->gate}, {name(c.names.up), inner, &out->up}})) {
       return e;
+    }
     return branch_end(name(c.names.down), inner, c.mlp_bias, &out->down, name(c.names.mlp_out_norm),
                       &out->mlp_out_norm);
   }

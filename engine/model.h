@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -71,6 +70,15 @@ struct Layer {
   int32_t rope;                     // which of the config's ropes; kNoRope: none
 };
 
+// Codes of the file that became other numbers.
+struct Conversion {
+  std::string from;     // how the file holds them
+  std::string why_not;  // of 4-bit codes that became other 4-bit codes: why they did not stay
+  Format to;
+  std::string module;   // the first
+  int64_t modules = 0;  // in all
+};
+
 struct Model {
   ModelConfig config;
   Quant quant = Quant::w8a8;
@@ -85,9 +93,7 @@ struct Model {
   int64_t weight_bytes = 0;       // packed matrices
   int64_t expert_bytes = 0;       // of these, experts'
   double load_seconds = 0;
-  // Codes of the file that became other numbers: how it holds them, and what they became.
-  std::set<std::string> converted_from;
-  std::set<Format> converted_to;
+  std::vector<Conversion> conversions;
 
   Checkpoint checkpoint;  // owns the mapped files
   Arena arena;            // owns the packed matrices
@@ -122,12 +128,6 @@ struct LoadOptions {
 
 // What a layer is by its place alone.
 void place_layer(const ModelConfig& config, int64_t index, Layer* out);
-
-// The format that a matrix of this tensor name gets.
-Format weight_format(const LoadOptions& options, const std::string& name, bool is_head);
-
-// Options that keep the head at bf16 and give it another format contradict themselves.
-Error check_head_format(const LoadOptions& options, const ModelConfig& config);
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
 

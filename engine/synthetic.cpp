@@ -5,6 +5,7 @@
 
 #include "engine/memory.h"
 #include "engine/model.h"
+#include "engine/weight_format.h"
 #include "kernels/f16.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"

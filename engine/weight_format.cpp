@@ -1,7 +1,8 @@
-// What the options make of each matrix; declared in engine/model.h.
+#include "engine/weight_format.h"
+
 #include <algorithm>
 
-#include "engine/model.h"
+#include "loader/coded_w4.h"
 
 namespace pinion {
 namespace {
@@ -28,6 +29,22 @@ Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
   if (!pattern || !options.head || *options.head == Format::bf16) return {};
   return error("to be kept by the pattern \"" + *pattern + "\" and yet of another format", name,
                format_name(Format::bf16), format_name(*options.head));
+}
+
+Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
+                   const LinearWeight& weight) {
+  const bool is_head = module == config.names.head;
+  Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
+  if (packing.format == Format::w4) {
+    if (weight.coded.format && weight.coded.scheme.bits == 4) {
+      packing.why_not = find_w4_format(weight.coded, &packing.format);
+      packing.as_stored = packing.why_not.empty();
+    } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
+      packing.format = Format::w8;
+    }
+  }
+  if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr;
+  return packing;
 }
 
 }  // namespace pinion

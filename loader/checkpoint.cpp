@@ -144,7 +144,7 @@ Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> sha
 }
 
 Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> shape, TensorView* out) const {
-  return bind(name, shape, {DType::bf16, DType::f16, DType::f32}, out);
+  return bind(name, shape, kFloatTypes, out);
 }
 
 }  // namespace pinion

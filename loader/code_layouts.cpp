@@ -114,4 +114,14 @@ void read_awq_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* ou
   }
 }
 
+bool zeros_are_middle(const CodedMatrix& m) {
+  if (!m.zero.data) return true;
+  const bool less_one = m.scheme.stored_as == StoredAs::gptq && m.scheme.zeros_less_one;
+  const uint32_t middle = less_one ? 0x77777777u : 0x88888888u;
+  for (int64_t i = 0; i < m.zero.elements(); ++i) {
+    if (word(m.zero, i) != middle) return false;
+  }
+  return true;
+}
+
 }  // namespace pinion

@@ -48,4 +48,7 @@ void read_packed_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, f
 void read_gptq_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 void read_awq_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 
+// Whether every zero of 4-bit codes is 8, told from whole words: what fills up the last ones counts too.
+bool zeros_are_middle(const CodedMatrix& matrix);
+
 }  // namespace pinion

@@ -16,6 +16,7 @@ Error bind_matrix(const Checkpoint& checkpoint, const ExpertsConfig& experts, Fu
                  "a multiple of " + std::to_string(kMxBlock), std::to_string(m->k));
   }
   const int64_t blocks = m->k / kMxBlock;
+  m->stored_as = "MXFP4";
   if (Error e = checkpoint.bind(m->module + "_blocks", {experts.count, m->n, blocks, kMxBlockBytes}, {DType::u8},
                                 &m->values)) {
     return e;
@@ -86,7 +87,7 @@ PackJob expert_job(const FusedMatrix& matrix, int64_t expert, int64_t first, int
   }
   if (matrix.scales.data) {
     const int64_t scale_bytes = matrix.scales.bytes / matrix.scales.shape[0];
-    job.reader.stored_as = "MXFP4";
+    job.reader.stored_as = matrix.stored_as;
     job.reader.read =
         CodedRows{job.source.data, matrix.scales.data + expert * scale_bytes, matrix.k / kMxBlock, first, step};
   } else {

@@ -23,9 +23,10 @@ struct FusedMatrix {
   std::string module;
   int64_t n = 0;
   int64_t k = 0;
-  TensorView values;  // numbers, or blocks of codes
-  TensorView scales;  // of codes; its data is null otherwise
-  TensorView bias;    // [experts, n]
+  TensorView values;           // numbers, or blocks of codes
+  TensorView scales;           // of codes; its data is null otherwise
+  TensorView bias;             // [experts, n]
+  std::string stored_as = {};  // "MXFP4"; empty: in floating point
 };
 
 struct FusedExperts {

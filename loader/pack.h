@@ -8,6 +8,7 @@
 
 #include "kernels/error.h"
 #include "kernels/layout.h"
+#include "loader/pack_group.h"
 #include "loader/safetensors.h"
 
 namespace pinion {
@@ -18,6 +19,8 @@ struct RowReader {
   std::function<void(int64_t first, int64_t count, float* rows)> read;  // rows [first, first + count), [count][k]
   std::function<Error(int64_t row)> explain_nan;  // why a row has any, where the file tells; may be empty
   bool scattered = false;                         // the numbers of a row are spread over the whole source
+  // Where w4 and w4z hold the matrix as it is: the same rows as codes. Returns the first unfit one, or -1.
+  std::function<int64_t(int64_t first, int64_t count, W4Rows* rows)> read_w4 = {};
 };
 
 struct PackJob {
@@ -50,7 +53,8 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 //         below which the scale would not be a normal number. An I8 source's codes and scales stay what they are.
 //   w4:   the row's own scale is 64 times w8's, rounded down to a power of two; codes and group scales are those of w
 //         divided by it (quantize_w4.h). Rows too small for such scales are 0.
-// Rows that a reader gives go on as an F32 source's.
+//   w4z:  codes of a reader alone, with their zeros and scales; w4 takes them likewise where the reader has any.
+// Other rows that a reader gives go on as an F32 source's.
 // A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
 // number, is an error naming it.
 Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options);

@@ -34,23 +34,33 @@ Error read_patterns(JsonFields& fields, std::string_view name, std::vector<Modul
   return {};
 }
 
-std::string alternatives(std::initializer_list<Json> values) {
+std::string alternatives(const std::vector<Json>& values) {
   std::string text;
   for (const Json& value : values) text += (text.empty() ? "" : " or ") + brief(value);
   return text;
 }
 
 // A field that may be absent, or null, but must otherwise have one of these values.
-void expect(JsonFields& fields, std::string_view name, std::initializer_list<Json> values) {
+void expect(JsonFields& fields, std::string_view name, const std::vector<Json>& values) {
   const Json* value = fields.find(name);
   if (!value || std::ranges::find(values, *value) != values.end()) return;
   fields.fail(name, "not supported", alternatives(values), brief(*value));
 }
 
 // The same for one that must be there: what the library takes where it is absent is another format.
-void require(JsonFields& fields, std::string_view name, std::initializer_list<Json> values) {
+void require(JsonFields& fields, std::string_view name, const std::vector<Json>& values) {
   if (!fields.has(name)) fields.fail(name, "missing field", alternatives(values));
   expect(fields, name, values);
+}
+
+// The row of a table that the field, which must be there, names.
+template <class Row, size_t N>
+const Row& require_row(JsonFields& fields, std::string_view name, const Row (&table)[N]) {
+  std::vector<Json> names;
+  for (const Row& row : table) names.emplace_back(row.name);
+  require(fields, name, names);
+  const auto found = std::ranges::find(table, fields.text(name, ""), &Row::name);
+  return found != std::end(table) ? *found : table[0];
 }
 
 void refuse(JsonFields& fields, std::string_view name) {
@@ -149,10 +159,8 @@ Error check_activations(JsonFields fields, StoredAs format) {
 }
 
 Error read_format(JsonFields& fields, StoredAs* out) {
-  require(fields, "format", {"int-quantized", "float-quantized", "pack-quantized"});
-  if (fields.error) return fields.error;
-  *out = std::ranges::find(kTensorsFormats, fields.text("format"), &TensorsFormat::name)->stored_as;
-  return {};
+  *out = require_row(fields, "format", kTensorsFormats).stored_as;
+  return fields.error;
 }
 
 Error read_group(JsonFields group, StoredAs format, Quantization* out) {
@@ -238,22 +246,23 @@ void refuse_exceptions(JsonFields& fields) {
   const JsonFields exceptions = fields.fields("dynamic");
   fields.error = exceptions.error;
   for (const auto& [pattern, settings] : exceptions.object.items()) {
-    if (!pattern.starts_with("-:"))
+    if (!pattern.starts_with("-:")) {
       fields.fail("dynamic", "not supported", "modules left out (\"-:\")", brief(pattern));
+    }
   }
 }
 
 // The layout under either of its names; the tools write one or both, in lower case or not.
-std::string read_layout(JsonFields& fields, const char* old_name, std::string absent,
-                        std::initializer_list<Json> values) {
+std::string read_layout(JsonFields& fields, const char* old_name, std::string absent, const std::vector<Json>& values) {
   std::string layout;
   for (const char* name : {old_name, "format", "checkpoint_format"}) {
     if (!fields.has(name)) continue;
     std::string text = fields.text(name);
     std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
     if (std::ranges::find(values, Json(text)) == values.end()) expect(fields, name, values);
-    if (!layout.empty() && text != layout)
+    if (!layout.empty() && text != layout) {
       fields.fail(name, "names another layout than the fields before", layout, text);
+    }
     layout = text;
   }
   return layout.empty() ? absent : layout;
@@ -317,11 +326,20 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 Error read_quantization(JsonFields& fields, Quantization* out) {
-  require(fields, "quant_method", {"compressed-tensors", "fp8", "gptq", "awq"});
+  const Method& method = require_row(fields, "quant_method", kMethods);
   if (fields.error) return fields.error;
-  const auto method = std::ranges::find(kMethods, fields.text("quant_method"), &Method::name);
-  out->by_tensors = method->read != read_compressed_tensors;
-  return method->read(fields, out);
+  out->by_tensors = method.read != read_compressed_tensors;
+  return method.read(fields, out);
+}
+
+bool has_w4_codes(const Quantization& quantization) {
+  return std::ranges::any_of(quantization.groups, [](const CodedModules& one) { return one.scheme.bits == 4; });
+}
+
+bool keeps_w4_codes(const Quantization& quantization) {
+  return std::ranges::any_of(quantization.groups, [](const CodedModules& one) {
+    return one.scheme.bits == 4 && one.scheme.group_size % kBlockK == 0 && !one.scheme.has_order;
+  });
 }
 
 Error find_scheme(const Quantization& quantization, const std::string& module, const CodeScheme** out) {

@@ -47,6 +47,12 @@ struct Quantization {
 // The object under quantization_config. An error names the field that asks for something else than is read.
 Error read_quantization(JsonFields& fields, Quantization* out);
 
+// Whether there are modules of 4-bit integers, as w4a8 takes them.
+bool has_w4_codes(const Quantization& quantization);
+
+// Whether w4 may take some as they are, by what the config says: in groups of whole blocks, inputs in their order.
+bool keeps_w4_codes(const Quantization& quantization);
+
 // How the linear layer of this name is held; null: in floating point. An expression that needs too many steps is an
 // error. Not for by_tensors.
 Error find_scheme(const Quantization& quantization, const std::string& module, const CodeScheme** out);

@@ -1,9 +1,11 @@
 // The safetensors format: an 8-byte length, a JSON header, the tensors' bytes. Parses memory; files are checkpoint.h's.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <numeric>
 #include <span>
@@ -15,7 +17,7 @@
 
 namespace pinion {
 
-// Every type of the format; Pinion reads weights of the first three, and codes of i8.
+// Every type of the format.
 enum class DType : uint8_t {
   bf16,
   f16,
@@ -38,6 +40,10 @@ enum class DType : uint8_t {
   f6_e3m2,
   c64
 };
+
+// Those that read_floats takes.
+inline constexpr std::initializer_list<DType> kFloatTypes = {DType::bf16, DType::f16, DType::f32};
+inline bool is_float(DType dtype) { return std::ranges::find(kFloatTypes, dtype) != kFloatTypes.end(); }
 
 std::string_view dtype_name(DType dtype);  // as in the files: "BF16"
 

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "loader/coded_w4.h"
 #include "loader/convert.h"
 
 namespace pinion {
@@ -19,14 +20,12 @@ Error bind_one(const Checkpoint& checkpoint, const std::string& name, std::initi
   return checkpoint.bind(name, shape, dtypes, out);
 }
 
-constexpr std::initializer_list<DType> kFloats = {DType::bf16, DType::f16, DType::f32};
-
 // A scale for each row, or one for all.
 Error bind_row_scales(const Checkpoint& checkpoint, const std::string& name, int64_t n, TensorView* out) {
   const std::string where = checkpoint.folder + ": " + name;
   const TensorView* scale = checkpoint.find(name);
   if (!scale) return error("no such tensor", where, "the scales of 8-bit weights");
-  if (std::ranges::find(kFloats, scale->dtype) == kFloats.end()) {
+  if (!is_float(scale->dtype)) {
     return error("type differs", where, "BF16, F16 or F32", std::string(dtype_name(scale->dtype)));
   }
   const std::vector<int64_t> column = {n, 1}, one = {1, 1};
@@ -55,7 +54,7 @@ Error bind_fp8(const Checkpoint& checkpoint, const std::string& module, CodedMat
   add_activation_scales(checkpoint, module, names);
   if (out->scheme.group_size > 0) {
     const int64_t block_rows = (out->n + out->scheme.block_rows - 1) / out->scheme.block_rows;
-    return bind_one(checkpoint, scale, {block_rows, out->groups()}, kFloats, &out->scale, names);
+    return bind_one(checkpoint, scale, {block_rows, out->groups()}, kFloatTypes, &out->scale, names);
   }
   names->push_back(scale);
   if (Error e = bind_row_scales(checkpoint, scale, out->n, &out->scale)) return e;
@@ -91,7 +90,7 @@ Error bind_packed(const Checkpoint& checkpoint, const std::string& module, Coded
   };
   TensorView shape;
   if (Error e = bind("_packed", {n, out->words(k)}, {DType::i32}, &out->codes)) return e;
-  if (Error e = bind("_scale", {n, groups}, kFloats, &out->scale)) return e;
+  if (Error e = bind("_scale", {n, groups}, kFloatTypes, &out->scale)) return e;
   if (Error e = bind("_shape", {2}, {DType::i64, DType::i32}, &shape)) return e;
   const int64_t step = shape.dtype == DType::i64 ? 2 : 1;  // words an element; the sizes fit into the lower
   const std::vector<int64_t> stored = {word(shape, 0), word(shape, step)};
@@ -126,7 +125,7 @@ Error bind_columns(const Checkpoint& checkpoint, const std::string& module, int6
   };
   if (Error e = check_words(checkpoint, module, "outputs", n, out->codes_a_word())) return e;
   if (Error e = bind(".qweight", {code_lines, code_columns}, {DType::i32}, &out->codes)) return e;
-  if (Error e = bind(".scales", {groups, n}, kFloats, &out->scale)) return e;
+  if (Error e = bind(".scales", {groups, n}, kFloatTypes, &out->scale)) return e;
   return bind(".qzeros", {groups, out->words(n)}, {DType::i32}, &out->zero);
 }
 
@@ -156,6 +155,20 @@ constexpr CodeFormat kFormats[] = {
 };
 
 const CodeFormat& format_of(const CodeScheme& scheme) { return kFormats[static_cast<size_t>(scheme.stored_as)]; }
+
+// "GPTQ, 4 bits, groups of 128"
+std::string description(const CodeScheme& scheme) {
+  std::string text(format_of(scheme).name);
+  if (scheme.stored_as == StoredAs::gptq && !scheme.zeros_less_one) text += " v2";
+  if (format_of(scheme).read_codes) text += ", " + std::to_string(scheme.bits) + " bits";
+  if (!scheme.symmetric) text += " with zeros";
+  if (scheme.group_size == 0) return text;
+  const std::string size = std::to_string(scheme.group_size);
+  if (scheme.stored_as == StoredAs::fp8) {
+    return text + ", blocks of " + std::to_string(scheme.block_rows) + " x " + size;
+  }
+  return text + ", groups of " + size;
+}
 
 // Whether the module has codes, by its tensors.
 bool shows_codes(const Checkpoint& checkpoint, const std::string& module, StoredAs stored_as) {
@@ -204,7 +217,8 @@ Error bind_linear(const Checkpoint& checkpoint, const std::optional<Quantization
   } else if (quantization) {
     if (Error e = find_scheme(*quantization, module, &scheme)) return e;
   }
-  if (!scheme) return bind_one(checkpoint, name, {n, k}, kFloats, &out->weight, &out->tensors);
+  if (!scheme) return bind_one(checkpoint, name, {n, k}, kFloatTypes, &out->weight, &out->tensors);
+  out->stored_as = description(*scheme);
   if (scheme->stored_as == StoredAs::int8) {
     if (Error e = bind_one(checkpoint, name, {n, k}, {DType::i8}, &out->weight, &out->tensors)) return e;
     out->tensors.push_back(name + "_scale");
@@ -288,33 +302,19 @@ Error explain_nan(const CodedMatrix& m, int64_t row) {
                "stored less one: below " + std::to_string(most), std::to_string(most));
 }
 
-RowReader reader_of(const CodedMatrix& matrix) {
+RowReader reader_of(const CodedMatrix& matrix, bool as_w4) {
   if (!matrix.format) return {};
-  return {.stored_as = description(matrix.scheme),
-          .read = [matrix](int64_t first, int64_t count, float* rows) { read_rows(matrix, first, count, rows); },
-          .explain_nan = [matrix](int64_t row) { return explain_nan(matrix, row); },
-          .scattered = matrix.format->by_column};
-}
-
-std::string description(const CodeScheme& scheme) {
-  std::string text(format_of(scheme).name);
-  if (scheme.stored_as == StoredAs::gptq && !scheme.zeros_less_one) text += " v2";
-  if (format_of(scheme).read_codes) text += ", " + std::to_string(scheme.bits) + " bits";
-  if (!scheme.symmetric) text += " with zeros";
-  if (scheme.group_size == 0) return text;
-  const std::string size = std::to_string(scheme.group_size);
-  if (scheme.stored_as == StoredAs::fp8)
-    return text + ", blocks of " + std::to_string(scheme.block_rows) + " x " + size;
-  return text + ", groups of " + size;
-}
-
-std::vector<std::string> descriptions(const Quantization& quantization) {
-  std::vector<std::string> all;
-  for (const CodedModules& group : quantization.groups) {
-    const std::string one = description(group.scheme);
-    if (std::ranges::find(all, one) == all.end()) all.push_back(one);
-  }
-  return all;
+  RowReader reader = {
+      .stored_as = description(matrix.scheme),
+      .read = [matrix](int64_t first, int64_t count, float* rows) { read_rows(matrix, first, count, rows); },
+      .explain_nan = [matrix](int64_t row) { return explain_nan(matrix, row); },
+      .scattered = matrix.format->by_column};
+  if (!as_w4) return reader;
+  reader.stored_as += ", as it is";
+  reader.read_w4 = [matrix](int64_t first, int64_t count, W4Rows* rows) {
+    return read_w4_rows(matrix, first, count, rows);
+  };
+  return reader;
 }
 
 }  // namespace pinion

@@ -1,5 +1,6 @@
 // How checkpoints hold the weights of linear layers: as floats, as int8 codes that the engine takes as they are, or as
-// codes of other formats, which are read here and become fp32: w = (code - zero) * scale.
+// codes of other formats. Those are read here and become fp32, w = (code - zero) * scale, where they are not taken as
+// they are too (loader/coded_w4.h).
 //
 //   format  tensors of a module NAME, W being [n, k]
 //   int8    weight I8 [n, k]; weight_scale [n, 1], [n] or one number
@@ -29,7 +30,7 @@
 
 namespace pinion {
 
-// A row of the table of formats that become fp32.
+// A row of the table of formats other than int8.
 struct CodeFormat {
   std::string_view name;
   bool by_column;  // the codes of one row of W are spread over the whole tensor
@@ -44,6 +45,7 @@ struct CodeFormat {
 
 // A linear layer's weight. Of a coded one `weight` is what to call it and about which bytes of the file it is.
 struct LinearWeight {
+  std::string stored_as;             // "int8", "GPTQ, 4 bits, groups of 128"; empty: in floating point
   TensorView weight;                 // [n, k]
   TensorView scale;                  // of int8 codes: n numbers or one; data is null for all others
   CodedMatrix coded;                 // codes of other formats
@@ -67,12 +69,8 @@ void read_rows(const CodedMatrix& matrix, int64_t first, int64_t rows, float* ou
 // Why a row has NaNs, where its codes tell.
 Error explain_nan(const CodedMatrix& matrix, int64_t row);
 
-// The three for pack_all; of a matrix without a format one that reads nothing.
-RowReader reader_of(const CodedMatrix& matrix);
-
-std::string description(const CodeScheme& scheme);  // "GPTQ, 4 bits, groups of 128"
-
-// Of all that the config names.
-std::vector<std::string> descriptions(const Quantization& quantization);
+// The three for pack_all; of a matrix without a format one that reads nothing. as_w4: its codes stay what they are, for
+// which there is a format (loader/coded_w4.h).
+RowReader reader_of(const CodedMatrix& matrix, bool as_w4);
 
 }  // namespace pinion

@@ -106,6 +106,24 @@ TEST(Golden, TheHeadsFormatIsASettingOfIts) {
   expect_failure(check(kStories, folder / "G.json"), 1, "unknown head");
 }
 
+TEST(Golden, RecordsTheModeOfAFileOf4BitCodes) {
+  const std::string model = PINION_TEST_DATA "/families/llama_gptq";
+  const Folder folder;
+  write_file(folder / "prompts.json", R"([{"prompt_ids": [4, 5, 6], "max_tokens": 4}])");
+  ASSERT_EQ(run_pinion({"golden", "record", "--model", model, "--prompts", folder / "prompts.json", "--out",
+                        folder / "G.json"})
+                .status,
+            0);
+  json golden = read_json(folder / "G.json");
+  EXPECT_EQ(golden["settings"]["quant"], "w4a8");
+  EXPECT_EQ(check(model, folder / "G.json").status, 0);
+  golden["settings"]["quant"] = "w8a8";
+  write_file(folder / "G.json", golden.dump());
+  const Outcome other = check(model, folder / "G.json");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_NE(other.err.find("not the recorded weights"), std::string::npos) << other.err;
+}
+
 // A recording that no way reproduces: each says where it parts, with what it and the definition would have said.
 TEST(Golden, MatrixSaysWhereItParts) {
   const Folder folder;

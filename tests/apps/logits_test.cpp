@@ -69,6 +69,11 @@ TEST(Logits, OneLineTellsOfCodesThatAreNotTakenAsTheyAre) {
             "pinion: weights that the file holds as AWQ, 4 bits, groups of 4 become int8, rounded a second time, and "
             "activations are Pinion's own\n");
   EXPECT_EQ(said("phi3_awq", "none"), "pinion: weights that the file holds as AWQ, 4 bits, groups of 4 become bf16\n");
+  EXPECT_EQ(said("phi3_awq", "w4a8"),
+            "pinion: weights that the file holds as AWQ, 4 bits, groups of 4 (model.layers.0.self_attn.qkv_proj and 7 "
+            "more: groups that are no multiple of 32) become 4 bits, rounded a second time, and activations are "
+            "Pinion's own\n");
+  EXPECT_EQ(said("llama_gptq", "w4a8"), "");
   EXPECT_EQ(said("qwen3_codes", "w8a8"), "");
   EXPECT_EQ(said("qwen3_codes", "w4a8"),
             "pinion: weights that the file holds as int8 become 4 bits, rounded a second time, and activations are "

@@ -252,7 +252,7 @@ TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
 
 TEST(Inspect, NamesTheFormatOfCodesThatAreReadThroughFloats) {
   const std::string families = PINION_TEST_DATA "/families/";
-  const json awq = run_json({"inspect", "--model", families + "phi3_awq", "--json"});
+  const json awq = run_json({"inspect", "--model", families + "phi3_awq", "--quant", "w8a8", "--json"});
   EXPECT_EQ(awq["stored_as"], json::parse(R"(["AWQ, 4 bits, groups of 4"])"));
   EXPECT_EQ(awq["matrices"]["codes_kept"], 0);
   EXPECT_EQ(awq["matrices"]["codes_to_codes"], 2 * 7);
@@ -263,6 +263,35 @@ TEST(Inspect, NamesTheFormatOfCodesThatAreReadThroughFloats) {
   EXPECT_TRUE(plain["stored_as"].is_null());
   const json blocks = run_json({"inspect", "--model", families + "qwen3_moe_fp8_blocks", "--json"});
   EXPECT_EQ(blocks["stored_as"], json::parse(R"(["FP8 E4M3, blocks of 16 x 24"])"));
+}
+
+TEST(Inspect, AFileOf4BitCodesRunsIn4Bits) {
+  const std::string families = PINION_TEST_DATA "/families/";
+  const auto inspect = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"inspect", "--json", "--model"});
+    return run_json(arguments);
+  };
+  const json gptq = inspect({families + "llama_gptq"});
+  EXPECT_EQ(gptq["run"]["quant"], "w4a8");
+  EXPECT_EQ(gptq["run"]["why_quant"], "the file has 4-bit codes");
+  EXPECT_EQ(gptq["stored_as"], json::parse(R"(["GPTQ, 4 bits, groups of 32"])"));
+  EXPECT_EQ(gptq["matrices"]["codes_kept"], 2 * 7);
+  EXPECT_EQ(gptq["matrices"]["floats_to_codes"], 1) << "the head";
+  EXPECT_FALSE(gptq["matrices"].contains("why_not_kept"));
+  const json w8 = inspect({families + "llama_gptq", "--quant", "w8a8"});
+  EXPECT_EQ(w8["run"]["quant"], "w8a8");
+  EXPECT_EQ(w8["run"]["why_quant"], "as asked");
+  EXPECT_EQ(w8["matrices"]["codes_to_codes"], 2 * 7);
+  EXPECT_LT(gptq["memory_bytes"]["layers"], w8["memory_bytes"]["layers"]);
+  const json narrow = inspect({families + "mixtral_awq", "--quant", "w4a8"});
+  EXPECT_EQ(narrow["matrices"]["codes_to_w4"], 2 * (4 + 3 * 5));
+  EXPECT_EQ(narrow["matrices"]["why_not_kept"], json::parse(R"(["groups that are no multiple of 32"])"));
+  for (const char* other :
+       {"mixtral_awq", "llama_gptq_order", "qwen3_5_beside_vision_packed", "qwen3_codes", "gpt_oss_mxfp4"}) {
+    const json report = inspect({families + other});
+    EXPECT_EQ(report["run"]["quant"], "w8a8") << other << ": 8 bits, no integers, or none that stay";
+    EXPECT_EQ(report["run"]["why_quant"], "default");
+  }
 }
 
 TEST(Inspect, FourBits) {

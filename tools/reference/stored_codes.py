@@ -1,7 +1,7 @@
-"""Checkpoints with codes of the formats that Pinion reads through fp32: making them, and reading them back.
+"""Checkpoints with codes of other formats than int8: making them, and reading them back.
 
-compressed-tensors float-quantized and pack-quantized, fp8, GPTQ, AWQ, by a quantization_config; int8 codes, which
-Pinion takes as they are, are int_quantized.py's. Knows neither models nor Pinion.
+compressed-tensors float-quantized and pack-quantized, fp8, GPTQ, AWQ, by a quantization_config; int8 codes are
+int_quantized.py's. Knows neither models nor Pinion.
 """
 
 import json

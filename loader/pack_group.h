@@ -1,0 +1,44 @@
+// Rows of a matrix into the packed layout of kernels/layout.h, sixteen at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/f16.h"
+#include "kernels/layout.h"
+#include "loader/safetensors.h"
+
+namespace pinion {
+
+// Whole cache lines of a w8 panel, and small enough to be in cache when they are read again.
+constexpr int64_t kGroupRows = 16;
+
+// Rows [n, n + kGroupRows) of a matrix, of which `rows` exist; the others are padding.
+struct RowGroup {
+  const std::byte* source = nullptr;  // [rows, k]
+  int64_t rows = 0;
+  int64_t k = 0;
+  float given_scale[kGroupRows] = {};  // I8 only
+  std::byte* panel = nullptr;          // the group's first column in its panel, at k = 0
+  int64_t column = 0;                  // which one of the panel that is
+  float* scale = nullptr;              // [kGroupRows], w8 and w4
+  int32_t* column_sum = nullptr;       // [kGroupRows], w8 only
+};
+
+// Rows that are 4-bit codes already.
+struct W4Rows {
+  std::vector<uint8_t> codes;     // [rows][padded_k]: 0 to 15, beyond k the group's zero
+  std::vector<uint8_t> zeros;     // [rows][padded_k / kBlockK], at most kMaxZero
+  std::vector<f16> group_scales;  // likewise
+  std::vector<float> scales;      // [rows]
+};
+
+// By the rules of pack_all (loader/pack.h), from a source of BF16, F16, F32 or I8. Returns the first row of the group
+// that holds a NaN or an infinity, or whose given scale is unfit; -1: none.
+int64_t pack_group(DType dtype, Format format, const RowGroup& group);
+
+// The group's rows are these, which stay what they are; its source is not read. w4z, or w4 where all zeros are 8.
+void pack_w4_rows(Format format, const RowGroup& group, const W4Rows& rows);
+
+}  // namespace pinion
