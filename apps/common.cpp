@@ -47,7 +47,7 @@ CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
 void add_weight_options(CLI::App& app, RunOptions* options) {
   app.add_option("--quant", options->quant,
                  "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
-                 "default: w4a8 where the file has 4-bit codes, else w8a8")
+                 "default: w4a8 where the folder has 4-bit codes that may stay, else w8a8")
       ->check(CLI::IsMember(kQuantNames))
       ->type_name("MODE");
   app.parse_complete_callback([options] { settle_quant(options); });

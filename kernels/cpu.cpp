@@ -54,9 +54,7 @@ bool has_f16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 
-}  // namespace
-
-uint32_t cpu_features() {
+uint32_t find_features() {
   uint32_t features = 0;
   // Every CPU with AVX2 has the other two; an emulator may not.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) features |= kCpuAvx2;
@@ -67,6 +65,14 @@ uint32_t cpu_features() {
     if (__builtin_cpu_supports("avx512vnni")) features |= kCpuAvx512Vnni;
   }
   if (__builtin_cpu_is("amd")) features |= kCpuFewPlaces;
+  return features;
+}
+
+}  // namespace
+
+// Asking takes microseconds in a virtual machine.
+uint32_t cpu_features() {
+  static const uint32_t features = find_features();
   return features;
 }
 

@@ -82,6 +82,11 @@ Error check_weights(const MatmulW4& mm, const MatmulW4Weights& w) {
   if (!mm.has_zeros && w.zeros) return argument(kOperation, "zeros", "null without has_zeros");
   if (mm.n > 0 && !w.codes) return argument(kOperation, "codes", "not null");
   if (mm.n > 0 && !w.scales) return argument(kOperation, "scales", "not null");
+  for (int64_t i = 0; w.column_scale && i < mm.n; ++i) {
+    if (!std::isfinite(w.column_scale[i])) {
+      return argument(kOperation, "column_scale[" + std::to_string(i) + "]", "a finite number");
+    }
+  }
   const int64_t count = mm.n * ((mm.k - 1) / w.group + 1);
   for (int64_t i = 0; i < count; ++i) {
     if (!std::isfinite(to_float(w.scales[i]))) {

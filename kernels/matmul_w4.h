@@ -49,7 +49,7 @@ struct MatmulW4Weights {
   const f16* scales = nullptr;          // [n][(k + group - 1) / group], finite
   const uint8_t* zeros = nullptr;       // likewise, at most kMaxZero; null if not has_zeros: all are 8
   int64_t group = kBlockK;              // k of a scale, a multiple of kBlockK
-  const float* column_scale = nullptr;  // [n]; null: 1
+  const float* column_scale = nullptr;  // [n], finite; null: 1
 };
 Error matmul_w4_pack_rhs(const MatmulW4& mm, const MatmulW4Weights& weights, std::byte* packed,
                          const Workers& workers = {});

@@ -94,7 +94,7 @@ int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t count, W4Rows*
       out->group_scales[static_cast<size_t>(i)] = to_f16(own / scale);
       const int64_t inside = std::min(kBlockK, m.k - k);
       std::copy_n(codes.data() + r * m.k + k, inside, to);
-      std::fill(to + inside, to + kBlockK, static_cast<uint8_t>(zero));
+      std::fill(to + inside, to + kBlockK, static_cast<uint8_t>(std::min(zero, 15.0f)));
     }
   }
   return -1;

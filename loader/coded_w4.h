@@ -12,7 +12,8 @@
 namespace pinion {
 
 // The format that holds the whole of such a matrix as it is: w4 where all zeros are 8, else w4z. Where neither does,
-// gives why, in a few words, and leaves `out` alone. Reads the zeros, and scales that are not F16.
+// gives why, in a few words, and leaves `out` alone. Reads the zeros, and scales that are not F16, and lets go of their
+// pages: the tensors must lie in mapped files.
 std::string find_w4_format(const CodedMatrix& matrix, Format* out);
 
 // Rows [first, first + count) of a matrix for which there is a format. Returns the first that has a scale which is no

@@ -28,7 +28,7 @@ struct RowGroup {
 
 // Rows that are 4-bit codes already.
 struct W4Rows {
-  std::vector<uint8_t> codes;     // [rows][padded_k]: 0 to 15, beyond k the group's zero
+  std::vector<uint8_t> codes;     // [rows][padded_k]: 0 to 15, beyond k the group's zero, or 15
   std::vector<uint8_t> zeros;     // [rows][padded_k / kBlockK], at most kMaxZero
   std::vector<f16> group_scales;  // likewise
   std::vector<float> scales;      // [rows]

@@ -50,7 +50,8 @@ Error read_quantization(JsonFields& fields, Quantization* out);
 // Whether there are modules of 4-bit integers, as w4a8 takes them.
 bool has_w4_codes(const Quantization& quantization);
 
-// Whether w4 may take some as they are, by what the config says: in groups of whole blocks, inputs in their order.
+// Whether w4 may take some as they are, by what the config says: in groups of whole blocks, inputs in their order. Not
+// whether it does: find_w4_format (loader/coded_w4.h) looks at the scales, too.
 bool keeps_w4_codes(const Quantization& quantization);
 
 // How the linear layer of this name is held; null: in floating point. An expression that needs too many steps is an

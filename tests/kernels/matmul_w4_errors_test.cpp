@@ -137,6 +137,8 @@ TEST(MatmulW4Errors, Weights) {
   });
   for (const f16 bad : {f16{0x7c00}, f16{0xfc00}, f16{0x7e00}}) {
     expect_refused("matmul_w4_pack_rhs", "scales[259]", [=](Sound& s) { s.scales[259] = bad; });
+    expect_refused("matmul_w4_pack_rhs", "column_scale[129]",
+                   [=](Sound& s) { s.x[129] = to_float(bad), s.weights.column_scale = s.x.data(); });
   }
 }
 
