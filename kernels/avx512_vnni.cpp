@@ -19,7 +19,7 @@ __m512i four_codes(const int8_t* a) {
   return _mm512_set1_epi32(four);
 }
 
-// Eight sums wait less for each other than four; integer sums may be split anywhere.
+// Eight sums wait less for each other than four; integer sums may be split anywhere. Read in few places, four do it.
 template <class Places>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m512i flip = _mm512_set1_epi8(-128);
