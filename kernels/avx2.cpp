@@ -192,6 +192,8 @@ constexpr Kernels kTable = lanes_table(
 
 }  // namespace
 
-const Kernels& avx2_kernels() { return reads_in_few_places() ? kTable<FewPlaces> : kTable<ManyPlaces>; }
+const Kernels& avx2_kernels() {
+  return *with_best_places([](auto places) { return &kTable<decltype(places)>; });
+}
 
 }  // namespace pinion

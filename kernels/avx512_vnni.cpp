@@ -175,6 +175,8 @@ constexpr Kernels kTable = lanes_table(
 
 }  // namespace
 
-const Kernels& avx512_vnni_kernels() { return reads_in_few_places() ? kTable<FewPlaces> : kTable<ManyPlaces>; }
+const Kernels& avx512_vnni_kernels() {
+  return *with_best_places([](auto places) { return &kTable<decltype(places)>; });
+}
 
 }  // namespace pinion

@@ -156,12 +156,13 @@ const Kernels& avx_vnni_kernels() {
   static const Kernels kTable = [] {
     Kernels table = avx2_kernels();
     table.name = "avx_vnni";
-    const bool few = reads_in_few_places();
-    table.gemv_s8 = few ? gemv_s8<FewPlaces> : gemv_s8<ManyPlaces>;
+    with_best_places([&](auto places) {
+      table.gemv_s8 = gemv_s8<decltype(places)>;
+      table.gemv_w4 = gemv_w4<decltype(places)>;
+    });
     table.pack_s8 = pack_s8<4, 0x80>;
     table.gemm_s8 = gemm_s8;
     table.s8 = {.rows = kRows, .multiple = 1, .group = 4};
-    table.gemv_w4 = few ? gemv_w4<FewPlaces> : gemv_w4<ManyPlaces>;
     table.gemm_w4 = gemm_w4;
     return table;
   }();

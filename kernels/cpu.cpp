@@ -25,6 +25,7 @@ constexpr FeatureName kNames[] = {
     {kCpuAvx512, "avx512"},
     {kCpuAvx512Vnni, "avx512_vnni"},
     {kCpuFewPlaces, "few_places"},
+    {kCpuOnePlace, "one_place"},
 };
 
 }  // namespace
@@ -64,7 +65,7 @@ uint32_t find_features() {
     features |= kCpuAvx512;
     if (__builtin_cpu_supports("avx512vnni")) features |= kCpuAvx512Vnni;
   }
-  if (__builtin_cpu_is("amd")) features |= kCpuFewPlaces;
+  if (__builtin_cpu_is("amd")) features |= features & kCpuAvx512 ? kCpuOnePlace : kCpuFewPlaces;
   return features;
 }
 
@@ -81,8 +82,6 @@ uint32_t cpu_features() {
 uint32_t cpu_features() { return 0; }
 
 #endif
-
-bool reads_in_few_places() { return (cpu_features() & kCpuFewPlaces) != 0; }
 
 std::string feature_names(uint32_t features) {
   std::string text;

@@ -16,13 +16,12 @@ enum CpuFeature : uint32_t {
   kCpuAvxVnni = 1u << 9,
   kCpuAvx512 = 1u << 10,  // F, BW, DQ, VL
   kCpuAvx512Vnni = 1u << 11,
-  kCpuFewPlaces = 1u << 12,  // AMD: its memory gives most when it is read in few places at once
+  kCpuFewPlaces = 1u << 12,  // AMD without AVX-512: its memory gives most when it is read in few places at once
+  kCpuOnePlace = 1u << 13,   // AMD with it: in one place
 };
 
 // Features of the CPU this runs on, as the operating system announces them.
 uint32_t cpu_features();
-
-bool reads_in_few_places();  // kCpuFewPlaces
 
 // "avx2 avx512 avx512_vnni"
 std::string feature_names(uint32_t features);

@@ -21,24 +21,47 @@ struct ManyPlaces {
   static constexpr int kStreams = 16;
   static constexpr int kUnrolled = 16;  // of the streams
   static constexpr int64_t kRowsAhead = 4;
-  static constexpr int64_t kRecordsAhead = 2;  // in four places; not measured
+  static constexpr int64_t kPanels = 4;        // of w4, at once
+  static constexpr int64_t kRecordsAhead = 2;  // of each; not measured
+  static constexpr _mm_hint kHint = _MM_HINT_T0;
 };
 
-// AMD's Zen (kCpuFewPlaces). Zen 3, one core, GB/s where plain reading has 27, panels of k = 1024: in 2 places 22, in 4
+// AMD up to Zen 3 (kCpuFewPlaces). One core, GB/s where plain reading has 27, panels of k = 1024: in 2 places 22, in 4
 // 25.3, in 8 20, in 16 14; in 4, two rows ahead 26.2, in 16, four rows ahead 17. w4 in 1 place 17.7, in 4 24.2; at
 // k = 3072 25.8, with a record ahead 26.5. Asking for a part of a record only gives far less than for none or all.
 struct FewPlaces {
   static constexpr int kStreams = 4;
   static constexpr int kUnrolled = 1;  // of four in a row GCC would ask for all that lies ahead at once: a tenth slower
   static constexpr int64_t kRowsAhead = 2;
+  static constexpr int64_t kPanels = 4;
   static constexpr int64_t kRecordsAhead = 1;
+  static constexpr _mm_hint kHint = _MM_HINT_T0;
 };
 
-template <int64_t Bytes>
+// AMD since Zen 4 (kCpuOnePlace). One core, GB/s where plain reading has 31, AVX-512, panels of k = 1024, asking for
+// nothing: in 1 place 30, in 2 27, in 4 23, in 8 23; in 1 place, 16 rows ahead into the second cache 31.3, 32 rows 22,
+// 16 rows into the first 25.5. w4 in 1 place 30.3, in 2 23, in 4 22, in 8 16; asking for the next record gives nothing,
+// into the first cache takes 6. AVX2, which only a user who asks for it has there: 30 without asking, 21 with.
+struct OnePlace {
+  static constexpr int kStreams = 1;
+  static constexpr int kUnrolled = 1;
+  static constexpr int64_t kRowsAhead = 16;
+  static constexpr int64_t kPanels = 1;
+  static constexpr int64_t kRecordsAhead = 0;
+  static constexpr _mm_hint kHint = _MM_HINT_T1;
+};
+
+// f of the way that this CPU's memory likes best.
+template <class F>
+auto with_best_places(F f) {
+  if (cpu_features() & kCpuOnePlace) return f(OnePlace());
+  if (cpu_features() & kCpuFewPlaces) return f(FewPlaces());
+  return f(ManyPlaces());
+}
+
+template <int64_t Bytes, _mm_hint Hint>
 [[gnu::always_inline]] inline void prefetch(const void* p) {
-  for (int64_t at = 0; at < Bytes; at += kAlignmentBytes) {
-    _mm_prefetch(static_cast<const char*>(p) + at, _MM_HINT_T0);
-  }
+  for (int64_t at = 0; at < Bytes; at += kAlignmentBytes) _mm_prefetch(static_cast<const char*>(p) + at, Hint);
 }
 
 // f(u, a + i, w) for every four k: w is where their 256 bytes of weights begin, u counts those that are unrolled. Sums
@@ -55,7 +78,7 @@ template <class Places, class F>
       unrolled<Places::kUnrolled>([&](auto u) {
         const int64_t row = (s + u) * part + i;
         const int8_t* w = b + row * row_bytes;
-        prefetch<4 * kPanelColumns>(w + rows_ahead * row_bytes);
+        prefetch<4 * kPanelColumns, Places::kHint>(w + rows_ahead * row_bytes);
         f(u, a + 4 * row, w);
       });
     }
@@ -63,23 +86,26 @@ template <class Places, class F>
   for (int64_t row = Places::kStreams * part; row < k / 4; ++row) f(Index<0>{}, a + 4 * row, b + row * row_bytes);
 }
 
-// One row by panels of w4, a group of each in turn, so that every panel is a place. begin(a + k) for each group of k,
-// then f(record, accumulate, acc + panel * kPanelColumns) for its record in each panel. Contract of the arguments:
-// Kernels::gemv_w4.
+// One row by panels of w4: a group of each of so many in turn, so that every panel is a place. begin(a + k) for a group
+// of k, then f(record, accumulate, acc + panel * kPanelColumns) for its record in each of those panels. Contract of the
+// arguments: Kernels::gemv_w4.
 template <class Places, bool HasZeros, class Begin, class F>
 [[gnu::always_inline]] inline void each_record(const int8_t* a, const W4Panel& first, int64_t panels, float* acc,
                                                Begin begin, F f) {
   constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
-  const int64_t step_bytes = first.k / kBlockK * kRecordBytes;  // from a panel to the next
-  const std::byte* group = first.records;
-  for (int64_t k = 0; k < first.k; k += kBlockK, group += kRecordBytes) {
-    const bool in_panel = k + Places::kRecordsAhead * kBlockK < first.k;
-    const int64_t ahead_bytes = Places::kRecordsAhead * kRecordBytes + (in_panel ? 0 : (panels - 1) * step_bytes);
-    begin(a + k);
-    for (int64_t p = 0; p < panels; ++p) {
-      const std::byte* record = group + p * step_bytes;
-      prefetch<kRecordBytes>(record + ahead_bytes);
-      f(record, k > 0, acc + p * kPanelColumns);
+  const int64_t panel_bytes = first.k / kBlockK * kRecordBytes;
+  for (int64_t from = 0; from < panels; from += Places::kPanels) {
+    const int64_t to = from + Places::kPanels < panels ? from + Places::kPanels : panels;
+    const std::byte* group = first.records;
+    for (int64_t k = 0; k < first.k; k += kBlockK, group += kRecordBytes) {
+      const bool in_panel = k + Places::kRecordsAhead * kBlockK < first.k;
+      const int64_t ahead_bytes = Places::kRecordsAhead * kRecordBytes + (in_panel ? 0 : (to - from - 1) * panel_bytes);
+      begin(a + k);
+      for (int64_t p = from; p < to; ++p) {
+        const std::byte* record = group + p * panel_bytes;
+        if constexpr (Places::kRecordsAhead > 0) prefetch<kRecordBytes, Places::kHint>(record + ahead_bytes);
+        f(record, k > 0, acc + p * kPanelColumns);
+      }
     }
   }
 }
