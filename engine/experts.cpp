@@ -116,18 +116,25 @@ const Expert& expert_of(const Layer& layer, const ExpertRows& group) {
 template <class InputOf>
 void gate_and_up(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
   const int64_t inner = p.model.config.experts.inner_size;
-  const PanelRuns runs =
-      panel_runs(std::ssize(p.tokens), layer.experts[0].gate.weight, panel_count(inner), worker.count);
+  const int64_t panels = panel_count(inner);
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
-  worker.for_each(std::ssize(groups.experts) * runs.count(), [&](int64_t task) {
-    const ExpertRows& group = groups.experts[static_cast<size_t>(task / runs.count())];
+  const auto multiply_run = [&](int64_t index, PanelRun run) {
+    const ExpertRows& group = groups.experts[static_cast<size_t>(index)];
     const Expert& expert = expert_of(layer, group);
-    const Input in = input_of(task / runs.count());
+    const Input in = input_of(index);
     each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-      multiply_gated(kernels, expert.gate, expert.up, p.model.config, runs[task % runs.count()], in, first, rows, &tile,
+      multiply_gated(kernels, expert.gate, expert.up, p.model.config, run, in, first, rows, &tile,
                      p.scratch.activation.data() + (group.first + first) * inner);
     });
+  };
+  const int64_t most = panels_at_once(std::ssize(p.tokens));
+  worker.for_each_run(std::ssize(groups.experts) * panels, most, [&](TaskRun all) {
+    while (all.count > 0) {  // may go on in the next expert
+      const int64_t panel = all.first % panels, count = std::min(all.count, panels - panel);
+      multiply_run(all.first / panels, {panel, count});
+      all = {all.first + count, all.count - count};
+    }
   });
   worker.barrier();
 }
@@ -141,10 +148,7 @@ void down(Worker& worker, const Pass& p, const Layer& layer, const ExpertGroups&
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
-  const PanelRuns runs =
-      panel_runs(std::ssize(p.tokens), layer.experts[0].down.weight, panel_count(hidden), worker.count);
-  worker.for_each(runs.count(), [&](int64_t task) {
-    const PanelRun run = runs[task];
+  worker.for_each_run(panel_count(hidden), panels_at_once(std::ssize(p.tokens)), [&](PanelRun run) {
     const int64_t column = run.first * kPanelColumns;
     const int64_t columns = std::min(run.count * kPanelColumns, hidden - column);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {

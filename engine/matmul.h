@@ -46,23 +46,12 @@ struct Tile {
 // The table that this worker multiplies with.
 const Kernels& table_of(const Worker& worker, const Pass& pass);
 
-// Panels [first, first + count) of a matrix.
-struct PanelRun {
-  int64_t first;
-  int64_t count;
-};
+// Panels of a matrix.
+using PanelRun = TaskRun;
 
-// Panels in runs of so many; the last may be shorter.
-struct PanelRuns {
-  int64_t panels;
-  int64_t length;
-
-  int64_t count() const { return (panels + length - 1) / length; }
-  PanelRun operator[](int64_t i) const { return {i * length, std::min(length, panels - i * length)}; }
-};
-
-// The runs that are a task each: of several panels where the kernels read those at once, w4's of a single row.
-PanelRuns panel_runs(int64_t rows, const Matrix& weight, int64_t panels, int64_t workers);
+// The most panels to take at once for so many rows. Those of a single row are read side by side (w4), and what reads
+// two matrices in turns goes from one to the other less often.
+inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
 
 // out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times the panels, and what comes
 // after it. Several panels, at most kTileRows, only for a single row; ops.gate is theirs.

@@ -42,10 +42,17 @@ struct TeamState {
   std::vector<double> shares;  // [workers + 1], rising from 0 to 1: where each worker's own tasks begin
 };
 
+// Tasks [first, first + count).
+struct TaskRun {
+  int64_t first;
+  int64_t count;
+};
+
 // One worker's view of one stage: first the tasks that are its own, one behind the other in memory and the same every
-// time; then what others have not come to yet. A worker that is slow or interrupted so does less, and nobody waits for
-// more than one task. A slow one also leaves the last `reserve` to faster ones, who are done with them before it would
-// be with one.
+// time; then what others have not come to yet. A worker that is slow or interrupted so does less. Its own it takes up
+// to `most` at once, never more than half of what is left of them, those of others one by one: at the end of a stage
+// nobody waits for more than one task. A slow one also leaves the last `reserve` to faster ones, who are done with them
+// before it would be with one.
 struct Claims {
   TeamState& state;
   int64_t tasks;
@@ -66,17 +73,20 @@ struct Claims {
     return count;
   }
 
-  // The next task; -1 where there is none left for this worker.
-  int64_t next() {
-    if (reserve > 0 && remaining() < reserve) return -1;
+  // The next tasks, none where none are left for this worker.
+  TaskRun next(int64_t most = 1) {
+    if (reserve > 0) most = std::min(most, remaining() / reserve);
+    if (most == 0) return {0, 0};
     for (const auto workers = std::ssize(state.taken); helped < workers; ++helped) {
       const auto owner = static_cast<size_t>((worker + helped) % workers);
       const int64_t first = begin(owner), end = begin(owner + 1);
-      if (first + taken(owner).load(std::memory_order_relaxed) >= end) continue;  // a look disturbs less than a claim
-      const int64_t task = first + taken(owner).fetch_add(1, std::memory_order_relaxed);
-      if (task < end) return task;
+      const int64_t left = end - first - taken(owner).load(std::memory_order_relaxed);
+      if (left <= 0) continue;  // a look disturbs less than a claim
+      const int64_t wanted = helped == 0 ? std::clamp<int64_t>(left / 2, 1, most) : 1;
+      const int64_t task = first + taken(owner).fetch_add(wanted, std::memory_order_relaxed);
+      if (task < end) return {task, std::min(wanted, end - task)};
     }
-    return -1;
+    return {0, 0};
   }
 };
 
@@ -94,11 +104,18 @@ struct Worker {
 
   void barrier();
 
-  // f(task) for every task in [0, tasks), each run by one worker. All workers must make the same calls.
+  // f(run) for runs of at most `most` tasks that make up [0, tasks), each run by one worker. All workers must make the
+  // same calls.
+  template <class F>
+  void for_each_run(int64_t tasks, int64_t most, F&& f) {
+    Claims claims{*state, tasks, half, stage++, index, reserve};
+    for (TaskRun run = claims.next(most); run.count > 0; run = claims.next(most)) f(run);
+  }
+
+  // f(task) for every task in [0, tasks), likewise.
   template <class F>
   void for_each(int64_t tasks, F&& f) {
-    Claims claims{*state, tasks, half, stage++, index, reserve};
-    for (int64_t task = claims.next(); task >= 0; task = claims.next()) f(task);
+    for_each_run(tasks, 1, [&](TaskRun run) { f(run.first); });
   }
 };
 

@@ -169,8 +169,8 @@ struct Kernels {
   void (*gemm_f32)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
   PackShape f32;
 
-  // out[r][c] = the post-ops of sums[r][c], c < columns <= 64. sums: [rows][64]; out: [rows][ldo], may be the sums
-  // where ldo is 64.
+  // out[r][c] = the post-ops of sums[r][c], c < columns <= 64; of a single row there may be more. sums:
+  // [rows][64], or those of whole panels; out: [rows][ldo], may be the sums where ldo is 64.
   void (*finish_s32)(const int32_t* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo);
   void (*finish_f32)(const float* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo);
 

@@ -109,11 +109,41 @@ TEST(Team, EachWorkersOwnTasksAreInProportionToItsSpeed) {
   const std::vector<int64_t> begins = {claims.begin(0), claims.begin(1), claims.begin(2), claims.begin(3)};
   EXPECT_EQ(begins, (std::vector<int64_t>{0, 4, 8, 11}));
   // Its own, then those of the next: of worker 0, who has one already, then of worker 1.
-  EXPECT_EQ(Claims({state, 11, 0, 0, 0, 0}).next(), 0);
+  EXPECT_EQ(Claims({state, 11, 0, 0, 0, 0}).next().count, 1);
   std::vector<int64_t> order;
-  for (int64_t task = claims.next(); task >= 0; task = claims.next()) order.push_back(task);
+  for (TaskRun run = claims.next(); run.count > 0; run = claims.next()) order.push_back(run.first);
   EXPECT_EQ(order, (std::vector<int64_t>{8, 9, 10, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(claims.remaining(), 0);
+}
+
+TEST(Team, RunsGetShorterTowardsTheEndAndOthersTasksComeOneByOne) {
+  TeamState state(std::vector<double>{1, 1});
+  Claims claims{state, 40, 0, 0, 0, 0};
+  EXPECT_EQ(Claims({state, 40, 0, 0, 1, 0}).next(64).count, 10);  // half of its own
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (TaskRun run = claims.next(4); run.count > 0; run = claims.next(4)) runs.push_back({run.first, run.count});
+  const std::vector<std::pair<int64_t, int64_t>> expected = {{0, 4},  {4, 4},  {8, 4},  {12, 4}, {16, 2}, {18, 1},
+                                                             {19, 1}, {30, 1}, {31, 1}, {32, 1}, {33, 1}, {34, 1},
+                                                             {35, 1}, {36, 1}, {37, 1}, {38, 1}, {39, 1}};
+  EXPECT_EQ(runs, expected);
+}
+
+TEST(Team, RunsMakeUpAllTasks) {
+  Team team(unpinned(4), {}, std::vector<double>{4, 1, 1.5, 4});
+  for (const int64_t most : {1, 3, 4, 100}) {
+    for (const int64_t tasks : {0, 1, 2, 7, 11, 12, 64, 1000}) {
+      std::vector<int> done(static_cast<size_t>(tasks), 0);
+      std::atomic<bool> too_long{false};
+      team.run([&](Worker& worker) {
+        worker.for_each_run(tasks, most, [&](TaskRun run) {
+          if (run.count > most) too_long = true;
+          for (int64_t task = run.first; task < run.first + run.count; ++task) ++done[static_cast<size_t>(task)];
+        });
+      });
+      EXPECT_EQ(done, std::vector<int>(static_cast<size_t>(tasks), 1)) << tasks;
+      EXPECT_FALSE(too_long);
+    }
+  }
 }
 
 // big.LITTLE, in simulated time: a fast worker takes 1 for a task, a slow one takes its slowness; they claim with the
@@ -142,8 +172,8 @@ struct Stage {
   std::vector<int64_t> did;  // tasks of each worker
 };
 
-// slow_first: who claims first of those that are free at the same time.
-Stage simulate(int64_t tasks, const std::vector<double>& slowness, const std::vector<int64_t>& reserves,
+// most: tasks at once; slow_first: who claims first of those that are free at the same time.
+Stage simulate(int64_t tasks, int64_t most, const std::vector<double>& slowness, const std::vector<int64_t>& reserves,
                bool slow_first) {
   constexpr double kDone = std::numeric_limits<double>::infinity();
   std::vector<Claims> claims;
@@ -159,10 +189,10 @@ Stage simulate(int64_t tasks, const std::vector<double>& slowness, const std::ve
         free_at.size() - 1 - static_cast<size_t>(std::min_element(free_at.rbegin(), free_at.rend()) - free_at.rbegin());
     const size_t worker = slow_first ? last : first;
     if (free_at[worker] == kDone) return stage;
-    if (claims[worker].next() >= 0) {
-      free_at[worker] += slowness[worker];
+    if (const TaskRun run = claims[worker].next(most); run.count > 0) {
+      free_at[worker] += slowness[worker] * static_cast<double>(run.count);
       stage.time = std::max(stage.time, free_at[worker]);
-      ++stage.did[worker];
+      stage.did[worker] += run.count;
     } else {
       free_at[worker] = kDone;
     }
@@ -175,17 +205,19 @@ TEST(Team, SlowWorkersNeverCostTime) {
   for (const BigLittle& machine : kMachines) {
     const std::vector<double> slowness = slowness_of(machine), fast_only(static_cast<size_t>(machine.fast), 1);
     const std::vector<int64_t> reserves = reserves_of(machine), none(slowness.size(), 0);
-    double worst = 0, worst_without_reserves = 0;
-    for (int64_t tasks = 1; tasks <= 600; ++tasks) {
-      const double alone = simulate(tasks, fast_only, none, false).time;
-      for (const bool slow_first : {false, true}) {
-        worst = std::max(worst, simulate(tasks, slowness, reserves, slow_first).time / alone);
-        worst_without_reserves =
-            std::max(worst_without_reserves, simulate(tasks, slowness, none, slow_first).time / alone);
+    for (const int64_t most : {1, 4}) {
+      double worst = 0, worst_without_reserves = 0;
+      for (int64_t tasks = 1; tasks <= 600; ++tasks) {
+        const double alone = simulate(tasks, most, fast_only, none, false).time;
+        for (const bool slow_first : {false, true}) {
+          worst = std::max(worst, simulate(tasks, most, slowness, reserves, slow_first).time / alone);
+          worst_without_reserves =
+              std::max(worst_without_reserves, simulate(tasks, most, slowness, none, slow_first).time / alone);
+        }
       }
+      EXPECT_LE(worst, 1.02) << machine.fast << " + " << machine.slow << " at " << machine.slowness << ", " << most;
+      EXPECT_GT(worst_without_reserves, 1.02);  // the reserves are what does it
     }
-    EXPECT_LE(worst, 1.02) << machine.fast << " + " << machine.slow << " at " << machine.slowness;
-    EXPECT_GT(worst_without_reserves, 1.02);  // the reserves are what does it
   }
 }
 
@@ -193,7 +225,7 @@ TEST(Team, SlowWorkersTakeProportionallyFewerTasks) {
   constexpr int64_t kTasks = 2000;
   for (const BigLittle& machine : kMachines) {
     const std::vector<double> slowness = slowness_of(machine);
-    const Stage stage = simulate(kTasks, slowness, reserves_of(machine), true);
+    const Stage stage = simulate(kTasks, 4, slowness, reserves_of(machine), true);
     EXPECT_EQ(std::accumulate(stage.did.begin(), stage.did.end(), int64_t{0}), kTasks);
     const double rate = machine.fast + machine.slow / machine.slowness;  // of all, in tasks of a fast worker
     for (size_t i = 0; i < slowness.size(); ++i) {

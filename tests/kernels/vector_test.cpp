@@ -67,7 +67,7 @@ constexpr float kLimit = 0.5f;  // of clamped_swiglu
 
 void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
   const int64_t ldo = columns + 3, gate_stride = columns + 2;  // what lies between the rows must stay
-  const std::vector<float> tile = random.floats(rows * kPanelColumns);
+  const std::vector<float> tile = random.floats(rows * round_up(columns, kPanelColumns));
   const std::vector<float> row_scale = random.floats(rows), column_scale = random.floats(columns);
   const std::vector<float> bias = random.floats(columns), gates = random.floats(rows * gate_stride, -6, 6);
   const std::vector<float> before = random.floats((rows - 1) * ldo + columns);
@@ -118,6 +118,12 @@ TEST(Finish, EveryWidthAndStep) {
     check_finish(random, 2, columns,
                  {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0), bit(3), activation(columns / 4)});
   }
+}
+
+TEST(Finish, ASingleRowOfSeveralPanels) {
+  Random random;
+  const Steps all = {true, true, true, true, true, true, true, Activation::silu};
+  for (const int64_t columns : {65, 80, 127, 128, 129, 256}) check_finish(random, 1, columns, all);
 }
 
 // Far out a cap is reached, a gate is 0 or itself; what is no number stays none.
