@@ -33,7 +33,7 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
                     session.profile,
                     session.trace};
     Team& team = rows > 1 ? *session.prefill_team : *session.team;
-    team.run([&pass](Worker& worker) { forward(worker, pass); });
+    team.run_present([&pass](Worker& worker) { forward(worker, pass); });
     done += rows;
   }
   return done;

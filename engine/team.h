@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/attendance.h"
 #include "kernels/error.h"
 #include "kernels/workers.h"
 
@@ -100,6 +101,7 @@ struct Worker {
   int64_t reserve = 0;               // tasks that it leaves to faster workers at the end of a stage; 0 for the fastest
   int32_t stage = 0;                 // for_each calls since the last barrier, the same for every worker
   int32_t half = 0;                  // of TeamState::Taken, likewise
+  int64_t waited_ns = 0;             // at barriers, beyond what a barrier itself takes
   WorkerProfile* profile = nullptr;  // where its time is kept; null: nowhere
 
   void barrier();
@@ -135,8 +137,15 @@ class Team {
   // f(worker) on every worker, the caller being worker 0; returns when all have returned.
   void run(const std::function<void(Worker&)>& f);
 
+  // The same for work that fewer may do as well: without workers whose CPU other processes take away.
+  void run_present(const std::function<void(Worker&)>& f);
+
  private:
+  void run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f);
+
   std::vector<int32_t> cpus_;
+  std::vector<int32_t> everybody_;
+  Attendance attendance_;
   std::vector<bool> leads_;
   std::vector<int64_t> reserves_;
   std::unique_ptr<TeamState> state_;

@@ -1,0 +1,45 @@
+// Who takes part in a team's next run. Where another process wants one of the cores, its worker is away for
+// milliseconds at a time and all others wait for it at the next barrier: then they are faster without it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pinion {
+
+// One worker's part in a run.
+struct Presence {
+  int64_t waited_ns = 0;  // at barriers, beyond what a barrier itself takes
+  int64_t away_ns = 0;    // wanted to run and was not let
+};
+
+// A worker rests after kStrikes runs in a row in which others waited for it longer than its share of the work is worth,
+// and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long.
+class Attendance {
+ public:
+  static constexpr int32_t kStrikes = 4;
+  static constexpr int32_t kRest = 16;
+  static constexpr int32_t kLongestRest = 256;
+
+  explicit Attendance(int32_t workers);
+
+  // Those who take part in the next run, rising; never none.
+  std::span<const int32_t> present() const { return present_; }
+
+  // How a run went: of those who took part, in the order of present().
+  void note(std::span<const Presence> each, int64_t run_ns);
+
+ private:
+  struct State {
+    int32_t strikes = 0;
+    int32_t resting = 0;  // runs that are left of its rest
+    int32_t rest = kRest;
+  };
+  void judge(std::span<const Presence> each, int64_t run_ns);
+
+  std::vector<State> workers_;
+  std::vector<int32_t> present_;
+};
+
+}  // namespace pinion

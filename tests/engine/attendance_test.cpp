@@ -1,0 +1,94 @@
+// Who takes part: rules on made-up runs of 10 ms.
+#include "engine/attendance.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kRun = 10'000'000;
+
+std::vector<int32_t> present(const Attendance& attendance) {
+  return {attendance.present().begin(), attendance.present().end()};
+}
+
+// A run in which `culprit` was away for so long and the others waited as long; nobody was where that is -1.
+void note_run(Attendance& attendance, int32_t culprit, int64_t away_ns) {
+  std::vector<Presence> each;
+  for (const int32_t worker : attendance.present()) {
+    each.push_back(worker == culprit ? Presence{0, away_ns} : Presence{culprit >= 0 ? away_ns : 0, 0});
+  }
+  attendance.note(each, kRun);
+}
+
+// How many runs it takes until so many are present, at most 1000.
+int runs_until(Attendance& attendance, size_t count, int32_t culprit, int64_t away_ns) {
+  int runs = 0;
+  for (; attendance.present().size() != count && runs < 1000; ++runs) note_run(attendance, culprit, away_ns);
+  return runs;
+}
+
+TEST(Attendance, AllArePresentWhereNobodyIsAway) {
+  Attendance attendance(3);
+  for (int i = 0; i < 1000; ++i) note_run(attendance, -1, 0);
+  EXPECT_EQ(present(attendance), (std::vector<int32_t>{0, 1, 2}));
+}
+
+TEST(Attendance, OneThatIsAwayForHalfTheTimeRestsLongerAndLonger) {
+  for (const int32_t culprit : {0, 1}) {
+    Attendance attendance(2);
+    EXPECT_EQ(runs_until(attendance, 1, culprit, kRun / 2), Attendance::kStrikes);
+    EXPECT_EQ(present(attendance), (std::vector<int32_t>{1 - culprit}));
+    for (int rest = Attendance::kRest; rest <= Attendance::kLongestRest; rest *= 2) {
+      EXPECT_EQ(runs_until(attendance, 2, culprit, kRun / 2), rest);
+      EXPECT_EQ(runs_until(attendance, 1, culprit, kRun / 2), 1);  // one run shows that nothing is better
+    }
+    EXPECT_EQ(runs_until(attendance, 2, culprit, kRun / 2), Attendance::kLongestRest);
+  }
+}
+
+TEST(Attendance, OneGoodRunForgivesAll) {
+  Attendance attendance(2);
+  runs_until(attendance, 1, 1, kRun / 2);
+  EXPECT_EQ(runs_until(attendance, 2, 1, kRun / 2), Attendance::kRest);
+  note_run(attendance, -1, 0);
+  EXPECT_EQ(runs_until(attendance, 1, 1, kRun / 2), Attendance::kStrikes);
+  EXPECT_EQ(runs_until(attendance, 2, 1, kRun / 2), Attendance::kRest);
+}
+
+TEST(Attendance, InterruptionsHereAndThereAreNoReason) {
+  Attendance attendance(2);
+  for (int i = 0; i < 1000; ++i) note_run(attendance, i % 4 == 3 ? -1 : 1, kRun / 2);
+  EXPECT_EQ(attendance.present().size(), 2u);
+}
+
+// Of two, one is worth 0.4 of a run; of eight 0.1.
+TEST(Attendance, AWorkerStaysWhileItIsWorthMoreThanTheWait) {
+  Attendance two(2), eight(8);
+  EXPECT_EQ(runs_until(two, 1, 1, kRun * 39 / 100), 1000);
+  EXPECT_EQ(runs_until(eight, 7, 5, kRun * 9 / 100), 1000);
+  EXPECT_EQ(runs_until(eight, 7, 5, kRun * 11 / 100), Attendance::kStrikes);
+  EXPECT_EQ(present(eight), (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
+}
+
+TEST(Attendance, WaitingForOneThatWasNotAwayIsNoReason) {
+  Attendance attendance(2);
+  for (int i = 0; i < 1000; ++i) attendance.note(std::vector<Presence>{{kRun / 2, 0}, {0, kRun / 5}}, kRun);
+  EXPECT_EQ(attendance.present().size(), 2u);
+}
+
+TEST(Attendance, NeverNobody) {
+  Attendance alone(1);
+  for (int i = 0; i < 100; ++i) alone.note(std::vector<Presence>{{0, kRun}}, kRun);
+  EXPECT_EQ(present(alone), std::vector<int32_t>{0});
+  Attendance attendance(3);
+  for (int i = 0; i < 5000; ++i) {  // whoever is there first is away
+    note_run(attendance, attendance.present().front(), kRun / 2);
+    ASSERT_FALSE(attendance.present().empty());
+  }
+}
+
+}  // namespace
+}  // namespace pinion
