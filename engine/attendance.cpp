@@ -1,35 +1,38 @@
 #include "engine/attendance.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace pinion {
-namespace {
 
-// What one of so many workers is worth, as a share of a run. Decode is bound by memory: one core fewer costs less than
-// its share of the cores.
-double worth_of_one(size_t workers) { return 0.8 / static_cast<double>(workers); }
-
-int64_t longest_wait_ns(std::span<const Presence> each) {
-  return std::ranges::max(each, {}, &Presence::waited_ns).waited_ns;
+Attendance::Attendance(std::span<const double> slowness) {
+  for (const double each : slowness) {
+    present_.push_back(static_cast<int32_t>(workers_.size()));
+    workers_.push_back({.speed = 1 / each});
+  }
 }
 
-}  // namespace
-
-Attendance::Attendance(int32_t workers) : workers_(static_cast<size_t>(workers)), present_(workers_.size()) {
-  std::iota(present_.begin(), present_.end(), 0);
+// Whether another waited longer, while this one was away, than this one's part of the run is worth. Decode is bound by
+// memory: one core fewer costs less than its share of all cores' speed.
+bool Attendance::is_too_slow_with(size_t culprit, std::span<const Presence> each, int64_t run_ns) const {
+  constexpr double kWorth = 0.8;
+  int64_t lost_ns = 0;
+  double speed = 0;
+  for (size_t i = 0; i < each.size(); ++i) {
+    if (i != culprit) lost_ns = std::max(lost_ns, each[i].waited_ns);
+    speed += workers_[static_cast<size_t>(present_[i])].speed;
+  }
+  const double share = workers_[static_cast<size_t>(present_[culprit])].speed / speed;
+  return static_cast<double>(lost_ns) > kWorth * share * static_cast<double>(run_ns) &&
+         each[culprit].away_ns > lost_ns / 2;
 }
 
 void Attendance::judge(std::span<const Presence> each, int64_t run_ns) {
-  const int64_t lost_ns = longest_wait_ns(each);
-  const auto culprit = std::ranges::max_element(each, {}, &Presence::away_ns) - each.begin();
-  const bool too_long = static_cast<double>(lost_ns) > worth_of_one(each.size()) * static_cast<double>(run_ns);
-  // Others may wait for a worker that is slow or reads from a disk: that is not what a rest is for.
-  const bool is_culprit = each[static_cast<size_t>(culprit)].away_ns > lost_ns / 2;
+  const auto culprit = static_cast<size_t>(std::ranges::max_element(each, {}, &Presence::away_ns) - each.begin());
+  const bool too_slow = is_too_slow_with(culprit, each, run_ns);
   for (size_t i = 0; i < each.size(); ++i) {
     State& worker = workers_[static_cast<size_t>(present_[i])];
-    if (!too_long || !is_culprit || static_cast<int64_t>(i) != culprit) {
-      worker = {};
+    if (!too_slow || i != culprit) {
+      worker = {.speed = worker.speed};
     } else if (++worker.strikes >= kStrikes) {
       worker.resting = worker.rest;
       worker.rest = std::min(2 * worker.rest, kLongestRest);

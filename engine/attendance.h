@@ -11,18 +11,19 @@ namespace pinion {
 // One worker's part in a run.
 struct Presence {
   int64_t waited_ns = 0;  // at barriers, beyond what a barrier itself takes
-  int64_t away_ns = 0;    // wanted to run and was not let
+  int64_t away_ns = 0;    // had work and was not let
 };
 
-// A worker rests after kStrikes runs in a row in which others waited for it longer than its share of the work is worth,
-// and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long.
+// A worker rests after kStrikes runs in a row in which another waited for it longer than its share of the work is
+// worth, and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long.
 class Attendance {
  public:
   static constexpr int32_t kStrikes = 4;
   static constexpr int32_t kRest = 16;
   static constexpr int32_t kLongestRest = 256;
 
-  explicit Attendance(int32_t workers);
+  // slowness: of each worker, see Team.
+  explicit Attendance(std::span<const double> slowness);
 
   // Those who take part in the next run, rising; never none.
   std::span<const int32_t> present() const { return present_; }
@@ -32,11 +33,13 @@ class Attendance {
 
  private:
   struct State {
+    double speed;
     int32_t strikes = 0;
     int32_t resting = 0;  // runs that are left of its rest
     int32_t rest = kRest;
   };
   void judge(std::span<const Presence> each, int64_t run_ns);
+  bool is_too_slow_with(size_t culprit, std::span<const Presence> each, int64_t run_ns) const;
 
   std::vector<State> workers_;
   std::vector<int32_t> present_;

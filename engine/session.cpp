@@ -33,7 +33,8 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
                     session.profile,
                     session.trace};
     Team& team = rows > 1 ? *session.prefill_team : *session.team;
-    team.run_present([&pass](Worker& worker) { forward(worker, pass); });
+    const auto run = rows > 1 || session.profile ? &Team::run : &Team::run_present;
+    (team.*run)([&pass](Worker& worker) { forward(worker, pass); });
     done += rows;
   }
   return done;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <numeric>
 
 #include "engine/profile.h"
@@ -49,57 +50,60 @@ void pin_thread(int32_t cpu) {
 
 int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-// What a thread has had of its CPU, and how often others took that away.
-struct CpuUse {
-  int64_t at_ns;
-  int64_t used_ns;
-  int64_t times_taken;
+int64_t cpu_time_ns() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
+}
 
-  static CpuUse of_this_thread() {
-    rusage usage = {};
-    getrusage(RUSAGE_THREAD, &usage);
-    const auto ns = [](const timeval& t) { return t.tv_sec * int64_t{1000000000} + t.tv_usec * int64_t{1000}; };
-    return {now_ns(), ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_nivcsw};
-  }
-};
-
-Presence presence_since(const CpuUse& start, int64_t waited_ns) {
-  const CpuUse now = CpuUse::of_this_thread();
-  if (now.times_taken == start.times_taken) return {waited_ns, 0};
-  return {waited_ns, now.at_ns - start.at_ns - (now.used_ns - start.used_ns)};
+// How a worker of a run that began at start_ns fared, which had used so much CPU time when it came. It was away when it
+// did not have the CPU without waiting for others; unless nobody took that, or a page had to come from a disk.
+Presence presence_of(const Worker& worker, int64_t start_ns, int64_t used_before_ns) {
+  thread_local int64_t taken_before = 0, faults_before = 0;
+  rusage usage = {};
+  getrusage(RUSAGE_THREAD, &usage);
+  const bool was_taken = usage.ru_nivcsw != taken_before, read_disk = usage.ru_majflt != faults_before;
+  taken_before = usage.ru_nivcsw;
+  faults_before = usage.ru_majflt;
+  if (!was_taken || read_disk) return {worker.waited_ns, 0};
+  const int64_t present_ns = now_ns() - start_ns - worker.waited_ns;
+  const int64_t used_ns = cpu_time_ns() - used_before_ns - worker.waited_used_ns;
+  return {worker.waited_ns, std::max<int64_t>(0, present_ns - used_ns)};
 }
 
 // The last to arrive opens the gate: its release pairs with the acquire of those who wait, and each arrival's acq_rel
-// chains the writes of all before it. Returns how long a wait took that was no longer one of spinning.
-int64_t meet(TeamState* state, int32_t count) {
+// chains the writes of all before it. A wait that is no longer one of spinning is the worker's to remember.
+void meet(TeamState* state, int32_t count, Worker* worker) {
   const int64_t generation = state->generation.value.load(std::memory_order_relaxed);
   if (state->arrived.value.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
     state->arrived.value.store(0, std::memory_order_relaxed);
     state->barriers.fetch_add(1, std::memory_order_relaxed);
     state->generation.value.store(generation + 1, std::memory_order_release);
-    return 0;
+    return;
   }
   const auto is_closed = [&] { return state->generation.value.load(std::memory_order_acquire) == generation; };
   for (int spins = 0; spins < kSpins; ++spins) {
-    if (!is_closed()) return 0;
+    if (!is_closed()) return;
     pause_cpu();
   }
-  const int64_t start_ns = now_ns();
+  const int64_t start_ns = now_ns(), used_before_ns = cpu_time_ns();
   while (is_closed()) sched_yield();
-  return now_ns() - start_ns;
+  worker->waited_ns += now_ns() - start_ns;
+  worker->waited_used_ns += cpu_time_ns() - used_before_ns;
 }
 
 }  // namespace
 
-TeamState::TeamState(std::span<const double> slowness) : taken(slowness.size()), shares(slowness.size() + 1) {
-  for (size_t i = 0; i < slowness.size(); ++i) shares[i + 1] = shares[i] + 1 / slowness[i];
+void TeamState::share_out(std::span<const double> slowness) {
+  std::ranges::fill(shares, 0);
+  for (size_t i = 0; i < taken.size(); ++i) shares[i + 1] = shares[i] + (i < slowness.size() ? 1 / slowness[i] : 0);
   const double total = shares.back();
   for (double& share : shares) share /= total;
 }
 
 void Worker::barrier() {
   if (profile) profile->stop_work();
-  waited_ns += meet(state, count);
+  meet(state, count, this);
   // Nobody claims from this half before the next barrier. Workers that an environment's limit kept away have ranges
   // too.
   for (size_t owner = static_cast<size_t>(index); owner < state->taken.size(); owner += static_cast<size_t>(count)) {
@@ -110,54 +114,82 @@ void Worker::barrier() {
   if (profile) profile->stop_wait();
 }
 
+namespace {
+
+std::vector<int32_t> numbers_to(size_t count) {
+  std::vector<int32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+template <class T>
+std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
+  std::vector<T> all(values.begin(), values.end());
+  all.resize(count, rest);
+  return all;
+}
+
+}  // namespace
+
 Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::span<const double> slowness)
-    : cpus_(cpus.empty() ? std::vector<int32_t>{-1} : std::move(cpus)), everybody_(cpus_.size()), attendance_(size()) {
-  std::iota(everybody_.begin(), everybody_.end(), 0);
+    : cpus_(cpus.empty() ? std::vector<int32_t>{-1} : std::move(cpus)),
+      clusters_(filled(clusters, cpus_.size(), 0)),
+      slowness_(filled(slowness, cpus_.size(), 1.0)),
+      everybody_(numbers_to(cpus_.size())),
+      attendance_(slowness_),
+      state_(std::make_unique<TeamState>(cpus_.size())) {
+  pin_thread(-1);
+  omp_set_dynamic(0);
+}
+
+void Team::line_up(std::span<const int32_t> who) {
+  if (std::ranges::equal(who, lined_up_)) return;
+  lined_up_.assign(who.begin(), who.end());
+  leads_.clear();
+  reserves_.clear();
   std::vector<int32_t> seen;
-  for (size_t i = 0; i < cpus_.size(); ++i) {
-    const int32_t cluster = i < clusters.size() ? clusters[i] : 0;
+  std::vector<double> each;
+  for (const int32_t worker : who) {
+    const int32_t cluster = clusters_[static_cast<size_t>(worker)];
     leads_.push_back(std::ranges::find(seen, cluster) == seen.end());
     if (leads_.back()) seen.push_back(cluster);
+    each.push_back(slowness_[static_cast<size_t>(worker)]);
   }
-  std::vector<double> each(slowness.begin(), slowness.end());
-  each.resize(cpus_.size(), 1);
   for (const double own : each) {
     double done = 0;  // by all that are faster, while this one does one task
     for (const double other : each) done += other < own ? own / other : 0;
     reserves_.push_back(static_cast<int64_t>(std::ceil(done)));
   }
-  state_ = std::make_unique<TeamState>(each);
-  pin_thread(-1);
-  omp_set_dynamic(0);
+  state_->share_out(each);
 }
 
-void Team::run(const std::function<void(Worker&)>& f) { run_on(everybody_, f); }
+void Team::run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f) {
+  ++regions_;
+  line_up(who);
+  const auto wanted = static_cast<int32_t>(who.size());
+#pragma omp parallel num_threads(wanted)
+  {
+    const int32_t index = omp_get_thread_num();
+    const auto i = static_cast<size_t>(index);
+    pin_thread(cpus_[static_cast<size_t>(who[i])]);
+    // A limit of the environment may have given fewer threads than asked for, perhaps none of the fast ones.
+    const int32_t count = omp_get_num_threads();
+    Worker worker{index, count, state_.get(), leads_[i], count == wanted ? reserves_[i] : 0};
+    f(worker);
+    worker.barrier();  // leaves both halves of the counters at zero for the next run
+  }
+}
 
 void Team::run_present(const std::function<void(Worker&)>& f) {
   const std::span<const int32_t> present = attendance_.present();
   std::vector<Presence> each(present.size());
   const int64_t start_ns = now_ns();
   run_on(present, [&](Worker& worker) {
-    const CpuUse start = CpuUse::of_this_thread();
+    const int64_t used_before_ns = cpu_time_ns();
     f(worker);
-    each[static_cast<size_t>(worker.index)] = presence_since(start, worker.waited_ns);
+    each[static_cast<size_t>(worker.index)] = presence_of(worker, start_ns, used_before_ns);
   });
   attendance_.note(each, now_ns() - start_ns);
-}
-
-void Team::run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f) {
-  ++regions_;
-#pragma omp parallel num_threads(static_cast<int>(who.size()))
-  {
-    const int32_t index = omp_get_thread_num();
-    const auto i = static_cast<size_t>(who[static_cast<size_t>(index)]);
-    pin_thread(cpus_[i]);
-    // A limit of the environment may have given fewer threads than asked for, perhaps none of the fast ones.
-    const int32_t count = omp_get_num_threads();
-    Worker worker{index, count, state_.get(), leads_[i], count == size() ? reserves_[i] : 0};
-    f(worker);
-    worker.barrier();  // leaves both halves of the counters at zero for the next run
-  }
 }
 
 Workers workers_of(Team& team) {

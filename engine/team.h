@@ -34,13 +34,16 @@ struct TeamState {
   struct alignas(128) Taken {
     std::atomic<int64_t> stages[2][kMaxClaims];
   };
-  explicit TeamState(std::span<const double> slowness);  // of each worker, see Team
+  explicit TeamState(size_t workers) : taken(workers), shares(workers + 1) {}
+
+  // Who has which part, from each one's slowness (see Team); there may be fewer than workers.
+  void share_out(std::span<const double> slowness);
 
   Counter arrived;
   Counter generation;
   std::atomic<int64_t> barriers{0};
   std::vector<Taken> taken;    // [workers]
-  std::vector<double> shares;  // [workers + 1], rising from 0 to 1: where each worker's own tasks begin
+  std::vector<double> shares;  // [workers + 1], from 0 to 1: where each worker's own tasks begin
 };
 
 // Tasks [first, first + count).
@@ -51,9 +54,9 @@ struct TaskRun {
 
 // One worker's view of one stage: first the tasks that are its own, one behind the other in memory and the same every
 // time; then what others have not come to yet. A worker that is slow or interrupted so does less. Its own it takes up
-// to `most` at once, never more than half of what is left of them, those of others one by one: at the end of a stage
-// nobody waits for more than one task. A slow one also leaves the last `reserve` to faster ones, who are done with them
-// before it would be with one.
+// to `most` at once, never more than half of what is left of them, those of others one by one, so that nobody waits for
+// much at the end of a stage. A slow one also leaves the last `reserve` to faster ones, who are done with them before
+// it would be with one.
 struct Claims {
   TeamState& state;
   int64_t tasks;
@@ -102,6 +105,7 @@ struct Worker {
   int32_t stage = 0;                 // for_each calls since the last barrier, the same for every worker
   int32_t half = 0;                  // of TeamState::Taken, likewise
   int64_t waited_ns = 0;             // at barriers, beyond what a barrier itself takes
+  int64_t waited_used_ns = 0;        // CPU time in these waits
   WorkerProfile* profile = nullptr;  // where its time is kept; null: nowhere
 
   void barrier();
@@ -135,21 +139,29 @@ class Team {
   int64_t barriers() const { return state_->barriers.load(std::memory_order_relaxed); }
 
   // f(worker) on every worker, the caller being worker 0; returns when all have returned.
-  void run(const std::function<void(Worker&)>& f);
+  void run(const std::function<void(Worker&)>& f) { run_on(everybody_, f); }
 
-  // The same for work that fewer may do as well: without workers whose CPU other processes take away.
+  // The same on some, rising and at least one: workers 0 to who.size() - 1, on the CPUs of those.
+  void run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f);
+
+  // On all but those whose CPU other processes take away, for work that comes again and again in short runs.
   void run_present(const std::function<void(Worker&)>& f);
 
  private:
-  void run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f);
+  void line_up(std::span<const int32_t> who);
 
   std::vector<int32_t> cpus_;
+  std::vector<int32_t> clusters_;
+  std::vector<double> slowness_;
   std::vector<int32_t> everybody_;
   Attendance attendance_;
-  std::vector<bool> leads_;
-  std::vector<int64_t> reserves_;
   std::unique_ptr<TeamState> state_;
   int64_t regions_ = 0;
+
+  // Of the last run's workers.
+  std::vector<int32_t> lined_up_;
+  std::vector<bool> leads_;
+  std::vector<int64_t> reserves_;
 };
 
 // The team for the kernels' own operations: each shared piece of work is one run.

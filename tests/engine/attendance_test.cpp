@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <vector>
 
 namespace pinion {
 namespace {
 
 constexpr int64_t kRun = 10'000'000;
+constexpr double kEight[] = {1, 1, 1, 1, 1, 1, 1, 1};
+constexpr std::span<const double> kAlike = kEight;
 
 std::vector<int32_t> present(const Attendance& attendance) {
   return {attendance.present().begin(), attendance.present().end()};
@@ -31,14 +34,14 @@ int runs_until(Attendance& attendance, size_t count, int32_t culprit, int64_t aw
 }
 
 TEST(Attendance, AllArePresentWhereNobodyIsAway) {
-  Attendance attendance(3);
+  Attendance attendance(kAlike.first(3));
   for (int i = 0; i < 1000; ++i) note_run(attendance, -1, 0);
   EXPECT_EQ(present(attendance), (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(Attendance, OneThatIsAwayForHalfTheTimeRestsLongerAndLonger) {
   for (const int32_t culprit : {0, 1}) {
-    Attendance attendance(2);
+    Attendance attendance(kAlike.first(2));
     EXPECT_EQ(runs_until(attendance, 1, culprit, kRun / 2), Attendance::kStrikes);
     EXPECT_EQ(present(attendance), (std::vector<int32_t>{1 - culprit}));
     for (int rest = Attendance::kRest; rest <= Attendance::kLongestRest; rest *= 2) {
@@ -50,7 +53,7 @@ TEST(Attendance, OneThatIsAwayForHalfTheTimeRestsLongerAndLonger) {
 }
 
 TEST(Attendance, OneGoodRunForgivesAll) {
-  Attendance attendance(2);
+  Attendance attendance(kAlike.first(2));
   runs_until(attendance, 1, 1, kRun / 2);
   EXPECT_EQ(runs_until(attendance, 2, 1, kRun / 2), Attendance::kRest);
   note_run(attendance, -1, 0);
@@ -59,31 +62,48 @@ TEST(Attendance, OneGoodRunForgivesAll) {
 }
 
 TEST(Attendance, InterruptionsHereAndThereAreNoReason) {
-  Attendance attendance(2);
+  Attendance attendance(kAlike.first(2));
   for (int i = 0; i < 1000; ++i) note_run(attendance, i % 4 == 3 ? -1 : 1, kRun / 2);
   EXPECT_EQ(attendance.present().size(), 2u);
 }
 
 // Of two, one is worth 0.4 of a run; of eight 0.1.
 TEST(Attendance, AWorkerStaysWhileItIsWorthMoreThanTheWait) {
-  Attendance two(2), eight(8);
+  Attendance two(kAlike.first(2)), eight(kAlike.first(8));
   EXPECT_EQ(runs_until(two, 1, 1, kRun * 39 / 100), 1000);
   EXPECT_EQ(runs_until(eight, 7, 5, kRun * 9 / 100), 1000);
   EXPECT_EQ(runs_until(eight, 7, 5, kRun * 11 / 100), Attendance::kStrikes);
   EXPECT_EQ(present(eight), (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
 }
 
+// Of a fast worker and one of a quarter of its speed, the one is worth 0.64, the other 0.16.
+TEST(Attendance, AFastWorkerIsWorthMore) {
+  constexpr double kSlowness[] = {1, 4};
+  Attendance fast(kSlowness), slow(kSlowness);
+  EXPECT_EQ(runs_until(fast, 1, 0, kRun * 63 / 100), 1000);
+  EXPECT_EQ(runs_until(fast, 1, 0, kRun * 65 / 100), Attendance::kStrikes);
+  EXPECT_EQ(runs_until(slow, 1, 1, kRun * 15 / 100), 1000);
+  EXPECT_EQ(runs_until(slow, 1, 1, kRun * 17 / 100), Attendance::kStrikes);
+}
+
+// A core that is shared, but nobody waits for its worker.
+TEST(Attendance, BeingAwayWhileOthersAreAtWorkIsNoReason) {
+  Attendance attendance(kAlike.first(2));
+  for (int i = 0; i < 1000; ++i) attendance.note(std::vector<Presence>{{kRun / 2, kRun / 2}, {0, kRun / 5}}, kRun);
+  EXPECT_EQ(attendance.present().size(), 2u);
+}
+
 TEST(Attendance, WaitingForOneThatWasNotAwayIsNoReason) {
-  Attendance attendance(2);
+  Attendance attendance(kAlike.first(2));
   for (int i = 0; i < 1000; ++i) attendance.note(std::vector<Presence>{{kRun / 2, 0}, {0, kRun / 5}}, kRun);
   EXPECT_EQ(attendance.present().size(), 2u);
 }
 
 TEST(Attendance, NeverNobody) {
-  Attendance alone(1);
+  Attendance alone(kAlike.first(1));
   for (int i = 0; i < 100; ++i) alone.note(std::vector<Presence>{{0, kRun}}, kRun);
   EXPECT_EQ(present(alone), std::vector<int32_t>{0});
-  Attendance attendance(3);
+  Attendance attendance(kAlike.first(3));
   for (int i = 0; i < 5000; ++i) {  // whoever is there first is away
     note_run(attendance, attendance.present().front(), kRun / 2);
     ASSERT_FALSE(attendance.present().empty());

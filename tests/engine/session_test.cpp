@@ -50,6 +50,16 @@ TEST(Session, SameBitsAcrossAttentionChunks) {
   expect_one_result(*model, kAttentionChunk + 20, false);
 }
 
+// More panels than a tile holds of a single row's sums: 79 of the head, 66 of gates and as many of what they multiply.
+TEST(Session, SameBitsFromWideMatrices) {
+  const std::string wide = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 4164,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 5003,
+      "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})";
+  for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+    expect_one_result(*make_model(wide, quant), 12, quant == Quant::none);
+  }
+}
+
 // Teams of different sizes in turns, each larger than the other once.
 TEST(Session, SameBitsWhereAnotherTeamTakesThePrompt) {
   const auto model = load_stories(Quant::w8a8);

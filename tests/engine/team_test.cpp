@@ -104,7 +104,8 @@ TEST(Team, ResultsOfARunAreSeenByTheNextAndByTheCaller) {
 }
 
 TEST(Team, EachWorkersOwnTasksAreInProportionToItsSpeed) {
-  TeamState state(std::vector<double>{1, 1, 2});
+  TeamState state(3);
+  state.share_out(std::vector<double>{1, 1, 2});
   Claims claims{state, 11, 0, 0, 2, 0};
   const std::vector<int64_t> begins = {claims.begin(0), claims.begin(1), claims.begin(2), claims.begin(3)};
   EXPECT_EQ(begins, (std::vector<int64_t>{0, 4, 8, 11}));
@@ -117,7 +118,8 @@ TEST(Team, EachWorkersOwnTasksAreInProportionToItsSpeed) {
 }
 
 TEST(Team, RunsGetShorterTowardsTheEndAndOthersTasksComeOneByOne) {
-  TeamState state(std::vector<double>{1, 1});
+  TeamState state(2);
+  state.share_out(std::vector<double>{1, 1});
   Claims claims{state, 40, 0, 0, 0, 0};
   EXPECT_EQ(Claims({state, 40, 0, 0, 1, 0}).next(64).count, 10);  // half of its own
   std::vector<std::pair<int64_t, int64_t>> runs;
@@ -177,7 +179,8 @@ Stage simulate(int64_t tasks, int64_t most, const std::vector<double>& slowness,
                bool slow_first) {
   constexpr double kDone = std::numeric_limits<double>::infinity();
   std::vector<Claims> claims;
-  TeamState state(slowness);
+  TeamState state(slowness.size());
+  state.share_out(slowness);
   for (size_t i = 0; i < slowness.size(); ++i) {
     claims.push_back({state, tasks, 0, 0, static_cast<int32_t>(i), reserves[i]});
   }
@@ -248,6 +251,48 @@ TEST(Team, EveryTaskIsDoneOnceBesideSlowWorkers) {
     });
     EXPECT_EQ(done, std::vector<int>(static_cast<size_t>(tasks), 3)) << tasks;
   }
+}
+
+// Any of the workers in turns, with everybody's part again in between.
+TEST(Team, SomeDoAllTasks) {
+  Team team(unpinned(4), std::vector<int32_t>{0, 0, 1, 1}, std::vector<double>{1, 1, 4, 4});
+  const std::vector<std::vector<int32_t>> sets = {{0}, {3}, {0, 1, 2, 3}, {1, 2}, {2, 3}, {0, 1, 3}, {0, 1, 2, 3}};
+  const std::vector<std::vector<bool>> leads = {{true},
+                                                {true},
+                                                {true, false, true, false},
+                                                {true, true},
+                                                {true, false},
+                                                {true, false, true},
+                                                {true, false, true, false}};
+  const std::vector<std::vector<int64_t>> reserves = {{0}, {0}, {0, 0, 8, 8}, {0, 4}, {0, 0}, {0, 0, 8}, {0, 0, 8, 8}};
+  for (size_t set = 0; set < sets.size(); ++set) {
+    std::vector<int> done(1000, 0);
+    std::vector<bool> led(sets[set].size());
+    std::vector<int64_t> reserved(sets[set].size());
+    for (size_t i = 0; i < sets[set].size(); ++i) {
+      // One element each: bits of a vector<bool> share words, so only one worker writes at a time.
+      team.run_on(sets[set], [&](Worker& worker) {
+        EXPECT_EQ(worker.count, std::ssize(sets[set]));
+        if (worker.index == static_cast<int32_t>(i)) led[i] = worker.leads, reserved[i] = worker.reserve;
+        worker.for_each_run(1000, 4, [&](TaskRun run) {
+          for (int64_t task = run.first; task < run.first + run.count; ++task) ++done[static_cast<size_t>(task)];
+        });
+      });
+    }
+    EXPECT_EQ(done, std::vector<int>(1000, static_cast<int>(sets[set].size()))) << set;
+    EXPECT_EQ(led, leads[set]) << set;
+    EXPECT_EQ(reserved, reserves[set]) << set;
+  }
+}
+
+TEST(Team, WhoIsPresentDoesAllTasks) {
+  Team team(unpinned(3));
+  std::vector<int> done(1000, 0);
+  for (int run = 0; run < 200; ++run) {
+    team.run_present(
+        [&](Worker& worker) { worker.for_each(1000, [&](int64_t task) { ++done[static_cast<size_t>(task)]; }); });
+  }
+  EXPECT_EQ(done, std::vector<int>(1000, 200));
 }
 
 TEST(Team, AnEmptyListIsOneWorker) {
