@@ -2,8 +2,6 @@
 // next, differs from one maker's memory to another's, not with the instruction set.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -23,7 +21,7 @@ struct ManyPlaces {
   static constexpr int64_t kRowsAhead = 4;
   static constexpr int64_t kPanels = 4;        // of w4, at once
   static constexpr int64_t kRecordsAhead = 2;  // of each; not measured
-  static constexpr _mm_hint kHint = _MM_HINT_T0;
+  static constexpr int kCache = 1;             // that what is asked for comes into
 };
 
 // AMD up to Zen 3 (kCpuFewPlaces). One core, GB/s where plain reading has 27, panels of k = 1024: in 2 places 22, in 4
@@ -35,7 +33,7 @@ struct FewPlaces {
   static constexpr int64_t kRowsAhead = 2;
   static constexpr int64_t kPanels = 4;
   static constexpr int64_t kRecordsAhead = 1;
-  static constexpr _mm_hint kHint = _MM_HINT_T0;
+  static constexpr int kCache = 1;
 };
 
 // AMD since Zen 4 (kCpuOnePlace). One core, GB/s where plain reading has 31, AVX-512, panels of k = 1024, asking for
@@ -48,7 +46,7 @@ struct OnePlace {
   static constexpr int64_t kRowsAhead = 16;
   static constexpr int64_t kPanels = 1;
   static constexpr int64_t kRecordsAhead = 0;
-  static constexpr _mm_hint kHint = _MM_HINT_T1;
+  static constexpr int kCache = 2;
 };
 
 // f of the way that this CPU's memory likes best.
@@ -59,9 +57,10 @@ auto with_best_places(F f) {
   return f(ManyPlaces());
 }
 
-template <int64_t Bytes, _mm_hint Hint>
+template <int64_t Bytes, int Cache>
 [[gnu::always_inline]] inline void prefetch(const void* p) {
-  for (int64_t at = 0; at < Bytes; at += kAlignmentBytes) _mm_prefetch(static_cast<const char*>(p) + at, Hint);
+  for (int64_t at = 0; at < Bytes; at += kAlignmentBytes)
+    __builtin_prefetch(static_cast<const char*>(p) + at, 0, 4 - Cache);
 }
 
 // f(u, a + i, w) for every four k: w is where their 256 bytes of weights begin, u counts those that are unrolled. Sums
@@ -78,7 +77,7 @@ template <class Places, class F>
       unrolled<Places::kUnrolled>([&](auto u) {
         const int64_t row = (s + u) * part + i;
         const int8_t* w = b + row * row_bytes;
-        prefetch<4 * kPanelColumns, Places::kHint>(w + rows_ahead * row_bytes);
+        prefetch<4 * kPanelColumns, Places::kCache>(w + rows_ahead * row_bytes);
         f(u, a + 4 * row, w);
       });
     }
@@ -103,7 +102,7 @@ template <class Places, bool HasZeros, class Begin, class F>
       begin(a + k);
       for (int64_t p = from; p < to; ++p) {
         const std::byte* record = group + p * panel_bytes;
-        if constexpr (Places::kRecordsAhead > 0) prefetch<kRecordBytes, Places::kHint>(record + ahead_bytes);
+        if constexpr (Places::kRecordsAhead > 0) prefetch<kRecordBytes, Places::kCache>(record + ahead_bytes);
         f(record, k > 0, acc + p * kPanelColumns);
       }
     }
