@@ -33,8 +33,12 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
                     session.profile,
                     session.trace};
     Team& team = rows > 1 ? *session.prefill_team : *session.team;
-    const auto run = rows > 1 || session.profile ? &Team::run : &Team::run_present;
-    (team.*run)([&pass](Worker& worker) { forward(worker, pass); });
+    const auto evaluate_rows = [&pass](Worker& worker) { forward(worker, pass); };
+    if (rows > 1 || session.profile) {
+      team.run(evaluate_rows);
+    } else {
+      team.run_present(evaluate_rows);
+    }
     done += rows;
   }
   return done;

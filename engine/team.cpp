@@ -56,8 +56,8 @@ int64_t cpu_time_ns() {
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// How a worker of a run that began at start_ns fared, which had used so much CPU time when it came. It was away when it
-// did not have the CPU without waiting for others; unless nobody took that, or a page had to come from a disk.
+// How a worker fared in a run that began at start_ns; when it came it had used so much CPU time. It was away while it
+// neither waited for others nor had the CPU, except where nobody took that or a page had to come from a disk.
 Presence presence_of(const Worker& worker, int64_t start_ns, int64_t used_before_ns) {
   thread_local int64_t taken_before = 0, faults_before = 0;
   rusage usage = {};
