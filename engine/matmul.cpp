@@ -145,15 +145,16 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   struct Part {
     const Projection* to;
     PanelRun run;
-    int64_t at;
   };
   Tile tile;
   Part parts[kTileRows];
   int64_t count = 0, panels = 0;
   const auto finish_all = [&] {
-    for (const auto& [to, run, at] : std::span(parts, static_cast<size_t>(count))) {
+    int64_t at = 0;
+    for (const auto& [to, run] : std::span(parts, static_cast<size_t>(count))) {
       finish_row(kernels, *to->linear, run, in, tile, at, after, to->out + run.first * kPanelColumns);
       if (to->panel_best) note_best(kernels, *to, run, 0);
+      at += run.count * kPanelColumns;
     }
     count = panels = 0;
   };
@@ -161,7 +162,7 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
     if (panels + all.count > kTileRows) finish_all();
     each_part(projections, all, [&](const Projection& to, PanelRun run) {
       sum_row(kernels, to.linear->weight, run, in, panels * kPanelColumns, &tile);
-      parts[count++] = {&to, run, panels * kPanelColumns};
+      parts[count++] = {&to, run};
       panels += run.count;
     });
   });

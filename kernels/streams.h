@@ -59,8 +59,9 @@ auto with_best_places(F f) {
 
 template <int64_t Bytes, int Cache>
 [[gnu::always_inline]] inline void prefetch(const void* p) {
-  for (int64_t at = 0; at < Bytes; at += kAlignmentBytes)
+  for (int64_t at = 0; at < Bytes; at += kAlignmentBytes) {
     __builtin_prefetch(static_cast<const char*>(p) + at, 0, 4 - Cache);
+  }
 }
 
 // f(u, a + i, w) for every four k: w is where their 256 bytes of weights begin, u counts those that are unrolled. Sums

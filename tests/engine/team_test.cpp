@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace pinion {
