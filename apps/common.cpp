@@ -248,7 +248,9 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
   use_plan(plan, out);
   {
     ProgressBar bar("loading");
-    if (Error e = load_model(options.model, load_options(options, plan.most_threads(), &bar), &out->model)) return e;
+    LoadOptions load = load_options(options, plan.most_threads(), &bar);
+    if (plan.several_nodes) load.readers = out->team.get();
+    if (Error e = load_model(options.model, load, &out->model)) return e;
   }
   tell_of_conversion(*out->model);
   write_to_cache_in_background(out->model.get());

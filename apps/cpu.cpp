@@ -71,7 +71,8 @@ std::string readable(const OrderedJson& report) {
   text += team_text(report);
   text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
   text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
-          bytes_text(report["available_bytes"].get<double>()) + " available\n";
+          bytes_text(report["available_bytes"].get<double>()) + " available" +
+          (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
   if (report.contains("read_gb_per_s"))
     text += "read bandwidth of the team: " + report["read_gb_per_s"].dump() + " GB/s\n";
   return text;
@@ -101,6 +102,7 @@ int run(const Options& options) {
                         {"why_default_team", why_default_team(topology)},
                         {"tuning", tuning_json(tuning)},
                         {"last_level_cache_bytes", topology.last_level_cache_bytes},
+                        {"memory_nodes", topology.memory_nodes},
                         {"memory_bytes", total_memory_bytes()},
                         {"available_bytes", available_memory_bytes()},
                         {"compiler", compiler_name()},

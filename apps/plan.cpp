@@ -120,6 +120,7 @@ Error make_plan(const RunOptions& options, const Topology& topology, const Tunin
     out->prefill = tuned ? team_on(topology, tuned->prefill.cpus) : out->decode;
     out->why_team = tuned ? why_tuned(*tuned) : "default: " + why_default_team(topology);
   }
+  out->several_nodes = topology.memory_nodes > 1;
   out->prefill_chunk = options.prefill_chunk > 0 ? options.prefill_chunk
                        : tuned                   ? tuned->prefill_chunk
                                                  : kDefaultPrefillChunk;

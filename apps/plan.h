@@ -28,8 +28,9 @@ struct Plan {
   TeamCpus decode;
   TeamCpus prefill;
   int64_t prefill_chunk = 0;
-  std::string why_team;   // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
-  std::string why_chunk;  // "default", "--prefill-chunk", "tuned"
+  bool several_nodes = false;  // memory belongs to nodes: weights shall lie near who reads them
+  std::string why_team;        // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
+  std::string why_chunk;       // "default", "--prefill-chunk", "tuned"
 
   int32_t most_threads() const;
 };

@@ -11,6 +11,10 @@ const std::byte* panel_of(const Matrix& w, int64_t panel) {
   return static_cast<const std::byte*>(w.panels) + panel * panel_bytes(w.format, w.k);
 }
 
+int64_t columns_of(const Matrix& w, PanelRun run) {
+  return std::min(run.count * kPanelColumns, w.n - run.first * kPanelColumns);
+}
+
 // The post-ops of a matrix from column `column` on, for the input's rows from `first` on.
 PostOps with_matrix(PostOps ops, const Linear& linear, int64_t column, const Input& in, int64_t first) {
   if (linear.weight.format != Format::bf16) {
@@ -68,7 +72,7 @@ void finish_row(const Kernels& kernels, const Linear& linear, PanelRun run, cons
                 int64_t at, const PostOps& ops, float* out) {
   const Matrix& w = linear.weight;
   const int64_t column = run.first * kPanelColumns;
-  const int64_t columns = std::min(run.count * kPanelColumns, w.n - column);
+  const int64_t columns = columns_of(w, run);
   finish(kernels, w.format, tile, at, 1, columns, with_matrix(ops, linear, column, in, 0), out, columns);
 }
 
@@ -81,14 +85,14 @@ PostOps gated_by(const float* gates, const ModelConfig& config) {
 
 void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
               const PostOps& ops, Tile* tile, float* out, int64_t ldo) {
-  if (in.rows == 1) {
-    sum_row(kernels, linear.weight, run, in, 0, tile);
-    return finish_row(kernels, linear, run, in, *tile, 0, ops, out);
-  }
   const Matrix& w = linear.weight;
   const int64_t column = run.first * kPanelColumns;
-  const int64_t columns = std::min(kPanelColumns, w.n - column);
+  const int64_t columns = columns_of(w, run);
   prefetch_result(out, rows, ldo * 4, columns * 4);
+  if (in.rows == 1) {
+    sum_row(kernels, w, run, in, 0, tile);
+    return finish_row(kernels, linear, run, in, *tile, 0, ops, out);
+  }
   sum_rows(kernels, w, run.first, in, first, rows, tile);
   finish(kernels, w.format, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
 }
@@ -139,7 +143,8 @@ void each_part(std::initializer_list<Projection> projections, PanelRun left, F f
 }
 
 // A worker finishes a single row's sums, a tile of which holds kTileRows panels, when the tile is full or no task is
-// left, not panel by panel: whenever it stops reading, the next 16 KB come at half the speed (Zen 4).
+// left, not panel by panel: whenever it stops reading, the next 16 KB come at half the speed (Zen 4). Where the results
+// go it asks for before it reads: the others have read what was there before.
 void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
                  std::initializer_list<Projection> projections, const PostOps& after) {
   struct Part {
@@ -161,6 +166,7 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   worker.for_each_run(all_panels, panels_at_once(1), [&](PanelRun all) {
     if (panels + all.count > kTileRows) finish_all();
     each_part(projections, all, [&](const Projection& to, PanelRun run) {
+      prefetch_result(to.out + run.first * kPanelColumns, 1, 0, columns_of(to.linear->weight, run) * 4);
       sum_row(kernels, to.linear->weight, run, in, panels * kPanelColumns, &tile);
       parts[count++] = {&to, run};
       panels += run.count;
@@ -189,6 +195,7 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
   };
   worker.for_each_run(panel_count(gate.weight.n), panels_at_once(1), [&](PanelRun run) {
     if (panels + run.count > kHalf) finish_all();
+    prefetch_result(out + run.first * kPanelColumns, 1, 0, columns_of(gate.weight, run) * 4);
     sum_row(kernels, gate.weight, run, in, panels * kPanelColumns, &tile);
     sum_row(kernels, up.weight, run, in, (panels + kHalf) * kPanelColumns, &tile);
     parts[count++] = run;

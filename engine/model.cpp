@@ -11,6 +11,7 @@
 #include <set>
 #include <system_error>
 
+#include "engine/first_touch.h"
 #include "engine/memory.h"
 #include "engine/weight_format.h"
 #include "kernels/math.h"
@@ -343,7 +344,9 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
 
 Error pack_model(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
-  Error e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
+  Error e = place_all(jobs, model->arena.data);
+  if (!e && options.readers) touch_first(*options.readers, *model, model->arena.data);
+  if (!e) e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
   if (e) e.where = model->checkpoint.folder + ": " + e.where;
   return e;
 }

@@ -116,12 +116,16 @@ struct Model {
   }
 };
 
+class Team;
+
 struct LoadOptions {
   Quant quant = Quant::w8a8;
   std::optional<Format> head = {};  // of the head, where that is not what the mode gives it
   // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep;
   int32_t threads = 1;
+  Team* readers = nullptr;  // who will read the weights: packed ones then lie near them (first_touch.h), and take
+  // all their memory from the start; null where memory has no nodes
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack_cache.h); empty: nowhere
 };

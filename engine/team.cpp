@@ -135,9 +135,11 @@ Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::sp
       everybody_(numbers_to(cpus_.size())),
       attendance_(slowness_),
       state_(std::make_unique<TeamState>(cpus_.size())) {
-  pin_thread(-1);
+  unpin_caller();
   omp_set_dynamic(0);
 }
+
+void Team::unpin_caller() { pin_thread(-1); }
 
 void Team::line_up(std::span<const int32_t> who) {
   if (std::ranges::equal(who, lined_up_)) return;

@@ -38,6 +38,10 @@ struct TeamState {
 
   // Who has which part, from each one's slowness (see Team); there may be fewer than workers.
   void share_out(std::span<const double> slowness);
+  // Of so many tasks the first that is this worker's own; they end where the next one's begin.
+  int64_t begin(size_t owner, int64_t tasks) const {
+    return static_cast<int64_t>(shares[owner] * static_cast<double>(tasks));
+  }
 
   Counter arrived;
   Counter generation;
@@ -66,7 +70,7 @@ struct Claims {
   int64_t reserve;
   int32_t helped = 0;  // how many ranges this worker has seen the end of
 
-  int64_t begin(size_t owner) const { return static_cast<int64_t>(state.shares[owner] * static_cast<double>(tasks)); }
+  int64_t begin(size_t owner) const { return state.begin(owner, tasks); }
   std::atomic<int64_t>& taken(size_t owner) const { return state.taken[owner].stages[half][stage]; }
 
   int64_t remaining() const {
@@ -110,6 +114,12 @@ struct Worker {
 
   void barrier();
 
+  // Those of so many tasks that it takes first.
+  TaskRun own(int64_t tasks) const {
+    const int64_t first = state->begin(static_cast<size_t>(index), tasks);
+    return {first, state->begin(static_cast<size_t>(index) + 1, tasks) - first};
+  }
+
   // f(run) for runs of at most `most` tasks that make up [0, tasks), each run by one worker. All workers must make the
   // same calls.
   template <class F>
@@ -143,6 +153,9 @@ class Team {
 
   // The same on some, rising and at least one: workers 0 to who.size() - 1, on the CPUs of those.
   void run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f);
+
+  // Lets the calling thread, and threads that it starts, run on any of the process's CPUs until the next run.
+  static void unpin_caller();
 
   // On all but those whose CPU other processes take away, for work that comes again and again in short runs.
   void run_present(const std::function<void(Worker&)>& f);

@@ -168,6 +168,15 @@ double cgroup_quota(const std::string& root) {
 }
 
 // One entry in out->cores for each core with a usable thread, in the order of those threads' numbers.
+int32_t memory_nodes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
+  int32_t nodes = 0;
+  hwloc_obj* node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    nodes += hwloc_bitmap_intersects(node->cpuset, usable) ? 1 : 0;
+  }
+  return std::max(1, nodes);
+}
+
 void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bitmap_s* usable, Topology* out) {
   std::vector<CoreTraits> traits;
   std::vector<const hwloc_obj*> seen;
@@ -208,6 +217,7 @@ Error describe(hwloc_topology* machine, const std::string& root, const hwloc_bit
   list_cores(machine, root, usable, out);
   if (out->cores.empty()) return error("no CPU that this process may use", "topology");
   out->last_level_cache_bytes = last_level_cache_bytes(machine, usable);
+  out->memory_nodes = memory_nodes(machine, usable);
   out->cpu_quota = cgroup_quota(root);
   return {};
 }

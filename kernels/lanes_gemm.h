@@ -11,7 +11,8 @@ namespace pinion {
 namespace {
 
 // Where a tile's operands lie: row r and step i of k of the left at a + r * row + i * step; step i of the right at
-// b + i * ldb, its vectors vector_step apart.
+// b + i * ldb, its vectors vector_step apart. What comes later is asked for where it lies ahead_bytes ahead; 0:
+// nowhere.
 template <class T>
 struct FloatTile {
   const float* a;
@@ -21,6 +22,7 @@ struct FloatTile {
   int64_t ldb;
   int64_t vector_step;
   int64_t k;
+  int64_t ahead_bytes;
 
   // Each vector's steps are a piece of memory of their own: a block of keys.
   bool in_blocks() const { return vector_step != kLanes; }
@@ -54,7 +56,7 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
   unrolled<R>([&](auto r) {
     unrolled<W>([&](auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
   });
-  const bool asks_ahead = R <= kAheadRows && Lanes::kAheadBytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
+  const bool asks_ahead = R <= kAheadRows && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
   const float* a = t.a;
   const T* b = t.b;
   for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
@@ -62,7 +64,7 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
     unrolled<W>([&](auto w) {
       const T* from = b + w * apart * t.vector_step;
       row[w] = load_right(from);
-      if (asks_ahead) __builtin_prefetch(reinterpret_cast<const char*>(from) + Lanes::kAheadBytes, 0, 2);
+      if (asks_ahead) __builtin_prefetch(reinterpret_cast<const char*>(from) + t.ahead_bytes, 0, 2);
     });
     unrolled<R>([&](auto r) {
       const Lanes x = Lanes::broadcast(a[r * t.row]);
@@ -120,7 +122,8 @@ void gemm_many(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c
         const T* from = tile.b + s * tile.ldb + v * tile.vector_step;
         for (int64_t w = 0; w < count; ++w, to += kLanes) Lanes::load(from + w * tile.vector_step).store(to);
       }
-      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, tile.step, piece, count * kLanes, kLanes, steps};
+      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, tile.step, piece,
+                                     count * kLanes,         kLanes,   steps,     0};
       gemm_rows(wide, rows, count, i > 0, c + v * kLanes, ldc);
     }
   }
@@ -138,7 +141,8 @@ void gemm_float(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, i
                                  static_cast<const T*>(terms[i].b),
                                  kPanelColumns,
                                  kLanes,
-                                 terms[i].k};
+                                 terms[i].k,
+                                 Lanes::kAheadBytes};
       gemm_rows(tile, n, kPanelColumns / kLanes, i > 0, acc + r * kPanelColumns, kPanelColumns);
     }
   }

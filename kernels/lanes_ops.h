@@ -207,15 +207,21 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
   from = from / kKeyBlock * kKeyBlock;
   const int64_t to = round_up(end, kKeyBlock);
   const int64_t d = chunk.head_dim;
+  // Of a chunk that is not full yet keys ask for their values, and these for the next head's keys: a whole chunk ahead.
+  // Nearer by lie positions that nobody reads (Zen 4, 128 of 256: attention takes 0.85 of the time).
+  const bool is_full = to - from == kAttentionChunk;
+  const int64_t chunk_bytes = kAttentionChunk * d * static_cast<int64_t>(sizeof(T));
+  const int64_t ahead_bytes = is_full || Lanes::kAheadBytes == 0 ? Lanes::kAheadBytes : chunk_bytes;
   const T* keys = static_cast<const T*>(chunk.keys) + from * d;
-  gemm_many(FloatTile<T>{q, d, 1, keys, kKeyBlock, d * kKeyBlock, d}, rows, (to - from) / kKeyBlock, scores + from,
-            kAttentionChunk);
+  gemm_many(FloatTile<T>{q, d, 1, keys, kKeyBlock, d * kKeyBlock, d, ahead_bytes}, rows, (to - from) / kKeyBlock,
+            scores + from, kAttentionChunk);
   for (int64_t r = 0; r < rows; ++r) {
     softmax_row(scores + r * kAttentionChunk, spans[r], from, to, chunk, &state.max[r], &state.sum[r]);
   }
   const T* values = static_cast<const T*>(chunk.values) + from * chunk.value_stride;
-  gemm_many(FloatTile<T>{scores + from, kAttentionChunk, 1, values, chunk.value_stride, kLanes, end - from}, rows,
-            d / kLanes, state.acc, d);
+  gemm_many(
+      FloatTile<T>{scores + from, kAttentionChunk, 1, values, chunk.value_stride, kLanes, end - from, ahead_bytes},
+      rows, d / kLanes, state.acc, d);
 }
 
 void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,

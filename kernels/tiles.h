@@ -48,7 +48,8 @@ void each_tile(int64_t begin, int64_t end, int64_t block, F f) {
 
 // Asks for the lines that a tile's result will be written to, before its sums are computed: `rows` pieces of `bytes`,
 // row_bytes apart. Rows of a large result share neither a page nor a prefetcher's stream: without this storing them
-// took 20 % of a product of 512 x 1024 x 3072.
+// took 20 % of a product of 512 x 1024 x 3072. Asks for them as lines to write, so that a store need not wait until
+// other cores have let go of what they read there: between two core complexes of Zen 4 a third of a row's storing.
 inline void prefetch_result(const void* out, int64_t rows, int64_t row_bytes, int64_t bytes) {
   const auto* row = static_cast<const char*>(out);
   for (int64_t r = 0; r < rows; ++r, row += row_bytes) {

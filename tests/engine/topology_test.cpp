@@ -95,6 +95,16 @@ TEST(Topology, QuotaOfAnOuterGroupCounts) {
   EXPECT_EQ(default_team(machine), Cpus({0}));
 }
 
+TEST(Topology, CountsNodesOfUsableCpus) {
+  const std::string nodes = "sys/devices/system/node/";
+  const std::vector<std::string> two = {nodes + "online:0-1", nodes + "node0/cpumap:1", nodes + "node1/cpumap:2",
+                                        nodes + "node0/meminfo:Node 0 MemTotal: 8388608 kB",
+                                        nodes + "node1/meminfo:Node 1 MemTotal: 8388608 kB"};
+  EXPECT_EQ(recorded("vm_2cores", {}, two).memory_nodes, 2);
+  EXPECT_EQ(recorded("vm_2cores", {1}, two).memory_nodes, 1);
+  EXPECT_EQ(recorded("vm_2cores").memory_nodes, 1);
+}
+
 TEST(Topology, RaspberryPi5HasOneKind) {
   const Topology board = recorded("raspberry_pi_5");
   EXPECT_EQ(board.kinds, 1);

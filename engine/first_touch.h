@@ -1,0 +1,16 @@
+// Where memory belongs to nodes (sockets, or parts of one), a page lies on the node of the thread that first writes to
+// it.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/model.h"
+#include "engine/team.h"
+
+namespace pinion {
+
+// Writes a zero into every page of `arena`, which is all zeros, that one of the model's matrices, already placed there,
+// has panels in: each worker into those of its own tasks. Of a page between two workers' panels either may be first.
+void touch_first(Team& team, const Model& model, std::byte* arena);
+
+}  // namespace pinion

@@ -1,0 +1,104 @@
+// First touch: afterwards every page that holds panels is there, and still zero.
+#include "engine/first_touch.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/layout.h"
+
+namespace pinion {
+namespace {
+
+// A model of two layers, one with experts, whose matrices lie one after another with pages that nobody reads between.
+struct Placed {
+  Model model;
+  std::vector<Linear*> matrices;
+  std::byte* arena;
+  int64_t bytes = 0;
+
+  int64_t gap_bytes = 4 * sysconf(_SC_PAGESIZE);
+
+  Placed() {
+    model.layers.resize(2);
+    Layer &plain = model.layers[0], &mixed = model.layers[1];
+    mixed.experts.resize(2);
+    mixed.recurrent = true;
+    const auto add = [&](Linear* linear, Format format, int64_t n, int64_t k) {
+      linear->weight = {format, n, k, nullptr, nullptr, nullptr};
+      matrices.push_back(linear);
+      bytes += packed_bytes(format, n, k) + gap_bytes;
+    };
+    add(&plain.q, Format::w8, 640, 512);
+    add(&plain.k, Format::w8, 64, 512);
+    add(&plain.v, Format::w8, 64, 512);
+    for (Linear* l : {&plain.o, &plain.gate, &plain.up}) add(l, Format::w4, 500, 512);
+    add(&plain.down, Format::w8, 512, 500);
+    for (Linear* l : {&mixed.delta.qkv, &mixed.delta.z, &mixed.o}) add(l, Format::w8, 512, 512);
+    for (Linear* l : {&mixed.delta.a, &mixed.delta.b, &mixed.router}) add(l, Format::bf16, 16, 512);
+    for (Expert& e : mixed.experts) {
+      for (Linear* l : {&e.gate, &e.up, &e.down}) add(l, Format::w8, 256, 256);
+    }
+    add(&model.head, Format::w8, 1000, 512);
+    void* pages = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(pages, MAP_FAILED);
+    madvise(pages, static_cast<size_t>(bytes), MADV_NOHUGEPAGE);
+    arena = static_cast<std::byte*>(pages);
+    std::byte* at = arena;
+    for (Linear* linear : matrices) {
+      Matrix& m = linear->weight;
+      m.panels = at;
+      at += packed_bytes(m.format, m.n, m.k) + gap_bytes;
+    }
+  }
+  ~Placed() { munmap(arena, static_cast<size_t>(bytes)); }
+
+  // Whether each page of the arena is there.
+  std::vector<bool> present() const {
+    const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> flags(static_cast<size_t>((bytes + page - 1) / page));
+    EXPECT_EQ(mincore(arena, static_cast<size_t>(bytes), flags.data()), 0);
+    std::vector<bool> pages;
+    for (const unsigned char flag : flags) pages.push_back(flag & 1);
+    return pages;
+  }
+};
+
+TEST(FirstTouch, EveryPageOfPanelsAndNoOther) {
+  for (const int32_t workers : {1, 2, 3, 5}) {
+    Placed placed;
+    ASSERT_EQ(std::ranges::count(placed.present(), true), 0);
+    Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
+    touch_first(team, placed.model, placed.arena);
+
+    const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+    std::vector<bool> wanted(placed.present().size());
+    for (const Linear* linear : placed.matrices) {
+      const Matrix& m = linear->weight;
+      const int64_t first = static_cast<const std::byte*>(m.panels) - placed.arena;
+      const int64_t last = first + panel_count(m.n) * panel_bytes(m.format, m.k) - 1;
+      for (int64_t i = first / page; i <= last / page; ++i) wanted[static_cast<size_t>(i)] = true;
+    }
+    EXPECT_EQ(placed.present(), wanted) << workers << " workers";
+    EXPECT_TRUE(std::all_of(placed.arena, placed.arena + placed.bytes, [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+TEST(FirstTouch, EveryTaskIsOneWorkersOwn) {
+  Team team({-1, -1, -1}, {}, std::vector<double>{1, 2, 4});
+  for (const int64_t tasks : {0, 1, 2, 7, 64}) {
+    std::vector<int> owners(static_cast<size_t>(tasks));  // each element has one writer
+    team.run([&](Worker& worker) {
+      const TaskRun own = worker.own(tasks);
+      for (int64_t i = own.first; i < own.first + own.count; ++i) ++owners[static_cast<size_t>(i)];
+    });
+    EXPECT_EQ(owners, std::vector<int>(static_cast<size_t>(tasks), 1)) << tasks;
+  }
+}
+
+}  // namespace
+}  // namespace pinion
