@@ -11,8 +11,9 @@ namespace pinion {
 namespace {
 
 int run(BenchOptions options) {
-  if (options.run.model.empty() && options.synthetic.empty())
+  if (options.run.model.empty() && options.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
+  }
   if (options.threads.empty()) options.threads = {0};
   if (tests_of(options).empty()) return fail_usage("nothing to measure: -p and -n are both 0");
   Runtime runtime;

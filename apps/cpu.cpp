@@ -1,6 +1,8 @@
 // pinion cpu: the machine as Pinion sees it: cores and their kinds, features, which kernels run and why, memory.
 #include "kernels/cpu.h"
 
+#include <cstdio>
+
 #include "apps/commands.h"
 #include "apps/machine.h"
 #include "engine/bandwidth.h"
@@ -50,6 +52,12 @@ std::string team_text(const OrderedJson& report) {
          "  (" + text("why_default_team") + ")\ntuning: " + report["tuning"]["state"].get<std::string>() + "\n";
 }
 
+std::string two_decimals(const OrderedJson& number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", number.get<double>());
+  return text;
+}
+
 std::string readable(const OrderedJson& report) {
   std::string text = report["cpu"].get<std::string>() + "\n";
   text += "features: " + report["features"].get<std::string>() + "\n";
@@ -73,8 +81,10 @@ std::string readable(const OrderedJson& report) {
   text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
           bytes_text(report["available_bytes"].get<double>()) + " available" +
           (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
-  if (report.contains("read_gb_per_s"))
-    text += "read bandwidth of the team: " + report["read_gb_per_s"].dump() + " GB/s\n";
+  if (report.contains("read_gb_per_s")) {
+    text += "read bandwidth of the team: " + two_decimals(report["read_gb_per_s"]) + " GB/s\n";
+    text += "a barrier of the team: " + two_decimals(report["barrier_us"]) + " us\n";
+  }
   return text;
 }
 
@@ -115,6 +125,7 @@ int run(const Options& options) {
     ReadBuffer buffer;
     if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);
     report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;
+    report["barrier_us"] = barrier_seconds(workers, 21) * 1e6;
   }
   print_report(report, options.json, readable);
   return kSuccess;
@@ -126,7 +137,8 @@ Run setup_cpu(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_threads_option(app, &options->run);
   add_speed_options(app, &options->run);
-  app.add_flag("--bandwidth", options->bandwidth, "Measure how fast the team reads memory");
+  app.add_flag("--bandwidth", options->bandwidth,
+               "Measure how fast the team reads memory and how long a barrier takes");
   app.add_flag("--json", options->json, "Print one JSON object");
   return [options] { return run(*options); };
 }

@@ -61,8 +61,9 @@ Error read_settings(JsonFields settings, Golden* out) {
   if (!out->run.head.empty() && std::ranges::find(kHeadNames, out->run.head) == kHeadNames.end()) {
     return error("unknown head", settings.where, "none, w8 or w4", out->run.head);
   }
-  if (out->run.kv != "f32" && out->run.kv != "bf16")
+  if (out->run.kv != "f32" && out->run.kv != "bf16") {
     return error("unknown kv", settings.where, "f32 or bf16", out->run.kv);
+  }
   return {};
 }
 

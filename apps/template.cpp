@@ -22,8 +22,9 @@ struct Options {
 Error read_json_text(const std::string& path, OrderedJson* out) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   std::string text;
-  if (Error e = path == "-" ? read_standard_input(kMostBytes, &text) : read_text_file(path, kMostBytes, &text))
+  if (Error e = path == "-" ? read_standard_input(kMostBytes, &text) : read_text_file(path, kMostBytes, &text)) {
     return e;
+  }
   return parse_ordered_json(text, path == "-" ? "standard input" : path, out);
 }
 

@@ -272,8 +272,9 @@ int run(const Options& options) {
   if (Error e = read_topology(&tuner.topology)) return fail(e);
   const Tuning tuning = read_tuning(tuner.topology);
   if (options.forget) return forget(tuning);
-  if (options.run.model.empty() && options.synthetic.empty())
+  if (options.run.model.empty() && options.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
+  }
   if (!options.dry_run) {
     // Whether it can be written is better known before a minute of measuring. Nothing stays of it but the folder.
     OutputFile trial;

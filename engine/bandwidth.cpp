@@ -100,4 +100,20 @@ double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes) {
   return best;
 }
 
+double barrier_seconds(Team& team, int rounds) {
+  constexpr int kBarriers = 1000;
+  std::vector<double> seconds;
+  team.run([&](Worker& worker) {
+    for (int round = 0; round < rounds; ++round) {
+      worker.barrier();
+      const Clock::time_point start = Clock::now();
+      for (int i = 0; i < kBarriers; ++i) worker.barrier();
+      const std::chrono::duration<double> passed = Clock::now() - start;
+      if (worker.index == 0) seconds.push_back(passed.count() / kBarriers);
+    }
+  });
+  std::ranges::nth_element(seconds, seconds.begin() + rounds / 2);
+  return seconds[static_cast<size_t>(rounds / 2)];
+}
+
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// The roof: how fast this team can read memory.
+// The roof: how fast this team can read memory, and what it costs that its workers meet.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,8 @@ Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
 // Bytes per second of a plain streaming read of the buffer by the same team, in as many places at once as is best: the
 // best of `passes`, at least one.
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
+
+// Seconds that a barrier takes where all come at once: the median of so many rounds (at least one) of 1000.
+double barrier_seconds(Team& team, int rounds);
 
 }  // namespace pinion

@@ -202,8 +202,9 @@ void store_tile(const Plan& plan, const Sums& sums, const PostOps& ops, int64_t 
   if (g.result == GemmResult::f32) return finish(static_cast<float*>(g.c) + at, g.ldc);
   float wide[kTileRows * kPanelColumns];
   bf16* c = static_cast<bf16*>(g.c) + at;
-  for (int64_t r = 0; r < rows && g.beta != 0; ++r)
+  for (int64_t r = 0; r < rows && g.beta != 0; ++r) {
     plan.kernels.to_float(c + r * g.ldc, columns, wide + r * kPanelColumns);
+  }
   finish(wide, kPanelColumns);
   for (int64_t r = 0; r < rows; ++r) plan.kernels.to_bf16(wide + r * kPanelColumns, columns, c + r * g.ldc);
 }
@@ -247,8 +248,9 @@ Error check_sizes(const GemmBatch& g) {
   for (const auto& [name, value] : {std::pair{"batch", g.batch}, {"m", g.m}, {"n", g.n}, {"k", g.k}}) {
     if (value < 0) return argument(name, "0 or more", value);
   }
-  if (g.reduce && g.batch > kMaxGemmTerms)
+  if (g.reduce && g.batch > kMaxGemmTerms) {
     return argument("batch", "at most " + std::to_string(kMaxGemmTerms), g.batch);
+  }
   const int64_t terms = g.reduce ? std::max<int64_t>(1, g.batch) : 1;
   if (g.type == GemmType::s8 && g.k > kMaxK / terms) {
     return argument("k", "at most " + std::to_string(kMaxK / terms) + ", or int32 may overflow", g.k);
@@ -263,8 +265,9 @@ Error check_sizes(const GemmBatch& g) {
   if (g.b_packed && g.batch > 1 && g.b_stride % kAlignmentBytes != 0) {
     return argument("b_stride", "a multiple of " + std::to_string(kAlignmentBytes), g.b_stride);
   }
-  if (g.gate && g.gate_stride < g.n)
+  if (g.gate && g.gate_stride < g.n) {
     return argument("gate_stride", "at least n = " + std::to_string(g.n), g.gate_stride);
+  }
   return {};
 }
 

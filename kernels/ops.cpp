@@ -166,10 +166,12 @@ Error check_attention(const FlashAttnDecode<T>& a) {
   if (a.num_heads < 1 || a.num_heads % a.num_kv_heads != 0) {
     return wrong("num_heads", "a multiple of num_kv_heads = " + std::to_string(a.num_kv_heads), a.num_heads);
   }
-  if (a.stride_kn < a.head_dim)
+  if (a.stride_kn < a.head_dim) {
     return wrong("stride_kn", "at least head_dim = " + std::to_string(a.head_dim), a.stride_kn);
-  if (a.stride_vn < a.head_dim)
+  }
+  if (a.stride_vn < a.head_dim) {
     return wrong("stride_vn", "at least head_dim = " + std::to_string(a.head_dim), a.stride_vn);
+  }
   if (a.stride_kh < 0) return wrong("stride_kh", "0 or more", a.stride_kh);
   if (a.stride_vh < 0) return wrong("stride_vh", "0 or more", a.stride_vh);
   if (!a.q || !a.k || !a.v || !a.out) return error("wrong argument", "flash_attn_decode", "pointers that are not null");

@@ -84,8 +84,9 @@ void check_defined(JsonFields& rope, const Rope& r) {
     rope.fail("original_max_position_embeddings", "out of range for longrope", "at least 2",
               std::to_string(r.original_max_positions));
   }
-  if (r.kind == RopeKind::yarn && !(r.theta > 1.0))
+  if (r.kind == RopeKind::yarn && !(r.theta > 1.0)) {
     rope.fail("rope_theta", "out of range for yarn", "more than 1", "1");
+  }
   if (r.kind == RopeKind::dynamic && r.dims < 4) {
     rope.fail("rope_type", "dynamic rotates at least 4 of a head's numbers", {}, std::to_string(r.dims));
   }

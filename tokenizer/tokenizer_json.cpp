@@ -197,8 +197,9 @@ Error load_tokenizer_json(std::string_view text, const std::string& where, Token
   if (Error e = read_model(file.fields("model"), &out->bpe)) return e;
   out->size = static_cast<int32_t>(out->bpe.tokens.size());
   if (Error e = read_added_tokens(file, out)) return e;
-  if (const Json* part = file.find("post_processor"))
+  if (const Json* part = file.find("post_processor")) {
     return read_post_processor(*part, where + ": post_processor", out);
+  }
   return file.error;
 }
 

@@ -35,8 +35,9 @@ int main(int argc, char** argv) {
       each_tile(0, rows, block, [&](int64_t first, int64_t count) {
         const RowBlocks blocks = {block, block * k};
         const GemmTerm term = {codes.data() + first * k, panel.data(), k};
-        if (format == Format::w4)
+        if (format == Format::w4) {
           return kernels.gemm_w4(codes.data() + first * k, blocks, count, records, values.data());
+        }
         kernels.gemm_s8(&term, 1, blocks, count, column_sum.data(), sums.data());
       });
     }

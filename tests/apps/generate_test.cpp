@@ -73,8 +73,9 @@ TEST(Generate, ThePromptComesFromFourPlaces) {
 TEST(Generate, IdsNeedNoTokenizer) {
   const Folder folder;
   copy_stories(folder);
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"})
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"}) {
     fs::remove(folder.path / name);
+  }
   const std::vector<std::string> options = {"--prompt-ids", "1,403,407", "--max-tokens", "5"};
   std::vector<std::string> with_json = options;
   with_json.push_back("--json");

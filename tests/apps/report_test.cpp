@@ -394,6 +394,7 @@ TEST(Cpu, ExactlyOneTableIsChosen) {
 TEST(Cpu, BandwidthIsMeasuredOnRequest) {
   const json report = run_json({"cpu", "--json", "--bandwidth", "--threads", "1"});
   EXPECT_GT(report["read_gb_per_s"], 0.0);
+  EXPECT_GT(report["barrier_us"], 0.0);
 }
 
 }  // namespace

@@ -20,6 +20,16 @@ TEST(Bandwidth, IsMeasured) {
   }
 }
 
+TEST(Bandwidth, BarrierIsMeasured) {
+  for (const int32_t workers : {1, 2, 3}) {
+    Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
+    const double seconds = barrier_seconds(team, 2);
+    EXPECT_GT(seconds, 1e-10);
+    EXPECT_LT(seconds, 1.0);
+    EXPECT_GE(team.barriers(), 2002);
+  }
+}
+
 TEST(Bandwidth, RefusesTooMuchAndTooLittle) {
   Team team({});
   ReadBuffer buffer;

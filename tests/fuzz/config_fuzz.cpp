@@ -37,8 +37,9 @@ static void check_model(std::string_view text) {
     require(config.delta.key_heads > 0 && config.delta.value_heads % config.delta.key_heads == 0);
     require(config.delta.channels() > 0 && config.delta.taps > 0 && config.delta.taps <= pinion::kMaxConvTaps);
   }
-  for (const int32_t rope : config.layer_ropes)
+  for (const int32_t rope : config.layer_ropes) {
     require(rope >= pinion::kNoRope && rope < static_cast<int64_t>(config.ropes.size()));
+  }
   for (const pinion::Rope& rope : config.ropes) {
     require(rope.theta >= 1.0 && rope.factor > 0.0);
     require(rope.dims >= 2 && rope.dims % 2 == 0 && rope.dims <= config.head_dim);

@@ -198,8 +198,9 @@ std::vector<double> exact_attention(const AttentionCase& c) {
     std::vector<double> weight;
     for (int32_t p = c.spans[r].begin; p < c.spans[r].end; ++p) {
       double score = 0;
-      for (size_t i = 0; i < d; ++i)
+      for (size_t i = 0; i < d; ++i) {
         score += static_cast<double>(c.q[r * d + i]) * c.keys[static_cast<size_t>(p) * d + i];
+      }
       score *= static_cast<double>(c.scale);
       const double cap = c.cap;
       weight.push_back(std::exp(cap == 0 ? score : cap * std::tanh(score / cap)));

@@ -125,8 +125,9 @@ TEST(GemmS8, HandWorked) {
 
 TEST(GemmS8, EveryRowCount) {
   Random random;
-  for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride)
+  for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride) {
     gemm_s8_everywhere("random", random_s8(random, rows, 96));
+  }
 }
 
 TEST(GemmS8, EveryK) {
@@ -141,8 +142,9 @@ TEST(GemmS8, AgainstSumsInRowOrder) {
   for (int64_t r = 0; r < c.rows; ++r) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
       int64_t sum = 0;
-      for (int64_t i = 0; i < c.k; ++i)
+      for (int64_t i = 0; i < c.k; ++i) {
         sum += c.a[static_cast<size_t>(r * c.k + i)] * c.w[static_cast<size_t>(i * 64 + n)];
+      }
       expected.push_back(static_cast<int32_t>(sum));
     }
   }

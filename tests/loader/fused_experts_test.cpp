@@ -71,8 +71,9 @@ TEST(FusedExperts, ColumnsOfNumbersBecomeRows) {
 TEST(FusedExperts, RowsOfCodesBecomeRows) {
   constexpr int64_t kBlocks = kK / kMxBlock, kRows = kExperts * kN;
   std::vector<std::byte> codes, scales;
-  for (int64_t i = 0; i < kRows * kBlocks * kMxBlockBytes; ++i)
+  for (int64_t i = 0; i < kRows * kBlocks * kMxBlockBytes; ++i) {
     codes.push_back(static_cast<std::byte>(i * 37 + i / 256));
+  }
   for (int64_t i = 0; i < kRows * kBlocks; ++i) scales.push_back(static_cast<std::byte>(120 + i % 11));
   std::vector<float> numbers(static_cast<size_t>(kRows * kK));
   read_mxfp4(codes.data(), scales.data(), kRows * kBlocks, numbers.data());

@@ -147,8 +147,9 @@ Packed pack(const std::vector<float>& values, int64_t n, int64_t k, int threads 
 std::vector<float> random_rows(int64_t n, int64_t k) {
   Random random;
   std::vector<float> values;
-  for (int64_t i = 0; i < n * k; ++i)
+  for (int64_t i = 0; i < n * k; ++i) {
     values.push_back(std::ldexp(random.normal(), static_cast<int>(i / k % 9) * 20 - 90));
+  }
   return values;
 }
 

@@ -17,8 +17,9 @@ inline TensorView every(const TensorView& tensor, size_t axis, int64_t step, std
   const int64_t element = tensor.bytes / tensor.elements(), columns = tensor.shape[1];
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     const int64_t at = axis == 0 ? i / columns : i % columns;
-    if (at % step == 0)
+    if (at % step == 0) {
       bytes->append(reinterpret_cast<const char*>(tensor.data + i * element), static_cast<size_t>(element));
+    }
   }
   TensorView part = tensor;
   part.shape[axis] = (tensor.shape[axis] + step - 1) / step;

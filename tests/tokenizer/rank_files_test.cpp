@@ -92,8 +92,9 @@ TEST(Ranks, AnyOrderBlankLinesAndCarriageReturns) {
   Tokenizer tokenizer;
   std::string lines;
   const std::vector<std::string> tokens = ranked({"ab"});
-  for (size_t rank = tokens.size(); rank-- > 0;)
+  for (size_t rank = tokens.size(); rank-- > 0;) {
     lines += base64(tokens[rank]) + " " + std::to_string(rank) + "\r\n\r\n";
+  }
   ASSERT_FALSE(load_rank_list(lines.substr(0, lines.size() - 4), "file", {}, &tokenizer));
   EXPECT_EQ(encode(tokenizer, "xab<|eot_id|>", {.add_special = false}), (std::vector<int32_t>{'x', 256, 257 + 9}));
   EXPECT_EQ(vocab_size(tokenizer), 257 + 256);
