@@ -101,7 +101,7 @@ double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes) {
 }
 
 double barrier_seconds(Team& team, int rounds) {
-  constexpr int kBarriers = 1000;
+  constexpr int kBarriers = 100;
   std::vector<double> seconds;
   team.run([&](Worker& worker) {
     for (int round = 0; round < rounds; ++round) {

@@ -22,7 +22,7 @@ Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
 // best of `passes`, at least one.
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
 
-// Seconds that a barrier takes where all come at once: the median of so many rounds (at least one) of 1000.
+// Seconds that a barrier takes where all come at once: the median of so many rounds (at least one) of 100.
 double barrier_seconds(Team& team, int rounds);
 
 }  // namespace pinion

@@ -16,6 +16,7 @@ struct Toucher {
   std::byte* arena;
 
   void touch(const Matrix& m, int64_t first, int64_t count) const {
+    if (count == 0) return;  // perhaps the layer has no such matrix
     const int64_t bytes = panel_bytes(m.format, m.k);
     std::byte* to = arena + (static_cast<const std::byte*>(m.panels) - arena) + first * bytes;
     const std::byte* end = to + count * bytes;
@@ -55,7 +56,7 @@ struct Toucher {
     together({&layer.o});
     mlp(layer.gate, layer.up, layer.down);
     together({&layer.router});
-    // Which experts a token has, and so whose tasks their panels are, is not known: spread over all.
+    // Whose tasks an expert's gate and up are depends on the others that a token has: spread over all.
     for (const Expert& expert : layer.experts) mlp(expert.gate, expert.up, expert.down);
   }
 };
@@ -68,7 +69,7 @@ void touch_first(Team& team, const Model& model, std::byte* arena) {
     for (const Layer& layer : model.layers) toucher.layer(layer);
     toucher.together({&model.head});
   });
-  Team::unpin_caller();
+  Team::unpin_caller();  // threads that pack would all be started on worker 0's CPU
 }
 
 }  // namespace pinion

@@ -124,8 +124,9 @@ struct LoadOptions {
   // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep;
   int32_t threads = 1;
-  Team* readers = nullptr;  // who will read the weights: packed ones then lie near them (first_touch.h), and take
-  // all their memory from the start; null where memory has no nodes
+  // Who will read the weights: freshly packed ones then lie near them (first_touch.h), and take all their memory from
+  // the start. Null: packed, mapped and synthetic weights lie as they come.
+  Team* readers = nullptr;
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack_cache.h); empty: nowhere
 };

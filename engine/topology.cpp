@@ -120,6 +120,18 @@ int32_t cluster_of(hwloc_topology* machine, hwloc_obj* thread, int32_t package) 
   return package;
 }
 
+// Nodes without CPUs of their own, such as a second kind of memory, have those of the node beside them.
+int32_t memory_nodes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
+  const Bitmap left(hwloc_bitmap_dup(usable));
+  int32_t nodes = 0;
+  hwloc_obj* node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    nodes += hwloc_bitmap_intersects(node->cpuset, left.get()) ? 1 : 0;
+    hwloc_bitmap_andnot(left.get(), left.get(), node->cpuset);
+  }
+  return std::max(1, nodes);
+}
+
 int64_t last_level_cache_bytes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
   for (const hwloc_obj_type_t level : kCaches) {
     int64_t bytes = 0;
@@ -168,15 +180,6 @@ double cgroup_quota(const std::string& root) {
 }
 
 // One entry in out->cores for each core with a usable thread, in the order of those threads' numbers.
-int32_t memory_nodes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
-  int32_t nodes = 0;
-  hwloc_obj* node = nullptr;
-  while ((node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
-    nodes += hwloc_bitmap_intersects(node->cpuset, usable) ? 1 : 0;
-  }
-  return std::max(1, nodes);
-}
-
 void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bitmap_s* usable, Topology* out) {
   std::vector<CoreTraits> traits;
   std::vector<const hwloc_obj*> seen;

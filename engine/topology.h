@@ -26,7 +26,7 @@ struct Topology {
   std::vector<int32_t> cpus;  // every hardware thread that it may run on
   int32_t kinds = 1;
   int64_t last_level_cache_bytes = 0;  // of all last-level caches that those cores have, together; 0 = unknown
-  int32_t memory_nodes = 1;            // whose memory lies nearest to some of those cores
+  int32_t memory_nodes = 1;            // of memory, each the nearest of some of those cores
   double cpu_quota = 0;                // CPUs' worth of time that a container grants; 0 = no limit
 };
 

@@ -2,6 +2,7 @@
 #include "engine/model.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "engine/team.h"
 
 namespace pinion {
 namespace {
@@ -45,6 +48,27 @@ TEST(Model, LoadsAsItIs) {
   const Copy folder;
   EXPECT_EQ(folder.load(), "");
   EXPECT_EQ(folder.load(Quant::none), "");
+}
+
+TEST(Model, WhoTouchesMemoryFirstDoesNotMatter) {
+  const std::string folder = PINION_TEST_DATA "/stories260k";
+  LoadOptions options;
+  options.threads = 2;
+  std::unique_ptr<Model> plain;
+  ASSERT_FALSE(load_model(folder, options, &plain));
+  cpu_set_t before, after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  for (const int32_t workers : {1, 2, 3}) {
+    Team team(
+        std::vector<int32_t>(static_cast<size_t>(workers), 0));  // all on one CPU: the caller, too, while they run
+    std::unique_ptr<Model> placed;
+    options.readers = &team;
+    ASSERT_FALSE(load_model(folder, options, &placed));
+    EXPECT_TRUE(std::ranges::equal(plain->packed(), placed->packed()));
+    EXPECT_EQ(team.regions(), 1);
+    ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+    EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  }
 }
 
 TEST(Model, ATensorThatTheConfigDoesNotAccountForIsRefused) {

@@ -105,6 +105,18 @@ TEST(Team, ResultsOfARunAreSeenByTheNextAndByTheCaller) {
   EXPECT_EQ(total, expected_total);
 }
 
+TEST(Claims, BeginWithTheWorkersOwn) {
+  for (const int64_t tasks : {1, 3, 11, 64}) {
+    for (int32_t index = 0; index < 3; ++index) {
+      TeamState state(3);
+      state.share_out(std::vector<double>{1, 1, 2});
+      const TaskRun own = Worker{index, 3, &state, true}.own(tasks);
+      Claims claims{state, tasks, 0, 0, index, 0};
+      for (int64_t task = own.first; task < own.first + own.count; ++task) EXPECT_EQ(claims.next().first, task);
+    }
+  }
+}
+
 TEST(Team, EachWorkersOwnTasksAreInProportionToItsSpeed) {
   TeamState state(3);
   state.share_out(std::vector<double>{1, 1, 2});

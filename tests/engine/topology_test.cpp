@@ -103,6 +103,9 @@ TEST(Topology, CountsNodesOfUsableCpus) {
   EXPECT_EQ(recorded("vm_2cores", {}, two).memory_nodes, 2);
   EXPECT_EQ(recorded("vm_2cores", {1}, two).memory_nodes, 1);
   EXPECT_EQ(recorded("vm_2cores").memory_nodes, 1);
+  const std::vector<std::string> second_kind = {nodes + "online:0-1", nodes + "node0/cpumap:3",
+                                                nodes + "node1/cpumap:0", two[3], two[4]};
+  EXPECT_EQ(recorded("vm_2cores", {}, second_kind).memory_nodes, 1);
 }
 
 TEST(Topology, RaspberryPi5HasOneKind) {
