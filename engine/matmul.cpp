@@ -131,17 +131,6 @@ void note_best(const Kernels& kernels, const Projection& to, PanelRun run, int64
   }
 }
 
-// f(projection, run) for the parts of a run of all projections' panels, which may begin in one and end in another.
-template <class F>
-void each_part(std::initializer_list<Projection> projections, PanelRun left, F f) {
-  for (const Projection& to : projections) {
-    const int64_t here = panel_count(to.linear->weight.n);
-    const PanelRun run = {left.first, std::clamp<int64_t>(here - left.first, 0, left.count)};
-    left = {std::max<int64_t>(0, left.first - here), left.count - run.count};
-    if (run.count > 0) f(to, run);
-  }
-}
-
 // A worker finishes a single row's sums, a tile of which holds kTileRows panels, when the tile is full or no task is
 // left, not panel by panel: whenever it stops reading, the next 16 KB come at half the speed (Zen 4). Where the results
 // go it asks for before it reads: the others have read what was there before.
@@ -208,8 +197,7 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
 
 void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> projections,
              const PostOps& after) {
-  int64_t panels = 0;
-  for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
+  const int64_t panels = panels_of(projections);
   const Kernels& kernels = table_of(worker, p);
   if (in.rows == 1) {
     project_row(worker, kernels, in, panels, projections, after);

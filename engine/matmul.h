@@ -23,7 +23,7 @@ struct Input {
 
 struct Projection {
   const Linear* linear;
-  float* out;                     // [rows][n]
+  float* out = nullptr;           // [rows][n]
   int32_t* panel_best = nullptr;  // [panels]: which column of each is the last row's largest; null: not wanted
 };
 
@@ -48,6 +48,24 @@ const Kernels& table_of(const Worker& worker, const Pass& pass);
 
 // Panels of a matrix.
 using PanelRun = TaskRun;
+
+// Of all the projections' matrices together.
+inline int64_t panels_of(std::initializer_list<Projection> projections) {
+  int64_t panels = 0;
+  for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
+  return panels;
+}
+
+// f(projection, run) for the parts of a run of all projections' panels, which may begin in one and end in another.
+template <class F>
+void each_part(std::initializer_list<Projection> projections, PanelRun left, F f) {
+  for (const Projection& to : projections) {
+    const int64_t here = panel_count(to.linear->weight.n);
+    const PanelRun run = {left.first, std::clamp<int64_t>(here - left.first, 0, left.count)};
+    left = {std::max<int64_t>(0, left.first - here), left.count - run.count};
+    if (run.count > 0) f(to, run);
+  }
+}
 
 // The most panels to take at once for so many rows. Those of a single row are read side by side (w4), and what reads
 // two matrices in turns goes from one to the other less often.

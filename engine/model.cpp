@@ -344,8 +344,11 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
 
 Error pack_model(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
-  Error e = place_all(jobs, model->arena.data);
-  if (!e && options.readers) touch_first(*options.readers, *model, model->arena.data);
+  Error e;
+  if (options.readers) {
+    e = place_all(jobs, model->arena.data);
+    if (!e) touch_first(*options.readers, *model, model->arena.data);
+  }
   if (!e) e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
   if (e) e.where = model->checkpoint.folder + ": " + e.where;
   return e;
