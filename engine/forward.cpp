@@ -88,13 +88,15 @@ const float* query_of(const Pass& p, int64_t row, int64_t head) {
   return p.scratch.q.data() + (row * c.heads + head) * c.head_dim * (c.attention_gate ? 2 : 1);
 }
 
+// A query as attention takes it.
 void rotate_query(const Pass& p, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   rotate_head(p, layer, query_of(p, row, head), layer.q_norm, row, out);
-  if (layer.rope == kNoRope) return;
-  const float scale = p.scratch.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
-  if (scale == 1.0f) return;
-  for (int64_t i = 0; i < c.head_dim; ++i) out[i] *= scale;
+  const float scale = layer.rope == kNoRope
+                          ? 1.0f
+                          : p.scratch.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
+  std::fill(out + c.head_dim, out + p.cache.head_dim, 0.0f);
+  p.kernels.make_query(out, p.cache.head_dim, scale * c.score_scale, p.cache.is_float);
 }
 
 void cache_head(const Pass& p, const Layer& layer, int64_t row, int64_t kv_head, float* key) {
@@ -137,7 +139,7 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer) {
       own.has_queries[static_cast<size_t>(kv_head)] = true;
       for (int64_t head = begin; head < end; ++head) rotate_query(p, layer, 0, head, own.q.data() + head * d);
     }
-    const AttentionChunk part = p.cache.chunk(chunk, layer.slot, kv_head, c.score_scale, c.score_cap);
+    const AttentionChunk part = p.cache.chunk(chunk, layer.slot, kv_head, c.score_cap);
     AttentionSpan spans[kAttentionRows];
     std::ranges::fill(spans, span_in(layer, p.position, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
@@ -177,8 +179,8 @@ void attend_rows(const Pass& p, const Layer& layer, int64_t kv_head, int64_t fir
     while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
-    p.kernels.attend(p.cache.chunk(chunk, layer.slot, kv_head, c.score_scale, c.score_cap), q + from * d, to - from,
-                     spans, own->scores.data(), own->next.from(0, d));
+    p.kernels.attend(p.cache.chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from, spans,
+                     own->scores.data(), own->next.from(0, d));
     // Earlier rows have seen chunks before this one; for later ones it is the first.
     int64_t begun = from;
     while (begun < to && chunk_of(first_seen(layer, position(begun))) < chunk) ++begun;

@@ -18,7 +18,7 @@
 namespace pinion {
 
 // Query rows that one attention task takes at a time.
-constexpr int64_t kAttentionRows = 64;
+constexpr int64_t kAttentionRows = 60;
 
 // Softmax states of several rows with the memory they stand in.
 struct AttentionBuffer {
@@ -39,7 +39,7 @@ struct WorkerScratch {
   std::vector<float> scales;      // [experts of a token] likewise, where each has its row
   Choices choices;                // of one token
   ExpertGroups groups;            // the pass's choices, by expert
-  std::vector<float> q;           // [heads][padded head_dim] one token's queries after norm and rotation
+  std::vector<float> q;           // [heads][padded head_dim] one token's queries as attention takes them
   std::vector<bool> has_queries;  // [kv_heads] whose queries are there
   std::vector<float> scores;      // [kAttentionRows][kAttentionChunk]
   std::vector<float> key;         // [padded head_dim]

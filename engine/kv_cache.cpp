@@ -5,14 +5,17 @@
 namespace pinion {
 namespace {
 
+// Converted piece by piece, which the compiler does for several numbers at once, then put where they belong.
 template <class T, class Convert>
 void write_as(T* keys, T* values, int64_t slot, const float* key, const float* value, int64_t head_dim, int64_t count,
               Convert convert) {
-  T* to_key = keys + slot / kKeyBlock * kKeyBlock * head_dim + slot % kKeyBlock;
-  T* to_value = values + slot * head_dim;
-  for (int64_t i = 0; i < count; ++i) {
-    to_key[i * kKeyBlock] = convert(key[i]);
-    to_value[i] = convert(value[i]);
+  constexpr int64_t kPiece = 16;
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t some = std::min(kPiece, count - first);
+    T piece[2][kPiece];
+    for (int64_t i = 0; i < some; ++i) piece[0][i] = convert(key[first + i]), piece[1][i] = convert(value[first + i]);
+    for (int64_t i = 0; i < some; ++i) keys[key_at<T>(slot, first + i, head_dim)] = piece[0][i];
+    for (int64_t i = 0; i < some; ++i) values[value_at<T>(slot, first + i, head_dim)] = piece[1][i];
   }
 }
 
@@ -38,7 +41,7 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
     write_as(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), slot, key, value, head_dim, count,
              [](float x) { return x; });
   } else {
-    write_as(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count, to_bf16);
+    write_as(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count, to_operand);
   }
 }
 

@@ -1,8 +1,10 @@
 // Keys and values of the tokens evaluated so far, laid out for the attention kernels. The memory grows in chunks of
 // kAttentionChunk positions that hold all layers, so that a short text touches a short piece of it:
 //
-//   chunk (position / 256) | layer | kv head | keys   [16 blocks][head_dim][16 positions]
-//                                            | values [256 positions][head_dim]
+//   chunk (position / 256) | layer | kv head | keys   [16 blocks][head_dim / 2][16 positions][2]
+//                                            | values [128 pairs of positions][head_dim][2]
+//
+// with the later of two in front (see AttentionChunk); floats without pairs.
 #pragma once
 
 #include <cstddef>
@@ -37,13 +39,12 @@ struct KvCache {
     return keys(chunk, layer, kv_head) + plane_elements() * element_bytes();
   }
 
-  AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float scale, float cap) const {
+  AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float cap) const {
     return {keys(index, layer, kv_head),
             values(index, layer, kv_head),
             head_dim,
             is_float,
             static_cast<int32_t>(head_dim),
-            scale,
             cap};
   }
 

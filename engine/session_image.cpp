@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '1'};
+constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '2'};
 
 int64_t padded_ids(int64_t tokens) { return round_up(tokens, 2); }
 

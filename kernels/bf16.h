@@ -28,4 +28,20 @@ struct bf16 {
   return {static_cast<uint16_t>(bits >> 16)};
 }
 
+// What attention multiplies lies in pairs. The one that is added first has the upper half, where VDPBF16PS (AVX-512)
+// and BFMLALT (Arm) begin.
+struct bf16_pair {
+  bf16 second;
+  bf16 first;
+};
+
+// An operand of attention below this counts as zero. So all products, and all sums of them, are multiples of 2^-114:
+// none is ever denormal, which some instruction sets keep and VDPBF16PS takes for zero.
+constexpr float kLeastOperand = 0x1p-50f;
+constexpr float kLeastExponent = -34.65736f;  // its logarithm
+
+[[maybe_unused]] static bf16 to_operand(float value) {
+  return __builtin_fabsf(value) < kLeastOperand ? bf16{0} : to_bf16(value);
+}
+
 }  // namespace pinion

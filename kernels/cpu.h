@@ -16,8 +16,9 @@ enum CpuFeature : uint32_t {
   kCpuAvxVnni = 1u << 9,
   kCpuAvx512 = 1u << 10,  // F, BW, DQ, VL
   kCpuAvx512Vnni = 1u << 11,
-  kCpuFewPlaces = 1u << 12,  // AMD without AVX-512: its memory gives most when it is read in few places at once
-  kCpuOnePlace = 1u << 13,   // AMD with it: in one place
+  kCpuAvx512Bf16 = 1u << 12,
+  kCpuFewPlaces = 1u << 13,  // AMD without AVX-512: its memory gives most when it is read in few places at once
+  kCpuOnePlace = 1u << 14,   // AMD with it: in one place
 };
 
 // Features of the CPU this runs on, as the operating system announces them.

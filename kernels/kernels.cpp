@@ -18,6 +18,7 @@ std::span<const Variant> kernel_variants() {
       {"neon_dotprod", kCpuNeon | kCpuDotprod, neon_dotprod_kernels},
       {"neon", kCpuNeon, neon_kernels},
 #elif defined(__x86_64__)
+      {"avx512_bf16", kCpuAvx2 | kCpuAvx512 | kCpuAvx512Vnni | kCpuAvx512Bf16, avx512_bf16_kernels},
       {"avx512_vnni", kCpuAvx2 | kCpuAvx512 | kCpuAvx512Vnni, avx512_vnni_kernels},
       {"avx_vnni", kCpuAvx2 | kCpuAvxVnni, avx_vnni_kernels},
       {"avx2", kCpuAvx2, avx2_kernels},

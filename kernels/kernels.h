@@ -89,16 +89,33 @@ struct AttentionState {
   float* acc;  // [rows][head_dim]
 };
 
-// One kv head's part of the cache, from the chunk's first position on. Values is bf16 or float as the cache holds them.
+// One kv head's part of the cache, from the chunk's first position on: floats, or bf16 in pairs, of which the sums take
+// the even element first (see bf16_pair):
+//           floats                                            pairs
+//   keys    [blocks of kKeyBlock positions][head_dim][kKeyBlock]  [...][head_dim / 2][kKeyBlock]: two of head_dim
+//   values  [positions][value_stride]                             [positions / 2][value_stride]: two positions
+// What is bf16 is at least kLeastOperand or zero.
 struct AttentionChunk {
-  const void* keys;    // [blocks of kKeyBlock positions][head_dim][kKeyBlock]
-  const void* values;  // [positions][value_stride]
-  int64_t value_stride;
-  bool is_float;     // elements are float, not bf16
+  const void* keys;
+  const void* values;
+  int64_t value_stride;  // floats or pairs
+  bool is_float;
   int32_t head_dim;  // multiple of 16
-  float scale;       // applied to q.k
-  float cap = 0;     // then score = cap * tanh(score / cap); 0: no cap
+  float cap = 0;     // score = cap * tanh(q.k / cap); 0: no cap
 };
+
+// Where element i of a position's key or value lies, in floats or bf16 from the first position's.
+template <class T>
+int64_t key_at(int64_t position, int64_t i, int64_t head_dim) {
+  const int64_t block = position / kKeyBlock * kKeyBlock * head_dim, lane = position % kKeyBlock;
+  return sizeof(T) == sizeof(bf16) ? block + i / 2 * 2 * kKeyBlock + 2 * lane + 1 - i % 2
+                                   : block + i * kKeyBlock + lane;
+}
+template <class T>
+int64_t value_at(int64_t position, int64_t i, int64_t value_stride) {
+  return sizeof(T) == sizeof(bf16) ? position / 2 * 2 * value_stride + 2 * i + 1 - position % 2
+                                   : position * value_stride + i;
+}
 
 // Tokens of one head through the gated delta rule, in turn.
 struct DeltaSteps {
@@ -205,10 +222,16 @@ struct Kernels {
   // stands beyond value_dim is zero and stays it.
   void (*delta_rule)(const DeltaSteps& steps, float* state);
 
+  // What attend takes, in the place of n floats (a multiple of 16): q scaled and, for a cache of bf16, rounded to
+  // nearest even, zero under kLeastOperand; in a form of the table's own.
+  void (*make_query)(float* q, int64_t n, float scale, bool is_float);
+
   // Row r of the state = softmax state of query row q[r] over spans[r] of the chunk. The rows share the kv head (a GQA
-  // group of one token or of several), so that K and V are read once. q: [rows][head_dim]; scores: scratch
-  // [rows][kAttentionChunk]. Values are read, with weight 0 outside a row's span, from the block that holds the rows'
-  // lowest begin up to their highest end: they must be finite.
+  // group of one token or of several), so that K and V are read once. q: [rows][head_dim], each row by make_query;
+  // scores: scratch [rows][kAttentionChunk]. Probabilities, relative to the row's maximum in the chunk, are rounded
+  // like queries where the cache is of bf16, and sum is that of the rounded ones. Values are read, with weight 0
+  // outside a row's span, from the block that holds the rows' lowest begin up to their highest end, of pairs to the
+  // end's other one: they must be finite.
   void (*attend)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                  const AttentionState& state);
 
@@ -242,6 +265,7 @@ const Kernels& scalar_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx_vnni_kernels();
 const Kernels& avx512_vnni_kernels();
+const Kernels& avx512_bf16_kernels();
 const Kernels& neon_kernels();
 const Kernels& neon_dotprod_kernels();
 const Kernels& neon_i8mm_kernels();

@@ -17,6 +17,7 @@ struct Lanes {
   static constexpr int kRows = 4;
   static constexpr int kWide = 1;
   static constexpr int64_t kAheadBytes = int64_t{32} << 10;
+  static constexpr bool kWidens = false;
 
   static Lanes broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   static Lanes load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -45,6 +46,24 @@ struct Lanes {
     return {_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))),
             _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8)))};
   }
+  static __m256i load_halves(const bf16_pair* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static __m256 upper(__m256i halves) {
+    return _mm256_castsi256_ps(_mm256_and_si256(halves, _mm256_set1_epi32(-65536)));
+  }
+  static Lanes load_first(const bf16_pair* p) { return {upper(load_halves(p)), upper(load_halves(p + 8))}; }
+  static Lanes load_second(const bf16_pair* p) {
+    asm("" : "+r"(p));  // GCC would keep what load_first has read, and sums in memory for it
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(load_halves(p), 16)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(load_halves(p + 8), 16))};
+  }
+  static __m256 rounded_to_bf16(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256 rounded = upper(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd));
+    const __m256 quiet = upper(_mm256_or_si256(bits, _mm256_set1_epi32(0x400000)));
+    return _mm256_blendv_ps(rounded, quiet, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  }
+  Lanes rounded_to_bf16() const { return {rounded_to_bf16(lo), rounded_to_bf16(hi)}; }
   void store(float* p) const {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);

@@ -17,6 +17,7 @@ struct Lanes {
   static constexpr int kRows = 6;
   static constexpr int kWide = 4;
   static constexpr int64_t kAheadBytes = int64_t{32} << 10;
+  static constexpr bool kWidens = false;
 
   static Lanes broadcast(float x) { return {_mm512_set1_ps(x)}; }
   static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -29,6 +30,20 @@ struct Lanes {
   }
   static Lanes load(const f16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
   static Lanes load(const int32_t* p) { return {_mm512_cvtepi32_ps(_mm512_loadu_si512(p))}; }
+  static Lanes upper(__m512i halves) {
+    return {_mm512_castsi512_ps(_mm512_and_si512(halves, _mm512_set1_epi32(-65536)))};
+  }
+  static Lanes load_first(const bf16_pair* p) { return upper(_mm512_loadu_si512(p)); }
+  static Lanes load_second(const bf16_pair* p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
+  }
+  Lanes rounded_to_bf16() const {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    return upper(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), rounded, quiet));
+  }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store_codes(int8_t* p) const {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));

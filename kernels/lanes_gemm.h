@@ -3,19 +3,26 @@
 
 #include <cstdint>
 
+#include <type_traits>
+
 #include "kernels/kernels.h"
+#include "kernels/lanes_pairs.h"
 #include "kernels/pack_rows.h"
 #include "kernels/unroll.h"
 
 namespace pinion {
 namespace {
 
+// What multiplies a T: a float a float or bf16, a pair a pair.
+template <class T>
+using Left = std::conditional_t<std::is_same_v<T, bf16_pair>, Pairs::Left, float>;
+
 // Where a tile's operands lie: row r and step i of k of the left at a + r * row + i * step; step i of the right at
-// b + i * ldb, its vectors vector_step apart. What comes later is asked for where it lies ahead_bytes ahead; 0:
-// nowhere.
+// b + i * ldb, its vectors vector_step apart. A step of pairs is two of k. What comes later is asked for where it lies
+// ahead_bytes ahead; 0: nowhere.
 template <class T>
 struct FloatTile {
-  const float* a;
+  const Left<T>* a;
   int64_t row;
   int64_t step;
   const T* b;
@@ -33,19 +40,33 @@ struct FloatTile {
 // 19.7 GB/s so, 16.6 when it asks for values too, 14 when only for values.
 constexpr int kAheadRows = 4;
 
-// A tile's vectors: bf16 in whichever order is loaded fastest, floats as they lie.
+// Some of what is asked for while much is on its way gets lost. Pairs, of which a vector is a whole line, are asked for
+// in two steps running, as the halves of lines are anyway (Zen 4, decode at 2048 positions, two core complexes: 56
+// tokens/s when asked once, 59.5 so).
 template <class T>
-Lanes load_right(const T* p) {
-  if constexpr (sizeof(T) == sizeof(bf16)) return Lanes::load_mixed(p);
-  return Lanes::load(p);
-}
+constexpr bool kAsksTwice = std::is_same_v<T, bf16_pair>;
+
+// A tile's vectors: bf16 in whichever order is loaded fastest, others as they lie.
+template <class T>
+struct Right : Lanes {
+  static constexpr int kParts = 1;
+
+  static Lanes load(const T* p, Index<0>) {
+    if constexpr (std::is_same_v<T, bf16>) return Lanes::load_mixed(p);
+    return Lanes::load(p);
+  }
+  static Lanes broadcast(const float* p, Index<0>) { return Lanes::broadcast(*p); }
+};
+template <>
+struct Right<bf16_pair> : Pairs {};
+
 template <class T>
 Lanes load_sums(const float* p) {
-  return sizeof(T) == sizeof(bf16) ? Lanes::load(p).mixed() : Lanes::load(p);
+  return std::is_same_v<T, bf16> ? Lanes::load(p).mixed() : Lanes::load(p);
 }
 template <class T>
 void store_sums(Lanes sums, float* p) {
-  (sizeof(T) == sizeof(bf16) ? sums.unmixed() : sums).store(p);
+  (std::is_same_v<T, bf16> ? sums.unmixed() : sums).store(p);
 }
 
 // c[r][w * apart * 16] (+)= a * b for R rows and W vectors of 16, each element by fma in the order of k.
@@ -57,18 +78,23 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
     unrolled<W>([&](auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
   });
   const bool asks_ahead = R <= kAheadRows && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
-  const float* a = t.a;
+  const Left<T>* a = t.a;
   const T* b = t.b;
   for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
-    Lanes row[W];
-    unrolled<W>([&](auto w) {
-      const T* from = b + w * apart * t.vector_step;
-      row[w] = load_right(from);
-      if (asks_ahead) __builtin_prefetch(reinterpret_cast<const char*>(from) + t.ahead_bytes, 0, 2);
-    });
-    unrolled<R>([&](auto r) {
-      const Lanes x = Lanes::broadcast(a[r * t.row]);
-      unrolled<W>([&](auto w) { acc[r][w] = Lanes::fma(x, row[w], acc[r][w]); });
+    unrolled<Right<T>::kParts>([&](auto part) {
+      decltype(Right<T>::load(b, part)) row[W];
+      unrolled<W>([&](auto w) {
+        const T* from = b + w * apart * t.vector_step;
+        row[w] = Right<T>::load(from, part);
+        if (part > 0 || !asks_ahead) return;
+        const auto* ahead = reinterpret_cast<const char*>(from) + t.ahead_bytes;
+        __builtin_prefetch(ahead, 0, 2);
+        if (kAsksTwice<T>) __builtin_prefetch(ahead - t.ldb * static_cast<int64_t>(sizeof(T)), 0, 2);
+      });
+      unrolled<R>([&](auto r) {
+        const auto x = Right<T>::broadcast(a + r * t.row, part);
+        unrolled<W>([&](auto w) { acc[r][w] = Right<T>::fma(x, row[w], acc[r][w]); });
+      });
     });
   }
   unrolled<R>([&](auto r) { unrolled<W>([&](auto w) { store_sums<T>(acc[r][w], at(r, w)); }); });
@@ -102,31 +128,42 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
   for (; v < vectors; ++v) columns(Index<1>{}, v);
 }
 
-// Every tile of rows turns the same bf16 into floats again, which takes as long as a third of its sums. From this many
-// rows on a piece of b, four vectors wide, is turned into floats once and stays in the first cache for all of them.
+// Every tile of rows turns the same bf16 into floats again. Where that keeps sums waiting, from this many rows on a
+// piece of b, four vectors wide, is turned into floats once and stays in the first cache for all of them.
 constexpr int64_t kWidenRows = 16;
-constexpr int64_t kWidenSteps = 128;
+constexpr int64_t kWidenSteps = 64;
 
-// c[rows][vectors * 16] = a * b, the same sums as gemm_rows gives; k at least 1.
+// The same sums as gemm_rows gives.
 template <class T>
-void gemm_many(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
-  if (sizeof(T) == sizeof(float) || rows < kWidenRows) return gemm_rows(tile, rows, vectors, false, c, ldc);
+void gemm_widened(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
   constexpr int64_t kMost = 4;
-  alignas(64) float piece[kWidenSteps * kMost * kLanes];
+  alignas(64) float piece[kWidenSteps * 2 * kMost * kLanes];
   for (int64_t v = 0; v < vectors; v += kMost) {
     const int64_t count = vectors - v < kMost ? vectors - v : kMost;
+    const int64_t width = count * kLanes;
     for (int64_t i = 0; i < tile.k; i += kWidenSteps) {
       const int64_t steps = tile.k - i < kWidenSteps ? tile.k - i : kWidenSteps;
       float* to = piece;
-      for (int64_t s = i; s < i + steps; ++s) {
+      for (int64_t s = i; s < i + steps; ++s, to += 2 * width) {
         const T* from = tile.b + s * tile.ldb + v * tile.vector_step;
-        for (int64_t w = 0; w < count; ++w, to += kLanes) Lanes::load(from + w * tile.vector_step).store(to);
+        for (int64_t w = 0; w < count; ++w, from += tile.vector_step) {
+          Lanes::load_first(from).store(to + w * kLanes);
+          Lanes::load_second(from).store(to + width + w * kLanes);
+        }
       }
-      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, tile.step, piece,
-                                     count * kLanes,         kLanes,   steps,     0};
+      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, 1, piece, width, kLanes, 2 * steps, 0};
       gemm_rows(wide, rows, count, i > 0, c + v * kLanes, ldc);
     }
   }
+}
+
+// c[rows][vectors * 16] = a * b; k at least 1.
+template <class T>
+void gemm_many(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
+  if constexpr (Lanes::kWidens && std::is_same_v<T, bf16_pair>) {
+    if (rows >= kWidenRows) return gemm_widened(tile, rows, vectors, c, ldc);
+  }
+  gemm_rows(tile, rows, vectors, false, c, ldc);
 }
 
 template <class T>

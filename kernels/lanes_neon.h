@@ -17,6 +17,7 @@ struct Lanes {
   static constexpr int kRows = 5;
   static constexpr int kWide = 1;
   static constexpr int64_t kAheadBytes = 0;
+  static constexpr bool kWidens = true;
 
   template <class F>
   static Lanes each(F f) {
@@ -42,6 +43,26 @@ struct Lanes {
   }
   static Lanes load(const int32_t* p) {
     return each([=](int i) { return vcvtq_f32_s32(vld1q_s32(p + 4 * i)); });
+  }
+  template <class F>
+  static Lanes each_halves(const bf16_pair* p, F f) {
+    const uint16_t* bits = &p->second.bits;
+    return each([=](int i) { return vreinterpretq_f32_u32(f(vreinterpretq_u32_u16(vld1q_u16(bits + 8 * i)))); });
+  }
+  static Lanes load_first(const bf16_pair* p) {
+    return each_halves(p, [](uint32x4_t halves) { return vandq_u32(halves, vdupq_n_u32(0xffff0000u)); });
+  }
+  static Lanes load_second(const bf16_pair* p) {
+    return each_halves(p, [](uint32x4_t halves) { return vshlq_n_u32(halves, 16); });
+  }
+  Lanes rounded_to_bf16() const {
+    return each([this](int i) {
+      const uint32x4_t bits = vreinterpretq_u32_f32(v[i]), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+      const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
+      const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
+      const uint32x4_t all = vbslq_u32(vceqq_f32(v[i], v[i]), rounded, quiet);
+      return vreinterpretq_f32_u32(vandq_u32(all, vdupq_n_u32(0xffff0000u)));
+    });
   }
   void store(float* p) const {
     // Not a loop: GCC 12 would keep sums in memory for it.

@@ -71,6 +71,20 @@ Lanes exp_lanes(Lanes x) {
   return Lanes::mul(Lanes::mul(p, exp2_integer(half)), exp2_integer(Lanes::sub(n, half)));
 }
 
+// e^x for x <= 0 to within 2^-18, which leaves nothing to see once it is rounded to bf16, and zero where that is less
+// than an operand may be. A polynomial of degree 4 for 2^r, minimax for |r| <= 1/2.
+Lanes exp_to_operand(Lanes x) {
+  const Lanes beyond = Lanes::sub(x, Lanes::broadcast(kLeastExponent));
+  const Lanes log2_e = Lanes::broadcast(1.44269504088896341f), magic = Lanes::broadcast(kRoundingMagic);
+  const Lanes shifted = Lanes::fma(x, log2_e, magic);  // n = round(x log2 e), in the lowest bits
+  const Lanes r = Lanes::fma(x, log2_e, Lanes::sub(magic, shifted));
+  Lanes p = Lanes::broadcast(0.009582852f);
+  constexpr float kCoefficients[] = {0.055906426f, 0.24024099f, 0.69312418f, 1.0f};
+  for (float c : kCoefficients) p = Lanes::fma(p, r, Lanes::broadcast(c));
+  p = Lanes::mul(p, Lanes::shift_to_exponent(Lanes::add(shifted, Lanes::broadcast(127.0f))));
+  return Lanes::if_negative(beyond, Lanes::broadcast(0.0f), p);
+}
+
 // tanh x: an odd polynomial below 0.625 (Cephes tanhf), where the quotient would lose digits, else by e^(-2|x|).
 Lanes tanh_lanes(Lanes x) {
   const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
@@ -166,33 +180,80 @@ void rope(float* x, const float* cos, const float* sin, int64_t half) {
   }
 }
 
-// Scores become probabilities relative to their maximum. [from, to): whole blocks around the span; zeros outside it.
-void softmax_row(float* scores, AttentionSpan span, int64_t from, int64_t to, const AttentionChunk& chunk,
-                 float* row_max, float* row_sum) {
-  const Lanes factor = Lanes::broadcast(chunk.scale);
-  for (int64_t i = from; i < to; i += kLanes) Lanes::mul(Lanes::load(scores + i), factor).store(scores + i);
-  if (chunk.cap != 0.0f) {
-    for (int64_t i = from; i < to; i += kLanes) soft_cap(Lanes::load(scores + i), chunk.cap).store(scores + i);
+// Left sides as a cache of Ts takes them; what they became.
+Lanes store_left(Lanes x, float* p, const float*) {
+  x.store(p);
+  return x;
+}
+Lanes store_left(Lanes x, Pairs::Left* p, const bf16_pair*) {
+  const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
+  const Lanes beyond = Lanes::sub(magnitude, Lanes::broadcast(kLeastOperand));
+  return Pairs::store_left(Lanes::if_negative(beyond, Lanes::broadcast(0.0f), x), p);
+}
+
+// Likewise e^x for x <= 0.
+Lanes store_exp(Lanes x, float* p, const float* cached) { return store_left(exp_lanes(x), p, cached); }
+Lanes store_exp(Lanes x, Pairs::Left* p, const bf16_pair*) { return Pairs::store_left(exp_to_operand(x), p); }
+
+// The largest of a row's scores, which are capped and, outside the span, minus infinity from now on. [from, to) are
+// whole blocks around the span.
+float mask_row(float* scores, AttentionSpan span, int64_t from, int64_t to, float cap) {
+  if (cap != 0.0f) {
+    for (int64_t i = from; i < to; i += kLanes) soft_cap(Lanes::load(scores + i), cap).store(scores + i);
   }
   for (int64_t i = from; i < span.begin; ++i) scores[i] = -__builtin_inff();
   for (int64_t i = span.end; i < to; ++i) scores[i] = -__builtin_inff();
   Lanes largest = Lanes::broadcast(-__builtin_inff());
   for (int64_t i = from; i < to; i += kLanes) largest = Lanes::max(Lanes::load(scores + i), largest);
-  *row_max = fold(largest, Lanes::max);
-  const Lanes max = Lanes::broadcast(*row_max);
+  return fold(largest, Lanes::max);
+}
+
+// Scores become probabilities relative to their maximum, as left sides in the place of what they come from. Their sum.
+template <class T>
+float exponentials(float* scores, int64_t from, int64_t to, float largest) {
+  const Lanes max = Lanes::broadcast(largest);
   Lanes sum = Lanes::broadcast(0.0f);
-  const auto exponentials = [&](auto count, int64_t i) {
-    Lanes p[count];
-    unrolled<count>([&](auto j) { p[j] = exp_lanes(Lanes::sub(Lanes::load(scores + i + j * kLanes), max)); });
+  const auto some = [&](auto count, int64_t i) {
+    Lanes x[count];
+    unrolled<count>([&](auto j) { x[j] = Lanes::sub(Lanes::load(scores + i + j * kLanes), max); });
     unrolled<count>([&](auto j) {
-      p[j].store(scores + i + j * kLanes);
-      sum = Lanes::add(sum, p[j]);
+      auto* left = reinterpret_cast<Left<T>*>(scores) + i + j * kLanes;
+      x[j] = store_exp(x[j], left, static_cast<const T*>(nullptr));
     });
+    unrolled<count>([&](auto j) { sum = Lanes::add(sum, x[j]); });
   };
   int64_t i = from;
-  for (; i + 4 * kLanes <= to; i += 4 * kLanes) exponentials(Index<4>{}, i);
-  for (; i < to; i += kLanes) exponentials(Index<1>{}, i);
-  *row_sum = fold(sum, Lanes::add);
+  for (; i + 4 * kLanes <= to; i += 4 * kLanes) some(Index<4>{}, i);
+  for (; i < to; i += kLanes) some(Index<1>{}, i);
+  return fold(sum, Lanes::add);
+}
+
+// A few rows' maxima before their exponentials: one row's folding is then done beside the next one's work.
+template <class T>
+void softmax(float* scores, int64_t rows, const AttentionSpan* spans, int64_t from, int64_t to, float cap,
+             const AttentionState& state) {
+  constexpr int64_t kAtOnce = 8;
+  for (int64_t first = 0; first < rows; first += kAtOnce) {
+    const int64_t end = first + kAtOnce < rows ? first + kAtOnce : rows;
+    for (int64_t r = first; r < end; ++r) {
+      state.max[r] = mask_row(scores + r * kAttentionChunk, spans[r], from, to, cap);
+    }
+    for (int64_t r = first; r < end; ++r) {
+      state.sum[r] = exponentials<T>(scores + r * kAttentionChunk, from, to, state.max[r]);
+    }
+  }
+}
+
+template <class T>
+void make_query(float* q, int64_t n, float scale) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    store_left(Lanes::mul(Lanes::load(q + i), Lanes::broadcast(scale)), reinterpret_cast<Left<T>*>(q) + i,
+               static_cast<const T*>(nullptr));
+  }
+}
+
+void make_query(float* q, int64_t n, float scale, bool is_float) {
+  is_float ? make_query<float>(q, n, scale) : make_query<bf16_pair>(q, n, scale);
 }
 
 template <class T>
@@ -210,20 +271,22 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
   // Where not all of a chunk is seen keys ask for their values, a plane later in a cache like the engine's, and values,
   // where they ask at all, for the next head's keys. Nearer by lie positions that nobody reads (Zen 4, 128 of 256:
   // attention takes 0.85 of the time).
-  const int64_t plane = kAttentionChunk * d;
+  constexpr int64_t kOf = std::is_same_v<T, bf16_pair> ? 2 : 1;  // numbers in a T
+  const int64_t plane = kAttentionChunk * d / kOf;
   const bool asks_for_values = to - from < kAttentionChunk && chunk.values == static_cast<const T*>(chunk.keys) + plane;
   const int64_t plane_bytes = plane * static_cast<int64_t>(sizeof(T));
   const int64_t ahead_bytes = asks_for_values && Lanes::kAheadBytes > 0 ? plane_bytes : Lanes::kAheadBytes;
-  const T* keys = static_cast<const T*>(chunk.keys) + from * d;
-  gemm_many(FloatTile<T>{q, d, 1, keys, kKeyBlock, d * kKeyBlock, d, ahead_bytes}, rows, (to - from) / kKeyBlock,
-            scores + from, kAttentionChunk);
-  for (int64_t r = 0; r < rows; ++r) {
-    softmax_row(scores + r * kAttentionChunk, spans[r], from, to, chunk, &state.max[r], &state.sum[r]);
-  }
-  const T* values = static_cast<const T*>(chunk.values) + from * chunk.value_stride;
-  gemm_many(
-      FloatTile<T>{scores + from, kAttentionChunk, 1, values, chunk.value_stride, kLanes, end - from, ahead_bytes},
-      rows, d / kLanes, state.acc, d);
+
+  constexpr int64_t kLeft = sizeof(float) / sizeof(Left<T>);  // left sides that take a float's place
+  const T* keys = static_cast<const T*>(chunk.keys) + from * d / kOf;
+  gemm_many(FloatTile<T>{reinterpret_cast<const Left<T>*>(q), d * kLeft, kOf, keys, kKeyBlock, d / kOf * kKeyBlock,
+                         d / kOf, ahead_bytes},
+            rows, (to - from) / kKeyBlock, scores + from, kAttentionChunk);
+  softmax<T>(scores, rows, spans, from, to, chunk.cap, state);
+  const T* values = static_cast<const T*>(chunk.values) + from / kOf * chunk.value_stride;
+  gemm_many(FloatTile<T>{reinterpret_cast<const Left<T>*>(scores) + from, kAttentionChunk * kLeft, kOf, values,
+                         chunk.value_stride, kLanes, (end - from + kOf - 1) / kOf, ahead_bytes},
+            rows, d / kLanes, state.acc, d);
 }
 
 void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
@@ -231,7 +294,7 @@ void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const Att
   if (chunk.is_float) {
     attend_typed<float>(chunk, q, rows, spans, scores, state);
   } else {
-    attend_typed<bf16>(chunk, q, rows, spans, scores, state);
+    attend_typed<bf16_pair>(chunk, q, rows, spans, scores, state);
   }
 }
 
@@ -326,6 +389,7 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .sigmoid_mul = sigmoid_mul,
           .conv_silu = conv_silu,
           .delta_rule = delta_rule,
+          .make_query = make_query,
           .attend = attend,
           .merge_attention = merge_attention,
           .argmax = argmax};

@@ -17,6 +17,7 @@ struct Lanes {
   static constexpr int kRows = 2;
   static constexpr int kWide = 1;
   static constexpr int64_t kAheadBytes = 0;
+  static constexpr bool kWidens = false;  // turns bf16 into floats before the tiles, see gemm_many
 
   // Where another order of the lanes costs less to load, a matmul uses that one: load_mixed(p) is load(p).mixed().
   static Lanes load_mixed(const bf16* p) { return load(p); }
@@ -54,6 +55,16 @@ struct Lanes {
   }
   static Lanes load(const int32_t* p) {
     return each([=](int i) { return static_cast<float>(p[i]); });
+  }
+  // Of sixteen pairs.
+  static Lanes load_first(const bf16_pair* p) {
+    return each([=](int i) { return to_float(p[i].first); });
+  }
+  static Lanes load_second(const bf16_pair* p) {
+    return each([=](int i) { return to_float(p[i].second); });
+  }
+  Lanes rounded_to_bf16() const {
+    return each([this](int i) { return to_float(to_bf16(v[i])); });
   }
   void store(float* p) const { std::memcpy(p, v, sizeof v); }
   // Integral values in [-128, 127].

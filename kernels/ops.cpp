@@ -67,19 +67,21 @@ struct AttentionPlan {
   const FlashAttnDecode<T>& args;
   int64_t group, padded, chunks, lanes;
   int64_t k_head, v_head;
+  bool copies_values;  // the caller's do not lie as a cache's
   // In bytes from the scratch's start; a lane is one who works.
   int64_t q, max, sum, acc, keys, values, scores, total;
 };
 
 template <class T>
 AttentionPlan<T> attention_plan(const FlashAttnDecode<T>& args, const OpOptions& options) {
-  AttentionPlan<T> p{args, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  AttentionPlan<T> p{args, 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, 0, 0};
   p.group = args.num_heads / args.num_kv_heads;
   p.padded = round_up(args.head_dim, kKeyBlock);
   p.chunks = (args.seq_len + kAttentionChunk - 1) / kAttentionChunk;
   p.lanes = std::clamp<int64_t>(options.workers.count, 1, args.num_kv_heads * p.chunks);
   p.k_head = args.stride_kh ? args.stride_kh : args.seq_len * args.stride_kn;
   p.v_head = args.stride_vh ? args.stride_vh : args.seq_len * args.stride_vn;
+  p.copies_values = sizeof(T) == sizeof(bf16) || p.padded != args.head_dim;
   const auto place = [&p](int64_t* where, int64_t bytes) { *where = p.total, p.total += aligned(bytes); };
   const int64_t states = p.chunks * args.num_heads;
   const int64_t block = kAttentionChunk * p.padded * static_cast<int64_t>(sizeof(T));
@@ -88,7 +90,7 @@ AttentionPlan<T> attention_plan(const FlashAttnDecode<T>& args, const OpOptions&
   place(&p.sum, states * 4);
   place(&p.acc, states * p.padded * 4);
   place(&p.keys, p.lanes * block);
-  place(&p.values, p.padded == args.head_dim ? 0 : p.lanes * block);
+  place(&p.values, p.copies_values ? p.lanes * block : 0);
   place(&p.scores, p.lanes * kRows * kAttentionChunk * 4);
   return p;
 }
@@ -98,15 +100,24 @@ void widen(const Kernels&, const float* x, int64_t n, float* out) { std::copy_n(
 void narrow(const Kernels& kernels, const float* x, int64_t n, bf16* out) { kernels.to_bf16(x, n, out); }
 void narrow(const Kernels&, const float* x, int64_t n, float* out) { std::copy_n(x, n, out); }
 
-// [positions][stride] -> [positions / 16][padded][16]; what is missing of the last block is zero.
+float operand(float x) { return x; }
+bf16 operand(bf16 x) { return to_operand(to_float(x)); }
+
+// [positions][stride] -> a cache's keys of padded head_dim; what is missing of the last block is zero.
 template <class T>
-void block_keys(const T* keys, int64_t stride, int64_t positions, int64_t head_dim, int64_t padded, T* out) {
-  for (int64_t first = 0; first < positions; first += kKeyBlock, out += kKeyBlock * padded) {
-    const int64_t count = std::min<int64_t>(kKeyBlock, positions - first);
-    if (count < kKeyBlock || head_dim < padded) std::fill_n(out, kKeyBlock * padded, T{});
-    for (int64_t i = 0; i < head_dim; ++i) {
-      for (int64_t p = 0; p < count; ++p) out[i * kKeyBlock + p] = keys[(first + p) * stride + i];
-    }
+void place_keys(const T* keys, int64_t stride, int64_t positions, int64_t head_dim, int64_t padded, T* out) {
+  std::fill_n(out, round_up(positions, kKeyBlock) * padded, T{});
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t i = 0; i < head_dim; ++i) out[key_at<T>(p, i, padded)] = operand(keys[p * stride + i]);
+  }
+}
+
+// Likewise values, of an even number of positions.
+template <class T>
+void place_values(const T* values, int64_t stride, int64_t positions, int64_t head_dim, int64_t padded, T* out) {
+  std::fill_n(out, round_up(positions, 2) * padded, T{});
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t i = 0; i < head_dim; ++i) out[value_at<T>(p, i, padded)] = operand(values[p * stride + i]);
   }
 }
 
@@ -118,16 +129,15 @@ void attend_chunk(const Kernels& kernels, const AttentionPlan<T>& p, std::byte* 
   const int64_t first = chunk * kAttentionChunk;
   const int64_t positions = std::min<int64_t>(kAttentionChunk, a.seq_len - first);
   T* keys = reinterpret_cast<T*>(base + p.keys) + lane * kAttentionChunk * p.padded;
-  block_keys(a.k + kv_head * p.k_head + first * a.stride_kn, a.stride_kn, positions, a.head_dim, p.padded, keys);
+  place_keys(a.k + kv_head * p.k_head + first * a.stride_kn, a.stride_kn, positions, a.head_dim, p.padded, keys);
   const T* values = a.v + kv_head * p.v_head + first * a.stride_vn;
   int64_t value_stride = a.stride_vn;
-  if (p.padded != a.head_dim) {
+  if (p.copies_values) {
     T* copy = reinterpret_cast<T*>(base + p.values) + lane * kAttentionChunk * p.padded;
-    std::fill_n(copy, positions * p.padded, T{});
-    for (int64_t i = 0; i < positions; ++i) std::copy_n(values + i * a.stride_vn, a.head_dim, copy + i * p.padded);
+    place_values(values, a.stride_vn, positions, a.head_dim, p.padded, copy);
     values = copy, value_stride = p.padded;
   }
-  const AttentionChunk part = {keys, values, value_stride, sizeof(T) == 4, static_cast<int32_t>(p.padded), a.sm_scale};
+  const AttentionChunk part = {keys, values, value_stride, sizeof(T) == 4, static_cast<int32_t>(p.padded)};
   float* scores = reinterpret_cast<float*>(base + p.scores) + lane * kRows * kAttentionChunk;
   AttentionSpan spans[kRows];
   std::fill_n(spans, kRows, AttentionSpan{0, static_cast<int32_t>(positions)});
@@ -273,6 +283,7 @@ Error flash_attn_decode(const FlashAttnDecode<T>& args, std::span<std::byte> scr
   std::fill_n(q, args.num_heads * p.padded, 0.0f);
   for (int64_t h = 0; h < args.num_heads; ++h) {
     widen(kernels, args.q + h * args.head_dim, args.head_dim, q + h * p.padded);
+    kernels.make_query(q + h * p.padded, p.padded, args.sm_scale, sizeof(T) == sizeof(float));
   }
   std::atomic<int64_t> next{0};
   run_pieces(options.workers, p.lanes, [&](int64_t lane) {

@@ -231,7 +231,9 @@ TEST(Attend, Accuracy) {
     for (bool is_float : {false, true}) {
       const AttentionCase c = random_attention(random, head_dim, is_float, {{0, 256}, {100, 256}, {0, 9}, {7, 8}});
       const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
-      EXPECT_LE(relative_error(normalised(state), exact_attention(c)), 1e-6) << "head_dim " << head_dim;
+      // Queries and probabilities that are rounded to bf16 are off by up to 2^-8 each.
+      EXPECT_LE(relative_error(normalised(state), exact_attention(c)), is_float ? 1e-6 : 1e-3)
+          << "head_dim " << head_dim;
     }
   }
 }

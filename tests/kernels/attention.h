@@ -40,31 +40,42 @@ inline AttentionCase random_attention(Random& random, int32_t head_dim, bool is_
 inline void put(float* to, float value) { *to = value; }
 inline void put(bf16* to, float value) { *to = to_bf16(value); }
 
-// [blocks of kKeyBlock][head_dim][kKeyBlock]. Positions that no query sees hold NaN: they are not written yet.
+// The keys as they lie in a cache. Positions that no query sees hold NaN: they are not written yet.
 template <class T>
-std::vector<T> blocked_keys(const AttentionCase& c) {
+std::vector<T> cached_keys(const AttentionCase& c) {
   std::vector<T> keys(static_cast<size_t>(round_up(c.positions(), kKeyBlock) * c.head_dim));
   for (T& key : keys) put(&key, kNan);
   for (int64_t p = 0; p < c.positions(); ++p) {
     for (int64_t d = 0; d < c.head_dim; ++d) {
-      const int64_t at = p / kKeyBlock * c.head_dim * kKeyBlock + d * kKeyBlock + p % kKeyBlock;
-      put(&keys[static_cast<size_t>(at)], c.keys[static_cast<size_t>(p * c.head_dim + d)]);
+      put(&keys[static_cast<size_t>(key_at<T>(p, d, c.head_dim))], c.keys[static_cast<size_t>(p * c.head_dim + d)]);
     }
   }
   return keys;
 }
 
+// Likewise the values; a pair that lacks a position holds zeros there.
+template <class T>
+std::vector<T> cached_values(const AttentionCase& c) {
+  std::vector<T> values(static_cast<size_t>(round_up(c.positions(), sizeof(T) == sizeof(bf16) ? 2 : 1) * c.head_dim));
+  for (int64_t p = 0; p < c.positions(); ++p) {
+    for (int64_t d = 0; d < c.head_dim; ++d) {
+      put(&values[static_cast<size_t>(value_at<T>(p, d, c.head_dim))],
+          c.values[static_cast<size_t>(p * c.head_dim + d)]);
+    }
+  }
+  return values;
+}
+
 // max of all rows, then sum, then acc.
 template <class T>
 Result attend_typed(const Kernels& kernels, Edge edge, const AttentionCase& c) {
-  std::vector<T> plain(c.values.size());
-  for (size_t i = 0; i < plain.size(); ++i) put(&plain[i], c.values[i]);
-  const Guarded<T> keys(blocked_keys<T>(c), edge), values(plain, edge);
+  const Guarded<T> keys(cached_keys<T>(c), edge), values(cached_values<T>(c), edge);
   const Guarded<float> q(c.q, edge), scores(c.rows() * kAttentionChunk, edge);
   const Guarded<AttentionSpan> spans(c.spans, edge);
   const Guarded<float> max(c.rows(), edge), sum(c.rows(), edge), acc(c.rows() * c.head_dim, edge);
-  kernels.attend({keys.data, values.data, c.head_dim, c.is_float, c.head_dim, c.scale, c.cap}, q.data, c.rows(),
-                 spans.data, scores.data, {max.data, sum.data, acc.data});
+  for (int64_t r = 0; r < c.rows(); ++r) kernels.make_query(q.data + r * c.head_dim, c.head_dim, c.scale, c.is_float);
+  kernels.attend({keys.data, values.data, c.head_dim, c.is_float, c.head_dim, c.cap}, q.data, c.rows(), spans.data,
+                 scores.data, {max.data, sum.data, acc.data});
   Result result = {.floats = max.copy()};
   append(result.floats, sum.copy());
   append(result.floats, acc.copy());

@@ -76,13 +76,14 @@ TEST(Attend, HeadDims) {
   }
 }
 
-// Below, at and above the rows and positions from which on keys and values are turned into floats a piece at a time.
+// Below, at and above the rows and positions from which on some tables turn keys and values into floats a piece at a
+// time.
 TEST(Attend, ManyRows) {
   Random random;
   for (int32_t rows : {15, 16, 17, 64}) {
-    for (int32_t positions : {127, 128, 129, 256}) {
+    for (int32_t positions : {1, 2, 127, 128, 129, 256}) {
       std::vector<AttentionSpan> spans;
-      for (int32_t r = 0; r < rows; ++r) spans.push_back({r % 2, positions - r / 3});
+      for (int32_t r = 0; r < rows; ++r) spans.push_back({positions > 30 ? r % 2 : 0, std::max(1, positions - r / 3)});
       const AttentionCase c = random_attention(random, positions % 2 ? 80 : 128, rows == 17, spans);
       expect_rows_independent(c, attend_everywhere(c));
     }
@@ -91,32 +92,46 @@ TEST(Attend, ManyRows) {
 
 TEST(Attend, WhatNoRowSeesDoesNotMatter) {
   Random random;
-  AttentionCase c = random_attention(random, 32, true, {{40, 60}, {45, 61}});
-  const Result before = attend_everywhere(c);
-  // Whole blocks before the first position, by value and by key; blocked_keys does the same behind the last.
-  std::fill_n(c.values.begin(), 32 * 32, kNan);
-  std::fill_n(c.keys.begin(), 32 * 32, kNan);
-  // In its own block a position before the span is read with weight 0: any number will do.
-  for (size_t i = 32 * 32; i < 40 * 32; ++i) c.keys[i] = 1e4f, c.values[i] = -1e30f;
-  expect_same(attend_everywhere(c), before, "positions outside every span");
+  for (bool is_float : {false, true}) {
+    AttentionCase c = random_attention(random, 32, is_float, {{40, 60}, {45, 61}});
+    const Result before = attend_everywhere(c);
+    // Whole blocks before the first position, by value and by key; cached_keys does the same behind the last.
+    std::fill_n(c.values.begin(), 32 * 32, kNan);
+    std::fill_n(c.keys.begin(), 32 * 32, kNan);
+    // In its own block a position before the span is read with weight 0: any number will do.
+    for (size_t i = 32 * 32; i < 40 * 32; ++i) c.keys[i] = 1e4f, c.values[i] = -1e30f;
+    // So is what shares a pair with the last position.
+    c.values.insert(c.values.end(), 32, 1e30f);
+    c.keys.insert(c.keys.end(), 32, kNan);
+    expect_same(attend_everywhere(c), before, "positions outside every span");
+  }
 }
 
 TEST(Attend, HugeScores) {
   Random random;
-  for (float factor : {1e3f, 1e15f, 1e-30f}) {
-    AttentionCase c = random_attention(random, 48, true, {{0, 33}, {3, 50}});
-    for (float& v : c.q) v *= factor;
-    attend_everywhere(c);
+  for (bool is_float : {false, true}) {
+    for (float factor : {1e3f, 1e15f, 1e-30f}) {
+      AttentionCase c = random_attention(random, 48, is_float, {{0, 33}, {3, 50}});
+      for (float& v : c.q) v *= factor;
+      attend_everywhere(c);
+    }
   }
 }
 
-TEST(Attend, DamageShows) {
+// The smallest operands there are: were a product or a sum of them denormal, tables would differ.
+TEST(Attend, LeastOperands) {
   Random random;
-  AttentionCase c = random_attention(random, 16, true, {{0, 5}, {0, 20}});
-  c.keys[10 * 16] = kNan;  // only row 1 sees it
-  const State state = split(attend_everywhere(c), 2);
-  EXPECT_FALSE(std::isnan(state.sum[0]));
-  EXPECT_TRUE(std::isnan(state.sum[1]));
+  AttentionCase c = random_attention(random, 48, false, {{0, 33}, {3, 50}, {17, 18}});
+  for (std::vector<float>* all : {&c.q, &c.keys, &c.values}) {
+    for (size_t i = 0; i < all->size(); ++i) {
+      float& v = (*all)[i];
+      v = to_float(to_operand(v * std::ldexp(1.0f, -49 + static_cast<int>(i % 3))));
+    }
+  }
+  for (const float scale : {1.0f, 4.0f, 0x1p-4f}) {
+    c.scale = scale;
+    attend_everywhere(c);
+  }
 }
 
 // Key p is p's unit vector, so that a row's scores are q's elements themselves; value p is p everywhere.
@@ -130,6 +145,52 @@ AttentionCase one_hot_keys(int32_t positions, std::vector<AttentionSpan> spans) 
     }
   }
   return c;
+}
+
+// A query of one element against keys of one element.
+TEST(Attend, QueriesAreRounded) {
+  const auto score = [](float q, float scale, bool is_float) {
+    AttentionCase c = one_hot_keys(1, {{0, 1}});
+    c.q[0] = q, c.scale = scale, c.is_float = is_float;
+    return split(attend_everywhere(c), 1).max[0];
+  };
+  EXPECT_EQ(score(1 + 0x1p-8f, 1, true), 1 + 0x1p-8f);
+  EXPECT_EQ(score(1 + 0x1p-8f, 1, false), 1);            // half way: to the even one
+  EXPECT_EQ(score(1 + 0x3p-8f, 1, false), 1 + 0x1p-6f);  // likewise
+  EXPECT_EQ(score(-1 - 0x1.1p-8f, 1, false), -1 - 0x1p-7f);
+  EXPECT_EQ(score(1 + 0x1p-7f, 1 + 0x1p-7f, false), 1 + 0x1p-6f);  // once, after the scale
+  EXPECT_EQ(score(0x1p-50f, 1, false), 0x1p-50f);
+  EXPECT_EQ(score(0x1.fep-51f, 1, false), 0);
+  EXPECT_EQ(score(0x1.fep-51f, 1, true), 0x1.fep-51f);
+}
+
+// Of two positions the second is that far below the first: its weight in a cache of bf16.
+TEST(Attend, ProbabilitiesAreRounded) {
+  const auto weight = [](float distance) {
+    AttentionCase c = one_hot_keys(2, {{0, 2}});
+    c.q[1] = -distance;
+    return split(attend_everywhere(c), 1).acc[0];
+  };
+  EXPECT_EQ(weight(0), 1);
+  for (float distance : {0.25f, 1.0f, 3.5f, 10.0f, 34.5f}) {
+    EXPECT_NEAR(weight(distance) / std::exp(-distance), 1, 0x1.01p-8) << distance;
+  }
+  EXPECT_EQ(weight(1), to_float(to_bf16(std::exp(-1.0f))));
+  EXPECT_EQ(weight(34.75f), 0);
+  EXPECT_EQ(weight(1e30f), 0);
+}
+
+TEST(Attend, DamageShows) {
+  Random random;
+  for (bool is_float : {false, true}) {
+    AttentionCase c = random_attention(random, 16, is_float, {{0, 5}, {0, 20}, {0, 5}});
+    c.keys[10 * 16] = kNan;  // only row 1 sees it
+    c.q[2 * 16 + 3] = kNan;
+    const State state = split(attend_everywhere(c), 3);
+    EXPECT_FALSE(std::isnan(state.sum[0]));
+    EXPECT_TRUE(std::isnan(state.sum[1]));
+    EXPECT_TRUE(std::isnan(state.sum[2]));
+  }
 }
 
 TEST(Attend, HandWorked) {
@@ -152,14 +213,20 @@ TEST(Attend, HandWorked) {
   }
 }
 
+// e^x as a cache's sums take it.
+float weight_of(float x, bool is_float) { return is_float ? std::exp(x) : to_float(to_bf16(std::exp(x))); }
+
 TEST(Attend, TheScaleIsApplied) {
-  AttentionCase c = one_hot_keys(2, {{0, 2}});
-  c.q[0] = 8, c.q[1] = 4;
-  c.scale = 0.25f;
-  const State state = split(attend_everywhere(c), 1);
-  EXPECT_EQ(state.max[0], 2);
-  EXPECT_NEAR(state.sum[0], 1 + std::exp(-1.0), 1e-6);
-  EXPECT_NEAR(state.acc[7], std::exp(-1.0), 1e-6);  // value 1 with weight e^-1, value 0 with weight 1
+  for (bool is_float : {false, true}) {
+    AttentionCase c = one_hot_keys(2, {{0, 2}});
+    c.is_float = is_float;
+    c.q[0] = 8, c.q[1] = 4;
+    c.scale = 0.25f;
+    const State state = split(attend_everywhere(c), 1);
+    EXPECT_EQ(state.max[0], 2);
+    EXPECT_NEAR(state.sum[0], 1 + weight_of(-1, is_float), 1e-6);
+    EXPECT_NEAR(state.acc[7], weight_of(-1, is_float), 1e-6);  // value 1 with weight e^-1, value 0 with weight 1
+  }
 }
 
 // Scores 800 and 0 under a cap of 2 are 2 and 0, wherever they stand.
@@ -171,9 +238,9 @@ TEST(Attend, TheCapIsApplied) {
     c.cap = 2;
     const State state = split(attend_everywhere(c), 2);
     EXPECT_EQ(state.max, (std::vector<float>{2, 0}));
-    EXPECT_NEAR(state.sum[0], 1 + 15 * std::exp(-2.0), 1e-5);
-    EXPECT_NEAR(state.sum[1], 1 + std::exp(-2.0), 1e-6);
-    EXPECT_NEAR(state.acc[16], 4 + 5 * std::exp(-2.0), 1e-5);
+    EXPECT_NEAR(state.sum[0], 1 + 15 * weight_of(-2, is_float), 1e-5);
+    EXPECT_NEAR(state.sum[1], 1 + weight_of(-2, is_float), 1e-6);
+    EXPECT_NEAR(state.acc[16], 4 + 5 * weight_of(-2, is_float), 1e-5);
   }
 }
 

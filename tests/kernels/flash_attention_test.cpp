@@ -161,7 +161,7 @@ double relative_error(const std::vector<float>& actual, const std::vector<double
 template <class T>
 void expect_attention(const Attention<T>& a, bool all) {
   const std::vector<float> first = attend(a, {&scalar_kernels()}, Edge::end);
-  EXPECT_LE(relative_error(first, define(a)), sizeof(T) == 4 ? 1e-5 : 2e-3) << a.describe();
+  EXPECT_LE(relative_error(first, define(a)), sizeof(T) == 4 ? 1e-5 : 5e-3) << a.describe();
   const auto run = [&](const OpOptions& options, Edge edge, const std::string& label) {
     EXPECT_TRUE(same_bits(attend(a, options, edge), first)) << label << ": " << a.describe();
   };
@@ -232,14 +232,15 @@ TEST(FlashAttnDecode, ChunksAreMergedInOrder) {
       std::vector<float> keys(kAttentionChunk * kDim);
       for (int64_t p = 0; p < count; ++p) {
         for (int64_t d = 0; d < kDim; ++d) {
-          keys[static_cast<size_t>((p / kKeyBlock * kDim + d) * kKeyBlock + p % kKeyBlock)] =
-              a.k[static_cast<size_t>((first + p) * kDim + d)];
+          keys[static_cast<size_t>(key_at<float>(p, d, kDim))] = a.k[static_cast<size_t>((first + p) * kDim + d)];
         }
       }
       float next_max, next_sum, next_acc[kDim], scores[kAttentionChunk];
       const AttentionSpan span = {0, static_cast<int32_t>(count)};
-      scalar_kernels().attend({keys.data(), &a.v[static_cast<size_t>(first * kDim)], kDim, true, kDim, a.scale},
-                              a.q.data(), 1, &span, scores, {&next_max, &next_sum, next_acc});
+      std::vector<float> q = a.q;
+      scalar_kernels().make_query(q.data(), kDim, a.scale, true);
+      scalar_kernels().attend({keys.data(), &a.v[static_cast<size_t>(first * kDim)], kDim, true, kDim}, q.data(), 1,
+                              &span, scores, {&next_max, &next_sum, next_acc});
       if (first == 0) {
         max = next_max, sum = next_sum;
         std::copy_n(next_acc, kDim, acc);

@@ -92,13 +92,13 @@ TEST(Tables, AreWhole) {
   EXPECT_EQ(kernel_variants().back().needs, 0u);
   EXPECT_STREQ(kernel_variants().back().name, "scalar");
 
-  std::set<decltype(Kernels::gemm_s8)> matmuls;
+  std::set<std::pair<decltype(Kernels::gemm_s8), decltype(Kernels::attend)>> products;
   for (const Kernels* k : available_kernels()) {
     EXPECT_TRUE(k->quantize && k->gemv_s8 && k->pack_s8 && k->gemm_s8 && k->pack_f32 && k->gemm_bf16) << k->name;
     EXPECT_TRUE(k->gemm_f32 && k->finish_s32 && k->finish_f32 && k->to_bf16 && k->to_float && k->silu_mul) << k->name;
     EXPECT_TRUE(k->sigmoid_mul && k->conv_silu && k->delta_rule) << k->name;
-    EXPECT_TRUE(k->rms_norm && k->rope && k->attend && k->merge_attention && k->argmax) << k->name;
-    EXPECT_TRUE(matmuls.insert(k->gemm_s8).second) << k->name << " has no integer matmul of its own";
+    EXPECT_TRUE(k->rms_norm && k->rope && k->make_query && k->attend && k->merge_attention && k->argmax) << k->name;
+    EXPECT_TRUE(products.insert({k->gemm_s8, k->attend}).second) << k->name << " has no products of its own";
   }
 }
 
@@ -106,6 +106,7 @@ TEST(Features, Names) {
   EXPECT_EQ(feature_names(0), "");
   EXPECT_EQ(feature_names(kCpuAvx2), "avx2");
   EXPECT_EQ(feature_names(kCpuAvx512Vnni | kCpuAvx512), "avx512 avx512_vnni");
+  EXPECT_EQ(feature_names(kCpuAvx512Bf16), "avx512_bf16");
   EXPECT_EQ(feature_names(kCpuNeon | kCpuDotprod | kCpuI8mm), "neon dotprod i8mm");
 }
 

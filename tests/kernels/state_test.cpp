@@ -195,7 +195,7 @@ TEST(State, IsTheCallers) {
   const std::vector<int8_t> codes = random.codes(kRows * k), weights = random.codes(k * kPanelColumns);
   const std::vector<float> x = random.floats(kRows * k), w = random.floats(k * kPanelColumns);
   std::vector<bf16> w16(w.size()), out16(k);
-  std::vector<float> out(kRows * k), scores(2 * kAttentionChunk);
+  std::vector<float> out(kRows * k), scores(2 * kAttentionChunk), query = x;
   std::vector<int8_t> quantized(k);
   std::vector<int32_t> sums(kRows * kPanelColumns), column_sum(kPanelColumns);
   const PostOps ops = {.row_scale = x.data(),
@@ -208,12 +208,8 @@ TEST(State, IsTheCallers) {
                        .low = -1,
                        .high = 1};
   const std::vector<float> cache = random.floats(2 * kKeyBlock * kHeadDim);
-  const AttentionChunk chunk = {.keys = cache.data(),
-                                .values = cache.data(),
-                                .value_stride = kHeadDim,
-                                .is_float = true,
-                                .head_dim = kHeadDim,
-                                .scale = 0.25f};
+  const AttentionChunk chunk = {
+      .keys = cache.data(), .values = cache.data(), .value_stride = kHeadDim, .is_float = true, .head_dim = kHeadDim};
   const AttentionSpan spans[2] = {{0, 9}, {3, 20}};
   float max[2], sum[2], max2[2] = {0, 1}, sum2[2] = {1, 1};
   std::vector<float> acc(2 * kHeadDim), acc2(2 * kHeadDim);
@@ -251,7 +247,12 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "silu_mul_bf16", t->silu_mul_bf16, w16.data(), w16.data(), 50, out16.data());
     expect_kept(name + "rms_norm_bf16", t->rms_norm_bf16, w16.data(), w16.data(), 50, 1e-5f, out16.data());
     expect_kept(name + "rope", t->rope, out.data(), x.data(), w.data(), 20);
-    expect_kept(name + "attend", t->attend, &chunk, x.data(), 2, spans, scores.data(), &state);
+    for (const bool is_float : {false, true}) {
+      AttentionChunk some = chunk;
+      some.is_float = is_float;
+      expect_kept(name + "make_query", t->make_query, query.data(), kHeadDim, 0.25f, is_float);
+      expect_kept(name + "attend", t->attend, &some, query.data(), 2, spans, scores.data(), &state);
+    }
     expect_kept(name + "merge_attention", t->merge_attention, &state, &next, 2, kHeadDim);
     expect_kept(name + "sigmoid_mul", t->sigmoid_mul, x.data(), w.data(), 50, out.data());
     expect_kept(name + "conv_silu", t->conv_silu, inputs, w.data(), 50, 4, 50, out.data());

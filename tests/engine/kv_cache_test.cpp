@@ -1,0 +1,77 @@
+// Where keys and values lie in the cache, and what they become there.
+#include "engine/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace pinion {
+namespace {
+
+KvCache make(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions) {
+  KvCache cache;
+  EXPECT_EQ(allocate_kv_cache(layers, kv_heads, head_dim, is_float, positions, &cache).message(), "");
+  return cache;
+}
+
+// 20 numbers of head_dim 32: position 300 is the 44th of the second chunk, the 12th of that one's third block.
+TEST(KvCache, HandWorked) {
+  std::vector<float> key(20), value(20);
+  for (size_t i = 0; i < 20; ++i) key[i] = static_cast<float>(i + 1), value[i] = -static_cast<float>(i + 1);
+
+  KvCache floats = make(2, 3, 20, true, 512);
+  EXPECT_EQ(floats.head_dim, 32);
+  EXPECT_EQ(floats.bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 4);
+  floats.write(300, 1, 2, key.data(), value.data(), 20);
+  const auto* f = reinterpret_cast<const float*>(floats.keys(1, 1, 2));
+  EXPECT_EQ(f[2 * 16 * 32 + 12], 1);
+  EXPECT_EQ(f[2 * 16 * 32 + 19 * 16 + 12], 20);
+  EXPECT_EQ(f[256 * 32 + 44 * 32], -1);
+  EXPECT_EQ(f[256 * 32 + 44 * 32 + 19], -20);
+  EXPECT_EQ(f[256 * 32 + 44 * 32 + 20], 0);
+
+  KvCache halves = make(2, 3, 20, false, 512);
+  EXPECT_EQ(halves.bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 2);
+  halves.write(300, 1, 2, key.data(), value.data(), 20);
+  halves.write(301, 1, 2, value.data(), key.data(), 20);
+  const auto* keys = reinterpret_cast<const bf16_pair*>(halves.keys(1, 1, 2));
+  EXPECT_EQ(to_float(keys[2 * 8 * 32 + 12].first), 1);
+  EXPECT_EQ(to_float(keys[2 * 8 * 32 + 12].second), 2);
+  EXPECT_EQ(to_float(keys[2 * 8 * 32 + 13].second), -2);
+  EXPECT_EQ(to_float(keys[2 * 8 * 32 + 9 * 16 + 12].second), 20);
+  const bf16_pair* values = keys + 128 * 32;
+  EXPECT_EQ(to_float(values[22 * 32].first), -1);
+  EXPECT_EQ(to_float(values[22 * 32].second), 1);
+  EXPECT_EQ(to_float(values[22 * 32 + 19].first), -20);
+  EXPECT_EQ(values[22 * 32 + 20].first.bits, 0);
+}
+
+// Every element has a place of its own, inside the plane.
+TEST(KvCache, PlacesAreDistinct) {
+  for (const int64_t head_dim : {16, 48, 128}) {
+    std::vector<int> keys(static_cast<size_t>(kAttentionChunk * head_dim)), values = keys;
+    for (int64_t p = 0; p < kAttentionChunk; ++p) {
+      for (int64_t i = 0; i < head_dim; ++i) {
+        ++keys.at(static_cast<size_t>(key_at<bf16>(p, i, head_dim)));
+        ++values.at(static_cast<size_t>(value_at<bf16>(p, i, head_dim)));
+      }
+    }
+    EXPECT_EQ(keys, std::vector<int>(keys.size(), 1));
+    EXPECT_EQ(values, keys);
+  }
+}
+
+TEST(KvCache, Operands) {
+  KvCache cache = make(1, 1, 16, false, 2);
+  const std::vector<float> key = {1 + 0x1p-8f, 0x1p-50f, -0x1.fep-51f, 1e-40f, -3e38f};
+  cache.write(0, 0, 0, key.data(), key.data(), 5);
+  const auto* values = reinterpret_cast<const bf16_pair*>(cache.values(0, 0, 0));
+  EXPECT_EQ(to_float(values[0].first), 1);
+  EXPECT_EQ(to_float(values[1].first), 0x1p-50f);
+  EXPECT_EQ(values[2].first.bits, 0);
+  EXPECT_EQ(values[3].first.bits, 0);
+  EXPECT_EQ(to_float(values[4].first), to_float(to_bf16(-3e38f)));
+}
+
+}  // namespace
+}  // namespace pinion
