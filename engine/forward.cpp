@@ -89,7 +89,7 @@ const float* query_of(const Pass& p, int64_t row, int64_t head) {
 }
 
 // A query as attention takes it.
-void rotate_query(const Pass& p, const Layer& layer, int64_t row, int64_t head, float* out) {
+void make_query(const Pass& p, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   rotate_head(p, layer, query_of(p, row, head), layer.q_norm, row, out);
   const float scale = layer.rope == kNoRope
@@ -103,7 +103,8 @@ void cache_head(const Pass& p, const Layer& layer, int64_t row, int64_t kv_head,
   const ModelConfig& c = p.model.config;
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
   rotate_head(p, layer, p.scratch.k.data() + at, layer.k_norm, row, key);
-  p.cache.write(p.position + row, layer.slot, kv_head, key, p.scratch.v.data() + at, c.head_dim);
+  p.cache.write(p.position + row, layer.slot, kv_head, key, p.scratch.v.data() + at, c.head_dim,
+                row + 1 == std::ssize(p.tokens));
 }
 
 // out = acc / sum for a head, with its sink and through its gate.
@@ -137,7 +138,7 @@ Input attend_one(Worker& worker, const Pass& p, const Layer& layer) {
     const int64_t end = begin + group;
     if (!own.has_queries[static_cast<size_t>(kv_head)]) {
       own.has_queries[static_cast<size_t>(kv_head)] = true;
-      for (int64_t head = begin; head < end; ++head) rotate_query(p, layer, 0, head, own.q.data() + head * d);
+      for (int64_t head = begin; head < end; ++head) make_query(p, layer, 0, head, own.q.data() + head * d);
     }
     const AttentionChunk part = p.cache.chunk(chunk, layer.slot, kv_head, c.score_cap);
     AttentionSpan spans[kAttentionRows];
@@ -208,7 +209,7 @@ Input attend_many(Worker& worker, const Pass& p, const Layer& layer) {
     const int64_t kv_head = task % c.kv_heads;
     cache_head(p, layer, row, kv_head, own.key.data());
     for (int64_t g = 0; g < group; ++g) {
-      rotate_query(p, layer, row, kv_head * group + g, s.rotated.data() + ((kv_head * tokens + row) * group + g) * d);
+      make_query(p, layer, row, kv_head * group + g, s.rotated.data() + ((kv_head * tokens + row) * group + g) * d);
     }
   });
   worker.barrier();

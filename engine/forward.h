@@ -17,7 +17,7 @@
 
 namespace pinion {
 
-// Query rows that one attention task takes at a time.
+// Query rows that one attention task takes at a time: whole tiles of 2, 4, 5 or 6.
 constexpr int64_t kAttentionRows = 60;
 
 // Softmax states of several rows with the memory they stand in.
@@ -78,7 +78,7 @@ struct Scratch {
   std::vector<int8_t> codes;     // [ME, padded][padded k] the same, quantised
   std::vector<float> scales;     // [ME, padded]
   std::vector<float> q, k, v;    // [M][rows of each matrix]: as projected
-  std::vector<float> rotated;    // [kv_heads][M][group][padded head_dim] queries after norm and rotation
+  std::vector<float> rotated;    // [kv_heads][M][group][padded head_dim] queries as attention takes them
   std::vector<float> attention;  // [M][heads * head_dim], or [M][value_width]
   DeltaScratch delta;
   std::vector<float> activation;    // [ME][intermediate]

@@ -32,7 +32,7 @@ KvCache shape(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float,
 }  // namespace
 
 void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value,
-                    int64_t count) {
+                    int64_t count, bool is_last) {
   const int64_t chunk = position / kAttentionChunk;
   const int64_t slot = position % kAttentionChunk;
   std::byte* k = keys(chunk, layer, kv_head);
@@ -42,6 +42,8 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
              [](float x) { return x; });
   } else {
     write_as(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count, to_operand);
+    if (!is_last || slot % 2 != 0) return;
+    for (int64_t i = 0; i < count; ++i) reinterpret_cast<bf16*>(v)[value_at<bf16>(slot + 1, i, head_dim)] = {};
   }
 }
 

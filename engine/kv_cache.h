@@ -48,8 +48,10 @@ struct KvCache {
             cap};
   }
 
-  // key, value: [count], count <= head_dim.
-  void write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value, int64_t count);
+  // key, value: [count], count <= head_dim. After the last position that is written, the one that shares its pair holds
+  // zeros: sums read it with weight 0, and an older text may have left anything there.
+  void write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value, int64_t count,
+             bool is_last = false);
 };
 
 // Bytes a cache of that many positions takes.

@@ -1,4 +1,5 @@
 // AVX-512 with BF16: attention's products by VDPBF16PS, the integer matmuls of avx512_vnni.
+#define PINION_MULTIPLIES_PAIRS  // see lanes_pairs.h
 #include "kernels/lanes_avx512.h"
 #include "kernels/lanes_ops.h"
 

@@ -89,12 +89,12 @@ struct AttentionState {
   float* acc;  // [rows][head_dim]
 };
 
-// One kv head's part of the cache, from the chunk's first position on: floats, or bf16 in pairs, of which the sums take
-// the even element first (see bf16_pair):
-//           floats                                            pairs
-//   keys    [blocks of kKeyBlock positions][head_dim][kKeyBlock]  [...][head_dim / 2][kKeyBlock]: two of head_dim
-//   values  [positions][value_stride]                             [positions / 2][value_stride]: two positions
-// What is bf16 is at least kLeastOperand or zero.
+// One kv head's part of the cache, from the chunk's first position on: floats, or pairs of bf16 (zero, or of a
+// magnitude of at least kLeastOperand), in which the sums take the even element, or position, first.
+//   floats:  keys    [blocks of kKeyBlock positions][head_dim][kKeyBlock]
+//            values  [positions][value_stride]
+//   pairs:   keys    [blocks of kKeyBlock positions][head_dim / 2][kKeyBlock]
+//            values  [positions / 2][value_stride]
 struct AttentionChunk {
   const void* keys;
   const void* values;
@@ -104,17 +104,27 @@ struct AttentionChunk {
   float cap = 0;     // score = cap * tanh(q.k / cap); 0: no cap
 };
 
-// Where element i of a position's key or value lies, in floats or bf16 from the first position's.
+// Where element i of a position's key or value lies, in floats (T: float) or bf16 from the first position's.
 template <class T>
-int64_t key_at(int64_t position, int64_t i, int64_t head_dim) {
-  const int64_t block = position / kKeyBlock * kKeyBlock * head_dim, lane = position % kKeyBlock;
-  return sizeof(T) == sizeof(bf16) ? block + i / 2 * 2 * kKeyBlock + 2 * lane + 1 - i % 2
-                                   : block + i * kKeyBlock + lane;
+int64_t key_at(int64_t position, int64_t i, int64_t head_dim);
+template <class T>
+int64_t value_at(int64_t position, int64_t i, int64_t value_stride);
+
+template <>
+inline int64_t key_at<float>(int64_t position, int64_t i, int64_t head_dim) {
+  return position / kKeyBlock * kKeyBlock * head_dim + i * kKeyBlock + position % kKeyBlock;
 }
-template <class T>
-int64_t value_at(int64_t position, int64_t i, int64_t value_stride) {
-  return sizeof(T) == sizeof(bf16) ? position / 2 * 2 * value_stride + 2 * i + 1 - position % 2
-                                   : position * value_stride + i;
+template <>
+inline int64_t key_at<bf16>(int64_t position, int64_t i, int64_t head_dim) {
+  return position / kKeyBlock * kKeyBlock * head_dim + i / 2 * 2 * kKeyBlock + position % kKeyBlock * 2 + 1 - i % 2;
+}
+template <>
+inline int64_t value_at<float>(int64_t position, int64_t i, int64_t value_stride) {
+  return position * value_stride + i;
+}
+template <>
+inline int64_t value_at<bf16>(int64_t position, int64_t i, int64_t value_stride) {
+  return position / 2 * 2 * value_stride + 2 * i + 1 - position % 2;
 }
 
 // Tokens of one head through the gated delta rule, in turn.
@@ -222,15 +232,15 @@ struct Kernels {
   // stands beyond value_dim is zero and stays it.
   void (*delta_rule)(const DeltaSteps& steps, float* state);
 
-  // What attend takes, in the place of n floats (a multiple of 16): q scaled and, for a cache of bf16, rounded to
-  // nearest even, zero under kLeastOperand; in a form of the table's own.
+  // What attend takes as a row, in the place of the row's n floats (a multiple of 16): q scaled and, for a cache of
+  // bf16, rounded to nearest even, zero under kLeastOperand; in a form of the table's own.
   void (*make_query)(float* q, int64_t n, float scale, bool is_float);
 
   // Row r of the state = softmax state of query row q[r] over spans[r] of the chunk. The rows share the kv head (a GQA
-  // group of one token or of several), so that K and V are read once. q: [rows][head_dim], each row by make_query;
-  // scores: scratch [rows][kAttentionChunk]. Probabilities, relative to the row's maximum in the chunk, are rounded
-  // like queries where the cache is of bf16, and sum is that of the rounded ones. Values are read, with weight 0
-  // outside a row's span, from the block that holds the rows' lowest begin up to their highest end, of pairs to the
+  // group of one token or of several), so that K and V are read once. q: [rows][head_dim], each row by this table's
+  // make_query; scores: scratch [rows][kAttentionChunk]. Probabilities, relative to the row's maximum in the chunk, are
+  // rounded like queries where the cache is of bf16, and sum is that of the rounded ones. Values are read, with weight
+  // 0 outside a row's span, from the block that holds the rows' lowest begin up to their highest end, of pairs to the
   // end's other one: they must be finite.
   void (*attend)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                  const AttentionState& state);

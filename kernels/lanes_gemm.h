@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-
 #include <type_traits>
 
 #include "kernels/kernels.h"
@@ -41,8 +40,8 @@ struct FloatTile {
 constexpr int kAheadRows = 4;
 
 // Some of what is asked for while much is on its way gets lost. Pairs, of which a vector is a whole line, are asked for
-// in two steps running, as the halves of lines are anyway (Zen 4, decode at 2048 positions, two core complexes: 56
-// tokens/s when asked once, 59.5 so).
+// in two steps running, as the halves of lines are anyway (Zen 4, AVX-512 BF16, decode at 2048 positions, two core
+// complexes: 56 tokens/s when asked once, 59 so).
 template <class T>
 constexpr bool kAsksTwice = std::is_same_v<T, bf16_pair>;
 

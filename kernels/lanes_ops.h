@@ -71,8 +71,8 @@ Lanes exp_lanes(Lanes x) {
   return Lanes::mul(Lanes::mul(p, exp2_integer(half)), exp2_integer(Lanes::sub(n, half)));
 }
 
-// e^x for x <= 0 to within 2^-18, which leaves nothing to see once it is rounded to bf16, and zero where that is less
-// than an operand may be. A polynomial of degree 4 for 2^r, minimax for |r| <= 1/2.
+// e^x for x <= 0 to within 2^-18, of which rounding to bf16 leaves one in some thousands to see, and zero where that is
+// less than an operand may be. A polynomial of degree 4 for 2^r, minimax for |r| <= 1/2.
 Lanes exp_to_operand(Lanes x) {
   const Lanes beyond = Lanes::sub(x, Lanes::broadcast(kLeastExponent));
   const Lanes log2_e = Lanes::broadcast(1.44269504088896341f), magic = Lanes::broadcast(kRoundingMagic);
@@ -181,19 +181,27 @@ void rope(float* x, const float* cos, const float* sin, int64_t half) {
 }
 
 // Left sides as a cache of Ts takes them; what they became.
-Lanes store_left(Lanes x, float* p, const float*) {
-  x.store(p);
-  return x;
-}
-Lanes store_left(Lanes x, Pairs::Left* p, const bf16_pair*) {
-  const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
-  const Lanes beyond = Lanes::sub(magnitude, Lanes::broadcast(kLeastOperand));
-  return Pairs::store_left(Lanes::if_negative(beyond, Lanes::broadcast(0.0f), x), p);
+template <class T>
+Lanes store_left(Lanes x, Left<T>* p) {
+  if constexpr (std::is_same_v<T, float>) {
+    x.store(p);
+    return x;
+  } else {
+    const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
+    const Lanes beyond = Lanes::sub(magnitude, Lanes::broadcast(kLeastOperand));
+    return Pairs::store_left(Lanes::if_negative(beyond, Lanes::broadcast(0.0f), x), p);
+  }
 }
 
 // Likewise e^x for x <= 0.
-Lanes store_exp(Lanes x, float* p, const float* cached) { return store_left(exp_lanes(x), p, cached); }
-Lanes store_exp(Lanes x, Pairs::Left* p, const bf16_pair*) { return Pairs::store_left(exp_to_operand(x), p); }
+template <class T>
+Lanes store_exp(Lanes x, Left<T>* p) {
+  if constexpr (std::is_same_v<T, float>) {
+    return store_left<T>(exp_lanes(x), p);
+  } else {
+    return Pairs::store_left(exp_to_operand(x), p);
+  }
+}
 
 // The largest of a row's scores, which are capped and, outside the span, minus infinity from now on. [from, to) are
 // whole blocks around the span.
@@ -218,7 +226,7 @@ float exponentials(float* scores, int64_t from, int64_t to, float largest) {
     unrolled<count>([&](auto j) { x[j] = Lanes::sub(Lanes::load(scores + i + j * kLanes), max); });
     unrolled<count>([&](auto j) {
       auto* left = reinterpret_cast<Left<T>*>(scores) + i + j * kLanes;
-      x[j] = store_exp(x[j], left, static_cast<const T*>(nullptr));
+      x[j] = store_exp<T>(x[j], left);
     });
     unrolled<count>([&](auto j) { sum = Lanes::add(sum, x[j]); });
   };
@@ -247,8 +255,7 @@ void softmax(float* scores, int64_t rows, const AttentionSpan* spans, int64_t fr
 template <class T>
 void make_query(float* q, int64_t n, float scale) {
   for (int64_t i = 0; i < n; i += kLanes) {
-    store_left(Lanes::mul(Lanes::load(q + i), Lanes::broadcast(scale)), reinterpret_cast<Left<T>*>(q) + i,
-               static_cast<const T*>(nullptr));
+    store_left<T>(Lanes::mul(Lanes::load(q + i), Lanes::broadcast(scale)), reinterpret_cast<Left<T>*>(q) + i);
   }
 }
 

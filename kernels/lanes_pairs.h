@@ -11,7 +11,7 @@
 namespace pinion {
 namespace {
 
-#if defined(__AVX512BF16__)
+#if defined(PINION_MULTIPLIES_PAIRS)
 
 // VDPBF16PS takes both sides as they lie.
 struct Pairs {

@@ -107,8 +107,11 @@ bf16 operand(bf16 x) { return to_operand(to_float(x)); }
 template <class T>
 void place_keys(const T* keys, int64_t stride, int64_t positions, int64_t head_dim, int64_t padded, T* out) {
   std::fill_n(out, round_up(positions, kKeyBlock) * padded, T{});
-  for (int64_t p = 0; p < positions; ++p) {
-    for (int64_t i = 0; i < head_dim; ++i) out[key_at<T>(p, i, padded)] = operand(keys[p * stride + i]);
+  for (int64_t first = 0; first < positions; first += kKeyBlock) {
+    const int64_t end = std::min(positions, first + kKeyBlock);
+    for (int64_t i = 0; i < head_dim; ++i) {
+      for (int64_t p = first; p < end; ++p) out[key_at<T>(p, i, padded)] = operand(keys[p * stride + i]);
+    }
   }
 }
 

@@ -47,7 +47,8 @@ Error swiglu(const bf16* gate, const bf16* up, bf16* out, int64_t n, const OpOpt
 // num_kv_heads.
 //   q, out [num_heads, head_dim]; position p of kv head g: k + g * stride_kh + p * stride_kn, v likewise (in elements).
 // Online softmax over chunks of kAttentionChunk positions, merged in their order; K and V are read from memory once for
-// a group.
+// a group. Of bf16 the scaled queries and the probabilities are rounded to bf16, too, products are added in fp32, and
+// magnitudes under kLeastOperand count as zero.
 template <class T>
 struct FlashAttnDecode {
   const T* q = nullptr;

@@ -1,5 +1,5 @@
-// Google Benchmark of the matmul kernels. Every figure stands beside a limit of the machine that was measured right
-// before and after it, so that the ratio holds on machines whose speed wanders.
+// Google Benchmark of the matmul kernels and attention. Every figure stands beside a limit of the machine that was
+// measured right before and after it, so that the ratio holds on machines whose speed wanders.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -214,6 +214,32 @@ void gemm_w4(State& state, const Kernels& kernels, int32_t threads, int64_t m, i
   report_macs(state, static_cast<double>(m * n * k), best, peak, threads);
 }
 
+// Query rows over a chunk of a bf16 cache, which each worker has in its own cache.
+void attend(State& state, const Kernels& kernels, int32_t threads, int64_t rows) {
+  constexpr int64_t kHeadDim = 128, kPlane = kAttentionChunk * kHeadDim, kCalls = 64;
+  const std::vector<bf16> chunk(2 * kPlane, to_bf16(0.5f));
+  std::vector<float> q(static_cast<size_t>(rows * kHeadDim), 1.0f);
+  for (int64_t r = 0; r < rows; ++r) kernels.make_query(q.data() + r * kHeadDim, kHeadDim, 0.1f, false);
+  const std::vector<AttentionSpan> spans(static_cast<size_t>(rows), {0, kAttentionChunk});
+  Team team = team_of(threads);
+  double best = 1e9;
+  for (auto _ : state) {
+    const Clock::time_point start = Clock::now();
+    team.run([&](Worker&) {
+      const auto floats = [rows](int64_t each) { return std::vector<float>(static_cast<size_t>(rows * each)); };
+      std::vector<float> scores = floats(kAttentionChunk), max = floats(1), sum = floats(1), acc = floats(kHeadDim);
+      for (int64_t i = 0; i < kCalls; ++i) {
+        kernels.attend({chunk.data(), chunk.data() + kPlane, kHeadDim, false, kHeadDim}, q.data(), rows, spans.data(),
+                       scores.data(), {max.data(), sum.data(), acc.data()});
+      }
+    });
+    const double seconds = seconds_since(start);
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  state.counters["GMAC/s"] = static_cast<double>(threads * kCalls * rows * 2 * kPlane) / best * 1e-9;
+}
+
 void add(const std::string& name, const std::function<void(State&)>& run) {
   benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
@@ -235,6 +261,10 @@ void add_all() {
             [&kernels, threads, m](State& s) { gemm(s, kernels, threads, m, 1024, 3072); });
         add("gemm_w4 m:" + std::to_string(m) + " k:1024 n:3072" + end,
             [&kernels, threads, m](State& s) { gemm_w4(s, kernels, threads, m, 1024, 3072); });
+      }
+      for (const int64_t rows : {60, 2}) {
+        add("attend rows:" + std::to_string(rows) + " positions:256 head_dim:128" + end,
+            [&kernels, threads, rows](State& s) { attend(s, kernels, threads, rows); });
       }
     }
   }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace pinion {
@@ -59,6 +61,22 @@ TEST(KvCache, PlacesAreDistinct) {
     EXPECT_EQ(keys, std::vector<int>(keys.size(), 1));
     EXPECT_EQ(values, keys);
   }
+}
+
+// What shares a pair with the last value that is written is zero, whatever was there.
+TEST(KvCache, TheLastPositionsMate) {
+  const std::vector<float> ones(16, 1.0f), damage(16, std::numeric_limits<float>::quiet_NaN());
+  KvCache cache = make(1, 1, 16, false, 4);
+  const auto* values = reinterpret_cast<const bf16_pair*>(cache.values(0, 0, 0));
+  for (const int64_t position : {0, 1, 2, 3}) cache.write(position, 0, 0, damage.data(), damage.data(), 16);
+  cache.write(0, 0, 0, ones.data(), ones.data(), 16);
+  EXPECT_TRUE(std::isnan(to_float(values[15].second)));
+  cache.write(2, 0, 0, ones.data(), ones.data(), 16, true);
+  EXPECT_EQ(to_float(values[16 + 15].first), 1);
+  EXPECT_EQ(values[16 + 15].second.bits, 0);
+  cache.write(1, 0, 0, ones.data(), ones.data(), 16, true);
+  EXPECT_EQ(to_float(values[15].first), 1);
+  EXPECT_EQ(to_float(values[15].second), 1);
 }
 
 TEST(KvCache, Operands) {

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "tests/engine/one_result.h"
 #include "tests/engine/stories.h"
@@ -258,7 +260,7 @@ TEST(Session, SameBitsWithMoreQueryHeadsThanATaskTakes) {
       "num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
       "max_position_embeddings": 300, "tie_word_embeddings": true})",
                                 Quant::none);
-  expect_one_result(*model, 30, true);
+  for (const bool kv_float : {true, false}) expect_one_result(*model, 30, kv_float);
 }
 
 TEST(Session, FindsTheLikeliestIdOfEachPanelOfTheLastRow) {
@@ -297,6 +299,29 @@ TEST(Session, RewindForgetsExactly) {
   EXPECT_EQ(session->ids.size(), 10u);
   ASSERT_FALSE(evaluate(*session, all.subspan(10, 20), false, second.data()));
   EXPECT_TRUE(same_bits(first, second));
+
+  // Whatever an older text has left behind the last token, which may share a pair with it.
+  KvCache& cache = session->cache;
+  ASSERT_FALSE(cache.is_float);
+  const std::vector<float> damage(static_cast<size_t>(model->config.head_dim), std::numeric_limits<float>::quiet_NaN());
+  const auto start_anew = [&] {
+    rewind(*session, 0);
+    for (int64_t position = 0; position < 60; ++position) {
+      for (int64_t layer = 0; layer < cache.layers; ++layer) {
+        for (int64_t head = 0; head < cache.kv_heads; ++head) {
+          cache.write(position, layer, head, damage.data(), damage.data(), std::ssize(damage));
+        }
+      }
+    }
+  };
+  for (const size_t count : {1, 2, 9, 16, 29}) {
+    start_anew();
+    ASSERT_FALSE(evaluate(*session, all.first(count), false, first.data()));
+    EXPECT_FALSE(std::isnan(first[0])) << count;
+    start_anew();
+    for (size_t i = 0; i < count; ++i) ASSERT_FALSE(evaluate(*session, all.subspan(i, 1), false, second.data()));
+    EXPECT_TRUE(same_bits(first, second)) << count << ", one by one";
+  }
 }
 
 TEST(Session, RefusesWhatDoesNotFitAndStaysAsItWas) {

@@ -38,7 +38,7 @@ inline AttentionCase random_attention(Random& random, int32_t head_dim, bool is_
 }
 
 inline void put(float* to, float value) { *to = value; }
-inline void put(bf16* to, float value) { *to = to_bf16(value); }
+inline void put(bf16* to, float value) { *to = to_operand(value); }
 
 // The keys as they lie in a cache. Positions that no query sees hold NaN: they are not written yet.
 template <class T>

@@ -123,13 +123,27 @@ TEST(Attend, LeastOperands) {
   Random random;
   AttentionCase c = random_attention(random, 48, false, {{0, 33}, {3, 50}, {17, 18}});
   for (std::vector<float>* all : {&c.q, &c.keys, &c.values}) {
-    for (size_t i = 0; i < all->size(); ++i) {
-      float& v = (*all)[i];
-      v = to_float(to_operand(v * std::ldexp(1.0f, -49 + static_cast<int>(i % 3))));
-    }
+    for (float& v : *all) v = std::copysign(kLeastOperand * random.floats(1, 1, 4)[0], v);
   }
-  for (const float scale : {1.0f, 4.0f, 0x1p-4f}) {
+  for (const float scale : {1.0f, 2.0f}) {
     c.scale = scale;
+    attend_everywhere(c);
+  }
+}
+
+// Products beyond the largest float, of both signs, and what is infinite already.
+TEST(Attend, Overflow) {
+  Random random;
+  for (bool is_float : {false, true}) {
+    AttentionCase c = random_attention(random, 32, is_float, {{0, 33}, {3, 50}, {17, 18}});
+    for (std::vector<float>* all : {&c.q, &c.keys}) {
+      for (float& v : *all) v *= 1e19f;
+    }
+    attend_everywhere(c);
+    for (float& v : c.values) v *= 1e38f;
+    attend_everywhere(c);
+    c.values[20 * 32] = std::numeric_limits<float>::infinity();
+    c.q[40] = -std::numeric_limits<float>::infinity();
     attend_everywhere(c);
   }
 }
@@ -178,6 +192,23 @@ TEST(Attend, ProbabilitiesAreRounded) {
   EXPECT_EQ(weight(1), to_float(to_bf16(std::exp(-1.0f))));
   EXPECT_EQ(weight(34.75f), 0);
   EXPECT_EQ(weight(1e30f), 0);
+
+  // The edge of what counts: queries of bf16 cannot stand there, two of them added can.
+  const auto weight_at = [](float high, float low) {
+    AttentionCase c = one_hot_keys(2, {{0, 2}});
+    c.keys[16 + 2] = 1;  // key 1 adds elements 1 and 2
+    c.q[1] = high, c.q[2] = low;
+    return split(attend_everywhere(c), 1).acc[0];
+  };
+  EXPECT_EQ(weight_at(-34.5f, -0.15625f), kLeastOperand);
+  EXPECT_EQ(weight_at(-34.5f, -0.158203125f), 0);
+
+  // Such weights with the least values.
+  Random random;
+  AttentionCase c = one_hot_keys(16, {{0, 16}});
+  for (size_t i = 0; i < 16; ++i) c.q[i] = i == 3 ? 0 : -static_cast<float>(i % 2 ? 34.5 : 34.0);
+  for (float& v : c.values) v = std::copysign(kLeastOperand, random.floats(1, -1, 1)[0]);
+  attend_everywhere(c);
 }
 
 TEST(Attend, DamageShows) {

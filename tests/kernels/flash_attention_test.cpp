@@ -278,16 +278,40 @@ TEST(FlashAttnDecode, LargeScores) {
   expect_attention(a, true);
 }
 
-// The positions behind the last one must not come in by way of the scale: -inf times 0 or -1.
-TEST(FlashAttnDecode, AnyScale) {
+template <class T>
+void expect_any_scale() {
   Random random;
   for (float scale : {0.0f, -1.0f, -0.125f}) {
     for (int64_t seq_len : {1, 5, 16, 300}) {
-      Attention<float> a = random_attention<float>(random, {seq_len, 16, 1, 2}, Lay::dense);
+      Attention<T> a = random_attention<T>(random, {seq_len, 16, 1, 2}, Lay::dense);
       a.scale = scale;
       expect_attention(a, false);
     }
   }
+}
+
+TEST(FlashAttnDecode, AnyScale) {
+  expect_any_scale<float>();
+  expect_any_scale<bf16>();
+}
+
+// Of bf16 down to denormals: what is too small to be an operand is zero in every table.
+TEST(FlashAttnDecode, TinyNumbers) {
+  Random random;
+  Attention<bf16> a = random_attention<bf16>(random, {300, 48, 1, 2}, Lay::padded);
+  const auto shrink = [](std::vector<bf16>* all) {
+    for (size_t i = 0; i < all->size(); ++i) {
+      bf16& x = (*all)[i];
+      x = to_bf16(std::ldexp(to_float(x), -static_cast<int>(i * 7 % 135)));
+    }
+  };
+  shrink(&a.k), shrink(&a.v);
+  in_turn([&, first = attend(a, {&scalar_kernels()}, Edge::end)](const OpOptions& options, Edge edge,
+                                                                 const std::string& label) {
+    EXPECT_TRUE(same_bits(attend(a, options, edge), first)) << label;
+  });
+  shrink(&a.q);
+  expect_attention(a, false);
 }
 
 // One position: its values, whatever the score.

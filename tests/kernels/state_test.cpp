@@ -208,6 +208,8 @@ TEST(State, IsTheCallers) {
                        .low = -1,
                        .high = 1};
   const std::vector<float> cache = random.floats(2 * kKeyBlock * kHeadDim);
+  std::vector<bf16> cache16;
+  for (const float v : cache) cache16.push_back(to_operand(v));
   const AttentionChunk chunk = {
       .keys = cache.data(), .values = cache.data(), .value_stride = kHeadDim, .is_float = true, .head_dim = kHeadDim};
   const AttentionSpan spans[2] = {{0, 9}, {3, 20}};
@@ -250,7 +252,10 @@ TEST(State, IsTheCallers) {
     for (const bool is_float : {false, true}) {
       AttentionChunk some = chunk;
       some.is_float = is_float;
-      expect_kept(name + "make_query", t->make_query, query.data(), kHeadDim, 0.25f, is_float);
+      if (!is_float) some.keys = some.values = cache16.data();
+      for (float* row : {query.data(), query.data() + kHeadDim}) {
+        expect_kept(name + "make_query", t->make_query, row, kHeadDim, 0.25f, is_float);
+      }
       expect_kept(name + "attend", t->attend, &some, query.data(), 2, spans, scores.data(), &state);
     }
     expect_kept(name + "merge_attention", t->merge_attention, &state, &next, 2, kHeadDim);
