@@ -1,5 +1,5 @@
-// Google Benchmark of the matmul kernels and attention. Every figure stands beside a limit of the machine that was
-// measured right before and after it, so that the ratio holds on machines whose speed wanders.
+// Google Benchmark of the matmul kernels and of attention. A matmul's figure stands beside a limit of the machine that
+// was measured right before and after it, so that the ratio holds on machines whose speed wanders.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
