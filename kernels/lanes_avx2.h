@@ -84,11 +84,11 @@ struct Lanes {
   }
   static Lanes max(Lanes a, Lanes b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
   static Lanes min(Lanes a, Lanes b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
-  static __m256 if_negative(__m256 test, __m256 a, __m256 b) {
-    return _mm256_blendv_ps(b, a, _mm256_cmp_ps(test, _mm256_setzero_ps(), _CMP_LT_OQ));
+  static __m256 if_less(__m256 x, __m256 y, __m256 a, __m256 b) {
+    return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ));
   }
-  static Lanes if_negative(Lanes test, Lanes a, Lanes b) {
-    return {if_negative(test.lo, a.lo, b.lo), if_negative(test.hi, a.hi, b.hi)};
+  static Lanes if_less(Lanes x, Lanes y, Lanes a, Lanes b) {
+    return {if_less(x.lo, y.lo, a.lo, b.lo), if_less(x.hi, y.hi, a.hi, b.hi)};
   }
   static __m256 larger_magnitude(__m256 a, __m256 b) {
     const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(b), _mm256_set1_epi32(0x7fffffff));

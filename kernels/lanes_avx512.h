@@ -56,8 +56,8 @@ struct Lanes {
   static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
   static Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
   static Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
-  static Lanes if_negative(Lanes test, Lanes a, Lanes b) {
-    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(test.v, _mm512_setzero_ps(), _CMP_LT_OQ), b.v, a.v)};
+  static Lanes if_less(Lanes x, Lanes y, Lanes a, Lanes b) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, y.v, _CMP_LT_OQ), b.v, a.v)};
   }
   static Lanes max_magnitude(Lanes a, Lanes b) {
     const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(b.v), _mm512_set1_epi32(0x7fffffff));

@@ -189,7 +189,7 @@ Lanes times_sigmoid(Lanes x, Lanes z) {
   const Lanes zero = Lanes::broadcast(0.0f);
   const Lanes e = exp_lanes(Lanes::min(z, Lanes::sub(zero, z)));
   const Lanes one = Lanes::broadcast(1.0f);
-  return Lanes::div(Lanes::if_negative(z, Lanes::mul(x, e), x), Lanes::add(one, e));
+  return Lanes::div(Lanes::if_less(z, zero, Lanes::mul(x, e), x), Lanes::add(one, e));
 }
 
 Lanes silu(Lanes x) { return times_sigmoid(x, x); }

@@ -99,8 +99,8 @@ struct Lanes {
   static Lanes min(Lanes a, Lanes b) {
     return each([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
   }
-  static Lanes if_negative(Lanes test, Lanes a, Lanes b) {
-    return each([&](int i) { return vbslq_f32(vcltzq_f32(test.v[i]), a.v[i], b.v[i]); });
+  static Lanes if_less(Lanes x, Lanes y, Lanes a, Lanes b) {
+    return each([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], y.v[i]), a.v[i], b.v[i]); });
   }
   static Lanes max_magnitude(Lanes a, Lanes b) {
     return each([&](int i) {

@@ -74,20 +74,20 @@ Lanes exp_lanes(Lanes x) {
 // e^x for x <= 0 to within 2^-18, of which rounding to bf16 leaves one in some thousands to see, and zero where that is
 // less than an operand may be. A polynomial of degree 4 for 2^r, minimax for |r| <= 1/2.
 Lanes exp_to_operand(Lanes x) {
-  const Lanes beyond = Lanes::sub(x, Lanes::broadcast(kLeastExponent));
-  const Lanes log2_e = Lanes::broadcast(1.44269504088896341f), magic = Lanes::broadcast(kRoundingMagic);
-  const Lanes shifted = Lanes::fma(x, log2_e, magic);  // n = round(x log2 e), in the lowest bits
+  const Lanes log2_e = Lanes::broadcast(1.44269504088896341f), magic = Lanes::broadcast(kRoundingMagic + 127.0f);
+  const Lanes shifted = Lanes::fma(x, log2_e, magic);  // the exponent field of 2^round(x log2 e), in the lowest bits
   const Lanes r = Lanes::fma(x, log2_e, Lanes::sub(magic, shifted));
   Lanes p = Lanes::broadcast(0.009582852f);
   constexpr float kCoefficients[] = {0.055906426f, 0.24024099f, 0.69312418f, 1.0f};
   for (float c : kCoefficients) p = Lanes::fma(p, r, Lanes::broadcast(c));
-  p = Lanes::mul(p, Lanes::shift_to_exponent(Lanes::add(shifted, Lanes::broadcast(127.0f))));
-  return Lanes::if_negative(beyond, Lanes::broadcast(0.0f), p);
+  p = Lanes::mul(p, Lanes::shift_to_exponent(shifted));
+  return Lanes::if_less(x, Lanes::broadcast(kLeastExponent), Lanes::broadcast(0.0f), p);
 }
 
 // tanh x: an odd polynomial below 0.625 (Cephes tanhf), where the quotient would lose digits, else by e^(-2|x|).
 Lanes tanh_lanes(Lanes x) {
-  const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
+  const Lanes zero = Lanes::broadcast(0.0f);
+  const Lanes magnitude = Lanes::max(x, Lanes::sub(zero, x));
   const Lanes square = Lanes::mul(x, x);
   constexpr float kCoefficients[] = {2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f};
   Lanes p = Lanes::broadcast(-5.70498872745e-3f);
@@ -96,8 +96,8 @@ Lanes tanh_lanes(Lanes x) {
   const Lanes one = Lanes::broadcast(1.0f);
   const Lanes e = exp_lanes(Lanes::mul(magnitude, Lanes::broadcast(-2.0f)));
   const Lanes large = Lanes::div(Lanes::sub(one, e), Lanes::add(one, e));
-  const Lanes with_sign = Lanes::if_negative(x, Lanes::sub(Lanes::broadcast(0.0f), large), large);
-  return Lanes::if_negative(Lanes::sub(magnitude, Lanes::broadcast(0.625f)), small, with_sign);
+  const Lanes with_sign = Lanes::if_less(x, zero, Lanes::sub(zero, large), large);
+  return Lanes::if_less(magnitude, Lanes::broadcast(0.625f), small, with_sign);
 }
 
 Lanes soft_cap(Lanes x, float cap) {
@@ -187,9 +187,9 @@ Lanes store_left(Lanes x, Left<T>* p) {
     x.store(p);
     return x;
   } else {
-    const Lanes magnitude = Lanes::max(x, Lanes::sub(Lanes::broadcast(0.0f), x));
-    const Lanes beyond = Lanes::sub(magnitude, Lanes::broadcast(kLeastOperand));
-    return Pairs::store_left(Lanes::if_negative(beyond, Lanes::broadcast(0.0f), x), p);
+    const Lanes zero = Lanes::broadcast(0.0f);
+    const Lanes magnitude = Lanes::max(x, Lanes::sub(zero, x));
+    return Pairs::store_left(Lanes::if_less(magnitude, Lanes::broadcast(kLeastOperand), zero, x), p);
   }
 }
 

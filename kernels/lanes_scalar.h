@@ -95,9 +95,9 @@ struct Lanes {
   static Lanes min(Lanes a, Lanes b) {
     return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
   }
-  // Where test is negative (not -0, not NaN) a, else b.
-  static Lanes if_negative(Lanes test, Lanes a, Lanes b) {
-    return each([&](int i) { return test.v[i] < 0 ? a.v[i] : b.v[i]; });
+  // Where x < y a, else b (NaN too).
+  static Lanes if_less(Lanes x, Lanes y, Lanes a, Lanes b) {
+    return each([&](int i) { return x.v[i] < y.v[i] ? a.v[i] : b.v[i]; });
   }
   // The larger of a and |b| as bit patterns: NaN > infinity > every number.
   static Lanes max_magnitude(Lanes a, Lanes b) {
