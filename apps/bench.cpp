@@ -45,15 +45,16 @@ bool parse_pair(const std::string& text, BenchTest* out) {
 }
 
 void add_test_options(CLI::App& app, const std::shared_ptr<BenchOptions>& options) {
-  const CLI::Validator tokens = in_range(0, kMostTokens);
-  app.add_option("-p", options->prompt_tokens, "Prompt tokens of the prefill test; 0 leaves it out")
-      ->check(tokens)
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_option("-n", options->decode_tokens, "Tokens of the decode test; 0 leaves it out")
-      ->check(tokens)
-      ->type_name("N")
-      ->capture_default_str();
+  const auto add_lengths = [&](const char* name, std::vector<int64_t>* out, const char* help) {
+    app.add_option(name, *out, help)
+        ->check(in_range(0, kMostTokens))
+        ->type_name("LIST")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+  };
+  add_lengths("-p", &options->prompt_tokens, "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
+  add_lengths("-n", &options->decode_tokens, "Tokens of each decode test (default: 128); 0: none");
+  add_lengths("-d", &options->depths, "Positions in the cache before each test: 0,4096 (default: 0)");
   app.add_option("--pg", options->both, "Also -pg: a prompt of P tokens, then N decoded, as one test; repeatable")
       ->check(CLI::Validator(
           [](const std::string& text) {
@@ -70,11 +71,6 @@ void add_test_options(CLI::App& app, const std::shared_ptr<BenchOptions>& option
   app.add_option("-t,--threads", options->threads,
                  "Thread counts: 1,2,4 (default: as tuned, else one for each core that helps)")
       ->check(in_range(1, kMaxThreads))
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_option("-d", options->depths, "Positions in the cache before each test: 0,4096 (default: 0)")
-      ->check(tokens)
       ->type_name("LIST")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -103,8 +99,12 @@ std::string test_name(const BenchTest& test) {
 std::vector<BenchTest> tests_of(const BenchOptions& options) {
   std::vector<BenchTest> tests;
   for (const int64_t depth : options.depths) {
-    if (options.prompt_tokens > 0) tests.push_back({options.prompt_tokens, 0, depth});
-    if (options.decode_tokens > 0) tests.push_back({0, options.decode_tokens, depth});
+    for (const int64_t prompt : options.prompt_tokens) {
+      if (prompt > 0) tests.push_back({prompt, 0, depth});
+    }
+    for (const int64_t decode : options.decode_tokens) {
+      if (decode > 0) tests.push_back({0, decode, depth});
+    }
     for (const std::string& pair : options.both) {
       BenchTest test = {0, 0, depth};
       if (parse_pair(pair, &test)) tests.push_back(test);

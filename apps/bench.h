@@ -15,8 +15,8 @@ namespace pinion {
 struct BenchOptions {
   RunOptions run;  // cores: lists separated by ';'
   std::string synthetic;
-  int64_t prompt_tokens = 512;
-  int64_t decode_tokens = 128;
+  std::vector<int64_t> prompt_tokens = {512};
+  std::vector<int64_t> decode_tokens = {128};
   std::vector<std::string> both;  // -pg P,N: a prompt, then that many tokens
   int32_t repetitions = 5;
   std::vector<int32_t> threads;

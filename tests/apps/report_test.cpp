@@ -36,6 +36,14 @@ TEST(Bench, JsonHasOneRecordATest) {
   EXPECT_GT(records[3]["bytes_per_token"], records[1]["bytes_per_token"]);
 }
 
+TEST(Bench, LengthsAreLists) {
+  const json records = run_json(
+      {"bench", "--model", kStories, "-p", "8,16", "-n", "0,2,4", "-d", "0,3", "-r", "1", "-t", "1", "-o", "json"});
+  std::vector<std::string> tests;
+  for (const json& record : records) tests.push_back(record["test"]);
+  EXPECT_EQ(tests, (std::vector<std::string>{"pp8", "pp16", "tg2", "tg4", "pp8@d3", "pp16@d3", "tg2@d3", "tg4@d3"}));
+}
+
 TEST(Bench, SyntheticNeedsNoWeights) {
   const Folder folder;
   fs::copy_file(kStories + "/config.json", folder / "config.json");
