@@ -26,9 +26,13 @@ bool Attendance::is_too_slow_with(size_t culprit, std::span<const Presence> each
          each[culprit].away_ns > lost_ns / 2;
 }
 
+bool Attendance::was_faster_without(const Presence& culprit, int64_t run_ns) const {
+  return rested_ns_ > 0 && run_ns > rested_ns_ && culprit.away_ns > run_ns / 8;
+}
+
 void Attendance::judge(std::span<const Presence> each, int64_t run_ns) {
   const auto culprit = static_cast<size_t>(std::ranges::max_element(each, {}, &Presence::away_ns) - each.begin());
-  const bool too_slow = is_too_slow_with(culprit, each, run_ns);
+  const bool too_slow = is_too_slow_with(culprit, each, run_ns) || was_faster_without(each[culprit], run_ns);
   for (size_t i = 0; i < each.size(); ++i) {
     State& worker = workers_[static_cast<size_t>(present_[i])];
     if (!too_slow || i != culprit) {
@@ -44,6 +48,7 @@ void Attendance::judge(std::span<const Presence> each, int64_t run_ns) {
 void Attendance::note(std::span<const Presence> each, int64_t run_ns) {
   for (State& worker : workers_) worker.resting = std::max(0, worker.resting - 1);
   if (each.size() > 1) judge(each, run_ns);
+  if (each.size() < workers_.size()) rested_ns_ += (run_ns - rested_ns_) / (rested_ns_ > 0 ? 4 : 1);
   present_.clear();
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].resting == 0) present_.push_back(static_cast<int32_t>(i));

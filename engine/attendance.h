@@ -15,7 +15,8 @@ struct Presence {
 };
 
 // A worker rests after kStrikes runs in a row in which another waited for it longer than its share of the work is
-// worth, and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long.
+// worth, and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long. No
+// better are then also runs in which it was away and that took longer than those without it did.
 class Attendance {
  public:
   static constexpr int32_t kStrikes = 4;
@@ -40,8 +41,10 @@ class Attendance {
   };
   void judge(std::span<const Presence> each, int64_t run_ns);
   bool is_too_slow_with(size_t culprit, std::span<const Presence> each, int64_t run_ns) const;
+  bool was_faster_without(const Presence& culprit, int64_t run_ns) const;
 
   std::vector<State> workers_;
+  int64_t rested_ns_ = 0;  // what runs took of late in which somebody rested; 0: nobody has yet
   std::vector<int32_t> present_;
 };
 

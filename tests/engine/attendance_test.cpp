@@ -76,6 +76,27 @@ TEST(Attendance, AWorkerStaysWhileItIsWorthMoreThanTheWait) {
   EXPECT_EQ(present(eight), (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
 }
 
+// Away for a fifth of a run, which alone is no reason.
+TEST(Attendance, OneThatRestedIsMeasuredByTheRunsWithoutIt) {
+  const auto note_all = [](Attendance& attendance, int64_t away_ns, int64_t run_ns) {
+    attendance.note(std::vector<Presence>{{away_ns, 0}, {0, away_ns}}, run_ns);
+  };
+  Attendance attendance(kAlike.first(2));
+  for (int i = 0; i < 100; ++i) note_all(attendance, kRun / 5, 2 * kRun);
+  ASSERT_EQ(attendance.present().size(), 2u);
+
+  runs_until(attendance, 1, 1, kRun / 2);
+  runs_until(attendance, 2, 1, 0);  // those without it take kRun
+  note_all(attendance, kRun / 5, kRun - 1);
+  for (int i = 0; i < 100; ++i) note_all(attendance, kRun / 9, kRun + 1);  // hardly away
+  EXPECT_EQ(attendance.present().size(), 2u);
+  for (int i = 0; i < Attendance::kStrikes; ++i) {
+    EXPECT_EQ(attendance.present().size(), 2u);
+    note_all(attendance, kRun / 5, kRun + 1);
+  }
+  EXPECT_EQ(present(attendance), std::vector<int32_t>{0});
+}
+
 // Of a fast worker and one of a quarter of its speed, the one is worth 0.64, the other 0.16.
 TEST(Attendance, AFastWorkerIsWorthMore) {
   constexpr double kSlowness[] = {1, 4};
