@@ -164,10 +164,19 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   finish_all();
 }
 
-// Likewise; the sums of gates in the tile's first half, those of what they multiply in the other.
+// What is read next lies elsewhere: without its first lines at hand the CPU would take some KB to come up to speed.
+void ask_for(const Matrix& w, int64_t panel) {
+  constexpr int64_t kFirstBytes = 4096;
+  if (panel >= panel_count(w.n)) return;
+  for (int64_t at = 0; at < kFirstBytes; at += kAlignmentBytes) __builtin_prefetch(panel_of(w, panel) + at, 0, 2);
+}
+
+// Likewise; the sums of gates in the tile's first half, those of what they multiply in the other. Of both matrices in
+// turns, so it takes more at once, and asks for the other's beginning: of w4 the stage takes 0.90 to 0.95 of the time,
+// of w8 0.98 (Zen 4).
 void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up,
                        float* out) {
-  constexpr int64_t kHalf = kTileRows / 2;
+  constexpr int64_t kHalf = kTileRows / 2, kAtOnce = kHalf / 2;
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
   PanelRun parts[kHalf];
@@ -182,10 +191,12 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
     }
     count = panels = 0;
   };
-  worker.for_each_run(panel_count(gate.weight.n), panels_at_once(1), [&](PanelRun run) {
+  worker.for_each_run(panel_count(gate.weight.n), kAtOnce, [&](PanelRun run) {
     if (panels + run.count > kHalf) finish_all();
     prefetch_result(out + run.first * kPanelColumns, 1, 0, columns_of(gate.weight, run) * 4);
+    ask_for(up.weight, run.first);
     sum_row(kernels, gate.weight, run, in, panels * kPanelColumns, &tile);
+    ask_for(gate.weight, run.first + run.count);
     sum_row(kernels, up.weight, run, in, (panels + kHalf) * kPanelColumns, &tile);
     parts[count++] = run;
     panels += run.count;
