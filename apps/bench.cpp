@@ -15,7 +15,7 @@ int run(BenchOptions options) {
     return fail_usage("no model: give --model or --synthetic");
   }
   if (options.threads.empty()) options.threads = {0};
-  if (tests_of(options).empty()) return fail_usage("nothing to measure: -p and -n are both 0");
+  if (tests_of(options).empty()) return fail_usage("nothing to measure: -p and -n are 0, and there is no -pg");
   Runtime runtime;
   std::vector<BenchRecord> records;
   OutputFile plot;  // opened first: where it cannot be written is better known before hours of measuring

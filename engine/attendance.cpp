@@ -26,17 +26,33 @@ bool Attendance::is_too_slow_with(size_t culprit, std::span<const Presence> each
          each[culprit].away_ns > lost_ns / 2;
 }
 
-bool Attendance::was_faster_without(const Presence& culprit, int64_t run_ns) const {
-  return rested_ns_ > 0 && run_ns > rested_ns_ && culprit.away_ns > run_ns / 8;
+// Whether the run was slower than those without this one, by more than they differ anyway, and this one was away for
+// long enough to be why.
+bool Attendance::was_faster_without(size_t culprit, std::span<const Presence> each, int64_t run_ns) const {
+  const int64_t without_ns = workers_[static_cast<size_t>(present_[culprit])].without_ns;
+  return without_ns > 0 && run_ns - without_ns > without_ns / 16 && each[culprit].away_ns > run_ns / 8;
+}
+
+// Before it is said who rests next.
+void Attendance::measure(int64_t run_ns) {
+  for (State& worker : workers_) {
+    if (worker.resting > 0) {
+      worker.without_ns += (run_ns - worker.without_ns) / (worker.without_ns > 0 ? 4 : 1);
+      worker.with = 0;
+    } else if (worker.without_ns > 0 && ++worker.with > kRemembered) {
+      worker.without_ns = 0;
+    }
+  }
 }
 
 void Attendance::judge(std::span<const Presence> each, int64_t run_ns) {
   const auto culprit = static_cast<size_t>(std::ranges::max_element(each, {}, &Presence::away_ns) - each.begin());
-  const bool too_slow = is_too_slow_with(culprit, each, run_ns) || was_faster_without(each[culprit], run_ns);
+  const bool too_slow = is_too_slow_with(culprit, each, run_ns) || was_faster_without(culprit, each, run_ns);
   for (size_t i = 0; i < each.size(); ++i) {
     State& worker = workers_[static_cast<size_t>(present_[i])];
     if (!too_slow || i != culprit) {
-      worker = {.speed = worker.speed};
+      worker.strikes = 0;
+      worker.rest = kRest;
     } else if (++worker.strikes >= kStrikes) {
       worker.resting = worker.rest;
       worker.rest = std::min(2 * worker.rest, kLongestRest);
@@ -46,9 +62,9 @@ void Attendance::judge(std::span<const Presence> each, int64_t run_ns) {
 }
 
 void Attendance::note(std::span<const Presence> each, int64_t run_ns) {
+  measure(run_ns);
   for (State& worker : workers_) worker.resting = std::max(0, worker.resting - 1);
   if (each.size() > 1) judge(each, run_ns);
-  if (each.size() < workers_.size()) rested_ns_ += (run_ns - rested_ns_) / (rested_ns_ > 0 ? 4 : 1);
   present_.clear();
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].resting == 0) present_.push_back(static_cast<int32_t>(i));

@@ -15,13 +15,15 @@ struct Presence {
 };
 
 // A worker rests after kStrikes runs in a row in which another waited for it longer than its share of the work is
-// worth, and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long. No
-// better are then also runs in which it was away and that took longer than those without it did.
+// worth, and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long. For
+// some time the runs without it are a measure, too: those with it in which it was away and that took longer are no
+// better.
 class Attendance {
  public:
   static constexpr int32_t kStrikes = 4;
   static constexpr int32_t kRest = 16;
   static constexpr int32_t kLongestRest = 256;
+  static constexpr int32_t kRemembered = 256;  // runs with a worker after which those without it are no measure
 
   // slowness: of each worker, see Team.
   explicit Attendance(std::span<const double> slowness);
@@ -38,13 +40,15 @@ class Attendance {
     int32_t strikes = 0;
     int32_t resting = 0;  // runs that are left of its rest
     int32_t rest = kRest;
+    int64_t without_ns = 0;  // what runs without it took of late; 0: there were none
+    int32_t with = 0;        // runs since
   };
+  void measure(int64_t run_ns);
   void judge(std::span<const Presence> each, int64_t run_ns);
   bool is_too_slow_with(size_t culprit, std::span<const Presence> each, int64_t run_ns) const;
-  bool was_faster_without(const Presence& culprit, int64_t run_ns) const;
+  bool was_faster_without(size_t culprit, std::span<const Presence> each, int64_t run_ns) const;
 
   std::vector<State> workers_;
-  int64_t rested_ns_ = 0;  // what runs took of late in which somebody rested; 0: nobody has yet
   std::vector<int32_t> present_;
 };
 

@@ -76,25 +76,53 @@ TEST(Attendance, AWorkerStaysWhileItIsWorthMoreThanTheWait) {
   EXPECT_EQ(present(eight), (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
 }
 
-// Away for a fifth of a run, which alone is no reason.
+// The first is there all the time, `culprit` away for a fifth of the run, which alone is no reason.
+void note_short_absence(Attendance& attendance, int32_t culprit, int64_t run_ns) {
+  std::vector<Presence> each;
+  for (const int32_t worker : attendance.present()) {
+    each.push_back(worker == culprit ? Presence{0, run_ns / 5} : Presence{run_ns / 5, 0});
+  }
+  attendance.note(each, run_ns);
+}
+
 TEST(Attendance, OneThatRestedIsMeasuredByTheRunsWithoutIt) {
-  const auto note_all = [](Attendance& attendance, int64_t away_ns, int64_t run_ns) {
-    attendance.note(std::vector<Presence>{{away_ns, 0}, {0, away_ns}}, run_ns);
-  };
   Attendance attendance(kAlike.first(2));
-  for (int i = 0; i < 100; ++i) note_all(attendance, kRun / 5, 2 * kRun);
+  for (int i = 0; i < 1000; ++i) note_short_absence(attendance, 1, 2 * kRun);
   ASSERT_EQ(attendance.present().size(), 2u);
 
   runs_until(attendance, 1, 1, kRun / 2);
-  runs_until(attendance, 2, 1, 0);  // those without it take kRun
-  note_all(attendance, kRun / 5, kRun - 1);
-  for (int i = 0; i < 100; ++i) note_all(attendance, kRun / 9, kRun + 1);  // hardly away
-  EXPECT_EQ(attendance.present().size(), 2u);
+  runs_until(attendance, 2, 1, kRun / 2);                                            // those without it take kRun
+  for (int i = 0; i < 10; ++i) note_short_absence(attendance, 1, kRun + kRun / 17);  // as good as without it
+  for (int i = 0; i < 10; ++i) attendance.note(std::vector<Presence>{{kRun / 9, 0}, {0, kRun / 9}}, 2 * kRun);
   for (int i = 0; i < Attendance::kStrikes; ++i) {
     EXPECT_EQ(attendance.present().size(), 2u);
-    note_all(attendance, kRun / 5, kRun + 1);
+    note_short_absence(attendance, 1, kRun + kRun / 15);
   }
   EXPECT_EQ(present(attendance), std::vector<int32_t>{0});
+}
+
+TEST(Attendance, TheMeasureIsForgotten) {
+  Attendance attendance(kAlike.first(2));
+  runs_until(attendance, 1, 1, kRun / 2);
+  runs_until(attendance, 2, 1, kRun / 2);
+  for (int i = 0; i <= Attendance::kRemembered; ++i) note_run(attendance, -1, 0);
+  for (int i = 0; i < 1000; ++i) note_short_absence(attendance, 1, 2 * kRun);  // a longer context, say
+  EXPECT_EQ(attendance.present().size(), 2u);
+}
+
+TEST(Attendance, TheMeasureIsOneWorkersOwn) {
+  Attendance attendance(kAlike.first(4));
+  runs_until(attendance, 3, 1, kRun / 2);
+  for (int i = 0; i < 1000; ++i) {  // 1 is away whenever it comes back, 2 for a fifth of some runs
+    if (attendance.present().size() == 4) {
+      note_run(attendance, 1, kRun / 2);
+    } else if (i % 16 < 8) {
+      note_run(attendance, -1, 0);
+    } else {
+      note_short_absence(attendance, 2, 2 * kRun);
+    }
+    EXPECT_EQ(attendance.present()[attendance.present().size() - 2], 2);
+  }
 }
 
 // Of a fast worker and one of a quarter of its speed, the one is worth 0.64, the other 0.16.

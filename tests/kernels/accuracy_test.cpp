@@ -242,7 +242,9 @@ TEST(Attend, Accuracy) {
     for (bool is_float : {false, true}) {
       const AttentionCase c = random_attention(random, head_dim, is_float, {{0, 256}, {100, 256}, {0, 9}, {7, 8}});
       const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
-      EXPECT_LE(relative_error(normalised(state), exact_attention(c)), 1e-6) << "head_dim " << head_dim;
+      // A probability near the middle of two bf16 may become the other one, which changes a row by up to 1e-4.
+      EXPECT_LE(relative_error(normalised(state), exact_attention(c)), is_float ? 1e-6 : 2e-4)
+          << "head_dim " << head_dim;
     }
   }
 }

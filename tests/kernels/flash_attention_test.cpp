@@ -83,7 +83,7 @@ Attention<T> random_attention(Random& random, const Shape& s, Lay lay) {
   return a;
 }
 
-// As bf16 caches take queries and probabilities.
+// As bf16 caches take queries and probabilities, and as results of this size are stored.
 template <class T>
 double operand(double x) {
   return sizeof(T) == sizeof(float) ? x : to_float(to_operand(static_cast<float>(x)));
