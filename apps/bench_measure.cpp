@@ -109,6 +109,7 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   const BenchTest warm_up{test.prompt_tokens, std::min<int64_t>(test.decode_tokens, 8), test.depth};
   double seconds = 0;
   if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
+  tick();
   out->bytes_per_token = bytes_per_token(runtime, options.run, test);
   Team& team = std::ranges::equal(runtime.team->cpus(), out->cpus) ? *runtime.team : *runtime.prefill_team;
   ReadBuffer buffer;
@@ -236,7 +237,7 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
   if (Error e = check_context(runtime.model->config, tests)) return e;
 
   ProgressBar bar("measuring");
-  const double runs = static_cast<double>(teams.size() * tests.size()) * options.repetitions;
+  const double runs = static_cast<double>(teams.size() * tests.size()) * (options.repetitions + 1);  // with warm-ups
   double done = 0;
   const auto tick = [&] { bar.show(++done / runs); };
   for (const NamedTeam& team : teams) {

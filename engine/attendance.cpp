@@ -38,8 +38,8 @@ void Attendance::measure(int64_t run_ns) {
   for (State& worker : workers_) {
     if (worker.resting > 0) {
       worker.without_ns += (run_ns - worker.without_ns) / (worker.without_ns > 0 ? 4 : 1);
-      worker.with = 0;
-    } else if (worker.without_ns > 0 && ++worker.with > kRemembered) {
+      worker.runs_since = 0;
+    } else if (worker.without_ns > 0 && ++worker.runs_since > kRemembered) {
       worker.without_ns = 0;
     }
   }

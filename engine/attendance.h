@@ -41,7 +41,7 @@ class Attendance {
     int32_t resting = 0;  // runs that are left of its rest
     int32_t rest = kRest;
     int64_t without_ns = 0;  // what runs without it took of late; 0: there were none
-    int32_t with = 0;        // runs since
+    int32_t runs_since = 0;  // with it
   };
   void measure(int64_t run_ns);
   void judge(std::span<const Presence> each, int64_t run_ns);

@@ -165,7 +165,7 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
 }
 
 // What is read next lies elsewhere: without its first lines at hand the CPU would take some KB to come up to speed.
-void ask_for(const Matrix& w, int64_t panel) {
+void prefetch_panel(const Matrix& w, int64_t panel) {
   constexpr int64_t kFirstBytes = 4096;
   if (panel >= panel_count(w.n)) return;
   for (int64_t at = 0; at < kFirstBytes; at += kAlignmentBytes) __builtin_prefetch(panel_of(w, panel) + at, 0, 2);
@@ -194,9 +194,9 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
   worker.for_each_run(panel_count(gate.weight.n), kAtOnce, [&](PanelRun run) {
     if (panels + run.count > kHalf) finish_all();
     prefetch_result(out + run.first * kPanelColumns, 1, 0, columns_of(gate.weight, run) * 4);
-    ask_for(up.weight, run.first);
+    prefetch_panel(up.weight, run.first);
     sum_row(kernels, gate.weight, run, in, panels * kPanelColumns, &tile);
-    ask_for(gate.weight, run.first + run.count);
+    prefetch_panel(gate.weight, run.first + run.count);
     sum_row(kernels, up.weight, run, in, (panels + kHalf) * kPanelColumns, &tile);
     parts[count++] = run;
     panels += run.count;
