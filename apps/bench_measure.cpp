@@ -74,7 +74,7 @@ Error run_repetitions(Session& session, const BenchOptions& options, Team& team,
   std::vector<double> rates, roofs, shares;
   std::optional<double> joules = 0.0;
   for (int32_t i = 0; i < options.repetitions; ++i) {
-    roofs.push_back(read_bandwidth(team, buffer, 1));
+    roofs.push_back(read_bandwidth(team, buffer, 3));
     const SensorSample before = read_sensors(sensors);
     double seconds = 0;
     if (Error e = run_once(session, test, logits, &seconds)) return e;

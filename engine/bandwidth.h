@@ -19,7 +19,7 @@ struct ReadBuffer {
 Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
 
 // Bytes per second of a plain streaming read of the buffer by the same team, in as many places at once as is best: the
-// best of `passes`, at least one.
+// median of so many passes, at least one.
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
 
 // Seconds that a barrier takes where all come at once: the median of so many rounds (at least one) of 100.
