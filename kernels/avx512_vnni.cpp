@@ -81,26 +81,31 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 template <class Places, bool HasZeros>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const __m512i nibble = _mm512_set1_epi8(15);
-  __m512i x[kBlockK / 4], x_sum;
+  const int8_t* x;
+  __m512i x_sum;  // times the zero where that is always 8
   each_record<Places, HasZeros>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
-        x_sum = _mm512_setzero_si512();  // times the zero where that is always 8
+        x = codes;
+        x_sum = _mm512_setzero_si512();
         unrolled<kBlockK / 4>([&](auto i) {
-          x[i] = four_codes(codes + i * 4);
-          x_sum = _mm512_dpbusd_epi32(x_sum, _mm512_set1_epi8(HasZeros ? 1 : 8), x[i]);
+          x_sum = _mm512_dpbusd_epi32(x_sum, _mm512_set1_epi8(HasZeros ? 1 : 8), four_codes(codes + i * 4));
         });
       },
-      [&](const std::byte* record, bool accumulate, float* to) {
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
         __m512i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
-        unrolled<4>([&](auto pair) {
+#pragma GCC unroll 1  // unrolled, GCC asks for all that lies ahead at once
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          const __m512i x0 = four_codes(x + pair * 8), x1 = four_codes(x + pair * 8 + 4);
+          prefetch_codes<Places>(ahead, pair);
           unrolled<kVectors>([&](auto v) {
             const __m512i both = _mm512_loadu_si512(record + pair * 256 + v * 64);
-            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(both, nibble), x[pair * 2]);
-            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble), x[pair * 2 + 1]);
+            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(both, nibble), x0);
+            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble), x1);
           });
-        });
+        }
+        prefetch_scales<Places, HasZeros>(ahead);
         unrolled<kVectors>([&](auto v) {
           const std::byte* scales = record + kW4CodeBytes;
           __m512i excess = x_sum;
