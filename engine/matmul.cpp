@@ -67,6 +67,17 @@ void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input&
   }
 }
 
+// Writes what is there to each cache line of a result. Lines that other cores have read then become this one's side by
+// side; as the results themselves are stored it waits for one after the other, prefetched or not (Zen 4, two core
+// complexes, 32 panels: 8.4 us without, 2.2 with).
+void take_lines(float* out, int64_t count) {
+  constexpr int64_t kLine = kAlignmentBytes / sizeof(float);
+  for (int64_t i = 0; i < count; i += kLine) {
+    volatile float* first = out + i;
+    *first = *first;
+  }
+}
+
 // What becomes of them. out: where these panels' columns begin.
 void finish_row(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, const Tile& tile,
                 int64_t at, const PostOps& ops, float* out) {
@@ -144,8 +155,11 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   Part parts[kTileRows];
   int64_t count = 0, panels = 0;
   const auto finish_all = [&] {
+    const auto done = std::span(parts, static_cast<size_t>(count));
+    for (const auto& [to, run] : done)
+      take_lines(to->out + run.first * kPanelColumns, columns_of(to->linear->weight, run));
     int64_t at = 0;
-    for (const auto& [to, run] : std::span(parts, static_cast<size_t>(count))) {
+    for (const auto& [to, run] : done) {
       finish_row(kernels, *to->linear, run, in, tile, at, after, to->out + run.first * kPanelColumns);
       if (to->panel_best) note_best(kernels, *to, run, 0);
       at += run.count * kPanelColumns;
@@ -182,8 +196,10 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
   PanelRun parts[kHalf];
   int64_t count = 0, panels = 0;
   const auto finish_all = [&] {
+    const auto done = std::span(parts, static_cast<size_t>(count));
+    for (const PanelRun run : done) take_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
     int64_t at = 0;
-    for (const PanelRun run : std::span(parts, static_cast<size_t>(count))) {
+    for (const PanelRun run : done) {
       finish_row(kernels, gate, run, in, tile, at, {}, tile.gates);
       finish_row(kernels, up, run, in, tile, at + kHalf * kPanelColumns, gated_by(tile.gates, p.model.config),
                  out + run.first * kPanelColumns);

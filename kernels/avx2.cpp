@@ -92,13 +92,12 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
         });
         x_sum = _mm256_madd_epi16(pairs, one);
       },
-      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+      [&](const std::byte* record, bool accumulate, float* to) {
         __m256i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
 #pragma GCC unroll 1  // unrolled, GCC adds up the products first and spills them all
         for (int64_t pair = 0; pair < 4; ++pair) {
           const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
-          prefetch_codes<Places>(ahead, pair);
           unrolled<kVectors>([&](auto v) {
             const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record + pair * 256 + v * 32));
             const __m256i even = _mm256_and_si256(both, nibble);
@@ -107,7 +106,6 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
             sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(odd, x1));
           });
         }
-        prefetch_scales<Places, HasZeros>(ahead);
         unrolled<kVectors>([&](auto v) {
           finish_group<HasZeros>(_mm256_madd_epi16(sum[v], one), x_sum, record, v * 8, accumulate, to);
         });

@@ -86,20 +86,18 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
           x_sum = _mm256_dpbusd_avx_epi32(x_sum, _mm256_set1_epi8(1), x[i]);
         });
       },
-      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+      [&](const std::byte* record, bool accumulate, float* to) {
         __m256i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
 #pragma GCC unroll 1
         for (int64_t pair = 0; pair < 4; ++pair) {
           const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
-          prefetch_codes<Places>(ahead, pair);
           unrolled<kVectors>([&](auto v) {
             const __m256i both = load(record + pair * 256 + v * 32);
             sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(both, nibble), x0);
             sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), x1);
           });
         }
-        prefetch_scales<Places, HasZeros>(ahead);
         unrolled<kVectors>([&](auto v) { finish_group<HasZeros>(sum[v], x_sum, record, v * 8, accumulate, to); });
       });
 }

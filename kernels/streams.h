@@ -19,36 +19,35 @@ struct ManyPlaces {
   static constexpr int kStreams = 16;
   static constexpr int kUnrolled = 16;  // of the streams
   static constexpr int64_t kRowsAhead = 4;
-  static constexpr int64_t kPanels = 4;      // of w4, at once
-  static constexpr int64_t kW4Ahead = 2304;  // bytes, of each; not measured
-  static constexpr int kCache = 1;           // that what is asked for comes into
+  static constexpr int64_t kPanels = 4;        // of w4, at once
+  static constexpr int64_t kRecordsAhead = 2;  // of each; not measured
+  static constexpr int kCache = 1;             // that what is asked for comes into
 };
 
 // AMD up to Zen 3 (kCpuFewPlaces). One core, GB/s where plain reading has 27, panels of k = 1024: in 2 places 22, in 4
 // 25.3, in 8 20, in 16 14; in 4, two rows ahead 26.2, in 16, four rows ahead 17. w4 in 1 place 17.7, in 4 24.2; at
-// k = 3072 25.8, with a record ahead, asked for all at once, 26.5 (bit by bit is not measured). Asking for a part of a
-// record only gives far less than for none or all.
+// k = 3072 25.8, with a record ahead 26.5. Asking for a part of a record only gives far less than for none or all.
 struct FewPlaces {
   static constexpr int kStreams = 4;
   static constexpr int kUnrolled = 1;  // of four in a row GCC would ask for all that lies ahead at once: a tenth slower
   static constexpr int64_t kRowsAhead = 2;
   static constexpr int64_t kPanels = 4;
-  static constexpr int64_t kW4Ahead = 1152;
+  static constexpr int64_t kRecordsAhead = 1;
   static constexpr int kCache = 1;
 };
 
 // AMD since Zen 4 (kCpuOnePlace). One core, GB/s where plain reading has 31, AVX-512, panels of k = 1024, asking for
 // nothing: in 1 place 30, in 2 27, in 4 23, in 8 23; in 1 place, 16 rows ahead into the second cache 31.3, 32 rows 22,
-// 16 rows into the first 25.5. w4 in 1 place 30.3, in 2 23, in 4 22, in 8 16. A whole model in w4a8 (0.6B, one core),
-// tokens/s, asking 0.25 KB ahead 71.3, 0.5 KB 73.4, 1 to 2 KB 71, 3.4 KB 61, not at all 67.4; 2 KB ahead for a whole
-// record at once 57, into the first cache 65. AVX2, which only a user who asks for it has there: 30 without asking, 21
-// with.
+// 16 rows into the first 25.5. The head of a model by two cores of different complexes: asking for nothing 55, 16 rows
+// ahead 57, 8 rows 58.6, 4 rows 58; on one complex all have 34. w4 in 1 place 30.3, in 2 23, in 4 22, in 8 16; asking
+// for the next record gives nothing, into the first cache takes 6. AVX2, which only a user who asks for it has there:
+// 30 without asking, 21 with.
 struct OnePlace {
   static constexpr int kStreams = 1;
   static constexpr int kUnrolled = 1;
-  static constexpr int64_t kRowsAhead = 16;
+  static constexpr int64_t kRowsAhead = 8;
   static constexpr int64_t kPanels = 1;
-  static constexpr int64_t kW4Ahead = 512;
+  static constexpr int64_t kRecordsAhead = 0;
   static constexpr int kCache = 2;
 };
 
@@ -89,20 +88,9 @@ template <class Places, class F>
   for (int64_t row = Places::kStreams * part; row < k / 4; ++row) f(Index<0>{}, a + 4 * row, b + row * row_bytes);
 }
 
-// A kernel asks for what lies ahead of a record bit by bit: the codes of each eight k as it comes to those, then as
-// much as the record has besides. GCC would bring all together where it unrolls the loop.
-template <class Places>
-[[gnu::always_inline]] inline void prefetch_codes(const std::byte* ahead, int64_t pair) {
-  prefetch<8 * kPanelColumns / 2, Places::kCache>(ahead + pair * (8 * kPanelColumns / 2));
-}
-template <class Places, bool HasZeros>
-[[gnu::always_inline]] inline void prefetch_scales(const std::byte* ahead) {
-  prefetch<w4_record_bytes(HasZeros) - kW4CodeBytes, Places::kCache>(ahead + kW4CodeBytes);
-}
-
 // One row by panels of w4: a group of each of so many in turn, so that every panel is a place. begin(a + k) for a group
-// of k, then f(record, ahead, accumulate, acc + panel * kPanelColumns) for its record in each of those panels. Contract
-// of the arguments: Kernels::gemv_w4.
+// of k, then f(record, accumulate, acc + panel * kPanelColumns) for its record in each of those panels. Contract of the
+// arguments: Kernels::gemv_w4.
 template <class Places, bool HasZeros, class Begin, class F>
 [[gnu::always_inline]] inline void each_record(const int8_t* a, const W4Panel& first, int64_t panels, float* acc,
                                                Begin begin, F f) {
@@ -110,14 +98,15 @@ template <class Places, bool HasZeros, class Begin, class F>
   const int64_t panel_bytes = first.k / kBlockK * kRecordBytes;
   for (int64_t from = 0; from < panels; from += Places::kPanels) {
     const int64_t to = from + Places::kPanels < panels ? from + Places::kPanels : panels;
-    for (int64_t k = 0, at = 0; k < first.k; k += kBlockK, at += kRecordBytes) {
-      // Past a panel's end: as far into the first one behind those that are read now.
-      const int64_t ahead =
-          Places::kW4Ahead + (at + Places::kW4Ahead < panel_bytes ? 0 : (to - from - 1) * panel_bytes);
+    const std::byte* group = first.records;
+    for (int64_t k = 0; k < first.k; k += kBlockK, group += kRecordBytes) {
+      const bool in_panel = k + Places::kRecordsAhead * kBlockK < first.k;
+      const int64_t ahead_bytes = Places::kRecordsAhead * kRecordBytes + (in_panel ? 0 : (to - from - 1) * panel_bytes);
       begin(a + k);
       for (int64_t p = from; p < to; ++p) {
-        const std::byte* record = first.records + p * panel_bytes + at;
-        f(record, record + ahead, k > 0, acc + p * kPanelColumns);
+        const std::byte* record = group + p * panel_bytes;
+        if constexpr (Places::kRecordsAhead > 0) prefetch<kRecordBytes, Places::kCache>(record + ahead_bytes);
+        f(record, k > 0, acc + p * kPanelColumns);
       }
     }
   }
