@@ -18,8 +18,8 @@ struct ReadBuffer {
 // buffer_bytes: several times the last-level cache.
 Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
 
-// Bytes per second of a plain streaming read of the buffer by the same team, in as many places at once as is best: the
-// median of so many passes, at least one.
+// Bytes per second of a plain streaming read of the buffer by the same team, in few places at once or in many,
+// whichever gives more: the median of so many passes, at least one.
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
 
 // Seconds that a barrier takes where all come at once: the median of so many rounds (at least one) of 100.

@@ -81,8 +81,8 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 template <class Places, bool HasZeros>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const __m512i nibble = _mm512_set1_epi8(15);
-  const int8_t* x;
-  __m512i x_sum;  // times the zero where that is always 8
+  const int8_t* x = a;  // a group's
+  __m512i x_sum;        // times the zero where that is always 8
   each_record<Places, HasZeros>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
@@ -95,7 +95,9 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       [&](const std::byte* record, bool accumulate, float* to) {
         __m512i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
-#pragma GCC unroll 1  // unrolled, GCC reads the record here and there: a whole model took 1.06 times as long (Zen 4)
+    // Unrolled, with the codes in registers, GCC reads the record here and there: a whole model took 1.06 times as long
+    // (Zen 4).
+#pragma GCC unroll 1
         for (int64_t pair = 0; pair < 4; ++pair) {
           const __m512i x0 = four_codes(x + pair * 8), x1 = four_codes(x + pair * 8 + 4);
           unrolled<kVectors>([&](auto v) {

@@ -8,11 +8,13 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/bandwidth.h"
 #include "engine/team.h"
 #include "engine/topology.h"
+#include "engine/tuning.h"
 #include "kernels/cpu.h"
 #include "kernels/gemm.h"
 #include "kernels/ops.h"
@@ -66,18 +68,19 @@ double roof(Team& team) {
 void measure_stream(State& state, Team& team, int64_t streamed_bytes, const std::function<void()>& run) {
   run();
   const double before = roof(team);
-  double best = 1e9;
+  std::vector<double> times;
   for (auto _ : state) {
     const Clock::time_point start = Clock::now();
     run();
     const double seconds = seconds_since(start);
-    best = std::min(best, seconds);
+    times.push_back(seconds);
     state.SetIterationTime(seconds);
   }
-  const double limit = std::max(before, roof(team));
-  state.counters["GB/s"] = static_cast<double>(streamed_bytes) / best * 1e-9;
+  const double limit = (before + roof(team)) / 2;
+  const double rate = static_cast<double>(streamed_bytes) / median_of(std::move(times));
+  state.counters["GB/s"] = rate * 1e-9;
   state.counters["roof_GB/s"] = limit * 1e-9;
-  state.counters["roof_share"] = static_cast<double>(streamed_bytes) / best / limit;
+  state.counters["roof_share"] = rate / limit;
 }
 
 constexpr int64_t kStreamedK = 4096;
