@@ -38,14 +38,14 @@ struct FewPlaces {
 
 // AMD since Zen 4 (kCpuOnePlace). One core, GB/s where plain reading has 31, AVX-512, panels of k = 1024, asking for
 // nothing: in 1 place 30, in 2 27, in 4 23, in 8 23; in 1 place, 16 rows ahead into the second cache 31.3, 32 rows 22,
-// 16 rows into the first 25.5. The head of a model by two cores of different complexes: asking for nothing 55, 16 rows
-// ahead 57, 8 rows 58.6, 4 rows 58; on one complex all have 34. w4 in 1 place 30.3, in 2 23, in 4 22, in 8 16; asking
-// for the next record gives nothing, into the first cache takes 6. AVX2, which only a user who asks for it has there:
-// 30 without asking, 21 with 16 rows ahead.
+// 16 rows into the first 25.5. By two cores of different complexes the head of a model: asking for nothing 55, 16 rows
+// ahead 57, 8 rows 58.6, but by one core the flat layout: 16 rows ahead 17, 8 rows 12.5. w4 in 1 place 30.3, in 2 23,
+// in 4 22, in 8 16; asking for the next record gives nothing, into the first cache takes 6. AVX2, which only a user who
+// asks for it has there: 30 without asking, 21 with 16 rows ahead.
 struct OnePlace {
   static constexpr int kStreams = 1;
   static constexpr int kUnrolled = 1;
-  static constexpr int64_t kRowsAhead = 8;
+  static constexpr int64_t kRowsAhead = 16;
   static constexpr int64_t kPanels = 1;
   static constexpr int64_t kRecordsAhead = 0;
   static constexpr int kCache = 2;
