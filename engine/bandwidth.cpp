@@ -56,8 +56,9 @@ void read_part(const std::byte* part, int64_t part_bytes, Pass& pass) {
   uint64_t sum = 0;
   int64_t blocks = 0;
   for (int64_t window = 0; window < kWindows; ++window) {
-    for (int64_t at = 0; at + kBlockBytes <= stride; at += kBlockBytes, ++blocks) {
-      if (pass.finished.load(std::memory_order_relaxed)) break;
+    for (int64_t at = 0; at + kBlockBytes <= stride && !pass.finished.load(std::memory_order_relaxed);
+         at += kBlockBytes) {
+      ++blocks;
       sum ^= read_blocks<Streams>(part + window * window_bytes + at, stride);
     }
   }
