@@ -15,10 +15,9 @@ struct Toucher {
   const Worker& worker;
   std::byte* arena;
 
-  void touch(const Matrix& m, PanelRun run) const {
-    const int64_t bytes = panel_bytes(m.format, m.k);
-    std::byte* to = arena + (static_cast<const std::byte*>(m.panels) - arena) + run.first * bytes;
-    const std::byte* end = to + run.count * bytes;
+  void touch(const Matrix& m, int64_t panel) const {
+    std::byte* to = arena + (panel_of(m, panel) - arena);
+    const std::byte* end = to + panel_bytes(m.format, m.k);
     while (to < end) {
       *static_cast<volatile std::byte*>(to) = std::byte{0};
       to += kLeastPageBytes - reinterpret_cast<intptr_t>(to) % kLeastPageBytes;
@@ -27,8 +26,9 @@ struct Toucher {
 
   // Matrices whose panels a worker claims as one range of tasks.
   void together(std::initializer_list<Projection> matrices) const {
-    each_part(matrices, worker.own(panels_of(matrices)),
-              [&](const Projection& one, PanelRun run) { touch(one.linear->weight, run); });
+    each_part(matrices, worker.own(panels_of(matrices)), [&](const Projection& one, PanelRun run) {
+      for (int64_t i = 0; i < run.count; ++i) touch(one.linear->weight, run.first + i);
+    });
   }
 
   void mlp(const Linear& gate, const Linear& up, const Linear& down) const {

@@ -5,17 +5,29 @@
 namespace pinion {
 namespace {
 
-// Converted piece by piece, which the compiler does for several numbers at once, then put where they belong.
-template <class T, class Convert>
-void write_as(T* keys, T* values, int64_t slot, const float* key, const float* value, int64_t head_dim, int64_t count,
-              Convert convert) {
-  constexpr int64_t kPiece = 16;
-  for (int64_t first = 0; first < count; first += kPiece) {
-    const int64_t some = std::min(kPiece, count - first);
-    T piece[2][kPiece];
-    for (int64_t i = 0; i < some; ++i) piece[0][i] = convert(key[first + i]), piece[1][i] = convert(value[first + i]);
-    for (int64_t i = 0; i < some; ++i) keys[key_at<T>(slot, first + i, head_dim)] = piece[0][i];
-    for (int64_t i = 0; i < some; ++i) values[value_at<T>(slot, first + i, head_dim)] = piece[1][i];
+void write_floats(float* keys, float* values, int64_t slot, const float* key, const float* value, int64_t head_dim,
+                  int64_t count) {
+  for (int64_t i = 0; i < count; ++i) keys[key_at<float>(slot, i, head_dim)] = key[i];
+  std::copy_n(value, count, values + value_at<float>(slot, 0, head_dim));
+}
+
+// Converted many at a time, then put where they belong: together they would be one by one.
+void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const float* value, int64_t head_dim,
+                 int64_t count) {
+  constexpr int64_t kMost = 256;
+  for (int64_t first = 0; first < count; first += kMost) {
+    const int64_t some = std::min(kMost, count - first);
+    uint32_t k[kMost + 1], v[kMost];
+    k[some] = 0;  // padding, behind an odd number
+    for (int64_t i = 0; i < some; ++i) k[i] = operand_in_upper_half(key[first + i]);
+    for (int64_t i = 0; i < some; ++i) v[i] = operand_in_upper_half(value[first + i]);
+    bf16* to = keys + key_at<bf16>(slot, first, head_dim);
+    for (int64_t i = 0; i < some; i += 2, to += 2 * kKeyBlock) {
+      to[0] = upper_half(k[i]);
+      to[-1] = upper_half(k[i + 1]);
+    }
+    to = values + value_at<bf16>(slot, first, head_dim);
+    for (int64_t i = 0; i < some; ++i, to += 2) *to = upper_half(v[i]);
   }
 }
 
@@ -38,10 +50,9 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
   std::byte* k = keys(chunk, layer, kv_head);
   std::byte* v = values(chunk, layer, kv_head);
   if (is_float) {
-    write_as(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), slot, key, value, head_dim, count,
-             [](float x) { return x; });
+    write_floats(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), slot, key, value, head_dim, count);
   } else {
-    write_as(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count, to_operand);
+    write_pairs(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count);
     if (!is_last || slot % 2 != 0) return;
     for (int64_t i = 0; i < count; ++i) reinterpret_cast<bf16*>(v)[value_at<bf16>(slot + 1, i, head_dim)] = {};
   }

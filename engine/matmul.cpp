@@ -7,10 +7,6 @@ namespace pinion {
 
 namespace {
 
-const std::byte* panel_of(const Matrix& w, int64_t panel) {
-  return static_cast<const std::byte*>(w.panels) + panel * panel_bytes(w.format, w.k);
-}
-
 int64_t columns_of(const Matrix& w, PanelRun run) {
   return std::min(run.count * kPanelColumns, w.n - run.first * kPanelColumns);
 }
@@ -67,6 +63,21 @@ void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input&
   }
 }
 
+// The same of a gate and of what it multiplies: of each panel first the one's, then the other's.
+void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRun run, const Input& in,
+                   int64_t at, Tile* tile) {
+  if (gate.in_turns == 2) {
+    const Matrix both = {gate.format, 2 * padded_n(gate.n), gate.k, gate.panels};
+    return sum_row(kernels, both, {2 * run.first, 2 * run.count}, in, at, tile);
+  }
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
+    for (const Matrix* w : {&gate, &up}) {
+      sum_row(kernels, *w, {panel, 1}, in, at, tile);
+      at += kPanelColumns;
+    }
+  }
+}
+
 // Writes a byte that is there anyway into every 64 of a result. Cache lines that other cores have read become this
 // core's side by side so; while results are stored to them it waits for one after the other, and having asked for them
 // before helps little (Zen 4, two core complexes, 32 panels: 8.4 us so, 2.2 with this).
@@ -89,6 +100,17 @@ PostOps gated_by(const float* gates, const ModelConfig& config) {
       .gate = gates, .gate_stride = kPanelColumns, .activation = config.activation, .limit = config.activation_limit};
 }
 
+// out: where these panels' columns begin.
+void finish_gated_row(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
+                      PanelRun run, const Input& in, int64_t at, Tile* tile, float* out) {
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, out += kPanelColumns) {
+    finish_row(kernels, gate, {panel, 1}, in, *tile, at, {}, tile->gates);
+    at += kPanelColumns;
+    finish_row(kernels, up, {panel, 1}, in, *tile, at, gated_by(tile->gates, config), out);
+    at += kPanelColumns;
+  }
+}
+
 }  // namespace
 
 void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
@@ -107,6 +129,11 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const 
 
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
                     PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
+  if (in.rows == 1) {
+    prefetch_result(out, 1, 0, columns_of(gate.weight, run) * 4);
+    sum_gated_row(kernels, gate.weight, up.weight, run, in, 0, tile);
+    return finish_gated_row(kernels, gate, up, config, run, in, 0, tile, out + run.first * kPanelColumns);
+  }
   multiply(kernels, gate, run, in, first, rows, {}, tile, tile->gates, kPanelColumns);
   multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, config), tile, out + run.first * kPanelColumns,
            up.weight.n);
@@ -175,42 +202,28 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   finish_all();
 }
 
-// What is read next lies elsewhere: without its first lines at hand the CPU would take some KB to come up to speed.
-void prefetch_panel(const Matrix& w, int64_t panel) {
-  constexpr int64_t kFirstBytes = 4096;
-  if (panel >= panel_count(w.n)) return;
-  for (int64_t at = 0; at < kFirstBytes; at += kAlignmentBytes) __builtin_prefetch(panel_of(w, panel) + at, 0, 2);
-}
-
-// Likewise; the sums of gates in the tile's first half, those of what they multiply in the other. Of both matrices in
-// turns, so it takes more at once, and asks for the other's beginning: of w4 the stage takes 0.90 to 0.95 of the time,
-// of w8 0.98 (Zen 4).
+// Likewise.
 void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up,
                        float* out) {
-  constexpr int64_t kHalf = kTileRows / 2, kAtOnce = kHalf / 2;
+  constexpr int64_t kMostPanels = kTileRows / 2;  // of each
   const Kernels& kernels = table_of(worker, p);
   Tile tile;
-  PanelRun parts[kHalf];
+  PanelRun parts[kMostPanels];
   int64_t count = 0, panels = 0;
   const auto finish_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
     for (const PanelRun run : done) take_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
     int64_t at = 0;
     for (const PanelRun run : done) {
-      finish_row(kernels, gate, run, in, tile, at, {}, tile.gates);
-      finish_row(kernels, up, run, in, tile, at + kHalf * kPanelColumns, gated_by(tile.gates, p.model.config),
-                 out + run.first * kPanelColumns);
-      at += run.count * kPanelColumns;
+      finish_gated_row(kernels, gate, up, p.model.config, run, in, at, &tile, out + run.first * kPanelColumns);
+      at += 2 * run.count * kPanelColumns;
     }
     count = panels = 0;
   };
-  worker.for_each_run(panel_count(gate.weight.n), kAtOnce, [&](PanelRun run) {
-    if (panels + run.count > kHalf) finish_all();
+  worker.for_each_run(panel_count(gate.weight.n), panels_at_once(1), [&](PanelRun run) {
+    if (panels + run.count > kMostPanels) finish_all();
     prefetch_result(out + run.first * kPanelColumns, 1, 0, columns_of(gate.weight, run) * 4);
-    prefetch_panel(up.weight, run.first);
-    sum_row(kernels, gate.weight, run, in, panels * kPanelColumns, &tile);
-    prefetch_panel(gate.weight, run.first + run.count);
-    sum_row(kernels, up.weight, run, in, (panels + kHalf) * kPanelColumns, &tile);
+    sum_gated_row(kernels, gate.weight, up.weight, run, in, 2 * panels * kPanelColumns, &tile);
     parts[count++] = run;
     panels += run.count;
   });

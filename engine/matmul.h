@@ -67,8 +67,7 @@ void each_part(std::initializer_list<Projection> projections, PanelRun left, F f
   }
 }
 
-// The most panels to take at once for so many rows. Those of a single row are read side by side (w4), and experts,
-// which read two matrices in turns, go from one to the other less often.
+// The most panels to take at once for so many rows. Those of a single row are read side by side (w4).
 inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
 
 // out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times the panels, and what comes

@@ -122,6 +122,12 @@ struct Binder {
     return {};
   }
 
+  // The last two jobs, a gate and what it multiplies, are read panel by panel. A checkpoint may hold them in two ways.
+  void put_in_turns() {
+    PackJob &gate = jobs[jobs.size() - 2], &up = jobs[jobs.size() - 1];
+    if (gate.format == up.format) gate.in_turns = up.in_turns = 2;
+  }
+
   // Matrices that share an input: those of one name are one tensor.
   Error linears(int64_t k, bool has_bias, std::initializer_list<Part> parts) {
     for (const Part* first = parts.begin(); first != parts.end();) {
@@ -167,6 +173,7 @@ struct Binder {
       Expert& expert = out->experts[static_cast<size_t>(i)];
       jobs.push_back(expert_job(found.gate_up, i, 0, 2, gate_up, &expert.gate.weight));
       jobs.push_back(expert_job(found.gate_up, i, 1, 2, gate_up, &expert.up.weight));
+      put_in_turns();
       jobs.push_back(expert_job(found.down, i, 0, 1, down, &expert.down.weight));
       expert.gate.bias = gate_up_bias + i * 2 * inner;
       expert.up.bias = expert.gate.bias + inner;
@@ -186,6 +193,7 @@ struct Binder {
               {{name(c.names.expert_gate), inner, &expert.gate}, {name(c.names.expert_up), inner, &expert.up}})) {
         return e;
       }
+      put_in_turns();
       if (Error e = branch_end(name(c.names.expert_down), inner, c.mlp_bias, &expert.down, {}, nullptr)) return e;
     }
     return {};
@@ -294,6 +302,7 @@ struct Binder {
                           {{name(c.names.gate), inner, &out->gate}, {name(c.names.up), inner, &out->up}})) {
       return e;
     }
+    put_in_turns();
     return branch_end(name(c.names.down), inner, c.mlp_bias, &out->down, name(c.names.mlp_out_norm),
                       &out->mlp_out_norm);
   }

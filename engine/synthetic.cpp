@@ -9,6 +9,7 @@
 #include "kernels/f16.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"
+#include "loader/pack.h"
 
 namespace pinion {
 namespace {
@@ -59,23 +60,20 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   }
 }
 
-void fill_matrix(std::byte* to, Matrix* m, uint64_t seed, int threads) {
-  const int64_t panels = panel_count(m->n);
-  const int64_t bytes = panel_bytes(m->format, m->k);
-  m->panels = to;
-  auto* scale = reinterpret_cast<float*>(to + panels * bytes);
-  auto* column_sum = reinterpret_cast<int32_t*>(scale + padded_n(m->n));
-  if (m->format != Format::bf16) m->scale = scale;
-  if (m->format == Format::w8) m->column_sum = column_sum;
+// A matrix that is placed.
+void fill_matrix(const Matrix& m, uint64_t seed, int threads) {
+  const int64_t bytes = panel_bytes(m.format, m.k);
+  auto* scale = const_cast<float*>(m.scale);
+  auto* column_sum = const_cast<int32_t*>(m.column_sum);
 #pragma omp parallel for num_threads(threads)
-  for (int64_t p = 0; p < panels; ++p) {
-    std::byte* panel = to + p * bytes;
+  for (int64_t p = 0; p < panel_count(m.n); ++p) {
+    auto* panel = const_cast<std::byte*>(panel_of(m, p));
     const uint64_t panel_seed = seed + static_cast<uint64_t>(p * bytes);
-    if (m->format == Format::w8) {
+    if (m.format == Format::w8) {
       random_codes(panel, bytes, panel_seed);
-      describe_panel(reinterpret_cast<const int8_t*>(panel), m->k, scale + p * kPanelColumns,
+      describe_panel(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns,
                      column_sum + p * kPanelColumns);
-    } else if (m->format == Format::w4) {
+    } else if (m.format == Format::w4) {
       random_records(panel, bytes, panel_seed);
       std::fill_n(scale + p * kPanelColumns, kPanelColumns, 0x1p-10f);
     } else {
@@ -103,6 +101,10 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
     if (bias) out->bias = constant_vector(model, n, 0.01f);
     model->parameters += n * k;
     matrices->push_back(&out->weight);
+  };
+  // As load_model has them.
+  const auto put_in_turns = [](Linear* gate, Linear* up) {
+    if (gate->weight.format == up->weight.format) gate->weight.in_turns = up->weight.in_turns = 2;
   };
   const auto norm = [&](const std::string& name, int64_t n, const float** out) {
     *out = name.empty() ? nullptr : constant_vector(model, n, 1.0f);
@@ -135,6 +137,7 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
   if (!c.has_experts(index)) {
     linear(c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
     linear(c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
+    put_in_turns(&layer->gate, &layer->up);
     linear(c.names.down, c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
     return;
   }
@@ -146,6 +149,7 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
     const int64_t inner = c.experts.inner_size, parameters = model->parameters;
     linear(module_name(c.names.expert_gate, index, i), inner, c.hidden_size, c.mlp_bias, &expert.gate);
     linear(module_name(c.names.expert_up, index, i), inner, c.hidden_size, c.mlp_bias, &expert.up);
+    put_in_turns(&expert.gate, &expert.up);
     linear(module_name(c.names.expert_down, index, i), c.hidden_size, inner, c.mlp_bias, &expert.down);
     model->expert_parameters += model->parameters - parameters;
     for (const Linear* m : {&expert.gate, &expert.up, &expert.down}) {
@@ -180,10 +184,15 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   if (Error e = check_memory(model->weight_bytes + embedding_bytes, config_path)) return e;
   if (Error e = allocate_arena(model->weight_bytes + embedding_bytes, &model->arena)) return e;
   int64_t offset = 0;
-  for (Matrix* m : matrices) {
-    fill_matrix(model->arena.data + offset, m, static_cast<uint64_t>(offset), std::max(1, options.threads));
-    offset += packed_bytes(m->format, m->n, m->k);
-    if (options.progress) options.progress(offset, model->weight_bytes);
+  for (std::span<Matrix*> left = matrices; !left.empty();) {
+    const auto block = left.first(static_cast<size_t>(left[0]->in_turns));
+    place_in_turns(block, model->arena.data + offset);
+    for (const Matrix* m : block) {
+      fill_matrix(*m, static_cast<uint64_t>(offset), std::max(1, options.threads));
+      offset += packed_bytes(m->format, m->n, m->k);
+      if (options.progress) options.progress(offset, model->weight_bytes);
+    }
+    left = left.subspan(block.size());
   }
   random_bf16(model->arena.data + offset, embedding_bytes, static_cast<uint64_t>(offset));
   model->embedding = {

@@ -19,14 +19,17 @@ struct bf16 {
   return result;
 }
 
-// NaN stays NaN (made quiet: rounding must not carry it into infinity).
-[[maybe_unused]] static bf16 to_bf16(float value) {
+// Bits whose upper half is the bf16's: a loop over such is a few vector instructions, of all kinds of them. NaN stays
+// NaN (made quiet: rounding must not carry it into infinity).
+[[maybe_unused]] static uint32_t bf16_in_upper_half(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
-  bits += 0x7fffu + ((bits >> 16) & 1u);
-  return {static_cast<uint16_t>(bits >> 16)};
+  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return value != value ? bits | 0x400000u : rounded;
 }
+
+[[maybe_unused]] static bf16 upper_half(uint32_t bits) { return {static_cast<uint16_t>(bits >> 16)}; }
+[[maybe_unused]] static bf16 to_bf16(float value) { return upper_half(bf16_in_upper_half(value)); }
 
 // What attention multiplies lies in pairs. The one that is added first has the upper half, where VDPBF16PS (AVX-512)
 // and BFMLALT (Arm) begin.
@@ -40,8 +43,9 @@ struct bf16_pair {
 constexpr float kLeastOperand = 0x1p-50f;
 constexpr float kLeastExponent = -34.65736f;  // its logarithm
 
-[[maybe_unused]] static bf16 to_operand(float value) {
-  return __builtin_fabsf(value) < kLeastOperand ? bf16{0} : to_bf16(value);
+[[maybe_unused]] static uint32_t operand_in_upper_half(float value) {
+  return __builtin_fabsf(value) < kLeastOperand ? 0 : bf16_in_upper_half(value);
 }
+[[maybe_unused]] static bf16 to_operand(float value) { return upper_half(operand_in_upper_half(value)); }
 
 }  // namespace pinion

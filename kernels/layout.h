@@ -22,6 +22,9 @@
 //         codes have scales of f16, and f16 too is widened by one instruction on every instruction set.
 //
 // n is padded to whole panels and k to kBlockK with zeros (padded columns have scale 0): kernels have no tails.
+//
+// A matrix is one block: its panels, then the scales, then the column sums. Two that are read together, panel by panel,
+// may share a block of both's size, their panels in turns, so that reading them is one stream.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +50,10 @@ struct Matrix {
   Format format = Format::w8;
   int64_t n = 0;                        // output channels
   int64_t k = 0;                        // inputs
-  const void* panels = nullptr;         // [panels(n)] panels of panel_bytes(format, k)
+  const void* panels = nullptr;         // the first of panel_count(n), each of panel_bytes(format, k): see panel_of()
   const float* scale = nullptr;         // [padded_n(n)]; null for bf16
   const int32_t* column_sum = nullptr;  // w8: [padded_n(n)] sum over k of the codes; null for the others
+  int64_t in_turns = 1;                 // matrices of this format and shape whose panels lie in turns
 };
 
 // static: an object of an instruction set keeps its own copy to itself, compiled with its own flags.
@@ -77,10 +81,15 @@ static constexpr const char* format_name(Format format) {
   return kNames[static_cast<int>(format)];
 }
 
+static inline const std::byte* panel_of(const Matrix& matrix, int64_t panel) {
+  const int64_t bytes = matrix.in_turns * panel_bytes(matrix.format, matrix.k);
+  return static_cast<const std::byte*>(matrix.panels) + panel * bytes;
+}
+
 // What a column has beside its panel: a scale (w8, w4), and then a sum (w8).
 static constexpr int64_t column_data_bytes(Format format) { return format == Format::bf16 ? 0 : is_w4(format) ? 4 : 8; }
 
-// The whole matrix in one block: the panels, then the scales, then the column sums. A multiple of kAlignmentBytes.
+// A block of one matrix. A multiple of kAlignmentBytes.
 static constexpr int64_t packed_bytes(Format format, int64_t n, int64_t k) {
   return panel_count(n) * panel_bytes(format, k) + padded_n(n) * column_data_bytes(format);
 }

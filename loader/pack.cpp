@@ -78,18 +78,6 @@ void read_scales(const TensorView& scale, int64_t row, int64_t count, float* out
   std::fill_n(out, count, out[0]);
 }
 
-// Describes the matrix whose block begins at `first` in the job's `out`.
-void place_job(const PackJob& job, const std::byte* first) {
-  Matrix& matrix = *job.out;
-  matrix = {job.format, job.source.shape[0], job.source.shape[1], first, nullptr, nullptr};
-  if (job.format == Format::bf16) return;
-  const std::byte* scales = first + panel_count(matrix.n) * panel_bytes(job.format, matrix.k);
-  matrix.scale = reinterpret_cast<const float*>(scales);
-  if (job.format == Format::w8) {
-    matrix.column_sum = reinterpret_cast<const int32_t*>(scales + padded_n(matrix.n) * sizeof(float));
-  }
-}
-
 // Adds the job's runs of panels.
 void split_job(const PackJob& job, std::vector<Task>* tasks) {
   const int64_t panels = panel_count(job.source.shape[0]);
@@ -106,7 +94,6 @@ void pack_task(Task& task) {
   const int64_t row_bytes = job.source.bytes / matrix.n;
   const int64_t column_bytes = job.format == Format::bf16 ? sizeof(bf16) : 4;  // of a row of the panel
   // The destination, which the Matrix shows to everybody else as constant.
-  auto* panels = static_cast<std::byte*>(const_cast<void*>(matrix.panels));
   auto* scales = const_cast<float*>(matrix.scale);
   auto* sums = const_cast<int32_t*>(matrix.column_sum);
   const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
@@ -120,7 +107,7 @@ void pack_task(Task& task) {
     group.k = matrix.k;
     if (job.scale.data && group.rows > 0) read_scales(job.scale, n, group.rows, group.given_scale);
     group.column = n % kPanelColumns;
-    group.panel = panels + n / kPanelColumns * panel_bytes(job.format, matrix.k) + group.column * column_bytes;
+    group.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + group.column * column_bytes;
     if (scales) group.scale = scales + n;
     if (sums) group.column_sum = sums + n;
     int64_t bad = -1;
@@ -191,11 +178,32 @@ int64_t packed_bytes(std::span<const PackJob> jobs) {
   return bytes;
 }
 
+void place_in_turns(std::span<Matrix* const> matrices, const std::byte* first) {
+  const Matrix& one = *matrices.front();
+  const std::byte* columns = first + std::ssize(matrices) * panel_count(one.n) * panel_bytes(one.format, one.k);
+  for (Matrix* matrix : matrices) {
+    matrix->in_turns = std::ssize(matrices);
+    matrix->panels = first;
+    first += panel_bytes(one.format, one.k);
+    if (one.format == Format::bf16) continue;
+    matrix->scale = reinterpret_cast<const float*>(columns);
+    if (one.format == Format::w8) {
+      matrix->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(one.n) * sizeof(float));
+    }
+    columns += padded_n(one.n) * column_data_bytes(one.format);
+  }
+}
+
 Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
+  std::vector<Matrix*> together;
   for (const PackJob& job : jobs) {
     if (Error e = check_job(job)) return e;
-    place_job(job, first);
-    first += packed_bytes(job.format, job.out->n, job.out->k);
+    *job.out = {job.format, job.source.shape[0], job.source.shape[1]};
+    together.push_back(job.out);
+    if (std::ssize(together) < job.in_turns) continue;
+    place_in_turns(together, first);
+    first += job.in_turns * packed_bytes(job.format, job.out->n, job.out->k);
+    together.clear();
   }
   return {};
 }

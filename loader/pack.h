@@ -30,6 +30,7 @@ struct PackJob {
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
   RowReader reader =
       {};  // where it reads: the source then is the memory that it reads, under the matrix's name and shape
+  int64_t in_turns = 1;  // the jobs of one format and shape, one after another, whose panels are to lie in turns
 };
 
 struct PackOptions {
@@ -42,12 +43,16 @@ struct PackOptions {
 // Sum of packed_bytes over the jobs: what `destination` must hold.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 
-// Describes each job's matrix in its `out`, one after another from `first` (kAlignmentBytes aligned): where pack_all
-// puts them, or did. A source of another shape or type is an error naming it.
+// Sets where matrices lie whose panels lie in turns, in their one block from `first` on. Each is as many as the span
+// has, and its format and shape, which they share, are set.
+void place_in_turns(std::span<Matrix* const> matrices, const std::byte* first);
+
+// Describes each job's matrix in its `out`, one block after another from `first` (kAlignmentBytes aligned): where
+// pack_all puts them, or did. A source of another shape or type is an error naming it.
 Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 
-// Packs the jobs one after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`. The
-// bytes depend on nothing but the sources.
+// Packs the jobs one block after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`.
+// The bytes depend on nothing but the sources.
 //   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) rounded to nearest even.
 //   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 where amax < 2^-119,
 //         below which the scale would not be a normal number. An I8 source's codes and scales stay what they are.

@@ -74,7 +74,8 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
     const int64_t n = job.source.shape[0], k = job.source.shape[1];
     text += "at " + std::to_string(offset) + " " + format_name(job.format) + " [" + std::to_string(n) + ", " +
             std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
-            (job.reader.read ? ", " + job.reader.stored_as : "") + "\n";
+            (job.reader.read ? ", " + job.reader.stored_as : "") +
+            (job.in_turns > 1 ? ", in turns of " + std::to_string(job.in_turns) : "") + "\n";
     offset += packed_bytes(job.format, n, k);
   }
   return text;

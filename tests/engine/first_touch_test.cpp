@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/layout.h"
+#include "loader/pack.h"
 
 namespace pinion {
 namespace {
@@ -54,6 +55,8 @@ struct Placed {
       m.panels = at;
       at += packed_bytes(m.format, m.n, m.k) + gap_bytes;
     }
+    Matrix* in_turns[] = {&plain.gate.weight, &plain.up.weight};
+    place_in_turns(in_turns, static_cast<const std::byte*>(plain.gate.weight.panels));
   }
   ~Placed() { munmap(arena, static_cast<size_t>(bytes)); }
 
@@ -79,9 +82,11 @@ TEST(FirstTouch, EveryPageOfPanelsAndNoOther) {
     std::vector<bool> wanted(placed.present().size());
     for (const Linear* linear : placed.matrices) {
       const Matrix& m = linear->weight;
-      const int64_t first = static_cast<const std::byte*>(m.panels) - placed.arena;
-      const int64_t last = first + panel_count(m.n) * panel_bytes(m.format, m.k) - 1;
-      for (int64_t i = first / page; i <= last / page; ++i) wanted[static_cast<size_t>(i)] = true;
+      for (int64_t panel = 0; panel < panel_count(m.n); ++panel) {
+        const int64_t first = panel_of(m, panel) - placed.arena;
+        const int64_t last = first + panel_bytes(m.format, m.k) - 1;
+        for (int64_t i = first / page; i <= last / page; ++i) wanted[static_cast<size_t>(i)] = true;
+      }
     }
     EXPECT_EQ(placed.present(), wanted) << workers << " workers";
     EXPECT_TRUE(std::all_of(placed.arena, placed.arena + placed.bytes, [](std::byte b) { return b == std::byte{0}; }));

@@ -89,6 +89,9 @@ TEST(KvCache, Operands) {
   EXPECT_EQ(values[2].first.bits, 0);
   EXPECT_EQ(values[3].first.bits, 0);
   EXPECT_EQ(to_float(values[4].first), to_float(to_bf16(-3e38f)));
+  const auto* keys = reinterpret_cast<const bf16_pair*>(cache.keys(0, 0, 0));
+  EXPECT_EQ(keys[2 * 16].first.bits, to_bf16(-3e38f).bits);
+  EXPECT_EQ(keys[2 * 16].second.bits, 0);  // behind an odd number of them
 }
 
 }  // namespace

@@ -159,6 +159,29 @@ TEST(Model, ExpertsGoThroughTheCache) {
   }
 }
 
+// A gate and what it multiplies are read as one stream, where they have one format.
+TEST(Model, GatesLieInTurnsWithWhatTheyMultiply) {
+  LoadOptions options{.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}};
+  for (const std::string folder : {"llama", "phi3", "mixtral", "gpt_oss"}) {
+    std::unique_ptr<Model> model;
+    ASSERT_EQ(load_model(PINION_TEST_DATA "/families/" + folder, options, &model).message(), "") << folder;
+    const Layer& layer = model->layers[1];
+    const bool has_experts = !layer.experts.empty();
+    const Matrix& gate = has_experts ? layer.experts[1].gate.weight : layer.gate.weight;
+    const Matrix& up = has_experts ? layer.experts[1].up.weight : layer.up.weight;
+    EXPECT_EQ(gate.in_turns, 2) << folder;
+    EXPECT_EQ(up.in_turns, 2) << folder;
+    EXPECT_EQ(panel_of(up, 0), panel_of(gate, 0) + panel_bytes(gate.format, gate.k)) << folder;
+    EXPECT_EQ(layer.o.weight.in_turns, 1) << folder;
+  }
+  options.keep = {"1.mlp.up_proj"};
+  std::unique_ptr<Model> mixed;
+  ASSERT_EQ(load_model(PINION_TEST_DATA "/families/llama", options, &mixed).message(), "");
+  EXPECT_EQ(mixed->layers[0].gate.weight.in_turns, 2);
+  EXPECT_EQ(mixed->layers[1].gate.weight.in_turns, 1);
+  EXPECT_EQ(mixed->layers[1].up.weight.in_turns, 1);
+}
+
 // 3 matrices of 20 x 36 in each of 5 experts, of which a token takes 2, in one of 4 layers.
 TEST(Model, ATokenReadsItsOwnExpertsOnly) {
   std::unique_ptr<Model> model;

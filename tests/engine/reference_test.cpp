@@ -126,7 +126,7 @@ struct Codes {
 
 void append(const Matrix& m, Codes* out) {
   for (int64_t n = 0; n < m.n; ++n) {
-    const auto* panel = static_cast<const int8_t*>(m.panels) + n / kPanelColumns * panel_bytes(Format::w8, m.k);
+    const auto* panel = reinterpret_cast<const int8_t*>(panel_of(m, n / kPanelColumns));
     for (int64_t k = 0; k < m.k; ++k) out->codes.push_back(panel[w8_offset(k, n)]);
   }
   out->scales.insert(out->scales.end(), m.scale, m.scale + m.n);

@@ -72,6 +72,16 @@ TEST(PackCache, GivesBackTheSameBytesAndMatrices) {
   EXPECT_EQ(files_in(packed.folder.path), 1);
 }
 
+TEST(PackCache, AnotherOrderOfPanelsIsAnotherFile) {
+  Packed packed;
+  std::vector<PackJob> jobs = {packed.jobs[0], packed.jobs[0]};
+  const PackCache alone = pack_cache_of(packed.folder.path, packed.checkpoint, jobs);
+  for (PackJob& job : jobs) job.in_turns = 2;
+  const PackCache in_turns = pack_cache_of(packed.folder.path, packed.checkpoint, jobs);
+  EXPECT_NE(in_turns.path, alone.path);
+  EXPECT_EQ(in_turns.packed_bytes, alone.packed_bytes);
+}
+
 TEST(PackCache, EveryPrefixAndEveryFlippedHeaderByteIsRefused) {
   const Packed packed;
   ASSERT_EQ(packed.write(), "");

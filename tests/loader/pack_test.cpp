@@ -69,12 +69,11 @@ Packed pack(const TensorView& source, Format format, int threads = 2) {
 }
 
 int8_t code(const Matrix& m, int64_t k, int64_t n) {
-  return static_cast<const int8_t*>(m.panels)[n / kPanelColumns * panel_bytes(Format::w8, m.k) + w8_offset(k, n)];
+  return reinterpret_cast<const int8_t*>(panel_of(m, n / kPanelColumns))[w8_offset(k, n)];
 }
 
 uint16_t bf16_bits(const Matrix& m, int64_t k, int64_t n) {
-  const auto* panel = static_cast<const bf16*>(m.panels) + n / kPanelColumns * (padded_k(m.k) * kPanelColumns);
-  return panel[bf16_offset(k, n)].bits;
+  return reinterpret_cast<const bf16*>(panel_of(m, n / kPanelColumns))[bf16_offset(k, n)].bits;
 }
 
 std::vector<int> codes_of(const std::vector<float>& row) {
@@ -171,6 +170,38 @@ TEST(Pack, JobsFollowEachOtherAndAnyThreadsGiveTheSameBytes) {
     const std::vector<std::byte> bytes(arena.data, arena.data + arena.bytes);
     if (first.empty()) first = bytes;
     EXPECT_TRUE(bytes == first) << threads << " threads";
+  }
+}
+
+// Panels in turns are those that each matrix has alone; what its columns have follows, then the next block.
+TEST(Pack, PanelsInTurns) {
+  constexpr int64_t kN = 130, kK = 70;
+  std::vector<float> values = random_values(2 * kN * kK);
+  const Source a = make_source(DType::f32, kN, kK, values);
+  std::ranges::reverse(values);
+  const Source b = make_source(DType::f32, kN, kK, values);
+  for (const Format format : {Format::bf16, Format::w8, Format::w4}) {
+    Matrix matrices[3];
+    const PackJob jobs[] = {{.source = a.view, .format = format, .out = &matrices[0], .in_turns = 2},
+                            {.source = b.view, .format = format, .out = &matrices[1], .in_turns = 2},
+                            {.source = a.view, .format = format, .out = &matrices[2]}};
+    Arena arena;
+    ASSERT_FALSE(allocate_arena(packed_bytes(jobs), &arena));
+    ASSERT_EQ(pack_all(jobs, arena.data, {.threads = 2}).message(), "");
+    const int64_t panel = panel_bytes(format, kK);
+    EXPECT_EQ(panel_of(matrices[0], 1), arena.data + 2 * panel);
+    EXPECT_EQ(panel_of(matrices[1], 2), arena.data + 5 * panel);
+    EXPECT_EQ(panel_of(matrices[2], 1), arena.data + 2 * packed_bytes(format, kN, kK) + panel);
+    for (const Matrix& m : matrices) {
+      const Packed alone = pack(&m == &matrices[1] ? b.view : a.view, format);
+      for (int64_t i = 0; i < panel_count(kN); i++) {
+        EXPECT_EQ(std::memcmp(panel_of(m, i), panel_of(alone.matrix, i), static_cast<size_t>(panel)), 0) << i;
+      }
+      for (int64_t n = 0; m.scale && n < padded_n(kN); n++) EXPECT_EQ(m.scale[n], alone.matrix.scale[n]) << n;
+      for (int64_t n = 0; m.column_sum && n < padded_n(kN); n++) {
+        EXPECT_EQ(m.column_sum[n], alone.matrix.column_sum[n]) << n;
+      }
+    }
   }
 }
 
