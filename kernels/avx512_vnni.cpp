@@ -19,6 +19,15 @@ __m512i four_codes(const int8_t* a) {
   return _mm512_set1_epi32(four);
 }
 
+// 64 codes of a row of the panel; see streams.h.
+template <class Places>
+__m512i load_codes(const int8_t* w) {
+  if constexpr (!Places::kHalves) return _mm512_loadu_si512(w);
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+  const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 32));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
 // Eight sums wait less for each other than four; integer sums may be split anywhere. Read in few places, four do it.
 template <class Places>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
@@ -34,7 +43,7 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
     const __m512i x = four_codes(x4);
     ones[h] = _mm512_dpbusd_epi32(ones[h], flip, x);
     unrolled<kVectors>([&](auto v) {
-      sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], _mm512_xor_si512(_mm512_loadu_si512(w + v * 64), flip), x);
+      sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], _mm512_xor_si512(load_codes<Places>(w + v * 64), flip), x);
     });
   });
   const __m512i correction = _mm512_add_epi32(ones[0], ones[1]);

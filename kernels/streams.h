@@ -19,9 +19,11 @@ struct ManyPlaces {
   static constexpr int kStreams = 16;
   static constexpr int kUnrolled = 16;  // of the streams
   static constexpr int64_t kRowsAhead = 4;
-  static constexpr int64_t kPanels = 4;        // of w4, at once
-  static constexpr int64_t kRecordsAhead = 2;  // of each; not measured
-  static constexpr int kCache = 1;             // that what is asked for comes into
+  static constexpr int64_t kFlatRowsAhead = 4;  // of the flat layout
+  static constexpr bool kHalves = false;        // 64 bytes as two loads
+  static constexpr int64_t kPanels = 4;         // of w4, at once
+  static constexpr int64_t kRecordsAhead = 2;   // of each; not measured
+  static constexpr int kCache = 1;              // that what is asked for comes into
 };
 
 // AMD up to Zen 3 (kCpuFewPlaces). One core, GB/s where plain reading has 27, panels of k = 1024: in 2 places 22, in 4
@@ -31,21 +33,26 @@ struct FewPlaces {
   static constexpr int kStreams = 4;
   static constexpr int kUnrolled = 1;  // of four in a row GCC would ask for all that lies ahead at once: a tenth slower
   static constexpr int64_t kRowsAhead = 2;
+  static constexpr int64_t kFlatRowsAhead = 2;
+  static constexpr bool kHalves = false;
   static constexpr int64_t kPanels = 4;
   static constexpr int64_t kRecordsAhead = 1;
   static constexpr int kCache = 1;
 };
 
 // AMD since Zen 4 (kCpuOnePlace). One core, GB/s where plain reading has 31, AVX-512, panels of k = 1024, asking for
-// nothing: in 1 place 30, in 2 27, in 4 23, in 8 23; in 1 place, 16 rows ahead into the second cache 31.3, 32 rows 22,
-// 16 rows into the first 25.5. By two cores of different complexes the head of a model: asking for nothing 55, 16 rows
-// ahead 57, 8 rows 58.6, but by one core the flat layout: 16 rows ahead 17, 8 rows 12.5. w4 in 1 place 30.3, in 2 23,
-// in 4 22, in 8 16; asking for the next record gives nothing, into the first cache takes 6. AVX2, which only a user who
-// asks for it has there: 30 without asking, 21 with 16 rows ahead.
+// nothing: in 1 place 30, in 2 27, in 4 23, in 8 23. A whole model's time by one core, or by two of different
+// complexes, of that with whole lines loaded, 16 rows ahead asked for: 4 to 8 rows ahead 0.97 to 1.02; halves of lines
+// loaded, 4 or 6 rows ahead into the second cache 0.92 to 0.96, 8 or 12 rows 0.95 to 0.97, 2 rows 0.97, 1 row or into
+// the first cache 1.1, nothing 0.99; quarters 0.97, 8 rows ahead 1.15. AVX2, whose loads are halves, likewise: panels
+// at 26 GB/s of 26. The flat layout has 17 with 16 rows ahead, 12.5 with 8. w4 in 1 place 30.3, in 2 23, in 4 22, in 8
+// 16; halves and asking for anything give nothing there, into the first cache takes 6.
 struct OnePlace {
   static constexpr int kStreams = 1;
   static constexpr int kUnrolled = 1;
-  static constexpr int64_t kRowsAhead = 16;
+  static constexpr int64_t kRowsAhead = 4;
+  static constexpr int64_t kFlatRowsAhead = 16;
+  static constexpr bool kHalves = true;
   static constexpr int64_t kPanels = 1;
   static constexpr int64_t kRecordsAhead = 0;
   static constexpr int kCache = 2;
@@ -72,9 +79,11 @@ template <int64_t Bytes, int Cache>
 template <class Places, class F>
 [[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f) {
   const int64_t part = k / (4 * Places::kStreams);  // rows of four k in a stream
-  const int64_t to_next_panel = row_bytes == 4 * kPanelColumns ? k / 4 - part : 0;
+  const bool is_flat = row_bytes != 4 * kPanelColumns;
+  const int64_t ahead = is_flat ? Places::kFlatRowsAhead : Places::kRowsAhead;
+  const int64_t to_next_panel = is_flat ? 0 : k / 4 - part;
   for (int64_t i = 0; i < part; ++i) {
-    const int64_t rows_ahead = (i + Places::kRowsAhead < part ? 0 : to_next_panel) + Places::kRowsAhead;
+    const int64_t rows_ahead = (i + ahead < part ? 0 : to_next_panel) + ahead;
 #pragma GCC unroll 1
     for (int64_t s = 0; s < Places::kStreams; s += Places::kUnrolled) {
       unrolled<Places::kUnrolled>([&](auto u) {
