@@ -39,6 +39,9 @@ struct FloatTile {
 // 19.7 GB/s so, 16.6 when it asks for values too, 14 when only for values.
 constexpr int kAheadRows = 4;
 
+// Tiles of at most so many rows are eight vectors wide.
+constexpr int kWidestRows = Lanes::kRows * Lanes::kWide / 12;
+
 // Some of what is asked for while much is on its way gets lost. Pairs, of which a vector is a whole line, are asked for
 // in two steps running, as the halves of lines are anyway (Zen 4, AVX-512 BF16, decode at 2048 positions, two core
 // complexes: 56 tokens/s when asked once, 59 so).
@@ -108,7 +111,7 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
     for (int64_t r = 0; r < rows; r += Lanes::kRows) {
       with_rows<Lanes::kRows>(rows - r, [&](auto n) {
         constexpr int kFit = Lanes::kRows * Lanes::kWide / n;
-        constexpr int kWidth = kFit >= 12 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+        constexpr int kWidth = n <= kWidestRows ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
         constexpr int kW = count < kWidth ? count : kWidth;
         const int64_t apart = tile.in_blocks() ? count / kW : 1;
         for (int64_t i = 0; i < count / kW; ++i) {
