@@ -45,7 +45,7 @@ void sum_rows(const Kernels& kernels, const Matrix& w, int64_t panel, const Inpu
   kernels.gemm_s8(&term, 1, blocks, rows, w.column_sum + panel * kPanelColumns, tile->sums);
 }
 
-// The sums of a single row by some panels, into the tile from `at` on.
+// The sums of a single row by some panels, into the tile from `at` on. Several only of a matrix that lies alone.
 void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
   const int64_t k = padded_k(in.k);
   if (is_w4(w.format)) {
@@ -130,9 +130,10 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const 
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
                     PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
   if (in.rows == 1) {
+    out += run.first * kPanelColumns;
     prefetch_result(out, 1, 0, columns_of(gate.weight, run) * 4);
     sum_gated_row(kernels, gate.weight, up.weight, run, in, 0, tile);
-    return finish_gated_row(kernels, gate, up, config, run, in, 0, tile, out + run.first * kPanelColumns);
+    return finish_gated_row(kernels, gate, up, config, run, in, 0, tile, out);
   }
   multiply(kernels, gate, run, in, first, rows, {}, tile, tile->gates, kPanelColumns);
   multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, config), tile, out + run.first * kPanelColumns,
@@ -202,7 +203,7 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   finish_all();
 }
 
-// Likewise.
+// Likewise, of a gate and what it multiplies: a tile holds half as many panels of each.
 void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up,
                        float* out) {
   constexpr int64_t kMostPanels = kTileRows / 2;  // of each

@@ -75,7 +75,8 @@ inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
 void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
               const PostOps& ops, Tile* tile, float* out, int64_t ldo);
 
-// The same panels of activation(gate x, up x), the activation being the model's. out: these rows' own, [rows][n].
+// The same panels of activation(gate x, up x), the activation being the model's; of a single row at most
+// kTileRows / 2. out: these rows' own, [rows][n].
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
                     PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 

@@ -122,7 +122,8 @@ struct Binder {
     return {};
   }
 
-  // The last two jobs, a gate and what it multiplies, are read panel by panel. A checkpoint may hold them in two ways.
+  // The last two jobs, a gate and what it multiplies. Of two formats (LoadOptions::keep, the checkpoint's own) each
+  // lies alone.
   void put_in_turns() {
     PackJob &gate = jobs[jobs.size() - 2], &up = jobs[jobs.size() - 1];
     if (gate.format == up.format) gate.in_turns = up.in_turns = 2;

@@ -19,7 +19,7 @@ struct bf16 {
   return result;
 }
 
-// Bits whose upper half is the bf16's: a loop over such is a few vector instructions, of all kinds of them. NaN stays
+// Bits whose upper half is the bf16's, without a branch, so that compilers turn loops over it into vectors. NaN stays
 // NaN (made quiet: rounding must not carry it into infinity).
 [[maybe_unused]] static uint32_t bf16_in_upper_half(float value) {
   uint32_t bits;

@@ -24,7 +24,8 @@
 // n is padded to whole panels and k to kBlockK with zeros (padded columns have scale 0): kernels have no tails.
 //
 // A matrix is one block: its panels, then the scales, then the column sums. Two that are read together, panel by panel,
-// may share a block of both's size, their panels in turns, so that reading them is one stream.
+// may share a block of both's size: their panels in turns, so that reading them is one stream, then the scales and sums
+// of the first, then those of the second.
 #pragma once
 
 #include <cstddef>

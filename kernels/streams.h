@@ -41,21 +41,19 @@ struct FewPlaces {
 };
 
 // AMD since Zen 4 (kCpuOnePlace). One core, GB/s where plain reading has 31, AVX-512, panels of k = 1024, asking for
-// nothing: in 1 place 30, in 2 27, in 4 23, in 8 23. A whole model's time by one core, or by two of different
-// complexes, of that with whole lines loaded, 16 rows ahead asked for: 4 to 8 rows ahead 0.97 to 1.02; halves of lines
-// loaded, 4 or 6 rows ahead into the second cache 0.92 to 0.96, 8 or 12 rows 0.95 to 0.97, 2 rows 0.97, 1 row or into
-// the first cache 1.1, nothing 0.99; quarters 0.97, 8 rows ahead 1.15. AVX2, whose loads are halves, likewise: panels
-// at 26 GB/s of 26. The flat layout has 17 with 16 rows ahead, 12.5 with 8. w4 in 1 place 30.3, in 2 23, in 4 22, in 8
-// 16; halves and asking for anything give nothing there, into the first cache takes 6.
+// nothing: in 1 place 30, in 2 27, in 4 23, in 8 23. w4 in 1 place 30.3, in 2 23, in 4 22; halves, or asking for what
+// comes, give it nothing. AVX2, whose loads are halves: 26 of 26.
 struct OnePlace {
   static constexpr int kStreams = 1;
   static constexpr int kUnrolled = 1;
+  // A whole model's time by one core, or by two of different complexes, where whole lines and 16 rows ahead take 1:
+  // with halves 0.94, 2 rows ahead 0.97, 8 rows 0.96, nothing 0.99; with whole lines 4 rows ahead 1.0.
   static constexpr int64_t kRowsAhead = 4;
-  static constexpr int64_t kFlatRowsAhead = 16;
   static constexpr bool kHalves = true;
+  static constexpr int64_t kFlatRowsAhead = 16;  // one core, 17 GB/s; 8 rows 12.5
   static constexpr int64_t kPanels = 1;
   static constexpr int64_t kRecordsAhead = 0;
-  static constexpr int kCache = 2;
+  static constexpr int kCache = 2;  // into the first the model takes 1.1
 };
 
 // f of the way that this CPU's memory likes best.

@@ -30,7 +30,8 @@ struct PackJob {
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
   RowReader reader =
       {};  // where it reads: the source then is the memory that it reads, under the matrix's name and shape
-  int64_t in_turns = 1;  // the jobs of one format and shape, one after another, whose panels are to lie in turns
+  int64_t in_turns =
+      1;  // how many jobs' panels lie in turns: neighbours of one format and shape, each with this number
 };
 
 struct PackOptions {
@@ -43,8 +44,8 @@ struct PackOptions {
 // Sum of packed_bytes over the jobs: what `destination` must hold.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 
-// Sets where matrices lie whose panels lie in turns, in their one block from `first` on. Each is as many as the span
-// has, and its format and shape, which they share, are set.
+// Places matrices of one format and shape, which are set, at least one, in one block from `first` on, and sets their
+// in_turns: their panels in turns, then the scales and sums of each.
 void place_in_turns(std::span<Matrix* const> matrices, const std::byte* first);
 
 // Describes each job's matrix in its `out`, one block after another from `first` (kAlignmentBytes aligned): where

@@ -23,7 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMagic = "pinion packed weights\n";
-// To be raised with every change of kernels/layout.h's picture or of pack_all's rules: old files are then left unread.
+// To be raised with every change of kernels/layout.h's picture or of pack_all's rules that the header does not tell of:
+// old files are then left unread.
 constexpr int kVersion = 1;
 constexpr size_t kHeaderUnit = 4096;
 constexpr std::string_view kSuffix = ".packed";

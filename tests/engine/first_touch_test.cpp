@@ -15,7 +15,8 @@
 namespace pinion {
 namespace {
 
-// A model of two layers, one with experts, whose matrices lie one after another with pages that nobody reads between.
+// A model of two layers, one with experts, whose matrices lie one after another with pages that nobody reads between,
+// but for a gate and what it multiplies: their panels lie in turns.
 struct Placed {
   Model model;
   std::vector<Linear*> matrices;

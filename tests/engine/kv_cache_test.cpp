@@ -94,5 +94,22 @@ TEST(KvCache, Operands) {
   EXPECT_EQ(keys[2 * 16].second.bits, 0);  // behind an odd number of them
 }
 
+// However many there are at once, as one by one.
+TEST(KvCache, AnyNumberOfThem) {
+  for (const int64_t count : {1, 15, 255, 256, 257, 300, 513}) {
+    std::vector<float> key(static_cast<size_t>(count)), value(key);
+    for (int64_t i = 0; i < count; ++i) key[i] = static_cast<float>(i) * 0.7f, value[i] = static_cast<float>(-i) * 0.3f;
+    KvCache cache = make(1, 1, count, false, 4);
+    cache.write(3, 0, 0, key.data(), value.data(), count);
+    const auto* keys = reinterpret_cast<const bf16*>(cache.keys(0, 0, 0));
+    const auto* values = reinterpret_cast<const bf16*>(cache.values(0, 0, 0));
+    for (int64_t i = 0; i < cache.head_dim; ++i) {
+      const bf16 k = i < count ? to_operand(key[i]) : bf16{}, v = i < count ? to_operand(value[i]) : bf16{};
+      EXPECT_EQ(keys[key_at<bf16>(3, i, cache.head_dim)].bits, k.bits) << i << " of " << count;
+      EXPECT_EQ(values[value_at<bf16>(3, i, cache.head_dim)].bits, v.bits) << i << " of " << count;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pinion

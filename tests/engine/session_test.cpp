@@ -184,11 +184,14 @@ TEST(Session, SameBitsFromSinksAndFusedExperts) {
 
 // An expert wider than everything else of the model: what is quantised for its down matrix has rows of that width.
 TEST(Session, SameBitsFromWideExperts) {
-  const auto wide = make_model(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 32,
-      "intermediate_size": 32, "moe_intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 2,
-      "num_key_value_heads": 1, "head_dim": 16, "num_experts": 2, "num_experts_per_tok": 1})",
-                               Quant::w8a8);
-  expect_one_result(*wide, 40, false);
+  const std::string wide = R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 32,
+      "intermediate_size": 32, "moe_intermediate_size": 500, "num_hidden_layers": 1, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "head_dim": 16, "num_experts": 2, "num_experts_per_tok": 1})";
+  for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+    const auto model = make_model(wide, quant);
+    EXPECT_EQ(model->layers[0].experts[1].gate.weight.in_turns, 2);
+    expect_one_result(*model, 40, quant == Quant::none);
+  }
 }
 
 // A few experts' matrices, or all matrices of one kind, stay bf16: inputs are wanted in both forms.

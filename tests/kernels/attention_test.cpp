@@ -40,6 +40,9 @@ const std::vector<AttentionSpan> kSpans[] = {
     {{16, 33}},
     {{37, 100}},
     {{0, 256}},
+    {{0, 256}, {0, 256}},
+    {{0, 1}, {240, 256}},
+    {{0, 256}, {0, 255}, {1, 256}},
     {{250, 256}},
     {{0, 30}, {0, 30}},
     {{0, 40}, {0, 41}, {0, 42}},                                      // a causal prompt
@@ -53,7 +56,7 @@ TEST(Attend, Spans) {
   Random random;
   for (const std::vector<AttentionSpan>& spans : kSpans) {
     for (bool is_float : {false, true}) {
-      for (int32_t head_dim : {16, 64}) {
+      for (int32_t head_dim : {16, 64, 128}) {
         const AttentionCase c = random_attention(random, head_dim, is_float, spans);
         expect_rows_independent(c, attend_everywhere(c));
       }
