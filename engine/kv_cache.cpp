@@ -11,7 +11,8 @@ void write_floats(float* keys, float* values, int64_t slot, const float* key, co
   std::copy_n(value, count, values + value_at<float>(slot, 0, head_dim));
 }
 
-// First converted, then put where they belong: compilers turn one loop over both into no vectors.
+// First converted, then put where they belong: compilers turn one loop over both into no vectors. A pair's first lies
+// behind its second.
 void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const float* value, int64_t head_dim,
                  int64_t count) {
   constexpr int64_t kMost = 256;

@@ -122,11 +122,10 @@ struct Binder {
     return {};
   }
 
-  // The last two jobs, a gate and what it multiplies. Of two formats (LoadOptions::keep, the checkpoint's own) each
-  // lies alone.
+  // The last two jobs, a gate and what it multiplies.
   void put_in_turns() {
     PackJob &gate = jobs[jobs.size() - 2], &up = jobs[jobs.size() - 1];
-    if (gate.format == up.format) gate.in_turns = up.in_turns = 2;
+    gate.in_turns = up.in_turns = turns_of(gate.format, up.format);
   }
 
   // Matrices that share an input: those of one name are one tensor.

@@ -102,9 +102,8 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
     model->parameters += n * k;
     matrices->push_back(&out->weight);
   };
-  // As load_model has them.
   const auto put_in_turns = [](Linear* gate, Linear* up) {
-    if (gate->weight.format == up->weight.format) gate->weight.in_turns = up->weight.in_turns = 2;
+    gate->weight.in_turns = up->weight.in_turns = turns_of(gate->weight.format, up->weight.format);
   };
   const auto norm = [&](const std::string& name, int64_t n, const float** out) {
     *out = name.empty() ? nullptr : constant_vector(model, n, 1.0f);

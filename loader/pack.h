@@ -30,8 +30,8 @@ struct PackJob {
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
   RowReader reader =
       {};  // where it reads: the source then is the memory that it reads, under the matrix's name and shape
-  int64_t in_turns =
-      1;  // how many jobs' panels lie in turns: neighbours of one format and shape, each with this number
+  // How many jobs' panels lie in turns: neighbours of one format and shape, each with this number.
+  int64_t in_turns = 1;
 };
 
 struct PackOptions {
@@ -43,6 +43,9 @@ struct PackOptions {
 
 // Sum of packed_bytes over the jobs: what `destination` must hold.
 int64_t packed_bytes(std::span<const PackJob> jobs);
+
+// How many jobs' panels lie in turns of a gate and what it multiplies: of two formats each lies alone.
+constexpr int64_t turns_of(Format gate, Format up) { return gate == up ? 2 : 1; }
 
 // Places matrices of one format and shape, which are set, at least one, in one block from `first` on, and sets their
 // in_turns: their panels in turns, then the scales and sums of each.
