@@ -165,9 +165,10 @@ Error open_bench_model(const RunOptions& run, const std::string& synthetic, int3
                        std::unique_ptr<Model>* out) {
   {
     ProgressBar bar("loading");
-    const LoadOptions load = load_options(run, threads, &bar);
+    LoadOptions load = load_options(run, threads, &bar);
     if (!synthetic.empty()) return synthetic_model(synthetic, load, out);
     if (Error e = check_folder(run.model)) return e;
+    if (Error e = read_calibration(run, &load)) return e;
     if (Error e = load_model(run.model, load, out)) return e;
   }
   tell_of_conversion(**out);

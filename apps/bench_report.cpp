@@ -208,6 +208,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"active_parameters", runtime.model->active_parameters()},
                       {"model_bytes", runtime.model->weight_bytes},
                       {"quant", options.run.quant},
+                      {"rotate", !options.run.no_rotate},
                       {"head", options.run.head},
                       {"kv", kv_name(options.run)},
                       {"kernels", runtime.kernels->name},

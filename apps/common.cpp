@@ -9,10 +9,12 @@
 #include <sstream>
 
 #include "apps/plan.h"
+#include "engine/calibration.h"
 #include "engine/memory.h"
 #include "engine/rope.h"
 #include "engine/topology.h"
 #include "loader/generation_config.h"
+#include "loader/mapped_file.h"
 #include "loader/model_config.h"
 #include "loader/user_folders.h"
 #include "tokenizer/tokenizer.h"
@@ -36,12 +38,20 @@ void settle_quant(RunOptions* options) {
 }  // namespace
 
 std::string mode_text(const RunOptions& options) {
-  return options.quant + (options.head.empty() ? "" : ", head " + options.head);
+  return options.quant + (options.head.empty() ? "" : ", head " + options.head) +
+         (options.no_rotate && options.quant != "none" ? ", not rotated" : "") +
+         (options.calibrate.empty() ? "" : ", calibrated");
 }
 
 CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
   return app.add_option("--model", options->model, "Folder of the model, as Hugging Face lays it out")
       ->type_name("DIR");
+}
+
+void add_calibrate_option(CLI::App& app, RunOptions* options) {
+  app.add_option("--calibrate", options->calibrate,
+                 "Quantise the 4-bit weights for texts like this one; `pinion pack` does it once for all later starts")
+      ->type_name("F.txt");
 }
 
 void add_weight_options(CLI::App& app, RunOptions* options) {
@@ -58,6 +68,9 @@ void add_weight_options(CLI::App& app, RunOptions* options) {
       ->type_name("PATTERN")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_flag("--no-rotate", options->no_rotate,
+               "Quantise inputs as they are, not rotated: for comparison, it costs quality");
+  add_calibrate_option(app, options);
 }
 
 void add_number_options(CLI::App& app, RunOptions* options) {
@@ -205,12 +218,35 @@ LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar
     load.head = options.head == "none" ? Format::bf16 : options.head == "w4" ? Format::w4 : Format::w8;
   }
   load.keep = options.keep;
+  load.rotate = !options.no_rotate;
   load.threads = threads;
   if (!options.no_cache) load.cache_folder = default_cache_folder();
   load.progress = [bar](int64_t done_bytes, int64_t total_bytes) {
     bar->show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
   };
   return load;
+}
+
+Error read_text_ids(const std::string& model, const std::string& file, TextIds* out) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (Error e = load_tokenizer(model, &tokenizer)) return e;
+  std::string text;
+  if (Error e = read_text_file(file, kMaxTextBytes, &text)) return e;
+  out->prefix = encode(*tokenizer, "");
+  out->ids = encode(*tokenizer, text);
+  const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
+  out->prefix.erase(added, out->prefix.end());
+  out->ids.erase(out->ids.begin(), content);
+  return {};
+}
+
+Error read_calibration(const RunOptions& options, LoadOptions* out) {
+  if (options.calibrate.empty()) return {};
+  TextIds text;
+  if (Error e = read_text_ids(options.model, options.calibrate, &text)) return e;
+  if (text.ids.empty()) return error("no text to calibrate by", options.calibrate);
+  out->calibration = calibration_windows(text.prefix, text.ids);
+  return {};
 }
 
 void tell_of_conversion(const Model& model) {
@@ -249,6 +285,7 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
   {
     ProgressBar bar("loading");
     LoadOptions load = load_options(options, plan.most_threads(), &bar);
+    if (Error e = read_calibration(options, &load)) return e;
     if (plan.several_nodes) load.readers = out->team.get();
     if (Error e = load_model(options.model, load, &out->model)) return e;
   }

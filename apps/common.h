@@ -32,6 +32,8 @@ struct RunOptions {
   std::string kv;                 // empty: f32 for none, else bf16
   std::string head;               // none, w8 or w4; empty: what the mode gives it
   std::vector<std::string> keep;  // parts of the names of tensors that stay bf16
+  bool no_rotate = false;         // inputs of quantised matrices stay as they are
+  std::string calibrate;          // a text file by which w4 is quantised; empty: by the weights alone
   int32_t threads = 0;            // 0: as planned (apps/plan.h)
   std::string cores;              // empty: as planned
   std::string kernels;            // empty: the best the CPU has
@@ -46,10 +48,12 @@ inline const std::vector<std::string> kHeadNames = {"none", "w8", "w4"};
 std::string mode_text(const RunOptions& options);  // "w4a8, head w4"
 
 CLI::Option* add_model_option(CLI::App& app, RunOptions* options);
-void add_weight_options(CLI::App& app,
-                        RunOptions* options);  // those that decide the packed weights: --quant --head --keep
+void add_weight_options(
+    CLI::App& app,
+    RunOptions* options);  // those that decide the packed weights: --quant --head --keep --no-rotate --calibrate
+void add_calibrate_option(CLI::App& app, RunOptions* options);
 void add_number_options(CLI::App& app,
-                        RunOptions* options);  // those that decide the numbers: --quant --kv --head --keep
+                        RunOptions* options);  // those that decide the numbers: the same and --kv
 void add_threads_option(CLI::App& app, RunOptions* options);
 void add_speed_options(CLI::App& app,
                        RunOptions* options);                // --cores --kernels --prefill-chunk: speed and nothing else
@@ -84,6 +88,15 @@ int64_t roof_buffer_bytes();
 bool kv_is_float(const RunOptions& options);
 std::string_view kv_name(const RunOptions& options);
 LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar* bar);
+
+// A text as a model's tokens.
+struct TextIds {
+  std::vector<int32_t> prefix;  // what the tokenizer puts before a text: BOS, or nothing
+  std::vector<int32_t> ids;     // without it
+};
+
+Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
+Error read_calibration(const RunOptions& options, LoadOptions* out);  // what --calibrate names, if it does
 
 // A model ready to run. Sessions of it must not outlive it.
 struct Runtime {

@@ -64,6 +64,7 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
       {"threads", runtime.team->size()},
       {"prefill_threads", runtime.prefill_team->size()},
       {"quant", options.run.quant},
+      {"rotate", !options.run.no_rotate},
       {"head", options.run.head},
       {"kv", kv_name(options.run)},
       {"temperature", sampler.temperature},

@@ -27,6 +27,7 @@ int run_record(const RecordOptions& options) {
   Runtime runtime;
   if (Error e = open_runtime(options.run, &runtime)) return fail(e);
   golden.weights = weights_hash(*runtime.model);
+  golden.calibration = runtime.model->calibration;
   for (GoldenPrompt& prompt : golden.prompts) {
     if (prompt.text && !tokenizer) return fail(error("no tokenizer", options.run.model));
     if (prompt.text) prompt.ids = encode(*tokenizer, *prompt.text);
@@ -98,6 +99,7 @@ Run setup_golden(CLI::App& app) {
   add_threads_option(*check, &checked->run);
   add_speed_options(*check, &checked->run);
   add_cache_option(*check, &checked->run);
+  add_calibrate_option(*check, &checked->run);
   check->add_option("--golden", checked->golden, "The golden file")->required()->type_name("G.json");
   check->add_flag("--matrix", checked->matrix,
                   "Also with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");

@@ -211,6 +211,7 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
   settled.run.kv = golden.run.kv;
   settled.run.head = golden.run.head;
   settled.run.keep = golden.run.keep;
+  settled.run.no_rotate = golden.run.no_rotate;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_folder(settled.run.model)) return e;
   if (has_tokenizer(settled.run.model)) {
@@ -218,6 +219,11 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
   }
   Runtime runtime;
   if (Error e = open_runtime(settled.run, &runtime)) return e;
+  if (golden.calibration != runtime.model->calibration) {
+    return error("not the recorded calibration", "--calibrate",
+                 golden.calibration.empty() ? "none" : "a text of " + golden.calibration,
+                 runtime.model->calibration.empty() ? "none" : runtime.model->calibration);
+  }
   if (!golden.weights.empty() && golden.weights != weights_hash(*runtime.model)) {
     return error("not the recorded weights", settled.run.model, golden.weights, weights_hash(*runtime.model));
   }

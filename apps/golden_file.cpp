@@ -34,6 +34,8 @@ OrderedJson settings_json(const Golden& golden) {
           {"kv", kv_name(golden.run)},
           {"head", golden.run.head},
           {"keep", golden.run.keep},
+          {"rotate", !golden.run.no_rotate},
+          {"calibration", golden.calibration},
           {"temperature", golden.sampler.temperature},
           {"top_k", golden.sampler.top_k},
           {"top_p", golden.sampler.top_p},
@@ -47,6 +49,8 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->run.kv = settings.text("kv");
   if (settings.has("head")) out->run.head = settings.text("head");
   out->run.keep = settings.texts("keep");
+  if (settings.has("calibration")) out->calibration = settings.text("calibration");
+  out->run.no_rotate = !settings.boolean("rotate", false);  // files of before do not say, and did not
   out->sampler.temperature = static_cast<float>(settings.number("temperature", 0.0, 0, 100));
   out->sampler.top_k = static_cast<int32_t>(settings.integer("top_k", 0, 0, kMaxGoldenTokens));
   out->sampler.top_p = static_cast<float>(settings.number("top_p", 1.0, 0, 1));

@@ -28,8 +28,9 @@ constexpr int64_t kTokensPerHash = 8;
 constexpr int64_t kMaxGoldenTokens = 1 << 30;
 
 struct Golden {
-  RunOptions run;       // quant, kv and keep of it
-  std::string weights;  // hash over the packed matrices; empty in files of before
+  RunOptions run;           // what decides the numbers
+  std::string weights;      // hash over the packed matrices; empty in files of before
+  std::string calibration;  // a name of the text that they were quantised for; empty: none
   SamplerOptions sampler;
   std::vector<GoldenPrompt> prompts;
   std::vector<GoldenAnswer> answers;

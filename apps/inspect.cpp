@@ -46,6 +46,7 @@ struct Parts {
   int64_t codes_kept = 0, codes_to_codes = 0, codes_to_w4 = 0, codes_to_bf16 = 0;
   std::set<std::string> why_not_kept;  // of 4-bit codes that become others
   int64_t floats_to_codes = 0, floats_to_w4 = 0, floats_to_bf16 = 0;
+  int64_t rotated = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
   std::set<std::string> counted;                 // tensors of codes, and of a layer's experts together
   std::set<std::string> stored_as;               // how the file holds matrices, where not in floating point
@@ -115,6 +116,7 @@ int64_t count_matrix(const Shape& shape, const LinearWeight& found, const Packin
     ++(packing.as_stored ? out->codes_kept : *kind_of(true, packing.format, out));
     if (!packing.why_not.empty()) out->why_not_kept.insert(packing.why_not);
   }
+  if (packing.rotation > 1) ++out->rotated;
   return packed_bytes(packing.format, shape.n, shape.k);
 }
 
@@ -128,6 +130,7 @@ Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoin
     const Format format = weight_format(options, m.module + ".weight", false);
     if (!m.stored_as.empty()) out->stored_as.insert(m.stored_as);
     *kind_of(!m.stored_as.empty(), format, out) += experts * matrices;
+    if (weight_rotation(options, format, m.k) > 1) out->rotated += experts * matrices;
     out->layers += experts * matrices * packed_bytes(format, m.n / matrices, m.k);
     out->parameters += experts * m.n * m.k + m.bias.elements();
     out->vectors += m.bias.elements() * 4;
@@ -166,6 +169,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   }
   const Shape head{config.names.head, 0, config.vocab_size, config.hidden_size};
   LinearWeight found;
+  found.weight = tensor;
   if (!config.tied_head) {
     if (Error e = bind(head, &found)) return e;
   }
@@ -201,10 +205,11 @@ std::string_view rope_name(RopeKind kind) {
 
 // The file that keeps the packed weights, and "usable" or why it is not.
 OrderedJson cache_json(const RunOptions& run) {
-  const LoadOptions load = load_options(run, 1, nullptr);
+  LoadOptions load = load_options(run, 1, nullptr);
   if (load.cache_folder.empty()) return {{"file", nullptr}, {"state", "off"}};
   PackCache cache;
-  const Error reason = find_in_cache(run.model, load, &cache);
+  Error reason = read_calibration(run, &load);
+  if (!reason) reason = find_in_cache(run.model, load, &cache);
   return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
 }
 
@@ -213,7 +218,7 @@ OrderedJson matrices_json(const Parts& parts) {
   OrderedJson json = {{"codes_kept", parts.codes_kept},           {"codes_to_codes", parts.codes_to_codes},
                       {"codes_to_w4", parts.codes_to_w4},         {"codes_to_bf16", parts.codes_to_bf16},
                       {"floats_to_codes", parts.floats_to_codes}, {"floats_to_w4", parts.floats_to_w4},
-                      {"floats_to_bf16", parts.floats_to_bf16}};
+                      {"floats_to_bf16", parts.floats_to_bf16},   {"rotated", parts.rotated}};
   if (!parts.why_not_kept.empty()) json["why_not_kept"] = parts.why_not_kept;
   if (!parts.stored_as.empty()) json["without_codes"] = parts.float_modules;
   return json;
@@ -272,6 +277,8 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
        {{"quant", run.quant},
         {"why_quant", run.why_quant},
         {"head", run.head},
+        {"rotate", !run.no_rotate},
+        {"calibrate", run.calibrate},
         {"kv", kv_name(run)},
         {"kernels", kernels.name},
         {"threads", plan.decode.cpus.size()},

@@ -9,8 +9,9 @@ int run(const RunOptions& options) {
   if (Error e = check_folder(options.model)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);
-  ProgressBar bar("packing");
-  const LoadOptions load = load_options(options, plan.most_threads(), &bar);
+  ProgressBar bar(options.calibrate.empty() ? "packing" : "calibrating");
+  LoadOptions load = load_options(options, plan.most_threads(), &bar);
+  if (Error e = read_calibration(options, &load)) return fail(e);
   if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);

@@ -8,8 +8,6 @@
 #include "engine/divergence.h"
 #include "engine/rope.h"
 #include "engine/trace.h"
-#include "loader/mapped_file.h"
-#include "tokenizer/tokenizer.h"
 
 namespace pinion {
 namespace {
@@ -27,15 +25,10 @@ constexpr int64_t kBlockTokens = 64;  // whose logits are kept at a time
 constexpr int64_t kTraceTokens = 64;  // whose activations are looked at, one by one
 constexpr size_t kWorstInputs = 8;
 
-// A text in windows that know nothing of each other; each begins with what the tokenizer puts before a text.
-struct Text {
-  std::vector<int32_t> prefix;  // BOS, or nothing
-  std::vector<int32_t> ids;     // without it
-};
-
 struct InputSpread {
   std::string matrix;
-  Spread spread;
+  Spread before;  // as the layer gives it, in mode none
+  Spread after;   // as it is quantised
 };
 
 struct Quality {
@@ -45,16 +38,9 @@ struct Quality {
   std::vector<InputSpread> worst;                                  // the widest first
 };
 
-Error read_text(const Options& options, Text* out) {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = load_tokenizer(options.run.model, &tokenizer)) return e;
-  std::string text;
-  if (Error e = read_text_file(options.file, kMaxTextBytes, &text)) return e;
-  out->prefix = encode(*tokenizer, "");
-  out->ids = encode(*tokenizer, text);
-  const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
-  out->prefix.erase(added, out->prefix.end());
-  out->ids.erase(out->ids.begin(), content);
+// It is taken in windows that know nothing of each other; each begins with the text's prefix.
+Error read_text(const Options& options, TextIds* out) {
+  if (Error e = read_text_ids(options.run.model, options.file, out)) return e;
   if (options.tokens > 0 && std::ssize(out->ids) > options.tokens) out->ids.resize(static_cast<size_t>(options.tokens));
   if (!out->ids.empty() && out->ids.size() + out->prefix.size() >= 2) return {};
   return error("too short to predict anything", options.file, "2 tokens", std::to_string(out->ids.size()));
@@ -73,6 +59,7 @@ Error open_pair(const Options& options, int64_t positions, Pair* out) {
   reference.kv = "f32";
   reference.head.clear();
   reference.keep.clear();
+  reference.calibrate.clear();
   if (Error e = open_runtime(reference, &out->reference)) return e;
   if (Error e = open_runtime(options.run, &out->other)) return e;
   if (Error e = open_session(out->reference, reference, positions, &out->reference_session)) return e;
@@ -125,17 +112,23 @@ Error add_window(Pair& pair, std::span<const int32_t> ids, int64_t first_predict
   return {};
 }
 
-// How wide the inputs of the reference's matrices are, for the beginning of the text.
-Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
-  const ModelConfig& c = pair.reference.model->config;
-  Session& session = *pair.reference_session;
-  Trace trace(c.layers);
-  session.trace = &trace;
+// What a session's matrices are given for the beginning of the text, token by token.
+Error trace_inputs(Session& session, std::span<const int32_t> ids, float* logits, Trace* out) {
+  session.trace = out;
   rewind(session, 0);
   for (const int32_t& id : ids.first(std::min(ids.size(), static_cast<size_t>(kTraceTokens)))) {
-    if (Error e = evaluate(session, {&id, 1}, false, pair.reference_logits.data())) return e;
+    if (Error e = evaluate(session, {&id, 1}, false, logits)) return e;
   }
   session.trace = nullptr;
+  return {};
+}
+
+// How wide the inputs of the reference's matrices are, and what of that is left where they are quantised.
+Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
+  const ModelConfig& c = pair.reference.model->config;
+  Trace before(c.layers), after(c.layers);
+  if (Error e = trace_inputs(*pair.reference_session, ids, pair.reference_logits.data(), &before)) return e;
+  if (Error e = trace_inputs(*pair.other_session, ids, pair.other_logits.data(), &after)) return e;
   for (int64_t layer = 0; layer < c.layers; ++layer) {
     const bool recurrent = c.recurrent[static_cast<size_t>(layer)];
     const std::pair<Stage, const std::string*> matrices[] = {{Stage::qkv, recurrent ? &c.names.delta_qkv : &c.names.q},
@@ -143,17 +136,18 @@ Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
                                                              {Stage::gate_up, &c.names.up},
                                                              {Stage::down, &c.names.down}};
     for (const auto& [stage, pattern] : matrices) {
-      const Spread& spread = trace.inputs[static_cast<size_t>(layer)][static_cast<size_t>(stage)];
-      if (spread.rows > 0) out->worst.push_back({module_name(*pattern, layer), spread});
+      const auto i = static_cast<size_t>(layer), j = static_cast<size_t>(stage);
+      if (before.inputs[i][j].rows == 0) continue;
+      out->worst.push_back({module_name(*pattern, layer), before.inputs[i][j], after.inputs[i][j]});
     }
   }
-  std::ranges::sort(out->worst, std::greater(), [](const InputSpread& one) { return one.spread.worst; });
+  std::ranges::sort(out->worst, std::greater(), [](const InputSpread& one) { return one.before.worst; });
   out->worst.resize(std::min(out->worst.size(), kWorstInputs));
   return {};
 }
 
 Error measure(const Options& options, Quality* out) {
-  Text text;
+  TextIds text;
   if (Error e = read_text(options, &text)) return e;
   Pair pair;
   if (Error e = open_pair(options, options.window > 0 ? options.window : kDefaultWindow, &pair)) return e;
@@ -188,8 +182,10 @@ OrderedJson report(const Options& options, const Quality& q) {
   OrderedJson worst = OrderedJson::array();
   for (const InputSpread& one : q.worst) {
     worst.push_back({{"matrix", one.matrix},
-                     {"worst", one.spread.worst},
-                     {"mean", one.spread.sum / static_cast<double>(one.spread.rows)}});
+                     {"worst", one.before.worst},
+                     {"mean", one.before.mean()},
+                     {"quantised_worst", one.after.worst},
+                     {"quantised_mean", one.after.mean()}});
   }
   return {{"predicted_tokens", q.loss.size()},
           {"windows", q.windows},
@@ -199,6 +195,8 @@ OrderedJson report(const Options& options, const Quality& q) {
           {"kv", kv_name(options.run)},
           {"head", options.run.head},
           {"keep", options.run.keep},
+          {"rotate", !options.run.no_rotate},
+          {"calibrate", options.run.calibrate},
           {"reference_perplexity", mean_json(exponential(mean_of(q.reference_loss)))},
           {"perplexity", mean_json(exponential(mean_of(q.loss)))},
           {"perplexity_ratio", mean_json(exponential(mean_of(q.change)))},
@@ -229,9 +227,11 @@ std::string readable(const OrderedJson& json) {
   text += line.data();
   text += "same likeliest:    " + figure(json, "same_top", 100) + " %\n\n";
   text += "Inputs whose largest element stands out most (largest / rms, worst and mean of " +
-          std::to_string(kTraceTokens) + " tokens); --keep MATRIX keeps one at bf16:\n";
+          std::to_string(kTraceTokens) +
+          " tokens), in mode none and\nas they are quantised; --keep MATRIX keeps one at bf16:\n";
   for (const OrderedJson& one : json["widest_inputs"]) {
-    std::snprintf(line.data(), line.size(), "  %6.1f %6.1f  ", one["worst"].get<double>(), one["mean"].get<double>());
+    std::snprintf(line.data(), line.size(), "  %6.1f %6.1f  %6.1f %6.1f  ", one["worst"].get<double>(),
+                  one["mean"].get<double>(), one["quantised_worst"].get<double>(), one["quantised_mean"].get<double>());
     text += line.data() + one["matrix"].get<std::string>() + "\n";
   }
   return text;

@@ -9,15 +9,9 @@ namespace {
 
 constexpr const Linear Expert::* kMatrices[] = {&Expert::gate, &Expert::up, &Expert::down};
 
-// What some experts' matrices take.
-struct Needs {
-  bool codes = false;
-  bool values = false;
-
-  void add(const Expert& expert) {
-    for (const auto matrix : kMatrices) ((expert.*matrix).weight.format == Format::bf16 ? values : codes) = true;
-  }
-};
+void add_forms(const Expert& expert, InputForms* out) {
+  for (const auto matrix : kMatrices) out->add((expert.*matrix).weight);
+}
 
 // Rows from one expert's packed rows to where the next one's may begin, beyond their number: what padding may take.
 int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8.rows, kernels.f32.rows) - 1; }
@@ -31,28 +25,18 @@ int64_t place_of(const Pass& p, const ExpertGroups& groups, int64_t group) {
 struct ExpertInputs {
   const Pass& p;
   WorkerScratch& own;
-  Needs needs;
+  InputForms forms;
   int64_t k;
 
   Input packed(int64_t group) const {
-    Scratch& s = p.scratch;
     const int64_t rows = own.groups.experts[static_cast<size_t>(group)].rows;
+    const int64_t block = rows == 1 ? 1 : block_rows(forms.codes() ? p.kernels.s8 : p.kernels.f32, rows);
     const int64_t place = place_of(p, own.groups, group);
-    return {rows,
-            k,
-            rows == 1 ? 1 : block_rows(needs.codes ? p.kernels.s8 : p.kernels.f32, rows),
-            needs.values ? s.packed.data() + place * k : nullptr,
-            needs.codes ? s.codes.data() + place * padded_k(k) : nullptr,
-            s.scales.data() + place};
+    return input_in(p.scratch, forms, rows, k, block, p.scratch.packed.data() + place * k, place);
   }
 
-  Input one_row(const float* row, int64_t place) const {
-    return {1, k, 1, row, own.codes.data() + place * padded_k(k), own.scales.data() + place};
-  }
-
-  void quantize(const float* row, int64_t place) const {
-    if (needs.codes) p.kernels.quantize(row, k, own.codes.data() + place * padded_k(k), own.scales.data() + place);
-  }
+  Input one_row(const float* row, int64_t place) const { return input_in(own, forms, 1, k, 1, row, place); }
+  void quantize(const float* row, int64_t place) const { quantize_row(p.kernels, row, k, forms, place, &own); }
 
   // Packs all of them. make(group, first, count, out) gives that many of an expert's rows, see prepare().
   template <class Make>
@@ -179,10 +163,10 @@ void add_experts(Worker& worker, const Pass& p, const Layer& layer, const Input&
 
   project(at(worker, Stage::router), p, y, {{&layer.router, s.router.data()}});
   choose(worker, p, &own);
-  Needs needs;
-  for (const ExpertRows& group : groups.experts) needs.add(expert_of(layer, group));
-  const ExpertInputs in{p, own, needs, c.hidden_size};
-  const ExpertInputs activated{p, own, needs, inner};
+  InputForms forms;
+  for (const ExpertRows& group : groups.experts) add_forms(expert_of(layer, group), &forms);
+  const ExpertInputs in{p, own, forms, c.hidden_size};
+  const ExpertInputs activated{p, own, forms, inner};
 
   if (p.tokens.size() == 1) {
     in.quantize(y.values, 0);
@@ -204,9 +188,9 @@ void add_experts(Worker& worker, const Pass& p, const Layer& layer, const Input&
 void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Room* room, Scratch* out) {
   const ExpertsConfig& c = model.config.experts;
   if (c.count == 0) return;
-  Needs needs;
+  InputForms forms;
   for (const Layer& layer : model.layers) {
-    for (const Expert& expert : layer.experts) needs.add(expert);
+    for (const Expert& expert : layer.experts) add_forms(expert, &forms);
   }
   const auto make_choices = [&](Choices* choices, int64_t count) {
     room->make(&choices->experts, count * c.per_token);
@@ -218,15 +202,17 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
   room->make(&out->router, tokens * c.count);
   make_choices(&out->choices, tokens);
-  if (needs.values) room->make(&out->packed, rows * widest);
-  if (needs.codes) room->make(&out->codes, rows * padded_k(widest));
-  room->make(&out->scales, rows);
+  if (forms.values) room->make(&out->packed, rows * widest);
+  if (forms.plain) out->plain_codes.make(room, rows, widest);
+  if (forms.rotated) out->rotated_codes.make(room, rows, widest);
   room->make(&out->activation, entries * c.inner_size);
   for (WorkerScratch& own : out->workers) {
     make_choices(&own.choices, 1);
     own.groups.make(room, entries, c.count);
-    room->make(&own.codes, std::max(c.per_token, block) * padded_k(widest));
-    room->make(&own.scales, c.per_token);
+    const int64_t own_rows = std::max(c.per_token, block);
+    if (forms.plain) own.plain_codes.make(room, own_rows, widest);
+    if (forms.rotated) own.rotated_codes.make(room, own_rows, widest);
+    room->make(&own.rotated, widest);
   }
 }
 

@@ -32,11 +32,19 @@ struct AttentionBuffer {
   void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
 };
 
+// Rows as codes, with room for as many as there are.
+struct CodeBuffer {
+  std::vector<int8_t> codes;  // [rows][padded k]
+  std::vector<float> scales;  // [rows]
+
+  void make(Room* room, int64_t rows, int64_t k);
+};
+
 struct WorkerScratch {
   std::vector<float> rows;        // [a block's rows][any width]: normed, or attention's output
-  std::vector<int8_t> codes;      // the same, quantised
-  float scale = 0;                // of the codes, where it is one row
-  std::vector<float> scales;      // [experts of a token] likewise, where each has its row
+  std::vector<float> rotated;     // [any width] one of them, rotated
+  CodeBuffer plain_codes;         // [a block's rows, or experts of a token] the same, quantised
+  CodeBuffer rotated_codes;       // likewise of the rotated ones
   Choices choices;                // of one token
   ExpertGroups groups;            // the pass's choices, by expert
   std::vector<float> q;           // [heads][padded head_dim] one token's queries as attention takes them
@@ -69,14 +77,26 @@ struct RopeAngles {
   std::vector<float> query_scale;  // [M]
 };
 
+// In which forms the inputs of some matrices are wanted.
+struct InputForms {
+  bool values = false;   // bf16
+  bool plain = false;    // codes
+  bool rotated = false;  // codes of the rotated rows
+
+  void add(const Matrix& matrix) {
+    (matrix.format == Format::bf16 ? values : matrix.rotation > 1 ? rotated : plain) = true;
+  }
+  bool codes() const { return plain || rotated; }
+};
+
 // Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass; E: times experts of
 // a token, where the model has experts. Rows that are multiplied are padded, those of experts for each of them.
 struct Scratch {
   std::vector<float> x;          // [M][hidden] the residual stream
   std::vector<float> branch;     // [M][hidden] what is normed before it is added to that
   std::vector<float> packed;     // [ME, padded][any width] whatever is being multiplied, in blocks
-  std::vector<int8_t> codes;     // [ME, padded][padded k] the same, quantised
-  std::vector<float> scales;     // [ME, padded]
+  CodeBuffer plain_codes;        // [ME, padded] the same, quantised
+  CodeBuffer rotated_codes;      // [ME, padded] the same, rotated and quantised
   std::vector<float> q, k, v;    // [M][rows of each matrix]: as projected
   std::vector<float> rotated;    // [kv_heads][M][group][padded head_dim] queries as attention takes them
   std::vector<float> attention;  // [M][heads * head_dim], or [M][value_width]

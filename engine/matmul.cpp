@@ -14,7 +14,7 @@ int64_t columns_of(const Matrix& w, PanelRun run) {
 // The post-ops of a matrix from column `column` on, for the input's rows from `first` on.
 PostOps with_matrix(PostOps ops, const Linear& linear, int64_t column, const Input& in, int64_t first) {
   if (linear.weight.format != Format::bf16) {
-    ops.row_scale = in.scales + first;
+    ops.row_scale = in.codes_for(linear.weight).scales + first;
     ops.column_scale = linear.weight.scale + column;
   }
   if (linear.bias) ops.bias = linear.bias + column;
@@ -38,19 +38,21 @@ void sum_rows(const Kernels& kernels, const Matrix& w, int64_t panel, const Inpu
   }
   const int64_t k = padded_k(in.k);
   const RowBlocks blocks = {in.block, in.block * k};
+  const int8_t* codes = in.codes_for(w).codes + first * k;
   if (is_w4(w.format)) {
-    return kernels.gemm_w4(in.codes + first * k, blocks, rows, {base, k, w.format == Format::w4z}, tile->values);
+    return kernels.gemm_w4(codes, blocks, rows, {base, k, w.format == Format::w4z}, tile->values);
   }
-  const GemmTerm term = {in.codes + first * k, base, k};
+  const GemmTerm term = {codes, base, k};
   kernels.gemm_s8(&term, 1, blocks, rows, w.column_sum + panel * kPanelColumns, tile->sums);
 }
 
 // The sums of a single row by some panels, into the tile from `at` on. Several only of a matrix that lies alone.
 void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
   const int64_t k = padded_k(in.k);
+  const int8_t* codes = in.codes_for(w).codes;
   if (is_w4(w.format)) {
     const W4Panel first = {panel_of(w, run.first), k, w.format == Format::w4z};
-    return kernels.gemv_w4(in.codes, first, run.count, tile->values + at);
+    return kernels.gemv_w4(codes, first, run.count, tile->values + at);
   }
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
     const std::byte* base = panel_of(w, panel);
@@ -58,7 +60,7 @@ void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input&
       const GemmTerm term = {in.values, base, in.k};
       kernels.gemm_bf16(&term, 1, {1, 0}, 1, tile->values + at);
     } else {
-      kernels.gemv_s8(in.codes, reinterpret_cast<const int8_t*>(base), 4 * kPanelColumns, k, tile->sums + at);
+      kernels.gemv_s8(codes, reinterpret_cast<const int8_t*>(base), 4 * kPanelColumns, k, tile->sums + at);
     }
   }
 }
@@ -67,7 +69,11 @@ void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input&
 void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRun run, const Input& in,
                    int64_t at, Tile* tile) {
   if (gate.in_turns == 2) {
-    const Matrix both = {gate.format, 2 * padded_n(gate.n), gate.k, gate.panels};
+    const Matrix both = {.format = gate.format,
+                         .n = 2 * padded_n(gate.n),
+                         .k = gate.k,
+                         .panels = gate.panels,
+                         .rotation = gate.rotation};
     return sum_row(kernels, both, {2 * run.first, 2 * run.count}, in, at, tile);
   }
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
@@ -268,22 +274,35 @@ void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear&
   worker.barrier();
 }
 
+void quantize_row(const Kernels& kernels, const float* row, int64_t k, InputForms forms, int64_t at,
+                  WorkerScratch* own) {
+  const auto quantize = [&](const float* x, CodeBuffer* to) {
+    kernels.quantize(x, k, to->codes.data() + at * padded_k(k), to->scales.data() + at);
+  };
+  if (forms.plain) quantize(row, &own->plain_codes);
+  if (!forms.rotated) return;
+  kernels.rotate(row, k, rotation_of(k), own->rotated.data());
+  quantize(own->rotated.data(), &own->rotated_codes);
+}
+
 void pack_block(const Pass& p, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own) {
-  if (in.rows == 1) {
-    if (in.values) std::copy_n(rows, in.k, p.scratch.packed.data() + first * in.k);
-    if (in.codes) {
-      int8_t* codes = p.scratch.codes.data() + first * padded_k(in.k);
-      p.kernels.quantize(rows, in.k, codes, p.scratch.scales.data() + first);
-    }
-    return;
-  }
-  if (in.values) p.kernels.pack_f32(rows, in.k, count, in.k, in.block, p.scratch.packed.data() + first * in.k);
-  if (!in.codes) return;
+  Scratch& s = p.scratch;
   const int64_t k = padded_k(in.k);
-  for (int64_t r = 0; r < count; ++r) {
-    p.kernels.quantize(rows + r * in.k, in.k, own->codes.data() + r * k, p.scratch.scales.data() + first + r);
-  }
-  p.kernels.pack_s8(own->codes.data(), k, count, k, in.block, p.scratch.codes.data() + first * k);
+  const InputForms forms = in.forms();
+  const auto pack = [&](const CodeBuffer& from, CodeBuffer* to) {
+    int8_t* codes = to->codes.data() + first * k;
+    std::copy_n(from.scales.data(), count, to->scales.data() + first);
+    if (in.rows == 1) {
+      std::copy_n(from.codes.data(), k, codes);
+    } else {
+      p.kernels.pack_s8(from.codes.data(), k, count, k, in.block, codes);
+    }
+  };
+  // One row packed is the row itself, as floats.
+  if (forms.values) p.kernels.pack_f32(rows, in.k, count, in.k, in.block, s.packed.data() + first * in.k);
+  for (int64_t r = 0; r < count; ++r) quantize_row(p.kernels, rows + r * in.k, in.k, forms, r, own);
+  if (forms.plain) pack(own->plain_codes, &s.plain_codes);
+  if (forms.rotated) pack(own->rotated_codes, &s.rotated_codes);
 }
 
 }  // namespace pinion

@@ -11,14 +11,23 @@
 
 namespace pinion {
 
-// What a matmul multiplies. A single row lies as it is, several in blocks (see RowBlocks).
+struct Codes {
+  const int8_t* codes = nullptr;  // padded_k(k) a row
+  const float* scales = nullptr;  // [rows]
+};
+
+// What a matmul multiplies: an input in the forms that its matrices want, the others null. A single row lies as it is,
+// several in blocks (see RowBlocks).
 struct Input {
   int64_t rows;
   int64_t k;
   int64_t block;        // rows of a block
-  const float* values;  // k a row; present where a matrix is bf16
-  const int8_t* codes;  // padded_k(k) a row; present where one is quantised
-  const float* scales;  // [rows] of the codes
+  const float* values;  // k a row
+  Codes plain;
+  Codes rotated;  // of rows that were rotated in blocks of rotation_of(k)
+
+  const Codes& codes_for(const Matrix& matrix) const { return matrix.rotation > 1 ? rotated : plain; }
+  InputForms forms() const { return {values != nullptr, plain.codes != nullptr, rotated.codes != nullptr}; }
 };
 
 struct Projection {
@@ -80,6 +89,25 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const 
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
                     PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 
+// The input that lies in these buffers from row `first` on, in some forms.
+template <class Buffers>  // Scratch or WorkerScratch
+Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k, int64_t block, const float* values,
+               int64_t first) {
+  const auto codes = [&](bool wanted, const CodeBuffer& buffer) {
+    return wanted ? Codes{buffer.codes.data() + first * padded_k(k), buffer.scales.data() + first} : Codes{};
+  };
+  return {rows,
+          k,
+          block,
+          forms.values ? values : nullptr,
+          codes(forms.plain, buffers.plain_codes),
+          codes(forms.rotated, buffers.rotated_codes)};
+}
+
+// A row's codes, in the forms that are wanted, as row `at` of the worker's own.
+void quantize_row(const Kernels& kernels, const float* row, int64_t k, InputForms forms, int64_t at,
+                  WorkerScratch* own);
+
 // Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
 // row `first` of the scratch. The only row of an input stays as it is.
 void pack_block(const Pass& pass, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own);
@@ -92,19 +120,15 @@ Input prepare(Worker& worker, const Pass& p, int64_t rows, int64_t k, std::initi
               Make make) {
   Scratch& s = p.scratch;
   WorkerScratch& own = s.workers[static_cast<size_t>(worker.index)];
-  const auto wanted = [&](bool quantised) {
-    return std::ranges::any_of(matrices,
-                               [&](const Linear* m) { return (m->weight.format != Format::bf16) == quantised; });
-  };
-  const bool codes = wanted(true), values = wanted(false);
+  InputForms forms;
+  for (const Linear* matrix : matrices) forms.add(matrix->weight);
   if (rows == 1) {
     const float* row = make(0, 1, own.rows.data());
-    if (codes) p.kernels.quantize(row, k, own.codes.data(), &own.scale);
-    return {1, k, 1, row, own.codes.data(), &own.scale};
+    quantize_row(p.kernels, row, k, forms, 0, &own);
+    return input_in(own, forms, 1, k, 1, row, 0);
   }
-  const int64_t block = block_rows(codes ? p.kernels.s8 : p.kernels.f32, rows);
-  const Input in = {rows,           k, block, values ? s.packed.data() : nullptr, codes ? s.codes.data() : nullptr,
-                    s.scales.data()};
+  const int64_t block = block_rows(forms.codes() ? p.kernels.s8 : p.kernels.f32, rows);
+  const Input in = input_in(s, forms, rows, k, block, s.packed.data(), 0);
   worker.for_each((rows + block - 1) / block, [&](int64_t task) {
     const int64_t first = task * block;
     const int64_t count = std::min(block, rows - first);

@@ -11,6 +11,7 @@
 #include <set>
 #include <system_error>
 
+#include "engine/calibration.h"
 #include "engine/first_touch.h"
 #include "engine/memory.h"
 #include "engine/weight_format.h"
@@ -116,6 +117,7 @@ struct Binder {
       LinearWeight own = rows_of(found, first, part.n);
       jobs.push_back({std::move(own.weight), packing.format, &part.out->weight, std::move(own.scale),
                       reader_of(own.coded, packing.as_stored)});
+      jobs.back().rotation = packing.rotation;
       if (bias) part.out->bias = bias + first;
       first += part.n;
     }
@@ -125,7 +127,7 @@ struct Binder {
   // The last two jobs, a gate and what it multiplies.
   void put_in_turns() {
     PackJob &gate = jobs[jobs.size() - 2], &up = jobs[jobs.size() - 1];
-    gate.in_turns = up.in_turns = turns_of(gate.format, up.format);
+    gate.in_turns = up.in_turns = turns_of(gate, up);
   }
 
   // Matrices that share an input: those of one name are one tensor.
@@ -169,12 +171,16 @@ struct Binder {
     };
     tell(found.gate_up, gate_up);
     tell(found.down, down);
+    const auto add = [&](PackJob job) {
+      job.rotation = weight_rotation(*options, job.format, job.source.shape[1]);
+      jobs.push_back(std::move(job));
+    };
     for (int64_t i = 0; i < c.experts.count; ++i) {
       Expert& expert = out->experts[static_cast<size_t>(i)];
-      jobs.push_back(expert_job(found.gate_up, i, 0, 2, gate_up, &expert.gate.weight));
-      jobs.push_back(expert_job(found.gate_up, i, 1, 2, gate_up, &expert.up.weight));
+      add(expert_job(found.gate_up, i, 0, 2, gate_up, &expert.gate.weight));
+      add(expert_job(found.gate_up, i, 1, 2, gate_up, &expert.up.weight));
       put_in_turns();
-      jobs.push_back(expert_job(found.down, i, 0, 1, down, &expert.down.weight));
+      add(expert_job(found.down, i, 0, 1, down, &expert.down.weight));
       expert.gate.bias = gate_up_bias + i * 2 * inner;
       expert.up.bias = expert.gate.bias + inner;
       expert.down.bias = down_bias + i * hidden;
@@ -318,7 +324,9 @@ struct Binder {
     if (Error e = norm(c.names.final_norm, c.hidden_size, &model->final_norm)) return e;
     model->parameters += c.vocab_size * c.hidden_size;
     if (!c.tied_head) return linears(c.hidden_size, false, {{c.names.head, c.vocab_size, &model->head}});
-    jobs.push_back({model->embedding, weight_format(*options, c.names.head + ".weight", true), &model->head.weight});
+    const Format format = weight_format(*options, c.names.head + ".weight", true);
+    jobs.push_back({model->embedding, format, &model->head.weight});
+    jobs.back().rotation = weight_rotation(*options, format, c.hidden_size);
     return {};
   }
 };
@@ -334,9 +342,11 @@ void add_eos_ids(std::span<const int64_t> ids, Model* model) {
 // Reads everything but the matrices, which become the binder's jobs.
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, Binder* binder) {
   model->quant = options.quant;
+  model->calibration = calibration_name(options.calibration);
   GenerationDefaults generation;
   if (Error e = read_model_config(folder, &model->config)) return e;
   if (Error e = check_head_format(options, model->config)) return e;
+  if (Error e = check_calibration(options, model->config)) return e;
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
@@ -346,19 +356,20 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = binder->nothing_left()) return e;
   model->weight_bytes = packed_bytes(binder->jobs);
   if (!options.cache_folder.empty()) {
-    model->cache = pack_cache_of(options.cache_folder, model->checkpoint, binder->jobs);
+    model->cache = pack_cache_of(options.cache_folder, model->checkpoint, binder->jobs, model->calibration);
   }
   return {};
 }
 
-Error pack_model(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
+Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
-  Error e;
-  if (options.readers) {
-    e = place_all(jobs, model->arena.data);
-    if (!e) touch_first(*options.readers, *model, model->arena.data);
+  Error e = place_all(jobs, model->arena.data);
+  if (!e && options.readers) touch_first(*options.readers, *model, model->arena.data);
+  if (!e && options.calibration.empty()) {
+    e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
+  } else if (!e) {
+    e = pack_calibrated(options, jobs, model);
   }
-  if (!e) e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
   if (e) e.where = model->checkpoint.folder + ": " + e.where;
   return e;
 }

@@ -82,7 +82,8 @@ struct Conversion {
 struct Model {
   ModelConfig config;
   Quant quant = Quant::w8a8;
-  TensorView embedding;  // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
+  std::string calibration;  // a name of the text that weights were quantised for; empty: none
+  TensorView embedding;     // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
   std::vector<Layer> layers;
   const float* final_norm = nullptr;  // [hidden]
   Linear head;                        // [vocab, hidden]
@@ -122,12 +123,15 @@ struct LoadOptions {
   Quant quant = Quant::w8a8;
   std::optional<Format> head = {};  // of the head, where that is not what the mode gives it
   // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
-  std::vector<std::string> keep;
+  std::vector<std::string> keep = {};
+  bool rotate = true;  // the inputs of matrices that are quantised here (kernels/layout.h)
+  // A text in windows by which w4 is quantised with error feedback (engine/calibration.h); empty: by the weights alone.
+  std::vector<int32_t> calibration = {};
   int32_t threads = 1;
   // Who will read the weights: freshly packed ones then lie near them (first_touch.h), and take all their memory from
   // the start. Null: packed, mapped and synthetic weights lie as they come.
   Team* readers = nullptr;
-  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty
+  std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, or a calibration's tokens
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack_cache.h); empty: nowhere
 };
 

@@ -8,6 +8,11 @@
 
 namespace pinion {
 
+void CodeBuffer::make(Room* room, int64_t rows, int64_t k) {
+  room->make(&codes, rows * padded_k(k));
+  room->make(&scales, rows);
+}
+
 void AttentionBuffer::make(Room* room, int64_t rows, int64_t head_dim) {
   room->make(&max, rows);
   room->make(&sum, rows);
@@ -27,13 +32,17 @@ AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
 
 namespace {
 
-bool any_bf16(const Model& model) {
-  const auto is_bf16 = [](const Linear& linear) { return linear.weight.format == Format::bf16; };
-  return is_bf16(model.head) || std::ranges::any_of(model.layers, [&](const Layer& l) {
-           const DeltaLayer& d = l.delta;
-           const Linear* all[] = {&d.qkv, &d.z, &d.b, &d.a, &l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down, &l.router};
-           return std::ranges::any_of(all, [&](const Linear* linear) { return is_bf16(*linear); });
-         });
+// Of all matrices but the experts'.
+InputForms input_forms(const Model& model) {
+  InputForms forms;
+  forms.add(model.head.weight);
+  for (const Layer& l : model.layers) {
+    const DeltaLayer& d = l.delta;
+    for (const Linear* one : {&d.qkv, &d.z, &d.b, &d.a, &l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down, &l.router}) {
+      if (one->weight.n > 0) forms.add(one->weight);
+    }
+  }
+  return forms;
 }
 
 bool has_out_norms(const Model& model) {
@@ -53,10 +62,10 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   room->make(&s.x, tokens * c.hidden_size);
   const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
   const int64_t padded = std::max(packed_rows(kernels.s8, tokens), packed_rows(kernels.f32, tokens));
-  if (any_bf16(model)) room->make(&s.packed, padded * widest);
-  const bool any_codes = model.quant != Quant::none || model.head.weight.format != Format::bf16;
-  if (any_codes) room->make(&s.codes, padded * padded_k(widest));
-  room->make(&s.scales, tokens);
+  const InputForms forms = input_forms(model);
+  if (forms.values) room->make(&s.packed, padded * widest);
+  if (forms.plain) s.plain_codes.make(room, padded, widest);
+  if (forms.rotated) s.rotated_codes.make(room, padded, widest);
   room->make(&s.q, tokens * heads_width * (c.attention_gate ? 2 : 1));
   room->make(&s.k, tokens * c.kv_heads * c.head_dim);
   room->make(&s.v, tokens * c.kv_heads * c.head_dim);
@@ -75,7 +84,9 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   s.workers.resize(static_cast<size_t>(workers));
   for (WorkerScratch& own : s.workers) {
     room->make(&own.rows, block * widest);
-    room->make(&own.codes, block * padded_k(widest));
+    if (forms.plain) own.plain_codes.make(room, block, widest);
+    if (forms.rotated) own.rotated_codes.make(room, block, widest);
+    room->make(&own.rotated, widest);
     room->make(&own.q, c.heads * d);
     own.has_queries.resize(static_cast<size_t>(c.kv_heads));
     room->make(&own.scores, kAttentionRows * kAttentionChunk);

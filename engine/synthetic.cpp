@@ -97,13 +97,14 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
   const int64_t q = c.heads * c.head_dim;
   const int64_t kv = c.kv_heads * c.head_dim;
   const auto linear = [&](const std::string& name, int64_t n, int64_t k, bool bias, Linear* out) {
-    out->weight = {weight_format(options, module_name(name, index) + ".weight", false), n, k};
+    const Format format = weight_format(options, module_name(name, index) + ".weight", false);
+    out->weight = {.format = format, .n = n, .k = k, .rotation = weight_rotation(options, format, k)};
     if (bias) out->bias = constant_vector(model, n, 0.01f);
     model->parameters += n * k;
     matrices->push_back(&out->weight);
   };
   const auto put_in_turns = [](Linear* gate, Linear* up) {
-    gate->weight.in_turns = up->weight.in_turns = turns_of(gate->weight.format, up->weight.format);
+    gate->weight.in_turns = up->weight.in_turns = turns_of(gate->weight, up->weight);
   };
   const auto norm = [&](const std::string& name, int64_t n, const float** out) {
     *out = name.empty() ? nullptr : constant_vector(model, n, 1.0f);
@@ -142,6 +143,7 @@ void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer*
   }
   linear(c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias, &layer->router);
   layer->router.weight.format = Format::bf16;
+  layer->router.weight.rotation = 1;
   layer->experts.resize(static_cast<size_t>(c.experts.count));
   for (int64_t i = 0; i < c.experts.count; ++i) {
     Expert& expert = layer->experts[static_cast<size_t>(i)];
@@ -174,7 +176,9 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
     shape_layer(model.get(), i, options, &model->layers[static_cast<size_t>(i)], &matrices);
   }
   model->final_norm = constant_vector(model.get(), c.hidden_size, 1.0f);
-  model->head.weight = {weight_format(options, c.names.head + ".weight", true), c.vocab_size, c.hidden_size};
+  const Format head = weight_format(options, c.names.head + ".weight", true);
+  model->head.weight = {
+      .format = head, .n = c.vocab_size, .k = c.hidden_size, .rotation = weight_rotation(options, head, c.hidden_size)};
   model->parameters += c.vocab_size * c.hidden_size * (c.tied_head ? 1 : 2);
   matrices.push_back(&model->head.weight);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <span>
 
+#include "engine/calibration.h"
 #include "engine/hash.h"
 
 namespace pinion {
@@ -40,13 +41,15 @@ void trace_residual(const Worker& worker, const Pass& pass, int64_t layer) {
   hash = hash_floats(hash, std::span(pass.scratch.x).first(count));
 }
 
-void trace_input(const Worker& worker, const Pass& pass, int64_t layer, Stage stage, const Input& in) {
-  if (!pass.trace || worker.index != 0 || in.rows != 1) return;
+void trace_input(Worker& worker, const Pass& pass, int64_t layer, Stage stage, const Input& in) {
+  if (!pass.trace) return;
+  if (pass.trace->moments) add_moments(worker, layer, stage, in, pass.trace->moments);
+  if (worker.index != 0 || in.rows != 1) return;
   Spread* spread = &pass.trace->inputs[static_cast<size_t>(layer)][static_cast<size_t>(stage)];
   if (in.values) {
     add_row(in.values, in.k, spread);
   } else {
-    add_row(in.codes, in.k, spread);
+    add_row((in.rotated.codes ? in.rotated : in.plain).codes, in.k, spread);
   }
 }
 

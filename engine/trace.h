@@ -15,12 +15,15 @@ struct Spread {
   double worst = 0;
   double sum = 0;
   int64_t rows = 0;
+
+  double mean() const { return rows > 0 ? sum / static_cast<double>(rows) : 0; }
 };
 
 // Filled by worker 0 in each pass that has it; passes add up.
 struct Trace {
   std::vector<uint64_t> residual;                   // [layers]: hash over the bits of the stream after each layer
   std::vector<std::array<Spread, kStages>> inputs;  // [layers]: by the stage that multiplies; single rows only
+  struct Moments* moments = nullptr;                // set: where inputs are added up (engine/calibration.h)
 
   explicit Trace(int64_t layers);
 };
@@ -30,6 +33,6 @@ int64_t first_difference(const Trace& a, const Trace& b);
 
 // These do nothing where the pass has no trace.
 void trace_residual(const Worker& worker, const Pass& pass, int64_t layer);
-void trace_input(const Worker& worker, const Pass& pass, int64_t layer, Stage stage, const Input& in);
+void trace_input(Worker& worker, const Pass& pass, int64_t layer, Stage stage, const Input& in);
 
 }  // namespace pinion

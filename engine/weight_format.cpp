@@ -23,6 +23,10 @@ Format weight_format(const LoadOptions& options, const std::string& name, bool i
   return options.quant == Quant::w4a8 && !is_head ? Format::w4 : Format::w8;
 }
 
+int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
+  return options.rotate && format != Format::bf16 ? rotation_of(k) : 1;
+}
+
 Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
   const std::string name = config.names.head + ".weight";
   const std::string* pattern = kept_by(options, name);
@@ -44,6 +48,7 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
     }
   }
   if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr;
+  if (!packing.as_stored) packing.rotation = weight_rotation(options, packing.format, weight.weight.shape[1]);
   return packing;
 }
 

@@ -18,7 +18,11 @@ struct Packing {
   Format format = Format::bf16;
   bool as_stored = false;    // codes of the file and their scales stay what they are
   std::string why_not = {};  // where 4-bit codes become other 4-bit codes: why they do not
+  int64_t rotation = 1;      // of the weights made here (see Matrix); codes that stay are in their own basis
 };
+
+// How weights of this format with k inputs are rotated, where they are made here.
+int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k);
 
 // The same of a matrix as the file holds it. Where a file has 4-bit codes, w4a8 takes what it leaves in more bits as
 // int8: its authors did so for the model's sake.

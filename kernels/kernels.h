@@ -164,6 +164,14 @@ struct Kernels {
   float (*max_magnitude)(const float* x, int64_t n);
   void (*encode)(const float* x, int64_t n, float scale, int8_t* codes);
 
+  // out = H D x for every `block` elements, a power of two that divides n. D: the sign of element i of a block is -1 to
+  // the number of pairs of bits (0 and 1, 2 and 3 ...) that are both set in i. H: the Hadamard matrix in Sylvester's
+  // order, H(1) = 1, H(2b) = [H(b) H(b); H(b) -H(b)], not normalised, so that H H = block. Computed in steps h = 1, 2,
+  // 4 ... below the block, each of which makes of x[i] and x[i + h] (i / h even) their sum and their difference.
+  // The signs are a bent function's (Rothaus 1976): a mean in x, which H alone would put into one element, is spread
+  // evenly over all. out may be x.
+  void (*rotate)(const float* x, int64_t n, int64_t block, float* out);
+
   // acc[c] = sum over k of a[k] * w(k, c), exact int32, for 64 columns. a: codes in [-127, 127]; b: rows of four k, 256
   // bytes each, row_bytes apart; k a multiple of 4, <= kMaxK. For one row nothing is packed.
   void (*gemv_s8)(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc);

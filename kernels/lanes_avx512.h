@@ -16,6 +16,7 @@ struct Lanes {
 
   static constexpr int kRows = 6;
   static constexpr int kWide = 4;
+  static constexpr int kRotated = 16;
   static constexpr int64_t kAheadBytes = int64_t{32} << 10;
   static constexpr bool kWidens = false;
 

@@ -143,6 +143,7 @@ void quantize(const float* x, int64_t n, int8_t* codes, float* scale) {
 
 #include "kernels/lanes_delta.h"  // over the above
 #include "kernels/lanes_gemm.h"
+#include "kernels/lanes_rotate.h"
 
 namespace pinion {
 namespace {
@@ -385,6 +386,7 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .quantize = quantize,
           .max_magnitude = max_magnitude,
           .encode = encode,
+          .rotate = rotate,
           .gemv_s8 = s8.gemv,
           .pack_s8 = s8.pack,
           .gemm_s8 = s8.gemm,

@@ -16,6 +16,7 @@ struct Lanes {
   // Accumulators of a matmul tile: kRows x kWide of these fit the registers.
   static constexpr int kRows = 2;
   static constexpr int kWide = 1;
+  static constexpr int kRotated = 4;  // vectors that a rotation holds at once: a power of two, at most 16
   static constexpr int64_t kAheadBytes = 0;
   static constexpr bool kWidens = false;  // turns bf16 into floats before the tiles, see gemm_many
 

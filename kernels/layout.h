@@ -23,6 +23,10 @@
 //
 // n is padded to whole panels and k to kBlockK with zeros (padded columns have scale 0): kernels have no tails.
 //
+// A rotated matrix has W D H / b in the place of W, H being the Hadamard matrix of b = rotation_of(k) and D signs, in
+// blocks along the diagonal (Kernels::rotate): it multiplies H D x, since (W D H / b) (H D x) = W x. What stands out in
+// x is spread over the block so, and one scale a row does for all of it.
+//
 // A matrix is one block: its panels, then the scales, then the column sums. Two that are read together, panel by panel,
 // may share a block of both's size: their panels in turns, so that reading them is one stream, then the scales and sums
 // of the first, then those of the second.
@@ -55,7 +59,11 @@ struct Matrix {
   const float* scale = nullptr;         // [padded_n(n)]; null for bf16
   const int32_t* column_sum = nullptr;  // w8: [padded_n(n)] sum over k of the codes; null for the others
   int64_t in_turns = 1;                 // matrices of this format and shape whose panels lie in turns
+  int64_t rotation = 1;                 // w8 and w4: it multiplies inputs rotated in blocks of so many; 1: as they are
 };
+
+// The block in which inputs of k elements are rotated: the largest power of two that divides k.
+static constexpr int64_t rotation_of(int64_t k) { return k & -k; }
 
 // static: an object of an instruction set keeps its own copy to itself, compiled with its own flags.
 static constexpr int64_t round_up(int64_t value, int64_t multiple) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/bf16.h"
+#include "kernels/kernels.h"
 
 namespace pinion {
 namespace {
@@ -19,7 +20,14 @@ void convert_all(std::span<const std::byte> source, float* out, Convert convert)
 }
 
 void convert(DType dtype, std::span<const std::byte> source, float* out) {
-  if (dtype == DType::bf16) convert_all<bf16>(source, out, [](bf16 value) { return to_float(value); });
+  if (dtype == DType::bf16) {
+    if (reinterpret_cast<uintptr_t>(source.data()) % alignof(bf16) == 0) {
+      const auto* values = reinterpret_cast<const bf16*>(source.data());
+      best_kernels().to_float(values, static_cast<int64_t>(source.size() / sizeof(bf16)), out);
+    } else {
+      convert_all<bf16>(source, out, [](bf16 value) { return to_float(value); });
+    }
+  }
   if (dtype == DType::f16) convert_all<uint16_t>(source, out, f16_to_float);
   if (dtype == DType::f32) convert_all<float>(source, out, [](float value) { return value; });
 }

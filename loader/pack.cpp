@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -88,39 +89,67 @@ void split_job(const PackJob& job, std::vector<Task>* tasks) {
   }
 }
 
-void pack_task(Task& task) {
-  const PackJob& job = *task.job;
-  const Matrix& matrix = *job.out;
-  const int64_t row_bytes = job.source.bytes / matrix.n;
-  const int64_t column_bytes = job.format == Format::bf16 ? sizeof(bf16) : 4;  // of a row of the panel
-  // The destination, which the Matrix shows to everybody else as constant.
-  auto* scales = const_cast<float*>(matrix.scale);
-  auto* sums = const_cast<int32_t*>(matrix.column_sum);
-  const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
-  const bool takes_codes = is_w4(job.format) && job.reader.read_w4;
-  std::vector<float> values(job.reader.read && !takes_codes ? static_cast<size_t>(kGroupRows * matrix.k) : 0);
+// The destination of rows [n, n + kGroupRows), which the Matrix shows to everybody else as constant.
+RowGroup group_at(const Matrix& matrix, int64_t n) {
+  const int64_t column_bytes = matrix.format == Format::bf16 ? sizeof(bf16) : 4;  // of a row of the panel
+  RowGroup group = {.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows), .k = matrix.k};
+  group.column = n % kPanelColumns;
+  group.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + group.column * column_bytes;
+  if (matrix.scale) group.scale = const_cast<float*>(matrix.scale) + n;
+  if (matrix.column_sum) group.column_sum = const_cast<int32_t*>(matrix.column_sum) + n;
+  return group;
+}
+
+bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f); }
+
+// What a thread packs with.
+struct PackScratch {
+  std::vector<float> values;  // [kGroupRows][k]
   W4Rows codes;
+};
+
+// Rows from n on, of which there are some, and which have int8 codes. Returns the first unfit one, or -1.
+int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowGroup& group, float* values) {
+  float scales[kGroupRows];
+  read_scales(job.scale, n, group.rows, scales);
+  const float* unfit = std::find_if_not(scales, scales + group.rows, is_scale);
+  if (unfit < scales + group.rows) return unfit - scales;
+  const auto* codes = reinterpret_cast<const int8_t*>(job.source.data) + n * group.k;
+  if (job.format == Format::w8) {
+    pack_w8_codes(group, codes, scales);
+    return -1;
+  }
+  for (int64_t r = 0; r < group.rows; ++r) {
+    for (int64_t i = r * group.k; i < (r + 1) * group.k; ++i) values[i] = static_cast<float>(codes[i]) * scales[r];
+  }
+  return pack_floats(job.format, group, values, job.rotation);
+}
+
+// Rows from n on. Returns the first unfit one, or -1.
+int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
+  RowGroup group = group_at(*job.out, n);
+  group.feedback = job.feedback;
+  float* values = scratch->values.data();
+  if (is_w4(job.format) && job.reader.read_w4) {
+    const int64_t bad = group.rows > 0 ? job.reader.read_w4(n, group.rows, &scratch->codes) : -1;
+    if (bad < 0) pack_w4_codes(job.format, group, scratch->codes);
+    return bad;
+  }
+  if (group.rows > 0 && job.scale.data) return pack_int8_rows(job, n, group, values);
+  if (group.rows > 0 && job.reader.read) {
+    job.reader.read(n, group.rows, values);
+  } else if (group.rows > 0) {
+    read_floats(job.source, n * group.k, group.rows * group.k, values);
+  }
+  return pack_floats(job.format, group, values, job.rotation);
+}
+
+void pack_task(Task& task) {
+  const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
+  PackScratch scratch;
+  scratch.values.resize(static_cast<size_t>(kGroupRows * task.job->out->k));
   for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kGroupRows) {
-    RowGroup group;
-    group.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows);
-    group.source = job.source.data + (group.rows > 0 ? n * row_bytes : 0);
-    group.k = matrix.k;
-    if (job.scale.data && group.rows > 0) read_scales(job.scale, n, group.rows, group.given_scale);
-    group.column = n % kPanelColumns;
-    group.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + group.column * column_bytes;
-    if (scales) group.scale = scales + n;
-    if (sums) group.column_sum = sums + n;
-    int64_t bad = -1;
-    if (takes_codes) {
-      if (group.rows > 0) bad = job.reader.read_w4(n, group.rows, &codes);
-      if (bad < 0) pack_w4_rows(job.format, group, codes);
-    } else if (job.reader.read) {
-      if (group.rows > 0) job.reader.read(n, group.rows, values.data());
-      group.source = reinterpret_cast<const std::byte*>(values.data());
-      bad = pack_group(DType::f32, job.format, group);
-    } else {
-      bad = pack_group(job.source.dtype, job.format, group);
-    }
+    const int64_t bad = pack_rows(*task.job, n, &scratch);
     if (bad < 0) continue;
     task.bad_row = n + bad;
     return;
@@ -198,7 +227,7 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
   std::vector<Matrix*> together;
   for (const PackJob& job : jobs) {
     if (Error e = check_job(job)) return e;
-    *job.out = {job.format, job.source.shape[0], job.source.shape[1]};
+    *job.out = {.format = job.format, .n = job.source.shape[0], .k = job.source.shape[1], .rotation = job.rotation};
     together.push_back(job.out);
     if (std::ssize(together) < job.in_turns) continue;
     place_in_turns(together, first);

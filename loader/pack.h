@@ -32,6 +32,11 @@ struct PackJob {
       {};  // where it reads: the source then is the memory that it reads, under the matrix's name and shape
   // How many jobs' panels lie in turns: neighbours of one format and shape, each with this number.
   int64_t in_turns = 1;
+  // 1, or rotation_of(k): then W D H / rotation is packed in the place of W (kernels/layout.h). Only for w8 and w4 made
+  // here: codes that stay what they are, and bf16, are not rotated.
+  int64_t rotation = 1;
+  // Of the inputs that the matrix multiplies (rotated ones where it is rotated): w4 made here is quantised with it.
+  const Feedback* feedback = nullptr;
 };
 
 struct PackOptions {
@@ -44,8 +49,12 @@ struct PackOptions {
 // Sum of packed_bytes over the jobs: what `destination` must hold.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 
-// How many jobs' panels lie in turns of a gate and what it multiplies: of two formats each lies alone.
-constexpr int64_t turns_of(Format gate, Format up) { return gate == up ? 2 : 1; }
+// How many jobs' (or placed matrices') panels lie in turns of a gate and what it multiplies: of two formats, or where
+// one alone is rotated, each lies alone.
+template <class T>
+constexpr int64_t turns_of(const T& gate, const T& up) {
+  return gate.format == up.format && gate.rotation == up.rotation ? 2 : 1;
+}
 
 // Places matrices of one format and shape, which are set, at least one, in one block from `first` on, and sets their
 // in_turns: their panels in turns, then the scales and sums of each.
@@ -63,7 +72,7 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 //   w4:   the row's own scale is 64 times w8's, rounded down to a power of two; codes and group scales are those of w
 //         divided by it (quantize_w4.h). Rows too small for such scales are 0.
 //   w4z:  codes of a reader alone, with their zeros and scales; w4 takes them likewise where the reader has any.
-// Other rows that a reader gives go on as an F32 source's.
+// Other rows that a reader gives go on as an F32 source's, and so do rotated rows, which are rotated in fp32.
 // A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
 // number, is an error naming it.
 Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options);

@@ -57,7 +57,7 @@ uint64_t hash_samples(std::span<const std::byte> file) {
   return hash;
 }
 
-std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> jobs) {
+std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> jobs, const std::string& calibration) {
   std::string text(kMagic);
   text += "version " + std::to_string(kVersion);
   text += std::endian::native == std::endian::little ? ", little-endian" : ", big-endian";
@@ -70,13 +70,15 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
             "\n";
     release_pages(contents);  // with each sample the system maps up to a huge page
   }
+  if (!calibration.empty()) text += "calibrated by " + calibration + "\n";
   int64_t offset = 0;
   for (const PackJob& job : jobs) {
     const int64_t n = job.source.shape[0], k = job.source.shape[1];
     text += "at " + std::to_string(offset) + " " + format_name(job.format) + " [" + std::to_string(n) + ", " +
             std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
             (job.reader.read ? ", " + job.reader.stored_as : "") +
-            (job.in_turns > 1 ? ", in turns of " + std::to_string(job.in_turns) : "") + "\n";
+            (job.in_turns > 1 ? ", in turns of " + std::to_string(job.in_turns) : "") +
+            (job.rotation > 1 ? ", rotated in " + std::to_string(job.rotation) : "") + "\n";
     offset += packed_bytes(job.format, n, k);
   }
   return text;
@@ -229,9 +231,10 @@ uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash) {
   return hash;
 }
 
-PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, std::span<const PackJob> jobs) {
+PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, std::span<const PackJob> jobs,
+                        const std::string& calibration) {
   PackCache cache;
-  cache.header = header_text(checkpoint, jobs);
+  cache.header = header_text(checkpoint, jobs, calibration);
   cache.path = folder / (hex(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kSuffix));
   cache.header.resize((cache.header.size() + kHeaderUnit - 1) / kHeaderUnit * kHeaderUnit, '\0');
   cache.packed_bytes = packed_bytes(jobs);

@@ -32,8 +32,9 @@ struct PackCache {
 
 // A shard is known by its size, its time of change, a hash of its safetensors header and one of samples of its tensors;
 // not by its path, so a folder may move. The samples tell fine-tunes apart that were unpacked with the same times.
+// calibration: a name of the text that the weights were quantised for; empty: none.
 PackCache pack_cache_of(const std::filesystem::path& folder, const Checkpoint& checkpoint,
-                        std::span<const PackJob> jobs);
+                        std::span<const PackJob> jobs, const std::string& calibration = {});
 
 // Maps the file and marks it as used now. An error says why there is no such file or why it does not count.
 Error open_pack_cache(const PackCache& cache, MappedFile* out);

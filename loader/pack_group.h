@@ -7,6 +7,7 @@
 
 #include "kernels/f16.h"
 #include "kernels/layout.h"
+#include "loader/feedback.h"
 #include "loader/safetensors.h"
 
 namespace pinion {
@@ -14,16 +15,15 @@ namespace pinion {
 // Whole cache lines of a w8 panel, and small enough to be in cache when they are read again.
 constexpr int64_t kGroupRows = 16;
 
-// Rows [n, n + kGroupRows) of a matrix, of which `rows` exist; the others are padding.
+// Rows [n, n + kGroupRows) of a matrix, of which `rows` exist (the others are padding), and where they go.
 struct RowGroup {
-  const std::byte* source = nullptr;  // [rows, k]
   int64_t rows = 0;
   int64_t k = 0;
-  float given_scale[kGroupRows] = {};  // I8 only
   std::byte* panel = nullptr;          // the group's first column in its panel, at k = 0
   int64_t column = 0;                  // which one of the panel that is
   float* scale = nullptr;              // [kGroupRows], w8 and w4
   int32_t* column_sum = nullptr;       // [kGroupRows], w8 only
+  const Feedback* feedback = nullptr;  // w4 only
 };
 
 // Rows that are 4-bit codes already.
@@ -34,11 +34,14 @@ struct W4Rows {
   std::vector<float> scales;      // [rows]
 };
 
-// By the rules of pack_all (loader/pack.h), from a source of BF16, F16, F32 or I8. Returns the first row of the group
-// that holds a NaN or an infinity, or whose given scale is unfit; -1: none.
-int64_t pack_group(DType dtype, Format format, const RowGroup& group);
+// Packs numbers, [rows][k], by the rules of pack_all (loader/pack.h); they are rotated in place. Returns the first row
+// that holds a NaN or an infinity, or -1.
+int64_t pack_floats(Format format, const RowGroup& group, float* values, int64_t rotation);
 
-// The group's rows are these, which stay what they are; its source is not read. w4z, or w4 where all zeros are 8.
-void pack_w4_rows(Format format, const RowGroup& group, const W4Rows& rows);
+// Packs int8 codes, [rows][k], that stay what they are.
+void pack_w8_codes(const RowGroup& group, const int8_t* codes, const float* scales);
+
+// Likewise 4-bit codes: w4z, or w4 where all zeros are 8.
+void pack_w4_codes(Format format, const RowGroup& group, const W4Rows& rows);
 
 }  // namespace pinion

@@ -1,6 +1,7 @@
 #include "loader/quantize_w4.h"
 
 #include <cstring>
+#include <span>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -81,14 +82,16 @@ Four largest_weight(const Four* w) {
   return high > -low ? high : low;
 }
 
-Four find_scale(const Four* w) {
-  // Of -8: what the largest weight becomes before it is rounded.
-  constexpr float kTried[] = {8.0f, 8.6f, 9.3f, 7.0f, 7.5f, -7.0f, -7.5f, -8.0f};
+// What the largest weight becomes before it is rounded, -8 being the least code. The last ones clip it.
+constexpr float kTried[] = {8.0f, 7.0f, 7.5f, -7.0f, -7.5f, -8.0f, 8.6f, 9.3f};
+constexpr size_t kNotClipping = 5;
+
+Four find_scale(const Four* w, bool may_clip) {
   // More is more than rounding makes of it: weights that one scale gives exactly are to have that one.
   constexpr float kMore = 1.000001f;
   const Four inverse = inverse_of(largest_weight(w));
   Four most = {}, scale = {};
-  for (const float code : kTried) {
+  for (const float code : std::span(kTried).first(may_clip ? std::size(kTried) : kNotClipping)) {
     const Fit tried = fit(w, inverse * broadcast(-code));
     const auto is_more = tried.gain() > most * broadcast(kMore);
     scale = is_more ? tried.best_scale() : scale;
@@ -96,24 +99,37 @@ Four find_scale(const Four* w) {
   }
   // With that scale some weights are nearer to another code, and to those codes fits another scale.
   scale = to_half_and_back(scale);
+  if (!may_clip) return scale;
   const Four refined = to_half_and_back(fit(w, inverse_of(scale)).best_scale());
   return squared_error(w, refined) < squared_error(w, scale) ? refined : scale;
 }
 
 }  // namespace
 
-void quantize_w4(W4Group* group) {
+void find_w4_scales(W4Group* group, bool may_clip) {
   for (int64_t first = 0; first < kW4Columns; first += kLanes) {
     Four w[kBlockK];
     for (int64_t i = 0; i < kBlockK; ++i) w[i] = load(group->weights[i] + first);
-    const Four scale = find_scale(w);
-    const Four inverse = inverse_of(scale);
-    for (int64_t i = 0; i < kBlockK; ++i) {
-      const Four q = code_of(w[i], inverse);
-      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + 8.0f);
-    }
+    const Four scale = find_scale(w, may_clip);
     for (int c = 0; c < kLanes; ++c) group->scales[first + c] = to_f16(scale[c]);
   }
+}
+
+void find_w4_codes(W4Group* group, const float* scales, int64_t begin, int64_t count) {
+  for (int64_t first = 0; first < kW4Columns; first += kLanes) {
+    const Four inverse = inverse_of(load(scales + first));
+    for (int64_t i = begin; i < begin + count; ++i) {
+      const Four q = code_of(load(group->weights[i] + first), inverse);
+      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + 8.0f);
+    }
+  }
+}
+
+void quantize_w4(W4Group* group, bool may_clip) {
+  find_w4_scales(group, may_clip);
+  float scales[kW4Columns];
+  for (int64_t c = 0; c < kW4Columns; ++c) scales[c] = to_float(group->scales[c]);
+  find_w4_codes(group, scales, 0, kBlockK);
 }
 
 }  // namespace pinion

@@ -5,6 +5,7 @@
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_none.json --quant none
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w8a8.json --quant w8a8
 //   pinion golden record --model ../../../configs/demo --prompts demo_prompts.json --out demo_w4a8.json --quant w4a8
+// The same for stories260k. Those named plain were recorded before inputs were rotated, and are checked as they were.
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -43,6 +44,8 @@ void expect_reproduced(const std::string& model, const std::string& name) {
 TEST(GoldenBits, StoriesNone) { expect_reproduced(kStories, "stories260k_none.json"); }
 TEST(GoldenBits, StoriesW8a8) { expect_reproduced(kStories, "stories260k_w8a8.json"); }
 TEST(GoldenBits, StoriesW4a8) { expect_reproduced(kStories, "stories260k_w4a8.json"); }
+TEST(GoldenBits, StoriesW8a8NotRotated) { expect_reproduced(kStories, "stories260k_w8a8_plain.json"); }
+TEST(GoldenBits, DemoW8a8NotRotated) { expect_reproduced(kDemo, "demo_w8a8_plain.json"); }
 TEST(GoldenBits, DemoNone) { expect_reproduced(kDemo, "demo_none.json"); }
 TEST(GoldenBits, DemoW8a8) { expect_reproduced(kDemo, "demo_w8a8.json"); }
 TEST(GoldenBits, DemoW4a8) { expect_reproduced(kDemo, "demo_w4a8.json"); }
@@ -104,6 +107,24 @@ TEST(Golden, TheHeadsFormatIsASettingOfIts) {
   golden["settings"]["head"] = "w5";
   write_file(folder / "G.json", golden.dump());
   expect_failure(check(kStories, folder / "G.json"), 1, "unknown head");
+}
+
+TEST(Golden, TheRotationIsASettingOfItsAndFilesOfBeforeHaveNone) {
+  const Folder folder;
+  write_file(folder / "prompts.json", R"([{"prompt": "Once upon a time", "max_tokens": 4}])");
+  for (const bool rotate : {true, false}) {
+    std::vector<std::string> arguments = {
+        "golden", "record", "--model", kStories, "--prompts", folder / "prompts.json", "--out", folder / "G.json"};
+    if (!rotate) arguments.push_back("--no-rotate");
+    ASSERT_EQ(run_pinion(arguments).status, 0);
+    json golden = read_json(folder / "G.json");
+    EXPECT_EQ(golden["settings"]["rotate"], rotate);
+    EXPECT_EQ(check(kStories, folder / "G.json").status, 0);
+    golden["settings"].erase("rotate");
+    write_file(folder / "G.json", golden.dump());
+    const Outcome without = check(kStories, folder / "G.json");
+    EXPECT_EQ(without.status, rotate ? 1 : 0) << without.err;
+  }
 }
 
 TEST(Golden, RecordsTheModeOfAFileOf4BitCodes) {

@@ -32,6 +32,8 @@ TEST(Quality, AgreesWithTheReference) {
     EXPECT_TRUE(one["matrix"].get<std::string>().starts_with("model.layers.")) << one;
     EXPECT_GE(one["worst"], one["mean"]);
     EXPECT_GE(one["mean"], 1);
+    EXPECT_GE(one["quantised_mean"], 1);
+    EXPECT_LE(one["quantised_mean"], one["mean"]) << "the rotation spreads what stands out";
     if (i > 0) {
       EXPECT_LE(one["worst"], q["widest_inputs"][i - 1]["worst"]);
     }
@@ -76,6 +78,18 @@ TEST(Quality, Windows) {
   EXPECT_EQ(text.status, 0);
   EXPECT_NE(text.out.find("7 tokens predicted, in windows of 512\n"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("perplexity, w8a8, KV bf16: "), std::string::npos) << text.out;
+}
+
+// By half of the passage, for the other half.
+TEST(Quality, CalibratedFourBitsLoseLess) {
+  const Folder folder;
+  const std::string text = passage()["text"];
+  write_file(folder / "C.txt", text.substr(0, text.size() / 2));
+  write_file(folder / "F.txt", text.substr(text.size() / 2));
+  const json plain = quality(folder / "F.txt", {"--quant", "w4a8"});
+  const json calibrated = quality(folder / "F.txt", {"--quant", "w4a8", "--calibrate", folder / "C.txt"});
+  EXPECT_LT(calibrated["kl"]["value"], plain["kl"]["value"]);
+  EXPECT_EQ(calibrated["mode"], "w4a8, calibrated");
 }
 
 TEST(Quality, Refusals) {

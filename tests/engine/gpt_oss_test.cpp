@@ -48,7 +48,7 @@ void write_model(const TempFolder& folder, const Json& config, const Tensors& te
 // Of every position.
 std::vector<float> logits_of(const std::string& folder, Quant quant, const std::vector<int32_t>& ids) {
   std::unique_ptr<Model> model;
-  EXPECT_EQ(load_model(folder, {.quant = quant, .keep = {}, .threads = 2, .progress = {}}, &model).message(), "");
+  EXPECT_EQ(load_model(folder, {.quant = quant, .threads = 2}, &model).message(), "");
   if (!model) return {};
   Team team({-1, -1});
   std::unique_ptr<Session> session;
@@ -122,9 +122,7 @@ TEST(GptOss, ASinkIsATokenWithoutAValue) {
 
 TEST(GptOss, ASinkThatWeighsNothingChangesNoBit) {
   std::unique_ptr<Model> model;
-  ASSERT_EQ(load_model(kFamilies + "gpt_oss", {.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}}, &model)
-                .message(),
-            "");
+  ASSERT_EQ(load_model(kFamilies + "gpt_oss", {.quant = Quant::w8a8, .threads = 1}, &model).message(), "");
   Team team({-1, -1});
   std::unique_ptr<Session> session;
   ASSERT_EQ(open_session(*model, team, {.prefill_chunk = 5}, &session).message(), "");

@@ -40,7 +40,7 @@ struct Copy {
   }
   std::string load(Quant quant = Quant::w8a8) const {
     std::unique_ptr<Model> model;
-    return load_model(path.string(), {.quant = quant, .keep = {}, .threads = 1, .progress = {}}, &model).message();
+    return load_model(path.string(), {.quant = quant, .threads = 1}, &model).message();
   }
 };
 
@@ -109,8 +109,7 @@ struct RoundTrip {
   std::unique_ptr<Model> packed, mapped;
 
   RoundTrip(const Copy& folder, Quant quant) {
-    const LoadOptions options{
-        .quant = quant, .keep = {}, .threads = 2, .progress = {}, .cache_folder = folder.path / "cache"};
+    const LoadOptions options{.quant = quant, .threads = 2, .cache_folder = folder.path / "cache"};
     EXPECT_EQ(load_model(folder.path, options, &packed).message(), "");
     EXPECT_EQ(write_to_cache(*packed).message(), "");
     EXPECT_EQ(load_model(folder.path, options, &mapped).message(), "");
@@ -134,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Model, CodesOfTheFile,
 // The tensors stay what they are; config.json says what their zeros mean.
 TEST(Model, TheCacheOfCodesReadInAnotherWayDoesNotCount) {
   const Copy folder("families/llama_gptq");
-  LoadOptions options{.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}};
+  LoadOptions options{.quant = Quant::w8a8, .threads = 1};
   options.cache_folder = folder.path / "cache";
   std::unique_ptr<Model> first, second;
   ASSERT_EQ(load_model(folder.path, options, &first).message(), "");
@@ -161,7 +160,7 @@ TEST(Model, ExpertsGoThroughTheCache) {
 
 // A gate and what it multiplies are read as one stream, where they have one format.
 TEST(Model, GatesLieInTurnsWithWhatTheyMultiply) {
-  LoadOptions options{.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}};
+  LoadOptions options{.quant = Quant::w8a8, .threads = 1};
   for (const std::string folder : {"llama", "phi3", "mixtral", "gpt_oss"}) {
     std::unique_ptr<Model> model;
     ASSERT_EQ(load_model(PINION_TEST_DATA "/families/" + folder, options, &model).message(), "") << folder;
@@ -185,10 +184,9 @@ TEST(Model, GatesLieInTurnsWithWhatTheyMultiply) {
 // 3 matrices of 20 x 36 in each of 5 experts, of which a token takes 2, in one of 4 layers.
 TEST(Model, ATokenReadsItsOwnExpertsOnly) {
   std::unique_ptr<Model> model;
-  ASSERT_EQ(load_model(PINION_TEST_DATA "/families/qwen3_moe_mixed",
-                       {.quant = Quant::w8a8, .keep = {}, .threads = 1, .progress = {}}, &model)
-                .message(),
-            "");
+  ASSERT_EQ(
+      load_model(PINION_TEST_DATA "/families/qwen3_moe_mixed", {.quant = Quant::w8a8, .threads = 1}, &model).message(),
+      "");
   const int64_t one_expert = 2 * packed_bytes(Format::w8, 20, 36) + packed_bytes(Format::w8, 36, 20);
   EXPECT_EQ(model->expert_bytes, 5 * one_expert);
   EXPECT_EQ(model->bytes_per_pass(1), model->weight_bytes - 3 * one_expert);

@@ -15,7 +15,7 @@ struct Opened {
   std::unique_ptr<Session> session;
 
   explicit Opened(const std::string& folder, const SessionOptions& options = {}, Quant quant = Quant::w8a8) {
-    const Error loaded = load_model(folder, {.quant = quant, .keep = {}, .threads = 2, .progress = {}}, &model);
+    const Error loaded = load_model(folder, {.quant = quant, .threads = 2}, &model);
     EXPECT_FALSE(loaded) << loaded.message();
     open(options);
   }

@@ -18,7 +18,7 @@ namespace {
 
 const std::string kFamilies = PINION_TEST_DATA "/families/";
 
-LoadOptions mode(Quant quant) { return {.quant = quant, .keep = {}, .threads = 2, .progress = {}}; }
+LoadOptions mode(Quant quant) { return {.quant = quant, .threads = 2}; }
 
 ModelConfig config_of(int bits) {
   ModelConfig config;
@@ -27,10 +27,16 @@ ModelConfig config_of(int bits) {
   return config;
 }
 
+LinearWeight float_weight() {
+  LinearWeight weight;
+  weight.weight.shape = {64, 96};
+  return weight;
+}
+
 // A matrix of int8 codes.
 LinearWeight int8_weight() {
   static constexpr std::byte kNothing = {};
-  LinearWeight weight;
+  LinearWeight weight = float_weight();
   weight.stored_as = "int8";
   weight.scale.data = &kNothing;
   return weight;
@@ -42,26 +48,48 @@ TEST(WeightFormat, WhatAFileOf4BitCodesLeavesOutBecomesInt8) {
   const auto format = [&](int bits, const std::string& module, const LinearWeight& weight) {
     return packing_of(w4a8, config_of(bits), module, weight);
   };
-  EXPECT_EQ(format(4, "m", {}).format, Format::w8);
-  EXPECT_FALSE(format(4, "m", {}).as_stored);
+  EXPECT_EQ(format(4, "m", float_weight()).format, Format::w8);
+  EXPECT_FALSE(format(4, "m", float_weight()).as_stored);
   EXPECT_EQ(format(4, "m", int8_weight()).format, Format::w8);
   EXPECT_TRUE(format(4, "m", int8_weight()).as_stored);
-  EXPECT_EQ(format(4, "kept", {}).format, Format::bf16);
-  EXPECT_EQ(format(4, "head", {}).format, Format::w8);
-  EXPECT_EQ(format(8, "m", {}).format, Format::w4) << "that file has none";
+  EXPECT_EQ(format(4, "kept", float_weight()).format, Format::bf16);
+  EXPECT_EQ(format(4, "head", float_weight()).format, Format::w8);
+  EXPECT_EQ(format(8, "m", float_weight()).format, Format::w4) << "that file has none";
   EXPECT_EQ(format(8, "m", int8_weight()).format, Format::w4);
   EXPECT_FALSE(format(8, "m", int8_weight()).as_stored);
   ModelConfig plain;
-  EXPECT_EQ(packing_of(w4a8, plain, "m", {}).format, Format::w4);
+  EXPECT_EQ(packing_of(w4a8, plain, "m", float_weight()).format, Format::w4);
   EXPECT_EQ(packing_of(mode(Quant::w8a8), config_of(4), "m", int8_weight()).as_stored, true);
-  EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), "m", {}).format, Format::bf16);
+  EXPECT_EQ(packing_of(mode(Quant::none), config_of(4), "m", float_weight()).format, Format::bf16);
+}
+
+// Blocks are the largest power of two in the inputs' number.
+TEST(WeightFormat, WhatIsQuantisedHereIsRotated) {
+  const auto rotation = [](const LoadOptions& options, const LinearWeight& weight) {
+    return packing_of(options, ModelConfig{}, "m", weight).rotation;
+  };
+  for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
+    LoadOptions options = mode(quant);
+    EXPECT_EQ(rotation(options, float_weight()), 32);
+    EXPECT_EQ(rotation(options, int8_weight()), quant == Quant::w8a8 ? 1 : 32) << "codes that stay are not";
+    options.keep = {"m"};
+    EXPECT_EQ(rotation(options, float_weight()), 1) << "bf16";
+    options.keep.clear();
+    options.rotate = false;
+    EXPECT_EQ(rotation(options, float_weight()), 1);
+  }
+  EXPECT_EQ(rotation(mode(Quant::none), float_weight()), 1);
+  EXPECT_EQ(rotation_of(1024), 1024);
+  EXPECT_EQ(rotation_of(3072), 1024);
+  EXPECT_EQ(rotation_of(576), 64);
+  EXPECT_EQ(rotation_of(35), 1);
 }
 
 TEST(WeightFormat, TheHeadIsAsAsked) {
   for (const Format head : {Format::bf16, Format::w8, Format::w4}) {
     LoadOptions options = mode(Quant::w4a8);
     options.head = head;
-    EXPECT_EQ(packing_of(options, config_of(4), "head", {}).format, head);
+    EXPECT_EQ(packing_of(options, config_of(4), "head", float_weight()).format, head);
   }
 }
 

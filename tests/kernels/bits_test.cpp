@@ -140,6 +140,12 @@ Result computed(const Kernels&, Random& random) {
   return result;
 }
 
+Result hadamard_rotated(const Kernels& k, Random& random) {
+  Result result = {.floats = random.floats(1536, -5, 3)};
+  k.rotate(result.floats.data(), 1536, 512, result.floats.data());
+  return result;
+}
+
 struct Golden {
   const char* name;
   Result (*run)(const Kernels& kernels, Random& random);
@@ -148,6 +154,7 @@ struct Golden {
 
 constexpr Golden kGolden[] = {
     {"quantize", quantized, 0x13369a5b0813552au},
+    {"rotate", hadamard_rotated, 0xac1a69841fb2c0fcu},
     {"gemm_s8", int8_matmul, 0x8e207ab7eedcea33u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
     {"finish_s32", dequantized, 0x345d91ea34d6a572u},

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/bf16.h"
+#include "kernels/kernels.h"
 #include "loader/arena.h"
 #include "loader/checkpoint.h"
 #include "loader/convert.h"
@@ -59,9 +60,10 @@ struct Packed {
   Error failure;
 };
 
-Packed pack(const TensorView& source, Format format, int threads = 2) {
+Packed pack(const TensorView& source, Format format, int threads = 2, int64_t rotation = 1) {
   Packed packed;
-  const PackJob job{source, format, &packed.matrix};
+  PackJob job{source, format, &packed.matrix};
+  job.rotation = rotation;
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
   std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
   packed.failure = pack_all({&job, 1}, packed.arena.data, {.threads = threads});
@@ -203,6 +205,51 @@ TEST(Pack, PanelsInTurns) {
       }
     }
   }
+}
+
+// Rotated by hand and packed plainly, only that a plain row is not divided by the block.
+TEST(Pack, RotatedIsPackedFromRotatedRows) {
+  for (const int64_t k : {33, 40, 96, 704, 1024}) {
+    const int64_t n = 70, block = rotation_of(k);
+    const Source source = make_source(DType::bf16, n, k, random_values(n * k));
+    std::vector<float> turned(static_cast<size_t>(n * k));
+    read_floats(source.view, turned.data());
+    for (int64_t row = 0; row < n; ++row) {
+      scalar_kernels().rotate(turned.data() + row * k, k, block, turned.data() + row * k);
+    }
+    const Packed plain = pack(make_source(DType::f32, n, k, turned).view, Format::w8);
+    const Packed rotated = pack(source.view, Format::w8, 2, block);
+    ASSERT_EQ(rotated.failure.message(), "");
+    EXPECT_EQ(rotated.matrix.rotation, block);
+    const int64_t panels = panel_count(n) * panel_bytes(Format::w8, k);
+    EXPECT_EQ(std::memcmp(rotated.arena.data, plain.arena.data, static_cast<size_t>(panels)), 0) << k;
+    for (int64_t row = 0; row < padded_n(n); ++row) {
+      EXPECT_EQ(rotated.matrix.scale[row], plain.matrix.scale[row] / static_cast<float>(block)) << k;
+      EXPECT_EQ(rotated.matrix.column_sum[row], plain.matrix.column_sum[row]) << k;
+    }
+  }
+}
+
+// W x by codes of both, rotated, against W x in double precision: what quantising costs and no more.
+TEST(Pack, RotatedWeightsMultiplyRotatedInputs) {
+  const int64_t n = 64, k = 192, block = rotation_of(k);
+  const std::vector<float> values = random_values(n * k);
+  std::vector<float> x(static_cast<size_t>(k));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i == 77 ? 300.0f : static_cast<float>(i % 11) - 5.0f;  // an outlier
+  const Packed rotated = pack(make_source(DType::f32, n, k, values).view, Format::w8, 2, block);
+  std::vector<float> turned(x.size());
+  scalar_kernels().rotate(x.data(), k, block, turned.data());
+  double error = 0, size = 0;
+  for (int64_t row = 0; row < n; ++row) {
+    double want = 0, have = 0;
+    for (int64_t i = 0; i < k; ++i) {
+      want += double{values[static_cast<size_t>(row * k + i)]} * double{x[static_cast<size_t>(i)]};
+      have += code(rotated.matrix, i, row) * double{rotated.matrix.scale[row]} * double{turned[static_cast<size_t>(i)]};
+    }
+    error += (have - want) * (have - want);
+    size += want * want;
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.02);
 }
 
 TEST(Pack, RefusesNanAndInfinity) {

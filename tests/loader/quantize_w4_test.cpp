@@ -37,7 +37,7 @@ struct Random {
 W4Group quantised(const std::vector<float>& weights) {
   W4Group group = {};
   for (size_t i = 0; i < weights.size(); ++i) group.weights[i][0] = weights[i];
-  quantize_w4(&group);
+  quantize_w4(&group, true);
   return group;
 }
 
@@ -106,13 +106,41 @@ TEST(QuantizeW4, TheSearchPays) {
     for (auto& row : group.weights) {
       for (float& w : row) w = random.normal() * 0.5f;
     }
-    quantize_w4(&group);
+    quantize_w4(&group, true);
     for (size_t c = 0; c < kW4Columns; ++c) {
       found += squared_error(group, c, restored(group, c));
       plain += squared_error(group, c, by_largest(group, c));
     }
   }
   EXPECT_LT(found, 0.9 * plain);
+}
+
+// Where the largest weight must not be clipped its code stands for about as much as it is; else it may be a step off.
+TEST(QuantizeW4, TheLargestWeightIsNotClippedUnlessItMayBe) {
+  Random random;
+  bool was_clipped = false;
+  for (int i = 0; i < 200; ++i) {
+    W4Group group;
+    for (auto& row : group.weights) {
+      for (float& w : row) w = random.normal() * 0.5f;
+    }
+    for (const bool may_clip : {false, true}) {
+      quantize_w4(&group, may_clip);
+      for (size_t c = 0; c < kW4Columns; ++c) {
+        size_t largest = 0;
+        for (size_t k = 0; k < size_t{kBlockK}; ++k) {
+          if (std::abs(group.weights[k][c]) > std::abs(group.weights[largest][c])) largest = k;
+        }
+        const float step = to_float(group.scales[c]);
+        const float short_of = std::abs(group.weights[largest][c] - restored(group, c)[largest]) / std::abs(step);
+        if (!may_clip) {
+          EXPECT_LT(short_of, 0.75f) << "half a step, and what the fit takes from the scale";
+        }
+        was_clipped |= may_clip && short_of > 0.75f;
+      }
+    }
+  }
+  EXPECT_TRUE(was_clipped);
 }
 
 struct Packed {
@@ -194,7 +222,7 @@ TEST(PackW4, SmallestAndLargestRows) {
 TEST(PackW4, TheSameBytesEverywhere) {
   const std::vector<float> values = random_rows(300, 700);
   for (const int threads : {1, 2, 3}) {
-    EXPECT_EQ(hash_bytes(pack(values, 300, 700, threads).bytes()), 3883686046886794394u) << threads << " threads";
+    EXPECT_EQ(hash_bytes(pack(values, 300, 700, threads).bytes()), 17634171877612905679u) << threads << " threads";
   }
 }
 

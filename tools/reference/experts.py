@@ -57,7 +57,7 @@ class SplitExperts(nn.ModuleList):
 
     def __init__(self, fused: nn.Module) -> None:
         super().__init__(expert_of(fused, e) for e in range(len(fused.gate_up_proj)))
-        if hasattr(fused, "_apply_gate"):
+        if hasattr(fused, "gate_up_proj_bias"):  # gpt-oss
             self.activate = lambda gate, up: fused._apply_gate(torch.stack((gate, up), -1).flatten(-2))
         else:
             self.activate = lambda gate, up: fused.act_fn(gate) * up

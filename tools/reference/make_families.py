@@ -32,7 +32,7 @@ from reference import (
     load_model,
     load_stored,
     logits,
-    quantise_rows,
+    quantise_weights,
     relative_l2,
 )
 from stored_codes import decoded_weights, encode_tensors, stored_as
@@ -173,7 +173,7 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     for name, module in stored.named_modules():
         if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in VISION):
             name = name.replace("model.language_model.", "model.")  # as a language model alone has it
-            codes, scale = codes_in_file.get(name) or quantise_rows(module.weight.detach())
+            codes, scale = codes_in_file.get(name) or quantise_weights(module.weight.detach())
             both = parts.setdefault(name_in_file(f"{name}.weight", stored.config.model_type), [b"", b""])
             both[0] += codes.to(torch.int8).numpy().tobytes()
             both[1] += scale.numpy().astype("<f4").tobytes()

@@ -27,9 +27,41 @@ def quantise_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return codes.clamp(-127, 127), scale
 
 
-def fake_quantise(matrix: torch.Tensor) -> torch.Tensor:
-    codes, scale = quantise_rows(matrix)
-    return codes.to(matrix.dtype) * scale.to(matrix.dtype)
+def rotate(rows: torch.Tensor) -> torch.Tensor:
+    """Signs, then a Hadamard matrix, in blocks of the largest power of two that divides the rows, not normalised: sums
+    and differences of elements 1, 2, 4 ... apart, in this order, as Pinion's kernels have it."""
+    k = rows.shape[-1]
+    rows = rows * rotation_signs(rotation_block(k)).to(rows.dtype).repeat(k // rotation_block(k))
+    distance = 1
+    while distance < rotation_block(k):
+        first, second = rows.reshape(-1, k // (2 * distance), 2, distance).unbind(2)
+        rows = torch.stack((first + second, first - second), 2).reshape(rows.shape)
+        distance *= 2
+    return rows
+
+
+def rotation_block(k: int) -> int:
+    return k & -k
+
+
+def rotation_signs(block: int) -> torch.Tensor:
+    """-1 to the number of pairs of bits (0 and 1, 2 and 3 ...) that are both set in an element's place."""
+    pairs = [bin(i & i >> 1 & 0x5555555555555555).count("1") for i in range(block)]
+    return torch.tensor([(-1.0) ** count for count in pairs])
+
+
+def quantise_weights(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and scales of what multiplies rotated inputs: W H / block."""
+    codes, scale = quantise_rows(rotate(matrix.float()))
+    return codes, scale / rotation_block(matrix.shape[-1])
+
+
+def dequantised(codes: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return codes.to(dtype) * scale.to(dtype)
+
+
+def fake_quantise(rows: torch.Tensor) -> torch.Tensor:
+    return dequantised(*quantise_rows(rows), rows.dtype)
 
 
 def is_quantised(name: str, module: nn.Module, keep: tuple[str, ...]) -> bool:
@@ -86,8 +118,9 @@ def load_stored(folder: str, wide: bool = False) -> tuple[nn.Module, set[str]]:
 def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HEAD, wide: bool = False) -> nn.Module:
     """Matrices are rounded to bf16 as Pinion holds them (no change for bf16 files); norms and biases stay as stored.
 
-    With w8a8 every linear layer outside `keep` gets weights quantised from the stored values, unless those are codes
-    already, and, through a hook, inputs quantised per token. Experts are linear layers too, routers are not.
+    With w8a8 every linear layer outside `keep` gets rotated weights quantised from the stored values and, through a
+    hook, inputs that are rotated and quantised per token. Weights that are codes already stay what they are, and their
+    inputs are not rotated. Experts are linear layers too, routers are not.
     """
     model, coded = load_stored(folder, wide)
     model.eval().requires_grad_(False)
@@ -97,9 +130,12 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
         widen(model)
     for name, module in model.named_modules():
         if quant == "w8a8" and is_quantised(name, module, keep):
-            if name not in coded:
-                module.weight = nn.Parameter(fake_quantise(module.weight), requires_grad=False)
-            module.register_forward_pre_hook(lambda _, args: (fake_quantise(args[0]),))
+            if name in coded:
+                module.register_forward_pre_hook(lambda _, args: (fake_quantise(args[0]),))
+            else:
+                weight = dequantised(*quantise_weights(module.weight), module.weight.dtype)
+                module.weight = nn.Parameter(weight, requires_grad=False)
+                module.register_forward_pre_hook(lambda _, args: (fake_quantise(rotate(args[0])),))
         else:
             for weight in module.parameters(recurse=False):
                 if weight.ndim > 1:

@@ -1,0 +1,253 @@
+#include "engine/calibration.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+
+#include "engine/hash.h"
+#include "engine/memory.h"
+#include "engine/session.h"
+#include "engine/trace.h"
+#include "loader/feedback.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kChunk = 256;  // tokens of a pass: it decides the order of sums, so it is a constant
+
+// The matrices of a layer that share an input, but experts.
+struct SharedInput {
+  Stage stage;
+  std::vector<const Matrix*> matrices;
+};
+
+std::vector<SharedInput> inputs_of(const Layer& l) {
+  std::vector<SharedInput> inputs;
+  if (l.recurrent) {
+    const DeltaLayer& d = l.delta;
+    inputs.push_back({Stage::qkv, {&d.qkv.weight, &d.z.weight, &d.b.weight, &d.a.weight}});
+  } else {
+    inputs.push_back({Stage::qkv, {&l.q.weight, &l.k.weight, &l.v.weight}});
+  }
+  inputs.push_back({Stage::o, {&l.o.weight}});
+  if (!l.experts.empty()) return inputs;
+  inputs.push_back({Stage::gate_up, {&l.gate.weight, &l.up.weight}});
+  inputs.push_back({Stage::down, {&l.down.weight}});
+  return inputs;
+}
+
+// Row `row` of an input of floats (see RowBlocks), and zeros behind it.
+void copy_row(const Input& in, int64_t row, float* out) {
+  const int64_t block_rows = in.rows == 1 ? 1 : in.block;
+  const float* from = in.values + row / block_rows * block_rows * in.k + row % block_rows;
+  for (int64_t i = 0; i < in.k; ++i) out[i] = from[i * block_rows];
+  std::fill(out + in.k, out + padded_n(in.k), 0.0f);
+}
+
+// Adds the columns of one panel, down to the diagonal: sums over the pass's rows, in their order.
+void add_panel(const Kernels& kernels, const std::vector<float>& rows, int64_t tokens, int64_t n, int64_t column,
+               float* out) {
+  const int64_t block = kernels.f32.rows;
+  std::vector<float> left(static_cast<size_t>(tokens * block)), right(static_cast<size_t>(tokens * kPanelColumns));
+  std::vector<float> sums(static_cast<size_t>(block * kPanelColumns));
+  const auto gather = [&](int64_t first, int64_t count, int64_t width, std::vector<float>* to) {
+    for (int64_t t = 0; t < tokens; ++t) std::copy_n(rows.data() + t * n + first, count, to->data() + t * width);
+  };
+  gather(column, kPanelColumns, kPanelColumns, &right);
+  for (int64_t first = 0; first < column + kPanelColumns; first += block) {
+    const int64_t count = std::min(block, column + kPanelColumns - first);
+    gather(first, count, block, &left);
+    const GemmTerm term = {left.data(), right.data(), tokens};
+    kernels.gemm_f32(&term, 1, {block, 0}, count, sums.data());
+    for (int64_t r = 0; r < count; ++r) {
+      float* to = out + (first + r) * n + column;
+      for (int64_t c = 0; c < kPanelColumns; ++c) to[c] += sums[static_cast<size_t>(r * kPanelColumns + c)];
+    }
+  }
+}
+
+// The text through the model in windows, adding up.
+Error run_text(Session& session, std::span<const int32_t> ids, const std::function<void(int64_t)>& done) {
+  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  for (int64_t first = 0; first < std::ssize(ids); first += kCalibrationWindow) {
+    const int64_t count = std::min<int64_t>(kCalibrationWindow, std::ssize(ids) - first);
+    rewind(session, 0);
+    const auto window = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    if (Error e = evaluate(session, window, false, logits.data())) return e;
+    done(count);
+  }
+  return {};
+}
+
+// Layers whose moments and feedback fit into a quarter of the free memory together; at least one.
+int64_t layers_at_once(const Model& model) {
+  int64_t most_bytes = 1;
+  for (const Layer& layer : model.layers) {
+    int64_t bytes = 0;
+    for (const SharedInput& input : inputs_of(layer)) {
+      bytes += 2 * moments_elements(input.matrices[0]->k) * static_cast<int64_t>(sizeof(float));
+    }
+    most_bytes = std::max(most_bytes, bytes);
+  }
+  return std::clamp<int64_t>(available_memory_bytes() / 4 / most_bytes, 1, std::ssize(model.layers));
+}
+
+bool takes_feedback(const PackJob& job) { return job.format == Format::w4 && !job.reader.read_w4; }
+
+// Moments of the layers' inputs that a w4 matrix made here multiplies.
+Moments moments_for(const Model& model, int64_t first, int64_t count, const std::map<const Matrix*, PackJob*>& jobs) {
+  Moments moments;
+  moments.first_layer = first;
+  moments.layers.resize(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    for (const SharedInput& input : inputs_of(model.layers[static_cast<size_t>(first + i)])) {
+      if (std::ranges::none_of(input.matrices, [&](const Matrix* m) { return takes_feedback(*jobs.at(m)); })) continue;
+      Moments::Sum& sum = moments.layers[static_cast<size_t>(i)][static_cast<size_t>(input.stage)];
+      sum.k = input.matrices[0]->k;
+      sum.values.resize(static_cast<size_t>(moments_elements(sum.k)));
+      moments.rows.resize(std::max(moments.rows.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
+    }
+  }
+  return moments;
+}
+
+// One for each sum; the moments are used up. Sharing out whole factorisations keeps each one's order of sums.
+std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* moments) {
+  std::vector<std::array<Feedback, kStages>> feedback(moments->layers.size());
+  team.run([&](Worker& worker) {
+    worker.for_each(std::ssize(feedback) * kStages, [&](int64_t task) {
+      const auto layer = static_cast<size_t>(task / kStages), stage = static_cast<size_t>(task % kStages);
+      Moments::Sum& sum = moments->layers[layer][stage];
+      if (sum.k == 0) return;
+      feedback[layer][stage] = make_feedback(&sum.values, sum.k);
+      std::vector<float>().swap(sum.values);
+    });
+    worker.barrier();
+  });
+  return feedback;
+}
+
+// The model as it was trained, to run the text.
+struct Reference {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Team> team;
+  std::unique_ptr<Session> session;
+};
+
+Error open_reference(const LoadOptions& options, const std::string& folder, Reference* out) {
+  LoadOptions plain;
+  plain.quant = Quant::none;
+  plain.threads = options.threads;
+  if (Error e = load_model(folder, plain, &out->model)) return e;
+  out->team = std::make_unique<Team>(std::vector<int32_t>(static_cast<size_t>(std::max(1, options.threads)), -1));
+  const int64_t capacity = std::min(kCalibrationWindow, context_length(out->model->config));
+  return open_session(*out->model, *out->team, {.kv_float = true, .capacity = capacity, .prefill_chunk = kChunk},
+                      &out->session);
+}
+
+}  // namespace
+
+Moments::Sum* Moments::find(int64_t layer, Stage stage) {
+  if (layer < first_layer || layer >= first_layer + std::ssize(layers)) return nullptr;
+  Sum& sum = layers[static_cast<size_t>(layer - first_layer)][static_cast<size_t>(stage)];
+  return sum.k > 0 ? &sum : nullptr;
+}
+
+void add_moments(Worker& worker, int64_t layer, Stage stage, const Input& in, Moments* moments) {
+  Moments::Sum* sum = moments->find(layer, stage);
+  if (!sum) return;
+  const Kernels& kernels = best_kernels();
+  const int64_t n = padded_n(in.k);
+  worker.for_each(in.rows, [&](int64_t row) {
+    float* to = moments->rows.data() + row * n;
+    copy_row(in, row, to);
+    if (moments->rotate) kernels.rotate(to, in.k, rotation_of(in.k), to);
+  });
+  worker.barrier();
+  worker.for_each(n / kPanelColumns, [&](int64_t panel) {
+    add_panel(kernels, moments->rows, in.rows, n, panel * kPanelColumns, sum->values.data());
+  });
+  worker.barrier();
+}
+
+std::string calibration_name(std::span<const int32_t> ids) {
+  if (ids.empty()) return {};
+  char text[64];
+  std::snprintf(text, sizeof text, "%zu tokens %016llx", ids.size(),
+                static_cast<unsigned long long>(hash_words(kHashSeed, std::as_bytes(ids))));
+  return text;
+}
+
+std::vector<int32_t> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text) {
+  std::vector<int32_t> ids;
+  while (!text.empty() && std::ssize(ids) + std::ssize(prefix) < kMaxCalibrationTokens) {
+    ids.insert(ids.end(), prefix.begin(), prefix.end());
+    const size_t room = static_cast<size_t>(kCalibrationWindow) - prefix.size();
+    const auto window = text.first(std::min(text.size(), room));
+    ids.insert(ids.end(), window.begin(), window.end());
+    text = text.subspan(window.size());
+  }
+  return ids;
+}
+
+Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
+  if (options.calibration.empty()) return {};
+  if (options.quant != Quant::w4a8) return error("only w4a8 has weights to calibrate", "--calibrate", "--quant w4a8");
+  for (const int32_t id : options.calibration) {
+    if (id >= 0 && id < config.vocab_size) continue;
+    return error("token id outside the vocabulary", "calibration", "below " + std::to_string(config.vocab_size),
+                 std::to_string(id));
+  }
+  return {};
+}
+
+Error pack_calibrated(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
+  Reference reference;
+  if (Error e = open_reference(options, model->checkpoint.folder, &reference)) return e;
+  std::map<const Matrix*, PackJob*> by_matrix;
+  for (PackJob& job : jobs) by_matrix[job.out] = &job;
+
+  const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model);
+  const int64_t runs = (layers + at_once - 1) / at_once;
+  int64_t done = 0, packed = 0;
+  const auto tell = [&](int64_t tokens) {
+    done += tokens;
+    if (options.progress) options.progress(done, runs * std::ssize(options.calibration));
+  };
+  Trace trace(layers);
+  reference.session->trace = &trace;
+  for (int64_t first = 0; first < layers; first += at_once) {
+    const int64_t count = std::min(at_once, layers - first);
+    Moments moments = moments_for(*model, first, count, by_matrix);
+    moments.rotate = options.rotate;
+    trace.moments = &moments;
+    if (Error e = run_text(*reference.session, options.calibration, tell)) return e;
+    const auto feedback = feedback_of(*reference.team, &moments);
+    // Jobs follow the layers; the head's is the last.
+    int64_t end = packed;
+    for (int64_t i = 0; i < count; ++i) {
+      for (const SharedInput& input : inputs_of(model->layers[static_cast<size_t>(first + i)])) {
+        for (const Matrix* matrix : input.matrices) {
+          PackJob* job = by_matrix.at(matrix);
+          end = std::max<int64_t>(end, job - jobs.data() + 1);
+          const Feedback& own = feedback[static_cast<size_t>(i)][static_cast<size_t>(input.stage)];
+          if (takes_feedback(*job)) job->feedback = &own;
+        }
+      }
+    }
+    if (first + count == layers) {
+      end = std::ssize(jobs);
+      reference.session.reset();
+      reference.model.reset();
+    }
+    const auto ready = jobs.subspan(static_cast<size_t>(packed), static_cast<size_t>(end - packed));
+    std::byte* to = model->arena.data + packed_bytes(jobs.first(static_cast<size_t>(packed)));
+    if (Error e = pack_all(ready, to, {options.threads, true, {}})) return e;
+    for (PackJob& job : ready) job.feedback = nullptr;
+    packed = end;
+  }
+  return {};
+}
+
+}  // namespace pinion

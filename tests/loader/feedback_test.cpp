@@ -1,0 +1,176 @@
+// Error feedback: the factor of small moments by hand, the recurrence written out in double precision, and what it is
+// for: less error of the outputs than rounding each weight for itself.
+#include "loader/feedback.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+namespace pinion {
+namespace {
+
+struct Random {
+  uint32_t state = 0x9e3779b9u;
+
+  float uniform() {
+    state ^= state << 13;
+    state ^= state >> 17;
+    state ^= state << 5;
+    return static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+  }
+};
+
+// Inputs that move together: each is half of its neighbour's and something of its own.
+std::vector<float> random_inputs(int64_t tokens, int64_t k, Random* random) {
+  std::vector<float> x(static_cast<size_t>(tokens * k));
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = random->uniform() + (i % static_cast<size_t>(k) > 0 ? 0.8f * x[i - 1] : 0.0f);
+  }
+  return x;
+}
+
+std::vector<float> moments_of(const std::vector<float>& x, int64_t tokens, int64_t k) {
+  const int64_t n = padded_n(k);
+  std::vector<float> moments(static_cast<size_t>(moments_elements(k)));
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t j = i; j < k; ++j) {
+        moments[static_cast<size_t>(i * n + j)] +=
+            x[static_cast<size_t>(t * k + i)] * x[static_cast<size_t>(t * k + j)];
+      }
+    }
+  }
+  return moments;
+}
+
+float factor(const Feedback& feedback, int64_t row, int64_t column) {
+  return feedback.panel(column / kPanelColumns)[row * kPanelColumns + column % kPanelColumns];
+}
+
+// Two inputs, moments [[a, c], [c, b]] with a tenth of their mean added to a and b: U[0][1] = c / b.
+TEST(Feedback, HandWorked) {
+  std::vector<float> moments(static_cast<size_t>(moments_elements(2)));
+  moments[0] = 9.0f, moments[1] = 4.2f, moments[65] = 11.0f;  // [0][0], [0][1], [1][1] of 64 x 64
+  const Feedback feedback = make_feedback(&moments, 2);
+  EXPECT_EQ(feedback.k, 64);
+  EXPECT_NEAR(factor(feedback, 0, 1), 4.2f / 12.0f, 1e-6f);
+  for (int64_t column = 0; column < 64; ++column) {
+    for (int64_t row = 0; row < 64; ++row) {
+      const bool is_the_one = row == 0 && column == 1;
+      ASSERT_EQ(factor(feedback, row, column) == 0.0f, !is_the_one) << row << ", " << column;
+    }
+  }
+}
+
+// H = U D U^T, in double precision.
+TEST(Feedback, FactorsTheMoments) {
+  for (const int64_t k : {1, 63, 64, 65, 200}) {
+    Random random;
+    std::vector<float> moments = moments_of(random_inputs(300, k, &random), 300, k);
+    const int64_t n = padded_n(k);
+    double trace = 0;
+    for (int64_t i = 0; i < k; ++i) trace += double{moments[static_cast<size_t>(i * n + i)]};
+    std::vector<double> h(moments.begin(), moments.end());
+    for (int64_t i = 0; i < n; ++i) h[static_cast<size_t>(i * n + i)] += 0.1 * trace / static_cast<double>(k);
+    const Feedback feedback = make_feedback(&moments, k);
+    // Column by column from the last: D = what is left of the diagonal, U = what is left of the column by D.
+    for (int64_t j = n - 1; j >= 0; --j) {
+      const double d = h[static_cast<size_t>(j * n + j)];
+      for (int64_t i = 0; i < j; ++i) {
+        const double u = h[static_cast<size_t>(i * n + j)] / d;
+        ASSERT_NEAR(double{factor(feedback, i, j)}, u, 1e-4) << "k " << k << ": " << i << ", " << j;
+        for (int64_t to = i; to < j; ++to) {
+          h[static_cast<size_t>(i * n + to)] -= u * h[static_cast<size_t>(to * n + j)];
+        }
+      }
+    }
+  }
+}
+
+TEST(Feedback, InputsThatAreAlwaysZero) {
+  std::vector<float> moments(static_cast<size_t>(moments_elements(100)));
+  const Feedback feedback = make_feedback(&moments, 100);
+  for (const float u : feedback.panels) ASSERT_EQ(u, 0.0f);
+}
+
+// Rows of weights [kW4Columns][k] through groups; by themselves where there is no feedback.
+std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedback* feedback) {
+  std::vector<float> out(w.size());
+  std::optional<FeedbackRows> rows;
+  if (feedback) rows.emplace(*feedback);
+  for (int64_t at = 0; at < k; at += kBlockK) {
+    W4Group group;
+    for (int64_t i = 0; i < kBlockK; ++i) {
+      for (int64_t r = 0; r < kW4Columns; ++r) group.weights[i][r] = w[static_cast<size_t>(r * k + at + i)];
+    }
+    if (rows) {
+      rows->quantise(at, true, &group);
+    } else {
+      quantize_w4(&group, true);
+    }
+    for (int64_t i = 0; i < kBlockK; ++i) {
+      for (int64_t r = 0; r < kW4Columns; ++r) {
+        out[static_cast<size_t>(r * k + at + i)] =
+            static_cast<float>(group.codes[i][r] - 8) * to_float(group.scales[r]);
+      }
+    }
+  }
+  return out;
+}
+
+double output_error(const std::vector<float>& w, const std::vector<float>& q, const std::vector<float>& x, int64_t k) {
+  double error = 0;
+  for (size_t t = 0; t < x.size(); t += static_cast<size_t>(k)) {
+    for (size_t r = 0; r < w.size(); r += static_cast<size_t>(k)) {
+      double sum = 0;
+      for (size_t i = 0; i < static_cast<size_t>(k); ++i)
+        sum += (double{w[r + i]} - double{q[r + i]}) * double{x[t + i]};
+      error += sum * sum;
+    }
+  }
+  return error;
+}
+
+TEST(Feedback, OutputsChangeLess) {
+  constexpr int64_t kK = 192, kTokens = 400;
+  Random random;
+  const std::vector<float> x = random_inputs(kTokens, kK, &random), other = random_inputs(kTokens, kK, &random);
+  std::vector<float> moments = moments_of(x, kTokens, kK), w;
+  for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform() * 4);
+  const Feedback feedback = make_feedback(&moments, kK);
+  const std::vector<float> alone = quantised(w, kK, nullptr), fed = quantised(w, kK, &feedback);
+  EXPECT_LT(output_error(w, fed, other, kK), 0.6 * output_error(w, alone, other, kK)) << "on inputs it has not seen";
+}
+
+// Every code is the nearest one to the weight and what earlier errors ask for, by the group's scale.
+TEST(Feedback, FollowsTheRecurrence) {
+  constexpr int64_t kK = 160;
+  Random random;
+  std::vector<float> moments = moments_of(random_inputs(300, kK, &random), 300, kK), w;
+  for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform() * 4);
+  const Feedback feedback = make_feedback(&moments, kK);
+  const std::vector<float> q = quantised(w, kK, &feedback);
+  for (size_t r = 0; r < size_t{kW4Columns}; ++r) {
+    for (size_t i = 0; i < size_t{kK}; ++i) {
+      double wanted = w[r * kK + i], step = 1e9;
+      for (size_t j = 0; j < i; ++j) {
+        const double error = double{w[r * kK + j]} - double{q[r * kK + j]};
+        wanted += error * double{factor(feedback, static_cast<int64_t>(j), static_cast<int64_t>(i))};
+      }
+      for (size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j) {
+        const double difference = std::abs(double{q[r * kK + j]} - double{q[r * kK + i]});
+        if (difference > 0) step = std::min(step, difference);
+      }
+      const bool is_last_code = std::abs(wanted) > 6 * step;  // beyond it everything has that code
+      if (!is_last_code) {
+        ASSERT_LE(std::abs(wanted - double{q[r * kK + i]}), 0.5001 * step) << r << ", " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pinion
