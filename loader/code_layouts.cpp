@@ -30,10 +30,22 @@ constexpr std::array<uint8_t, 8> kAwqPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
 
 int64_t awq_place(int64_t column) { return kAwqPlaces[static_cast<size_t>(column % 8)]; }
 
+// out [count]: the zero of symmetric codes.
+void fill_middle(const CodedMatrix& m, int64_t count, float* out) {
+  std::fill_n(out, count, static_cast<float>(1 << (m.scheme.bits - 1)));
+}
+
 // Columns of words are read in blocks of lines, so that a row's next codes come from lines still in cache.
 constexpr int64_t kBlockLines = 64;
 
 }  // namespace
+
+void read_byte_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(m.codes.data) + first * m.k;
+  const uint32_t middle = 1u << (m.scheme.bits - 1);
+  // A byte that is no code of so many bits becomes more than the largest.
+  for (int64_t i = 0; i < rows * m.k; ++i) out[i] = static_cast<uint8_t>(codes[i] + middle);
+}
 
 void read_packed_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
   const int64_t per_word = m.codes_a_word(), row_words = m.words(m.k), whole = m.k / per_word;
@@ -76,12 +88,20 @@ void read_awq_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* 
   }
 }
 
+void read_byte_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+  const int64_t count = rows * m.groups();
+  if (!m.zero.data) return fill_middle(m, count, out);
+  const auto* zeros = reinterpret_cast<const int8_t*>(m.zero.data) + first * m.groups();
+  const int middle = 1 << (m.scheme.bits - 1);
+  for (int64_t i = 0; i < count; ++i) {
+    const int zero = zeros[i] + middle;
+    out[i] = zero < 0 || zero >= 2 * middle ? NAN : static_cast<float>(zero);
+  }
+}
+
 void read_packed_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups(), per_word = m.codes_a_word();
-  if (!m.zero.data) {
-    std::fill_n(out, rows * groups, static_cast<float>(1 << (m.scheme.bits - 1)));
-    return;
-  }
+  if (!m.zero.data) return fill_middle(m, rows * groups, out);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t line = (first + r) / per_word, place = (first + r) % per_word;
     for (int64_t g = 0; g < groups; ++g) {
@@ -116,6 +136,9 @@ void read_awq_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* ou
 
 bool zeros_are_middle(const CodedMatrix& m) {
   if (!m.zero.data) return true;
+  if (m.scheme.stored_as == StoredAs::bytes) {
+    return std::ranges::all_of(m.zero.contents(), [](std::byte zero) { return zero == std::byte{0}; });
+  }
   const bool less_one = m.scheme.stored_as == StoredAs::gptq && m.scheme.zeros_less_one;
   const uint32_t middle = less_one ? 0x77777777u : 0x88888888u;
   for (int64_t i = 0; i < m.zero.elements(); ++i) {

@@ -1,4 +1,5 @@
-// Where the codes and zeros of a matrix lie in the words of its tensors: reading alone, without the multiplication.
+// Where the codes and zeros of a matrix lie in the words, or bytes, of its tensors: reading alone, without the
+// multiplication.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +39,15 @@ inline uint32_t word(const TensorView& tensor, int64_t i) {
   return value;
 }
 
+// Integers are read as codes from 0 on, their zero in the middle where it is not stored.
 // Codes of the tensor's rows [first, first + rows) of W, wherever first_row is, out [rows][k].
+void read_byte_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 void read_packed_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 void read_gptq_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 void read_awq_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 
 // Zeros of the same rows, out [rows][groups]; NaN where nobody can tell.
+void read_byte_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 void read_packed_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 void read_gptq_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 void read_awq_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);

@@ -74,9 +74,8 @@ int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t count, W4Rows*
   const int64_t groups = m.groups(), blocks = padded_k(m.k) / kBlockK;
   std::vector<float> zeros(static_cast<size_t>(count * groups)), scales(zeros.size());
   std::vector<uint8_t> codes(static_cast<size_t>(count * m.k));
-  m.format->read_zeros(m, first, count, zeros.data());
+  read_codes(m, first, count, codes.data(), zeros.data());
   read_scales(m, first, count, scales.data());
-  m.format->read_codes(m, first, count, codes.data());
   out->codes.resize(static_cast<size_t>(count * blocks * kBlockK));
   out->zeros.resize(static_cast<size_t>(count * blocks));
   out->group_scales.resize(out->zeros.size());

@@ -99,7 +99,7 @@ struct TensorsFormat {
 };
 
 constexpr TensorsFormat kTensorsFormats[] = {
-    {"int-quantized", StoredAs::int8},
+    {"int-quantized", StoredAs::bytes},
     {"float-quantized", StoredAs::fp8},
     {"pack-quantized", StoredAs::packed},
 };
@@ -108,23 +108,22 @@ constexpr TensorsFormat kTensorsFormats[] = {
 Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
   if (fields.object.empty() && !fields.error) return error("not supported", fields.where, "8-bit weights", "none");
   const StoredAs format = out->stored_as;
-  const bool packed = format == StoredAs::packed;
-  if (packed) require(fields, "strategy", {"channel", "group"});
-  if (format == StoredAs::fp8) require(fields, "strategy", {"channel", "tensor", "block"});
-  if (format == StoredAs::int8) require(fields, "strategy", {"channel"});
-  const std::string strategy = fields.text("strategy", "");
-  if (packed) {
-    require(fields, "num_bits", {4, 8});
-    out->bits = static_cast<int>(fields.integer("num_bits", 8));
-    out->symmetric = fields.boolean("symmetric", true);
-    // The last one says that a tensor has the order of the inputs: that tells.
-    expect(fields, "actorder", {"weight", "static", false, "group"});
-  } else {
+  if (format == StoredAs::fp8) {
+    require(fields, "strategy", {"channel", "tensor", "block"});
     expect(fields, "num_bits", {8});
     expect(fields, "symmetric", {true});
     // The other values reorder the inputs in the file; these only ordered GPTQ's own work.
     expect(fields, "actorder", {"weight", "static", false});
+  } else {
+    require(fields, "strategy", {"channel", "group"});
+    if (format == StoredAs::packed) require(fields, "num_bits", {4, 8});
+    expect(fields, "num_bits", {4, 8});
+    out->bits = static_cast<int>(fields.integer("num_bits", 8));
+    out->symmetric = fields.boolean("symmetric", true);
+    // The last one says that a tensor has the order of the inputs: that tells.
+    expect(fields, "actorder", {"weight", "static", false, "group"});
   }
+  const std::string strategy = fields.text("strategy", "");
   expect(fields, "type", {format == StoredAs::fp8 ? "float" : "int"});
   expect(fields, "dynamic", {false});
   if (strategy == "group") {
@@ -133,6 +132,10 @@ Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
     expect(fields, "group_size", {-1, 0});
   }
   if (strategy == "block") read_block(fields, "block_structure", out);
+  if (format == StoredAs::bytes && out->bits == 8 && out->symmetric && strategy == "channel") {
+    out->stored_as = StoredAs::int8;
+    expect(fields, "actorder", {"weight", "static", false});  // these codes have no tensor with an order
+  }
   // How the scales were found, and types that the tensors themselves show.
   ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   return refuse_unread(fields);
@@ -146,12 +149,13 @@ Error check_activations(JsonFields fields, StoredAs format) {
     return is_own ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
   }
   expect(fields, "num_bits", {8});
-  expect(fields, "type", {format == StoredAs::fp8 ? "float" : "int"});
   if (is_own) {
+    expect(fields, "type", {"int"});
     expect(fields, "symmetric", {true});
     require(fields, "strategy", {"token"});
     require(fields, "dynamic", {true});
   } else {
+    expect(fields, "type", {"int", "float"});
     ignore(fields, {"symmetric", "strategy", "dynamic", "group_size", "actorder", "block_structure"});
   }
   ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
@@ -167,7 +171,7 @@ Error read_group(JsonFields group, StoredAs format, Quantization* out) {
   CodedModules& modules = out->groups.emplace_back();
   modules.scheme.stored_as = format;
   if (Error e = read_weight_arguments(group.fields("weights"), &modules.scheme)) return e;
-  if (Error e = check_activations(group.fields("input_activations"), format)) return e;
+  if (Error e = check_activations(group.fields("input_activations"), modules.scheme.stored_as)) return e;
   if (!group.has("targets")) group.fail("targets", "missing field");
   if (Error e = read_patterns(group, "targets", &modules.targets)) return e;
   return refuse_unread(group);  // output_activations, for one
@@ -177,7 +181,7 @@ Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
   // Of several formats each group has its own.
   const bool several = fields.has("format") && *fields.find("format") == "mixed-precision";
   const bool for_all = fields.has("format") && !several;
-  StoredAs format = StoredAs::int8;
+  StoredAs format = StoredAs::bytes;
   if (for_all) {
     if (Error e = read_format(fields, &format)) return e;
   }

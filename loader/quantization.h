@@ -15,7 +15,14 @@
 
 namespace pinion {
 
-enum class StoredAs : uint8_t { int8, fp8, packed, gptq, awq };
+enum class StoredAs : uint8_t {
+  int8,  // what w8a8 takes as it is: 8 bits, symmetric, a scale for each output
+  fp8,
+  bytes,  // all other integers that have a byte each
+  packed,
+  gptq,
+  awq
+};
 
 // How a module's weight is held. A code may share its scale, and its zero where there are any, with its neighbours.
 struct CodeScheme {
@@ -23,7 +30,7 @@ struct CodeScheme {
   int bits = 8;
   int64_t group_size = 0;      // inputs that share a scale; 0: all
   int64_t block_rows = 1;      // outputs that do
-  bool symmetric = true;       // packed: the zero is the middle of the codes; else it is stored
+  bool symmetric = true;       // bytes, packed: the zero is the middle of the codes; else it is stored
   bool zeros_less_one = true;  // gptq: as its first version stores them
   bool has_order = false;      // gptq: inputs were quantised in an order of their own
 

@@ -80,6 +80,28 @@ Error bind_order(const Checkpoint& checkpoint, const std::string& name, CodedMat
   return {};
 }
 
+// Only a file in which that order is the inputs' own is read.
+Error refuse_order(const Checkpoint& checkpoint, const CodedMatrix& m) {
+  if (!m.order.data) return {};
+  return error("not supported", checkpoint.folder + ": " + m.order.name, "inputs in their order",
+               "groups of an order of their own (actorder)");
+}
+
+Error bind_bytes(const Checkpoint& checkpoint, const std::string& module, CodedMatrix* out,
+                 std::vector<std::string>* names) {
+  const std::string weight = module + ".weight";
+  const int64_t n = out->n, groups = out->groups();
+  if (Error e = bind_one(checkpoint, weight, {n, out->k}, {DType::i8}, &out->codes, names)) return e;
+  if (Error e = bind_one(checkpoint, weight + "_scale", {n, groups}, kFloatTypes, &out->scale, names)) return e;
+  if (!out->scheme.symmetric) {
+    const std::string zero = weight + "_zero_point";
+    if (Error e = bind_one(checkpoint, zero, {n, groups}, {DType::i8}, &out->zero, names)) return e;
+  }
+  if (Error e = bind_order(checkpoint, weight + "_g_idx", out, names)) return e;
+  add_activation_scales(checkpoint, module, names);
+  return refuse_order(checkpoint, *out);
+}
+
 Error bind_packed(const Checkpoint& checkpoint, const std::string& module, CodedMatrix* out,
                   std::vector<std::string>* names) {
   const std::string weight = module + ".weight";
@@ -103,9 +125,7 @@ Error bind_packed(const Checkpoint& checkpoint, const std::string& module, Coded
   }
   if (Error e = bind_order(checkpoint, weight + "_g_idx", out, names)) return e;
   add_activation_scales(checkpoint, module, names);
-  if (!out->order.data) return {};
-  return error("not supported", checkpoint.folder + ": " + out->order.name, "inputs in their order",
-               "groups of an order of their own (actorder)");
+  return refuse_order(checkpoint, *out);
 }
 
 Error check_words(const Checkpoint& checkpoint, const std::string& module, const char* axis, int64_t size,
@@ -149,6 +169,7 @@ Error bind_awq(const Checkpoint& checkpoint, const std::string& module, CodedMat
 constexpr CodeFormat kFormats[] = {
     {"int8", false, nullptr, nullptr, nullptr},
     {"FP8 E4M3", false, bind_fp8, nullptr, nullptr},
+    {"int-quantized", false, bind_bytes, read_byte_codes, read_byte_zeros},
     {"pack-quantized", false, bind_packed, read_packed_codes, read_packed_zeros},
     {"GPTQ", true, bind_gptq, read_gptq_codes, read_gptq_zeros},
     {"AWQ", true, bind_awq, read_awq_codes, read_awq_zeros},
@@ -174,6 +195,24 @@ std::string description(const CodeScheme& scheme) {
 bool shows_codes(const Checkpoint& checkpoint, const std::string& module, StoredAs stored_as) {
   const TensorView* tensor = checkpoint.find(module + (stored_as == StoredAs::fp8 ? ".weight" : ".qweight"));
   return tensor && (stored_as != StoredAs::fp8 || tensor->dtype == DType::f8_e4m3);
+}
+
+int largest_code(const CodeScheme& scheme) { return (1 << scheme.bits) - 1; }
+
+// The first number of the row that has more bits than the scheme, among its codes, then among its zeros.
+Error explain_bytes(const CodedMatrix& m, int64_t row) {
+  const int middle = 1 << (m.scheme.bits - 1);
+  const auto fits = [middle](int8_t value) { return -middle <= value && value < middle; };
+  const auto find = [&](const TensorView& tensor, int64_t count) -> Error {
+    if (!tensor.data) return {};
+    const auto* values = reinterpret_cast<const int8_t*>(tensor.data) + row * count;
+    const auto* bad = std::find_if_not(values, values + count, fits);
+    if (bad == values + count) return {};
+    return error("out of range", tensor.name + " row " + std::to_string(row),
+                 std::to_string(-middle) + " to " + std::to_string(middle - 1), std::to_string(*bad));
+  };
+  if (Error e = find(m.codes, m.k)) return e;
+  return find(m.zero, m.groups());
 }
 
 void multiply(const CodedMatrix& m, const uint8_t* codes, const float* zeros, const float* scales, float* out) {
@@ -271,6 +310,17 @@ void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) 
   }
 }
 
+void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* codes, float* zeros) {
+  m.format->read_codes(m, first, rows, codes);
+  m.format->read_zeros(m, first, rows, zeros);
+  if (m.scheme.stored_as != StoredAs::bytes) return;
+  for (int64_t r = 0; r < rows; ++r) {
+    uint8_t all = 0;
+    for (int64_t i = r * m.k; i < (r + 1) * m.k; ++i) all |= codes[i];
+    if (all > largest_code(m.scheme)) std::fill_n(zeros + r * m.groups(), m.groups(), NAN);
+  }
+}
+
 void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups();
   const auto count = static_cast<size_t>(rows * groups);
@@ -284,21 +334,21 @@ void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   }
   std::vector<float> zeros(count);
   std::vector<uint8_t> codes(static_cast<size_t>(rows * m.k));
-  m.format->read_zeros(m, first, rows, zeros.data());
-  m.format->read_codes(m, first, rows, codes.data());
+  read_codes(m, first, rows, codes.data(), zeros.data());
   for (int64_t r = 0; r < rows; ++r) {
     multiply(m, codes.data() + r * m.k, zeros.data() + r * groups, scales.data() + r * groups, out + r * m.k);
   }
 }
 
 Error explain_nan(const CodedMatrix& m, int64_t row) {
+  row += m.first_row;
+  if (m.scheme.stored_as == StoredAs::bytes) return explain_bytes(m, row);
   if (!m.format->read_zeros) return {};
   std::vector<float> zeros(static_cast<size_t>(m.groups()));
-  m.format->read_zeros(m, m.first_row + row, 1, zeros.data());
+  m.format->read_zeros(m, row, 1, zeros.data());
   if (std::ranges::none_of(zeros, [](float zero) { return std::isnan(zero); })) return {};
-  const int most = (1 << m.scheme.bits) - 1;
-  return error("a zero of 0, which tools read in different ways",
-               m.zero.name + " column " + std::to_string(m.first_row + row),
+  const int most = largest_code(m.scheme);
+  return error("a zero of 0, which tools read in different ways", m.zero.name + " column " + std::to_string(row),
                "stored less one: below " + std::to_string(most), std::to_string(most));
 }
 

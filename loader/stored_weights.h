@@ -6,6 +6,8 @@
 //   int8    weight I8 [n, k]; weight_scale [n, 1], [n] or one number
 //   fp8     weight F8_E4M3 [n, k], the code being the number itself; weight_scale or weight_scale_inv (never an
 //           inverse) as above, or [n / rows, k / columns] rounded up, a scale for each block
+//   bytes   weight I8 [n, k], codes of 4 or 8 bits with a sign; weight_scale [n, k / group]; with zeros
+//           weight_zero_point I8 [n, k / group]
 //   packed  weight_packed I32 [n, k bits / 32], weight_shape, weight_scale [n, k / group]; with zeros weight_zero_point
 //           I32 [n bits / 32, k / group]
 //   gptq    qweight I32 [k bits / 32, n], scales [k / group, n], qzeros I32 [k / group, n bits / 32], and g_idx I32 [k]
@@ -61,6 +63,10 @@ LinearWeight rows_of(const LinearWeight& whole, int64_t first, int64_t count);
 
 // Scales of the tensor's rows [first, first + rows), out [rows][groups].
 void read_scales(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
+
+// Codes [rows][k] and zeros [rows][groups] of the tensor's rows [first, first + rows). A row with a code that has too
+// many bits has NaN as all its zeros.
+void read_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* codes, float* zeros);
 
 // W's rows [first, first + rows), out [rows][k]: exact but for one rounding to fp32. NaN where a zero or a code says
 // nothing.

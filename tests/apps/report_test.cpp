@@ -286,6 +286,10 @@ TEST(Inspect, AFileOf4BitCodesRunsIn4Bits) {
   EXPECT_EQ(gptq["matrices"]["codes_kept"], 2 * 7);
   EXPECT_EQ(gptq["matrices"]["floats_to_codes"], 1) << "the head";
   EXPECT_FALSE(gptq["matrices"].contains("why_not_kept"));
+  const json bytes = inspect({families + "qwen2_w4a8"});
+  EXPECT_EQ(bytes["run"]["quant"], "w4a8");
+  EXPECT_EQ(bytes["stored_as"], json::parse(R"(["int-quantized, 4 bits with zeros, groups of 32"])"));
+  EXPECT_EQ(bytes["matrices"]["codes_kept"], 2 * 7);
   const json w8 = inspect({families + "llama_gptq", "--quant", "w8a8"});
   EXPECT_EQ(w8["run"]["quant"], "w8a8");
   EXPECT_EQ(w8["run"]["why_quant"], "as asked");

@@ -238,7 +238,7 @@ TEST_P(FourBitFamilies, LogitsW4a8) {
   expect_logits(Quant::w4a8, "logits_none.npy", [](const Json&) { return 0.04; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies, testing::Values("llama_gptq"),
+INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies, testing::Values("llama_gptq", "qwen2_w4a8"),
                          [](const auto& family) { return family.param; });
 
 struct StoriesMode {

@@ -29,6 +29,10 @@ inline Tensor words(const std::string& name, const std::string& shape, const std
   return {name, "I32", shape, bytes(values)};
 }
 
+inline Tensor integers(const std::string& name, const std::string& shape, const std::vector<int8_t>& values) {
+  return {name, "I8", shape, bytes(values)};
+}
+
 inline Tensor floats(const std::string& name, const std::string& shape, const std::vector<float>& values) {
   return {name, "F32", shape, bytes(values)};
 }
@@ -75,12 +79,22 @@ using Values = std::vector<float>;
 inline constexpr const char* kGptq = R"({"quant_method": "gptq", "bits": 4, "group_size": 4, "desc_act": false})";
 inline constexpr const char* kAwq = R"({"quant_method": "awq", "bits": 4, "group_size": 2, "version": "GEMM"})";
 
-inline std::string packed_config(int bits, const std::string& strategy, int group_size, bool symmetric) {
-  return R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {
+// Of compressed-tensors; a group_size of 0 is null.
+inline std::string config_of(const std::string& format, int bits, const std::string& strategy, int group_size,
+                             bool symmetric) {
+  return R"({"quant_method": "compressed-tensors", "format": ")" + format + R"(", "config_groups": {"group_0": {
       "targets": ["Linear"], "weights": {"type": "int", "dynamic": false, "num_bits": )" +
          std::to_string(bits) + R"(, "strategy": ")" + strategy + R"(", "group_size": )" +
          (group_size ? std::to_string(group_size) : "null") + R"(, "symmetric": )" + (symmetric ? "true" : "false") +
          "}}}}";
+}
+
+inline std::string packed_config(int bits, const std::string& strategy, int group_size, bool symmetric) {
+  return config_of("pack-quantized", bits, strategy, group_size, symmetric);
+}
+
+inline std::string bytes_config(int bits, const std::string& strategy, int group_size, bool symmetric) {
+  return config_of("int-quantized", bits, strategy, group_size, symmetric);
 }
 
 // Every column has the codes 0 to 7 along k; zeros are stored as 6, scales are 1 and 10.

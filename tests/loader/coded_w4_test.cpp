@@ -124,6 +124,39 @@ TEST(CodedW4, ZerosByHand) {
   EXPECT_EQ(Packed(v2.weight).zero(6, 32), 0) << "which nobody doubts there";
 }
 
+// Integers with a sign: row n has the code n - 8 but for a 7 at k = 37, and zeros are stored less 8, too.
+TEST(CodedW4, BytesByHand) {
+  std::vector<int8_t> codes(16 * 64), zeros(32);
+  for (size_t i = 0; i < codes.size(); ++i)
+    codes[i] = static_cast<int8_t>(i % 64 == 37 ? 7 : static_cast<int>(i / 64) - 8);
+  const Tensor weight = integers("m.weight", "[16, 64]", codes),
+               scale = halves("m.weight_scale", "[16, 2]", Values(32, 0.5f));
+  const Bound symmetric(bytes_config(4, "group", 32, true), 16, 64, {weight, scale});
+  ASSERT_EQ(symmetric.failure, "");
+  const Packed plain(symmetric.weight);
+  ASSERT_EQ(plain.why_not + plain.failure, "");
+  EXPECT_EQ(plain.matrix.format, Format::w4);
+  for (int n = 0; n < 16; ++n) {
+    EXPECT_EQ(plain.code(n, 36), n);
+    EXPECT_EQ(plain.weight(n, 63), static_cast<float>(n - 8) * 0.5f);
+    EXPECT_EQ(plain.weight(n, 37), 3.5f);
+  }
+  const auto packed_with_zeros = [&] {
+    return Packed(Bound(bytes_config(4, "group", 32, false), 16, 64,
+                        {weight, scale, integers("m.weight_zero_point", "[16, 2]", zeros)})
+                      .weight);
+  };
+  EXPECT_EQ(packed_with_zeros().matrix.format, Format::w4) << "all in the middle";
+  zeros[2 * 5 + 1] = -8;
+  const Packed shifted = packed_with_zeros();
+  ASSERT_EQ(shifted.why_not + shifted.failure, "");
+  EXPECT_EQ(shifted.matrix.format, Format::w4z);
+  EXPECT_EQ(shifted.zero(5, 31), 8);
+  EXPECT_EQ(shifted.zero(5, 32), 0);
+  EXPECT_EQ(shifted.weight(5, 32), 2.5f);
+  EXPECT_EQ(shifted.weight(5, 37), 7.5f);
+}
+
 // A group that is several of the layout's, and one that is all inputs.
 TEST(CodedW4, WideGroupsAreRepeated) {
   for (const int group : {64, 128, -1}) {
@@ -207,6 +240,20 @@ TEST(CodedW4, RowsThatSayNothingAreRefused) {
   EXPECT_EQ(
       failure(0x77f77777),
       "m.qzeros column 5: a zero of 0, which tools read in different ways: want stored less one: below 15, have 15");
+  std::vector<int8_t> codes(3 * 40), zeros(3 * 2);
+  const auto bytes_failure = [&] {
+    return Packed(Bound(bytes_config(4, "group", 32, false), 3, 40,
+                        {integers("m.weight", "[3, 40]", codes), halves("m.weight_scale", "[3, 2]", Values(6, 1.0f)),
+                         integers("m.weight_zero_point", "[3, 2]", zeros)})
+                      .weight)
+        .failure;
+  };
+  EXPECT_EQ(bytes_failure(), "");
+  zeros[3] = 8;
+  EXPECT_EQ(bytes_failure(), "m.weight_zero_point row 1: out of range: want -8 to 7, have 8");
+  codes[119] = -9;
+  zeros[3] = 0;
+  EXPECT_EQ(bytes_failure(), "m.weight row 2: out of range: want -8 to 7, have -9");
   scales[13] = INFINITY;
   EXPECT_EQ(failure(0x77777777), "m.qweight row 5: NaN or infinity in the weights");
 }
@@ -224,7 +271,14 @@ std::vector<uint32_t> random_words(int64_t count) {
 
 std::string list(int64_t a, int64_t b) { return "[" + std::to_string(a) + ", " + std::to_string(b) + "]"; }
 
-// The same shape as GPTQ, AWQ, and pack-quantized with zeros and without.
+std::vector<int8_t> random_integers(int64_t count) {
+  std::vector<int8_t> values;
+  for (const uint32_t word : random_words(count))
+    values.push_back(static_cast<int8_t>(static_cast<int>(word & 15) - 8));
+  return values;
+}
+
+// The same shape as GPTQ, AWQ, and pack-quantized and int-quantized with zeros and without.
 std::vector<std::unique_ptr<Bound>> random_weights(const Shape& s) {
   const int64_t groups = (s.k + s.group - 1) / s.group;
   Values scales(static_cast<size_t>(groups * s.n));
@@ -253,6 +307,10 @@ std::vector<std::unique_ptr<Bound>> random_weights(const Shape& s) {
   add(packed_config(4, "group", static_cast<int>(s.group), true), packed);
   packed.push_back(words("m.weight_zero_point", list(zero_words, groups), random_words(zero_words * groups)));
   add(packed_config(4, "group", static_cast<int>(s.group), false), packed);
+  std::vector<Tensor> in_bytes = {integers("m.weight", list(s.n, s.k), random_integers(s.n * s.k)), packed[1]};
+  add(bytes_config(4, "group", static_cast<int>(s.group), true), in_bytes);
+  in_bytes.push_back(integers("m.weight_zero_point", list(s.n, groups), random_integers(s.n * groups)));
+  add(bytes_config(4, "group", static_cast<int>(s.group), false), in_bytes);
   return all;
 }
 
@@ -328,15 +386,17 @@ const std::filesystem::path kFamilies = PINION_TEST_DATA "/families";
 // What PyTorch makes of the codes: the packed ones stand for the same bits.
 TEST(CodedW4, WholeFilesAreWhatTheReferenceReads) {
   int matrices = 0;
-  each_coded(kFamilies / "llama_gptq", kFamilies / "llama_gptq", [&](const LinearWeight& weight, const Json& decoded) {
-    const Packed packed(weight);
-    ASSERT_EQ(packed.why_not + packed.failure, "");
-    EXPECT_EQ(packed.matrix.format, Format::w4z);
-    const Values weights = packed.weights();
-    EXPECT_EQ(hash_bytes(std::as_bytes(std::span(weights))), std::stoull(decoded[2].get<std::string>(), nullptr, 16));
-    ++matrices;
-  });
-  EXPECT_EQ(matrices, 14);
+  for (const char* family : {"llama_gptq", "qwen2_w4a8"}) {
+    each_coded(kFamilies / family, kFamilies / family, [&](const LinearWeight& weight, const Json& decoded) {
+      const Packed packed(weight);
+      ASSERT_EQ(packed.why_not + packed.failure, "");
+      EXPECT_EQ(packed.matrix.format, Format::w4z);
+      const Values weights = packed.weights();
+      EXPECT_EQ(hash_bytes(std::as_bytes(std::span(weights))), std::stoull(decoded[2].get<std::string>(), nullptr, 16));
+      ++matrices;
+    });
+  }
+  EXPECT_EQ(matrices, 14 + 14);
 }
 
 TEST(CodedW4, WholeFilesInGroupsOf32) {

@@ -86,15 +86,15 @@ TEST(Quantization, RefusesOtherFormatsByName) {
        R"(config_groups: group_0: format: not supported: want "int-quantized", have "float-quantized")"},
       {group + "/targets", "null", "config_groups: group_0: targets: missing field"},
       {group + "/weights", "null", "config_groups: group_0: weights: not supported: want 8-bit weights, have none"},
-      {group + "/weights/num_bits", "4", "config_groups: group_0: weights: num_bits: not supported: want 8, have 4"},
+      {group + "/weights/num_bits", "3",
+       "config_groups: group_0: weights: num_bits: not supported: want 4 or 8, have 3"},
       {group + "/weights/type", "\"float\"",
        R"(config_groups: group_0: weights: type: not supported: want "int", have "float")"},
-      {group + "/weights/symmetric", "false",
-       "config_groups: group_0: weights: symmetric: not supported: want true, have false"},
-      {group + "/weights/strategy", "\"group\"",
-       R"(config_groups: group_0: weights: strategy: not supported: want "channel", have "group")"},
+      {group + "/weights/strategy", "\"group\"", "config_groups: group_0: weights: group_size: missing field"},
+      {group + "/weights/strategy", "\"tensor\"",
+       R"(config_groups: group_0: weights: strategy: not supported: want "channel" or "group", have "tensor")"},
       {group + "/weights/strategy", "null",
-       R"(config_groups: group_0: weights: strategy: missing field: want "channel")"},
+       R"(config_groups: group_0: weights: strategy: missing field: want "channel" or "group")"},
       {group + "/weights/actorder", "\"group\"",
        R"(config_groups: group_0: weights: actorder: not supported: want "weight" or "static" or false, have "group")"},
       {group + "/weights/block_structure", "\"2x4\"",
@@ -178,6 +178,37 @@ TEST(Quantization, ReadsFloatAndPackedFormats) {
                      "null", &scheme),
       "");
   EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::packed, .bits = 4, .group_size = 128, .symmetric = false}));
+}
+
+// What llm-compressor's W4A8 and its neighbours write.
+TEST(Quantization, ReadsIntegersInBytes) {
+  const char* kTokens = R"({"num_bits": 8, "type": "int", "strategy": "token", "dynamic": true, "symmetric": true})";
+  CodeScheme scheme;
+  const auto read = [&](const char* weights, const char* activations) {
+    return format_message("int-quantized", weights, activations, &scheme);
+  };
+  EXPECT_EQ(read(R"({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": true,
+                     "dynamic": false, "observer": "memoryless_minmax"})",
+                 kTokens),
+            "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::bytes, .bits = 4, .group_size = 128}));
+  EXPECT_EQ(read(R"({"num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": false,
+                     "zp_dtype": "torch.int8", "actorder": "group"})",
+                 R"({"num_bits": 8, "type": "float", "strategy": "group", "group_size": 64, "dynamic": true})"),
+            "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::bytes, .bits = 4, .group_size = 32, .symmetric = false}));
+  EXPECT_EQ(read(R"({"num_bits": 4, "strategy": "channel"})", "null"), "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::bytes, .bits = 4}));
+  EXPECT_EQ(read(R"({"strategy": "channel", "symmetric": false})", kTokens), "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::bytes, .symmetric = false}));
+  EXPECT_EQ(read(R"({"strategy": "group", "group_size": 64})", kTokens), "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::bytes, .group_size = 64}));
+  EXPECT_EQ(read(R"({"strategy": "channel"})", kTokens), "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::int8}));
+  EXPECT_EQ(read(R"({"num_bits": 4, "strategy": "channel"})", R"({"num_bits": 4, "strategy": "token"})"),
+            "input_activations: num_bits: not supported: want 8, have 4");
+  EXPECT_EQ(read(R"({"num_bits": 4, "type": "float", "strategy": "channel"})", kTokens),
+            R"(weights: type: not supported: want "int", have "float")");
 }
 
 TEST(Quantization, RefusesWhatOtherFormatsDoNotHave) {

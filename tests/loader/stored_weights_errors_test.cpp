@@ -75,6 +75,37 @@ TEST(StoredWeightsErrors, RefusesPackedTensorsThatDoNotFit) {
       "m.weight_g_idx: not supported: want inputs in their order, have groups of an order of their own (actorder)");
 }
 
+TEST(StoredWeightsErrors, RefusesBytesThatDoNotFit) {
+  const Tensor codes = integers("m.weight", "[2, 4]", std::vector<int8_t>(8)),
+               scale = floats("m.weight_scale", "[2, 2]", Values(4, 1.0f));
+  const std::string config = bytes_config(4, "group", 2, true), with_zeros = bytes_config(4, "group", 2, false);
+  const auto message = [](const std::string& text, const std::vector<Tensor>& tensors) {
+    return Bound(text, 2, 4, tensors).failure;
+  };
+  EXPECT_EQ(message(config, {codes, scale}), "");
+  EXPECT_EQ(message(config, {scale}), "m.weight: no such tensor");
+  EXPECT_EQ(message(config, {codes}), "m.weight_scale: no such tensor");
+  EXPECT_EQ(message(config, {floats("m.weight", "[2, 4]", Values(8)), scale}),
+            "m.weight: type differs: want I8, have F32");
+  EXPECT_EQ(message(config, {integers("m.weight", "[2, 3]", std::vector<int8_t>(6)), scale}),
+            "m.weight: shape differs: want [2, 4], have [2, 3]");
+  EXPECT_EQ(message(config, {codes, floats("m.weight_scale", "[2, 1]", Values(2))}),
+            "m.weight_scale: shape differs: want [2, 2], have [2, 1]");
+  EXPECT_EQ(message(config, {codes, integers("m.weight_scale", "[2, 2]", std::vector<int8_t>(4))}),
+            "m.weight_scale: type differs: want BF16, F16 or F32, have I8");
+  EXPECT_EQ(message(bytes_config(4, "channel", 0, true), {codes, floats("m.weight_scale", "[2]", Values(2))}),
+            "m.weight_scale: shape differs: want [2, 1], have [2]");
+  EXPECT_EQ(message(with_zeros, {codes, scale}), "m.weight_zero_point: no such tensor");
+  EXPECT_EQ(message(with_zeros, {codes, scale, floats("m.weight_zero_point", "[2, 2]", Values(4))}),
+            "m.weight_zero_point: type differs: want I8, have F32");
+  EXPECT_EQ(message(with_zeros, {codes, scale, integers("m.weight_zero_point", "[2]", std::vector<int8_t>(2))}),
+            "m.weight_zero_point: shape differs: want [2, 2], have [2]");
+  EXPECT_EQ(message(config, {codes, scale, words("m.weight_g_idx", "[4]", {0, 0, 1, 1})}), "");
+  EXPECT_EQ(
+      message(config, {codes, scale, words("m.weight_g_idx", "[4]", {0, 1, 0, 1})}),
+      "m.weight_g_idx: not supported: want inputs in their order, have groups of an order of their own (actorder)");
+}
+
 TEST(StoredWeightsErrors, RefusesFp8TensorsThatDoNotFit) {
   const std::string config = R"({"quant_method": "fp8"})",
                     blocks = R"({"quant_method": "fp8", "weight_block_size": [2, 2]})";
@@ -100,6 +131,20 @@ TEST(StoredWeightsErrors, RowsThatSayNothingAreRefusedWhenTheyArePacked) {
   tensors = gptq_tensors();
   tensors[2] = floats("m.scales", "[2, 8]", {1, 1, 1, 1, INFINITY, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
   EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)), "m.qweight row 4: NaN or infinity in the weights");
+  const auto bytes_failure = [](std::vector<int8_t> codes, const std::vector<int8_t>& zeros) {
+    return pack_message(
+        Bound(bytes_config(4, "group", 2, false), 3, 4,
+              {integers("m.weight", "[3, 4]", codes), floats("m.weight_scale", "[3, 2]", Values(6, 1.0f)),
+               integers("m.weight_zero_point", "[3, 2]", zeros)}));
+  };
+  EXPECT_EQ(bytes_failure({-8, 7, 0, 0, -8, 7, 0, 0, -8, 7, 0, 0}, {-8, 7, 0, 0, 0, 0}), "");
+  EXPECT_EQ(bytes_failure(std::vector<int8_t>(12, 8), std::vector<int8_t>(6)),
+            "m.weight row 0: out of range: want -8 to 7, have 8");
+  for (const int8_t code : std::vector<int8_t>{-128, -9, 8, 127}) {
+    const std::string have = ": out of range: want -8 to 7, have " + std::to_string(code);
+    EXPECT_EQ(bytes_failure({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, code}, {0, 0, 0, 0, 0, 0}), "m.weight row 2" + have);
+    EXPECT_EQ(bytes_failure(std::vector<int8_t>(12), {0, 0, 0, code, 0, 0}), "m.weight_zero_point row 1" + have);
+  }
   const Bound fp8(
       R"({"quant_method": "fp8"})", 2, 3,
       {{"m.weight", "F8_E4M3", "[2, 3]", std::string(5, '\x38') + "\x7f"}, floats("m.weight_scale", "[]", {1})});

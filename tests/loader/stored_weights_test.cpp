@@ -103,6 +103,37 @@ TEST(StoredWeights, PackedOfEightBits) {
   EXPECT_EQ(bound.rows(0, 1), (Values{-64, -0.5f, 0, 63.5f, 0.5f}));
 }
 
+TEST(StoredWeights, BytesAreIntegersWithASign) {
+  const Tensor codes = integers("m.weight", "[2, 4]", {-8, -1, 0, 7, 1, 2, 3, -4});
+  const Bound symmetric(bytes_config(4, "group", 2, true), 2, 4,
+                        {codes, floats("m.weight_scale", "[2, 2]", {1, 10, 1, 0.5f})});
+  ASSERT_EQ(symmetric.failure, "");
+  EXPECT_EQ(symmetric.weight.stored_as, "int-quantized, 4 bits, groups of 2");
+  EXPECT_EQ(symmetric.rows(0, 2), (Values{-8, -1, 0, 70, 1, 2, 1.5f, -2}));
+  const Bound channels(bytes_config(4, "channel", 0, true), 2, 4, {codes, floats("m.weight_scale", "[2, 1]", {1, 10})});
+  ASSERT_EQ(channels.failure, "");
+  EXPECT_EQ(channels.rows(0, 2), (Values{-8, -1, 0, 7, 10, 20, 30, -40}));
+  const Bound zeros(bytes_config(4, "group", 2, false), 2, 4,
+                    {codes, floats("m.weight_scale", "[2, 2]", {1, 10, 1, 0.5f}),
+                     integers("m.weight_zero_point", "[2, 2]", {-8, 7, 2, 0}), floats("m.input_scale", "[]", {1})});
+  ASSERT_EQ(zeros.failure, "");
+  EXPECT_EQ(zeros.rows(0, 2), (Values{0, 7, -70, 0, -1, 0, 1.5f, -2}));
+  EXPECT_EQ(zeros.weight.tensors,
+            (std::vector<std::string>{"m.weight", "m.weight_scale", "m.weight_zero_point", "m.input_scale"}));
+}
+
+TEST(StoredWeights, BytesOfEightBits) {
+  const Tensor codes = integers("m.weight", "[1, 4]", {-128, -1, 0, 127}),
+               scale = floats("m.weight_scale", "[1, 2]", {1, 0.5f});
+  const Bound groups(bytes_config(8, "group", 2, true), 1, 4, {codes, scale});
+  ASSERT_EQ(groups.failure, "");
+  EXPECT_EQ(groups.rows(0, 1), (Values{-128, -1, 0, 63.5f}));
+  const Bound zeros(bytes_config(8, "group", 2, false), 1, 4,
+                    {codes, scale, integers("m.weight_zero_point", "[1, 2]", {-128, 127})});
+  ASSERT_EQ(zeros.failure, "");
+  EXPECT_EQ(zeros.rows(0, 1), (Values{0, 127, -63.5f, 0}));
+}
+
 TEST(StoredWeights, EveryFp8Code) {
   for (int code = 0; code < 256; ++code) {
     const int exponent = code >> 3 & 15, mantissa = code & 7;
@@ -163,6 +194,14 @@ std::vector<uint32_t> random_words(size_t count) {
   return values;
 }
 
+std::vector<int8_t> random_integers(size_t count, int bits) {
+  std::mt19937 random(static_cast<uint32_t>(count));
+  std::vector<int8_t> values(count);
+  for (int8_t& value : values)
+    value = static_cast<int8_t>(static_cast<int>(random() % (1u << bits)) - (1 << (bits - 1)));
+  return values;
+}
+
 // Two panels and a bit, inputs that end inside a block of k.
 constexpr int64_t kN = 136, kK = 72;
 
@@ -185,6 +224,12 @@ std::deque<Bound> random_weights() {
                                        floats("m.weight_scale", "[136, 3]", scales(3 * kN)),
                                        words("m.weight_zero_point", "[17, 3]", random_words(51)),
                                        {"m.weight_shape", "I64", "[2]", bytes(shape)}});
+  for (const int bits : {4, 8}) {
+    all.emplace_back(bytes_config(bits, "group", 24, false), kN, kK,
+                     std::vector<Tensor>{integers("m.weight", "[136, 72]", random_integers(kN * kK, bits)),
+                                         floats("m.weight_scale", "[136, 3]", scales(3 * kN)),
+                                         integers("m.weight_zero_point", "[136, 3]", random_integers(3 * kN, bits))});
+  }
   all.emplace_back(R"({"quant_method": "fp8", "weight_block_size": [100, 50]})", kN, kK,
                    std::vector<Tensor>{{"m.weight", "F8_E4M3", "[136, 72]", bytes(random_words(kN * kK / 4))},
                                        floats("m.weight_scale_inv", "[2, 2]", scales(4))});
@@ -249,7 +294,7 @@ TEST(StoredWeights, WholeFilesAreWhatTheReferenceReads) {
           << name;
     }
   }
-  EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::packed, StoredAs::gptq, StoredAs::awq}));
+  EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::bytes, StoredAs::packed, StoredAs::gptq, StoredAs::awq}));
 }
 
 }  // namespace

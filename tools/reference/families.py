@@ -44,6 +44,7 @@ from quantisation_configs import (
     FP8_TENSORS,
     GPTQ,
     GPTQ_ORDER,
+    INT4_GROUPS,
     PACKED_BESIDE_VISION,
     PACKED_GROUPS,
     QUANTISED,
@@ -285,6 +286,11 @@ CASES = {
         long_prompt=45,
         codes=Codes(FP8_BLOCKS, "float32"),
         notes="quant_method fp8, a scale for each block, some blocks cut off at the edges; routers have no codes.",
+    ),
+    "qwen2_w4a8": Case(
+        QWEN2 | mlp(96) | {"hidden_size": 64},
+        codes=Codes(INT4_GROUPS),
+        notes="compressed-tensors int-quantized: 4-bit codes and their zeros in bytes, bf16 scales.",
     ),
     "qwen3_packed": Case(
         QWEN3,

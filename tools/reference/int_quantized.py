@@ -52,11 +52,18 @@ def load_tensors(folder: pathlib.Path) -> dict[str, torch.Tensor]:
     return {name: t for file in sorted(folder.glob("*.safetensors")) for name, t in load_file(file).items()}
 
 
+def has_channels(tensors: dict[str, torch.Tensor], module: str) -> bool:
+    """Whether the module's weight is int8 codes of channels; those of groups are stored_codes.py's."""
+    codes, scale = tensors.get(f"{module}.weight"), tensors.get(module + SCALE)
+    return codes is not None and codes.dtype == torch.int8 and scale.numel() in (1, len(codes))
+
+
 def code_tensors(folder: pathlib.Path) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Module -> its codes [n, k] and its scales, fp32 [n, 1], for the modules that have some."""
     tensors = load_tensors(folder)
+    modules = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
     return {
-        name.removesuffix(SCALE): (tensors[name.replace(SCALE, ".weight")], scale.float().reshape(-1, 1))
-        for name, scale in tensors.items()
-        if name.endswith(SCALE) and tensors.get(name.replace(SCALE, ".weight"), scale).dtype == torch.int8
+        module: (tensors[f"{module}.weight"], tensors[module + SCALE].float().reshape(-1, 1))
+        for module in modules
+        if has_channels(tensors, module)
     }

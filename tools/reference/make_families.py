@@ -35,7 +35,7 @@ from reference import (
     quantise_weights,
     relative_l2,
 )
-from stored_codes import decoded_weights, encode_tensors, stored_as
+from stored_codes import decoded_weights, encode_tensors, stored_as, weight_arguments
 
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 
@@ -133,7 +133,7 @@ def write_checkpoint(folder: pathlib.Path, case: Case, seed: int) -> None:
     tensors = random_tensors(folder, case, seed)
     if case.codes:
         dtype = getattr(torch, case.codes.scale)
-        if stored_as(case.codes.config) == "int-quantized":
+        if stored_as(case.codes.config) == "int-quantized" and weight_arguments(case.codes.config)["num_bits"] == 8:
             tensors = quantise_tensors(tensors, case.codes.config, dtype, case.codes.scale_axes)
         else:
             tensors = encode_tensors(tensors, case.codes.config, dtype, seed)

@@ -56,6 +56,11 @@ FP8_BLOCKS = {
     "quant_method": "fp8",
     "weight_block_size": [16, 24],
 }
+INT4_GROUPS = compressed(
+    "int-quantized",
+    CHANNELS | {"group_size": 32, "num_bits": 4, "strategy": "group", "symmetric": False, "type": "int"},
+    TOKENS | INT8,
+)
 PACKED_GROUPS = compressed(
     "pack-quantized",
     CHANNELS

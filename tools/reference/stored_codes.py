@@ -1,7 +1,7 @@
-"""Checkpoints with codes of other formats than int8: making them, and reading them back.
+"""Checkpoints with codes of other formats than int8 channels: making them, and reading them back.
 
-compressed-tensors float-quantized and pack-quantized, fp8, GPTQ, AWQ, by a quantization_config; int8 codes are
-int_quantized.py's. Knows neither models nor Pinion.
+compressed-tensors int-quantized (groups), float-quantized and pack-quantized, fp8, GPTQ, AWQ, by a quantization_config;
+int8 codes of channels are int_quantized.py's. Knows neither models nor Pinion.
 """
 
 import json
@@ -10,14 +10,14 @@ import pathlib
 import torch
 from safetensors.torch import save_file
 
-from int_quantized import code_tensors, has_codes, load_tensors
+from int_quantized import code_tensors, has_channels, has_codes, load_tensors
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the columns of a word, lowest bits first
 LARGEST_FP8 = 448.0
 
 
 def stored_as(config: dict) -> str:
-    """fp8, gptq, awq, float-quantized or pack-quantized."""
+    """fp8, gptq, awq, int-quantized, float-quantized or pack-quantized."""
     method = config["quant_method"]
     if method != "compressed-tensors":
         return method
@@ -113,10 +113,14 @@ def encode(
             result[f"{module}.weight_scale" + "_inv" * new] = scale.reshape([] if new else [1])
             result[module + (".activation_scale" if new else ".input_scale")] = torch.tensor(0.7).to(dtype)
         return result
-    if kind == "pack-quantized":
+    if kind in ("int-quantized", "pack-quantized"):
         arguments = weight_arguments(config)
         bits, symmetric = arguments["num_bits"], arguments["symmetric"]
         codes, scale, zero = quantise(weight, group_index(k, arguments["group_size"] or -1), bits, symmetric, dtype)
+        if kind == "int-quantized":
+            middle = 1 << (bits - 1)
+            result = {f"{module}.weight": (codes - middle).to(torch.int8), f"{module}.weight_scale": scale}
+            return result if symmetric else result | {f"{module}.weight_zero_point": (zero - middle).to(torch.int8)}
         result = {
             f"{module}.weight_packed": pack_words(codes, bits),
             f"{module}.weight_scale": scale,
@@ -166,6 +170,10 @@ def decode(module: str, tensors: dict[str, torch.Tensor], config: dict) -> torch
     if kind in ("fp8", "float-quantized"):
         scale = t.get("weight_scale_inv", t.get("weight_scale"))
         return decode_fp8(t["weight"], scale, fp8_block(config, t["weight"].shape))
+    if kind == "int-quantized":
+        groups = group_index(t["weight"].shape[1], weight_arguments(config)["group_size"])
+        zero = t.get("weight_zero_point", torch.zeros_like(t["weight_scale"]))
+        return (t["weight"].float() - zero.float()[:, groups]) * t["weight_scale"].float()[:, groups]
     if kind == "pack-quantized":
         arguments = weight_arguments(config)
         bits, (n, k) = arguments["num_bits"], t["weight_shape"].tolist()
@@ -194,7 +202,11 @@ def coded_modules(tensors: dict[str, torch.Tensor]) -> list[str]:
     return modules + [
         name.removesuffix(".weight")
         for name, tensor in tensors.items()
-        if name.endswith(".weight") and tensor.dtype == torch.float8_e4m3fn
+        if name.endswith(".weight")
+        and (
+            tensor.dtype == torch.float8_e4m3fn
+            or (tensor.dtype == torch.int8 and not has_channels(tensors, name.removesuffix(".weight")))
+        )
     ]
 
 
