@@ -166,12 +166,15 @@ Error open_bench_model(const RunOptions& run, const std::string& synthetic, int3
   {
     ProgressBar bar("loading");
     LoadOptions load = load_options(run, threads, &bar);
-    if (!synthetic.empty()) return synthetic_model(synthetic, load, out);
-    if (Error e = check_folder(run.model)) return e;
-    if (Error e = read_calibration(run, &load)) return e;
-    if (Error e = load_model(run.model, load, out)) return e;
+    if (synthetic.empty()) {
+      if (Error e = check_folder(run.model)) return e;
+      if (Error e = read_calibration(run, &load)) return e;
+      if (Error e = load_model(run.model, load, out)) return e;
+    } else if (Error e = synthetic_model(synthetic, load, out)) {
+      return e;
+    }
   }
-  tell_of_conversion(**out);
+  tell_of_model(**out);
   return {};
 }
 

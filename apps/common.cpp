@@ -249,7 +249,20 @@ Error read_calibration(const RunOptions& options, LoadOptions* out) {
   return {};
 }
 
-void tell_of_conversion(const Model& model) {
+void tell_of_ignored_fields(const ModelConfig& config) {
+  if (config.ignored_fields.empty()) return;
+  constexpr size_t kMost = 8;  // a file may have any number
+  std::vector<std::string> names;
+  for (const std::string& name : config.ignored_fields) {
+    if (names.size() < kMost) names.push_back(brief(name));
+  }
+  const size_t more = config.ignored_fields.size() - names.size();
+  note("fields of config.json are ignored, as transformers ignores them: " + joined(names) +
+       (more > 0 ? " and " + std::to_string(more) + " more" : ""));
+}
+
+void tell_of_model(const Model& model) {
+  tell_of_ignored_fields(model.config);
   if (model.conversions.empty()) return;
   std::set<std::string> sources;
   std::set<Format> formats;
@@ -289,7 +302,7 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
     if (plan.several_nodes) load.readers = out->team.get();
     if (Error e = load_model(options.model, load, &out->model)) return e;
   }
-  tell_of_conversion(*out->model);
+  tell_of_model(*out->model);
   write_to_cache_in_background(out->model.get());
   return {};
 }

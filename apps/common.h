@@ -107,7 +107,8 @@ struct Runtime {
   std::unique_ptr<Model> model;
 };
 
-void tell_of_conversion(const Model& model);  // a note where the file's codes are not taken as they are
+void tell_of_ignored_fields(const ModelConfig& config);  // a note where there are any
+void tell_of_model(const Model& model);  // that, and a note where the file's codes are not taken as they are
 
 void use_plan(const Plan& plan, Runtime* out);  // its teams and chunk
 

@@ -315,6 +315,7 @@ int run(const Options& options) {
   if (Error e = check_folder(options.run.model)) return fail(e);
   ModelConfig config;
   if (Error e = read_model_config(options.run.model, &config)) return fail(e);
+  tell_of_ignored_fields(config);
   if (Error e = check_head_format(load_options(options.run, 1, nullptr), config)) return fail(e);
   Checkpoint checkpoint;
   if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);

@@ -15,7 +15,7 @@ int run(const RunOptions& options) {
   if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);
-  tell_of_conversion(*model);
+  tell_of_model(*model);
   if (Error e = write_to_cache(*model)) return fail(e);
   print(model->cache.path.string() + ": " + bytes_text(static_cast<double>(model->cache.file_bytes())) +
         (model->from_cache() ? ", was there\n" : "\n"));

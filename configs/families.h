@@ -43,4 +43,8 @@ std::span<const FamilyText> family_texts();
 // may have one value only (fixed).
 std::string_view common_fields_text();
 
+// configs/config_fields.json: the fields that transformers reads of each family's config.json, written by
+// tools/reference/config_fields.py, less those that no arithmetic depends on. Other fields are ignored.
+std::string_view config_fields_text();
+
 }  // namespace pinion

@@ -117,6 +117,12 @@ std::span<const Json> one_or_list(const Json& value) {
 
 }  // namespace
 
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  return text;
+}
+
 std::string brief(const Json& value) {
   if (value.is_array()) return "an array of " + std::to_string(value.size());
   if (value.is_object()) return "an object";

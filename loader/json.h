@@ -76,6 +76,9 @@ struct JsonFields {
   void fail(std::string_view name, std::string what, std::string expected = {}, std::string actual = {});
 };
 
+// "a, b"
+std::string joined(const std::vector<std::string>& items);
+
 // A value as it stands in the text, on one line, short enough for an error message.
 std::string brief(const Json& value);
 

@@ -3,46 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "configs/families.h"
 #include "kernels/layout.h"
 #include "loader/delta_config.h"
 #include "loader/experts_config.h"
+#include "loader/families.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"
+#include "loader/other_fields.h"
 #include "loader/rope_config.h"
 
 namespace pinion {
 namespace {
-
-std::string joined(const std::vector<std::string>& items) {
-  std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
-  return text;
-}
-
-// A description of configs/models with the program's own name for it.
-struct Family {
-  std::string name;
-  Json description;
-};
-
-Error read_families(std::vector<Family>* out) {
-  for (const FamilyText& text : family_texts()) {
-    const std::string name(text.name);
-    if (Error e =
-            parse_json(text.json, "configs/models/" + name + ".json", &out->emplace_back(name, Json()).description)) {
-      return e;
-    }
-  }
-  return {};
-}
-
-// The model_type that tells families apart: beside a vision model that of the language model.
-std::string model_type(JsonFields& file) {
-  std::string outer = file.text("model_type", "");
-  const Json* inner = file.find("text_config");
-  return inner && inner->is_object() ? JsonFields{*inner, file.where}.text("model_type", outer) : outer;
-}
 
 // Whether the head is the embedding must not hang on which of the two objects is read.
 Error check_tying(const Json& outer, const Json& inner, const std::string& where) {
@@ -51,39 +22,6 @@ Error check_tying(const Json& outer, const Json& inner, const std::string& where
   const auto b = inner.find(kField);
   if (a == outer.end() || b == inner.end() || *a == *b) return {};
   return error("differs from text_config's", where + ": " + kField, brief(*b), brief(*a));
-}
-
-// The family that lists one of the file's architectures and its model_type, or, in a file without any architecture,
-// the latter alone.
-Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out,
-                  std::string* architecture) {
-  std::vector<std::string> names = file.texts("architectures");
-  const std::string type = model_type(file);
-  const bool by_type = names.empty();
-  if (by_type) names = {type};
-  std::vector<std::string> supported, other_types;
-  for (const Family& family : families) {
-    JsonFields fields{family.description, family.name};
-    const std::vector<std::string> types = fields.texts("model_types");
-    const std::vector<std::string> architectures = fields.texts("architectures");
-    for (const std::string& name : architectures) {
-      if (std::ranges::find(supported, name) == supported.end()) supported.push_back(name);
-    }
-    const auto match = std::ranges::find_first_of(names, by_type ? types : architectures);
-    if (match == names.end()) continue;
-    if (type.empty() || std::ranges::find(types, type) != types.end()) {
-      *out = &family;
-      *architecture = by_type ? architectures[0] : *match;
-      return file.error;
-    }
-    other_types.insert(other_types.end(), types.begin(), types.end());
-  }
-  if (!other_types.empty()) {
-    file.fail("model_type", "does not fit " + joined(names), joined(other_types), brief(type));
-  }
-  file.fail(by_type ? "model_type" : "architectures", "unknown architecture", "one of " + joined(supported),
-            brief(joined(names)));
-  return file.error;
 }
 
 // A switch of the description: true, false, or the name of the field of config.json that says it.
@@ -316,34 +254,6 @@ Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* o
   return {};
 }
 
-// A switch that is off asks for nothing.
-bool is_off(const Json& value) { return value == false || (value.is_structured() && value.empty()); }
-
-// Fields that must have one value, and those that nobody read, both by the lists that all families share and by the
-// family's own. `file` holds the family's defaults too.
-Error check_other_fields(JsonFields& file, JsonFields& family, const std::string& name_of_family) {
-  Json common;
-  if (Error e = parse_json(common_fields_text(), "configs/common_fields.json", &common)) return e;
-  JsonFields lists{common, "configs/common_fields.json"};
-  std::vector<std::string> ignored;
-  for (JsonFields* source : {&lists, &family}) {
-    for (const auto& [name, wanted] : source->fields("fixed").object.items()) {
-      const Json* value = file.find(name);
-      if (value && *value != wanted) file.fail(name, "not supported", brief(wanted), brief(*value));
-    }
-    const std::vector<std::string> more = source->texts("ignored");
-    ignored.insert(ignored.end(), more.begin(), more.end());
-  }
-  std::vector<std::string> unknown;
-  for (const std::string& name : file.unread()) {
-    if (is_off(file.object[name]) || std::ranges::find(ignored, name) != ignored.end()) continue;
-    unknown.push_back(brief(name));
-  }
-  if (lists.error) return lists.error;
-  if (file.error || unknown.empty()) return file.error;
-  return error("fields unknown to family " + name_of_family, file.where, {}, joined(unknown));
-}
-
 }  // namespace
 
 std::string module_name(std::string_view pattern, int64_t layer) {
@@ -395,7 +305,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   JsonFields modules = family.fields("modules");
   read_names(modules, &config.names);
   if (modules.error) return modules.error;
-  if (Error e = check_other_fields(file, family, config.family)) return e;
+  if (Error e = check_other_fields(file, family, &config)) return e;
   if (family.error) return family.error;
   *out = std::move(config);
   return {};

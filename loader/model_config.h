@@ -1,5 +1,5 @@
 // What a model is, in plain numbers: config.json read with the help of its family's description (configs/models).
-// Fields of the file that nothing here reads are refused unless they are known not to change the arithmetic.
+// Fields of the file that nothing here reads are refused where transformers reads them (loader/other_fields.h).
 #pragma once
 
 #include <algorithm>
@@ -134,6 +134,7 @@ struct ModelConfig {
   std::vector<int64_t> eos_ids;
   ModuleNames names;
   TensorSelection tensors;
+  std::vector<std::string> ignored_fields;   // by name: unknown, and transformers does not read them either
   std::optional<Quantization> quantization;  // which modules the files hold as codes, and how; absent: none
 
   bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }

@@ -174,6 +174,29 @@ TEST(Generate, RefusesBadFolders) {
   }
 }
 
+TEST(Generate, TellsOfFieldsThatItIgnores) {
+  const Folder folder;
+  copy_stories(folder);
+  json config = read_json(folder / "config.json");
+  config["axolotl_config"] = {{"base_model", "stories"}, {"lora_r", 8}};
+  config["note\nof its author"] = "trained on more stories";
+  write_file(folder / "config.json", config.dump());
+  const std::vector<std::string> options = {"--prompt-ids", "1,2", "--max-tokens", "4"};
+  const Outcome outcome = run_pinion(generate(folder.path, options));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, run_pinion(generate(kStories, options)).out);
+  const std::string line =
+      R"(pinion: fields of config.json are ignored, as transformers ignores them: "axolotl_config", "note\nof its author")";
+  EXPECT_EQ(outcome.err.substr(0, outcome.err.find('\n')), line);
+  EXPECT_EQ(run_pinion({"inspect", "--model", folder.path}).err, line + "\n");
+  const Outcome bench = run_pinion({"bench", "--synthetic", folder / "config.json", "-p", "0", "-n", "1", "-r", "1"});
+  EXPECT_NE(bench.err.find(line + "\n"), std::string::npos) << bench.err;
+  for (int i = 0; i < 10; ++i) config["x" + std::to_string(i)] = i;
+  write_file(folder / "config.json", config.dump());
+  const std::string many = run_pinion({"inspect", "--model", folder.path}).err;
+  EXPECT_TRUE(many.ends_with("\"x5\" and 4 more\n")) << many;
+}
+
 TEST(Generate, RefusesCutOffWeights) {
   const std::string weights = read_file(kStories + "/model.safetensors");
   for (const size_t bytes : {size_t{1}, size_t{8}, size_t{100}, weights.size() / 2, weights.size() - 1}) {

@@ -98,7 +98,8 @@ TEST(Qwen35, RefusesWhatItDoesNotCompute) {
       << "the convolution's too";
   EXPECT_EQ(message(R"({"mamba_ssm_dtype": "bfloat16"})"),
             "config.json: mamba_ssm_dtype: not supported: want \"float32\", have \"bfloat16\"");
-  EXPECT_EQ(message(R"({"num_experts": 64})"), "config.json: fields unknown to family qwen3_5: \"num_experts\"");
+  EXPECT_EQ(message(R"({"per_layer_config": {"0": {"head_dim": 64}}})"),
+            "config.json: fields not supported for family qwen3_5: \"per_layer_config\"");
   EXPECT_EQ(message(R"({"linear_num_key_heads": 3})"),
             "config.json: linear_num_key_heads: does not divide linear_num_value_heads: 3 and 4");
   EXPECT_EQ(message(R"({"linear_num_value_heads": 0})").substr(0, 50),

@@ -1,0 +1,54 @@
+"""Writes configs/config_fields.json: the fields that transformers' config classes have for the families of configs/models.
+
+usage: config_fields.py
+
+A config.json may hold any other field without that the model becomes another: transformers does not read it. Fields that
+no arithmetic depends on, by configs/common_fields.json and the family's own "ignored", are left out. `all` is what every
+family has.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
+
+# What the base class looks for in every file: settings of single layers, and a model inside the model.
+BASE = {"decoder", "generator", "per_layer_config", "text_config", "text_encoder"}
+
+
+def fields_of(model_type: str) -> set[str]:
+    config = CONFIG_MAPPING[model_type]
+    return {field.name for field in dataclasses.fields(config)} | set(config.attribute_map)
+
+
+def family_fields(family: dict, harmless: set[str]) -> set[str]:
+    """Of its own types, and of those that have it beside a vision model."""
+    beside = {
+        model_type
+        for model_type, architecture in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()
+        if architecture in family["architectures"]
+    }
+    names = set().union(BASE, *map(fields_of, beside | set(family["model_types"])))
+    return names - harmless - set(family.get("ignored", []))
+
+
+def main() -> None:
+    harmless = set(json.loads((CONFIGS / "common_fields.json").read_text())["ignored"])
+    families = {
+        path.stem: family_fields(json.loads(path.read_text()), harmless)
+        for path in sorted((CONFIGS / "models").glob("*.json"))
+    }
+    shared = set.intersection(*families.values())
+    lists = {"all": shared} | {name: names - shared for name, names in families.items()}
+    lines = [f' "{name}": {json.dumps(sorted(names))}' for name, names in lists.items()]
+    head = f' "transformers_version": "{transformers.__version__}"'
+    (CONFIGS / "config_fields.json").write_text("{\n" + ",\n".join([head, *lines]) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
