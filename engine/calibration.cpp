@@ -67,11 +67,12 @@ void add_panel(const Kernels& kernels, const std::vector<float>& rows, int64_t t
   }
 }
 
-// The text through the model in windows, adding up.
+// The text through the model in windows, shorter ones where its context is, adding up.
 Error run_text(Session& session, std::span<const int32_t> ids, const std::function<void(int64_t)>& done) {
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
-  for (int64_t first = 0; first < std::ssize(ids); first += kCalibrationWindow) {
-    const int64_t count = std::min<int64_t>(kCalibrationWindow, std::ssize(ids) - first);
+  const int64_t most = std::min(kCalibrationWindow, session.cache.capacity);
+  for (int64_t first = 0; first < std::ssize(ids); first += most) {
+    const int64_t count = std::min<int64_t>(most, std::ssize(ids) - first);
     rewind(session, 0);
     const auto window = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
     if (Error e = evaluate(session, window, false, logits.data())) return e;
