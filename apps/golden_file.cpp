@@ -49,7 +49,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->run.kv = settings.text("kv");
   if (settings.has("head")) out->run.head = settings.text("head");
   out->run.keep = settings.texts("keep");
-  if (settings.has("calibration")) out->calibration = settings.text("calibration");
+  out->calibration = settings.text("calibration", "");
   out->run.no_rotate = !settings.boolean("rotate", false);  // files of before do not say, and did not
   out->sampler.temperature = static_cast<float>(settings.number("temperature", 0.0, 0, 100));
   out->sampler.top_k = static_cast<int32_t>(settings.integer("top_k", 0, 0, kMaxGoldenTokens));

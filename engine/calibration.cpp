@@ -129,6 +129,22 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
   return feedback;
 }
 
+// Each layer's to the jobs of its matrices; the last of these jobs, which follow the layers.
+PackJob* give_feedback(std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
+                       const std::map<const Matrix*, PackJob*>& jobs) {
+  PackJob* last = nullptr;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const SharedInput& input : inputs_of(layers[i])) {
+      for (const Matrix* matrix : input.matrices) {
+        PackJob* job = jobs.at(matrix);
+        if (takes_feedback(*job)) job->feedback = &feedback[i][static_cast<size_t>(input.stage)];
+        last = std::max(last, job);
+      }
+    }
+  }
+  return last;
+}
+
 // The model as it was trained, to run the text.
 struct Reference {
   std::unique_ptr<Model> model;
@@ -225,20 +241,11 @@ Error pack_calibrated(const LoadOptions& options, std::span<PackJob> jobs, Model
     trace.moments = &moments;
     if (Error e = run_text(*reference.session, options.calibration, tell)) return e;
     const auto feedback = feedback_of(*reference.team, &moments);
-    // Jobs follow the layers; the head's is the last.
-    int64_t end = packed;
-    for (int64_t i = 0; i < count; ++i) {
-      for (const SharedInput& input : inputs_of(model->layers[static_cast<size_t>(first + i)])) {
-        for (const Matrix* matrix : input.matrices) {
-          PackJob* job = by_matrix.at(matrix);
-          end = std::max<int64_t>(end, job - jobs.data() + 1);
-          const Feedback& own = feedback[static_cast<size_t>(i)][static_cast<size_t>(input.stage)];
-          if (takes_feedback(*job)) job->feedback = &own;
-        }
-      }
-    }
-    if (first + count == layers) {
-      end = std::ssize(jobs);
+    const std::span<const Layer> these = std::span(model->layers).subspan(static_cast<size_t>(first));
+    PackJob* last = give_feedback(these.first(static_cast<size_t>(count)), feedback, by_matrix);
+    const bool is_last_run = first + count == layers;
+    const int64_t end = is_last_run ? std::ssize(jobs) : last - jobs.data() + 1;
+    if (is_last_run) {
       reference.session.reset();
       reference.model.reset();
     }

@@ -209,10 +209,7 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   for (WorkerScratch& own : out->workers) {
     make_choices(&own.choices, 1);
     own.groups.make(room, entries, c.count);
-    const int64_t own_rows = std::max(c.per_token, block);
-    if (forms.plain) own.plain_codes.make(room, own_rows, widest);
-    if (forms.rotated) own.rotated_codes.make(room, own_rows, widest);
-    room->make(&own.rotated, widest);
+    own.make_codes(room, forms, std::max(c.per_token, block), widest);
   }
 }
 

@@ -32,6 +32,18 @@ struct AttentionBuffer {
   void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
 };
 
+// In which forms the inputs of some matrices are wanted.
+struct InputForms {
+  bool values = false;   // bf16
+  bool plain = false;    // codes
+  bool rotated = false;  // codes of the rotated rows
+
+  void add(const Matrix& matrix) {
+    (matrix.format == Format::bf16 ? values : matrix.rotation > 1 ? rotated : plain) = true;
+  }
+  bool codes() const { return plain || rotated; }
+};
+
 // Rows as codes, with room for as many as there are.
 struct CodeBuffer {
   std::vector<int8_t> codes;  // [rows][padded k]
@@ -54,6 +66,9 @@ struct WorkerScratch {
   AttentionBuffer state;          // [max(heads, kAttentionRows)]
   AttentionBuffer next;           // likewise
   AttentionBuffer sink;           // [1] a head's, whose value is zero
+
+  // Room for the codes of so many rows, in the forms that are wanted.
+  void make_codes(Room* room, InputForms forms, int64_t own_rows, int64_t k);
 };
 
 // A few tokens of one head of a layer with a recurrent state.
@@ -75,18 +90,6 @@ struct DeltaScratch {
 struct RopeAngles {
   std::vector<float> cos, sin;     // [M][dims / 2]
   std::vector<float> query_scale;  // [M]
-};
-
-// In which forms the inputs of some matrices are wanted.
-struct InputForms {
-  bool values = false;   // bf16
-  bool plain = false;    // codes
-  bool rotated = false;  // codes of the rotated rows
-
-  void add(const Matrix& matrix) {
-    (matrix.format == Format::bf16 ? values : matrix.rotation > 1 ? rotated : plain) = true;
-  }
-  bool codes() const { return plain || rotated; }
 };
 
 // Everything that a pass writes besides the cache, allocated once. M: the most tokens in one pass; E: times experts of

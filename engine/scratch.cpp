@@ -13,6 +13,13 @@ void CodeBuffer::make(Room* room, int64_t rows, int64_t k) {
   room->make(&scales, rows);
 }
 
+void WorkerScratch::make_codes(Room* room, InputForms forms, int64_t own_rows, int64_t k) {
+  if (forms.plain) plain_codes.make(room, own_rows, k);
+  if (!forms.rotated) return;
+  rotated_codes.make(room, own_rows, k);
+  room->make(&rotated, k);
+}
+
 void AttentionBuffer::make(Room* room, int64_t rows, int64_t head_dim) {
   room->make(&max, rows);
   room->make(&sum, rows);
@@ -84,9 +91,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   s.workers.resize(static_cast<size_t>(workers));
   for (WorkerScratch& own : s.workers) {
     room->make(&own.rows, block * widest);
-    if (forms.plain) own.plain_codes.make(room, block, widest);
-    if (forms.rotated) own.rotated_codes.make(room, block, widest);
-    room->make(&own.rotated, widest);
+    own.make_codes(room, forms, block, widest);
     room->make(&own.q, c.heads * d);
     own.has_queries.resize(static_cast<size_t>(c.kv_heads));
     room->make(&own.scores, kAttentionRows * kAttentionChunk);

@@ -243,6 +243,25 @@ void attend(State& state, const Kernels& kernels, int32_t threads, int64_t rows)
   state.counters["GMAC/s"] = static_cast<double>(threads * kCalls * rows * 2 * kPlane) / best * 1e-9;
 }
 
+// A row of an input, which each worker rotates for itself.
+void rotate(State& state, const Kernels& kernels, int32_t threads, int64_t k) {
+  constexpr int64_t kCalls = 4096;
+  const std::vector<float> x(static_cast<size_t>(k), 1.0f);
+  Team team = team_of(threads);
+  double best = 1e9;
+  for (auto _ : state) {
+    const Clock::time_point start = Clock::now();
+    team.run([&](Worker&) {
+      std::vector<float> out(static_cast<size_t>(k));
+      for (int64_t i = 0; i < kCalls; ++i) kernels.rotate(x.data(), k, rotation_of(k), out.data());
+    });
+    const double seconds = seconds_since(start);
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  state.counters["ns/element"] = best / static_cast<double>(kCalls * k) * 1e9;
+}
+
 void add(const std::string& name, const std::function<void(State&)>& run) {
   benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
@@ -264,6 +283,10 @@ void add_all() {
             [&kernels, threads, m](State& s) { gemm(s, kernels, threads, m, 1024, 3072); });
         add("gemm_w4 m:" + std::to_string(m) + " k:1024 n:3072" + end,
             [&kernels, threads, m](State& s) { gemm_w4(s, kernels, threads, m, 1024, 3072); });
+      }
+      for (const int64_t k : {576, 1024, 3072}) {
+        add("rotate k:" + std::to_string(k) + end,
+            [&kernels, threads, k](State& s) { rotate(s, kernels, threads, k); });
       }
       for (const int64_t rows : {60, 2}) {
         add("attend rows:" + std::to_string(rows) + " positions:256 head_dim:128" + end,

@@ -9,25 +9,16 @@
 #include <optional>
 #include <vector>
 
+#include "tests/kernels/guarded.h"
+
 namespace pinion {
 namespace {
-
-struct Random {
-  uint32_t state = 0x9e3779b9u;
-
-  float uniform() {
-    state ^= state << 13;
-    state ^= state >> 17;
-    state ^= state << 5;
-    return static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
-  }
-};
 
 // Inputs that move together: each is half of its neighbour's and something of its own.
 std::vector<float> random_inputs(int64_t tokens, int64_t k, Random* random) {
   std::vector<float> x(static_cast<size_t>(tokens * k));
   for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = random->uniform() + (i % static_cast<size_t>(k) > 0 ? 0.8f * x[i - 1] : 0.0f);
+    x[i] = random->uniform(-0.5f, 0.5f) + (i % static_cast<size_t>(k) > 0 ? 0.8f * x[i - 1] : 0.0f);
   }
   return x;
 }
@@ -139,7 +130,7 @@ TEST(Feedback, OutputsChangeLess) {
   Random random;
   const std::vector<float> x = random_inputs(kTokens, kK, &random), other = random_inputs(kTokens, kK, &random);
   std::vector<float> moments = moments_of(x, kTokens, kK), w;
-  for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform() * 4);
+  for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform(-2, 2));
   const Feedback feedback = make_feedback(&moments, kK);
   const std::vector<float> alone = quantised(w, kK, nullptr), fed = quantised(w, kK, &feedback);
   EXPECT_LT(output_error(w, fed, other, kK), 0.6 * output_error(w, alone, other, kK)) << "on inputs it has not seen";
@@ -150,7 +141,7 @@ TEST(Feedback, FollowsTheRecurrence) {
   constexpr int64_t kK = 160;
   Random random;
   std::vector<float> moments = moments_of(random_inputs(300, kK, &random), 300, kK), w;
-  for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform() * 4);
+  for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform(-2, 2));
   const Feedback feedback = make_feedback(&moments, kK);
   const std::vector<float> q = quantised(w, kK, &feedback);
   for (size_t r = 0; r < size_t{kW4Columns}; ++r) {

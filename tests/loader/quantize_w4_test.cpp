@@ -12,26 +12,17 @@
 #include "loader/arena.h"
 #include "loader/pack.h"
 #include "loader/pack_cache.h"
+#include "tests/kernels/guarded.h"
 
 namespace pinion {
 namespace {
 
 // About normal, the same on every machine: the sum of twelve uniform numbers.
-struct Random {
-  uint32_t state = 0x9e3779b9u;
-
-  float uniform() {
-    state ^= state << 13;
-    state ^= state >> 17;
-    state ^= state << 5;
-    return static_cast<float>(state >> 8) * 0x1p-24f;
-  }
-  float normal() {
-    float sum = -6.0f;
-    for (int i = 0; i < 12; ++i) sum += uniform();
-    return sum;
-  }
-};
+float normal(Random& random) {
+  float sum = -6.0f;
+  for (int i = 0; i < 12; ++i) sum += random.uniform(0, 1);
+  return sum;
+}
 
 // Column 0 has these weights, the others none.
 W4Group quantised(const std::vector<float>& weights) {
@@ -104,7 +95,7 @@ TEST(QuantizeW4, TheSearchPays) {
   for (int i = 0; i < 1000; ++i) {
     W4Group group;
     for (auto& row : group.weights) {
-      for (float& w : row) w = random.normal() * 0.5f;
+      for (float& w : row) w = normal(random) * 0.5f;
     }
     quantize_w4(&group, true);
     for (size_t c = 0; c < kW4Columns; ++c) {
@@ -122,7 +113,7 @@ TEST(QuantizeW4, TheLargestWeightIsNotClippedUnlessItMayBe) {
   for (int i = 0; i < 200; ++i) {
     W4Group group;
     for (auto& row : group.weights) {
-      for (float& w : row) w = random.normal() * 0.5f;
+      for (float& w : row) w = normal(random) * 0.5f;
     }
     for (const bool may_clip : {false, true}) {
       quantize_w4(&group, may_clip);
@@ -176,7 +167,7 @@ std::vector<float> random_rows(int64_t n, int64_t k) {
   Random random;
   std::vector<float> values;
   for (int64_t i = 0; i < n * k; ++i) {
-    values.push_back(std::ldexp(random.normal(), static_cast<int>(i / k % 9) * 20 - 90));
+    values.push_back(std::ldexp(normal(random), static_cast<int>(i / k % 9) * 20 - 90));
   }
   return values;
 }
