@@ -48,7 +48,8 @@ std::string clock_text(const BenchRecord& r) {
 std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runtime) {
   const std::string name = model_name(options.run.model, options.synthetic) + " " + mode_text(options.run);
   const std::string size = bytes_text(static_cast<double>(runtime.model->weight_bytes));
-  const std::string parameters = number("%.2f M", static_cast<double>(runtime.model->parameters) / 1e6);
+  const std::string parameters =
+      number("%.2f M", static_cast<double>(count_parameters(runtime.model->config).all) / 1e6);
   using Record = BenchRecord;
   return {
       {"model", [=](const Record&) { return name; }},
@@ -204,8 +205,8 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"celsius", json_or_null(record.celsius)},
                       {"joules_per_token", json_or_null(record.joules_per_token)},
                       {"model", model_path(options)},
-                      {"parameters", runtime.model->parameters},
-                      {"active_parameters", runtime.model->active_parameters()},
+                      {"parameters", count_parameters(runtime.model->config).all},
+                      {"active_parameters", active_parameters(runtime.model->config)},
                       {"model_bytes", runtime.model->weight_bytes},
                       {"quant", options.run.quant},
                       {"rotate", !options.run.no_rotate},

@@ -168,8 +168,9 @@ int run(const Options& options) {
   chat.interactive = reader.interactive();
   if (chat.interactive) {
     stop_answers_on_interrupt(chat.session.get());
-    print(chat.runtime.model->config.architecture + ", " + std::to_string(chat.runtime.model->parameters / 1000) +
-          "k parameters, " + mode_text(options.run) + "; /help lists commands\n");
+    print(chat.runtime.model->config.architecture + ", " +
+          std::to_string(count_parameters(chat.runtime.model->config).all / 1000) + "k parameters, " +
+          mode_text(options.run) + "; /help lists commands\n");
   }
   while (const std::optional<Input> input = read_input(reader)) {
     if (input->is_command && input->text == "/quit") break;

@@ -303,7 +303,7 @@ Error open_runtime(const RunOptions& options, Runtime* out) {
     if (Error e = load_model(options.model, load, &out->model)) return e;
   }
   tell_of_model(*out->model);
-  write_to_cache_in_background(out->model.get());
+  out->cache_writer = write_to_cache_in_background(*out->model);
   return {};
 }
 

@@ -9,11 +9,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "apps/console.h"
 #include "apps/plan.h"
-#include "engine/model.h"
+#include "engine/load.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 #include "engine/team.h"
@@ -105,6 +106,7 @@ struct Runtime {
   std::unique_ptr<Team> prefill_team;
   int64_t prefill_chunk = kDefaultPrefillChunk;
   std::unique_ptr<Model> model;
+  std::jthread cache_writer;  // behind what it reads: it ends first
 };
 
 void tell_of_ignored_fields(const ModelConfig& config);  // a note where there are any

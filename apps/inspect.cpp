@@ -9,6 +9,8 @@
 #include "apps/machine.h"
 #include "engine/delta_state.h"
 #include "engine/kv_cache.h"
+#include "engine/layer_tensors.h"
+#include "engine/load.h"
 #include "engine/rope.h"
 #include "engine/weight_format.h"
 #include "loader/checkpoint.h"
@@ -23,19 +25,8 @@ struct Options {
   bool json = false;
 };
 
-struct Shape {
-  std::string pattern;  // of the module, {} for the layer and the expert
-  int64_t layer;
-  int64_t n, k;
-  int64_t expert = 0;
-  bool is_exact = false;  // bf16 in every mode
-
-  std::string module() const { return module_name(pattern, layer, expert); }
-};
-
 // Bytes by part, as they would lie in memory.
 struct Parts {
-  int64_t parameters = 0;
   int64_t embedding = 0;  // mapped from the file
   int64_t layers = 0;     // packed
   int64_t head = 0;       // packed
@@ -48,54 +39,8 @@ struct Parts {
   int64_t floats_to_codes = 0, floats_to_w4 = 0, floats_to_bf16 = 0;
   int64_t rotated = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
-  std::set<std::string> counted;                 // tensors of codes, and of a layer's experts together
   std::set<std::string> stored_as;               // how the file holds matrices, where not in floating point
 };
-
-std::vector<Shape> layer_matrices(const ModelConfig& config, int64_t layer) {
-  const ModuleNames& names = config.names;
-  const int64_t heads = config.heads * config.head_dim;
-  const int64_t kv_heads = config.kv_heads * config.head_dim;
-  const int64_t hidden = config.hidden_size;
-  std::vector<Shape> shapes;
-  const auto add = [&](const std::string& module, int64_t n, int64_t k) { shapes.push_back({module, layer, n, k}); };
-  if (config.recurrent[static_cast<size_t>(layer)]) {
-    add(names.delta_qkv, config.delta.channels(), hidden);
-    add(names.delta_z, config.delta.value_width(), hidden);
-    add(names.delta_b, config.delta.value_heads, hidden);
-    add(names.delta_a, config.delta.value_heads, hidden);
-    add(names.delta_out, hidden, config.delta.value_width());
-  } else {
-    add(names.q, config.attention_gate ? 2 * heads : heads, hidden);
-    add(names.k, kv_heads, hidden);
-    add(names.v, kv_heads, hidden);
-    add(names.o, hidden, heads);
-  }
-  if (!config.has_experts(layer)) {
-    add(names.gate, config.intermediate_size, hidden);
-    add(names.up, config.intermediate_size, hidden);
-    add(names.down, hidden, config.intermediate_size);
-    return shapes;
-  }
-  const int64_t inner = config.experts.inner_size;
-  shapes.push_back({names.router, layer, config.experts.count, hidden, 0, true});
-  if (config.experts.fused) return shapes;
-  for (int64_t i = 0; i < config.experts.count; ++i) {
-    shapes.push_back({names.expert_gate, layer, inner, hidden, i});
-    shapes.push_back({names.expert_up, layer, inner, hidden, i});
-    shapes.push_back({names.expert_down, layer, hidden, inner, i});
-  }
-  return shapes;
-}
-
-// Those of one token; experts are alike.
-int64_t active_parameters(const ModelConfig& config, int64_t parameters) {
-  const ExpertsConfig& experts = config.experts;
-  const int64_t layers = std::ranges::count(experts.layers, true);
-  const int64_t biases = experts.fused ? 2 * experts.inner_size + config.hidden_size : 0;
-  const int64_t in_experts = layers * experts.count * (3 * config.hidden_size * experts.inner_size + biases);
-  return parameters - in_experts + experts.share_of(in_experts, 1);
-}
 
 // What is counted of matrices that become this.
 int64_t* kind_of(bool is_coded, Format format, Parts* parts) {
@@ -105,19 +50,17 @@ int64_t* kind_of(bool is_coded, Format format, Parts* parts) {
 }
 
 // Adds where the matrix comes from and what it becomes; gives its packed size.
-int64_t count_matrix(const Shape& shape, const LinearWeight& found, const Packing& packing, Parts* out) {
+int64_t count_matrix(const MatrixTensor& tensor, const LinearWeight& found, const Packing& packing, Parts* out) {
   if (found.stored_as.empty()) {
-    ++out->float_modules[shape.pattern];
+    ++out->float_modules[tensor.pattern];
     ++*kind_of(false, packing.format, out);
   } else {
     out->stored_as.insert(found.stored_as);
-    out->counted.insert(found.tensors.begin(), found.tensors.end());
-    out->parameters += shape.n * shape.k;
     ++(packing.as_stored ? out->codes_kept : *kind_of(true, packing.format, out));
     if (!packing.why_not.empty()) out->why_not_kept.insert(packing.why_not);
   }
   if (packing.rotation > 1) ++out->rotated;
-  return packed_bytes(packing.format, shape.n, shape.k);
+  return packed_bytes(packing.format, tensor.n, tensor.k);
 }
 
 // All experts of a layer that share their tensors.
@@ -132,54 +75,53 @@ Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoin
     *kind_of(!m.stored_as.empty(), format, out) += experts * matrices;
     if (weight_rotation(options, format, m.k) > 1) out->rotated += experts * matrices;
     out->layers += experts * matrices * packed_bytes(format, m.n / matrices, m.k);
-    out->parameters += experts * m.n * m.k + m.bias.elements();
-    out->vectors += m.bias.elements() * 4;
-    for (const TensorView* tensor : {&m.values, &m.scales, &m.bias}) out->counted.insert(tensor->name);
   };
   count(found.gate_up, 2);
   count(found.down, 1);
   return {};
 }
 
-Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, Parts* out) {
-  TensorView tensor;
-  const std::string embedding = config.names.embedding + ".weight";
-  if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &tensor)) return e;
-  out->embedding = tensor.bytes;
-  const LoadOptions options = load_options(run, 1, nullptr);
-  const auto bind = [&](const Shape& shape, LinearWeight* found) {
-    return bind_linear(checkpoint, config.quantization, shape.module(), shape.n, shape.k, found);
-  };
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    const std::vector<Shape> shapes = layer_matrices(config, layer);
-    for (auto first = shapes.begin(); first != shapes.end();) {
-      // Neighbours of one name are the rows of one tensor.
-      const auto last = std::find_if(first, shapes.end(), [&](const Shape& s) { return s.pattern != first->pattern; });
-      Shape whole = *first;
-      whole.n = 0;
-      for (const Shape& shape : std::span(first, last)) whole.n += shape.n;
-      LinearWeight found;
-      if (Error e = bind(whole, &found)) return e;
-      const Packing packing = first->is_exact ? Packing{} : packing_of(options, config, first->module(), found);
-      for (const Shape& shape : std::span(first, last)) out->layers += count_matrix(shape, found, packing, out);
-      first = last;
+// The matrices of a layer, what they become and where they lie.
+Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, const LoadOptions& options, int64_t layer,
+                    Parts* out) {
+  const bool fused = config.has_experts(layer) && config.experts.fused;
+  const std::vector<MatrixTensor> tensors = layer_matrices(config, layer);
+  for (auto first = tensors.begin(); first != tensors.end();) {
+    // Neighbours of one name are the rows of one tensor.
+    const std::string module = first->module();
+    int64_t rows = 0;
+    const auto last = std::find_if(first, tensors.end(), [&](const MatrixTensor& t) { return t.module() != module; });
+    const std::span<const MatrixTensor> parts(first, last);
+    for (const MatrixTensor& one : parts) {
+      rows += one.n;
+      out->vectors += one.has_bias ? one.n * 4 : 0;
     }
-    if (!config.has_experts(layer) || !config.experts.fused) continue;
-    if (Error e = count_fused_experts(config, checkpoint, layer, options, out)) return e;
+    first = last;
+    if (fused && parts[0].expert != kNoExpert) continue;
+    LinearWeight found;
+    if (Error e = bind_linear(checkpoint, config.quantization, module, rows, parts[0].k, &found)) return e;
+    const Packing packing = parts[0].is_exact ? Packing{} : packing_of(options, config, module, found);
+    for (const MatrixTensor& one : parts) out->layers += count_matrix(one, found, packing, out);
   }
-  const Shape head{config.names.head, 0, config.vocab_size, config.hidden_size};
+  for (const VectorTensor& one : layer_vectors(config, layer)) out->vectors += one.n * 4;
+  return fused ? count_fused_experts(config, checkpoint, layer, options, out) : Error{};
+}
+
+Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, Parts* out) {
   LinearWeight found;
-  found.weight = tensor;
+  const std::string embedding = config.names.embedding + ".weight";
+  if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &found.weight)) return e;
+  out->embedding = found.weight.bytes;
+  out->vectors = config.hidden_size * 4;  // the last norm
+  const LoadOptions options = load_options(run, 1, nullptr);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (Error e = measure_layer(config, checkpoint, options, layer, out)) return e;
+  }
+  const MatrixTensor head = head_matrix(config);
   if (!config.tied_head) {
-    if (Error e = bind(head, &found)) return e;
+    if (Error e = bind_linear(checkpoint, config.quantization, head.module(), head.n, head.k, &found)) return e;
   }
   out->head = count_matrix(head, found, packing_of(options, config, head.module(), found), out);
-  for (const TensorView& view : checkpoint.tensors) {
-    if (config.tied_head && view.name == head.module() + ".weight") continue;
-    if (out->counted.contains(view.name)) continue;
-    out->parameters += view.elements();
-    if (view.shape.size() != 2) out->vectors += view.elements() * 4;
-  }
   out->state = delta_state_of(config).bytes();
   out->kv_per_1024 = kv_cache_bytes(attention_layers(config), config.kv_heads, config.head_dim, kv_is_float(run), 1024);
   return {};
@@ -258,8 +200,8 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"rope", rope_name(config.ropes.front().kind)},
       {"tied_head", config.tied_head},
       {"experts", config.experts.count > 0 ? experts_json(config.experts) : OrderedJson(nullptr)},
-      {"parameters", parts.parameters},
-      {"active_parameters", active_parameters(config, parts.parameters)},
+      {"parameters", count_parameters(config).all},
+      {"active_parameters", active_parameters(config)},
       {"files", checkpoint.files.size()},
       {"file_dtypes", dtypes(checkpoint)},
       {"quantised_file", !parts.stored_as.empty()},

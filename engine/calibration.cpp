@@ -22,18 +22,12 @@ struct SharedInput {
   std::vector<const Matrix*> matrices;
 };
 
-std::vector<SharedInput> inputs_of(const Layer& l) {
+std::vector<SharedInput> inputs_of(const Layer& layer) {
   std::vector<SharedInput> inputs;
-  if (l.recurrent) {
-    const DeltaLayer& d = l.delta;
-    inputs.push_back({Stage::qkv, {&d.qkv.weight, &d.z.weight, &d.b.weight, &d.a.weight}});
-  } else {
-    inputs.push_back({Stage::qkv, {&l.q.weight, &l.k.weight, &l.v.weight}});
-  }
-  inputs.push_back({Stage::o, {&l.o.weight}});
-  if (!l.experts.empty()) return inputs;
-  inputs.push_back({Stage::gate_up, {&l.gate.weight, &l.up.weight}});
-  inputs.push_back({Stage::down, {&l.down.weight}});
+  each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
+    if (inputs.empty() || inputs.back().stage != stage_of(role)) inputs.push_back({stage_of(role), {}});
+    inputs.back().matrices.push_back(&linear.weight);
+  });
   return inputs;
 }
 
@@ -145,19 +139,14 @@ PackJob* give_feedback(std::span<const Layer> layers, std::span<const std::array
   return last;
 }
 
-// The model as it was trained, to run the text.
 struct Reference {
   std::unique_ptr<Model> model;
   std::unique_ptr<Team> team;
   std::unique_ptr<Session> session;
 };
 
-Error open_reference(const LoadOptions& options, const std::string& folder, Reference* out) {
-  LoadOptions plain;
-  plain.quant = Quant::none;
-  plain.threads = options.threads;
-  if (Error e = load_model(folder, plain, &out->model)) return e;
-  out->team = std::make_unique<Team>(std::vector<int32_t>(static_cast<size_t>(std::max(1, options.threads)), -1));
+Error open_reference(int32_t threads, Reference* out) {
+  out->team = std::make_unique<Team>(std::vector<int32_t>(static_cast<size_t>(std::max(1, threads)), -1));
   const int64_t capacity = std::min(kCalibrationWindow, context_length(out->model->config));
   return open_session(*out->model, *out->team, {.kv_float = true, .capacity = capacity, .prefill_chunk = kChunk},
                       &out->session);
@@ -219,9 +208,10 @@ Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
   return {};
 }
 
-Error pack_calibrated(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
-  Reference reference;
-  if (Error e = open_reference(options, model->checkpoint.folder, &reference)) return e;
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> trained, std::span<PackJob> jobs,
+                      Model* model) {
+  Reference reference = {std::move(trained), nullptr, nullptr};
+  if (Error e = open_reference(options.threads, &reference)) return e;
   std::map<const Matrix*, PackJob*> by_matrix;
   for (PackJob& job : jobs) by_matrix[job.out] = &job;
 

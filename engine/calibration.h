@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,8 +47,9 @@ std::string calibration_name(std::span<const int32_t> ids);
 Error check_calibration(const LoadOptions& options, const ModelConfig& config);
 
 // As pack_all of jobs that are placed, with the feedback of options.calibration for matrices that become w4 here;
-// experts and the head are packed as ever. Needs the memory of the model at bf16 besides, for a while; takes some
-// layers at a time where the moments of all would not fit.
-Error pack_calibrated(const LoadOptions& options, std::span<PackJob> jobs, Model* model);
+// experts and the head are packed as ever. `trained` is the model in mode none, which runs the text and is let go of
+// before the last matrices are packed. Takes some layers at a time where the moments of all would not fit.
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> trained, std::span<PackJob> jobs,
+                      Model* model);
 
 }  // namespace pinion

@@ -1,7 +1,8 @@
 #include "engine/first_touch.h"
 
 #include <cstdint>
-#include <initializer_list>
+#include <span>
+#include <vector>
 
 #include "engine/matmul.h"
 #include "kernels/layout.h"
@@ -25,29 +26,35 @@ struct Toucher {
   }
 
   // Matrices whose panels a worker claims as one range of tasks.
-  void together(std::initializer_list<Projection> matrices) const {
+  void together(std::span<const Projection> matrices) const {
     each_part(matrices, worker.own(panels_of(matrices)), [&](const Projection& one, PanelRun run) {
       for (int64_t i = 0; i < run.count; ++i) touch(one.linear->weight, run.first + i);
     });
   }
 
-  void mlp(const Linear& gate, const Linear& up, const Linear& down) const {
-    together({{&gate}});  // a task is the same panel of both
-    together({{&up}});
-    together({{&down}});
+  void alone(const Linear& linear) const {
+    const Projection one = {&linear};
+    together({&one, 1});
   }
 
   void layer(const Layer& layer) const {
-    if (layer.recurrent) {
-      together({{&layer.delta.qkv}, {&layer.delta.z}, {&layer.delta.b}, {&layer.delta.a}});
-    } else {
-      together({{&layer.q}, {&layer.k}, {&layer.v}});
-    }
-    together({{&layer.o}});
-    mlp(layer.gate, layer.up, layer.down);
-    together({{&layer.router}});
+    // Matrices of a stage are one range of tasks, but a task of gate and up is the same panel of both.
+    std::vector<Projection> stage;
+    const auto touch_stage = [&] {
+      together(stage);
+      stage.clear();
+    };
+    MatrixRole last = MatrixRole::q;
+    each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
+      if (stage_of(role) != stage_of(last) || stage_of(role) == Stage::gate_up) touch_stage();
+      stage.push_back({&linear});
+      last = role;
+    });
+    touch_stage();
     // Whose tasks an expert's gate and up are depends on the others that a token has: spread over all.
-    for (const Expert& expert : layer.experts) mlp(expert.gate, expert.up, expert.down);
+    for (const Expert& expert : layer.experts) {
+      for (const Linear* one : {&expert.gate, &expert.up, &expert.down}) alone(*one);
+    }
   }
 };
 
@@ -57,7 +64,7 @@ void touch_first(Team& team, const Model& model, std::byte* arena) {
   team.run([&](Worker& worker) {
     const Toucher toucher = {worker, arena};
     for (const Layer& layer : model.layers) toucher.layer(layer);
-    toucher.together({{&model.head}});
+    toucher.alone(model.head);
   });
   Team::unpin_caller();  // threads that pack would all be started on worker 0's CPU
 }

@@ -85,7 +85,7 @@ void rotate_head(const Pass& p, const Layer& layer, const float* head, const flo
 // A head of a row of q; its gate follows it.
 const float* query_of(const Pass& p, int64_t row, int64_t head) {
   const ModelConfig& c = p.model.config;
-  return p.scratch.q.data() + (row * c.heads + head) * c.head_dim * (c.attention_gate ? 2 : 1);
+  return p.scratch.q.data() + (row * c.heads + head) * c.query_stride();
 }
 
 // A query as attention takes it.

@@ -177,7 +177,7 @@ void note_best(const Kernels& kernels, const Projection& to, PanelRun run, int64
 // left, not panel by panel: whenever it stops reading, the next 16 KB come at half the speed (Zen 4). Where the results
 // go it asks for before it reads: the others have read what was there before.
 void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
-                 std::initializer_list<Projection> projections, const PostOps& after) {
+                 std::span<const Projection> projections, const PostOps& after) {
   struct Part {
     const Projection* to;
     PanelRun run;
@@ -239,8 +239,9 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
 
 }  // namespace
 
-void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> projections,
+void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> outputs,
              const PostOps& after) {
+  const std::span<const Projection> projections(outputs.begin(), outputs.size());
   const int64_t panels = panels_of(projections);
   const Kernels& kernels = table_of(worker, p);
   if (in.rows == 1) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include "engine/forward.h"
 #include "kernels/tiles.h"
@@ -59,7 +60,7 @@ const Kernels& table_of(const Worker& worker, const Pass& pass);
 using PanelRun = TaskRun;
 
 // Of all the projections' matrices together.
-inline int64_t panels_of(std::initializer_list<Projection> projections) {
+inline int64_t panels_of(std::span<const Projection> projections) {
   int64_t panels = 0;
   for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
   return panels;
@@ -67,7 +68,7 @@ inline int64_t panels_of(std::initializer_list<Projection> projections) {
 
 // f(projection, run) for the parts of a run of all projections' panels, which may begin in one and end in another.
 template <class F>
-void each_part(std::initializer_list<Projection> projections, PanelRun left, F f) {
+void each_part(std::span<const Projection> projections, PanelRun left, F f) {
   for (const Projection& to : projections) {
     const int64_t here = panel_count(to.linear->weight.n);
     const PanelRun run = {left.first, std::clamp<int64_t>(here - left.first, 0, left.count)};

@@ -1,5 +1,6 @@
 // The memory that passes work in (engine/forward.h), allocated once for the largest of them.
 #include <algorithm>
+#include <array>
 
 #include "engine/delta.h"
 #include "engine/experts.h"
@@ -39,17 +40,27 @@ AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
 
 namespace {
 
-// Of all matrices but the experts'.
-InputForms input_forms(const Model& model) {
-  InputForms forms;
-  forms.add(model.head.weight);
-  for (const Layer& l : model.layers) {
-    const DeltaLayer& d = l.delta;
-    for (const Linear* one : {&d.qkv, &d.z, &d.b, &d.a, &l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down, &l.router}) {
-      if (one->weight.n > 0) forms.add(one->weight);
-    }
+// What the layers' own matrices need of a pass, those of experts aside.
+struct Needs {
+  InputForms forms = {};
+  std::array<int64_t, kMatrixRoles> n = {};  // the most rows of each
+  int64_t widest = 0;                        // the most inputs of any
+
+  int64_t of(MatrixRole role) const { return n[static_cast<size_t>(role)]; }
+};
+
+Needs needs_of(const Model& model) {
+  Needs needs = {.widest = model.config.hidden_size};
+  needs.forms.add(model.head.weight);
+  for (const Layer& layer : model.layers) {
+    each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
+      int64_t& n = needs.n[static_cast<size_t>(role)];
+      n = std::max(n, linear.weight.n);
+      needs.widest = std::max(needs.widest, linear.weight.k);
+      needs.forms.add(linear.weight);
+    });
   }
-  return forms;
+  return needs;
 }
 
 bool has_out_norms(const Model& model) {
@@ -63,22 +74,21 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   const ModelConfig& c = model.config;
   Scratch& s = *out;
   const int64_t d = round_up(c.head_dim, kKeyBlock);
-  const int64_t heads_width = c.heads * c.head_dim;
-  const int64_t attended = std::max(heads_width, c.delta.value_width());
-  const int64_t widest = std::max({c.hidden_size, attended, c.intermediate_size});
+  const Needs needs = needs_of(model);
+  const int64_t widest = needs.widest;
   room->make(&s.x, tokens * c.hidden_size);
   const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
   const int64_t padded = std::max(packed_rows(kernels.s8, tokens), packed_rows(kernels.f32, tokens));
-  const InputForms forms = input_forms(model);
+  const InputForms forms = needs.forms;
   if (forms.values) room->make(&s.packed, padded * widest);
   if (forms.plain) s.plain_codes.make(room, padded, widest);
   if (forms.rotated) s.rotated_codes.make(room, padded, widest);
-  room->make(&s.q, tokens * heads_width * (c.attention_gate ? 2 : 1));
-  room->make(&s.k, tokens * c.kv_heads * c.head_dim);
-  room->make(&s.v, tokens * c.kv_heads * c.head_dim);
+  room->make(&s.q, tokens * needs.of(MatrixRole::q));
+  room->make(&s.k, tokens * needs.of(MatrixRole::k));
+  room->make(&s.v, tokens * needs.of(MatrixRole::v));
   room->make(&s.rotated, tokens * c.heads * d);
-  room->make(&s.attention, tokens * attended);
-  room->make(&s.activation, tokens * c.intermediate_size);
+  room->make(&s.attention, tokens * std::max(c.heads * c.head_dim, c.delta.value_width()));
+  room->make(&s.activation, tokens * needs.of(MatrixRole::gate));
   if (has_out_norms(model)) room->make(&s.branch, tokens * c.hidden_size);
   for (const Rope& rope : c.ropes) {
     RopeAngles& angles = s.angles.emplace_back();

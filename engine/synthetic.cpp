@@ -3,8 +3,8 @@
 
 #include <cstring>
 
+#include "engine/load.h"
 #include "engine/memory.h"
-#include "engine/model.h"
 #include "engine/weight_format.h"
 #include "kernels/f16.h"
 #include "loader/json.h"
@@ -86,77 +86,57 @@ const float* constant_vector(Model* model, int64_t n, float value) {
   auto values = std::make_unique<float[]>(static_cast<size_t>(n));
   std::fill_n(values.get(), n, value);
   model->vectors.push_back(std::move(values));
-  model->parameters += n;
   return model->vectors.back().get();
 }
 
-void shape_layer(Model* model, int64_t index, const LoadOptions& options, Layer* layer,
-                 std::vector<Matrix*>* matrices) {
+float value_of(VectorRole role) {
+  switch (role) {
+    case VectorRole::delta_conv:
+      return 0.5f;
+    case VectorRole::delta_rate:
+      return 0.2f;
+    case VectorRole::delta_step:
+      return 0.1f;
+    default:
+      return 1.0f;
+  }
+}
+
+// A matrix that is not placed yet, as loading would make it of floats.
+void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* model) {
+  const bool is_head = spec.role == MatrixRole::head;
+  const Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
+  Linear& out = matrix_of(*model, spec);
+  out.weight = {.format = format, .n = spec.n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+  if (spec.has_bias) out.bias = constant_vector(model, spec.n, 0.01f);
+  const int64_t bytes = packed_bytes(format, spec.n, spec.k);
+  model->weight_bytes += bytes;
+  if (spec.expert != kNoExpert) model->expert_bytes += bytes;
+}
+
+// All matrices in the order of packing, and the vectors beside them.
+std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
   const ModelConfig& c = model->config;
-  const GatedDelta& d = c.delta;
-  const int64_t q = c.heads * c.head_dim;
-  const int64_t kv = c.kv_heads * c.head_dim;
-  const auto linear = [&](const std::string& name, int64_t n, int64_t k, bool bias, Linear* out) {
-    const Format format = weight_format(options, module_name(name, index) + ".weight", false);
-    out->weight = {.format = format, .n = n, .k = k, .rotation = weight_rotation(options, format, k)};
-    if (bias) out->bias = constant_vector(model, n, 0.01f);
-    model->parameters += n * k;
-    matrices->push_back(&out->weight);
+  std::vector<Matrix*> matrices;
+  const auto add = [&](const MatrixTensor& spec) {
+    shape_matrix(spec, options, model);
+    matrices.push_back(&matrix_of(*model, spec).weight);
+    if (spec.role != MatrixRole::up) return;
+    Matrix &gate = *matrices[matrices.size() - 2], &up = *matrices.back();
+    gate.in_turns = up.in_turns = turns_of(gate, up);
   };
-  const auto put_in_turns = [](Linear* gate, Linear* up) {
-    gate->weight.in_turns = up->weight.in_turns = turns_of(gate->weight, up->weight);
-  };
-  const auto norm = [&](const std::string& name, int64_t n, const float** out) {
-    *out = name.empty() ? nullptr : constant_vector(model, n, 1.0f);
-  };
-  const bool whole = c.qk_norm == QkNorm::all_heads;
-  norm(c.names.attention_norm, c.hidden_size, &layer->attention_norm);
-  norm(c.names.attention_out_norm, c.hidden_size, &layer->attention_out_norm);
-  norm(c.names.mlp_norm, c.hidden_size, &layer->mlp_norm);
-  norm(c.names.mlp_out_norm, c.hidden_size, &layer->mlp_out_norm);
-  place_layer(c, index, layer);
-  if (layer->recurrent) {
-    linear(c.names.delta_qkv, d.channels(), c.hidden_size, false, &layer->delta.qkv);
-    linear(c.names.delta_z, d.value_width(), c.hidden_size, false, &layer->delta.z);
-    linear(c.names.delta_b, d.value_heads, c.hidden_size, false, &layer->delta.b);
-    linear(c.names.delta_a, d.value_heads, c.hidden_size, false, &layer->delta.a);
-    layer->delta.conv = constant_vector(model, d.channels() * d.taps, 0.5f);
-    layer->delta.rate = constant_vector(model, d.value_heads, 0.2f);
-    layer->delta.step = constant_vector(model, d.value_heads, 0.1f);
-    layer->delta.norm = constant_vector(model, d.value_dim, 1.0f);
-    linear(c.names.delta_out, c.hidden_size, d.value_width(), false, &layer->o);
-  } else {
-    norm(c.names.q_norm, whole ? q : c.head_dim, &layer->q_norm);
-    norm(c.names.k_norm, whole ? kv : c.head_dim, &layer->k_norm);
-    linear(c.names.q, c.attention_gate ? 2 * q : q, c.hidden_size, c.qkv_bias, &layer->q);
-    linear(c.names.k, kv, c.hidden_size, c.qkv_bias, &layer->k);
-    linear(c.names.v, kv, c.hidden_size, c.qkv_bias, &layer->v);
-    linear(c.names.o, c.hidden_size, q, c.o_bias, &layer->o);
-    if (!c.names.sinks.empty()) layer->sinks = constant_vector(model, c.heads, 1.0f);
-  }
-  if (!c.has_experts(index)) {
-    linear(c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->gate);
-    linear(c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, &layer->up);
-    put_in_turns(&layer->gate, &layer->up);
-    linear(c.names.down, c.hidden_size, c.intermediate_size, c.mlp_bias, &layer->down);
-    return;
-  }
-  linear(c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias, &layer->router);
-  layer->router.weight.format = Format::bf16;
-  layer->router.weight.rotation = 1;
-  layer->experts.resize(static_cast<size_t>(c.experts.count));
-  for (int64_t i = 0; i < c.experts.count; ++i) {
-    Expert& expert = layer->experts[static_cast<size_t>(i)];
-    const int64_t inner = c.experts.inner_size, parameters = model->parameters;
-    linear(module_name(c.names.expert_gate, index, i), inner, c.hidden_size, c.mlp_bias, &expert.gate);
-    linear(module_name(c.names.expert_up, index, i), inner, c.hidden_size, c.mlp_bias, &expert.up);
-    put_in_turns(&expert.gate, &expert.up);
-    linear(module_name(c.names.expert_down, index, i), c.hidden_size, inner, c.mlp_bias, &expert.down);
-    model->expert_parameters += model->parameters - parameters;
-    for (const Linear* m : {&expert.gate, &expert.up, &expert.down}) {
-      model->expert_bytes += packed_bytes(m->weight.format, m->weight.n, m->weight.k);
+  model->layers.resize(static_cast<size_t>(c.layers));
+  for (int64_t i = 0; i < c.layers; ++i) {
+    Layer* layer = &model->layers[static_cast<size_t>(i)];
+    place_layer(c, i, layer);
+    for (const VectorTensor& spec : layer_vectors(c, i)) {
+      vector_of(*layer, spec.role) = constant_vector(model, spec.n, value_of(spec.role));
     }
+    for (const MatrixTensor& spec : layer_matrices(c, i)) add(spec);
   }
+  model->final_norm = constant_vector(model, c.hidden_size, 1.0f);
+  add(head_matrix(c));
+  return matrices;
 }
 
 }  // namespace
@@ -170,19 +150,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   const ModelConfig& c = model->config;
   model->quant = options.quant;
 
-  std::vector<Matrix*> matrices;
-  model->layers.resize(static_cast<size_t>(c.layers));
-  for (int64_t i = 0; i < c.layers; ++i) {
-    shape_layer(model.get(), i, options, &model->layers[static_cast<size_t>(i)], &matrices);
-  }
-  model->final_norm = constant_vector(model.get(), c.hidden_size, 1.0f);
-  const Format head = weight_format(options, c.names.head + ".weight", true);
-  model->head.weight = {
-      .format = head, .n = c.vocab_size, .k = c.hidden_size, .rotation = weight_rotation(options, head, c.hidden_size)};
-  model->parameters += c.vocab_size * c.hidden_size * (c.tied_head ? 1 : 2);
-  matrices.push_back(&model->head.weight);
-
-  for (const Matrix* m : matrices) model->weight_bytes += packed_bytes(m->format, m->n, m->k);
+  std::vector<Matrix*> matrices = shape_model(options, model.get());
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
   if (Error e = check_memory(model->weight_bytes + embedding_bytes, config_path)) return e;
   if (Error e = allocate_arena(model->weight_bytes + embedding_bytes, &model->arena)) return e;

@@ -3,7 +3,8 @@
 
 #include <string>
 
-#include "engine/model.h"
+#include "engine/load_options.h"
+#include "loader/model_config.h"
 #include "loader/stored_weights.h"
 
 namespace pinion {

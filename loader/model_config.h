@@ -58,8 +58,8 @@ struct ExpertsConfig {
   bool mxfp4 = false;        // fused ones are in the file as 4-bit codes
   std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
 
-  // What so many tokens have to do with of something that all experts have the same part of.
-  int64_t share_of(int64_t all, int64_t tokens) const {
+  // All experts have the same part of `all`: the most of it that a pass of so many tokens uses.
+  int64_t touched(int64_t all, int64_t tokens) const {
     return count > 0 ? all / count * std::min(count, tokens * per_token) : 0;
   }
 };
@@ -137,6 +137,7 @@ struct ModelConfig {
   std::vector<std::string> ignored_fields;   // by name: unknown, and transformers does not read them either
   std::optional<Quantization> quantization;  // which modules the files hold as codes, and how; absent: none
 
+  int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // of q's rows: a query and its gate
   bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
 };
 

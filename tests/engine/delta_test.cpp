@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/generate.h"
+#include "engine/load.h"
 
 namespace pinion {
 namespace {

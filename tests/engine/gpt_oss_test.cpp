@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/load.h"
 #include "engine/session.h"
 #include "kernels/bf16.h"
 #include "loader/checkpoint.h"

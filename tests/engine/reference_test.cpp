@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/generate.h"
-#include "engine/model.h"
+#include "engine/load.h"
 #include "engine/session.h"
 #include "loader/json.h"
 #include "loader/mapped_file.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model.h"
+#include "engine/load.h"
 
 namespace pinion {
 

@@ -1,5 +1,6 @@
 // What a pass looks like inside: the layer where two runs part, and how wide inputs are.
 #include "engine/trace.h"
+#include "engine/load.h"
 
 #include <gtest/gtest.h>
 

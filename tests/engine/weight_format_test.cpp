@@ -1,5 +1,6 @@
 // What each matrix becomes, by hand, and models whose file holds 4-bit codes.
 #include "engine/weight_format.h"
+#include "engine/load.h"
 
 #include <gtest/gtest.h>
 

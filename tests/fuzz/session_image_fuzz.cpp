@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/hash.h"
+#include "engine/load.h"
 #include "engine/session_image.h"
 #include "tests/fuzz/check.h"
 

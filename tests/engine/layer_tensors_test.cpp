@@ -1,0 +1,108 @@
+#include "engine/layer_tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "engine/load.h"
+
+namespace pinion {
+namespace {
+
+std::vector<std::filesystem::path> Families() {
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
+    if (std::filesystem::exists(entry.path() / "config.json")) folders.push_back(entry.path());
+  }
+  return folders;
+}
+
+// hidden 4, 2 heads and 1 kv head of 2, intermediate 6, vocabulary 10, 1 layer, by hand.
+TEST(LayerTensors, OfASmallModelByHand) {
+  ModelConfig c;
+  c.layers = 1, c.hidden_size = 4, c.heads = 2, c.kv_heads = 1, c.head_dim = 2, c.intermediate_size = 6;
+  c.vocab_size = 10;
+  c.recurrent = {false};
+  c.qkv_bias = true;
+  c.branch_scale = 0.5f;
+  c.o_bias = true;
+  c.names.q = "l.{}.q", c.names.o = "l.{}.o", c.names.attention_norm = "l.{}.norm";
+  const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
+  ASSERT_EQ(matrices.size(), 7u);  // q, k, v, o, gate, up, down
+  EXPECT_EQ(matrices[0].module(), "l.0.q");
+  EXPECT_EQ(matrices[0].n, 4);
+  EXPECT_EQ(matrices[1].n, 2);
+  EXPECT_EQ(matrices[3].role, MatrixRole::o);
+  EXPECT_EQ(matrices[3].bias_scale, 0.5f) << "its bias is part of what the branch adds";
+  EXPECT_EQ(matrices[0].bias_scale, 1.0f);
+  EXPECT_EQ(matrices[6].n, 4);
+  EXPECT_EQ(matrices[6].k, 6);
+  const std::vector<VectorTensor> vectors = layer_vectors(c, 0);
+  ASSERT_EQ(vectors.size(), 1u);
+  EXPECT_EQ(vectors[0].name, "l.0.norm.weight");
+  // Embedding and head 40 each, last norm 4, norm 4, q 16 + 4, k and v 8 + 2 each, o 16 + 4, the mlp 3 * 24.
+  EXPECT_EQ(count_parameters(c).all, 40 + 40 + 4 + 4 + 20 + 10 + 10 + 20 + 72);
+  EXPECT_EQ(active_parameters(c), count_parameters(c).all);
+  c.tied_head = true;
+  EXPECT_EQ(count_parameters(c).all, 40 + 4 + 4 + 20 + 10 + 10 + 20 + 72);
+  c.attention_gate = true;
+  EXPECT_EQ(layer_matrices(c, 0)[0].n, 8) << "a gate beside each query";
+}
+
+// What the list says is what the file holds, tensor by tensor, for every family.
+TEST(LayerTensors, AreTheFilesTensors) {
+  for (const std::filesystem::path& folder : Families()) {
+    ModelConfig config;
+    ASSERT_EQ(read_model_config(folder, &config).message(), "");
+    if (config.quantization || config.experts.fused) continue;  // tensors beside the numbers
+    Checkpoint checkpoint;
+    ASSERT_EQ(open_checkpoint(folder, &checkpoint).message(), "");
+    ASSERT_EQ(select_tensors(config.tensors, &checkpoint).message(), "");
+    int64_t elements = 0;
+    for (const TensorView& tensor : checkpoint.tensors) elements += tensor.elements();
+    if (config.tied_head && checkpoint.find(config.names.head + ".weight")) {
+      elements -= config.vocab_size * config.hidden_size;
+    }
+    EXPECT_EQ(count_parameters(config).all, elements) << folder;
+  }
+}
+
+// Every matrix and vector of the list has a place of its own in the model, and nothing else has weights.
+TEST(LayerTensors, HaveAPlaceEach) {
+  for (const char* name : {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss"}) {
+    std::unique_ptr<Model> model;
+    const std::string folder = PINION_TEST_DATA "/" + std::string(name);
+    ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");
+    std::set<const void*> places;
+    int64_t bytes = 0, expert_bytes = 0;
+    const auto add = [&](const MatrixTensor& tensor) {
+      const Matrix& m = matrix_of(*model, tensor).weight;
+      EXPECT_TRUE(places.insert(&m).second) << folder;
+      EXPECT_EQ(m.n, tensor.n) << tensor.module();
+      EXPECT_EQ(m.k, tensor.k) << tensor.module();
+      EXPECT_TRUE(!tensor.is_exact || m.format == Format::bf16) << tensor.module();
+      bytes += packed_bytes(m.format, m.n, m.k);
+      if (tensor.expert != kNoExpert) expert_bytes += packed_bytes(m.format, m.n, m.k);
+    };
+    for (int64_t i = 0; i < model->config.layers; ++i) {
+      Layer& layer = model->layers[static_cast<size_t>(i)];
+      for (const MatrixTensor& tensor : layer_matrices(model->config, i)) add(tensor);
+      for (const VectorTensor& tensor : layer_vectors(model->config, i)) {
+        EXPECT_TRUE(places.insert(vector_of(layer, tensor.role)).second) << tensor.name;
+      }
+      size_t own = 0;
+      each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
+        EXPECT_EQ(&matrix_of(layer, role), &linear);
+        ++own;
+      });
+      EXPECT_EQ(own + 3 * layer.experts.size(), layer_matrices(model->config, i).size());
+    }
+    add(head_matrix(model->config));
+    EXPECT_EQ(bytes, model->weight_bytes);
+    EXPECT_EQ(expert_bytes, model->expert_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace pinion
