@@ -2,16 +2,13 @@
 // added up, and each matrix is quantised so that its outputs on such inputs change least (loader/feedback.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/matmul.h"
 #include "engine/model.h"
-#include "engine/profile.h"
 #include "loader/pack.h"
 
 namespace pinion {
@@ -21,24 +18,6 @@ constexpr int64_t kMaxCalibrationTokens = 8192;  // what is more takes time and 
 
 // A text in such windows, each of which begins with the prefix (BOS), as many as are taken.
 std::vector<int32_t> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text);
-
-// Sums of x x^T over the rows that the matrices of some layers were given, by the stage that multiplies.
-struct Moments {
-  struct Sum {
-    int64_t k = 0;
-    std::vector<float> values;  // [moments_elements(k)]
-  };
-
-  int64_t first_layer = 0;
-  bool rotate = true;                            // the rows, as quantised matrices take them
-  std::vector<std::array<Sum, kStages>> layers;  // from first_layer on; those of stages that are not wanted have no k
-  std::vector<float> rows;                       // a pass's, [tokens][padded_n(k)]
-
-  Sum* find(int64_t layer, Stage stage);  // null: not wanted
-};
-
-// Adds the rows of an input given as floats. All workers call it; it ends with a barrier where it adds.
-void add_moments(Worker& worker, int64_t layer, Stage stage, const Input& in, Moments* moments);
 
 // What a packed file says of its weights' calibration; empty: none.
 std::string calibration_name(std::span<const int32_t> ids);

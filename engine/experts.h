@@ -1,16 +1,33 @@
 // A layer with experts in place of an mlp: every token goes through the few that its router chooses.
 #pragma once
 
-#include "engine/forward.h"
-#include "engine/matmul.h"
+#include <cstdint>
+#include <vector>
+
+#include "engine/pass.h"
+#include "engine/room.h"
+#include "engine/routing.h"
 
 namespace pinion {
 
+struct OwnExpertScratch {
+  Choices choices;      // of one token
+  ExpertGroups groups;  // the pass's choices, by expert
+};
+
+// Empty where the model has no experts.
+struct ExpertScratch {
+  std::vector<float> router;  // [M][experts] logits; M: the most tokens in one pass
+  Choices choices;            // of several tokens
+  std::vector<OwnExpertScratch> workers;
+};
+
+// Of passes of at most `tokens`; widens the activations by what rows that are multiplied several times need.
+void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Room* room,
+                         Activations* activations, ExpertScratch* out);
+
 // x += branch scale * sum of weight * down(activation(gate y, up y)) over each token's experts, by rising index. `y`
 // is what the router takes: the tokens after the layer's norm, as floats.
-void add_experts(Worker& worker, const Pass& pass, const Layer& layer, const Input& y);
-
-// Room for what add_experts writes in passes of at most `tokens` tokens; nothing where the model has no experts.
-void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, Room* room, Scratch* out);
+void add_experts(Worker& worker, const Pass& pass, ExpertScratch& scratch, const Layer& layer, const Input& y);
 
 }  // namespace pinion

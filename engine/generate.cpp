@@ -93,7 +93,7 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
         result.hashes.push_back(result.logits_hash);
       }
     }
-    const int32_t id = sample(sampler, logits, session.scratch.panel_best, history);
+    const int32_t id = sample(sampler, logits, session.scratch.activations.panel_best, history);
     if (!options.ignore_eos && std::ranges::find(model.eos_ids, id) != model.eos_ids.end()) {
       result.finish_reason = FinishReason::stop;
       break;

@@ -5,6 +5,25 @@
 
 namespace pinion {
 
+void CodeBuffer::make(Room* room, int64_t rows, int64_t k) {
+  room->make(&codes, rows * padded_k(k));
+  room->make(&scales, rows);
+}
+
+void InputBuffers::make(Room* room, InputForms forms, int64_t rows, int64_t k) {
+  if (forms.values) room->make(&values, rows * k);
+  if (forms.plain) plain.make(room, rows, k);
+  if (forms.rotated) rotated.make(room, rows, k);
+}
+
+void OwnInputBuffers::make(Room* room, InputForms forms, int64_t rows, int64_t k) {
+  room->make(&values, rows * k);
+  if (forms.plain) plain.make(room, rows, k);
+  if (!forms.rotated) return;
+  rotated.make(room, rows, k);
+  room->make(&rotated_row, k);
+}
+
 namespace {
 
 int64_t columns_of(const Matrix& w, PanelRun run) {
@@ -101,18 +120,17 @@ void finish_row(const Kernels& kernels, const Linear& linear, PanelRun run, cons
   finish(kernels, w.format, tile, at, 1, columns, with_matrix(ops, linear, column, in, 0), out, columns);
 }
 
-PostOps gated_by(const float* gates, const ModelConfig& config) {
-  return {
-      .gate = gates, .gate_stride = kPanelColumns, .activation = config.activation, .limit = config.activation_limit};
+PostOps gated_by(const float* gates, const Gating& gating) {
+  return {.gate = gates, .gate_stride = kPanelColumns, .activation = gating.activation, .limit = gating.limit};
 }
 
 // out: where these panels' columns begin.
-void finish_gated_row(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
-                      PanelRun run, const Input& in, int64_t at, Tile* tile, float* out) {
+void finish_gated_row(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+                      const Input& in, int64_t at, Tile* tile, float* out) {
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, out += kPanelColumns) {
     finish_row(kernels, gate, {panel, 1}, in, *tile, at, {}, tile->gates);
     at += kPanelColumns;
-    finish_row(kernels, up, {panel, 1}, in, *tile, at, gated_by(tile->gates, config), out);
+    finish_row(kernels, up, {panel, 1}, in, *tile, at, gated_by(tile->gates, gating), out);
     at += kPanelColumns;
   }
 }
@@ -133,22 +151,17 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const 
   finish(kernels, w.format, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
 }
 
-void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
-                    PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
   if (in.rows == 1) {
     out += run.first * kPanelColumns;
     prefetch_result(out, 1, 0, columns_of(gate.weight, run) * 4);
     sum_gated_row(kernels, gate.weight, up.weight, run, in, 0, tile);
-    return finish_gated_row(kernels, gate, up, config, run, in, 0, tile, out);
+    return finish_gated_row(kernels, gate, up, gating, run, in, 0, tile, out);
   }
   multiply(kernels, gate, run, in, first, rows, {}, tile, tile->gates, kPanelColumns);
-  multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, config), tile, out + run.first * kPanelColumns,
+  multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, gating), tile, out + run.first * kPanelColumns,
            up.weight.n);
-}
-
-// Cores that share an SME unit would only wait for one another there.
-const Kernels& table_of(const Worker& worker, const Pass& p) {
-  return worker.leads || !p.kernels.beside ? p.kernels : *p.kernels.beside;
 }
 
 namespace {
@@ -210,10 +223,9 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
 }
 
 // Likewise, of a gate and what it multiplies: a tile holds half as many panels of each.
-void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up,
-                       float* out) {
+void project_gated_row(Worker& worker, const Kernels& kernels, const Input& in, const Linear& gate, const Linear& up,
+                       const Gating& gating, float* out) {
   constexpr int64_t kMostPanels = kTileRows / 2;  // of each
-  const Kernels& kernels = table_of(worker, p);
   Tile tile;
   PanelRun parts[kMostPanels];
   int64_t count = 0, panels = 0;
@@ -222,7 +234,7 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
     for (const PanelRun run : done) take_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
     int64_t at = 0;
     for (const PanelRun run : done) {
-      finish_gated_row(kernels, gate, up, p.model.config, run, in, at, &tile, out + run.first * kPanelColumns);
+      finish_gated_row(kernels, gate, up, gating, run, in, at, &tile, out + run.first * kPanelColumns);
       at += 2 * run.count * kPanelColumns;
     }
     count = panels = 0;
@@ -239,17 +251,16 @@ void project_gated_row(Worker& worker, const Pass& p, const Input& in, const Lin
 
 }  // namespace
 
-void project(Worker& worker, const Pass& p, const Input& in, std::initializer_list<Projection> outputs,
-             const PostOps& after) {
+void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> outputs, const PostOps& after) {
   const std::span<const Projection> projections(outputs.begin(), outputs.size());
   const int64_t panels = panels_of(projections);
-  const Kernels& kernels = table_of(worker, p);
+  const Kernels& kernels = m.table();
   if (in.rows == 1) {
-    project_row(worker, kernels, in, panels, projections, after);
-    return worker.barrier();
+    project_row(m.worker, kernels, in, panels, projections, after);
+    return m.worker.barrier();
   }
   Tile tile;
-  for_each_tile(worker, in, panels, [&](PanelRun panel, int64_t first, int64_t rows) {
+  for_each_tile(m.worker, in, panels, [&](PanelRun panel, int64_t first, int64_t rows) {
     each_part(projections, panel, [&](const Projection& to, PanelRun run) {
       const int64_t n = to.linear->weight.n;
       multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.out + first * n + run.first * kPanelColumns,
@@ -257,37 +268,36 @@ void project(Worker& worker, const Pass& p, const Input& in, std::initializer_li
       if (to.panel_best && first + rows == in.rows) note_best(kernels, to, run, in.rows - 1);
     });
   });
-  worker.barrier();
+  m.worker.barrier();
 }
 
-void project_gated(Worker& worker, const Pass& p, const Input& in, const Linear& gate, const Linear& up, float* out) {
+void project_gated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
+                   float* out) {
   const int64_t n = gate.weight.n;
+  const Kernels& kernels = m.table();
   if (in.rows == 1) {
-    project_gated_row(worker, p, in, gate, up, out);
-    return worker.barrier();
+    project_gated_row(m.worker, kernels, in, gate, up, gating, out);
+    return m.worker.barrier();
   }
-  const Kernels& kernels = table_of(worker, p);
   Tile tile;
   // The same panels of both matrices are one task.
-  for_each_tile(worker, in, panel_count(n), [&](PanelRun run, int64_t first, int64_t rows) {
-    multiply_gated(kernels, gate, up, p.model.config, run, in, first, rows, &tile, out + first * n);
+  for_each_tile(m.worker, in, panel_count(n), [&](PanelRun run, int64_t first, int64_t rows) {
+    multiply_gated(kernels, gate, up, gating, run, in, first, rows, &tile, out + first * n);
   });
-  worker.barrier();
+  m.worker.barrier();
 }
 
-void quantize_row(const Kernels& kernels, const float* row, int64_t k, InputForms forms, int64_t at,
-                  WorkerScratch* own) {
+void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at) {
   const auto quantize = [&](const float* x, CodeBuffer* to) {
-    kernels.quantize(x, k, to->codes.data() + at * padded_k(k), to->scales.data() + at);
+    m.kernels.quantize(x, k, to->codes.data() + at * padded_k(k), to->scales.data() + at);
   };
-  if (forms.plain) quantize(row, &own->plain_codes);
+  if (forms.plain) quantize(row, &m.own.plain);
   if (!forms.rotated) return;
-  kernels.rotate(row, k, rotation_of(k), own->rotated.data());
-  quantize(own->rotated.data(), &own->rotated_codes);
+  m.kernels.rotate(row, k, rotation_of(k), m.own.rotated_row.data());
+  quantize(m.own.rotated_row.data(), &m.own.rotated);
 }
 
-void pack_block(const Pass& p, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own) {
-  Scratch& s = p.scratch;
+void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in) {
   const int64_t k = padded_k(in.k);
   const InputForms forms = in.forms();
   const auto pack = [&](const CodeBuffer& from, CodeBuffer* to) {
@@ -296,14 +306,14 @@ void pack_block(const Pass& p, const float* rows, int64_t first, int64_t count, 
     if (in.rows == 1) {
       std::copy_n(from.codes.data(), k, codes);
     } else {
-      p.kernels.pack_s8(from.codes.data(), k, count, k, in.block, codes);
+      m.kernels.pack_s8(from.codes.data(), k, count, k, in.block, codes);
     }
   };
   // One row packed is the row itself, as floats.
-  if (forms.values) p.kernels.pack_f32(rows, in.k, count, in.k, in.block, s.packed.data() + first * in.k);
-  for (int64_t r = 0; r < count; ++r) quantize_row(p.kernels, rows + r * in.k, in.k, forms, r, own);
-  if (forms.plain) pack(own->plain_codes, &s.plain_codes);
-  if (forms.rotated) pack(own->rotated_codes, &s.rotated_codes);
+  if (forms.values) m.kernels.pack_f32(rows, in.k, count, in.k, in.block, m.shared.values.data() + first * in.k);
+  for (int64_t r = 0; r < count; ++r) quantize_row(m, rows + r * in.k, in.k, forms, r);
+  if (forms.plain) pack(m.own.plain, &m.shared.plain);
+  if (forms.rotated) pack(m.own.rotated, &m.shared.rotated);
 }
 
 }  // namespace pinion

@@ -6,11 +6,27 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
-#include "engine/forward.h"
+#include "engine/layer.h"
+#include "engine/room.h"
+#include "engine/team.h"
+#include "kernels/kernels.h"
 #include "kernels/tiles.h"
 
 namespace pinion {
+
+// In which forms the inputs of some matrices are wanted.
+struct InputForms {
+  bool values = false;   // bf16
+  bool plain = false;    // codes
+  bool rotated = false;  // codes of the rotated rows
+
+  void add(const Matrix& matrix) {
+    (matrix.format == Format::bf16 ? values : matrix.rotation > 1 ? rotated : plain) = true;
+  }
+  bool codes() const { return plain || rotated; }
+};
 
 struct Codes {
   const int8_t* codes = nullptr;  // padded_k(k) a row
@@ -31,6 +47,49 @@ struct Input {
   InputForms forms() const { return {values != nullptr, plain.codes != nullptr, rotated.codes != nullptr}; }
 };
 
+// Rows as codes, with room for as many as there are.
+struct CodeBuffer {
+  std::vector<int8_t> codes;  // [rows][padded k]
+  std::vector<float> scales;  // [rows]
+
+  void make(Room* room, int64_t rows, int64_t k);
+};
+
+// Where inputs of several rows stand, in blocks, for all workers. Rows are padded.
+struct InputBuffers {
+  std::vector<float> values;  // [rows][any width]
+  CodeBuffer plain, rotated;
+
+  // Room for so many rows, in the forms that are wanted.
+  void make(Room* room, InputForms forms, int64_t rows, int64_t k);
+};
+
+// Each worker's own: where rows are made, and where a single row's input stands.
+struct OwnInputBuffers {
+  std::vector<float> values;       // [a block's rows][any width]
+  std::vector<float> rotated_row;  // [any width]
+  CodeBuffer plain, rotated;       // [a block's rows, or experts of a token]
+
+  void make(Room* room, InputForms forms, int64_t rows, int64_t k);
+};
+
+// A worker that multiplies, with the tables and the memory that it does so in.
+struct Multiplier {
+  Worker& worker;
+  const Kernels& kernels;
+  InputBuffers& shared;
+  OwnInputBuffers& own;
+
+  // The table of the matmuls. Cores that share an SME unit would only wait for one another there.
+  const Kernels& table() const { return worker.leads || !kernels.beside ? kernels : *kernels.beside; }
+};
+
+// What stands between gate and up: activation(gate x) times up x.
+struct Gating {
+  Activation activation;
+  float limit;  // clamped_swiglu's
+};
+
 struct Projection {
   const Linear* linear;
   float* out = nullptr;           // [rows][n]
@@ -38,11 +97,12 @@ struct Projection {
 };
 
 // out = W x + b for matrices that share an input, with `after` on the way out (its scales and bias are the matrices').
-void project(Worker& worker, const Pass& pass, const Input& in, std::initializer_list<Projection> projections,
+void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> projections,
              const PostOps& after = {});
 
-// out = activation(gate x, up x), the activation being the model's.
-void project_gated(Worker& worker, const Pass& pass, const Input& in, const Linear& gate, const Linear& up, float* out);
+// out = activation(gate x, up x).
+void project_gated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
+                   float* out);
 
 // --- For those who share out the work themselves.
 
@@ -52,9 +112,6 @@ struct Tile {
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
   alignas(kAlignmentBytes) float gates[kTileRows * kPanelColumns];
 };
-
-// The table that this worker multiplies with.
-const Kernels& table_of(const Worker& worker, const Pass& pass);
 
 // Panels of a matrix.
 using PanelRun = TaskRun;
@@ -85,13 +142,12 @@ inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
 void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
               const PostOps& ops, Tile* tile, float* out, int64_t ldo);
 
-// The same panels of activation(gate x, up x), the activation being the model's; of a single row at most
-// kTileRows / 2. out: these rows' own, [rows][n].
-void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const ModelConfig& config,
-                    PanelRun run, const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
+// The same panels of activation(gate x, up x); of a single row at most kTileRows / 2. out: these rows' own, [rows][n].
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 
 // The input that lies in these buffers from row `first` on, in some forms.
-template <class Buffers>  // Scratch or WorkerScratch
+template <class Buffers>  // InputBuffers or OwnInputBuffers
 Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k, int64_t block, const float* values,
                int64_t first) {
   const auto codes = [&](bool wanted, const CodeBuffer& buffer) {
@@ -101,41 +157,37 @@ Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k
           k,
           block,
           forms.values ? values : nullptr,
-          codes(forms.plain, buffers.plain_codes),
-          codes(forms.rotated, buffers.rotated_codes)};
+          codes(forms.plain, buffers.plain),
+          codes(forms.rotated, buffers.rotated)};
 }
 
 // A row's codes, in the forms that are wanted, as row `at` of the worker's own.
-void quantize_row(const Kernels& kernels, const float* row, int64_t k, InputForms forms, int64_t at,
-                  WorkerScratch* own);
+void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at);
 
 // Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
-// row `first` of the scratch. The only row of an input stays as it is.
-void pack_block(const Pass& pass, const float* rows, int64_t first, int64_t count, const Input& in, WorkerScratch* own);
+// row `first` of the shared buffers. The only row of an input stays as it is.
+void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in);
 
 // The input that these matrices share. make(first, count, out) gives that many rows: `out` filled, or rows that exist
 // already. A single row is made by every worker for itself, which costs less than a barrier; blocks of several are
 // shared out.
 template <class Make>
-Input prepare(Worker& worker, const Pass& p, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices,
-              Make make) {
-  Scratch& s = p.scratch;
-  WorkerScratch& own = s.workers[static_cast<size_t>(worker.index)];
+Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices, Make make) {
   InputForms forms;
   for (const Linear* matrix : matrices) forms.add(matrix->weight);
   if (rows == 1) {
-    const float* row = make(0, 1, own.rows.data());
-    quantize_row(p.kernels, row, k, forms, 0, &own);
-    return input_in(own, forms, 1, k, 1, row, 0);
+    const float* row = make(0, 1, m.own.values.data());
+    quantize_row(m, row, k, forms, 0);
+    return input_in(m.own, forms, 1, k, 1, row, 0);
   }
-  const int64_t block = block_rows(forms.codes() ? p.kernels.s8 : p.kernels.f32, rows);
-  const Input in = input_in(s, forms, rows, k, block, s.packed.data(), 0);
-  worker.for_each((rows + block - 1) / block, [&](int64_t task) {
+  const int64_t block = block_rows(forms.codes() ? m.kernels.s8 : m.kernels.f32, rows);
+  const Input in = input_in(m.shared, forms, rows, k, block, m.shared.values.data(), 0);
+  m.worker.for_each((rows + block - 1) / block, [&](int64_t task) {
     const int64_t first = task * block;
     const int64_t count = std::min(block, rows - first);
-    pack_block(p, make(first, count, own.rows.data()), first, count, in, &own);
+    pack_block(m, make(first, count, m.own.values.data()), first, count, in);
   });
-  worker.barrier();
+  m.worker.barrier();
   return in;
 }
 

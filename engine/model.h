@@ -1,6 +1,7 @@
 // A model in memory: configuration, packed matrices, norm weights. Read-only once loaded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -63,6 +64,13 @@ struct Model {
 inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;
   return matrix_of(model.layers[static_cast<size_t>(tensor.layer)], tensor.role, tensor.expert);
+}
+
+// The most rows that a matrix of this role has in any layer; 0 where none has it.
+inline int64_t most_rows(const Model& model, MatrixRole role) {
+  int64_t n = 0;
+  for (const Layer& layer : model.layers) n = std::max(n, matrix_of(layer, role).weight.n);
+  return n;
 }
 
 }  // namespace pinion

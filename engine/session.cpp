@@ -21,7 +21,7 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
                     *session.kernels,
                     session.cache,
                     session.state,
-                    session.scratch,
+                    session.scratch.activations,
                     session.ropes,
                     tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
                     start + done,
@@ -33,7 +33,7 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
                     session.profile,
                     session.trace};
     Team& team = rows > 1 ? *session.prefill_team : *session.team;
-    const auto evaluate_rows = [&pass](Worker& worker) { forward(worker, pass); };
+    const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, session.scratch); };
     if (rows > 1 || session.profile) {
       team.run(evaluate_rows);
     } else {

@@ -9,7 +9,7 @@
 #include <ctime>
 #include <numeric>
 
-#include "engine/profile.h"
+#include "engine/clock.h"
 
 namespace pinion {
 namespace {
@@ -63,7 +63,7 @@ Presence presence_of(const Worker& worker, int64_t start_ns, int64_t used_before
   taken_before = usage.ru_nivcsw;
   faults_before = usage.ru_majflt;
   if (!was_taken || read_disk) return {worker.waited_ns, 0};
-  const int64_t present_ns = WorkerProfile::now_ns() - start_ns - worker.waited_ns;
+  const int64_t present_ns = now_ns() - start_ns - worker.waited_ns;
   const int64_t used_ns = cpu_time_ns() - used_before_ns - worker.waited_used_ns;
   return {worker.waited_ns, std::max<int64_t>(0, present_ns - used_ns)};
 }
@@ -83,9 +83,9 @@ void meet(TeamState* state, int32_t count, Worker* worker) {
     if (!is_closed()) return;
     pause_cpu();
   }
-  const int64_t start_ns = WorkerProfile::now_ns(), used_before_ns = cpu_time_ns();
+  const int64_t start_ns = now_ns(), used_before_ns = cpu_time_ns();
   while (is_closed()) sched_yield();
-  worker->waited_ns += WorkerProfile::now_ns() - start_ns;
+  worker->waited_ns += now_ns() - start_ns;
   worker->waited_used_ns += cpu_time_ns() - used_before_ns;
 }
 
@@ -99,7 +99,7 @@ void TeamState::share_out(std::span<const double> slowness) {
 }
 
 void Worker::barrier() {
-  if (profile) profile->stop_work();
+  if (listener) listener->stop_work();
   meet(state, count, this);
   // Nobody claims from this half before the next barrier. Workers that an environment's limit kept away have ranges
   // too.
@@ -108,7 +108,7 @@ void Worker::barrier() {
   }
   stage = 0;
   half = 1 - half;
-  if (profile) profile->stop_wait();
+  if (listener) listener->stop_wait();
 }
 
 namespace {
@@ -182,13 +182,13 @@ void Team::run_on(std::span<const int32_t> who, const std::function<void(Worker&
 void Team::run_present(const std::function<void(Worker&)>& f) {
   const std::span<const int32_t> present = attendance_.present();
   std::vector<Presence> each(present.size());
-  const int64_t start_ns = WorkerProfile::now_ns();
+  const int64_t start_ns = now_ns();
   run_on(present, [&](Worker& worker) {
     const int64_t used_before_ns = cpu_time_ns();
     f(worker);
     each[static_cast<size_t>(worker.index)] = presence_of(worker, start_ns, used_before_ns);
   });
-  attendance_.note(each, WorkerProfile::now_ns() - start_ns);
+  attendance_.note(each, now_ns() - start_ns);
 }
 
 Workers workers_of(Team& team) {

@@ -98,7 +98,15 @@ struct Claims {
   }
 };
 
-struct WorkerProfile;
+// Told when its worker comes to a barrier and when it goes on.
+class WaitListener {
+ public:
+  virtual void stop_work() = 0;
+  virtual void stop_wait() = 0;
+
+ protected:
+  ~WaitListener() = default;
+};
 
 struct Worker {
   int32_t index;
@@ -110,7 +118,7 @@ struct Worker {
   int32_t half = 0;                  // of TeamState::Taken, likewise
   int64_t waited_ns = 0;             // at barriers, beyond what a barrier itself takes
   int64_t waited_used_ns = 0;        // CPU time in these waits
-  WorkerProfile* profile = nullptr;  // where its time is kept; null: nowhere
+  WaitListener* listener = nullptr;  // null: nobody is told
 
   void barrier();
 

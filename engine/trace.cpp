@@ -4,7 +4,6 @@
 #include <cmath>
 #include <span>
 
-#include "engine/calibration.h"
 #include "engine/hash.h"
 
 namespace pinion {
@@ -38,7 +37,7 @@ void trace_residual(const Worker& worker, const Pass& pass, int64_t layer) {
   if (!pass.trace || worker.index != 0) return;
   const size_t count = pass.tokens.size() * static_cast<size_t>(pass.model.config.hidden_size);
   uint64_t& hash = pass.trace->residual[static_cast<size_t>(layer)];
-  hash = hash_floats(hash, std::span(pass.scratch.x).first(count));
+  hash = hash_floats(hash, std::span(pass.activations.x).first(count));
 }
 
 void trace_input(Worker& worker, const Pass& pass, int64_t layer, Stage stage, const Input& in) {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/matmul.h"
-#include "engine/profile.h"
+#include "engine/moments.h"
+#include "engine/pass.h"
 
 namespace pinion {
 
@@ -23,7 +23,7 @@ struct Spread {
 struct Trace {
   std::vector<uint64_t> residual;                   // [layers]: hash over the bits of the stream after each layer
   std::vector<std::array<Spread, kStages>> inputs;  // [layers]: by the stage that multiplies; single rows only
-  struct Moments* moments = nullptr;                // set: where inputs are added up (engine/calibration.h)
+  Moments* moments = nullptr;                       // set: where inputs are added up
 
   explicit Trace(int64_t layers);
 };

@@ -288,7 +288,7 @@ TEST(Session, FindsTheLikeliestIdOfEachPanelOfTheLastRow) {
     rewind(*session, 0);
     ASSERT_FALSE(evaluate(*session, ids, all, logits.data()));
     const float* last = logits.data() + (all ? ids.size() - 1 : 0) * vocab;
-    const std::vector<int32_t>& best = session->scratch.panel_best;
+    const std::vector<int32_t>& best = session->scratch.activations.panel_best;
     ASSERT_EQ(std::ssize(best), panel_count(model->config.vocab_size));
     for (size_t panel = 0; panel < best.size(); ++panel) {
       const size_t first = panel * kPanelColumns, end = std::min(vocab, first + kPanelColumns);
