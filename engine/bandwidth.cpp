@@ -2,7 +2,6 @@
 #include "engine/bandwidth.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -40,17 +39,16 @@ uint64_t read_blocks(const std::byte* first, int64_t stride) {
   return all[0] ^ all[1];
 }
 
-struct Pass {
+struct SharedPass {
   std::atomic<bool> finished{false};
   std::atomic<int64_t> bytes{0};
   std::atomic<uint64_t> sum{0};  // a result that nobody asked for would not be read at all
 };
 
-// Everybody reads until the first has finished its part: no time counts in which only the slow cores are at work. The
-// streams share one window of it after another: all passes go through the memory in much the same order, so that hardly
-// any finds in a cache what the last one left there.
+// The streams share one window of it after another: all passes go through the memory in much the same order, so that
+// hardly any finds in a cache what the last one left there.
 template <int Streams>
-void read_part(const std::byte* part, int64_t part_bytes, Pass& pass) {
+void read_part(const std::byte* part, int64_t part_bytes, SharedPass& pass) {
   const int64_t window_bytes = part_bytes / kWindows;
   const int64_t stride = window_bytes / Streams / 64 * 64;
   uint64_t sum = 0;
@@ -67,12 +65,13 @@ void read_part(const std::byte* part, int64_t part_bytes, Pass& pass) {
   pass.sum.fetch_xor(sum, std::memory_order_relaxed);
 }
 
-// How many places deliver most differs from machine to machine. One core and two, GB/s, of the whole part without
-// windows: Zen 5 in one place 44 / 78, in two 49 / 95; Ice Lake in two 12 / 23, in eight 14 / 28, in sixteen 15 / 29,
-// in fifteen, which do not all come to the end of a page at the same time, 17 / 30. Eight, the most on none of these
-// nor on Zen 4, are left out: there what came after them read 1.05 to 1.1 times as fast as by itself, from a buffer
-// eight times as large no faster, so it was a cache's work.
-constexpr void (*kReads[])(const std::byte*, int64_t, Pass&) = {read_part<2>, read_part<15>};
+// Which number of streams delivers most differs from machine to machine (tools/MEASURED.md). Eight are left out: they
+// were the most on none, and what came after them found a part of the buffer in a cache.
+struct Reader {
+  int streams;
+  void (*read)(const std::byte*, int64_t, SharedPass&);
+};
+constexpr Reader kReaders[] = {{2, read_part<2>}, {15, read_part<15>}};
 
 }  // namespace
 
@@ -94,24 +93,36 @@ Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out) {
   return {};
 }
 
-double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes) {
-  std::array<std::vector<double>, std::size(kReads)> rates;
-  std::vector<Pass> results(static_cast<size_t>(passes) * rates.size());
+std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int passes) {
+  std::vector<ReadPass> results(static_cast<size_t>(passes) * std::size(kReaders));
+  std::vector<SharedPass> shared(results.size());
   std::vector<Clock::time_point> starts(static_cast<size_t>(team.size()), Clock::time_point::max());
   team.run([&](Worker& worker) {
     const std::byte* part = buffer.arena.data + worker.index * buffer.part_bytes;
     for (size_t i = 0; i < results.size(); ++i) {
+      const Reader& reader = kReaders[i % std::size(kReaders)];
       worker.barrier();
       starts[static_cast<size_t>(worker.index)] = Clock::now();
-      kReads[i % rates.size()](part, buffer.part_bytes, results[i]);
+      reader.read(part, buffer.part_bytes, shared[i]);
       worker.barrier();
       if (worker.index != 0) continue;
       const std::chrono::duration<double> seconds = Clock::now() - *std::ranges::min_element(starts);
-      rates[i % rates.size()].push_back(static_cast<double>(results[i].bytes.load()) / seconds.count());
+      results[i] = {reader.streams, shared[i].bytes.load(), shared[i].sum.load(), seconds.count()};
     }
   });
+  return results;
+}
+
+double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes) {
+  const std::vector<ReadPass> all = read_passes(team, buffer, passes);
   double best = 0;
-  for (const std::vector<double>& of_one : rates) best = std::max(best, median_of(of_one));
+  for (const Reader& reader : kReaders) {
+    std::vector<double> rates;
+    for (const ReadPass& pass : all) {
+      if (pass.streams == reader.streams) rates.push_back(static_cast<double>(pass.bytes) / pass.seconds);
+    }
+    best = std::max(best, median_of(std::move(rates)));
+  }
   return best;
 }
 

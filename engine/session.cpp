@@ -104,6 +104,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
     return e;
   }
   session->ropes = rope_frequencies(c, 0);
+  session->ids.reserve(static_cast<size_t>(positions));
   make(&taken, &session->scratch);
   *out = std::move(session);
   return {};

@@ -134,6 +134,7 @@ Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::sp
       slowness_(filled(slowness, cpus_.size(), 1.0)),
       everybody_(numbers_to(cpus_.size())),
       attendance_(slowness_),
+      presence_(cpus_.size()),
       state_(std::make_unique<TeamState>(cpus_.size())) {
   unpin_caller();
   omp_set_dynamic(0);
@@ -162,7 +163,7 @@ void Team::line_up(std::span<const int32_t> who) {
   state_->share_out(each);
 }
 
-void Team::run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f) {
+void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {
   ++regions_;
   line_up(who);
   const auto wanted = static_cast<int32_t>(who.size());
@@ -179,9 +180,9 @@ void Team::run_on(std::span<const int32_t> who, const std::function<void(Worker&
   }
 }
 
-void Team::run_present(const std::function<void(Worker&)>& f) {
+void Team::run_present(WorkerFunction f) {
   const std::span<const int32_t> present = attendance_.present();
-  std::vector<Presence> each(present.size());
+  const std::span<Presence> each = std::span(presence_).first(present.size());
   const int64_t start_ns = now_ns();
   run_on(present, [&](Worker& worker) {
     const int64_t used_before_ns = cpu_time_ns();

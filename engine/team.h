@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -143,6 +142,20 @@ struct Worker {
   }
 };
 
+// What a team runs, called where it stands: nothing is copied or allocated. It must outlive the run only.
+class WorkerFunction {
+ public:
+  template <class F>
+  WorkerFunction(const F& f)
+      : object_(&f), call_([](const void* object, Worker& worker) { (*static_cast<const F*>(object))(worker); }) {}
+
+  void operator()(Worker& worker) const { call_(object_, worker); }
+
+ private:
+  const void* object_;
+  void (*call_)(const void* object, Worker& worker);
+};
+
 class Team {
  public:
   // One worker per entry: the CPU it is pinned to, or -1 for a worker that is not pinned. Empty: one unpinned worker.
@@ -157,16 +170,16 @@ class Team {
   int64_t barriers() const { return state_->barriers.load(std::memory_order_relaxed); }
 
   // f(worker) on every worker, the caller being worker 0; returns when all have returned.
-  void run(const std::function<void(Worker&)>& f) { run_on(everybody_, f); }
+  void run(WorkerFunction f) { run_on(everybody_, f); }
 
   // The same on some, rising and at least one: workers 0 to who.size() - 1, on the CPUs of those.
-  void run_on(std::span<const int32_t> who, const std::function<void(Worker&)>& f);
+  void run_on(std::span<const int32_t> who, WorkerFunction f);
 
   // Lets the calling thread, and threads that it starts, run on any of the process's CPUs until the next run.
   static void unpin_caller();
 
   // On all but those whose CPU other processes take away, for work that comes again and again in short runs.
-  void run_present(const std::function<void(Worker&)>& f);
+  void run_present(WorkerFunction f);
 
  private:
   void line_up(std::span<const int32_t> who);
@@ -176,6 +189,7 @@ class Team {
   std::vector<double> slowness_;
   std::vector<int32_t> everybody_;
   Attendance attendance_;
+  std::vector<Presence> presence_;  // of the last run's workers
   std::unique_ptr<TeamState> state_;
   int64_t regions_ = 0;
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -14,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/temp_folder.h"
+
 namespace pinion {
 
 using nlohmann::json;
@@ -22,18 +23,7 @@ namespace fs = std::filesystem;
 inline const std::string kStories = PINION_TEST_DATA "/stories260k";
 inline const std::string kDemo = PINION_SOURCE_DIR "/configs/demo";
 
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = fs::temp_directory_path() / "pinion-XXXXXX";
-    if (mkdtemp(name.data())) path = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+struct Folder : TempFolder {
   std::string operator/(const std::string& name) const { return path / name; }
 };
 

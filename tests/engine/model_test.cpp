@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "engine/team.h"
+#include "tests/temp_folder.h"
 
 namespace pinion {
 namespace {
@@ -19,11 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // A copy of stories260k, or another folder, that a test may damage.
-struct Copy {
-  fs::path path = fs::temp_directory_path() / ("pinion_model_test_" + std::to_string(getpid()));
-
+struct Copy : TempFolder {
   explicit Copy(const std::string& name = "stories260k") { fs::copy(PINION_TEST_DATA "/" + name, path); }
-  ~Copy() { fs::remove_all(path); }
 
   std::string read(const char* name) const {
     std::ifstream file(path / name, std::ios::binary);

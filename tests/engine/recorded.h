@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/topology.h"
+#include "tests/temp_folder.h"
 
 namespace pinion {
 
@@ -20,7 +21,7 @@ using Cpus = std::vector<int32_t>;
 
 // more: lines that are added to the recording.
 inline Topology recorded(const std::string& name, const Cpus& usable = {}, const std::vector<std::string>& more = {}) {
-  const std::filesystem::path root = testing::TempDir() + "pinion_topology_" + std::to_string(getpid());
+  const TempFolder root;
   std::ifstream recording(PINION_TEST_DATA "/topology/" + name + ".txt");
   EXPECT_TRUE(recording.is_open()) << name;
   std::vector<std::string> lines;
@@ -30,14 +31,13 @@ inline Topology recorded(const std::string& name, const Cpus& usable = {}, const
   lines.insert(lines.end(), more.begin(), more.end());
   for (const std::string& line : lines) {
     const size_t colon = line.find(':');
-    const std::filesystem::path path = root / line.substr(0, colon);
+    const std::filesystem::path path = root.path / line.substr(0, colon);
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::app) << line.substr(colon + 1) << '\n';
   }
   Topology topology;
   const Error e = read_recorded_topology(root.string(), usable, &topology);
   EXPECT_FALSE(e) << e.message();
-  std::filesystem::remove_all(root);
   return topology;
 }
 

@@ -12,17 +12,17 @@
 
 #include "tests/engine/one_result.h"
 #include "tests/engine/stories.h"
+#include "tests/temp_folder.h"
 
 namespace pinion {
 namespace {
 
 std::unique_ptr<Model> make_model(const std::string& json, Quant quant) {
-  const auto path = std::filesystem::temp_directory_path() / ("pinion_session_" + std::to_string(getpid()) + ".json");
-  std::ofstream(path) << json;
+  const TempFolder folder;
+  const auto path = folder.write("config.json", json);
   std::unique_ptr<Model> model;
   const Error e = synthetic_model(path.string(), {.quant = quant, .threads = 2}, &model);
   EXPECT_FALSE(e) << e.message();
-  std::filesystem::remove(path);
   return model;
 }
 

@@ -11,24 +11,9 @@
 #include <string>
 #include <string_view>
 
+#include "tests/temp_folder.h"
+
 namespace pinion {
-
-struct TempFolder {
-  std::filesystem::path path;
-
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "pinion_test_XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  std::filesystem::path write(const std::string& name, std::string_view text) const {
-    std::ofstream(path / name, std::ios::binary) << text;
-    return path / name;
-  }
-};
 
 // The 8-byte length, the header as given, the data.
 inline std::string safetensors_text(std::string_view header, std::string_view data) {

@@ -1,9 +1,9 @@
 // Hand-worked cases of files by rank: what they may contain, and what they must not.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 
+#include "tests/temp_folder.h"
 #include "tokenizer/parts.h"
 
 namespace pinion {
@@ -240,9 +240,7 @@ TEST(Tekken, BadFilesAreRefused) {
 }
 
 TEST(Files, AreTakenInOrder) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("rank_files_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
+  const TempFolder folder;
   const auto size = [&] {
     std::shared_ptr<const Tokenizer> tokenizer;
     const Error e = load_tokenizer(folder.string(), &tokenizer);
@@ -261,7 +259,6 @@ TEST(Files, AreTakenInOrder) {
   std::ofstream(folder / "tokenizer_config.json") << R"({"add_bos_token": false, "add_eos_token": true})";
   ASSERT_FALSE(load_tokenizer(folder.string(), &tokenizer));
   EXPECT_EQ(encode(*tokenizer, "a"), (std::vector<int32_t>{4 + 'a', 2}));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Chat templates of every kind against what transformers made of them (tests/data/templates, tools/reference).
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +11,7 @@
 
 #include "loader/json.h"
 #include "loader/mapped_file.h"
+#include "tests/temp_folder.h"
 #include "tokenizer/chat_template.h"
 
 namespace pinion {
@@ -31,15 +31,13 @@ OrderedJson read_ordered(const char* name) {
 
 // Null where the template fails, as in the recorded files; *message says why.
 OrderedJson rendered(const std::string& source, const Conversation& conversation, std::string* message) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / ("templates_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "chat_template.jinja") << source;
-  std::ofstream(folder / "tokenizer_config.json") << R"({"bos_token": "<s>", "eos_token": "</s>"})";
+  const TempFolder folder;
+  folder.write("chat_template.jinja", source);
+  folder.write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
   std::shared_ptr<const ChatTemplate> chat_template;
   std::string text;
   Error e = load_chat_template(folder.string(), &chat_template);
   if (!e) e = render(*chat_template, conversation, &text);
-  std::filesystem::remove_all(folder);
   *message = e.message();
   return e ? OrderedJson(nullptr) : OrderedJson(text);
 }

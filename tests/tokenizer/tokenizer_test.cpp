@@ -2,7 +2,6 @@
 #include "tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <iterator>
 
 #include "loader/json.h"
+#include "tests/temp_folder.h"
 #include "tokenizer/unicode.h"
 
 namespace pinion {
@@ -142,13 +142,11 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Fixture,
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST(BadFolders, AreRefused) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("bad_tokenizer_" + std::to_string(getpid()));
+  const TempFolder folder;
   const auto refused = [&] {
     std::shared_ptr<const Tokenizer> tokenizer;
     return load_tokenizer(folder.string(), &tokenizer).message();
   };
-  std::filesystem::remove_all(folder);
   EXPECT_NE(refused().find("no tokenizer"), std::string::npos);
   std::filesystem::create_directories(folder / "tokenizer.model");
   EXPECT_NE(refused().find("cannot be read"), std::string::npos);
@@ -170,11 +168,8 @@ TEST(BadFolders, AreRefused) {
 
 // A sentencepiece folder's tokens of its own: flags from tokenizer_config.json, ids from added_tokens.json.
 TEST(Sentencepiece, HasAddedTokens) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("added_sentencepiece_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
-  std::filesystem::copy_file(kData / "sentencepiece_bpe" / "tokenizer.model", folder / "tokenizer.model",
-                             std::filesystem::copy_options::overwrite_existing);
+  const TempFolder folder;
+  std::filesystem::copy_file(kData / "sentencepiece_bpe" / "tokenizer.model", folder / "tokenizer.model");
   std::ofstream(folder / "added_tokens.json") << R"({"<end>": 9001})";
   std::ofstream(folder / "tokenizer_config.json") << R"({"eos_token": {"content": "<end>"}, "add_eos_token": true,
     "added_tokens_decoder": {"9000": {"content": "<cut>", "rstrip": true, "special": false}}})";
@@ -196,11 +191,9 @@ TEST(Sentencepiece, HasAddedTokens) {
 // The model of the demo engine's tests has both files; tokenizer.json rules where both are there.
 TEST(Stories260k, BothFilesGiveTheExpectedIds) {
   const std::filesystem::path source = std::filesystem::path(PINION_TEST_DATA) / "stories260k";
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("stories260k_model_only_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
+  const TempFolder folder;
   for (const char* name : {"tokenizer.model", "tokenizer_config.json"}) {
-    std::filesystem::copy_file(source / name, folder / name, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(source / name, folder / name);
   }
   const Json expected = read(source / "expected.json");
   const auto from_json = load(source), from_model = load(folder);
