@@ -8,6 +8,7 @@
 #include "engine/bandwidth.h"
 #include "engine/memory.h"
 #include "engine/topology.h"
+#include "kernels/access_pattern.h"
 
 namespace pinion {
 namespace {
@@ -35,6 +36,19 @@ OrderedJson kernels_json(const Kernels& chosen) {
                     {"missing", feature_names(variant.needs & ~features)}});
   }
   return list;
+}
+
+// How weights are read from memory; null where there is one way only.
+OrderedJson access_json() {
+  if (!kHasAccessPatterns) return nullptr;
+  const AccessPattern& pattern = kAccessPatterns[access_pattern()];
+  return {{"name", pattern.name},
+          {"suits", pattern.suits},
+          {"streams", pattern.streams},
+          {"rows_ahead", pattern.rows_ahead},
+          {"halved_loads", pattern.halved_loads},
+          {"w4_streams", pattern.w4_panels},
+          {"w4_records_ahead", pattern.w4_records_ahead}};
 }
 
 // The tune file, and what it says about this machine: "none", "used" or why it is not.
@@ -76,6 +90,10 @@ std::string readable(const OrderedJson& report) {
   for (const auto& kernels : report["not_built"]) {
     text += "  " + kernels.get<std::string>() + "  (not in this build: its compiler lacks them)\n";
   }
+  if (const OrderedJson& access = report["access_pattern"]; !access.is_null()) {
+    text += "access pattern: " + access["name"].get<std::string>() + "  (" + access["suits"].get<std::string>() +
+            "; PINION_ACCESS chooses another)\n";
+  }
   text += team_text(report);
   text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
   text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
@@ -98,6 +116,7 @@ int run(const Options& options) {
   if (Error e = make_plan(options.run, topology, tuning, &plan)) return fail(e);
   OrderedJson report = {{"cpu", cpu_name()},
                         {"features", feature_names(cpu_features())},
+                        {"access_pattern", access_json()},
                         {"cores", cores_json(topology)},
                         {"kinds", topology.kinds},
                         {"cpu_quota", topology.cpu_quota},

@@ -104,9 +104,9 @@ void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up,
 }
 
 // Writes a byte that is there anyway into every 64 of a result. Cache lines that other cores have read become this
-// core's side by side so; while results are stored to them it waits for one after the other, and having asked for them
-// before helps little (Zen 4, two core complexes, 32 panels: 8.4 us so, 2.2 with this).
-void take_lines(float* out, int64_t count) {
+// core's side by side so (read for ownership); while results are stored to them it waits for one after the other, and
+// prefetching them helps little.
+void own_lines(float* out, int64_t count) {
   auto* bytes = reinterpret_cast<volatile unsigned char*>(out);
   for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(float)); at += kAlignmentBytes) bytes[at] = bytes[at];
 }
@@ -201,7 +201,7 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   const auto finish_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
     for (const auto& [to, run] : done)
-      take_lines(to->out + run.first * kPanelColumns, columns_of(to->linear->weight, run));
+      own_lines(to->out + run.first * kPanelColumns, columns_of(to->linear->weight, run));
     int64_t at = 0;
     for (const auto& [to, run] : done) {
       finish_row(kernels, *to->linear, run, in, tile, at, after, to->out + run.first * kPanelColumns);
@@ -231,7 +231,7 @@ void project_gated_row(Worker& worker, const Kernels& kernels, const Input& in, 
   int64_t count = 0, panels = 0;
   const auto finish_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
-    for (const PanelRun run : done) take_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
+    for (const PanelRun run : done) own_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
     int64_t at = 0;
     for (const PanelRun run : done) {
       finish_gated_row(kernels, gate, up, gating, run, in, at, &tile, out + run.first * kPanelColumns);

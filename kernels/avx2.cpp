@@ -45,12 +45,12 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
   unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { _mm256_storeu_si256(at(r, v), sum[r][v]); }); });
 }
 
-template <class Places>
+template <class Way>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   constexpr int kVectors = 8;  // a panel's columns
   __m256i sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-  each_four_k<Places>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
+  each_four_k<Way>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
     const __m256i x = four_codes(x4);
     unrolled<kVectors>([&](auto v) {
       const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + v * 32));
@@ -77,12 +77,12 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 
 // Codes of w4 are at most 15: a group's eight pairs of products, at most 30480, are added in 16 bits. The totals wait
 // in memory, for the sums of a whole panel take half of the registers.
-template <class Places, bool HasZeros>
+template <class Way, bool HasZeros>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   constexpr int kVectors = 8;  // a panel's columns
   const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
   __m256i x[kBlockK / 4], x_sum;
-  each_record<Places, HasZeros>(
+  each_record<Way, HasZeros>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         __m256i pairs = _mm256_setzero_si256();
@@ -112,9 +112,9 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       });
 }
 
-template <class Places>
+template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
+  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
 }
 
 struct Piece : W4Piece<false, false> {
@@ -185,15 +185,14 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
   each_w4_tile<Piece, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
 }
 
-template <class Places>
+template <class Way>
 constexpr Kernels kTable = lanes_table(
-    "avx2",
-    {gemv_s8<Places>, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Places>, gemm_w4});
+    "avx2", {gemv_s8<Way>, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
 
 }  // namespace
 
 const Kernels& avx2_kernels() {
-  return *with_best_places([](auto places) { return &kTable<decltype(places)>; });
+  return *with_access_pattern([](auto way) { return &kTable<decltype(way)>; });
 }
 
 }  // namespace pinion

@@ -20,9 +20,9 @@ __m512i four_codes(const int8_t* a) {
 }
 
 // 64 codes of a row of the panel; see streams.h. clang makes one load of the halves again.
-template <class Places>
+template <class Way>
 __m512i load_codes(const int8_t* w) {
-  if constexpr (Places::kHalves) {
+  if constexpr (Way::kPattern.halved_loads) {
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
     const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 32));
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
@@ -31,8 +31,8 @@ __m512i load_codes(const int8_t* w) {
   }
 }
 
-// Eight sums wait less for each other than four; integer sums may be split anywhere. Read in few places, four do it.
-template <class Places>
+// Eight sums wait less for each other than four; integer sums may be split anywhere. Of few streams, four do it.
+template <class Way>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m512i flip = _mm512_set1_epi8(-128);
   __m512i sum[2][kVectors];
@@ -41,12 +41,12 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
     ones[h] = _mm512_setzero_si512();
     unrolled<kVectors>([&](auto v) { sum[h][v] = _mm512_setzero_si512(); });
   });
-  each_four_k<Places>(a, b, row_bytes, k, [&](auto s, const int8_t* x4, const int8_t* w) {
+  each_four_k<Way>(a, b, row_bytes, k, [&](auto s, const int8_t* x4, const int8_t* w) {
     constexpr int h = s % 2;
     const __m512i x = four_codes(x4);
     ones[h] = _mm512_dpbusd_epi32(ones[h], flip, x);
     unrolled<kVectors>([&](auto v) {
-      sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], _mm512_xor_si512(load_codes<Places>(w + v * 64), flip), x);
+      sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], _mm512_xor_si512(load_codes<Way>(w + v * 64), flip), x);
     });
   });
   const __m512i correction = _mm512_add_epi32(ones[0], ones[1]);
@@ -90,12 +90,12 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 }
 
 // The codes are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
-template <class Places, bool HasZeros>
+template <class Way, bool HasZeros>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const __m512i nibble = _mm512_set1_epi8(15);
   const int8_t* x = a;  // a group's
   __m512i x_sum;        // times the zero where that is always 8
-  each_record<Places, HasZeros>(
+  each_record<Way, HasZeros>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x = codes;
@@ -133,9 +133,9 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       });
 }
 
-template <class Places>
+template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
+  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
 }
 
 void correct(const int8_t* w, int32_t* to) {
@@ -185,15 +185,15 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                     [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
 }
 
-template <class Places>
+template <class Way>
 constexpr Kernels kTable = lanes_table(
     "avx512_vnni",
-    {gemv_s8<Places>, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Places>, gemm_w4});
+    {gemv_s8<Way>, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
 
 }  // namespace
 
 const Kernels& avx512_vnni_kernels() {
-  return *with_best_places([](auto places) { return &kTable<decltype(places)>; });
+  return *with_access_pattern([](auto way) { return &kTable<decltype(way)>; });
 }
 
 }  // namespace pinion

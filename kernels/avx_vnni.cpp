@@ -24,13 +24,13 @@ __m256i four_codes(const int8_t* a) {
 __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 void store(int32_t* p, __m256i value) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), value); }
 
-template <class Places>
+template <class Way>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m256i flip = _mm256_set1_epi8(-128);
   __m256i sum[kVectors];
   __m256i correction = _mm256_setzero_si256();  // 128 times the sum of x
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-  each_four_k<Places>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* w) {
+  each_four_k<Way>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* w) {
     const __m256i x = four_codes(x4);
     correction = _mm256_dpbusd_avx_epi32(correction, flip, x);
     unrolled<kVectors>(
@@ -73,11 +73,11 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 }
 
 // The codes of w4 are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
-template <class Places, bool HasZeros>
+template <class Way, bool HasZeros>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const __m256i nibble = _mm256_set1_epi8(15);
   __m256i x[kBlockK / 4], x_sum;
-  each_record<Places, HasZeros>(
+  each_record<Way, HasZeros>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x_sum = _mm256_setzero_si256();
@@ -102,9 +102,9 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       });
 }
 
-template <class Places>
+template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zeros ? gemv_w4<Places, true> : gemv_w4<Places, false>)(a, first, panels, acc);
+  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
 }
 
 void correct(const int8_t* w, int32_t* to) {
@@ -156,9 +156,9 @@ const Kernels& avx_vnni_kernels() {
   static const Kernels kTable = [] {
     Kernels table = avx2_kernels();
     table.name = "avx_vnni";
-    with_best_places([&](auto places) {
-      table.gemv_s8 = gemv_s8<decltype(places)>;
-      table.gemv_w4 = gemv_w4<decltype(places)>;
+    with_access_pattern([&](auto way) {
+      table.gemv_s8 = gemv_s8<decltype(way)>;
+      table.gemv_w4 = gemv_w4<decltype(way)>;
     });
     table.pack_s8 = pack_s8<4, 0x80>;
     table.gemm_s8 = gemm_s8;

@@ -25,8 +25,6 @@ constexpr FeatureName kNames[] = {
     {kCpuAvx512, "avx512"},
     {kCpuAvx512Vnni, "avx512_vnni"},
     {kCpuAvx512Bf16, "avx512_bf16"},
-    {kCpuFewPlaces, "few_places"},
-    {kCpuOnePlace, "one_place"},
 };
 
 }  // namespace
@@ -67,7 +65,6 @@ uint32_t find_features() {
     if (__builtin_cpu_supports("avx512vnni")) features |= kCpuAvx512Vnni;
     if (__builtin_cpu_supports("avx512bf16")) features |= kCpuAvx512Bf16;
   }
-  if (__builtin_cpu_is("amd")) features |= features & kCpuAvx512 ? kCpuOnePlace : kCpuFewPlaces;
   return features;
 }
 

@@ -17,8 +17,6 @@ enum CpuFeature : uint32_t {
   kCpuAvx512 = 1u << 10,  // F, BW, DQ, VL
   kCpuAvx512Vnni = 1u << 11,
   kCpuAvx512Bf16 = 1u << 12,
-  kCpuFewPlaces = 1u << 13,  // AMD without AVX-512: its memory gives most when it is read in few places at once
-  kCpuOnePlace = 1u << 14,   // AMD with it: in one place
 };
 
 // Features of the CPU this runs on, as the operating system announces them.

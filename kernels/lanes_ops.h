@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu.h"
+#include "kernels/access_pattern.h"
 #include "kernels/kernels.h"
 
 namespace pinion {
@@ -280,24 +280,22 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
   constexpr bool kAsks = Lanes::kAheadBytes > 0;
   const bool is_whole = to - from == kAttentionChunk;
   // Where not all of a chunk is seen keys ask for their values, a plane later in a cache like the engine's, and values,
-  // where they ask at all, for the next head's keys. Nearer by lie positions that nobody reads (Zen 4, 128 of 256:
-  // attention takes 0.85 of the time).
+  // where they ask at all, for the next head's keys. Nearer by lie positions that nobody reads.
   constexpr int64_t kOf = std::is_same_v<T, bf16_pair> ? 2 : 1;  // numbers in a T
   const int64_t plane = kAttentionChunk * d / kOf;
   const bool asks_for_values = !is_whole && chunk.values == static_cast<const T*>(chunk.keys) + plane;
   const int64_t plane_bytes = plane * static_cast<int64_t>(sizeof(T));
-  // AMD since Zen 4 reads a whole chunk fastest as it lies, key block by key block, and asks for nothing. Decode at
-  // 4096 positions takes 0.93 of the time on two core complexes, 0.97 on one; with part of a chunk seen it would take
-  // 1.01, and with more rows, whose tiles take half of the values at once, 1.05.
-  const bool as_it_lies = kAsks && is_whole && rows <= kWidestRows && (cpu_features() & kCpuOnePlace) != 0;
+  // In order: key block by key block. With part of a chunk seen, or more rows, whose tiles take half of the values at
+  // once, it is slower on every CPU.
+  const bool in_order = kAsks && is_whole && rows <= kWidestRows && kAccessPatterns[access_pattern()].plain_chunks;
   const int64_t some_bytes = kAsks && asks_for_values ? plane_bytes : Lanes::kAheadBytes;
-  const int64_t ahead_bytes = as_it_lies ? 0 : some_bytes;
+  const int64_t ahead_bytes = in_order ? 0 : some_bytes;
 
   constexpr int64_t kLeft = sizeof(float) / sizeof(Left<T>);  // left sides that take a float's place
   const T* keys = static_cast<const T*>(chunk.keys) + from * d / kOf;
   FloatTile<T> by_keys = {
       reinterpret_cast<const Left<T>*>(q), d * kLeft, kOf, keys, kKeyBlock, d / kOf * kKeyBlock, d / kOf, ahead_bytes};
-  const int64_t at_once = as_it_lies ? kKeyBlock : to - from;
+  const int64_t at_once = in_order ? kKeyBlock : to - from;
   for (int64_t at = from; at < to; at += at_once, by_keys.b += at_once * d / kOf) {
     gemm_many(by_keys, rows, at_once / kKeyBlock, scores + at, kAttentionChunk);
   }

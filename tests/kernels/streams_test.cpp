@@ -10,10 +10,11 @@
 namespace pinion {
 namespace {
 
-template <class Places>
+template <class Way>
 class Streams : public testing::Test {};
-using AllPlaces = testing::Types<ManyPlaces, FewPlaces, OnePlace>;
-TYPED_TEST_SUITE(Streams, AllPlaces);
+using AllPatterns = testing::Types<Access<0>, Access<1>, Access<2>>;
+static_assert(std::size(kAccessPatterns) == 3, "all of them");
+TYPED_TEST_SUITE(Streams, AllPatterns);
 
 TYPED_TEST(Streams, EveryFourKComeOnce) {
   for (const int64_t row_bytes : {256, 768}) {
@@ -31,7 +32,7 @@ TYPED_TEST(Streams, EveryFourKComeOnce) {
   }
 }
 
-template <class Places, bool HasZeros>
+template <class Way, bool HasZeros>
 void expect_every_record(int64_t groups, int64_t panels) {
   constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
   const std::vector<int8_t> a(static_cast<size_t>(groups * kBlockK));
@@ -39,7 +40,7 @@ void expect_every_record(int64_t groups, int64_t panels) {
   std::vector<float> acc(static_cast<size_t>(panels * kPanelColumns));
   std::vector<int64_t> next_group(static_cast<size_t>(panels));  // of each panel: its groups come in order
   int64_t group = -1;
-  each_record<Places, HasZeros>(
+  each_record<Way, HasZeros>(
       a.data(), {records.data(), groups * kBlockK, HasZeros}, panels, acc.data(),
       [&](const int8_t* x) {
         group = (group + 1) % groups;
@@ -61,6 +62,15 @@ TYPED_TEST(Streams, EveryRecordComesInItsPanelsOrder) {
       expect_every_record<TypeParam, true>(groups, panels);
     }
   }
+}
+
+TEST(AccessPattern, IsOneOfTheTable) {
+  ASSERT_LT(access_pattern(), std::size(kAccessPatterns));
+  const std::string_view chosen =
+      with_access_pattern([](auto way) { return std::string_view(decltype(way)::kPattern.name); });
+  EXPECT_EQ(chosen, kAccessPatterns[access_pattern()].name);
+  std::set<std::string_view> names;
+  for (const AccessPattern& pattern : kAccessPatterns) EXPECT_TRUE(names.insert(pattern.name).second);
 }
 
 }  // namespace
