@@ -44,47 +44,37 @@ bool parse_pair(const std::string& text, BenchTest* out) {
          std::max(prompt, decode) <= kMostTokens;
 }
 
-void add_test_options(CLI::App& app, const std::shared_ptr<BenchOptions>& options) {
+void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options) {
   const auto add_lengths = [&](const char* name, std::vector<int64_t>* out, const char* help) {
-    app.add_option(name, *out, help)
-        ->check(in_range(0, kMostTokens))
-        ->type_name("LIST")
-        ->delimiter(',')
-        ->allow_extra_args(false);
+    app.add_option(name, *out, help).range(0, kMostTokens).type_name("LIST").list();
   };
   add_lengths("-p", &options->prompt_tokens, "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
   add_lengths("-n", &options->decode_tokens, "Tokens of each decode test (default: 128); 0: none");
   add_lengths("-d", &options->depths, "Positions in the cache before each test: 0,4096 (default: 0)");
   app.add_option("--pg", options->both, "Also -pg: a prompt of P tokens, then N decoded, as one test; repeatable")
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            BenchTest test = {};
-            return parse_pair(text, &test) ? std::string() : "want two counts like 512,128, have " + text;
-          },
-          ""))
-      ->type_name("P,N")
-      ->allow_extra_args(false);
-  app.add_option("-r", options->repetitions, "Repetitions")
-      ->check(in_range(1, 10000))
-      ->type_name("N")
-      ->capture_default_str();
+      .check([](const std::string& text) {
+        BenchTest test = {};
+        return parse_pair(text, &test) ? std::string() : "want two counts like 512,128, have " + text;
+      })
+      .type_name("P,N")
+      .repeatable();
+  app.add_option("-r", options->repetitions, "Repetitions").range(1, 10000).type_name("N").show_default();
   app.add_option("-t,--threads", options->threads,
                  "Thread counts: 1,2,4 (default: as tuned, else one for each core that helps)")
-      ->check(in_range(1, kMaxThreads))
-      ->type_name("LIST")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      .range(1, kMaxThreads)
+      .type_name("LIST")
+      .list();
 }
 
-void add_report_options(CLI::App& app, const std::shared_ptr<BenchOptions>& options) {
+void add_report_options(Command app, const std::shared_ptr<BenchOptions>& options) {
   app.add_option("-o", options->format, "Output: md, json, jsonl or csv")
-      ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
-      ->type_name("FORMAT")
-      ->capture_default_str();
+      .one_of({"md", "json", "jsonl", "csv"})
+      .type_name("FORMAT")
+      .show_default();
   app.add_flag("--profile", options->profile, "Also where the time goes: by stage, by worker, waiting at barriers");
   app.add_option("--plot", options->plot, "Also a picture: speed against threads, and the stages with --profile")
-      ->type_name("F.svg");
-  app.add_option("--sysfs", options->sysfs, "Where the board's sensors are found")->group("");  // for tests
+      .type_name("F.svg");
+  app.add_option("--sysfs", options->sysfs, "Where the board's sensors are found").hidden();  // for tests
 }
 
 }  // namespace
@@ -113,18 +103,18 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
   return tests;
 }
 
-Run setup_bench(CLI::App& app) {
+Run setup_bench(Command app) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::Option* model = add_model_option(app, &options->run);
+  Option model = add_model_option(app, &options->run);
   app.add_option("--synthetic", options->synthetic, "Instead: random weights of the shape a config.json describes")
-      ->excludes(model)
-      ->type_name("CONFIG.json");
+      .excludes(model)
+      .type_name("CONFIG.json");
   add_test_options(app, options);
   add_report_options(app, options);
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
   add_speed_options(app, &options->run);
-  app.get_option("--cores")->join(';')->description("Cores: 0-3,8 or big, little, all; several: 0-3;4-7 or repeated");
+  app.find("--cores").joined(';').describe("Cores: 0-3,8 or big, little, all; several: 0-3;4-7 or repeated");
   return [options] { return run(*options); };
 }
 

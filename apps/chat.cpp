@@ -186,17 +186,17 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_chat(CLI::App& app) {
+Run setup_chat(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
-  app.add_option("--system", options->system, "The system message")->type_name("TEXT");
+  app.add_option("--system", options->system, "The system message").type_name("TEXT");
   app.add_option("--max-tokens", options->max_tokens,
                  "Tokens of an answer at most (default: until the context is full)")
-      ->check(in_range(1, 1 << 30))
-      ->type_name("N");
+      .range(1, 1 << 30)
+      .type_name("N");
   app.add_option("--context", options->context, "Tokens the conversation may have (default: the model's, up to 8192)")
-      ->check(in_range(1, 1 << 30))
-      ->type_name("N");
+      .range(1, 1 << 30)
+      .type_name("N");
   app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");
   app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);

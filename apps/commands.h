@@ -5,18 +5,18 @@
 
 namespace pinion {
 
-Run setup_generate(CLI::App& app);
-Run setup_chat(CLI::App& app);
-Run setup_logits(CLI::App& app);
-Run setup_tokenize(CLI::App& app);
-Run setup_detokenize(CLI::App& app);
-Run setup_template(CLI::App& app);
-Run setup_bench(CLI::App& app);
-Run setup_golden(CLI::App& app);
-Run setup_quality(CLI::App& app);
-Run setup_inspect(CLI::App& app);
-Run setup_pack(CLI::App& app);
-Run setup_cpu(CLI::App& app);
-Run setup_tune(CLI::App& app);
+Run setup_generate(Command app);
+Run setup_chat(Command app);
+Run setup_logits(Command app);
+Run setup_tokenize(Command app);
+Run setup_detokenize(Command app);
+Run setup_template(Command app);
+Run setup_bench(Command app);
+Run setup_golden(Command app);
+Run setup_quality(Command app);
+Run setup_inspect(Command app);
+Run setup_pack(Command app);
+Run setup_cpu(Command app);
+Run setup_tune(Command app);
 
 }  // namespace pinion

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <sstream>
@@ -43,90 +44,86 @@ std::string mode_text(const RunOptions& options) {
          (options.calibrate.empty() ? "" : ", calibrated");
 }
 
-CLI::Option* add_model_option(CLI::App& app, RunOptions* options) {
-  return app.add_option("--model", options->model, "Folder of the model, as Hugging Face lays it out")
-      ->type_name("DIR");
+Option add_model_option(Command app, RunOptions* options) {
+  return app.add_option("--model", options->model, "Folder of the model, as Hugging Face lays it out").type_name("DIR");
 }
 
-void add_calibrate_option(CLI::App& app, RunOptions* options) {
+void add_calibrate_option(Command app, RunOptions* options) {
   app.add_option("--calibrate", options->calibrate,
                  "Quantise the 4-bit weights for texts like this one; `pinion pack` does it once for all later starts")
-      ->type_name("F.txt");
+      .type_name("F.txt");
 }
 
-void add_weight_options(CLI::App& app, RunOptions* options) {
+void add_weight_options(Command app, RunOptions* options) {
   app.add_option("--quant", options->quant,
                  "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
                  "default: w4a8 where the folder has 4-bit codes that may stay, else w8a8")
-      ->check(CLI::IsMember(kQuantNames))
-      ->type_name("MODE");
-  app.parse_complete_callback([options] { settle_quant(options); });
+      .one_of(kQuantNames)
+      .type_name("MODE");
+  app.when_parsed([options] { settle_quant(options); });
   app.add_option("--head", options->head, "Weights of the head, where not the mode's: none (bf16), w8 or w4")
-      ->check(CLI::IsMember(kHeadNames))
-      ->type_name("FORMAT");
+      .one_of(kHeadNames)
+      .type_name("FORMAT");
   app.add_option("--keep", options->keep, "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
-      ->type_name("PATTERN")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      .type_name("PATTERN")
+      .list();
   app.add_flag("--no-rotate", options->no_rotate,
                "Quantise inputs as they are, not rotated: for comparison, it costs quality");
   add_calibrate_option(app, options);
 }
 
-void add_number_options(CLI::App& app, RunOptions* options) {
+void add_number_options(Command app, RunOptions* options) {
   add_weight_options(app, options);
   app.add_option("--kv", options->kv, "Numbers of the KV cache: f32 (default for none) or bf16 (default else)")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->type_name("TYPE");
+      .one_of({"f32", "bf16"})
+      .type_name("TYPE");
 }
 
-void add_threads_option(CLI::App& app, RunOptions* options) {
+void add_threads_option(Command app, RunOptions* options) {
   app.add_option("--threads", options->threads, "Threads (default: as tuned, else one for each core that helps)")
-      ->check(in_range(1, kMaxThreads))
-      ->type_name("N");
+      .range(1, kMaxThreads)
+      .type_name("N");
 }
 
-void add_speed_options(CLI::App& app, RunOptions* options) {
-  app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all")->type_name("LIST");
-  app.add_option("--kernels", options->kernels, "Kernel table, as `pinion cpu` lists them")->type_name("NAME");
+void add_speed_options(Command app, RunOptions* options) {
+  app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all").type_name("LIST");
+  app.add_option("--kernels", options->kernels, "Kernel table, as `pinion cpu` lists them").type_name("NAME");
   app.add_option("--prefill-chunk", options->prefill_chunk,
                  "Prompt tokens evaluated together; never changes the result (default: as tuned, else 256)")
-      ->check(in_range(1, 65536))
-      ->type_name("N");
+      .range(1, 65536)
+      .type_name("N");
 }
 
-void add_cache_option(CLI::App& app, RunOptions* options) {
+void add_cache_option(Command app, RunOptions* options) {
   app.add_flag("--no-cache", options->no_cache, "Pack the weights anew, and keep nothing for the next start");
 }
 
-void add_run_options(CLI::App& app, RunOptions* options) {
-  add_model_option(app, options)->required();
+void add_run_options(Command app, RunOptions* options) {
+  add_model_option(app, options).required();
   add_number_options(app, options);
   add_threads_option(app, options);
   add_speed_options(app, options);
   add_cache_option(app, options);
 }
 
-void add_sampling_options(CLI::App& app, SamplingFlags* flags) {
+void add_sampling_options(Command app, SamplingFlags* flags) {
   app.add_option("--temperature", flags->temperature, "0 is greedy (default: generation_config.json)")
-      ->check(in_range(0, 100))
-      ->type_name("T");
-  app.add_option("--top-k", flags->top_k, "Keep the K most likely tokens; 0 is all")
-      ->check(in_range(0, 1 << 30))
-      ->type_name("K");
+      .range(0, 100)
+      .type_name("T");
+  app.add_option("--top-k", flags->top_k, "Keep the K most likely tokens; 0 is all").range(0, 1 << 30).type_name("K");
   app.add_option("--top-p", flags->top_p, "Keep the fewest tokens whose probabilities reach P")
-      ->check(in_range(0, 1))
-      ->type_name("P");
+      .range(0, 1)
+      .type_name("P");
   app.add_option("--min-p", flags->min_p, "Drop tokens less likely than P times the most likely")
-      ->check(in_range(0, 1))
-      ->type_name("P");
+      .range(0, 1)
+      .type_name("P");
   app.add_option("--repetition-penalty", flags->repetition_penalty, "Above 1 makes tokens seen before less likely")
-      ->check(in_range(0.01, 100))
-      ->type_name("R");
+      .range(0.01, 100)
+      .type_name("R");
   constexpr double kMostSeed = 9007199254740991;  // what readers of JSON keep exactly
   app.add_option("--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
-      ->check(in_range(0, kMostSeed))
-      ->type_name("S");
+      .range(0, kMostSeed)
+      .type_name("S");
 }
 
 void apply_flags(const SamplingFlags& flags, SamplerOptions* options) {
@@ -149,19 +146,6 @@ Error sampler_options(const std::string& folder, const SamplingFlags& flags, Sam
   out->seed = flags.seed ? *flags.seed : std::random_device{}();
   apply_flags(flags, out);
   return {};
-}
-
-CLI::Validator in_range(double least, double most) {
-  const auto check = [least, most](const std::string& text) -> std::string {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (!text.empty() && *end == '\0' && value >= least && value <= most) return {};
-    std::ostringstream message;
-    message.precision(16);
-    message << "want a number from " << least << " to " << most << ", have " << text;
-    return message.str();
-  };
-  return CLI::Validator(check, "");
 }
 
 Error parse_ids(std::string_view text, std::vector<int32_t>* out) {

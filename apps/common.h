@@ -1,7 +1,6 @@
 // What the sub-commands share: the options that choose a model, how it runs and how it is sampled, and opening it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/console.h"
 #include "apps/plan.h"
 #include "engine/load.h"
@@ -48,18 +48,18 @@ inline const std::vector<std::string> kHeadNames = {"none", "w8", "w4"};
 
 std::string mode_text(const RunOptions& options);  // "w4a8, head w4"
 
-CLI::Option* add_model_option(CLI::App& app, RunOptions* options);
+Option add_model_option(Command app, RunOptions* options);
 void add_weight_options(
-    CLI::App& app,
+    Command app,
     RunOptions* options);  // those that decide the packed weights: --quant --head --keep --no-rotate --calibrate
-void add_calibrate_option(CLI::App& app, RunOptions* options);
-void add_number_options(CLI::App& app,
+void add_calibrate_option(Command app, RunOptions* options);
+void add_number_options(Command app,
                         RunOptions* options);  // those that decide the numbers: the same and --kv
-void add_threads_option(CLI::App& app, RunOptions* options);
-void add_speed_options(CLI::App& app,
-                       RunOptions* options);                // --cores --kernels --prefill-chunk: speed and nothing else
-void add_cache_option(CLI::App& app, RunOptions* options);  // --no-cache
-void add_run_options(CLI::App& app, RunOptions* options);   // all of them
+void add_threads_option(Command app, RunOptions* options);
+void add_speed_options(Command app,
+                       RunOptions* options);              // --cores --kernels --prefill-chunk: speed and nothing else
+void add_cache_option(Command app, RunOptions* options);  // --no-cache
+void add_run_options(Command app, RunOptions* options);   // all of them
 
 // What a user said about sampling.
 struct SamplingFlags {
@@ -68,13 +68,11 @@ struct SamplingFlags {
   std::optional<uint64_t> seed;
 };
 
-void add_sampling_options(CLI::App& app, SamplingFlags* flags);
+void add_sampling_options(Command app, SamplingFlags* flags);
 void apply_flags(const SamplingFlags& flags, SamplerOptions* options);
 
 // The flags over what generation_config.json says over greedy; a seed of chance where none is given.
 Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out);
-
-CLI::Validator in_range(double least, double most);  // refuses NaN and what is no number too
 
 // "1,2,3", "1 2 3" or "[1, 2, 3]"
 Error parse_ids(std::string_view text, std::vector<int32_t>* out);

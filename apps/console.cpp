@@ -1,6 +1,7 @@
 #include "apps/console.h"
 
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,6 +2,7 @@
 #include "kernels/cpu.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "apps/machine.h"
@@ -152,7 +153,7 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_cpu(CLI::App& app) {
+Run setup_cpu(Command app) {
   auto options = std::make_shared<Options>();
   add_threads_option(app, &options->run);
   add_speed_options(app, &options->run);

@@ -2,6 +2,7 @@
 #include "engine/generate.h"
 
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdio>
 
@@ -157,19 +158,19 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_generate(CLI::App& app) {
+Run setup_generate(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
-  CLI::Option* prompt = app.add_option("--prompt", options->prompt, "The text to continue (default: standard input)");
-  CLI::Option* file = app.add_option("--prompt-file", options->prompt_file, "A file that holds it");
-  CLI::Option* ids = app.add_option("--prompt-ids", options->prompt_ids, "Its token ids, 1,2,3: needs no tokenizer");
-  prompt->type_name("TEXT");
-  file->type_name("F")->excludes(prompt);
-  ids->type_name("LIST")->excludes(prompt)->excludes(file);
+  Option prompt = app.add_option("--prompt", options->prompt, "The text to continue (default: standard input)");
+  Option file = app.add_option("--prompt-file", options->prompt_file, "A file that holds it");
+  Option ids = app.add_option("--prompt-ids", options->prompt_ids, "Its token ids, 1,2,3: needs no tokenizer");
+  prompt.type_name("TEXT");
+  file.type_name("F").excludes(prompt);
+  ids.type_name("LIST").excludes(prompt).excludes(file);
   app.add_option("--max-tokens", options->max_tokens, "Tokens to generate at most")
-      ->check(in_range(0, 1 << 30))
-      ->type_name("N")
-      ->capture_default_str();
+      .range(0, 1 << 30)
+      .type_name("N")
+      .show_default();
   add_sampling_options(app, &options->sampling);
   app.add_flag("--ignore-eos", options->ignore_eos, "Go on after the model has ended its text");
   app.add_flag("--json", options->json, "Print one JSON object at the end instead of text");

@@ -76,36 +76,36 @@ int run_check(const CheckOptions& options) {
 
 }  // namespace
 
-Run setup_golden(CLI::App& app) {
+Run setup_golden(Command app) {
   auto options = std::make_shared<RecordOptions>();
   auto checked = std::make_shared<CheckOptions>();
-  app.require_subcommand(1);
-  CLI::App* record = app.add_subcommand("record", "Run prompts and record what comes out");
-  record->footer("Example: pinion golden record --model DIR --prompts F.json --out G.json --quant w8a8");
-  add_run_options(*record, &options->run);
-  record->add_option("--prompts", options->prompts, "A JSON list of texts or {prompt | prompt_ids, max_tokens}")
-      ->required()
-      ->type_name("F.json");
-  record->add_option("--out", options->out, "The golden file to write")->required()->type_name("G.json");
-  record->add_option("--max-tokens", options->max_tokens, "Tokens for a prompt that does not say")
-      ->check(in_range(0, kMaxGoldenTokens))
-      ->type_name("N")
-      ->capture_default_str();
-  add_sampling_options(*record, &options->sampling);
+  app.require_command();
+  const Command record = app.add_command("record", "Run prompts and record what comes out",
+                                         "pinion golden record --model DIR --prompts F.json --out G.json --quant w8a8");
+  add_run_options(record, &options->run);
+  record.add_option("--prompts", options->prompts, "A JSON list of texts or {prompt | prompt_ids, max_tokens}")
+      .required()
+      .type_name("F.json");
+  record.add_option("--out", options->out, "The golden file to write").required().type_name("G.json");
+  record.add_option("--max-tokens", options->max_tokens, "Tokens for a prompt that does not say")
+      .range(0, kMaxGoldenTokens)
+      .type_name("N")
+      .show_default();
+  add_sampling_options(record, &options->sampling);
 
-  CLI::App* check = app.add_subcommand("check", "Run them again with the recorded settings; any difference fails");
-  check->footer("Example: pinion golden check --model DIR --golden G.json --threads 3 --kernels scalar");
-  add_model_option(*check, &checked->run)->required();
-  add_threads_option(*check, &checked->run);
-  add_speed_options(*check, &checked->run);
-  add_cache_option(*check, &checked->run);
-  add_calibrate_option(*check, &checked->run);
-  check->add_option("--golden", checked->golden, "The golden file")->required()->type_name("G.json");
-  check->add_flag("--matrix", checked->matrix,
-                  "Also with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
-  check->add_flag("--bisect", checked->bisect, "After a difference, name the layer where it begins");
-  check->add_option("--junit", checked->junit, "Also write the results as JUnit XML")->type_name("F.xml");
-  return [options, checked, record] { return record->parsed() ? run_record(*options) : run_check(*checked); };
+  const Command check = app.add_command("check", "Run them again with the recorded settings; any difference fails",
+                                        "pinion golden check --model DIR --golden G.json --threads 3 --kernels scalar");
+  add_model_option(check, &checked->run).required();
+  add_threads_option(check, &checked->run);
+  add_speed_options(check, &checked->run);
+  add_cache_option(check, &checked->run);
+  add_calibrate_option(check, &checked->run);
+  check.add_option("--golden", checked->golden, "The golden file").required().type_name("G.json");
+  check.add_flag("--matrix", checked->matrix,
+                 "Also with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
+  check.add_flag("--bisect", checked->bisect, "After a difference, name the layer where it begins");
+  check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").type_name("F.xml");
+  return [options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); };
 }
 
 }  // namespace pinion

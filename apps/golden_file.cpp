@@ -1,6 +1,7 @@
 #include "apps/golden_file.h"
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "apps/machine.h"
 #include "apps/output_file.h"

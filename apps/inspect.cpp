@@ -2,6 +2,7 @@
 // headers, and of 4-bit codes the scales and zeros.
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 
@@ -274,7 +275,7 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_inspect(CLI::App& app) {
+Run setup_inspect(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
   app.add_flag("--json", options->json, "Print one JSON object");

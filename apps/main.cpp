@@ -8,14 +8,14 @@
 namespace pinion {
 namespace {
 
-struct Command {
+struct CommandRow {
   const char* name;
   const char* description;
   const char* example;
-  Run (*setup)(CLI::App&);
+  Run (*setup)(Command);
 };
 
-constexpr Command kCommands[] = {
+constexpr CommandRow kCommands[] = {
     {"generate", "Continue a prompt", "pinion generate --model DIR --prompt \"Once upon a time\" --max-tokens 100",
      setup_generate},
     {"chat", "Talk with a model, turn by turn", "pinion chat --model DIR --system \"Answer briefly.\"", setup_chat},
@@ -41,15 +41,13 @@ constexpr Command kCommands[] = {
 };
 
 int run_program(int argc, char** argv) {
-  CLI::App app{"Pinion runs language models from Hugging Face folders on the CPU.", "pinion"};
-  app.require_subcommand(0, 1);  // none is noticed below: so an unknown one is named, not called missing
-  app.footer("Example: pinion chat --model configs/demo\n`pinion COMMAND --help` explains a command.");
-  app.set_version_flag("--version", "pinion " PINION_VERSION);
-  std::vector<std::pair<CLI::App*, Run>> runs;
-  for (const Command& command : kCommands) {
-    CLI::App* sub = app.add_subcommand(command.name, command.description);
-    sub->footer(std::string("Example: ") + command.example);
-    runs.emplace_back(sub, command.setup(*sub));
+  CommandLine line("pinion", "Pinion runs language models from Hugging Face folders on the CPU.",
+                   "pinion " PINION_VERSION,
+                   "Example: pinion chat --model configs/demo\n`pinion COMMAND --help` explains a command.");
+  std::vector<std::pair<Command, Run>> runs;
+  for (const CommandRow& row : kCommands) {
+    const Command command = line.root().add_command(row.name, row.description, row.example);
+    runs.emplace_back(command, row.setup(command));
   }
   // CLI11 has no short options of two letters, llama-bench has this one.
   static char long_name[] = "--pg";
@@ -57,15 +55,9 @@ int run_program(int argc, char** argv) {
   for (int i = 2; is_bench && i < argc; ++i) {
     if (std::string_view(argv[i]) == "-pg") argv[i] = long_name;
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& usage) {
-    return fail_usage(usage.what());
-  }
-  for (const auto& [sub, run] : runs) {
-    if (sub->parsed()) return run();
+  if (const std::optional<int> status = line.parse(argc, argv)) return *status;
+  for (const auto& [command, run] : runs) {
+    if (command.is_given()) return run();
   }
   return fail_usage("no command given");
 }

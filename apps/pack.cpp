@@ -24,9 +24,9 @@ int run(const RunOptions& options) {
 
 }  // namespace
 
-Run setup_pack(CLI::App& app) {
+Run setup_pack(Command app) {
   auto options = std::make_shared<RunOptions>();
-  add_model_option(app, options.get())->required();
+  add_model_option(app, options.get()).required();
   add_weight_options(app, options.get());
   add_threads_option(app, options.get());
   return [options] { return run(*options); };

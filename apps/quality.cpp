@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "apps/commands.h"
@@ -247,17 +248,17 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_quality(CLI::App& app) {
+Run setup_quality(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
-  app.add_option("--file", options->file, "The text to predict")->required()->type_name("F.txt");
+  app.add_option("--file", options->file, "The text to predict").required().type_name("F.txt");
   app.add_option("--window", options->window,
                  "Tokens that are predicted from one another (default: 512, or the model's context)")
-      ->check(in_range(2, 1 << 24))
-      ->type_name("N");
+      .range(2, 1 << 24)
+      .type_name("N");
   app.add_option("--tokens", options->tokens, "How many of the text's tokens, from its beginning (default: all)")
-      ->check(in_range(1, 1 << 30))
-      ->type_name("N");
+      .range(1, 1 << 30)
+      .type_name("N");
   app.add_flag("--json", options->json, "Print one JSON object");
   return [options] { return run(*options); };
 }

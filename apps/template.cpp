@@ -76,21 +76,21 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_template(CLI::App& app) {
+Run setup_template(Command app) {
   auto options = std::make_shared<Options>();
-  add_model_option(app, &options->run)->required();
+  add_model_option(app, &options->run).required();
   app.add_option("--messages", options->messages,
                  "JSON list of messages, each with role and content; - is standard input")
-      ->type_name("F")
-      ->required();
-  app.add_option("--tools", options->tools, "JSON list of the tools' schemas")->type_name("F");
+      .type_name("F")
+      .required();
+  app.add_option("--tools", options->tools, "JSON list of the tools' schemas").type_name("F");
   app.add_option("--var", options->variables,
                  "A variable of the template, JSON or text, e.g. enable_thinking=false; repeatable")
-      ->type_name("NAME=VALUE")
-      ->allow_extra_args(false);
+      .type_name("NAME=VALUE")
+      .repeatable();
   app.add_option("--template", options->name,
                  "Which one, where the folder has several (default: tool_use with --tools, else default)")
-      ->type_name("NAME");
+      .type_name("NAME");
   app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End behind the last message");
   app.add_flag("--ids", options->ids,
                "Print the prompt's token ids instead: special tokens in messages are plain text");

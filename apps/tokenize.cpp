@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "loader/json.h"
@@ -112,25 +113,25 @@ int run_detokenize(const Options& options) {
 
 }  // namespace
 
-Run setup_tokenize(CLI::App& app) {
+Run setup_tokenize(Command app) {
   auto options = std::make_shared<Options>();
-  add_model_option(app, &options->run)->required();
-  CLI::Option* text = app.add_option("--text", options->text, "The text (default: standard input, byte for byte)");
-  text->type_name("TEXT");
+  add_model_option(app, &options->run).required();
+  Option text = app.add_option("--text", options->text, "The text (default: standard input, byte for byte)");
+  text.type_name("TEXT");
   app.add_flag("--no-special", options->no_special, "Add no BOS and EOS");
   app.add_flag("--json", options->json, "Print ids and tokens as a JSON object");
-  app.add_flag("--jsonl", options->jsonl, "A JSON string per line in, a JSON list of ids per line out")->excludes(text);
+  app.add_flag("--jsonl", options->jsonl, "A JSON string per line in, a JSON list of ids per line out").excludes(text);
   return [options] { return run_tokenize(*options); };
 }
 
-Run setup_detokenize(CLI::App& app) {
+Run setup_detokenize(Command app) {
   auto options = std::make_shared<Options>();
-  add_model_option(app, &options->run)->required();
-  CLI::Option* ids = app.add_option("--ids", options->ids, "Token ids: 1,2,3 (default: standard input)");
-  ids->type_name("LIST");
+  add_model_option(app, &options->run).required();
+  Option ids = app.add_option("--ids", options->ids, "Token ids: 1,2,3 (default: standard input)");
+  ids.type_name("LIST");
   app.add_flag("--special", options->keep_special, "Show special tokens");
   app.add_flag("--json", options->json, "Print the text as a JSON object");
-  app.add_flag("--jsonl", options->jsonl, "A JSON list of ids per line in, a JSON string per line out")->excludes(ids);
+  app.add_flag("--jsonl", options->jsonl, "A JSON list of ids per line in, a JSON string per line out").excludes(ids);
   return [options] { return run_detokenize(*options); };
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdio>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 #include "apps/bench.h"
 #include "apps/commands.h"
@@ -292,18 +293,18 @@ int run(const Options& options) {
 
 }  // namespace
 
-Run setup_tune(CLI::App& app) {
+Run setup_tune(Command app) {
   auto options = std::make_shared<Options>();
-  CLI::Option* model = add_model_option(app, &options->run);
+  Option model = add_model_option(app, &options->run);
   app.add_option("--synthetic", options->synthetic, "Instead: random weights of the shape a config.json describes")
-      ->excludes(model)
-      ->type_name("CONFIG.json");
+      .excludes(model)
+      .type_name("CONFIG.json");
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
   app.add_option("--seconds", options->seconds, "About how long to measure")
-      ->check(in_range(1, 3600))
-      ->type_name("N")
-      ->capture_default_str();
+      .range(1, 3600)
+      .type_name("N")
+      .show_default();
   app.add_flag("--dry-run", options->dry_run, "Measure, and keep nothing");
   app.add_flag("--forget", options->forget, "Measure nothing: remove what was kept for this machine");
   app.add_flag("--json", options->json, "Print one JSON object");

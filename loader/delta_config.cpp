@@ -1,6 +1,7 @@
 #include "loader/delta_config.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "kernels/layout.h"
 

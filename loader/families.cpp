@@ -1,6 +1,7 @@
 #include "loader/families.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 

@@ -1,6 +1,7 @@
 // Which description of configs/models a config.json belongs to. What stands in one: configs/families.h.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

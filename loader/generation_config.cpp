@@ -1,5 +1,7 @@
 #include "loader/generation_config.h"
 
+#include <nlohmann/json.hpp>
+
 #include "loader/json.h"
 #include "loader/mapped_file.h"
 #include "loader/model_config.h"

@@ -2,6 +2,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <string_view>

@@ -1,6 +1,7 @@
 #include "loader/other_fields.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "configs/families.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "kernels/layout.h"

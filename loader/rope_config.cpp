@@ -1,6 +1,7 @@
 #include "loader/rope_config.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "kernels/math.h"
 

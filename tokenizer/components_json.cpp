@@ -1,6 +1,7 @@
 // Reads the components of tokenizer.json: normalisers, pre-tokenisers and decoders. One that is not supported is named
 // in the error, never skipped: ids would be silently wrong.
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tokenizer/parts.h"

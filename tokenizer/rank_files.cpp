@@ -3,6 +3,7 @@
 // the lowest rank first.
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tokenizer/parts.h"

@@ -1,6 +1,7 @@
 // The model part of tokenizer.model, by the sentencepiece library. What surrounds it (BOS, added tokens) comes from the
 // settings files, as Hugging Face's LlamaTokenizer has it.
 #include <sentencepiece_processor.h>
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <cstdio>

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 namespace pinion {
 namespace {

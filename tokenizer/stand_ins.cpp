@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tokenizer/unicode.h"

@@ -6,7 +6,7 @@
 // them; tojson(ensure_ascii=true) spells stand-ins out, which nobody puts back.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,6 +1,7 @@
 // Reads tokenizer.json: the BPE model, the added tokens, what surrounds every text. "truncation" and "padding" are
 // left aside: they describe one way of calling, not the tokenizer.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tokenizer/parts.h"
 

@@ -1,6 +1,7 @@
 // Qwen3.5's config.json: which layers keep a state, its shape, and what of a multimodal model's fields matters.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "loader/json.h"

@@ -2,6 +2,7 @@
 #include "loader/quantization.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "loader/stored_weights.h"
 

@@ -1,5 +1,6 @@
 // Tensors of codes that do not fit their config.json, and rows that say nothing: refused by name.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tests/loader/coded_checkpoint.h"
 

@@ -1,5 +1,6 @@
 // Hand-worked cases of what tokenizer.json may contain, and of what it must not.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tokenizer/parts.h"
 

@@ -2,6 +2,7 @@
 #include "tokenizer/stand_ins.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace pinion {
 namespace {
