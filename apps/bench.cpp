@@ -11,7 +11,7 @@ namespace pinion {
 namespace {
 
 int run(BenchOptions options) {
-  if (options.run.model.empty() && options.synthetic.empty()) {
+  if (options.run.model.empty() && options.run.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
   }
   if (options.threads.empty()) options.threads = {0};
@@ -106,7 +106,7 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
 Run setup_bench(Command app) {
   auto options = std::make_shared<BenchOptions>();
   Option model = add_model_option(app, &options->run);
-  app.add_option("--synthetic", options->synthetic, "Instead: random weights of the shape a config.json describes")
+  app.add_option("--synthetic", options->run.synthetic, "Instead: random weights of the shape a config.json describes")
       .excludes(model)
       .type_name("CONFIG.json");
   add_test_options(app, options);

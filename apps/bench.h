@@ -14,7 +14,6 @@ namespace pinion {
 
 struct BenchOptions {
   RunOptions run;  // cores: lists separated by ';'
-  std::string synthetic;
   std::vector<int64_t> prompt_tokens = {512};
   std::vector<int64_t> decode_tokens = {128};
   std::vector<std::string> both;  // -pg P,N: a prompt, then that many tokens
@@ -47,12 +46,8 @@ struct Rates {
 
 Rates rates_of(const std::vector<double>& rates);
 
-// The model of a folder or, where `synthetic` names a config.json, one of that shape with random weights.
-Error open_bench_model(const RunOptions& run, const std::string& synthetic, int32_t threads,
-                       std::unique_ptr<Model>* out);
-
 // The last folder of its path.
-std::string model_name(const std::string& folder, const std::string& synthetic);
+std::string model_name(const RunOptions& run);
 
 // One test, timed, from its depth on, which the session has reached before. logits: [vocab], for whatever comes out.
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds);

@@ -11,24 +11,24 @@ namespace pinion {
 namespace {
 
 // What a token at `position` reads of K and V and, in layers without those, reads and writes of the state.
-double cache_bytes(const ModelConfig& config, bool kv_float, int64_t position) {
+double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) {
   int64_t positions = 0;
   for (size_t i = 0; i < config.windows.size(); ++i) {
     const int64_t window = config.windows[i];
     if (!config.recurrent[i]) positions += window > 0 ? std::min(window, position + 1) : position + 1;
   }
-  const int64_t kv = positions * config.kv_heads * config.head_dim * 2 * (kv_float ? 4 : 2);
+  const int64_t kv = positions * config.kv_heads * config.head_dim * 2 * (kv_type == KvType::f32 ? 4 : 2);
   return static_cast<double>(kv + 2 * delta_state_of(config).bytes());
 }
 
-double bytes_per_token(const Runtime& runtime, const RunOptions& run, const BenchTest& test) {
+double bytes_per_token(const Runtime& runtime, const BenchTest& test) {
   const Model& model = *runtime.model;
   const int64_t middle = test.depth + test.prompt_tokens + test.decode_tokens / 2;
   const int64_t chunks = (test.prompt_tokens + runtime.prefill_chunk - 1) / runtime.prefill_chunk;
   const int64_t chunk = std::min(test.prompt_tokens, runtime.prefill_chunk);
   const double weights = static_cast<double>(chunks) * static_cast<double>(model.bytes_per_pass(chunk)) +
                          static_cast<double>(test.decode_tokens) * static_cast<double>(model.bytes_per_pass(1));
-  const double cache = static_cast<double>(test.decode_tokens) * cache_bytes(model.config, kv_is_float(run), middle);
+  const double cache = static_cast<double>(test.decode_tokens) * cache_bytes(model.config, runtime.kv, middle);
   return (weights + cache) / static_cast<double>(test.tokens());
 }
 
@@ -100,7 +100,7 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   const int64_t vocab = runtime.model->config.vocab_size;
   std::vector<float> logits(vocab);
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, options.run, test.depth + test.tokens(), &session)) return e;
+  if (Error e = open_session(runtime, test.depth + test.tokens(), &session)) return e;
   if (test.depth > 0) {
     if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
     keep_snapshot(*session);  // each repetition begins here
@@ -110,7 +110,7 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   double seconds = 0;
   if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
   tick();
-  out->bytes_per_token = bytes_per_token(runtime, options.run, test);
+  out->bytes_per_token = bytes_per_token(runtime, test);
   Team& team = std::ranges::equal(runtime.team->cpus(), out->cpus) ? *runtime.team : *runtime.prefill_team;
   ReadBuffer buffer;
   if (Error e = allocate_read_buffer(team, roof_buffer_bytes(), &buffer)) return e;
@@ -143,14 +143,14 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
   if (Error e = read_topology(&topology)) return e;
   const Tuning tuning = read_tuning(topology);
   RunOptions run = options.run;
-  run.threads = std::ranges::min(options.threads);
+  run.team.threads = std::ranges::min(options.threads);
   note_unused(run, tuning);
   for (size_t begin = 0; begin <= options.run.cores.size();) {
     const size_t end = std::min(options.run.cores.find(';', begin), options.run.cores.size());
     const std::string cores = options.run.cores.substr(begin, end - begin);
     for (const int32_t threads : options.threads) {
       run.cores = cores;
-      run.threads = threads;
+      run.team.threads = threads;
       out->push_back({cores, Plan{}});
       if (Error e = make_plan(run, topology, tuning, &out->back().plan)) return e;
     }
@@ -160,23 +160,6 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
 }
 
 }  // namespace
-
-Error open_bench_model(const RunOptions& run, const std::string& synthetic, int32_t threads,
-                       std::unique_ptr<Model>* out) {
-  {
-    ProgressBar bar("loading");
-    LoadOptions load = load_options(run, threads, &bar);
-    if (synthetic.empty()) {
-      if (Error e = check_folder(run.model)) return e;
-      if (Error e = read_calibration(run, &load)) return e;
-      if (Error e = load_model(run.model, load, out)) return e;
-    } else if (Error e = synthetic_model(synthetic, load, out)) {
-      return e;
-    }
-  }
-  tell_of_model(**out);
-  return {};
-}
 
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
   const std::vector<int32_t> ids = some_ids(test.tokens(), session.model->config.vocab_size);
@@ -233,10 +216,9 @@ ProfileShares shares_of(const BenchProfile& p, bool one_token) {
 Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out) {
   std::vector<NamedTeam> teams;
   if (Error e = choose_teams(options, &teams)) return e;
-  if (Error e = select_kernels(options.run.kernels, &runtime.kernels)) return e;
-  int32_t most = 1;
-  for (const NamedTeam& team : teams) most = std::max(most, team.plan.most_threads());
-  if (Error e = open_bench_model(options.run, options.synthetic, most, &runtime.model)) return e;
+  RunOptions run = options.run;
+  run.plan = std::ranges::max(teams, {}, [](const NamedTeam& team) { return team.plan.decode.cpus.size(); }).plan;
+  if (Error e = open_with_progress(run, &runtime)) return e;
   const std::vector<BenchTest> tests = tests_of(options);
   if (Error e = check_context(runtime.model->config, tests)) return e;
 

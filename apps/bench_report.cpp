@@ -21,7 +21,7 @@ OrderedJson json_or_null(const std::optional<double>& value) {
 }
 
 std::string model_path(const BenchOptions& options) {
-  return options.synthetic.empty() ? options.run.model : options.synthetic;
+  return options.run.synthetic.empty() ? options.run.model : options.run.synthetic;
 }
 
 bool one_token(const BenchTest& test) { return test.prompt_tokens == 0; }
@@ -47,7 +47,7 @@ std::string clock_text(const BenchRecord& r) {
 }
 
 std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runtime) {
-  const std::string name = model_name(options.run.model, options.synthetic) + " " + mode_text(options.run);
+  const std::string name = model_name(options.run) + " " + mode_text(options.run);
   const std::string size = bytes_text(static_cast<double>(runtime.model->weight_bytes));
   const std::string parameters =
       number("%.2f M", static_cast<double>(count_parameters(runtime.model->config).all) / 1e6);
@@ -209,9 +209,9 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"parameters", count_parameters(runtime.model->config).all},
                       {"active_parameters", active_parameters(runtime.model->config)},
                       {"model_bytes", runtime.model->weight_bytes},
-                      {"quant", options.run.quant},
-                      {"rotate", !options.run.no_rotate},
-                      {"head", options.run.head},
+                      {"quant", quant_name(options.run)},
+                      {"rotate", options.run.load.rotate},
+                      {"head", head_name(options.run)},
                       {"kv", kv_name(options.run)},
                       {"kernels", runtime.kernels->name},
                       {"machine", cpu_name()},
@@ -225,9 +225,9 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
 
 }  // namespace
 
-std::string model_name(const std::string& folder, const std::string& synthetic) {
-  const bool is_file = !synthetic.empty();
-  std::filesystem::path path = std::filesystem::absolute(is_file ? synthetic : folder).lexically_normal();
+std::string model_name(const RunOptions& run) {
+  const bool is_file = !run.synthetic.empty();
+  std::filesystem::path path = std::filesystem::absolute(is_file ? run.synthetic : run.model).lexically_normal();
   if (is_file || path.filename().empty()) path = path.parent_path();
   return path.filename();
 }

@@ -120,9 +120,9 @@ Error open_chat(const Options& options, Chat* out) {
   if (Error e = restart(*out, options.system)) return e;
   out->hide_thinking = options.hide_thinking;
   out->max_tokens = options.max_tokens;
-  if (Error e = open_runtime(options.run, &out->runtime)) return e;
+  if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
-  return open_session(out->runtime, options.run, context, &out->session);
+  return open_session(out->runtime, context, &out->session);
 }
 
 struct Input {

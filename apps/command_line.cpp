@@ -1,6 +1,7 @@
 #include "apps/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -91,6 +92,15 @@ template Option Command::add_option(const std::string&, std::optional<uint64_t>&
 template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<int32_t>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<int64_t>&, const std::string&) const;
+
+Option Command::add_choice(const std::string& name, std::span<const std::string_view> values,
+                           const std::function<void(size_t i)>& chosen, const std::string& help) const {
+  const std::vector<std::string> names(values.begin(), values.end());
+  const auto choose = [names, chosen](const std::string& text) {
+    chosen(static_cast<size_t>(std::ranges::find(names, text) - names.begin()));
+  };
+  return Option(app_->add_option_function<std::string>(name, choose, help)).one_of(names);
+}
 
 Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const {
   return Option(app_->add_flag(name, value, help));

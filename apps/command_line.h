@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -48,6 +50,9 @@ class Command {
   // given.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& help) const;
+  // One of some names; chosen(i) is told which.
+  Option add_choice(const std::string& name, std::span<const std::string_view> values,
+                    const std::function<void(size_t i)>& chosen, const std::string& help) const;
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
   Option find(const std::string& name) const;
 

@@ -9,14 +9,11 @@
 #include <set>
 #include <sstream>
 
-#include "apps/plan.h"
 #include "engine/calibration.h"
 #include "engine/memory.h"
 #include "engine/rope.h"
-#include "engine/topology.h"
 #include "loader/generation_config.h"
 #include "loader/mapped_file.h"
-#include "loader/model_config.h"
 #include "loader/user_folders.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,22 +22,26 @@ namespace {
 
 // What somebody expects of a folder whose name says 4 bits is that size and speed.
 void settle_quant(RunOptions* options) {
-  if (!options->quant.empty()) {
-    options->why_quant = "as asked";
-    return;
-  }
-  ModelConfig config;  // an error in it is told by what reads it next
-  const bool is_read = !options->model.empty() && !read_model_config(options->model, &config);
-  const bool is_w4 = is_read && config.quantization && keeps_w4_codes(*config.quantization);
-  options->quant = is_w4 ? "w4a8" : "w8a8";
-  options->why_quant = is_w4 ? "the file has 4-bit codes" : "default";
+  options->load.rotate = !options->no_rotate;
+  if (!options->why_quant.empty()) return;
+  options->load.quant = default_quant(options->model);
+  options->why_quant = options->load.quant == Quant::w4a8 ? "the file has 4-bit codes" : "default";
 }
 
 }  // namespace
 
+std::string_view quant_name(const RunOptions& options) { return kQuantNames[static_cast<size_t>(options.load.quant)]; }
+
+std::string_view head_name(const RunOptions& options) {
+  const auto row = std::ranges::find(kHeadFormats, options.load.head, &HeadFormat::format);
+  return row == std::end(kHeadFormats) ? "" : row->name;
+}
+
+std::string_view kv_name(const RunOptions& options) { return kKvNames[static_cast<size_t>(kv_type(options))]; }
+
 std::string mode_text(const RunOptions& options) {
-  return options.quant + (options.head.empty() ? "" : ", head " + options.head) +
-         (options.no_rotate && options.quant != "none" ? ", not rotated" : "") +
+  return std::string(quant_name(options)) + (options.load.head ? ", head " + std::string(head_name(options)) : "") +
+         (!options.load.rotate && options.load.quant != Quant::none ? ", not rotated" : "") +
          (options.calibrate.empty() ? "" : ", calibrated");
 }
 
@@ -55,16 +56,24 @@ void add_calibrate_option(Command app, RunOptions* options) {
 }
 
 void add_weight_options(Command app, RunOptions* options) {
-  app.add_option("--quant", options->quant,
-                 "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
-                 "default: w4a8 where the folder has 4-bit codes that may stay, else w8a8")
-      .one_of(kQuantNames)
+  app.add_choice(
+         "--quant", kQuantNames,
+         [options](size_t chosen) {
+           options->load.quant = static_cast<Quant>(chosen);
+           options->why_quant = "as asked";
+         },
+         "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
+         "default: w4a8 where the folder has 4-bit codes that may stay, else w8a8")
       .type_name("MODE");
   app.when_parsed([options] { settle_quant(options); });
-  app.add_option("--head", options->head, "Weights of the head, where not the mode's: none (bf16), w8 or w4")
-      .one_of(kHeadNames)
+  std::vector<std::string_view> heads;
+  for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
+  app.add_choice(
+         "--head", heads, [options](size_t chosen) { options->load.head = kHeadFormats[chosen].format; },
+         "Weights of the head, where not the mode's: none (bf16), w8 or w4")
       .type_name("FORMAT");
-  app.add_option("--keep", options->keep, "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
+  app.add_option("--keep", options->load.keep,
+                 "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
       .type_name("PATTERN")
       .list();
   app.add_flag("--no-rotate", options->no_rotate,
@@ -74,21 +83,22 @@ void add_weight_options(Command app, RunOptions* options) {
 
 void add_number_options(Command app, RunOptions* options) {
   add_weight_options(app, options);
-  app.add_option("--kv", options->kv, "Numbers of the KV cache: f32 (default for none) or bf16 (default else)")
-      .one_of({"f32", "bf16"})
+  app.add_choice(
+         "--kv", kKvNames, [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); },
+         "Numbers of the KV cache: f32 (default for none) or bf16 (default else)")
       .type_name("TYPE");
 }
 
 void add_threads_option(Command app, RunOptions* options) {
-  app.add_option("--threads", options->threads, "Threads (default: as tuned, else one for each core that helps)")
+  app.add_option("--threads", options->team.threads, "Threads (default: as tuned, else one for each core that helps)")
       .range(1, kMaxThreads)
       .type_name("N");
 }
 
 void add_speed_options(Command app, RunOptions* options) {
   app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all").type_name("LIST");
-  app.add_option("--kernels", options->kernels, "Kernel table, as `pinion cpu` lists them").type_name("NAME");
-  app.add_option("--prefill-chunk", options->prefill_chunk,
+  app.add_option("--kernels", options->kernels_name, "Kernel table, as `pinion cpu` lists them").type_name("NAME");
+  app.add_option("--prefill-chunk", options->team.prefill_chunk,
                  "Prompt tokens evaluated together; never changes the result (default: as tuned, else 256)")
       .range(1, 65536)
       .type_name("N");
@@ -189,25 +199,9 @@ int64_t roof_buffer_bytes() {
   return std::min(wanted, available_memory_bytes() / 4);
 }
 
-bool kv_is_float(const RunOptions& options) {
-  return options.kv.empty() ? options.quant == "none" : options.kv == "f32";
-}
-
-std::string_view kv_name(const RunOptions& options) { return kv_is_float(options) ? "f32" : "bf16"; }
-
-LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar* bar) {
-  LoadOptions load;
-  load.quant = options.quant == "none" ? Quant::none : options.quant == "w4a8" ? Quant::w4a8 : Quant::w8a8;
-  if (!options.head.empty()) {
-    load.head = options.head == "none" ? Format::bf16 : options.head == "w4" ? Format::w4 : Format::w8;
-  }
-  load.keep = options.keep;
-  load.rotate = !options.no_rotate;
-  load.threads = threads;
+LoadOptions load_options(const RunOptions& options) {
+  LoadOptions load = options.load;
   if (!options.no_cache) load.cache_folder = default_cache_folder();
-  load.progress = [bar](int64_t done_bytes, int64_t total_bytes) {
-    bar->show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
-  };
   return load;
 }
 
@@ -264,43 +258,48 @@ void tell_of_model(const Model& model) {
        (to == "bf16" ? "" : ", rounded a second time, and activations are Pinion's own"));
 }
 
-void use_plan(const Plan& plan, Runtime* out) {
-  const auto make_team = [](const TeamCpus& team) {
-    return std::make_unique<Team>(team.cpus, team.clusters, team.slowness);
-  };
-  out->team = make_team(plan.decode);
-  out->prefill_team = make_team(plan.prefill);
-  out->prefill_chunk = plan.prefill_chunk;
+Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {
+  PlanOptions team = options.team;
+  if (!options.cores.empty()) {
+    if (Error e = parse_cores(options.cores, topology, &team.cpus)) return e;
+  }
+  return make_plan(team, topology, tuning, out);
 }
 
-Error open_runtime(const RunOptions& options, Runtime* out) {
-  if (Error e = check_folder(options.model)) return e;
-  if (Error e = select_kernels(options.kernels, &out->kernels)) return e;
-  Plan plan;
-  if (Error e = make_plan(options, &plan)) return e;
-  use_plan(plan, out);
+void note_unused(const RunOptions& options, const Tuning& tuning) {
+  const bool is_asked = options.cores.empty() && options.team.threads == 0;
+  if (!tuning.reason || (!is_asked && options.team.prefill_chunk > 0)) return;
+  note(tuning.reason.message() + "; going on without it (`pinion tune` renews it)");
+}
+
+Error make_plan(const RunOptions& options, Plan* out) {
+  Topology topology;
+  if (Error e = read_topology(&topology)) return e;
+  const Tuning tuning = read_tuning(topology);
+  note_unused(options, tuning);
+  return make_plan(options, topology, tuning, out);
+}
+
+Error open_with_progress(const RunOptions& run, Runtime* out) {
+  RuntimeOptions options = run;
+  if (run.synthetic.empty()) {
+    if (Error e = check_folder(run.model)) return e;
+  }
+  if (Error e = select_kernels(run.kernels_name, &options.kernels)) return e;
+  if (!options.plan) {
+    if (Error e = make_plan(run, &options.plan.emplace())) return e;
+  }
   {
     ProgressBar bar("loading");
-    LoadOptions load = load_options(options, plan.most_threads(), &bar);
-    if (Error e = read_calibration(options, &load)) return e;
-    if (plan.several_nodes) load.readers = out->team.get();
-    if (Error e = load_model(options.model, load, &out->model)) return e;
+    options.load = load_options(run);
+    options.load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
+      bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+    };
+    if (Error e = read_calibration(run, &options.load)) return e;
+    if (Error e = open_runtime(options, out)) return e;
   }
   tell_of_model(*out->model);
-  out->cache_writer = write_to_cache_in_background(*out->model);
   return {};
-}
-
-Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out,
-                   const Session* beside) {
-  SessionOptions session;
-  session.kv_float = kv_is_float(options);
-  session.capacity = std::min(capacity, context_length(runtime.model->config));
-  session.prefill_chunk = runtime.prefill_chunk;
-  session.prefill_team = runtime.prefill_team.get();
-  session.kernels = runtime.kernels;
-  session.beside = beside;
-  return open_session(*runtime.model, *runtime.team, session, out);
 }
 
 }  // namespace pinion

@@ -8,44 +8,42 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "apps/command_line.h"
 #include "apps/console.h"
-#include "apps/plan.h"
-#include "engine/load.h"
+#include "engine/runtime.h"
 #include "engine/sampler.h"
-#include "engine/session.h"
-#include "engine/team.h"
 #include "kernels/error.h"
-#include "kernels/kernels.h"
 
 namespace pinion {
 
 // A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
 using Run = std::function<int()>;
 
-struct RunOptions {
-  std::string model;              // folder
-  std::string quant;              // what the command line or the folder says: settled once that is parsed
-  std::string why_quant;          // "as asked"
-  std::string kv;                 // empty: f32 for none, else bf16
-  std::string head;               // none, w8 or w4; empty: what the mode gives it
-  std::vector<std::string> keep;  // parts of the names of tensors that stay bf16
-  bool no_rotate = false;         // inputs of quantised matrices stay as they are
-  std::string calibrate;          // a text file by which w4 is quantised; empty: by the weights alone
-  int32_t threads = 0;            // 0: as planned (apps/plan.h)
-  std::string cores;              // empty: as planned
-  std::string kernels;            // empty: the best the CPU has
-  int64_t prefill_chunk = 0;      // 0: as planned
+// What the command line says about a run: options as they are, and names that are looked up when the run begins.
+struct RunOptions : RuntimeOptions {
+  std::string why_quant;     // "as asked"; the mode is settled once the command line is parsed
+  bool no_rotate = false;    // inputs of quantised matrices stay as they are
+  std::string calibrate;     // a text file by which w4 is quantised; empty: by the weights alone
+  std::string cores;         // "0-3,8", "big"; empty: as planned
+  PlanOptions team;          // threads and chunk
+  std::string kernels_name;  // empty: the best the CPU has
   bool no_cache = false;
 };
 
 constexpr int kMaxThreads = 256;
-inline const std::vector<std::string> kQuantNames = {"none", "w8a8", "w4a8"};
-inline const std::vector<std::string> kHeadNames = {"none", "w8", "w4"};
 
+// Formats that the head may be asked to have, by name.
+struct HeadFormat {
+  std::string_view name;
+  Format format;
+};
+inline constexpr HeadFormat kHeadFormats[] = {{"none", Format::bf16}, {"w8", Format::w8}, {"w4", Format::w4}};
+
+std::string_view quant_name(const RunOptions& options);
+std::string_view head_name(const RunOptions& options);  // empty: what the mode gives it
+std::string_view kv_name(const RunOptions& options);
 std::string mode_text(const RunOptions& options);  // "w4a8, head w4"
 
 Option add_model_option(Command app, RunOptions* options);
@@ -84,9 +82,7 @@ bool has_tokenizer(const std::string& folder);
 // What to read when measuring the memory: far beyond the caches, yet within what is free.
 int64_t roof_buffer_bytes();
 
-bool kv_is_float(const RunOptions& options);
-std::string_view kv_name(const RunOptions& options);
-LoadOptions load_options(const RunOptions& options, int32_t threads, ProgressBar* bar);
+LoadOptions load_options(const RunOptions& options);  // with the cache's folder; --calibrate is still to be read
 
 // A text as a model's tokens.
 struct TextIds {
@@ -97,24 +93,15 @@ struct TextIds {
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
 Error read_calibration(const RunOptions& options, LoadOptions* out);  // what --calibrate names, if it does
 
-// A model ready to run. Sessions of it must not outlive it.
-struct Runtime {
-  const Kernels* kernels = nullptr;
-  std::unique_ptr<Team> team;  // decodes
-  std::unique_ptr<Team> prefill_team;
-  int64_t prefill_chunk = kDefaultPrefillChunk;
-  std::unique_ptr<Model> model;
-  std::jthread cache_writer;  // behind what it reads: it ends first
-};
-
 void tell_of_ignored_fields(const ModelConfig& config);  // a note where there are any
 void tell_of_model(const Model& model);  // that, and a note where the file's codes are not taken as they are
 
-void use_plan(const Plan& plan, Runtime* out);  // its teams and chunk
+// The plan of the options. Where the tune file does not help and the options leave something to it, a line says why.
+Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
+void note_unused(const RunOptions& options, const Tuning& tuning);
+Error make_plan(const RunOptions& options, Plan* out);  // all of that, for this machine
 
-// Also keeps freshly packed weights for the next start, in the background.
-Error open_runtime(const RunOptions& options, Runtime* out);
-Error open_session(const Runtime& runtime, const RunOptions& options, int64_t capacity, std::unique_ptr<Session>* out,
-                   const Session* beside = nullptr);
+// open_runtime with a progress bar, and with what there is to say about the model.
+Error open_with_progress(const RunOptions& options, Runtime* out);
 
 }  // namespace pinion

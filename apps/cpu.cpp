@@ -111,7 +111,7 @@ int run(const Options& options) {
   Topology topology;
   if (Error e = read_topology(&topology)) return fail(e);
   const Kernels* chosen = nullptr;
-  if (Error e = select_kernels(options.run.kernels, &chosen)) return fail(e);
+  if (Error e = select_kernels(options.run.kernels_name, &chosen)) return fail(e);
   const Tuning tuning = read_tuning(topology);
   Plan plan;
   if (Error e = make_plan(options.run, topology, tuning, &plan)) return fail(e);

@@ -64,9 +64,9 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
       {"kernels", runtime.kernels->name},
       {"threads", runtime.team->size()},
       {"prefill_threads", runtime.prefill_team->size()},
-      {"quant", options.run.quant},
-      {"rotate", !options.run.no_rotate},
-      {"head", options.run.head},
+      {"quant", quant_name(options.run)},
+      {"rotate", options.run.load.rotate},
+      {"head", head_name(options.run)},
       {"kv", kv_name(options.run)},
       {"temperature", sampler.temperature},
       {"seed", sampler.seed},
@@ -122,10 +122,10 @@ int run(const Options& options) {
   }
 
   Runtime runtime;
-  if (Error e = open_runtime(options.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
-  if (Error e = open_session(runtime, options.run, capacity, &session)) return fail(e);
+  if (Error e = open_session(runtime, capacity, &session)) return fail(e);
   session->snapshots.limit_bytes = 0;  // nothing follows this prompt
 
   Stream stream;

@@ -25,14 +25,14 @@ int run_record(const RecordOptions& options) {
     if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
   }
   Runtime runtime;
-  if (Error e = open_runtime(options.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
   golden.weights = weights_hash(*runtime.model);
   golden.calibration = runtime.model->calibration;
   for (GoldenPrompt& prompt : golden.prompts) {
     if (prompt.text && !tokenizer) return fail(error("no tokenizer", options.run.model));
     if (prompt.text) prompt.ids = encode(*tokenizer, *prompt.text);
     GoldenAnswer answer;
-    if (Error e = answer_prompt(runtime, golden, options.run, prompt, tokenizer.get(), &answer)) return fail(e);
+    if (Error e = answer_prompt(runtime, golden, prompt, tokenizer.get(), &answer)) return fail(e);
     golden.answers.push_back(std::move(answer));
   }
   if (Error e = write_golden(golden, options.out)) return fail(e);

@@ -51,10 +51,10 @@ std::string way_text(const RunOptions& run) {
   const auto add = [&](const char* name, const std::string& value) {
     if (!value.empty()) text += (text.empty() ? "" : ", ") + std::string(name) + " " + value;
   };
-  add("kernels", run.kernels);
-  add("threads", run.threads > 0 ? std::to_string(run.threads) : "");
+  add("kernels", run.kernels_name);
+  add("threads", run.team.threads > 0 ? std::to_string(run.team.threads) : "");
   add("cores", run.cores);
-  add("chunk", run.prefill_chunk > 0 ? std::to_string(run.prefill_chunk) : "");
+  add("chunk", run.team.prefill_chunk > 0 ? std::to_string(run.team.prefill_chunk) : "");
   return text.empty() ? "as always" : text;
 }
 
@@ -70,10 +70,10 @@ Error ways_to_run(const CheckOptions& options, std::vector<RunOptions>* out) {
   for (const Variant& variant : kernel_variants()) {
     const Kernels* kernels = nullptr;
     if (select_kernels(variant.name, &kernels)) continue;
-    add([&](RunOptions& way) { way.kernels = variant.name, way.threads = 1; });
+    add([&](RunOptions& way) { way.kernels_name = variant.name, way.team.threads = 1; });
   }
   for (const int32_t threads : {1, 2, 3, 4}) {
-    add([&](RunOptions& way) { way.threads = threads; });
+    add([&](RunOptions& way) { way.team.threads = threads; });
   }
   Topology topology;
   if (Error e = read_topology(&topology)) return e;
@@ -82,14 +82,14 @@ Error ways_to_run(const CheckOptions& options, std::vector<RunOptions>* out) {
     if (kinds > 0) add([&](RunOptions& way) { way.cores = cores; });
   }
   for (const int64_t chunk : {1, 7, 64, 256}) {
-    add([&](RunOptions& way) { way.prefill_chunk = chunk; });
+    add([&](RunOptions& way) { way.team.prefill_chunk = chunk; });
   }
   return {};
 }
 
 Error use_way(const RunOptions& run, Runtime* runtime) {
   Plan plan;
-  if (Error e = select_kernels(run.kernels, &runtime->kernels)) return e;
+  if (Error e = select_kernels(run.kernels_name, &runtime->kernels)) return e;
   if (Error e = make_plan(run, &plan)) return e;
   use_plan(plan, runtime);
   return {};
@@ -133,13 +133,13 @@ std::string layer_text(int64_t layer, bool same_logits) {
 
 // This way and the definition, the scalar table on one thread, through the recorded tokens up to where they part; at
 // the latest to where the answer left the recording.
-Error explain(const CheckOptions& options, const Runtime& runtime, const RunOptions& run, const GoldenPrompt& prompt,
-              const GoldenAnswer& want, const GoldenAnswer& have, const Tokenizer* tokenizer, std::string* out) {
+Error explain(const CheckOptions& options, const Runtime& runtime, const GoldenPrompt& prompt, const GoldenAnswer& want,
+              const GoldenAnswer& have, const Tokenizer* tokenizer, std::string* out) {
   std::unique_ptr<Session> here, defined;
-  if (Error e = open_session(runtime, run, std::ssize(prompt.ids) + std::ssize(want.ids), &here)) return e;
+  if (Error e = open_session(runtime, std::ssize(prompt.ids) + std::ssize(want.ids), &here)) return e;
   Team alone({});
   SessionOptions definition = {
-      .kv_float = kv_is_float(run), .capacity = here->cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
+      .kv = runtime.kv, .capacity = here->cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
   if (Error e = open_session(*runtime.model, alone, definition, &defined)) return e;
 
   Follower a(here.get()), b(defined.get());
@@ -159,8 +159,8 @@ Error explain(const CheckOptions& options, const Runtime& runtime, const RunOpti
   return {};
 }
 
-Error check_prompt(const CheckOptions& options, const Runtime& runtime, const RunOptions& run, const Golden& golden,
-                   size_t index, const Tokenizer* tokenizer, CheckResult* out) {
+Error check_prompt(const CheckOptions& options, const Runtime& runtime, const Golden& golden, size_t index,
+                   const Tokenizer* tokenizer, CheckResult* out) {
   const std::string where = options.golden + ": prompt " + std::to_string(index);
   const GoldenPrompt& prompt = golden.prompts[index];
   const GoldenAnswer& want = golden.answers[index];
@@ -174,20 +174,20 @@ Error check_prompt(const CheckOptions& options, const Runtime& runtime, const Ru
   }
   const double start = now_seconds();
   GoldenAnswer have;
-  if (Error e = answer_prompt(runtime, golden, run, prompt, tokenizer, &have)) return e;
+  if (Error e = answer_prompt(runtime, golden, prompt, tokenizer, &have)) return e;
   out->seconds = now_seconds() - start;
   out->tokens = have.ids.size();
   out->difference = compare(where, want, have, tokenizer);
   if (want.ids == have.ids && want.logits_hash == have.logits_hash) return {};
-  return explain(options, runtime, run, prompt, want, have, tokenizer, &out->explanation);
+  return explain(options, runtime, prompt, want, have, tokenizer, &out->explanation);
 }
 
 }  // namespace
 
-Error answer_prompt(const Runtime& runtime, const Golden& golden, const RunOptions& run, const GoldenPrompt& prompt,
+Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPrompt& prompt,
                     const Tokenizer* tokenizer, GoldenAnswer* out) {
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, run, std::ssize(prompt.ids) + prompt.max_tokens, &session)) return e;
+  if (Error e = open_session(runtime, std::ssize(prompt.ids) + prompt.max_tokens, &session)) return e;
   GenerateResult result;
   const GenerateOptions options = {.max_tokens = prompt.max_tokens,
                                    .sampler = golden.sampler,
@@ -208,18 +208,15 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
   if (Error e = read_golden(options.golden, &golden)) return e;
   if (golden.prompts.empty()) return error("no prompts to check", options.golden);
   CheckOptions settled = options;
-  settled.run.quant = golden.run.quant;
+  settled.run.load = golden.run.load;
   settled.run.kv = golden.run.kv;
-  settled.run.head = golden.run.head;
-  settled.run.keep = golden.run.keep;
-  settled.run.no_rotate = golden.run.no_rotate;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_folder(settled.run.model)) return e;
   if (has_tokenizer(settled.run.model)) {
     if (Error e = load_tokenizer(settled.run.model, &tokenizer)) return e;
   }
   Runtime runtime;
-  if (Error e = open_runtime(settled.run, &runtime)) return e;
+  if (Error e = open_with_progress(settled.run, &runtime)) return e;
   if (golden.calibration != runtime.model->calibration) {
     return error("not the recorded calibration", "--calibrate",
                  golden.calibration.empty() ? "none" : "a text of " + golden.calibration,
@@ -237,7 +234,7 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
     }
     for (size_t i = 0; i < golden.prompts.size(); ++i) {
       CheckResult result = {.way = way_text(way), .prompt = i, .difference = {}, .explanation = {}};
-      if (Error e = check_prompt(settled, runtime, way, golden, i, tokenizer.get(), &result)) result.difference = e;
+      if (Error e = check_prompt(settled, runtime, golden, i, tokenizer.get(), &result)) result.difference = e;
       shown(result);
       out->push_back(std::move(result));
     }

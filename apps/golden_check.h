@@ -10,7 +10,7 @@
 namespace pinion {
 
 // From an empty cache, so that an answer does not depend on the prompts before it.
-Error answer_prompt(const Runtime& runtime, const Golden& golden, const RunOptions& run, const GoldenPrompt& prompt,
+Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPrompt& prompt,
                     const Tokenizer* tokenizer, GoldenAnswer* out);
 
 // Hash over the packed matrices: the same on every machine.

@@ -1,5 +1,6 @@
 #include "apps/golden_file.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -31,11 +32,11 @@ Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens
 }
 
 OrderedJson settings_json(const Golden& golden) {
-  return {{"quant", golden.run.quant},
+  return {{"quant", quant_name(golden.run)},
           {"kv", kv_name(golden.run)},
-          {"head", golden.run.head},
-          {"keep", golden.run.keep},
-          {"rotate", !golden.run.no_rotate},
+          {"head", head_name(golden.run)},
+          {"keep", golden.run.load.keep},
+          {"rotate", golden.run.load.rotate},
           {"calibration", golden.calibration},
           {"temperature", golden.sampler.temperature},
           {"top_k", golden.sampler.top_k},
@@ -45,13 +46,26 @@ OrderedJson settings_json(const Golden& golden) {
           {"seed", golden.sampler.seed}};
 }
 
+// The index of one of some names.
+size_t read_choice(JsonFields& fields, std::string_view name, std::span<const std::string_view> values) {
+  const std::string text = fields.text(name);
+  const auto found = std::ranges::find(values, text);
+  if (found != values.end()) return static_cast<size_t>(found - values.begin());
+  fields.fail(std::string(name), "unknown value", joined({values.begin(), values.end()}), text);
+  return 0;
+}
+
 Error read_settings(JsonFields settings, Golden* out) {
-  out->run.quant = settings.text("quant");
-  out->run.kv = settings.text("kv");
-  if (settings.has("head")) out->run.head = settings.text("head");
-  out->run.keep = settings.texts("keep");
+  out->run.load.quant = static_cast<Quant>(read_choice(settings, "quant", kQuantNames));
+  out->run.kv = static_cast<KvType>(read_choice(settings, "kv", kKvNames));
+  if (const std::string head = settings.text("head", ""); !head.empty()) {
+    const auto row = std::ranges::find(kHeadFormats, head, &HeadFormat::name);
+    if (row == std::end(kHeadFormats)) return error("unknown head", settings.where, "none, w8 or w4", head);
+    out->run.load.head = row->format;
+  }
+  out->run.load.keep = settings.texts("keep");
   out->calibration = settings.text("calibration", "");
-  out->run.no_rotate = !settings.boolean("rotate", false);  // files of before do not say, and did not
+  out->run.load.rotate = settings.boolean("rotate", false);  // files of before do not say, and did not
   out->sampler.temperature = static_cast<float>(settings.number("temperature", 0.0, 0, 100));
   out->sampler.top_k = static_cast<int32_t>(settings.integer("top_k", 0, 0, kMaxGoldenTokens));
   out->sampler.top_p = static_cast<float>(settings.number("top_p", 1.0, 0, 1));
@@ -59,17 +73,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->sampler.repetition_penalty = static_cast<float>(settings.number("repetition_penalty", 1.0, 0.01, 100));
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
   if (const auto unknown = settings.unread(); !unknown.empty()) settings.fail(brief(unknown[0]), "unknown setting");
-  if (settings.error) return settings.error;
-  if (std::ranges::find(kQuantNames, out->run.quant) == kQuantNames.end()) {
-    return error("unknown quant", settings.where, "none, w8a8 or w4a8", out->run.quant);
-  }
-  if (!out->run.head.empty() && std::ranges::find(kHeadNames, out->run.head) == kHeadNames.end()) {
-    return error("unknown head", settings.where, "none, w8 or w4", out->run.head);
-  }
-  if (out->run.kv != "f32" && out->run.kv != "bf16") {
-    return error("unknown kv", settings.where, "f32 or bf16", out->run.kv);
-  }
-  return {};
+  return settings.error;
 }
 
 OrderedJson prompt_json(const GoldenPrompt& prompt, const GoldenAnswer& answer) {

@@ -114,17 +114,16 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &found.weight)) return e;
   out->embedding = found.weight.bytes;
   out->vectors = config.hidden_size * 4;  // the last norm
-  const LoadOptions options = load_options(run, 1, nullptr);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    if (Error e = measure_layer(config, checkpoint, options, layer, out)) return e;
+    if (Error e = measure_layer(config, checkpoint, run.load, layer, out)) return e;
   }
   const MatrixTensor head = head_matrix(config);
   if (!config.tied_head) {
     if (Error e = bind_linear(checkpoint, config.quantization, head.module(), head.n, head.k, &found)) return e;
   }
-  out->head = count_matrix(head, found, packing_of(options, config, head.module(), found), out);
+  out->head = count_matrix(head, found, packing_of(run.load, config, head.module(), found), out);
   out->state = delta_state_of(config).bytes();
-  out->kv_per_1024 = kv_cache_bytes(attention_layers(config), config.kv_heads, config.head_dim, kv_is_float(run), 1024);
+  out->kv_per_1024 = kv_cache_bytes(attention_layers(config), config.kv_heads, config.head_dim, kv_type(run), 1024);
   return {};
 }
 
@@ -148,7 +147,7 @@ std::string_view rope_name(RopeKind kind) {
 
 // The file that keeps the packed weights, and "usable" or why it is not.
 OrderedJson cache_json(const RunOptions& run) {
-  LoadOptions load = load_options(run, 1, nullptr);
+  LoadOptions load = load_options(run);
   if (load.cache_folder.empty()) return {{"file", nullptr}, {"state", "off"}};
   PackCache cache;
   Error reason = read_calibration(run, &load);
@@ -217,10 +216,10 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
         {"kv_per_1024_positions", parts.kv_per_1024},
         {"recurrent_state", parts.state}}},
       {"run",
-       {{"quant", run.quant},
+       {{"quant", quant_name(run)},
         {"why_quant", run.why_quant},
-        {"head", run.head},
-        {"rotate", !run.no_rotate},
+        {"head", head_name(run)},
+        {"rotate", run.load.rotate},
         {"calibrate", run.calibrate},
         {"kv", kv_name(run)},
         {"kernels", kernels.name},
@@ -259,14 +258,14 @@ int run(const Options& options) {
   ModelConfig config;
   if (Error e = read_model_config(options.run.model, &config)) return fail(e);
   tell_of_ignored_fields(config);
-  if (Error e = check_head_format(load_options(options.run, 1, nullptr), config)) return fail(e);
+  if (Error e = check_head_format(options.run.load, config)) return fail(e);
   Checkpoint checkpoint;
   if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);
   if (Error e = select_tensors(config.tensors, &checkpoint)) return fail(e);
   Parts parts;
   if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);
   const Kernels* kernels = nullptr;
-  if (Error e = select_kernels(options.run.kernels, &kernels)) return fail(e);
+  if (Error e = select_kernels(options.run.kernels_name, &kernels)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options.run, &plan)) return fail(e);
   print_report(report(config, checkpoint, options.run, parts, *kernels, plan), options.json, readable);

@@ -65,7 +65,7 @@ int run(const Options& options) {
   if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));
 
   Runtime runtime;
-  if (Error e = open_runtime(options.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
   const int64_t positions = std::ssize(ids);
   const int64_t context = context_length(runtime.model->config);
   if (positions > context) {
@@ -73,7 +73,7 @@ int run(const Options& options) {
                       "at most " + std::to_string(context) + " tokens", std::to_string(positions)));
   }
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, options.run, positions, &session)) return fail(e);
+  if (Error e = open_session(runtime, positions, &session)) return fail(e);
   OutputFile file;
   if (Error e = file.open(options.out)) return fail(e);
   if (Error e = write_logits(*session, ids, options.all, file)) return fail(e);

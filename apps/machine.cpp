@@ -3,34 +3,8 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 
 namespace pinion {
-namespace {
-
-// The rest of the first line that begins with `key`, after the colon; empty when there is none.
-std::string field(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? std::string() : line.substr(begin);
-  }
-  return {};
-}
-
-}  // namespace
-
-std::string cpu_name() {
-  if (std::string name = field("/proc/cpuinfo", "model name"); !name.empty()) return name;
-  std::string board;
-  std::ifstream file("/proc/device-tree/model");
-  std::getline(file, board, '\0');
-  return board.empty() ? "unknown" : board;
-}
-
 std::string compiler_name() {
 #if defined(__clang__)
   return "clang " __clang_version__;
@@ -51,12 +25,6 @@ std::string command_line() {
     line += (line.empty() ? "" : " ") + (is_plain ? word : quoted + "'");
   }
   return line;
-}
-
-int64_t total_memory_bytes() {
-  int64_t kilobytes = 0;
-  std::istringstream(field("/proc/meminfo", "MemTotal")) >> kilobytes;
-  return kilobytes * 1024;
 }
 
 std::string bytes_text(double bytes) {

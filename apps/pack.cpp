@@ -9,8 +9,14 @@ int run(const RunOptions& options) {
   if (Error e = check_folder(options.model)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);
+  Runtime runtime;
+  use_plan(plan, &runtime);
   ProgressBar bar(options.calibrate.empty() ? "packing" : "calibrating");
-  LoadOptions load = load_options(options, plan.most_threads(), &bar);
+  LoadOptions load = load_options(options);
+  load.team = runtime.team.get();
+  load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
+    bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+  };
   if (Error e = read_calibration(options, &load)) return fail(e);
   if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
   std::unique_ptr<Model> model;

@@ -56,16 +56,14 @@ struct Pair {
 
 Error open_pair(const Options& options, int64_t positions, Pair* out) {
   RunOptions reference = options.run;
-  reference.quant = "none";
-  reference.kv = "f32";
-  reference.head.clear();
-  reference.keep.clear();
+  reference.load = {.quant = Quant::none};
+  reference.kv = KvType::f32;
   reference.calibrate.clear();
-  if (Error e = open_runtime(reference, &out->reference)) return e;
-  if (Error e = open_runtime(options.run, &out->other)) return e;
-  if (Error e = open_session(out->reference, reference, positions, &out->reference_session)) return e;
-  const Session* beside = out->reference_session.get();
-  if (Error e = open_session(out->other, options.run, positions, &out->other_session, beside)) return e;
+  if (Error e = open_with_progress(reference, &out->reference)) return e;
+  if (Error e = open_with_progress(options.run, &out->other)) return e;
+  if (Error e = open_session(out->reference, positions, &out->reference_session)) return e;
+  const Session* also_open = out->reference_session.get();
+  if (Error e = open_session(out->other, positions, &out->other_session, also_open)) return e;
   const auto floats = static_cast<size_t>(kBlockTokens * out->other.model->config.vocab_size);
   out->reference_logits.resize(floats);
   out->other_logits.resize(floats);
@@ -192,11 +190,11 @@ OrderedJson report(const Options& options, const Quality& q) {
           {"windows", q.windows},
           {"window_tokens", q.window},
           {"mode", mode_text(options.run)},
-          {"quant", options.run.quant},
+          {"quant", quant_name(options.run)},
           {"kv", kv_name(options.run)},
-          {"head", options.run.head},
-          {"keep", options.run.keep},
-          {"rotate", !options.run.no_rotate},
+          {"head", head_name(options.run)},
+          {"keep", options.run.load.keep},
+          {"rotate", options.run.load.rotate},
           {"calibrate", options.run.calibrate},
           {"reference_perplexity", mean_json(exponential(mean_of(q.reference_loss)))},
           {"perplexity", mean_json(exponential(mean_of(q.loss)))},

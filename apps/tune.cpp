@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/bench.h"
@@ -18,7 +21,6 @@ namespace {
 
 struct Options {
   RunOptions run;
-  std::string synthetic;
   double seconds = 60;
   bool forget = false;
   bool dry_run = false;
@@ -61,7 +63,7 @@ Trial make_trial(const Topology& topology, const std::vector<int32_t>& cpus, int
 Error measure_slice(Tuner& tuner, const Plan& plan, const BenchTest& test, double seconds, double* rate) {
   use_plan(plan, &tuner.runtime);
   std::unique_ptr<Session> session;
-  if (Error e = open_session(tuner.runtime, tuner.options.run, test.tokens(), &session)) return e;
+  if (Error e = open_session(tuner.runtime, test.tokens(), &session)) return e;
   const BenchTest warm_up{std::min<int64_t>(test.prompt_tokens, 16), std::min<int64_t>(test.decode_tokens, 1), 0};
   double once = 0, all = 0;
   if (Error e = run_once(*session, warm_up, tuner.logits, &once)) return e;
@@ -227,9 +229,9 @@ void print_result(const Options& options, const Tuning& tuning, const Trials& tr
 }
 
 Error prepare(const Options& options, Tuner* out) {
-  if (Error e = select_kernels(options.run.kernels, &out->runtime.kernels)) return e;
-  const auto threads = static_cast<int32_t>(default_team(out->topology).size());
-  if (Error e = open_bench_model(options.run, options.synthetic, threads, &out->runtime.model)) return e;
+  RunOptions run = options.run;
+  run.plan = make_trial(out->topology, default_team(out->topology), kDefaultPrefillChunk).plan;
+  if (Error e = open_with_progress(run, &out->runtime)) return e;
   const Model& model = *out->runtime.model;
   out->logits.resize(static_cast<size_t>(model.config.vocab_size));
   if (model.weight_bytes < out->topology.last_level_cache_bytes) {
@@ -238,6 +240,26 @@ Error prepare(const Options& options, Tuner* out) {
         "use");
   }
   return {};
+}
+
+// Writing the file: its folder and the file are opened before anything long begins. Without a machine left it goes.
+Error open_tune_file(const Tuning& tuning, OutputFile* out) {
+  if (tuning.path.empty()) return error("no folder for the result", "tune", "HOME or XDG_CONFIG_HOME");
+  std::error_code code;
+  const std::filesystem::path folder = std::filesystem::path(tuning.path).parent_path();
+  std::filesystem::create_directories(folder, code);
+  if (code) return error("cannot make the folder", folder.string(), {}, code.message());
+  return out->open(tuning.path);
+}
+
+Error write_tune_file(const Tuning& tuning, OutputFile& file) {
+  if (tuning.machines.empty()) {
+    if (std::remove(tuning.path.c_str()) == 0) return {};
+    return error("cannot remove", tuning.path, {}, std::strerror(errno));
+  }
+  const std::string text = tune_file_text(tuning.machines);
+  if (Error e = file.write(text.data(), text.size())) return e;
+  return file.finish();
 }
 
 int forget(Tuning tuning) {
@@ -261,9 +283,8 @@ Error keep(const Tuner& tuner, const Trials& trials) {
   std::erase_if(tuning.machines, [&](const TunedMachine& one) { return one.machine == tuning.key; });
   const Options& options = tuner.options;
   tuning.machines.push_back({tuning.key, tuned_team(trials.decode), tuned_team(trials.prefill),
-                             trials.prefill[best_trial(trials.prefill)].plan.prefill_chunk,
-                             model_name(options.run.model, options.synthetic), mode_text(options.run),
-                             tuner.runtime.kernels->name, today(), PINION_VERSION});
+                             trials.prefill[best_trial(trials.prefill)].plan.prefill_chunk, model_name(options.run),
+                             mode_text(options.run), tuner.runtime.kernels->name, today(), PINION_VERSION});
   if (Error e = open_tune_file(tuning, &file)) return e;
   return write_tune_file(tuning, file);
 }
@@ -273,7 +294,7 @@ int run(const Options& options) {
   if (Error e = read_topology(&tuner.topology)) return fail(e);
   const Tuning tuning = read_tuning(tuner.topology);
   if (options.forget) return forget(tuning);
-  if (options.run.model.empty() && options.synthetic.empty()) {
+  if (options.run.model.empty() && options.run.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
   }
   if (!options.dry_run) {
@@ -296,7 +317,7 @@ int run(const Options& options) {
 Run setup_tune(Command app) {
   auto options = std::make_shared<Options>();
   Option model = add_model_option(app, &options->run);
-  app.add_option("--synthetic", options->synthetic, "Instead: random weights of the shape a config.json describes")
+  app.add_option("--synthetic", options->run.synthetic, "Instead: random weights of the shape a config.json describes")
       .excludes(model)
       .type_name("CONFIG.json");
   add_number_options(app, &options->run);

@@ -68,7 +68,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
                           ? 1.0f
                           : p.activations.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
   std::fill(out + c.head_dim, out + p.cache.head_dim, 0.0f);
-  p.kernels.make_query(out, p.cache.head_dim, scale * c.score_scale, p.cache.is_float);
+  p.kernels.make_query(out, p.cache.head_dim, scale * c.score_scale, p.cache.type == KvType::f32);
 }
 
 void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head,

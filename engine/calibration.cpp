@@ -112,14 +112,12 @@ PackJob* give_feedback(std::span<const Layer> layers, std::span<const std::array
 
 struct Reference {
   std::unique_ptr<Model> model;
-  std::unique_ptr<Team> team;
   std::unique_ptr<Session> session;
 };
 
-Error open_reference(int32_t threads, Reference* out) {
-  out->team = std::make_unique<Team>(std::vector<int32_t>(static_cast<size_t>(std::max(1, threads)), -1));
+Error open_reference(Team& team, Reference* out) {
   const int64_t capacity = std::min(kCalibrationWindow, context_length(out->model->config));
-  return open_session(*out->model, *out->team, {.kv_float = true, .capacity = capacity, .prefill_chunk = kChunk},
+  return open_session(*out->model, team, {.kv = KvType::f32, .capacity = capacity, .prefill_chunk = kChunk},
                       &out->session);
 }
 
@@ -158,8 +156,10 @@ Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
 
 Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> trained, std::span<PackJob> jobs,
                       Model* model) {
-  Reference reference = {std::move(trained), nullptr, nullptr};
-  if (Error e = open_reference(options.threads, &reference)) return e;
+  Team alone({});
+  Team& team = options.team ? *options.team : alone;
+  Reference reference = {std::move(trained), nullptr};
+  if (Error e = open_reference(team, &reference)) return e;
   std::map<const Matrix*, PackJob*> by_matrix;
   for (PackJob& job : jobs) by_matrix[job.out] = &job;
 
@@ -178,7 +178,7 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> trained
     moments.rotate = options.rotate;
     trace.moments = &moments;
     if (Error e = run_text(*reference.session, options.calibration, tell)) return e;
-    const auto feedback = feedback_of(*reference.team, &moments);
+    const auto feedback = feedback_of(team, &moments);
     const std::span<const Layer> these = std::span(model->layers).subspan(static_cast<size_t>(first));
     PackJob* last = give_feedback(these.first(static_cast<size_t>(count)), feedback, by_matrix);
     const bool is_last_run = first + count == layers;
@@ -189,7 +189,7 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> trained
     }
     const auto ready = jobs.subspan(static_cast<size_t>(packed), static_cast<size_t>(end - packed));
     std::byte* to = model->arena.data + packed_bytes(jobs.first(static_cast<size_t>(packed)));
-    if (Error e = pack_all(ready, to, {options.threads, true, {}})) return e;
+    if (Error e = pack_all(workers_of(&team), ready, to, {.source_mapped = true})) return e;
     for (PackJob& job : ready) job.feedback = nullptr;
     packed = end;
   }

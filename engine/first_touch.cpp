@@ -66,7 +66,6 @@ void touch_first(Team& team, const Model& model, std::byte* arena) {
     for (const Layer& layer : model.layers) toucher.layer(layer);
     toucher.alone(model.head);
   });
-  Team::unpin_caller();  // threads that pack would all be started on worker 0's CPU
 }
 
 }  // namespace pinion

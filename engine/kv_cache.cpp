@@ -32,9 +32,9 @@ void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const
   }
 }
 
-KvCache shape(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions) {
+KvCache shape(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
   KvCache cache;
-  cache.is_float = is_float;
+  cache.type = type;
   cache.layers = layers;
   cache.kv_heads = kv_heads;
   cache.head_dim = round_up(head_dim, kKeyBlock);
@@ -50,7 +50,7 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
   const int64_t slot = position % kAttentionChunk;
   std::byte* k = keys(chunk, layer, kv_head);
   std::byte* v = values(chunk, layer, kv_head);
-  if (is_float) {
+  if (type == KvType::f32) {
     write_floats(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), slot, key, value, head_dim, count);
   } else {
     write_pairs(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count);
@@ -59,13 +59,13 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
   }
 }
 
-int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions) {
-  return shape(layers, kv_heads, head_dim, is_float, positions).bytes(positions);
+int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
+  return shape(layers, kv_heads, head_dim, type, positions).bytes(positions);
 }
 
-Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions,
+Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions,
                         KvCache* out) {
-  KvCache cache = shape(layers, kv_heads, head_dim, is_float, positions);
+  KvCache cache = shape(layers, kv_heads, head_dim, type, positions);
   if (Error e = allocate_arena(cache.bytes(positions), &cache.memory)) return e;
   *out = std::move(cache);
   return {};

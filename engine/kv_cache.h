@@ -7,8 +7,10 @@
 // with the later of two in front (see AttentionChunk); floats without pairs.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/error.h"
 #include "kernels/kernels.h"
@@ -16,15 +18,18 @@
 
 namespace pinion {
 
+enum class KvType : uint8_t { f32, bf16 };
+inline constexpr std::array<std::string_view, 2> kKvNames = {"f32", "bf16"};  // by KvType
+
 struct KvCache {
-  bool is_float = false;  // elements are float, else bf16
+  KvType type = KvType::bf16;  // of the elements
   int64_t layers = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;  // padded to 16; the padding stays zero
   int64_t capacity = 0;  // positions
   Arena memory;
 
-  int64_t element_bytes() const { return is_float ? 4 : 2; }
+  int64_t element_bytes() const { return type == KvType::f32 ? 4 : 2; }
   int64_t plane_elements() const { return kAttentionChunk * head_dim; }  // keys or values of one chunk, layer and head
   int64_t chunk_bytes() const { return layers * kv_heads * 2 * plane_elements() * element_bytes(); }
   // Of the chunks that hold the first so many positions.
@@ -40,12 +45,8 @@ struct KvCache {
   }
 
   AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float cap) const {
-    return {keys(index, layer, kv_head),
-            values(index, layer, kv_head),
-            head_dim,
-            is_float,
-            static_cast<int32_t>(head_dim),
-            cap};
+    return {keys(index, layer, kv_head), values(index, layer, kv_head),  head_dim,
+            type == KvType::f32,         static_cast<int32_t>(head_dim), cap};
   }
 
   // key, value: [count], count <= head_dim. After the last position that is written, the one that shares its pair holds
@@ -55,10 +56,10 @@ struct KvCache {
 };
 
 // Bytes a cache of that many positions takes.
-int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions);
+int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions);
 
 // Zeros. The memory is not checked against what is free.
-Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions,
+Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions,
                         KvCache* out);
 
 }  // namespace pinion

@@ -12,6 +12,7 @@
 #include "engine/calibration.h"
 #include "engine/first_touch.h"
 #include "engine/memory.h"
+#include "engine/team.h"
 #include "engine/weight_format.h"
 #include "loader/generation_config.h"
 #include "loader/pack.h"
@@ -51,14 +52,15 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
 Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
   Error e = place_all(jobs, model->arena.data);
-  if (!e && options.readers) touch_first(*options.readers, *model, model->arena.data);
+  if (!e && options.team && options.place_near_team) touch_first(*options.team, *model, model->arena.data);
   if (!e && options.calibration.empty()) {
-    e = pack_all(jobs, model->arena.data, {options.threads, true, options.progress});
+    e = pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress});
   } else if (!e) {
     std::unique_ptr<Model> reference;  // as it was trained, to run the text
-    e = load_model(model->checkpoint.folder, {.quant = Quant::none, .threads = options.threads}, &reference);
+    e = load_model(model->checkpoint.folder, {.quant = Quant::none, .team = options.team}, &reference);
     if (!e) e = pack_calibrated(options, std::move(reference), jobs, model);
   }
+  if (options.team) Team::unpin_caller();
   if (e) e.where = model->checkpoint.folder + ": " + e.where;
   return e;
 }

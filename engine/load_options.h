@@ -1,10 +1,12 @@
 // How a model is to be loaded.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/layout.h"
@@ -16,6 +18,7 @@ enum class Quant : uint8_t {
   w8a8,  // int8 weights per output channel, int8 activations per token
   w4a8,  // 4-bit weights in groups of 32, int8 activations per token; the head has int8 weights
 };
+inline constexpr std::array<std::string_view, 3> kQuantNames = {"none", "w8a8", "w4a8"};  // by Quant
 
 class Team;
 
@@ -27,10 +30,10 @@ struct LoadOptions {
   bool rotate = true;  // the inputs of matrices that are quantised here (kernels/layout.h)
   // A text in windows by which w4 is quantised with error feedback (engine/calibration.h); empty: by the weights alone.
   std::vector<int32_t> calibration = {};
-  int32_t threads = 1;
-  // Who will read the weights: freshly packed ones then lie near them (first_touch.h), and take all their memory from
-  // the start. Null: packed, mapped and synthetic weights lie as they come.
-  Team* readers = nullptr;
+  Team* team = nullptr;  // who packs; null: the caller's thread alone
+  // The team will also read the weights, and memory belongs to nodes: freshly packed ones then lie near who reads them
+  // (first_touch.h), and take all their memory from the start.
+  bool place_near_team = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, or a calibration's tokens
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack_cache.h); empty: nowhere
 };

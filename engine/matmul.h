@@ -81,7 +81,7 @@ struct Multiplier {
   OwnInputBuffers& own;
 
   // The table of the matmuls. Cores that share an SME unit would only wait for one another there.
-  const Kernels& table() const { return worker.leads || !kernels.beside ? kernels : *kernels.beside; }
+  const Kernels& table() const { return worker.leads || !kernels.follower ? kernels : *kernels.follower; }
 };
 
 // What stands between gate and up: activation(gate x) times up x.

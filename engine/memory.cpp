@@ -56,6 +56,8 @@ std::string memory_cgroup() {
 
 int64_t available_memory_bytes() { return std::min(mem_available(), group_available(memory_cgroup())); }
 
+int64_t total_memory_bytes() { return read_field("/proc/meminfo", "MemTotal:", 0) * 1024; }
+
 int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -12,6 +12,8 @@ namespace pinion {
 // less.
 int64_t available_memory_bytes();
 
+int64_t total_memory_bytes();  // 0: unknown
+
 // The most that this process has had resident.
 int64_t peak_rss_bytes();
 

@@ -60,14 +60,14 @@ int64_t untouched_bytes(const Session& session) {
 Error check_session_memory(const Model& model, const SessionOptions& options, int64_t positions,
                            int64_t scratch_bytes) {
   const ModelConfig& c = model.config;
-  const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, options.kv_float, positions);
-  const int64_t beside_bytes = options.beside ? untouched_bytes(*options.beside) : 0;
-  const int64_t bytes = mapped_bytes(model) + cache_bytes + delta_state_of(c).bytes() + scratch_bytes + beside_bytes;
+  const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, options.kv, positions);
+  const int64_t other_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
+  const int64_t bytes = mapped_bytes(model) + cache_bytes + delta_state_of(c).bytes() + scratch_bytes + other_bytes;
   const int64_t available = available_memory_bytes();
   if (bytes <= available) return {};
-  const std::string beside = options.beside ? ", " + megabytes_text(beside_bytes) + " for the model beside it" : "";
+  const std::string other = options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "";
   return error("too little memory for " + std::to_string(positions) + " positions", "session",
-               megabytes_text(bytes) + " (" + megabytes_text(cache_bytes) + " of them KV cache" + beside + ")",
+               megabytes_text(bytes) + " (" + megabytes_text(cache_bytes) + " of them KV cache" + other + ")",
                megabytes_text(available) + " free");
 }
 
@@ -99,8 +99,8 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   if (Error e = check_session_memory(model, options, positions, counted.bytes)) return e;
   if (Error e = allocate_delta_state(c, &session->state)) return e;
   session->snapshots.limit_bytes = options.snapshot_bytes;
-  if (Error e = allocate_kv_cache(attention_layers(c), c.kv_heads, c.head_dim, options.kv_float, positions,
-                                  &session->cache)) {
+  if (Error e =
+          allocate_kv_cache(attention_layers(c), c.kv_heads, c.head_dim, options.kv, positions, &session->cache)) {
     return e;
   }
   session->ropes = rope_frequencies(c, 0);

@@ -23,15 +23,15 @@ constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
 struct Session;
 
 struct SessionOptions {
-  bool kv_float = false;  // keep K and V as fp32 instead of bf16
-  int64_t capacity = 0;   // positions the cache can hold; 0 = the model's context length, which is also the limit
+  KvType kv = KvType::bf16;
+  int64_t capacity = 0;  // positions the cache can hold; 0 = the model's context length, which is also the limit
   // Prompt tokens in one pass; changes speed and memory, never the result.
   int64_t prefill_chunk = kDefaultPrefillChunk;
   const Kernels* kernels = nullptr;                // null = the best this CPU has
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // that copies of a recurrent state may take; 0 = none are kept
   Team* prefill_team = nullptr;  // runs passes of several tokens; null = the team that runs those of one
-  // Another model's, open already, that runs in turns with this one: there must be memory for both.
-  const Session* beside = nullptr;
+  // Another model's, open already, that runs alternately with this one: there must be memory for both.
+  const Session* also_open = nullptr;
 };
 
 struct Session {

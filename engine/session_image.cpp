@@ -19,7 +19,7 @@ ImageHeader header_of(const Session& session) {
                         .layers = cache.layers,
                         .kv_heads = cache.kv_heads,
                         .head_dim = cache.head_dim,
-                        .is_float = cache.is_float,
+                        .is_float = cache.type == KvType::f32,
                         .state_bytes = session.state.bytes(),
                         .tokens = 0,
                         .held = 0,

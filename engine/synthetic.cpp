@@ -1,10 +1,9 @@
 // Models of random weights, made straight in the packed form.
-#include <omp.h>
-
 #include <cstring>
 
 #include "engine/load.h"
 #include "engine/memory.h"
+#include "engine/team.h"
 #include "engine/weight_format.h"
 #include "kernels/f16.h"
 #include "loader/json.h"
@@ -61,12 +60,11 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
 }
 
 // A matrix that is placed.
-void fill_matrix(const Matrix& m, uint64_t seed, int threads) {
+void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
   const int64_t bytes = panel_bytes(m.format, m.k);
   auto* scale = const_cast<float*>(m.scale);
   auto* column_sum = const_cast<int32_t*>(m.column_sum);
-#pragma omp parallel for num_threads(threads)
-  for (int64_t p = 0; p < panel_count(m.n); ++p) {
+  run_pieces(workers, panel_count(m.n), [&](int64_t p) {
     auto* panel = const_cast<std::byte*>(panel_of(m, p));
     const uint64_t panel_seed = seed + static_cast<uint64_t>(p * bytes);
     if (m.format == Format::w8) {
@@ -79,7 +77,7 @@ void fill_matrix(const Matrix& m, uint64_t seed, int threads) {
     } else {
       random_bf16(panel, bytes, panel_seed);
     }
-  }
+  });
 }
 
 const float* constant_vector(Model* model, int64_t n, float value) {
@@ -154,12 +152,13 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
   if (Error e = check_memory(model->weight_bytes + embedding_bytes, config_path)) return e;
   if (Error e = allocate_arena(model->weight_bytes + embedding_bytes, &model->arena)) return e;
+  const Workers workers = workers_of(options.team);
   int64_t offset = 0;
   for (std::span<Matrix*> left = matrices; !left.empty();) {
     const auto block = left.first(static_cast<size_t>(left[0]->in_turns));
     place_in_turns(block, model->arena.data + offset);
     for (const Matrix* m : block) {
-      fill_matrix(*m, static_cast<uint64_t>(offset), std::max(1, options.threads));
+      fill_matrix(workers, *m, static_cast<uint64_t>(offset));
       offset += packed_bytes(m->format, m->n, m->k);
       if (options.progress) options.progress(offset, model->weight_bytes);
     }
@@ -168,6 +167,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   random_bf16(model->arena.data + offset, embedding_bytes, static_cast<uint64_t>(offset));
   model->embedding = {
       "embedding", DType::bf16, {c.vocab_size, c.hidden_size}, model->arena.data + offset, embedding_bytes};
+  if (options.team) Team::unpin_caller();
   *out = std::move(model);
   return {};
 }

@@ -192,13 +192,14 @@ void Team::run_present(WorkerFunction f) {
   attendance_.note(each, now_ns() - start_ns);
 }
 
-Workers workers_of(Team& team) {
-  return {team.size(),
+Workers workers_of(Team* team) {
+  if (!team) return {};
+  return {team->size(),
           [](void* lent, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) {
             static_cast<Team*>(lent)->run(
                 [&](Worker& worker) { worker.for_each(pieces, [&](int64_t index) { piece(context, index); }); });
           },
-          &team};
+          team};
 }
 
 }  // namespace pinion

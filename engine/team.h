@@ -199,7 +199,7 @@ class Team {
   std::vector<int64_t> reserves_;
 };
 
-// The team for the kernels' own operations: each shared piece of work is one run.
-Workers workers_of(Team& team);
+// The team for packing and the kernels' own operations: each shared piece of work is one run. Null: the caller alone.
+Workers workers_of(Team* team);
 
 }  // namespace pinion

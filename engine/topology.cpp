@@ -386,4 +386,16 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
   }
 }
 
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t begin = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (line.starts_with("model name") && begin != std::string::npos) return line.substr(begin);
+  }
+  std::string board;
+  std::ifstream model("/proc/device-tree/model");
+  std::getline(model, board, '\0');
+  return board.empty() ? "unknown" : board;
+}
+
 }  // namespace pinion

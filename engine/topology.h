@@ -30,6 +30,8 @@ struct Topology {
   double cpu_quota = 0;                // CPUs' worth of time that a container grants; 0 = no limit
 };
 
+std::string cpu_name();  // "AMD EPYC 7B13", the board's name where the CPU has none
+
 // Asks hwloc and sysfs about this machine, limited to the CPUs of the process's affinity mask.
 Error read_topology(Topology* out);
 

@@ -152,7 +152,7 @@ struct Kernels {
 
   // Where cores share the unit that this table's matmuls run on (SME), the table for all but one of them; it takes the
   // rows that were packed for this one. Null: every core has its own.
-  const Kernels* beside = nullptr;
+  const Kernels* follower = nullptr;
 
   // codes[i] = round_half_even(x[i] / scale) in [-127, 127], *scale = max|x| / 127; codes[n .. padded_k(n)) = 0.
   // A row whose largest magnitude is below 2^-119 gives scale 0 and codes 0; one that holds NaN or infinity gives scale

@@ -380,7 +380,7 @@ struct Int8Kernels {
 // A table of it and of the kernels above.
 constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
   return {.name = name,
-          .beside = nullptr,
+          .follower = nullptr,
           .quantize = quantize,
           .max_magnitude = max_magnitude,
           .encode = encode,

@@ -336,7 +336,7 @@ const Kernels& sme2_kernels() {
   static const Kernels kTable = [] {
     Kernels table = neon_i8mm_kernels();
     table.name = "sme2";
-    table.beside = &neon_i8mm_kernels();
+    table.follower = &neon_i8mm_kernels();
     table.gemm_s8 = gemm_s8;
     table.gemm_w4 = gemm_w4;
     table.gemm_bf16 = gemm_bf16;

@@ -1,7 +1,5 @@
 #include "loader/pack.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/bf16.h"
@@ -19,7 +18,7 @@
 namespace pinion {
 namespace {
 
-// A run of panels of one matrix, packed by one thread.
+// A run of panels of one matrix, packed by one worker.
 struct Task {
   const PackJob* job = nullptr;
   int64_t first_panel = 0;
@@ -102,7 +101,7 @@ RowGroup group_at(const Matrix& matrix, int64_t n) {
 
 bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f); }
 
-// What a thread packs with.
+// What a worker packs with.
 struct PackScratch {
   std::vector<float> values;  // [kGroupRows][k]
   W4Rows codes;
@@ -169,34 +168,39 @@ Error bad_row_error(const PackJob& job, int64_t row) {
   return error("unfit scale", at(job.scale), "a positive number", text.data());
 }
 
-// Tells of progress ten times a second, from one thread.
+// Tells of progress ten times a second, from the thread that made it.
 struct Reporter {
   const PackOptions& options;
   int64_t total_bytes = 0;
   std::atomic<int64_t> done_bytes = 0;
+  std::thread::id caller = std::this_thread::get_id();
   std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
 
   void tick() {
+    if (!options.progress || std::this_thread::get_id() != caller) return;
     const auto now = std::chrono::steady_clock::now();
-    if (!options.progress || now - last < std::chrono::milliseconds(100)) return;
+    if (now - last < std::chrono::milliseconds(100)) return;
     last = now;
     options.progress(done_bytes, total_bytes);
   }
 };
 
-// One thread's share: claims runs in order until none is left or one was bad.
-void work(std::vector<Task>& tasks, std::atomic<size_t>& next, std::atomic<bool>& failed, Reporter& reporter) {
-  const auto ahead = static_cast<size_t>(2 * omp_get_num_threads());
-  while (!failed) {
+// Every task, in the order of the file whoever takes it, so that a disk is read from front to back; none after a bad
+// one.
+void run_tasks(const Workers& workers, std::vector<Task>& tasks, Reporter& reporter) {
+  const auto ahead = static_cast<size_t>(2 * workers.count);
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+  run_pieces(workers, std::ssize(tasks), [&](int64_t) {
+    if (failed) return;
     const size_t i = next++;
-    if (i >= tasks.size()) return;
     if (reporter.options.source_mapped && i + ahead < tasks.size()) prefetch_pages(tasks[i + ahead].read_ahead());
     pack_task(tasks[i]);
     if (tasks[i].bad_row >= 0) failed = true;
     if (reporter.options.source_mapped) release_pages(tasks[i].done_with());
     reporter.done_bytes += static_cast<int64_t>(tasks[i].source().size());
-    if (omp_get_thread_num() == 0) reporter.tick();
-  }
+    reporter.tick();
+  });
 }
 
 }  // namespace
@@ -237,7 +241,8 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
   return {};
 }
 
-Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options) {
+Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte* destination,
+               const PackOptions& options) {
   std::vector<Task> tasks;
   Reporter reporter{options};
   if (Error e = place_all(jobs, destination)) return e;
@@ -245,12 +250,9 @@ Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const Pack
     split_job(job, &tasks);
     reporter.total_bytes += job.source.bytes;
   }
-  std::atomic<size_t> next = 0;
-  std::atomic<bool> failed = false;
-#pragma omp parallel num_threads(options.threads > 0 ? options.threads : omp_get_max_threads())
-  work(tasks, next, failed, reporter);
+  run_tasks(workers, tasks, reporter);
 
-  // Runs are claimed in order and finished once claimed, so the first bad one is the same for any number of threads.
+  // Tasks are taken in order and finished once taken, so the first bad one is the same for any number of workers.
   const auto bad = std::ranges::find_if(tasks, [](const Task& task) { return task.bad_row >= 0; });
   if (bad != tasks.end()) return bad_row_error(*bad->job, bad->bad_row);
   if (options.source_mapped) {

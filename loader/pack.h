@@ -1,4 +1,4 @@
-// Weights into the packed layout of kernels/layout.h, quantised on the way, by all threads.
+// Weights into the packed layout of kernels/layout.h, quantised on the way, by all workers.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 #include "kernels/error.h"
 #include "kernels/layout.h"
+#include "kernels/workers.h"
 #include "loader/pack_group.h"
 #include "loader/safetensors.h"
 
@@ -40,7 +41,6 @@ struct PackJob {
 };
 
 struct PackOptions {
-  int threads = 0;             // 0: OpenMP's own number
   bool source_mapped = false;  // the sources are mapped files: read ahead, and let go of pages once packed
   // Counts source bytes. Called about ten times a second, from the calling thread, and once at the end.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
@@ -75,6 +75,7 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 // Other rows that a reader gives go on as an F32 source's, and so do rotated rows, which are rotated in fp32.
 // A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
 // number, is an error naming it.
-Error pack_all(std::span<const PackJob> jobs, std::byte* destination, const PackOptions& options);
+Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte* destination,
+               const PackOptions& options = {});
 
 }  // namespace pinion

@@ -94,7 +94,7 @@ void gemv_flat(State& state, const Kernels& kernels, int32_t threads) {
   Team team = team_of(threads);
   const auto* b = reinterpret_cast<const int8_t*>(weights.data);
   measure_stream(state, team, k * n, [&] {
-    if (Error e = sdot_gemv(a.data(), b, c.data(), k, n, {&kernels, workers_of(team)})) fail(e.message());
+    if (Error e = sdot_gemv(a.data(), b, c.data(), k, n, {&kernels, workers_of(&team)})) fail(e.message());
   });
 }
 
@@ -181,7 +181,7 @@ void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int6
   double best = 1e9, peak = best_peak();
   for (auto _ : state) {
     const Clock::time_point start = Clock::now();
-    if (Error e = gemm_batch(&kernels, workers_of(team), args, {scratch.data, static_cast<size_t>(scratch_bytes)})) {
+    if (Error e = gemm_batch(&kernels, workers_of(&team), args, {scratch.data, static_cast<size_t>(scratch_bytes)})) {
       fail(e.message());
     }
     const double seconds = seconds_since(start);

@@ -35,7 +35,7 @@ namespace {
 
 int64_t allocations_of_tokens(const std::string& folder, Quant quant, int32_t workers) {
   std::unique_ptr<Model> model;
-  EXPECT_EQ(load_model(folder, {.quant = quant, .threads = 2}, &model).message(), "");
+  EXPECT_EQ(load_model(folder, {.quant = quant}, &model).message(), "");
   Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
   std::unique_ptr<Session> session;
   EXPECT_EQ(open_session(*model, team, {.capacity = 64}, &session).message(), "");

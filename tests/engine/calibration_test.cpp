@@ -13,7 +13,8 @@ namespace {
 
 std::unique_ptr<Model> load(const std::string& folder, int32_t threads, std::vector<int32_t> calibration) {
   std::unique_ptr<Model> model;
-  LoadOptions options = {.quant = Quant::w4a8, .threads = threads};
+  Team team(std::vector<int32_t>(static_cast<size_t>(threads), -1));
+  LoadOptions options = {.quant = Quant::w4a8, .team = &team};
   options.calibration = std::move(calibration);
   EXPECT_EQ(load_model(folder, options, &model).message(), "");
   return model;
@@ -28,7 +29,7 @@ TEST(Calibration, SameBytesForAnyThreads) {
     EXPECT_TRUE(std::ranges::equal(one->packed(), three->packed())) << family;
     EXPECT_FALSE(std::ranges::equal(one->packed(), plain->packed())) << family;
     EXPECT_EQ(one->packed().size(), plain->packed().size());
-    expect_one_result(*one, 20, false);
+    expect_one_result(*one, 20, KvType::bf16);
   }
 }
 

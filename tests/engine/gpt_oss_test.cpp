@@ -50,11 +50,11 @@ void write_model(const TempFolder& folder, const Json& config, const Tensors& te
 // Of every position.
 std::vector<float> logits_of(const std::string& folder, Quant quant, const std::vector<int32_t>& ids) {
   std::unique_ptr<Model> model;
-  EXPECT_EQ(load_model(folder, {.quant = quant, .threads = 2}, &model).message(), "");
+  EXPECT_EQ(load_model(folder, {.quant = quant}, &model).message(), "");
   if (!model) return {};
   Team team({-1, -1});
   std::unique_ptr<Session> session;
-  EXPECT_EQ(open_session(*model, team, {.kv_float = true, .capacity = std::ssize(ids), .prefill_chunk = 3}, &session)
+  EXPECT_EQ(open_session(*model, team, {.kv = KvType::f32, .capacity = std::ssize(ids), .prefill_chunk = 3}, &session)
                 .message(),
             "");
   std::vector<float> logits(ids.size() * static_cast<size_t>(model->config.vocab_size));
@@ -124,7 +124,7 @@ TEST(GptOss, ASinkIsATokenWithoutAValue) {
 
 TEST(GptOss, ASinkThatWeighsNothingChangesNoBit) {
   std::unique_ptr<Model> model;
-  ASSERT_EQ(load_model(kFamilies + "gpt_oss", {.quant = Quant::w8a8, .threads = 1}, &model).message(), "");
+  ASSERT_EQ(load_model(kFamilies + "gpt_oss", {.quant = Quant::w8a8}, &model).message(), "");
   Team team({-1, -1});
   std::unique_ptr<Session> session;
   ASSERT_EQ(open_session(*model, team, {.prefill_chunk = 5}, &session).message(), "");

@@ -10,9 +10,9 @@
 namespace pinion {
 namespace {
 
-KvCache make(int64_t layers, int64_t kv_heads, int64_t head_dim, bool is_float, int64_t positions) {
+KvCache make(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
   KvCache cache;
-  EXPECT_EQ(allocate_kv_cache(layers, kv_heads, head_dim, is_float, positions, &cache).message(), "");
+  EXPECT_EQ(allocate_kv_cache(layers, kv_heads, head_dim, type, positions, &cache).message(), "");
   return cache;
 }
 
@@ -21,7 +21,7 @@ TEST(KvCache, HandWorked) {
   std::vector<float> key(20), value(20);
   for (size_t i = 0; i < 20; ++i) key[i] = static_cast<float>(i + 1), value[i] = -static_cast<float>(i + 1);
 
-  KvCache floats = make(2, 3, 20, true, 512);
+  KvCache floats = make(2, 3, 20, KvType::f32, 512);
   EXPECT_EQ(floats.head_dim, 32);
   EXPECT_EQ(floats.bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 4);
   floats.write(300, 1, 2, key.data(), value.data(), 20);
@@ -32,7 +32,7 @@ TEST(KvCache, HandWorked) {
   EXPECT_EQ(f[256 * 32 + 44 * 32 + 19], -20);
   EXPECT_EQ(f[256 * 32 + 44 * 32 + 20], 0);
 
-  KvCache halves = make(2, 3, 20, false, 512);
+  KvCache halves = make(2, 3, 20, KvType::bf16, 512);
   EXPECT_EQ(halves.bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 2);
   halves.write(300, 1, 2, key.data(), value.data(), 20);
   halves.write(301, 1, 2, value.data(), key.data(), 20);
@@ -66,7 +66,7 @@ TEST(KvCache, PlacesAreDistinct) {
 // What shares a pair with the last value that is written is zero, whatever was there.
 TEST(KvCache, TheLastPositionsMate) {
   const std::vector<float> ones(16, 1.0f), damage(16, std::numeric_limits<float>::quiet_NaN());
-  KvCache cache = make(1, 1, 16, false, 4);
+  KvCache cache = make(1, 1, 16, KvType::bf16, 4);
   const auto* values = reinterpret_cast<const bf16_pair*>(cache.values(0, 0, 0));
   for (const int64_t position : {0, 1, 2, 3}) cache.write(position, 0, 0, damage.data(), damage.data(), 16);
   cache.write(0, 0, 0, ones.data(), ones.data(), 16);
@@ -80,7 +80,7 @@ TEST(KvCache, TheLastPositionsMate) {
 }
 
 TEST(KvCache, Operands) {
-  KvCache cache = make(1, 1, 16, false, 2);
+  KvCache cache = make(1, 1, 16, KvType::bf16, 2);
   const std::vector<float> key = {1 + 0x1p-8f, 0x1p-50f, -0x1.fep-51f, 1e-40f, -3e38f};
   cache.write(0, 0, 0, key.data(), key.data(), 5);
   const auto* values = reinterpret_cast<const bf16_pair*>(cache.values(0, 0, 0));
@@ -99,7 +99,7 @@ TEST(KvCache, AnyNumberOfThem) {
   for (const int64_t count : {1, 15, 255, 256, 257, 300, 513}) {
     std::vector<float> key(static_cast<size_t>(count)), value(key);
     for (int64_t i = 0; i < count; ++i) key[i] = static_cast<float>(i) * 0.7f, value[i] = static_cast<float>(-i) * 0.3f;
-    KvCache cache = make(1, 1, count, false, 4);
+    KvCache cache = make(1, 1, count, KvType::bf16, 4);
     cache.write(3, 0, 0, key.data(), value.data(), count);
     const auto* keys = reinterpret_cast<const bf16*>(cache.keys(0, 0, 0));
     const auto* values = reinterpret_cast<const bf16*>(cache.values(0, 0, 0));

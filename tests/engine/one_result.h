@@ -43,10 +43,10 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 }
 
 // Expects the reference's bits of every way to run it.
-inline void expect_one_result(const Model& model, int64_t tokens, bool kv_float) {
+inline void expect_one_result(const Model& model, int64_t tokens, KvType kv) {
   const std::vector<int32_t> ids = some_tokens(tokens, model.config.vocab_size);
   const auto run = [&](int32_t threads, int64_t chunk, int64_t prompt, const Kernels* kernels = nullptr) {
-    return all_logits(model, ids, prompt, {threads, {kv_float, 0, chunk, kernels}});
+    return all_logits(model, ids, prompt, {threads, {kv, 0, chunk, kernels}});
   };
   const std::vector<float> reference = run(1, 256, tokens);
   for (const float value : reference) ASSERT_TRUE(std::isfinite(value));

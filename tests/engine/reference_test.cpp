@@ -84,7 +84,7 @@ void open_engine(const std::filesystem::path& folder, Quant quant, Engine* out) 
   options.keep = {"lm_head"};
   ASSERT_EQ(load_model(folder, options, &out->model).message(), "");
   SessionOptions session;
-  session.kv_float = true;
+  session.kv = KvType::f32;
   session.prefill_chunk = 32;  // the long prompts take several
   ASSERT_EQ(open_session(*out->model, out->team, session, &out->session).message(), "");
 }

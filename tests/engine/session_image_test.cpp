@@ -15,7 +15,7 @@ struct Opened {
   std::unique_ptr<Session> session;
 
   explicit Opened(const std::string& folder, const SessionOptions& options = {}, Quant quant = Quant::w8a8) {
-    const Error loaded = load_model(folder, {.quant = quant, .threads = 2}, &model);
+    const Error loaded = load_model(folder, {.quant = quant}, &model);
     EXPECT_FALSE(loaded) << loaded.message();
     open(options);
   }
@@ -46,9 +46,9 @@ class SessionImages : public testing::TestWithParam<std::string> {};
 // Recurrent states, caches of a part of the layers, longrope before, at and after its factors change.
 TEST_P(SessionImages, GoOnWithTheSameBits) {
   const std::string folder = GetParam() == "stories260k" ? kStories : kFamilies + GetParam();
-  for (const bool kv_float : {false, true}) {
-    Opened first(folder, {.kv_float = kv_float});
-    Opened second(folder, {.kv_float = kv_float, .capacity = 0, .prefill_chunk = 5});
+  for (const KvType kv : {KvType::bf16, KvType::f32}) {
+    Opened first(folder, {.kv = kv});
+    Opened second(folder, {.kv = kv, .capacity = 0, .prefill_chunk = 5});
     std::vector<int32_t> prompt = some_tokens(40, first.model->config.vocab_size);
     for (int turn = 0; turn < 3; ++turn) {
       const GenerateResult result = first.answer(prompt, 6);
@@ -112,8 +112,8 @@ TEST(SessionImage, RefusesIdsOutsideTheVocabulary) {
 }
 
 TEST(SessionImage, RefusesWhatOtherModelsHeld) {
-  Opened w8a8(kStories), none(kStories, {}, Quant::none), wide(kStories, {.kv_float = true}), small(kStories);
-  small.open({.kv_float = false, .capacity = 10});
+  Opened w8a8(kStories), none(kStories, {}, Quant::none), wide(kStories, {.kv = KvType::f32}), small(kStories);
+  small.open({.kv = KvType::bf16, .capacity = 10});
   w8a8.answer(some_tokens(20, 512), 0);
   const Bytes image = w8a8.image();
   EXPECT_EQ(none.restore(image), "f: not of this model: it gives other logits");

@@ -21,7 +21,7 @@ std::unique_ptr<Model> make_model(const std::string& json, Quant quant) {
   const TempFolder folder;
   const auto path = folder.write("config.json", json);
   std::unique_ptr<Model> model;
-  const Error e = synthetic_model(path.string(), {.quant = quant, .threads = 2}, &model);
+  const Error e = synthetic_model(path.string(), {.quant = quant}, &model);
   EXPECT_FALSE(e) << e.message();
   return model;
 }
@@ -29,7 +29,7 @@ std::unique_ptr<Model> make_model(const std::string& json, Quant quant) {
 TEST(Session, SameBitsHoweverItRuns) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto model = load_stories(quant);
-    expect_one_result(*model, 40, quant == Quant::none);
+    expect_one_result(*model, 40, quant == Quant::none ? KvType::f32 : KvType::bf16);
   }
 }
 
@@ -37,19 +37,19 @@ TEST(Session, SameBitsHoweverItRuns) {
 TEST(Session, SameBitsFromMixedFormats) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     for (const Format head : {Format::bf16, Format::w8, Format::w4}) {
-      LoadOptions options{.quant = quant, .head = head, .threads = 2};
+      LoadOptions options{.quant = quant, .head = head};
       if (quant == Quant::w4a8) options.keep = {"k_proj", "1.mlp.up_proj"};
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(kStories, options, &model));
       EXPECT_EQ(model->head.weight.format, head);
-      expect_one_result(*model, 30, false);
+      expect_one_result(*model, 30, KvType::bf16);
     }
   }
 }
 
 TEST(Session, SameBitsAcrossAttentionChunks) {
   const auto model = load_stories(Quant::w8a8);
-  expect_one_result(*model, kAttentionChunk + 20, false);
+  expect_one_result(*model, kAttentionChunk + 20, KvType::bf16);
 }
 
 // More panels than a tile holds of a single row's sums: 79 of the head, 66 of gates and as many of what they multiply.
@@ -58,7 +58,7 @@ TEST(Session, SameBitsFromWideMatrices) {
       "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 5003,
       "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false})";
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
-    expect_one_result(*make_model(wide, quant), 12, quant == Quant::none);
+    expect_one_result(*make_model(wide, quant), 12, quant == Quant::none ? KvType::f32 : KvType::bf16);
   }
 }
 
@@ -75,16 +75,16 @@ TEST(Session, SameBitsWhereAnotherTeamTakesThePrompt) {
   }
 }
 
-std::atomic<int> calls_beside = 0;
+std::atomic<int> follower_calls = 0;
 
 void count_gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows,
                    const int32_t* column_sum, int32_t* acc) {
-  ++calls_beside;
+  ++follower_calls;
   best_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
 }
 
 void count_gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  ++calls_beside;
+  ++follower_calls;
   best_kernels().gemm_w4(a, blocks, rows, panel, acc);
 }
 
@@ -92,18 +92,18 @@ void count_gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const
 TEST(Session, SameBitsFromAMixedTeam) {
   for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
     std::unique_ptr<Model> model;
-    ASSERT_FALSE(load_model(kStories, {.quant = quant, .head = Format::bf16, .threads = 2}, &model));
+    ASSERT_FALSE(load_model(kStories, {.quant = quant, .head = Format::bf16}, &model));
     const std::vector<int32_t> ids = some_tokens(60, model->config.vocab_size);
-    Kernels beside = best_kernels(), mixed = best_kernels();
-    beside.gemm_s8 = count_gemm_s8;
-    beside.gemm_w4 = count_gemm_w4;
-    mixed.beside = &beside;
-    calls_beside = 0;
+    Kernels follower = best_kernels(), mixed = best_kernels();
+    follower.gemm_s8 = count_gemm_s8;
+    follower.gemm_w4 = count_gemm_w4;
+    mixed.follower = &follower;
+    follower_calls = 0;
     const std::vector<float> reference = all_logits(*model, ids, 60, {1, {}});
     EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {1, {.kernels = &mixed}}), reference));
-    EXPECT_EQ(calls_beside, 0) << "the first worker leads";
+    EXPECT_EQ(follower_calls, 0) << "the first worker leads";
     EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {4, {.kernels = &mixed}}), reference));
-    EXPECT_GT(calls_beside, 0) << "three of four workers do not";
+    EXPECT_GT(follower_calls, 0) << "three of four workers do not";
   }
 }
 
@@ -114,7 +114,7 @@ TEST(Session, SameBitsWithASlidingWindow) {
       "num_key_value_heads": 2, "head_dim": 10, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
       "max_position_embeddings": 700, "sliding_window": 270, "tie_word_embeddings": false})",
                                 Quant::w8a8);
-  expect_one_result(*model, 560, false);
+  expect_one_result(*model, 560, KvType::bf16);
 }
 
 // Soft caps, four norms a layer, GeGLU, layers that slide and rotate differently.
@@ -123,12 +123,12 @@ TEST(Session, SameBitsFromGemma) {
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10,
       "query_pre_attn_scalar": 10, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "sliding_window": 9})",
                                  Quant::w8a8);
-  expect_one_result(*gemma2, 60, false);
+  expect_one_result(*gemma2, 60, KvType::bf16);
   const auto gemma3 = make_model(R"({"architectures": ["Gemma3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10,
       "sliding_window": 9, "sliding_window_pattern": 2})",
                                  Quant::none);
-  expect_one_result(*gemma3, 60, true);
+  expect_one_result(*gemma3, 60, KvType::f32);
 }
 
 // Norms over all heads and after the branches; a layer that does not know positions; scaled branches.
@@ -136,16 +136,16 @@ TEST(Session, SameBitsFromOtherFamilies) {
   const auto olmo2 = make_model(R"({"architectures": ["Olmo2ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})",
                                 Quant::w8a8);
-  expect_one_result(*olmo2, 40, false);
+  expect_one_result(*olmo2, 40, KvType::bf16);
   const auto smollm3 = make_model(R"({"architectures": ["SmolLM3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "no_rope_layer_interval": 2})",
                                   Quant::w8a8);
-  expect_one_result(*smollm3, 40, false);
+  expect_one_result(*smollm3, 40, KvType::bf16);
   const auto granite = make_model(R"({"architectures": ["GraniteForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "embedding_multiplier": 3,
       "attention_multiplier": 0.3, "residual_multiplier": 0.7, "logits_scaling": 3, "attention_bias": true})",
                                   Quant::w8a8);
-  expect_one_result(*granite, 40, false);
+  expect_one_result(*granite, 40, KvType::bf16);
 }
 
 // Experts that few tokens choose and that all do, layers with and without, more tokens for one than a tile's rows.
@@ -158,27 +158,26 @@ TEST(Session, SameBitsFromMixturesOfExperts) {
     EXPECT_TRUE(qwen->layers[1].experts.empty());
     EXPECT_EQ(qwen->layers[2].experts.size(), 9u);
     EXPECT_EQ(qwen->layers[2].router.weight.format, Format::bf16);
-    expect_one_result(*qwen, 90, quant == Quant::none);
+    expect_one_result(*qwen, 90, quant == Quant::none ? KvType::f32 : KvType::bf16);
   }
   const auto mixtral = make_model(R"({"architectures": ["MixtralForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
       "num_local_experts": 2, "num_experts_per_tok": 2})",
                                   Quant::w8a8);
-  expect_one_result(*mixtral, 150, false);
+  expect_one_result(*mixtral, 150, KvType::bf16);
 }
 
 TEST(Session, SameBitsFromSinksAndFusedExperts) {
   for (const char* name : {"gpt_oss", "gpt_oss_mxfp4"}) {
     std::unique_ptr<Model> model;
-    ASSERT_FALSE(
-        load_model(PINION_TEST_DATA "/families/" + std::string(name), {.quant = Quant::w8a8, .threads = 2}, &model));
-    expect_one_result(*model, 90, false);
+    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + std::string(name), {.quant = Quant::w8a8}, &model));
+    expect_one_result(*model, 90, KvType::bf16);
   }
   const auto long_text = make_model(R"({"architectures": ["GptOssForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
       "head_dim": 16, "sliding_window": 270, "num_local_experts": 3, "num_experts_per_tok": 2})",
                                     Quant::none);
-  expect_one_result(*long_text, kAttentionChunk + 50, true);
+  expect_one_result(*long_text, kAttentionChunk + 50, KvType::f32);
 }
 
 // An expert wider than everything else of the model: what is quantised for its down matrix has rows of that width.
@@ -189,7 +188,7 @@ TEST(Session, SameBitsFromWideExperts) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto model = make_model(wide, quant);
     EXPECT_EQ(model->layers[0].experts[1].gate.weight.in_turns, 2);
-    expect_one_result(*model, 40, quant == Quant::none);
+    expect_one_result(*model, 40, quant == Quant::none ? KvType::f32 : KvType::bf16);
   }
 }
 
@@ -197,9 +196,8 @@ TEST(Session, SameBitsFromWideExperts) {
 TEST(Session, SameBitsFromExpertsOfMixedFormats) {
   for (const std::string keep : {".w2", "experts.1.", "experts.0.w3"}) {
     std::unique_ptr<Model> model;
-    ASSERT_FALSE(
-        load_model(PINION_TEST_DATA "/families/mixtral", {.quant = Quant::w8a8, .keep = {keep}, .threads = 2}, &model));
-    expect_one_result(*model, 50, false);
+    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/mixtral", {.quant = Quant::w8a8, .keep = {keep}}, &model));
+    expect_one_result(*model, 50, KvType::bf16);
   }
 }
 
@@ -208,9 +206,9 @@ TEST(Session, SameBitsFromCodesBesideRotatedWeights) {
   for (const std::string family : {"llama_mixed", "qwen3_moe_mixed"}) {
     for (const std::vector<std::string>& keep : {std::vector<std::string>{}, {"v_proj", "up_proj"}}) {
       std::unique_ptr<Model> model;
-      const LoadOptions options = {.quant = Quant::w8a8, .keep = keep, .threads = 2};
+      const LoadOptions options = {.quant = Quant::w8a8, .keep = keep};
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, options, &model));
-      expect_one_result(*model, 50, false);
+      expect_one_result(*model, 50, KvType::bf16);
     }
   }
 }
@@ -219,8 +217,8 @@ TEST(Session, SameBitsFromCodesBesideRotatedWeights) {
 TEST(Session, SameBitsFromARecurrentState) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     std::unique_ptr<Model> model;
-    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/qwen3_5_value_heads", {.quant = quant, .threads = 2}, &model));
-    expect_one_result(*model, 75, quant == Quant::none);
+    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/qwen3_5_value_heads", {.quant = quant}, &model));
+    expect_one_result(*model, 75, quant == Quant::none ? KvType::f32 : KvType::bf16);
     const std::vector<int32_t> ids = some_tokens(30, model->config.vocab_size);
     const std::vector<float> reference = all_logits(*model, ids, 30, {1, {}});
     for (const int64_t chunk : {2, 3, 4, 5}) {
@@ -232,7 +230,7 @@ TEST(Session, SameBitsFromARecurrentState) {
       "head_dim": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 2,
       "linear_num_value_heads": 4})",
                                Quant::w8a8);
-  expect_one_result(*wide, 40, false);
+  expect_one_result(*wide, 40, KvType::bf16);
 }
 
 // Whatever the way to a sequence's length, it is rotated by the factors for that length.
@@ -248,13 +246,13 @@ TEST(Session, LongRopeBeginsAnewWhereTheFactorsChange) {
   Team team({-1, -1});
   const auto fresh = [&](size_t length) {
     std::unique_ptr<Session> session;
-    EXPECT_FALSE(open_session(*model, team, {.kv_float = true}, &session));
+    EXPECT_FALSE(open_session(*model, team, {.kv = KvType::f32}, &session));
     std::vector<float> logits(vocab);
     EXPECT_FALSE(evaluate(*session, all.first(length), false, logits.data()));
     return logits;
   };
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv_float = true, .capacity = 0, .prefill_chunk = 7}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::f32, .capacity = 0, .prefill_chunk = 7}, &session));
   std::vector<float> logits(vocab);
   for (size_t length = 1; length <= ids.size(); ++length) {
     ASSERT_FALSE(evaluate(*session, all.subspan(length - 1, 1), false, logits.data()));
@@ -273,7 +271,7 @@ TEST(Session, SameBitsWithMoreQueryHeadsThanATaskTakes) {
       "num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
       "max_position_embeddings": 300, "tie_word_embeddings": true})",
                                 Quant::none);
-  for (const bool kv_float : {true, false}) expect_one_result(*model, 30, kv_float);
+  for (const KvType kv : {KvType::f32, KvType::bf16}) expect_one_result(*model, 30, kv);
 }
 
 TEST(Session, FindsTheLikeliestIdOfEachPanelOfTheLastRow) {
@@ -315,7 +313,7 @@ TEST(Session, RewindForgetsExactly) {
 
   // Whatever an older text has left behind the last token, which may share a pair with it.
   KvCache& cache = session->cache;
-  ASSERT_FALSE(cache.is_float);
+  ASSERT_EQ(cache.type, KvType::bf16);
   const std::vector<float> damage(static_cast<size_t>(model->config.head_dim), std::numeric_limits<float>::quiet_NaN());
   const auto start_anew = [&] {
     rewind(*session, 0);
@@ -341,7 +339,7 @@ TEST(Session, RefusesWhatDoesNotFitAndStaysAsItWas) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv_float = false, .capacity = 8}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::bf16, .capacity = 8}, &session));
   std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
   const std::vector<int32_t> nine(9, 1), outside = {1, 512}, negative = {-1};
   EXPECT_EQ(evaluate(*session, nine, false, logits.data()).message(),
@@ -372,10 +370,10 @@ TEST(Session, WhatTheSessionBesideItHasNotTouchedCountsToo) {
   Team team({-1});
   std::unique_ptr<Session> first, second;
   ASSERT_FALSE(open_session(*model, team, {}, &first));
-  ASSERT_FALSE(open_session(*model, team, {.beside = first.get()}, &second));
+  ASSERT_FALSE(open_session(*model, team, {.also_open = first.get()}, &second));
   first->cache.capacity = int64_t{256} << 32;
-  const Error e = open_session(*model, team, {.beside = first.get()}, &second);
-  EXPECT_NE(e.message().find(" for the model beside it)"), std::string::npos) << e.message();
+  const Error e = open_session(*model, team, {.also_open = first.get()}, &second);
+  EXPECT_NE(e.message().find(" for the other open model)"), std::string::npos) << e.message();
   EXPECT_NE(e.message().find("1407374884 MB"), std::string::npos) << e.message();
 }
 

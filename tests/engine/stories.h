@@ -15,7 +15,7 @@ inline const std::string kStories = PINION_TEST_DATA "/stories260k";
 
 inline std::unique_ptr<Model> load_stories(Quant quant) {
   std::unique_ptr<Model> model;
-  const Error e = load_model(kStories, {.quant = quant, .threads = 2}, &model);
+  const Error e = load_model(kStories, {.quant = quant}, &model);
   EXPECT_FALSE(e) << e.message();
   return model;
 }

@@ -20,7 +20,7 @@ namespace {
 
 const std::string kFamilies = PINION_TEST_DATA "/families/";
 
-LoadOptions mode(Quant quant) { return {.quant = quant, .threads = 2}; }
+LoadOptions mode(Quant quant) { return {.quant = quant}; }
 
 ModelConfig config_of(int bits) {
   ModelConfig config;
@@ -133,7 +133,7 @@ void expect_as_stored(const std::string& folder) {
   EXPECT_TRUE(model->conversions.empty());
   EXPECT_EQ(body_formats(*model), std::set{Format::w4z});
   EXPECT_EQ(model->head.weight.format, Format::w8);
-  expect_one_result(*model, 20, false);
+  expect_one_result(*model, 20, KvType::bf16);
   // Both round activations alike, w8a8 the weights too. Measured: 0.5 to 1.13 times as far.
   const auto w8a8 = load(folder, mode(Quant::w8a8));
   EXPECT_LT(distance_from_none(folder, *model), 1.3 * distance_from_none(folder, *w8a8));
@@ -169,7 +169,7 @@ TEST(FourBitFiles, OtherModesAndKeptMatricesReadTheNumbers) {
   ASSERT_EQ(kept->conversions.size(), 1u);
   EXPECT_EQ(kept->conversions[0].to, Format::bf16);
   EXPECT_EQ(kept->conversions[0].modules, 2);
-  expect_one_result(*kept, 20, false);
+  expect_one_result(*kept, 20, KvType::bf16);
   const auto w8 = load(kFamilies + "llama_gptq", mode(Quant::w8a8));
   EXPECT_EQ(body_formats(*w8), std::set{Format::w8});
   ASSERT_EQ(w8->conversions.size(), 1u);

@@ -50,11 +50,10 @@ struct Case {
   std::unique_ptr<pinion::Session> session;
   Bytes image;
 
-  Case(const std::string& name, bool kv_float, int32_t tokens) {
+  Case(const std::string& name, pinion::KvType kv, int32_t tokens) {
     const std::string folder = PINION_TEST_DATA "/families/" + name;
-    require(
-        !pinion::load_model(folder, {.quant = pinion::Quant::w8a8, .keep = {}, .threads = 1, .progress = {}}, &model));
-    require(!pinion::open_session(*model, team, {.kv_float = kv_float}, &session));
+    require(!pinion::load_model(folder, {.quant = pinion::Quant::w8a8}, &model));
+    require(!pinion::open_session(*model, team, {.kv = kv}, &session));
     std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
     for (int32_t id = 0; id < tokens; ++id) {
       const int32_t known = id % 29;
@@ -83,7 +82,9 @@ struct Case {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // A window and more than a chunk of the cache; a recurrent state beside it; rope factors that change at 21 tokens.
-  static Case cases[] = {{"mistral_window", false, 258}, {"qwen3_5", true, 3}, {"phi3_crossing", false, 20}};
+  static Case cases[] = {{"mistral_window", pinion::KvType::bf16, 258},
+                         {"qwen3_5", pinion::KvType::f32, 3},
+                         {"phi3_crossing", pinion::KvType::bf16, 20}};
   const std::span<const std::byte> input{reinterpret_cast<const std::byte*>(data), size};
   if (input.empty()) return 0;
   Case& chosen = cases[data[0] % std::size(cases)];

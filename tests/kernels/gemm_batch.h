@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/kernels/crew.h"
+#include "tests/crew.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {

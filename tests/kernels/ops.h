@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernels/crew.h"
+#include "tests/crew.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {

@@ -12,6 +12,7 @@
 #include "loader/arena.h"
 #include "loader/pack.h"
 #include "loader/stored_weights.h"
+#include "tests/crew.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {
@@ -112,7 +113,7 @@ inline std::string pack(const LinearWeight& weight, Format format, int threads, 
   const PackJob job{weight.weight, format, &matrix, weight.scale, reader_of(weight.coded, false)};
   EXPECT_EQ(allocate_arena(packed_bytes({&job, 1}), out).message(), "");
   std::memset(out->data, 0x55, static_cast<size_t>(out->bytes));  // padding must be written
-  return pack_all({&job, 1}, out->data, {.threads = threads}).message();
+  return pack_all(crew(threads), {&job, 1}, out->data).message();
 }
 
 inline std::string pack_message(const Bound& bound) {

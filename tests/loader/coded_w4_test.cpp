@@ -1,5 +1,6 @@
 // 4-bit codes of files packed as they are: by hand, in every shape around the blocks, and whole files.
 #include "loader/coded_w4.h"
+#include "tests/crew.h"
 
 #include <cmath>
 #include <filesystem>
@@ -48,7 +49,7 @@ struct Packed {
     const PackJob job{weight.weight, format, &matrix, {}, reader_of(weight.coded, true)};
     EXPECT_EQ(allocate_arena(packed_bytes({&job, 1}), &arena).message(), "");
     std::memset(arena.data, 0x55, static_cast<size_t>(arena.bytes));  // padding must be written
-    failure = pack_all({&job, 1}, arena.data, {.threads = threads}).message();
+    failure = pack_all(crew(threads), {&job, 1}, arena.data).message();
   }
 
   bool has_zeros() const { return matrix.format == Format::w4z; }

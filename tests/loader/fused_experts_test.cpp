@@ -1,5 +1,6 @@
 // Experts that share their tensors: which of their numbers become which element of a packed matrix.
 #include "loader/fused_experts.h"
+#include "tests/crew.h"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ void pack(const FusedMatrix& fused, int64_t expert, int64_t first, int64_t step,
   const PackJob job = expert_job(fused, expert, first, step, Format::bf16, &out->matrix);
   out->name = job.source.name;
   ASSERT_EQ(allocate_arena(packed_bytes({&job, 1}), &out->arena).message(), "");
-  ASSERT_EQ(pack_all({&job, 1}, out->arena.data, {.threads = 3}).message(), "");
+  ASSERT_EQ(pack_all(crew(3), {&job, 1}, out->arena.data).message(), "");
 }
 
 TEST(FusedExperts, ColumnsOfNumbersBecomeRows) {

@@ -1,4 +1,5 @@
 #include "loader/pack_cache.h"
+#include "tests/crew.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -33,7 +34,7 @@ struct Packed {
     EXPECT_EQ(open_checkpoint(source.path, &checkpoint).message(), "");
     jobs = {{*checkpoint.find("a"), format, &a}, {*checkpoint.find("b"), Format::w8, &b}};
     bytes.resize(static_cast<size_t>(packed_bytes(jobs)));
-    EXPECT_EQ(pack_all(jobs, bytes.data(), {.threads = 1}).message(), "");
+    EXPECT_EQ(pack_all(crew(1), jobs, bytes.data()).message(), "");
     cache = pack_cache_of(folder.path, checkpoint, jobs);
   }
   std::string write() const { return write_pack_cache(cache, bytes.data()).message(); }

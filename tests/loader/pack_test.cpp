@@ -1,4 +1,5 @@
 #include "loader/pack.h"
+#include "tests/crew.h"
 
 #include <gtest/gtest.h>
 
@@ -66,7 +67,7 @@ Packed pack(const TensorView& source, Format format, int threads = 2, int64_t ro
   job.rotation = rotation;
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
   std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
-  packed.failure = pack_all({&job, 1}, packed.arena.data, {.threads = threads});
+  packed.failure = pack_all(crew(threads), {&job, 1}, packed.arena.data);
   return packed;
 }
 
@@ -165,7 +166,7 @@ TEST(Pack, JobsFollowEachOtherAndAnyThreadsGiveTheSameBytes) {
         {a.view, Format::w8, &matrices[0]}, {b.view, Format::w8, &matrices[1]}, {b.view, Format::bf16, &matrices[2]}};
     Arena arena;
     ASSERT_FALSE(allocate_arena(packed_bytes(jobs), &arena));
-    ASSERT_EQ(pack_all(jobs, arena.data, {.threads = threads}).message(), "");
+    ASSERT_EQ(pack_all(crew(threads), jobs, arena.data).message(), "");
     EXPECT_EQ(matrices[1].panels, arena.data + packed_bytes(Format::w8, 700, 515));
     EXPECT_EQ(static_cast<const void*>(matrices[0].scale),
               arena.data + panel_count(700) * panel_bytes(Format::w8, 515));
@@ -189,7 +190,7 @@ TEST(Pack, PanelsInTurns) {
                             {.source = a.view, .format = format, .out = &matrices[2]}};
     Arena arena;
     ASSERT_FALSE(allocate_arena(packed_bytes(jobs), &arena));
-    ASSERT_EQ(pack_all(jobs, arena.data, {.threads = 2}).message(), "");
+    ASSERT_EQ(pack_all(crew(2), jobs, arena.data).message(), "");
     const int64_t panel = panel_bytes(format, kK);
     EXPECT_EQ(panel_of(matrices[0], 1), arena.data + 2 * panel);
     EXPECT_EQ(panel_of(matrices[1], 2), arena.data + 5 * panel);
@@ -282,7 +283,7 @@ TEST(Pack, RefusesWhatIsNotAMatrixOfFloats) {
   const auto message = [&](const TensorView& source) {
     Matrix matrix;
     const PackJob job{source, Format::w8, &matrix};
-    return pack_all({&job, 1}, nullptr, {}).message();
+    return pack_all({}, {&job, 1}, nullptr).message();
   };
   EXPECT_EQ(message({"w", DType::bf16, {8}, data, 16}),
             "w: cannot pack this shape: want [n, k], k at most 131072, have [8]");
@@ -309,7 +310,7 @@ struct Coded {
     const PackJob job{source, format, &result.matrix, scale.view};
     EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &result.arena));
     std::memset(result.arena.data, 0x55, static_cast<size_t>(result.arena.bytes));
-    result.failure = pack_all({&job, 1}, result.arena.data, {.threads = 2});
+    result.failure = pack_all(crew(2), {&job, 1}, result.arena.data);
     return result;
   }
 };
@@ -389,7 +390,7 @@ TEST(Pack, FromAMappedFileWithProgress) {
   ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &arena));
   int64_t last_done = 0, last_total = 0;
   const auto progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
-  ASSERT_EQ(pack_all({&job, 1}, arena.data, {.threads = 2, .source_mapped = true, .progress = progress}).message(), "");
+  ASSERT_EQ(pack_all(crew(2), {&job, 1}, arena.data, {.source_mapped = true, .progress = progress}).message(), "");
   EXPECT_EQ(last_done, 8388608);
   EXPECT_EQ(last_total, 8388608);
   check_w8({{}, job.source}, matrix);  // reads the released pages again

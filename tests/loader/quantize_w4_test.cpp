@@ -1,5 +1,6 @@
 // Weights into w4: groups worked by hand, what the search gains, and the bytes of whole matrices.
 #include "loader/quantize_w4.h"
+#include "tests/crew.h"
 
 #include <gtest/gtest.h>
 
@@ -158,7 +159,7 @@ Packed pack(const std::vector<float>& values, int64_t n, int64_t k, int threads 
   const PackJob job{view, Format::w4, &packed.matrix};
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
   std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
-  packed.failure = pack_all({&job, 1}, packed.arena.data, {.threads = threads});
+  packed.failure = pack_all(crew(threads), {&job, 1}, packed.arena.data);
   return packed;
 }
 
@@ -226,7 +227,7 @@ TEST(PackW4, CodesWithTheSmallestScales) {
   Packed packed;
   const PackJob job{view, Format::w4, &packed.matrix, scale};
   ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
-  ASSERT_EQ(pack_all({&job, 1}, packed.arena.data, {.threads = 1}).message(), "");
+  ASSERT_EQ(pack_all(crew(1), {&job, 1}, packed.arena.data).message(), "");
   for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(packed.weight(0, i), 0.0f);
   EXPECT_EQ(packed.weight(1, 0), 7.0f);
 }
@@ -259,7 +260,7 @@ TEST(PackW4, EverySourceGivesTheSameBytes) {
                           {view(DType::u8, half.data(), 1), Format::w4, &packed.matrix, {}, reader}};
   for (const PackJob& job : jobs) {
     ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
-    ASSERT_EQ(pack_all({&job, 1}, packed.arena.data, {.threads = 2}).message(), "");
+    ASSERT_EQ(pack_all(crew(2), {&job, 1}, packed.arena.data).message(), "");
     EXPECT_EQ(hash_bytes(packed.bytes()), hash_bytes(wanted.bytes())) << dtype_name(job.source.dtype);
   }
 }
@@ -272,7 +273,7 @@ TEST(PackW4, CodesOfAFileAreWhatTheyStandFor) {
   Packed packed;
   const PackJob job{view, Format::w4, &packed.matrix, scale};
   ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
-  ASSERT_EQ(pack_all({&job, 1}, packed.arena.data, {.threads = 1}).message(), "");
+  ASSERT_EQ(pack_all(crew(1), {&job, 1}, packed.arena.data).message(), "");
   const float wanted[] = {-64, 32, 0, 48, 21, -21, 3, 0};
   for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(packed.weight(i / 4, i % 4), wanted[i]) << i;
 }

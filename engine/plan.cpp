@@ -1,13 +1,10 @@
-#include "apps/plan.h"
+#include "engine/plan.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 
-#include "apps/common.h"
-#include "apps/machine.h"
+#include "engine/session.h"
 #include "loader/mapped_file.h"
 #include "loader/user_folders.h"
 
@@ -15,8 +12,6 @@ namespace pinion {
 namespace {
 
 constexpr int64_t kMaxTuneFileBytes = int64_t{1} << 20;
-
-bool is_team_given(const RunOptions& options) { return !options.cores.empty() || options.threads > 0; }
 
 // `cpus`, then the cores that are not among them, the fastest first, up to `threads`.
 std::vector<int32_t> extended(std::vector<int32_t> cpus, const Topology& topology, int32_t threads) {
@@ -26,17 +21,13 @@ std::vector<int32_t> extended(std::vector<int32_t> cpus, const Topology& topolog
   return cpus;
 }
 
-Error given_team(const RunOptions& options, const Topology& topology, std::vector<int32_t> start,
+Error given_team(const PlanOptions& options, const Topology& topology, const std::vector<int32_t>& start,
                  std::vector<int32_t>* out) {
-  if (!options.cores.empty()) {
-    if (Error e = parse_cores(options.cores, topology, out)) return e;
-    if (options.threads > std::ssize(*out)) {
-      return error("more threads than cores", "--threads", "at most " + std::to_string(out->size()),
-                   std::to_string(options.threads));
-    }
-  } else {
-    *out = extended(std::move(start), topology, options.threads);
+  if (!options.cpus.empty() && options.threads > std::ssize(options.cpus)) {
+    return error("more threads than cores", "--threads", "at most " + std::to_string(options.cpus.size()),
+                 std::to_string(options.threads));
   }
+  *out = options.cpus.empty() ? extended(start, topology, options.threads) : options.cpus;
   if (options.threads > std::ssize(*out)) {
     out->assign(options.threads, -1);
   } else if (options.threads > 0) {
@@ -62,8 +53,6 @@ TeamCpus team_on(const Topology& topology, std::vector<int32_t> cpus) {
   return team;
 }
 
-int32_t Plan::most_threads() const { return static_cast<int32_t>(std::max(decode.cpus.size(), prefill.cpus.size())); }
-
 Tuning read_tuning(const Topology& topology) {
   Tuning tuning;
   tuning.key = machine_key(cpu_name(), topology);
@@ -88,33 +77,14 @@ Tuning read_tuning(const Topology& topology) {
   return tuning;
 }
 
-Error open_tune_file(const Tuning& tuning, OutputFile* out) {
-  if (tuning.path.empty()) return error("no folder for the result", "tune", "HOME or XDG_CONFIG_HOME");
-  std::error_code code;
-  const std::filesystem::path folder = std::filesystem::path(tuning.path).parent_path();
-  std::filesystem::create_directories(folder, code);
-  if (code) return error("cannot make the folder", folder.string(), {}, code.message());
-  return out->open(tuning.path);
-}
-
-Error write_tune_file(const Tuning& tuning, OutputFile& file) {
-  if (tuning.machines.empty()) {
-    if (std::remove(tuning.path.c_str()) == 0) return {};
-    return error("cannot remove", tuning.path, {}, std::strerror(errno));
-  }
-  const std::string text = tune_file_text(tuning.machines);
-  if (Error e = file.write(text.data(), text.size())) return e;
-  return file.finish();
-}
-
-Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {
+Error make_plan(const PlanOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {
   const TunedMachine* tuned = tuning.machine ? &*tuning.machine : nullptr;
   const std::vector<int32_t> start = tuned ? tuned->decode.cpus : default_team(topology);
-  if (is_team_given(options)) {
+  if (options.has_team()) {
     std::vector<int32_t> cpus;
     if (Error e = given_team(options, topology, start, &cpus)) return e;
     out->decode = out->prefill = team_on(topology, cpus);
-    out->why_team = options.cores.empty() ? "--threads" : "--cores";
+    out->why_team = options.cpus.empty() ? "--threads" : "--cores";
   } else {
     out->decode = team_on(topology, start);
     out->prefill = tuned ? team_on(topology, tuned->prefill.cpus) : out->decode;
@@ -126,19 +96,6 @@ Error make_plan(const RunOptions& options, const Topology& topology, const Tunin
                                                  : kDefaultPrefillChunk;
   out->why_chunk = options.prefill_chunk > 0 ? "--prefill-chunk" : tuned ? "tuned" : "default";
   return {};
-}
-
-void note_unused(const RunOptions& options, const Tuning& tuning) {
-  const bool is_asked = !is_team_given(options) || options.prefill_chunk == 0;
-  if (tuning.reason && is_asked) note(tuning.reason.message() + "; going on without it (`pinion tune` renews it)");
-}
-
-Error make_plan(const RunOptions& options, Plan* out) {
-  Topology topology;
-  if (Error e = read_topology(&topology)) return e;
-  const Tuning tuning = read_tuning(topology);
-  note_unused(options, tuning);
-  return make_plan(options, topology, tuning, out);
 }
 
 }  // namespace pinion

@@ -1,4 +1,5 @@
-// Which cores and what chunk a run takes, and why: the command line over what `pinion tune` found over the default.
+// Which cores and what chunk a run takes, and why: what the caller asks for over what `pinion tune` found over the
+// default.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "apps/output_file.h"
 #include "engine/topology.h"
 #include "engine/tuning.h"
 #include "kernels/error.h"
 
 namespace pinion {
-
-struct RunOptions;  // apps/common.h
 
 // The CPUs of a team's workers, the clusters of those, and how slow they are (see Team).
 struct TeamCpus {
@@ -31,8 +29,15 @@ struct Plan {
   bool several_nodes = false;  // memory belongs to nodes: weights shall lie near who reads them
   std::string why_team;        // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
   std::string why_chunk;       // "default", "--prefill-chunk", "tuned"
+};
 
-  int32_t most_threads() const;
+// What the caller asks for. A team that is asked for is for decode and prefill alike.
+struct PlanOptions {
+  std::vector<int32_t> cpus;  // --cores; empty: as tuned, else the default team
+  int32_t threads = 0;        // --threads; 0: one for each of these
+  int64_t prefill_chunk = 0;  // 0: as tuned, else the default
+
+  bool has_team() const { return !cpus.empty() || threads > 0; }
 };
 
 // What the tune file, CONFIG/pinion/tune.json, says about this machine.
@@ -47,18 +52,8 @@ struct Tuning {
 
 Tuning read_tuning(const Topology& topology);
 
-// Writing it: the folder and the file are opened before anything long begins. Without a machine left the file goes.
-Error open_tune_file(const Tuning& tuning, OutputFile* out);
-Error write_tune_file(const Tuning& tuning, OutputFile& file);
-
-// Those of --cores, else the tuned or the default team; then as many as --threads asks for, the fastest other cores
-// added. More threads than there are cores run unpinned. An option that was given is for decode and prefill alike.
-Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
-
-// Where the file does not help and the options leave something to it, a line says why.
-void note_unused(const RunOptions& options, const Tuning& tuning);
-
-// All of that for this machine.
-Error make_plan(const RunOptions& options, Plan* out);
+// The CPUs asked for, else the tuned or the default team; then as many as the threads asked for, the fastest other
+// cores added. More threads than there are cores run unpinned.
+Error make_plan(const PlanOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
 
 }  // namespace pinion
