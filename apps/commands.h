@@ -1,7 +1,7 @@
 // The sub-commands, one file each: every function declares its options and returns what runs.
 #pragma once
 
-#include "apps/common.h"
+#include "apps/cli/common.h"
 
 namespace pinion {
 

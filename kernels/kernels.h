@@ -61,7 +61,7 @@ enum class Activation : uint8_t { silu, gelu_tanh, clamped_swiglu };
 
 // What happens to a tile of sums before it is stored, in this order. What is null, one (alpha) or zero (cap, beta) is
 // left out.
-struct PostOps {
+struct Epilogue {
   const float* row_scale = nullptr;     // [rows], with column_scale: value = (float(sum) * row_scale[r]) *
   const float* column_scale = nullptr;  // [columns]                         column_scale[c]
   float alpha = 1;                      // value *= alpha
@@ -204,10 +204,11 @@ struct Kernels {
   void (*gemm_f32)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
   PackShape f32;
 
-  // out[r][c] = the post-ops of sums[r][c], c < columns <= 64; of a single row there may be more. sums:
+  // out[r][c] = the epilogue of sums[r][c], c < columns <= 64; of a single row there may be more. sums:
   // [rows][64], or those of whole panels; out: [rows][ldo], may be the sums where ldo is 64.
-  void (*finish_s32)(const int32_t* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo);
-  void (*finish_f32)(const float* sums, int64_t rows, int64_t columns, const PostOps& ops, float* out, int64_t ldo);
+  void (*epilogue_s32)(const int32_t* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out,
+                       int64_t ldo);
+  void (*epilogue_f32)(const float* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo);
 
   // Conversions of n numbers; to_bf16 rounds to nearest even, NaN stays NaN.
   void (*to_bf16)(const float* x, int64_t n, bf16* out);

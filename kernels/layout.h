@@ -28,8 +28,8 @@
 // x is spread over the block so, and one scale a row does for all of it.
 //
 // A matrix is one block: its panels, then the scales, then the column sums. Two that are read together, panel by panel,
-// may share a block of both's size: their panels in turns, so that reading them is one stream, then the scales and sums
-// of the first, then those of the second.
+// may share a block of both's size: their panels interleaved, so that reading them is one stream, then the scales and
+// sums of the first, then those of the second.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct Matrix {
   const void* panels = nullptr;         // the first of panel_count(n), each of panel_bytes(format, k): see panel_of()
   const float* scale = nullptr;         // [padded_n(n)]; null for bf16
   const int32_t* column_sum = nullptr;  // w8: [padded_n(n)] sum over k of the codes; null for the others
-  int64_t in_turns = 1;                 // matrices of this format and shape whose panels lie in turns
+  int64_t interleaved = 1;              // matrices of this format and shape whose panels are interleaved
   int64_t rotation = 1;                 // w8 and w4: it multiplies inputs rotated in blocks of so many; 1: as they are
 };
 
@@ -91,7 +91,7 @@ static constexpr const char* format_name(Format format) {
 }
 
 static inline const std::byte* panel_of(const Matrix& matrix, int64_t panel) {
-  const int64_t bytes = matrix.in_turns * panel_bytes(matrix.format, matrix.k);
+  const int64_t bytes = matrix.interleaved * panel_bytes(matrix.format, matrix.k);
   return static_cast<const std::byte*>(matrix.panels) + panel * bytes;
 }
 

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <utility>
 
-#include "loader/json.h"
+#include "loader/config/json.h"
 #include "tokenizer/jinja.h"
 #include "tokenizer/settings.h"
-#include "tokenizer/stand_ins.h"
+#include "tokenizer/special_token_escape.h"
 
 namespace pinion {
 namespace {
@@ -215,13 +215,13 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   EncodeOptions encoding{.add_special = false};  // templates write BOS themselves where the model wants one
   const std::vector<AddedToken> tokens = special_tokens(tokenizer, written);
   for (const AddedToken& token : tokens) encoding.guarded.push_back(token.id);
-  if (Error e = replace_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.stand_ins)) {
+  if (Error e = escape_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.escapes)) {
     return e;
   }
   std::string text;
   if (Error e = render(chat_template, guarded, &text)) return e;
   out->ids = encode(tokenizer, text, encoding);
-  out->text = put_back(text, encoding.stand_ins);
+  out->text = unescaped(text, encoding.escapes);
   return {};
 }
 

@@ -36,7 +36,8 @@ struct Prompt {
   std::vector<int32_t> ids;
 };
 
-// The text of render() and its ids. Special tokens written in messages and tools are plain text, see stand_ins.h.
+// The text of render() and its ids. Special tokens written in messages and tools are plain text, see
+// special_token_escape.h.
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
                   Prompt* out);
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "loader/json.h"
+#include "loader/config/json.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/pipeline.h"
@@ -65,7 +65,7 @@ Error load_rank_list(std::string_view bytes, const std::string& where, const Tok
 Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
                          Tokenizer* out);
 void encode_pieces(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids);
-// With stand-ins put back. The library knows tokens of its own: guarded ones that it finds where a character was put
+// With escapes put back. The library knows tokens of its own: guarded ones that it finds where a character was put
 // back, or only once it has normalised the text, are spelled character by character.
 void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
                     std::vector<int32_t>* ids);

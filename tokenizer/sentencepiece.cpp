@@ -134,7 +134,7 @@ void encode_pieces(const Tokenizer& tokenizer, std::string_view text, std::vecto
 void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
                     std::vector<int32_t>* ids) {
   std::vector<size_t> places;
-  const std::string whole = put_back(text, options.stand_ins, &places);
+  const std::string whole = unescaped(text, options.escapes, &places);
   if (options.guarded.empty()) return encode_pieces(tokenizer, whole, ids);
   const sentencepiece::ImmutableSentencePieceText encoded = tokenizer.sentencepiece->EncodeAsImmutableProto(whole);
   for (const auto& piece : encoded.pieces()) {

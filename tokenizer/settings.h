@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "loader/json.h"
+#include "loader/config/json.h"
 #include "tokenizer/added_tokens.h"
 
 namespace pinion {

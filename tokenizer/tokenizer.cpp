@@ -76,7 +76,7 @@ void encode_text(const Tokenizer& tokenizer, TextPiece piece, const Marks& marks
       continue;
     }
     const bool at_start = whole.at_start && part.text.data() == whole.text.data();
-    for (const TextPiece& word : pre_tokenize(tokenizer.pipeline, {put_back(part.text, options.stand_ins), at_start})) {
+    for (const TextPiece& word : pre_tokenize(tokenizer.pipeline, {unescaped(part.text, options.escapes), at_start})) {
       encode_word(tokenizer.bpe, word.text, scratch, ids);
     }
   }

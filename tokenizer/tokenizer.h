@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "tokenizer/stand_ins.h"
+#include "tokenizer/special_token_escape.h"
 
 namespace pinion {
 
@@ -27,10 +27,10 @@ std::filesystem::path tokenizer_file(const std::string& folder);
 Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>* out);
 
 struct EncodeOptions {
-  bool add_special = true;              // BOS and EOS as the folder asks
-  bool parse_special = true;            // false: special tokens written in the text are ordinary text
-  std::vector<StandIn> stand_ins = {};  // put back after special tokens have been looked for (stand_ins.h)
-  std::vector<int32_t> guarded = {};    // tokens only where the text spells them, not where normalising it makes them
+  bool add_special = true;            // BOS and EOS as the folder asks
+  bool parse_special = true;          // false: special tokens written in the text are ordinary text
+  std::vector<Escape> escapes = {};   // put back after special tokens have been looked for (special_token_escape.h)
+  std::vector<int32_t> guarded = {};  // tokens only where the text spells them, not where normalising it makes them
 };
 
 // Bytes that are not UTF-8 count as U+FFFD.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "kernels/tiles.h"
+#include "kernels/ops/tiles.h"
 
 int main(int argc, char** argv) {
   using namespace pinion;

@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "engine/bandwidth.h"
-#include "engine/team.h"
-#include "engine/topology.h"
-#include "engine/tuning.h"
+#include "engine/measure/bandwidth.h"
+#include "engine/measure/tuning.h"
+#include "engine/team/team.h"
+#include "engine/team/topology.h"
 #include "kernels/cpu.h"
-#include "kernels/gemm.h"
-#include "kernels/ops.h"
-#include "kernels/tiles.h"
-#include "loader/arena.h"
+#include "kernels/ops/gemm.h"
+#include "kernels/ops/ops.h"
+#include "kernels/ops/tiles.h"
+#include "loader/checkpoint/arena.h"
 
 namespace pinion {
 namespace {

@@ -6,7 +6,7 @@
 #include <regex>
 #include <sstream>
 
-#include "engine/session_image.h"
+#include "engine/session/session_image.h"
 #include "tests/apps/program.h"
 
 namespace pinion {

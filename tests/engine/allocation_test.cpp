@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/load.h"
-#include "engine/session.h"
+#include "engine/runtime/load.h"
+#include "engine/session/session.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // What the roof is made of: bytes that were really read, in time that really passed.
-#include "engine/bandwidth.h"
+#include "engine/measure/bandwidth.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Weights of 4 bits made for a text: the same bytes for any threads, of every kind of model, and what is refused.
-#include "engine/calibration.h"
-#include "engine/load.h"
+#include "engine/runtime/calibration.h"
+#include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "engine/generate.h"
-#include "engine/load.h"
+#include "engine/runtime/load.h"
+#include "engine/session/generate.h"
 
 namespace pinion {
 namespace {

@@ -1,5 +1,5 @@
 // The figures of `pinion quality`, worked out by hand.
-#include "engine/divergence.h"
+#include "engine/measure/divergence.h"
 
 #include <gtest/gtest.h>
 

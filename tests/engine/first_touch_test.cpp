@@ -1,5 +1,5 @@
 // First touch: afterwards every page that holds panels is there, and still zero.
-#include "engine/first_touch.h"
+#include "engine/runtime/first_touch.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "kernels/layout.h"
-#include "loader/pack.h"
+#include "loader/pack/pack.h"
 
 namespace pinion {
 namespace {
 
 // A model of two layers, one with experts, whose matrices lie one after another with pages that nobody reads between,
-// but for a gate and what it multiplies: their panels lie in turns.
+// but for a gate and what it multiplies: their panels are interleaved.
 struct Placed {
   Model model;
   std::vector<Linear*> matrices;
@@ -56,13 +56,13 @@ struct Placed {
       m.panels = at;
       at += packed_bytes(m.format, m.n, m.k) + gap_bytes;
     }
-    Matrix* in_turns[] = {&plain.gate.weight, &plain.up.weight};
-    place_in_turns(in_turns, static_cast<const std::byte*>(plain.gate.weight.panels));
+    Matrix* interleaved[] = {&plain.gate.weight, &plain.up.weight};
+    place_interleaved(interleaved, static_cast<const std::byte*>(plain.gate.weight.panels));
   }
   ~Placed() { munmap(arena, static_cast<size_t>(bytes)); }
 
   // Whether each page of the arena is there.
-  std::vector<bool> present() const {
+  std::vector<bool> resident() const {
     const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
     std::vector<unsigned char> flags(static_cast<size_t>((bytes + page - 1) / page));
     EXPECT_EQ(mincore(arena, static_cast<size_t>(bytes), flags.data()), 0);
@@ -75,12 +75,12 @@ struct Placed {
 TEST(FirstTouch, EveryPageOfPanelsAndNoOther) {
   for (const int32_t workers : {1, 2, 3, 5}) {
     Placed placed;
-    ASSERT_EQ(std::ranges::count(placed.present(), true), 0);
+    ASSERT_EQ(std::ranges::count(placed.resident(), true), 0);
     Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
     touch_first(team, placed.model, placed.arena);
 
     const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
-    std::vector<bool> wanted(placed.present().size());
+    std::vector<bool> wanted(placed.resident().size());
     for (const Linear* linear : placed.matrices) {
       const Matrix& m = linear->weight;
       for (int64_t panel = 0; panel < panel_count(m.n); ++panel) {
@@ -89,7 +89,7 @@ TEST(FirstTouch, EveryPageOfPanelsAndNoOther) {
         for (int64_t i = first / page; i <= last / page; ++i) wanted[static_cast<size_t>(i)] = true;
       }
     }
-    EXPECT_EQ(placed.present(), wanted) << workers << " workers";
+    EXPECT_EQ(placed.resident(), wanted) << workers << " workers";
     EXPECT_TRUE(std::all_of(placed.arena, placed.arena + placed.bytes, [](std::byte b) { return b == std::byte{0}; }));
   }
 }

@@ -1,5 +1,5 @@
 // The loop from a prompt to its tokens: what it reuses, where it stops, and that an interruption loses nothing.
-#include "engine/generate.h"
+#include "engine/session/generate.h"
 
 #include <gtest/gtest.h>
 

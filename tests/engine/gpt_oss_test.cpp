@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/load.h"
-#include "engine/session.h"
+#include "engine/runtime/load.h"
+#include "engine/session/session.h"
 #include "kernels/bf16.h"
-#include "loader/checkpoint.h"
-#include "loader/json.h"
+#include "loader/checkpoint/checkpoint.h"
+#include "loader/config/json.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

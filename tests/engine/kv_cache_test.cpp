@@ -1,5 +1,5 @@
 // Where keys and values lie in the cache, and what they become there.
-#include "engine/kv_cache.h"
+#include "engine/forward/kv_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "engine/layer_tensors.h"
+#include "engine/model/layer_tensors.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <set>
 
-#include "engine/load.h"
+#include "engine/runtime/load.h"
 
 namespace pinion {
 namespace {

@@ -1,5 +1,5 @@
 // Loading: a checkpoint that says something else than its config.json is refused, never half read.
-#include "engine/load.h"
+#include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -11,7 +11,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "engine/team.h"
+#include "engine/team/team.h"
 #include "tests/temp_folder.h"
 
 namespace pinion {
@@ -166,17 +166,17 @@ TEST(Model, GatesLieInTurnsWithWhatTheyMultiply) {
     const bool has_experts = !layer.experts.empty();
     const Matrix& gate = has_experts ? layer.experts[1].gate.weight : layer.gate.weight;
     const Matrix& up = has_experts ? layer.experts[1].up.weight : layer.up.weight;
-    EXPECT_EQ(gate.in_turns, 2) << folder;
-    EXPECT_EQ(up.in_turns, 2) << folder;
+    EXPECT_EQ(gate.interleaved, 2) << folder;
+    EXPECT_EQ(up.interleaved, 2) << folder;
     EXPECT_EQ(panel_of(up, 0), panel_of(gate, 0) + panel_bytes(gate.format, gate.k)) << folder;
-    EXPECT_EQ(layer.o.weight.in_turns, 1) << folder;
+    EXPECT_EQ(layer.o.weight.interleaved, 1) << folder;
   }
   options.keep = {"1.mlp.up_proj"};
   std::unique_ptr<Model> mixed;
   ASSERT_EQ(load_model(PINION_TEST_DATA "/families/llama", options, &mixed).message(), "");
-  EXPECT_EQ(mixed->layers[0].gate.weight.in_turns, 2);
-  EXPECT_EQ(mixed->layers[1].gate.weight.in_turns, 1);
-  EXPECT_EQ(mixed->layers[1].up.weight.in_turns, 1);
+  EXPECT_EQ(mixed->layers[0].gate.weight.interleaved, 2);
+  EXPECT_EQ(mixed->layers[1].gate.weight.interleaved, 1);
+  EXPECT_EQ(mixed->layers[1].up.weight.interleaved, 1);
 }
 
 // 3 matrices of 20 x 36 in each of 5 experts, of which a token takes 2, in one of 4 layers.

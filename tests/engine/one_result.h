@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/session.h"
+#include "engine/session/session.h"
 #include "kernels/cpu.h"
 #include "tests/engine/stories.h"
 

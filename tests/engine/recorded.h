@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/topology.h"
+#include "engine/team/topology.h"
 #include "tests/temp_folder.h"
 
 namespace pinion {

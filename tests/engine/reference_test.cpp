@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate.h"
-#include "engine/load.h"
-#include "engine/session.h"
-#include "loader/json.h"
-#include "loader/mapped_file.h"
+#include "engine/runtime/load.h"
+#include "engine/session/generate.h"
+#include "engine/session/session.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/json.h"
 
 namespace pinion {
 namespace {

@@ -1,5 +1,5 @@
 // Routing by hand: who is chosen, in which order, with which weight.
-#include "engine/routing.h"
+#include "engine/forward/routing.h"
 
 #include <gtest/gtest.h>
 
@@ -83,8 +83,8 @@ TEST(Routing, DamageShowsAndChoicesStayDistinct) {
 TEST(Routing, GroupsTokensByExpert) {
   const Choices choices = {{1, 3, 0, 3, 1, 3}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f}};
   ExpertGroups groups;
-  Room room{.takes = true};
-  groups.make(&room, 6, 5);
+  ScratchSizer sizer{.takes = true};
+  groups.make(&sizer, 6, 5);
   for (int repeated = 0; repeated < 2; ++repeated) {
     group_by_expert(choices, 3, 2, &groups);
     ASSERT_EQ(groups.experts.size(), 3u);

@@ -1,6 +1,6 @@
 // The sampler: each filter on cases worked by hand, the distribution of its draws, and ids that every machine must
 // draw.
-#include "engine/sampler.h"
+#include "engine/session/sampler.h"
 
 #include <gtest/gtest.h>
 

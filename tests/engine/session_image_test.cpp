@@ -1,7 +1,7 @@
 // A session kept as bytes: it goes on with the same bits, elsewhere too, and nothing else passes for it.
-#include "engine/session_image.h"
+#include "engine/session/session_image.h"
 
-#include "engine/generate.h"
+#include "engine/session/generate.h"
 #include "tests/engine/stories.h"
 
 namespace pinion {

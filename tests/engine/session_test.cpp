@@ -1,5 +1,5 @@
 // One conversation: the same bits for any threads, prompt chunks and kernels; reuse, limits and errors.
-#include "engine/session.h"
+#include "engine/session/session.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ TEST(Session, SameBitsFromWideMatrices) {
   }
 }
 
-// Teams of different sizes in turns, each larger than the other once.
+// Teams of different sizes alternately, each larger than the other once.
 TEST(Session, SameBitsWhereAnotherTeamTakesThePrompt) {
   const auto model = load_stories(Quant::w8a8);
   const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
@@ -187,7 +187,7 @@ TEST(Session, SameBitsFromWideExperts) {
       "num_key_value_heads": 1, "head_dim": 16, "num_experts": 2, "num_experts_per_tok": 1})";
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto model = make_model(wide, quant);
-    EXPECT_EQ(model->layers[0].experts[1].gate.weight.in_turns, 2);
+    EXPECT_EQ(model->layers[0].experts[1].gate.weight.interleaved, 2);
     expect_one_result(*model, 40, quant == Quant::none ? KvType::f32 : KvType::bf16);
   }
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/load.h"
+#include "engine/runtime/load.h"
 
 namespace pinion {
 

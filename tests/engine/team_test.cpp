@@ -1,5 +1,5 @@
 // The team: every task once, writes seen across barriers, any number of threads. Also under ThreadSanitizer.
-#include "engine/team.h"
+#include "engine/team/team.h"
 
 #include <gtest/gtest.h>
 
@@ -267,7 +267,7 @@ TEST(Team, EveryTaskIsDoneOnceBesideSlowWorkers) {
   }
 }
 
-// Any of the workers in turns, with everybody's part again in between.
+// Each of the workers once, with everybody's part again in between.
 TEST(Team, SomeDoAllTasks) {
   Team team(unpinned(4), std::vector<int32_t>{0, 0, 1, 1}, std::vector<double>{1, 1, 4, 4});
   const std::vector<std::vector<int32_t>> sets = {{0}, {3}, {0, 1, 2, 3}, {1, 2}, {2, 3}, {0, 1, 3}, {0, 1, 2, 3}};
@@ -303,7 +303,7 @@ TEST(Team, WhoIsPresentDoesAllTasks) {
   Team team(unpinned(3));
   std::vector<int> done(1000, 0);
   for (int run = 0; run < 200; ++run) {
-    team.run_present(
+    team.run_active(
         [&](Worker& worker) { worker.for_each(1000, [&](int64_t task) { ++done[static_cast<size_t>(task)]; }); });
   }
   EXPECT_EQ(done, std::vector<int>(1000, 200));

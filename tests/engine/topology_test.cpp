@@ -1,5 +1,5 @@
 // The topology of recorded machines, and of this one.
-#include "engine/topology.h"
+#include "engine/team/topology.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // What a pass looks like inside: the layer where two runs part, and how wide inputs are.
-#include "engine/trace.h"
-#include "engine/load.h"
+#include "engine/forward/trace.h"
+#include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "engine/session.h"
+#include "engine/session/session.h"
 
 namespace pinion {
 namespace {

@@ -1,5 +1,5 @@
 // What tune would measure on known boards, how it chooses among made-up measurements, and the file it keeps.
-#include "engine/tuning.h"
+#include "engine/measure/tuning.h"
 
 #include <gtest/gtest.h>
 

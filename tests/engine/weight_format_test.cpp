@@ -1,6 +1,6 @@
 // What each matrix becomes, by hand, and models whose file holds 4-bit codes.
-#include "engine/weight_format.h"
-#include "engine/load.h"
+#include "engine/model/weight_format.h"
+#include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "loader/generation_config.h"
-#include "loader/model_config.h"
+#include "loader/config/generation_config.h"
+#include "loader/config/model_config.h"
 #include "tests/fuzz/check.h"
 
 using pinion::failed;

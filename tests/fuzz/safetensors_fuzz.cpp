@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "loader/safetensors.h"
+#include "loader/checkpoint/safetensors.h"
 #include "tests/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/hash.h"
-#include "engine/load.h"
-#include "engine/session_image.h"
+#include "engine/forward/hash.h"
+#include "engine/runtime/load.h"
+#include "engine/session/session_image.h"
 #include "tests/fuzz/check.h"
 
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/json.h"
-#include "loader/stored_weights.h"
+#include "loader/config/json.h"
+#include "loader/quant/stored_weights.h"
 #include "tests/fuzz/check.h"
 
 namespace {

@@ -1,9 +1,9 @@
 // The floating-point kernels against double precision. Scalar only: the others give its bits.
 #include <numbers>
 
-#include "kernels/lanes_scalar.h"
+#include "kernels/lanes/scalar.h"
 
-#include "kernels/lanes_ops.h"  // over the lanes above: exp_lanes is its own affair otherwise
+#include "kernels/lanes/ops.h"  // over the lanes above: exp_lanes is its own affair otherwise
 #include "tests/kernels/attention.h"
 
 namespace pinion {

@@ -55,9 +55,9 @@ Result dequantized(const Kernels& k, Random& random) {
   const std::vector<float> row_scale = random.floats(2), column_scale = random.floats(kPanelColumns);
   const std::vector<float> bias = random.floats(50);
   Result result = {.floats = random.floats(2 * 50)};
-  const PostOps ops = {
+  const Epilogue ops = {
       .row_scale = row_scale.data(), .column_scale = column_scale.data(), .bias = bias.data(), .beta = 1};
-  k.finish_s32(acc.data(), 2, 50, ops, result.floats.data(), 50);
+  k.epilogue_s32(acc.data(), 2, 50, ops, result.floats.data(), 50);
   return result;
 }
 
@@ -71,16 +71,16 @@ Result activated(const Kernels& k, Random& random) {
 Result gelu_gated(const Kernels& k, Random& random) {
   const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9), gate = random.floats(20 * 50, -9, 9);
   Result result = {.floats = std::vector<float>(20 * 50)};
-  const PostOps ops = {.cap = 4, .gate = gate.data(), .gate_stride = 50, .activation = Activation::gelu_tanh};
-  k.finish_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
+  const Epilogue ops = {.cap = 4, .gate = gate.data(), .gate_stride = 50, .activation = Activation::gelu_tanh};
+  k.epilogue_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
   return result;
 }
 
 Result clamped_gated(const Kernels& k, Random& random) {
   const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9), gate = random.floats(20 * 50, -9, 9);
   Result result = {.floats = std::vector<float>(20 * 50)};
-  const PostOps ops = {.gate = gate.data(), .gate_stride = 50, .activation = Activation::clamped_swiglu, .limit = 7};
-  k.finish_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
+  const Epilogue ops = {.gate = gate.data(), .gate_stride = 50, .activation = Activation::clamped_swiglu, .limit = 7};
+  k.epilogue_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
   return result;
 }
 
@@ -157,7 +157,7 @@ constexpr Golden kGolden[] = {
     {"rotate", hadamard_rotated, 0xac1a69841fb2c0fcu},
     {"gemm_s8", int8_matmul, 0x8e207ab7eedcea33u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
-    {"finish_s32", dequantized, 0x345d91ea34d6a572u},
+    {"epilogue_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},
     {"cap and gelu_tanh", gelu_gated, 0x2f0ac9a9d859ce55u},
     {"clamped_swiglu", clamped_gated, 0x97c0477ca37174b7u},

@@ -1,8 +1,8 @@
-// gemm_batch written out: exact int64 sums or fma sequentially in k, then the post-ops in their order, and ways to run
+// gemm_batch written out: exact int64 sums or fma sequentially in k, then the epilogue in their order, and ways to run
 // it whose bits must be those.
 #pragma once
 
-#include "kernels/gemm.h"
+#include "kernels/ops/gemm.h"
 
 #include <algorithm>
 #include <string>

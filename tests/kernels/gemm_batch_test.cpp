@@ -29,7 +29,7 @@ TEST(GemmBatch, HandWorked) {
   });
 }
 
-TEST(GemmBatch, PostOpsByHand) {
+TEST(GemmBatch, EpilogueByHand) {
   Problem<int8_t, float> p = two_by_two<int8_t, float>();
   p.row_scale = {0.5f, 2}, p.column_scale = {4, 8};  // 10 -4; 112 -16
   p.g.alpha = 0.25f;                                 // 2.5 -1; 28 -4
@@ -145,7 +145,7 @@ TEST(GemmBatch, MostTermsReduced) {
 
 // --- numbers -------------------------------------------------------------------------------------------------------
 
-TEST(GemmBatch, EverySetOfPostOps) {
+TEST(GemmBatch, EveryEpilogue) {
   Random random;
   for (int set = 0; set < 64; set += set < 8 ? 1 : static_cast<int>(std::min<int64_t>(kStride, 5))) {
     each_type([&]<class T, class R>(T, R) {

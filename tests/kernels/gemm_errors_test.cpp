@@ -154,11 +154,11 @@ TEST(GemmErrors, Int32ResultsArePlain) {
   refused("alpha", [](Sound& s) { s.g.alpha = 2; });
   refused("beta", [](Sound& s) { s.g.beta = 0.5f; });
   refused("beta", [](Sound& s) { s.g.beta = kNan; });
-  refused("post-ops", [](Sound& s) { s.g.row_scale = s.g.column_scale = s.numbers.data(); });
-  refused("post-ops", [](Sound& s) { s.g.bias = s.numbers.data(); });
-  refused("post-ops", [](Sound& s) { s.g.gate = s.numbers.data(), s.g.gate_stride = 5; });
-  refused("post-ops", [](Sound& s) { s.g.low = 0; });
-  refused("post-ops", [](Sound& s) { s.g.high = 0; });
+  refused("epilogue", [](Sound& s) { s.g.row_scale = s.g.column_scale = s.numbers.data(); });
+  refused("epilogue", [](Sound& s) { s.g.bias = s.numbers.data(); });
+  refused("epilogue", [](Sound& s) { s.g.gate = s.numbers.data(), s.g.gate_stride = 5; });
+  refused("epilogue", [](Sound& s) { s.g.low = 0; });
+  refused("epilogue", [](Sound& s) { s.g.high = 0; });
   refused("result", [](Sound& s) { s.g.type = GemmType::f32; });
   refused("result", [](Sound& s) { s.g.type = GemmType::bf16; });
 }

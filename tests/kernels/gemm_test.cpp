@@ -2,7 +2,7 @@
 // written out here. The same problem is given in blocks of several sizes, as one term and as several.
 #include <algorithm>
 
-#include "kernels/tiles.h"
+#include "kernels/ops/tiles.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {

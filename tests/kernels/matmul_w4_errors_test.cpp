@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "kernels/matmul_w4.h"
+#include "kernels/ops/matmul_w4.h"
 #include "tests/kernels/ops.h"
 
 namespace pinion {

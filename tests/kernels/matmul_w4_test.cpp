@@ -1,6 +1,6 @@
 // Products with 4-bit weights as others call them: by hand, against the definition written out here, the same bits from
 // every table however the work is split, each part in buffers of its own between guard pages.
-#include "kernels/matmul_w4.h"
+#include "kernels/ops/matmul_w4.h"
 
 #include <algorithm>
 #include <functional>
@@ -37,7 +37,7 @@ struct Problem {
   }
 };
 
-// The definition: quantize's codes, exact sums of groups, fma in their order, the scales, the post-ops.
+// The definition: quantize's codes, exact sums of groups, fma in their order, the scales, the epilogue.
 std::vector<float> define(const Problem& p) {
   const int64_t n = p.mm.n, k = p.mm.k, groups = (k + p.group - 1) / p.group;
   std::vector<float> out;
@@ -213,7 +213,7 @@ TEST(MatmulW4, Shapes) {
   }
 }
 
-TEST(MatmulW4, PostOpsArePartsToo) {
+TEST(MatmulW4, EpilogueIsAPartToo) {
   Random random;
   for (int64_t m : {1, 40}) {
     Problem p = random_problem(random, m, 150, 64, true, 64);

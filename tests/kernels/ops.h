@@ -1,7 +1,7 @@
 // What the tests of the public operations share: every table with every number of workers, conversions, refusals.
 #pragma once
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 #include <string>
 #include <vector>

@@ -3,7 +3,7 @@
 // registers that hold canaries and a look at what has become of them.
 #include <algorithm>
 
-#include "kernels/tiles.h"
+#include "kernels/ops/tiles.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {
@@ -198,15 +198,15 @@ TEST(State, IsTheCallers) {
   std::vector<float> out(kRows * k), scores(2 * kAttentionChunk), query = x;
   std::vector<int8_t> quantized(k);
   std::vector<int32_t> sums(kRows * kPanelColumns), column_sum(kPanelColumns);
-  const PostOps ops = {.row_scale = x.data(),
-                       .column_scale = w.data(),
-                       .alpha = 2,
-                       .bias = w.data(),
-                       .gate = x.data(),
-                       .gate_stride = 1,
-                       .beta = 1,
-                       .low = -1,
-                       .high = 1};
+  const Epilogue ops = {.row_scale = x.data(),
+                        .column_scale = w.data(),
+                        .alpha = 2,
+                        .bias = w.data(),
+                        .gate = x.data(),
+                        .gate_stride = 1,
+                        .beta = 1,
+                        .low = -1,
+                        .high = 1};
   const std::vector<float> cache = random.floats(2 * kKeyBlock * kHeadDim);
   std::vector<bf16> cache16;
   for (const float v : cache) cache16.push_back(to_operand(v));
@@ -240,8 +240,8 @@ TEST(State, IsTheCallers) {
       expect_kept(name + "gemm_bf16" + tile, t->gemm_bf16, &b16, 1, &float_blocks, rows, out.data());
       expect_kept(name + "gemm_f32" + tile, t->gemm_f32, &f32, 1, &float_blocks, rows, out.data());
     }
-    expect_kept(name + "finish_s32", t->finish_s32, sums.data(), 3, 50, &ops, out.data(), 50);
-    expect_kept(name + "finish_f32", t->finish_f32, x.data(), 3, 50, &ops, out.data(), 50);
+    expect_kept(name + "epilogue_s32", t->epilogue_s32, sums.data(), 3, 50, &ops, out.data(), 50);
+    expect_kept(name + "epilogue_f32", t->epilogue_f32, x.data(), 3, 50, &ops, out.data(), 50);
     expect_kept(name + "to_bf16", t->to_bf16, w.data(), std::ssize(w), w16.data());
     expect_kept(name + "to_float", t->to_float, w16.data(), k, out.data());
     expect_kept(name + "silu_mul", t->silu_mul, x.data(), w.data(), 50, out.data());

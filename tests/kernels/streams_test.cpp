@@ -1,5 +1,5 @@
 // The ways through the weights on x86-64, all of them, whichever this CPU's kernels take.
-#include "kernels/streams.h"
+#include "kernels/lanes/streams.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Which table multiplies, and how rows and tiles are cut.
-#include "kernels/tiles.h"
+#include "kernels/ops/tiles.h"
 
 #include <algorithm>
 
-#include "kernels/gemm.h"
+#include "kernels/ops/gemm.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {

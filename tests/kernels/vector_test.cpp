@@ -42,8 +42,8 @@ TEST(Finish, Dequantizes) {
       const Guarded<int32_t> in(sums, edge);
       const Guarded<float> by_row(row_scale, edge), by_column(column_scale, edge);
       const Guarded<float> tile(rows * kPanelColumns, edge);
-      kernels.finish_s32(in.data, rows, kPanelColumns, {.row_scale = by_row.data, .column_scale = by_column.data},
-                         tile.data, kPanelColumns);
+      kernels.epilogue_s32(in.data, rows, kPanelColumns, {.row_scale = by_row.data, .column_scale = by_column.data},
+                           tile.data, kPanelColumns);
       return Result{.floats = tile.copy()};
     };
     expect_same(run_everywhere("rows " + std::to_string(rows), run), expected, "contract");
@@ -56,16 +56,16 @@ struct Steps {
   Activation activation;
 };
 
-// One number through post-ops, as the scalar kernels compute it; its formula is accuracy_test's affair.
-float finished(float x, const PostOps& ops) {
+// One number through epilogue, as the scalar kernels compute it; its formula is accuracy_test's affair.
+float finished(float x, const Epilogue& ops) {
   float sums[kPanelColumns] = {x}, out;
-  scalar_kernels().finish_f32(sums, 1, 1, ops, &out, 1);
+  scalar_kernels().epilogue_f32(sums, 1, 1, ops, &out, 1);
   return out;
 }
 
 constexpr float kLimit = 0.5f;  // of clamped_swiglu
 
-void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
+void check_epilogue(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
   const int64_t ldo = columns + 3, gate_stride = columns + 2;  // what lies between the rows must stay
   const std::vector<float> tile = random.floats(rows * round_up(columns, kPanelColumns));
   const std::vector<float> row_scale = random.floats(rows), column_scale = random.floats(columns);
@@ -92,7 +92,7 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
   const auto run = [&](const Kernels& kernels, Edge edge) {
     const Guarded<float> in(tile, edge), out(before, edge), by_row(row_scale, edge), by_column(column_scale, edge);
     const Guarded<float> added(bias, edge), gate(gates, edge);
-    PostOps ops;
+    Epilogue ops;
     if (steps.scales) ops.row_scale = by_row.data, ops.column_scale = by_column.data;
     if (steps.alpha) ops.alpha = 1.5f;
     if (steps.bias) ops.bias = added.data;
@@ -101,7 +101,7 @@ void check_finish(Random& random, int64_t rows, int64_t columns, const Steps& st
     if (steps.gate) ops.activation = steps.activation, ops.limit = kLimit;
     if (steps.beta) ops.beta = -0.75f;
     if (steps.clamp) ops.low = -0.25f, ops.high = 0.5f;
-    kernels.finish_f32(in.data, rows, columns, ops, out.data, ldo);
+    kernels.epilogue_f32(in.data, rows, columns, ops, out.data, ldo);
     return Result{.floats = out.copy()};
   };
   const std::string label = "columns " + std::to_string(columns);
@@ -113,17 +113,17 @@ TEST(Finish, EveryWidthAndStep) {
   for (int64_t columns = 1; columns <= kPanelColumns; ++columns) {
     const auto bit = [&](int i) { return (columns >> i) % 2 == 1; };
     const auto activation = [&](int64_t i) { return static_cast<Activation>(i % 3); };
-    check_finish(random, 1 + columns % 3, columns,
-                 {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(2), activation(columns)});
-    check_finish(random, 2, columns,
-                 {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0), bit(3), activation(columns / 4)});
+    check_epilogue(random, 1 + columns % 3, columns,
+                   {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(2), activation(columns)});
+    check_epilogue(random, 2, columns,
+                   {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0), bit(3), activation(columns / 4)});
   }
 }
 
 TEST(Finish, ASingleRowOfSeveralPanels) {
   Random random;
   const Steps all = {true, true, true, true, true, true, true, Activation::silu};
-  for (const int64_t columns : {65, 80, 127, 128, 129, 256}) check_finish(random, 1, columns, all);
+  for (const int64_t columns : {65, 80, 127, 128, 129, 256}) check_epilogue(random, 1, columns, all);
 }
 
 // Far out a cap is reached, a gate is 0 or itself; what is no number stays none.
@@ -131,12 +131,12 @@ TEST(Finish, CapAndGatesAtTheEnds) {
   const std::vector<float> x = {0, 1000, -1000, kInfinity, -kInfinity, kNan};
   const std::vector<float> gates = {3, 1e4f, -1e4f, 3e38f, -3e38f, kNan};
   const auto count = static_cast<int64_t>(x.size());
-  const auto finish = [&](const Kernels& kernels, Edge edge, const std::vector<float>& values, PostOps ops) {
+  const auto finish = [&](const Kernels& kernels, Edge edge, const std::vector<float>& values, Epilogue ops) {
     std::vector<float> sums = values;
     sums.resize(kPanelColumns);
     const Guarded<float> tile(sums, edge), gate(gates, edge), out(count, edge);
     if (ops.gate_stride > 0) ops.gate = gate.data;
-    kernels.finish_f32(tile.data, 1, count, ops, out.data, count);
+    kernels.epilogue_f32(tile.data, 1, count, ops, out.data, count);
     return Result{.floats = out.copy()};
   };
   const auto capped = [&](const Kernels& k, Edge edge) { return finish(k, edge, x, {.cap = 30}); };
@@ -164,7 +164,7 @@ TEST(Finish, InPlace) {
   }
   const auto run = [&](const Kernels& kernels, Edge edge) {
     const Guarded<float> tile(before, edge), added(bias, edge);
-    kernels.finish_f32(tile.data, 3, 50, {.bias = added.data}, tile.data, kPanelColumns);
+    kernels.epilogue_f32(tile.data, 3, 50, {.bias = added.data}, tile.data, kPanelColumns);
     return Result{.floats = tile.copy()};
   };
   expect_same(run_everywhere("in place", run), expected, "contract");
@@ -174,7 +174,7 @@ TEST(Finish, InPlace) {
 TEST(Finish, NothingToDo) {
   const auto run = [&](const Kernels& kernels, Edge edge) {
     const Guarded<float> tile(std::vector<float>(kPanelColumns, -0.0f), edge), out(std::vector<float>(20, kNan), edge);
-    kernels.finish_f32(tile.data, 1, 20, {}, out.data, 20);
+    kernels.epilogue_f32(tile.data, 1, 20, {}, out.data, 20);
     return Result{.floats = out.copy()};
   };
   expect_same(run_everywhere("minus zero", run), {.floats = std::vector<float>(20, -0.0f)}, "contract");
@@ -185,7 +185,7 @@ TEST(Finish, ClampKeepsDamage) {
     std::vector<float> sums(kPanelColumns, kNan);
     sums[1] = kInfinity, sums[2] = -kInfinity;
     const Guarded<float> tile(sums, edge), out(3, edge);
-    kernels.finish_f32(tile.data, 1, 3, {.low = -2, .high = 3}, out.data, 3);
+    kernels.epilogue_f32(tile.data, 1, 3, {.low = -2, .high = 3}, out.data, 3);
     return Result{.floats = out.copy()};
   };
   expect_same(run_everywhere("clamp", run), {.floats = {kNan, 3, -2}}, "contract");

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/f16.h"
-#include "kernels/tiles.h"
+#include "kernels/ops/tiles.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {

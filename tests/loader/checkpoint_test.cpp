@@ -1,4 +1,4 @@
-#include "loader/checkpoint.h"
+#include "loader/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 

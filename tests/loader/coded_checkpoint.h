@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "kernels/layout.h"
-#include "loader/arena.h"
-#include "loader/pack.h"
-#include "loader/stored_weights.h"
+#include "loader/checkpoint/arena.h"
+#include "loader/pack/pack.h"
+#include "loader/quant/stored_weights.h"
 #include "tests/crew.h"
 #include "tests/loader/make_files.h"
 

@@ -1,5 +1,5 @@
 // 4-bit codes of files packed as they are: by hand, in every shape around the blocks, and whole files.
-#include "loader/coded_w4.h"
+#include "loader/quant/coded_w4.h"
 #include "tests/crew.h"
 
 #include <cmath>
@@ -12,8 +12,8 @@
 
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
-#include "loader/model_config.h"
-#include "loader/pack_cache.h"
+#include "loader/config/model_config.h"
+#include "loader/pack/pack_cache.h"
 #include "tests/loader/coded_checkpoint.h"
 #include "tests/loader/wide_groups.h"
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "loader/json.h"
-#include "loader/model_config.h"
+#include "loader/config/json.h"
+#include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {

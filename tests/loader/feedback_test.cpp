@@ -1,6 +1,6 @@
 // Error feedback: the factor of small moments by hand, the recurrence written out in double precision, and what it is
 // for: less error of the outputs than rounding each weight for itself.
-#include "loader/feedback.h"
+#include "loader/pack/feedback.h"
 
 #include <gtest/gtest.h>
 

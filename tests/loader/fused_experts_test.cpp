@@ -1,5 +1,5 @@
 // Experts that share their tensors: which of their numbers become which element of a packed matrix.
-#include "loader/fused_experts.h"
+#include "loader/checkpoint/fused_experts.h"
 #include "tests/crew.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/bf16.h"
-#include "loader/arena.h"
-#include "loader/mxfp4.h"
+#include "loader/checkpoint/arena.h"
+#include "loader/quant/mxfp4.h"
 
 namespace pinion {
 namespace {

@@ -1,4 +1,4 @@
-#include "loader/json.h"
+#include "loader/config/json.h"
 
 #include <gtest/gtest.h>
 

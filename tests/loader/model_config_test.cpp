@@ -1,4 +1,4 @@
-#include "loader/model_config.h"
+#include "loader/config/model_config.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "configs/families.h"
-#include "loader/generation_config.h"
-#include "loader/json.h"
+#include "loader/config/generation_config.h"
+#include "loader/config/json.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

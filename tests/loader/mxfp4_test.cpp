@@ -1,5 +1,5 @@
 // 4-bit codes by hand. Whole models of them are gpt_oss_test's.
-#include "loader/mxfp4.h"
+#include "loader/quant/mxfp4.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "loader/pack_cache.h"
+#include "loader/pack/pack_cache.h"
 #include "tests/crew.h"
 
 #include <gtest/gtest.h>
@@ -77,10 +77,10 @@ TEST(PackCache, AnotherOrderOfPanelsIsAnotherFile) {
   Packed packed;
   std::vector<PackJob> jobs = {packed.jobs[0], packed.jobs[0]};
   const PackCache alone = pack_cache_of(packed.folder.path, packed.checkpoint, jobs);
-  for (PackJob& job : jobs) job.in_turns = 2;
-  const PackCache in_turns = pack_cache_of(packed.folder.path, packed.checkpoint, jobs);
-  EXPECT_NE(in_turns.path, alone.path);
-  EXPECT_EQ(in_turns.packed_bytes, alone.packed_bytes);
+  for (PackJob& job : jobs) job.interleaved = 2;
+  const PackCache interleaved = pack_cache_of(packed.folder.path, packed.checkpoint, jobs);
+  EXPECT_NE(interleaved.path, alone.path);
+  EXPECT_EQ(interleaved.packed_bytes, alone.packed_bytes);
 }
 
 TEST(PackCache, EveryPrefixAndEveryFlippedHeaderByteIsRefused) {

@@ -1,4 +1,4 @@
-#include "loader/pack.h"
+#include "loader/pack/pack.h"
 #include "tests/crew.h"
 
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "loader/arena.h"
-#include "loader/checkpoint.h"
-#include "loader/convert.h"
+#include "loader/checkpoint/arena.h"
+#include "loader/checkpoint/checkpoint.h"
+#include "loader/checkpoint/convert.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {
@@ -176,7 +176,7 @@ TEST(Pack, JobsFollowEachOtherAndAnyThreadsGiveTheSameBytes) {
   }
 }
 
-// Panels in turns are those that each matrix has alone; what its columns have follows, then the next block.
+// Interleaved panels are those that each matrix has alone; what its columns have follows, then the next block.
 TEST(Pack, PanelsInTurns) {
   constexpr int64_t kN = 130, kK = 70;
   std::vector<float> values = random_values(2 * kN * kK);
@@ -185,8 +185,8 @@ TEST(Pack, PanelsInTurns) {
   const Source b = make_source(DType::f32, kN, kK, values);
   for (const Format format : {Format::bf16, Format::w8, Format::w4}) {
     Matrix matrices[3];
-    const PackJob jobs[] = {{.source = a.view, .format = format, .out = &matrices[0], .in_turns = 2},
-                            {.source = b.view, .format = format, .out = &matrices[1], .in_turns = 2},
+    const PackJob jobs[] = {{.source = a.view, .format = format, .out = &matrices[0], .interleaved = 2},
+                            {.source = b.view, .format = format, .out = &matrices[1], .interleaved = 2},
                             {.source = a.view, .format = format, .out = &matrices[2]}};
     Arena arena;
     ASSERT_FALSE(allocate_arena(packed_bytes(jobs), &arena));

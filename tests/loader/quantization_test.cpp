@@ -1,10 +1,10 @@
 // Checkpoints with int8 codes: which description is accepted, which modules it means, what their tensors must be.
-#include "loader/quantization.h"
+#include "loader/quant/quantization.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "loader/stored_weights.h"
+#include "loader/quant/stored_weights.h"
 
 #include "tests/loader/make_files.h"
 

@@ -1,5 +1,5 @@
 // Weights into w4: groups worked by hand, what the search gains, and the bytes of whole matrices.
-#include "loader/quantize_w4.h"
+#include "loader/pack/quantize_w4.h"
 #include "tests/crew.h"
 
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <limits>
 #include <vector>
 
-#include "loader/arena.h"
-#include "loader/pack.h"
-#include "loader/pack_cache.h"
+#include "loader/checkpoint/arena.h"
+#include "loader/pack/pack.h"
+#include "loader/pack/pack_cache.h"
 #include "tests/kernels/guarded.h"
 
 namespace pinion {

@@ -1,4 +1,4 @@
-#include "loader/safetensors.h"
+#include "loader/checkpoint/safetensors.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "loader/convert.h"
+#include "loader/checkpoint/convert.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

@@ -1,5 +1,5 @@
 // Codes of every format by hand, in whole files as others compute them, and packed.
-#include "loader/stored_weights.h"
+#include "loader/quant/stored_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "loader/convert.h"
-#include "loader/model_config.h"
-#include "loader/pack_cache.h"
+#include "loader/checkpoint/convert.h"
+#include "loader/config/model_config.h"
+#include "loader/pack/pack_cache.h"
 #include "tests/loader/coded_checkpoint.h"
 
 namespace pinion {

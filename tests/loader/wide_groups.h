@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "loader/checkpoint.h"
-#include "loader/json.h"
+#include "loader/checkpoint/checkpoint.h"
+#include "loader/config/json.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "loader/json.h"
+#include "loader/config/json.h"
 #include "tests/temp_folder.h"
 
 namespace pinion {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "loader/json.h"
-#include "loader/mapped_file.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/json.h"
 #include "tests/temp_folder.h"
 #include "tokenizer/chat_template.h"
 

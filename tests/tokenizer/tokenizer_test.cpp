@@ -9,7 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "loader/json.h"
+#include "loader/config/json.h"
 #include "tests/temp_folder.h"
 #include "tokenizer/unicode.h"
 
@@ -59,7 +59,7 @@ TEST_P(Fixture, SpecialTokensThatAreTypedAreText) {
     EncodeOptions options{.add_special = false};
     const std::vector<AddedToken> tokens = special_tokens(*tokenizer);
     for (const AddedToken& token : tokens) options.guarded.push_back(token.id);
-    const Error e = replace_special_tokens(tokens, text, &messages, &tools, &options.stand_ins);
+    const Error e = escape_special_tokens(tokens, text, &messages, &tools, &options.escapes);
     EXPECT_FALSE(e) << e.message();
     const Json& plain_ids = expected["plain_ids"][i].is_null() ? expected["ids"][i] : expected["plain_ids"][i];
     EXPECT_EQ(encode(*tokenizer, messages[0]["content"].get<std::string>(), options), plain_ids.get<Ids>()) << texts[i];

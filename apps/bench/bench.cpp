@@ -1,0 +1,121 @@
+// pinion bench: prefill and decode speed, decode also as a share of the read bandwidth measured in the same run.
+#include "apps/bench/bench.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/cli/output_file.h"
+#include "apps/commands.h"
+
+namespace pinion {
+namespace {
+
+int run(BenchOptions options) {
+  if (options.run.model.empty() && options.run.synthetic.empty()) {
+    return fail_usage("no model: give --model or --synthetic");
+  }
+  if (options.threads.empty()) options.threads = {0};
+  if (tests_of(options).empty()) return fail_usage("nothing to measure: -p and -n are 0, and there is no -pg");
+  Runtime runtime;
+  std::vector<BenchRecord> records;
+  OutputFile plot;  // opened first: where it cannot be written is better known before hours of measuring
+  if (!options.plot.empty()) {
+    if (Error e = plot.open(options.plot)) return fail(e);
+  }
+  if (Error e = measure(options, runtime, &records)) return fail(e);
+  print_report(options, runtime, records);
+  if (options.plot.empty()) return kSuccess;
+  const std::string picture = plot_svg(records);
+  if (Error e = plot.write(picture.data(), picture.size())) return fail(e);
+  if (Error e = plot.finish()) return fail(e);
+  return kSuccess;
+}
+
+constexpr int64_t kMostTokens = 1 << 24;
+
+// "512,128"
+bool parse_pair(const std::string& text, BenchTest* out) {
+  long long prompt = 0, decode = 0;
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%9lld,%9lld%n", &prompt, &decode, &end) != 2) return false;
+  out->prompt_tokens = prompt;
+  out->decode_tokens = decode;
+  return static_cast<size_t>(end) == text.size() && std::min(prompt, decode) > 0 &&
+         std::max(prompt, decode) <= kMostTokens;
+}
+
+void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options) {
+  const auto add_lengths = [&](const char* name, std::vector<int64_t>* out, const char* help) {
+    app.add_option(name, *out, help).range(0, kMostTokens).type_name("LIST").list();
+  };
+  add_lengths("-p", &options->prompt_tokens, "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
+  add_lengths("-n", &options->decode_tokens, "Tokens of each decode test (default: 128); 0: none");
+  add_lengths("-d", &options->depths, "Positions in the cache before each test: 0,4096 (default: 0)");
+  app.add_option("--pg", options->both, "Also -pg: a prompt of P tokens, then N decoded, as one test; repeatable")
+      .check([](const std::string& text) {
+        BenchTest test = {};
+        return parse_pair(text, &test) ? std::string() : "want two counts like 512,128, have " + text;
+      })
+      .type_name("P,N")
+      .repeatable();
+  app.add_option("-r", options->repetitions, "Repetitions").range(1, 10000).type_name("N").show_default();
+  app.add_option("-t,--threads", options->threads,
+                 "Thread counts: 1,2,4 (default: as tuned, else one for each core that helps)")
+      .range(1, kMaxThreads)
+      .type_name("LIST")
+      .list();
+}
+
+void add_report_options(Command app, const std::shared_ptr<BenchOptions>& options) {
+  app.add_option("-o", options->format, "Output: md, json, jsonl or csv")
+      .one_of({"md", "json", "jsonl", "csv"})
+      .type_name("FORMAT")
+      .show_default();
+  app.add_flag("--profile", options->profile, "Also where the time goes: by stage, by worker, waiting at barriers");
+  app.add_option("--plot", options->plot, "Also a picture: speed against threads, and the stages with --profile")
+      .type_name("F.svg");
+  app.add_option("--sysfs", options->sysfs, "Where the board's sensors are found").hidden();  // for tests
+}
+
+}  // namespace
+
+std::string test_name(const BenchTest& test) {
+  std::string name;
+  if (test.prompt_tokens > 0) name = "pp" + std::to_string(test.prompt_tokens);
+  if (test.decode_tokens > 0) name += (name.empty() ? "tg" : "+tg") + std::to_string(test.decode_tokens);
+  return name + (test.depth > 0 ? "@d" + std::to_string(test.depth) : "");
+}
+
+std::vector<BenchTest> tests_of(const BenchOptions& options) {
+  std::vector<BenchTest> tests;
+  for (const int64_t depth : options.depths) {
+    for (const int64_t prompt : options.prompt_tokens) {
+      if (prompt > 0) tests.push_back({prompt, 0, depth});
+    }
+    for (const int64_t decode : options.decode_tokens) {
+      if (decode > 0) tests.push_back({0, decode, depth});
+    }
+    for (const std::string& pair : options.both) {
+      BenchTest test = {0, 0, depth};
+      if (parse_pair(pair, &test)) tests.push_back(test);
+    }
+  }
+  return tests;
+}
+
+Run setup_bench(Command app) {
+  auto options = std::make_shared<BenchOptions>();
+  Option model = add_model_option(app, &options->run);
+  app.add_option("--synthetic", options->run.synthetic, "Instead: random weights of the shape a config.json describes")
+      .excludes(model)
+      .type_name("CONFIG.json");
+  add_test_options(app, options);
+  add_report_options(app, options);
+  add_number_options(app, &options->run);
+  add_cache_option(app, &options->run);
+  add_speed_options(app, &options->run);
+  app.find("--cores").joined(';').describe("Cores: 0-3,8 or big, little, all; several: 0-3;4-7 or repeated");
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

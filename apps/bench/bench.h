@@ -1,0 +1,96 @@
+// pinion bench: what is asked for, what was measured, and the three that turn one into the other and into text.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/bench/sensors.h"
+#include "apps/cli/common.h"
+#include "engine/forward/profile.h"
+
+namespace pinion {
+
+struct BenchOptions {
+  RunOptions run;  // cores: lists separated by ';'
+  std::vector<int64_t> prompt_tokens = {512};
+  std::vector<int64_t> decode_tokens = {128};
+  std::vector<std::string> both;  // -pg P,N: a prompt, then that many tokens
+  int32_t repetitions = 5;
+  std::vector<int32_t> threads;
+  std::vector<int64_t> depths = {0};
+  std::string format = "md";
+  bool profile = false;
+  std::string plot;  // file of the picture; empty: none
+  std::string sysfs = "/sys";
+};
+
+// A prompt, tokens decoded one by one, or the one and then the other.
+struct BenchTest {
+  int64_t prompt_tokens;
+  int64_t decode_tokens;
+  int64_t depth;  // positions in the cache before it starts
+
+  int64_t tokens() const { return prompt_tokens + decode_tokens; }
+};
+
+std::string test_name(const BenchTest& test);  // pp512, tg128, pp512+tg128, tg128@d4096
+std::vector<BenchTest> tests_of(const BenchOptions& options);
+
+struct Rates {
+  double mean = 0;       // tokens a second
+  double deviation = 0;  // of the sample
+  double median = 0;
+};
+
+Rates rates_of(const std::vector<double>& rates);
+
+// The last folder of its path.
+std::string model_name(const RunOptions& run);
+
+// One test, timed, from its depth on, which the session has reached before. logits: [vocab], for whatever comes out.
+Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds);
+
+// One repetition apart from the timed ones, with the clock read at every stage.
+struct BenchProfile {
+  Profile profile;
+  double seconds = 0;
+  int64_t tokens = 0;
+  int64_t barriers = 0;
+  int64_t regions = 0;
+};
+
+// The same as shares of its time. Stages with their waiting, `outside` and nothing else make 1.
+struct ProfileShares {
+  std::array<double, kStages> stages;   // mean of the workers
+  std::array<double, kStages> waiting;  // of that, at barriers
+  std::vector<double> workers_waiting;  // of each worker's own time
+  double outside;                       // of the parallel region
+  double waiting_all;                   // mean of the workers
+  double repeated;                      // done by every worker for itself: no gain from more of them
+};
+
+ProfileShares shares_of(const BenchProfile& profile, bool one_token);
+
+struct BenchRecord {
+  BenchTest test;
+  std::string cores;  // as --cores said it
+  std::vector<int32_t> cpus;
+  Rates rates;
+  double bytes_per_token = 0;        // read from memory: weights and, decoding, the KV cache
+  double roof = 0;                   // bytes a second, the median of those measured before each repetition
+  std::optional<double> roof_share;  // the median of the repetitions' own
+  std::optional<ClockRange> clock;   // while it ran
+  std::optional<double> celsius;     // the highest seen
+  std::optional<double> joules_per_token;
+  std::optional<BenchProfile> profile;
+
+  int32_t threads() const { return static_cast<int32_t>(cpus.size()); }
+};
+
+Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out);
+void print_report(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records);
+std::string plot_svg(const std::vector<BenchRecord>& records);
+
+}  // namespace pinion

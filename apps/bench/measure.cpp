@@ -1,0 +1,243 @@
+// pinion bench: the measuring.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "apps/bench/bench.h"
+#include "engine/forward/rope.h"
+#include "engine/measure/bandwidth.h"
+
+namespace pinion {
+namespace {
+
+// What a token at `position` reads of K and V and, in layers without those, reads and writes of the state.
+double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) {
+  int64_t positions = 0;
+  for (size_t i = 0; i < config.windows.size(); ++i) {
+    const int64_t window = config.windows[i];
+    if (!config.recurrent[i]) positions += window > 0 ? std::min(window, position + 1) : position + 1;
+  }
+  const int64_t kv = positions * config.kv_heads * config.head_dim * 2 * (kv_type == KvType::f32 ? 4 : 2);
+  return static_cast<double>(kv + 2 * delta_state_of(config).bytes());
+}
+
+double bytes_per_token(const Runtime& runtime, const BenchTest& test) {
+  const Model& model = *runtime.model;
+  const int64_t middle = test.depth + test.prompt_tokens + test.decode_tokens / 2;
+  const int64_t chunks = (test.prompt_tokens + runtime.prefill_chunk - 1) / runtime.prefill_chunk;
+  const int64_t chunk = std::min(test.prompt_tokens, runtime.prefill_chunk);
+  const double weights = static_cast<double>(chunks) * static_cast<double>(model.bytes_per_pass(chunk)) +
+                         static_cast<double>(test.decode_tokens) * static_cast<double>(model.bytes_per_pass(1));
+  const double cache = static_cast<double>(test.decode_tokens) * cache_bytes(model.config, runtime.kv, middle);
+  return (weights + cache) / static_cast<double>(test.tokens());
+}
+
+// Any ids do: speed does not depend on them.
+std::vector<int32_t> some_ids(int64_t count, int64_t vocab) {
+  std::vector<int32_t> ids(count);
+  for (int64_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>((i * 7919 + 1) % vocab);
+  return ids;
+}
+
+// The cores that a test's record is about: those that do its work or, where two teams take turns, the larger team.
+const std::vector<int32_t>& cpus_of(const Plan& plan, const BenchTest& test) {
+  if (test.decode_tokens == 0) return plan.prefill.cpus;
+  if (test.prompt_tokens == 0) return plan.decode.cpus;
+  return plan.prefill.cpus.size() > plan.decode.cpus.size() ? plan.prefill.cpus : plan.decode.cpus;
+}
+
+Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& logits, BenchRecord* out) {
+  BenchProfile& profile = out->profile.emplace();
+  const Team &decode = *session.team, &prefill = *session.prefill_team;
+  profile.profile.workers.resize(static_cast<size_t>(std::max(decode.size(), prefill.size())));
+  profile.tokens = test.tokens();
+  profile.barriers = -decode.barriers() - prefill.barriers();
+  profile.regions = -decode.regions() - prefill.regions();
+  session.profile = &profile.profile;
+  if (Error e = run_once(session, test, logits, &profile.seconds)) return e;
+  session.profile = nullptr;
+  profile.barriers += decode.barriers() + prefill.barriers();
+  profile.regions += decode.regions() + prefill.regions();
+  profile.profile.workers.resize(out->cpus.size());
+  return {};
+}
+
+// The timed repetitions, each right after a measurement of the roof, which on a shared machine wanders; and a look at
+// the sensors while the cores are still warm.
+Error run_repetitions(Session& session, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
+                      std::vector<float>& logits, const std::function<void()>& tick, BenchRecord* out) {
+  const BenchTest& test = out->test;
+  const Sensors sensors = find_sensors(options.sysfs, out->cpus);
+  SensorSample now = read_sensors(sensors);
+  out->celsius = now.celsius;
+  if (now.mhz) out->clock = {*now.mhz, *now.mhz};
+  std::vector<double> rates, roofs, shares;
+  std::optional<double> joules = 0.0;
+  for (int32_t i = 0; i < options.repetitions; ++i) {
+    roofs.push_back(read_bandwidth(team, buffer, 3));
+    const SensorSample before = read_sensors(sensors);
+    double seconds = 0;
+    if (Error e = run_once(session, test, logits, &seconds)) return e;
+    rates.push_back(static_cast<double>(test.tokens()) / seconds);
+    shares.push_back(out->bytes_per_token * rates.back() / roofs.back());
+    now = read_sensors(sensors);
+    const std::optional<double> used = joules_between(sensors, before, now);
+    joules = joules && used ? std::optional(*joules + *used) : std::nullopt;
+    if (now.celsius) out->celsius = std::max(out->celsius.value_or(*now.celsius), *now.celsius);
+    if (out->clock && now.mhz) out->clock->least_mhz = std::min(out->clock->least_mhz, *now.mhz);
+    tick();
+  }
+  out->rates = rates_of(rates);
+  out->roof = rates_of(roofs).median;
+  if (test.prompt_tokens == 0) out->roof_share = rates_of(shares).median;
+  if (joules) out->joules_per_token = *joules / static_cast<double>(test.tokens() * options.repetitions);
+  return {};
+}
+
+Error run_test(const Runtime& runtime, const BenchOptions& options, const std::function<void()>& tick,
+               BenchRecord* out) {
+  const BenchTest& test = out->test;
+  const int64_t vocab = runtime.model->config.vocab_size;
+  std::vector<float> logits(vocab);
+  std::unique_ptr<Session> session;
+  if (Error e = open_session(runtime, test.depth + test.tokens(), &session)) return e;
+  if (test.depth > 0) {
+    if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
+    keep_snapshot(*session);  // each repetition begins here
+  }
+  // The whole prompt: its first pass pays for the cache's pages.
+  const BenchTest warm_up{test.prompt_tokens, std::min<int64_t>(test.decode_tokens, 8), test.depth};
+  double seconds = 0;
+  if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
+  tick();
+  out->bytes_per_token = bytes_per_token(runtime, test);
+  Team& team = std::ranges::equal(runtime.team->cpus(), out->cpus) ? *runtime.team : *runtime.prefill_team;
+  ReadBuffer buffer;
+  if (Error e = allocate_read_buffer(team, roof_buffer_bytes(), &buffer)) return e;
+  if (Error e = run_repetitions(*session, options, team, buffer, logits, tick, out)) return e;
+  if (options.profile) {
+    if (Error e = run_profiled(*session, test, logits, out)) return e;
+  }
+  return {};
+}
+
+Error check_context(const ModelConfig& config, const std::vector<BenchTest>& tests) {
+  const int64_t context = context_length(config);
+  for (const BenchTest& test : tests) {
+    const int64_t positions = test.depth + test.tokens();
+    if (positions <= context) continue;
+    return error("the test is longer than the model's context", test_name(test),
+                 "at most " + std::to_string(context) + " positions", std::to_string(positions));
+  }
+  return {};
+}
+
+struct NamedTeam {
+  std::string cores;  // as --cores said it
+  Plan plan;
+};
+
+// Every list of --cores with every number of threads.
+Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
+  Topology topology;
+  if (Error e = read_topology(&topology)) return e;
+  const Tuning tuning = read_tuning(topology);
+  RunOptions run = options.run;
+  run.team.threads = std::ranges::min(options.threads);
+  note_unused(run, tuning);
+  for (size_t begin = 0; begin <= options.run.cores.size();) {
+    const size_t end = std::min(options.run.cores.find(';', begin), options.run.cores.size());
+    const std::string cores = options.run.cores.substr(begin, end - begin);
+    for (const int32_t threads : options.threads) {
+      run.cores = cores;
+      run.team.threads = threads;
+      out->push_back({cores, Plan{}});
+      if (Error e = make_plan(run, topology, tuning, &out->back().plan)) return e;
+    }
+    begin = end + 1;
+  }
+  return {};
+}
+
+}  // namespace
+
+Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
+  const std::vector<int32_t> ids = some_ids(test.tokens(), session.model->config.vocab_size);
+  const std::span<const int32_t> prompt = std::span(ids).first(static_cast<size_t>(test.prompt_tokens));
+  if (const int64_t left = rewind(session, test.depth); left != test.depth) {
+    return error("too little memory to keep the recurrent state for each repetition", "bench",
+                 std::to_string(test.depth) + " tokens", std::to_string(left));
+  }
+  const double start = now_seconds();
+  if (!prompt.empty()) {
+    if (Error e = evaluate(session, prompt, false, logits.data())) return e;
+  }
+  for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) return e;
+  }
+  *seconds = now_seconds() - start;
+  return {};
+}
+
+Rates rates_of(const std::vector<double>& rates) {
+  const auto count = static_cast<double>(rates.size());
+  Rates result;
+  result.mean = std::accumulate(rates.begin(), rates.end(), 0.0) / count;
+  result.median = median_of(rates);
+  double squares = 0;
+  for (const double rate : rates) squares += (rate - result.mean) * (rate - result.mean);
+  if (rates.size() > 1) result.deviation = std::sqrt(squares / (count - 1));
+  return result;
+}
+
+ProfileShares shares_of(const BenchProfile& p, bool one_token) {
+  ProfileShares shares = {};
+  const double total = p.seconds * 1e9;
+  const double all = total * static_cast<double>(p.profile.workers.size());
+  shares.outside = 1;
+  for (const WorkerProfile& worker : p.profile.workers) {
+    double waited = 0;
+    for (size_t i = 0; i < kStages; ++i) {
+      const auto work = static_cast<double>(worker.stages[i].work_ns);
+      const auto wait = static_cast<double>(worker.stages[i].wait_ns);
+      shares.stages[i] += (work + wait) / all;
+      shares.waiting[i] += wait / all;
+      shares.outside -= (work + wait) / all;
+      if (one_token && kRepeatedForOneToken[i]) shares.repeated += work / all;
+      waited += wait;
+    }
+    shares.workers_waiting.push_back(waited / total);
+    shares.waiting_all += waited / all;
+  }
+  shares.outside = std::max(0.0, shares.outside);  // two clocks
+  return shares;
+}
+
+Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out) {
+  std::vector<NamedTeam> teams;
+  if (Error e = choose_teams(options, &teams)) return e;
+  RunOptions run = options.run;
+  run.plan = std::ranges::max(teams, {}, [](const NamedTeam& team) { return team.plan.decode.cpus.size(); }).plan;
+  if (Error e = open_with_progress(run, &runtime)) return e;
+  const std::vector<BenchTest> tests = tests_of(options);
+  if (Error e = check_context(runtime.model->config, tests)) return e;
+
+  ProgressBar bar("measuring");
+  const double runs = static_cast<double>(teams.size() * tests.size()) * (options.repetitions + 1);  // with warm-ups
+  double done = 0;
+  const auto tick = [&] { bar.show(++done / runs); };
+  for (const NamedTeam& team : teams) {
+    use_plan(team.plan, &runtime);
+    for (const BenchTest& test : tests) {
+      BenchRecord record;
+      record.test = test;
+      record.cores = team.cores;
+      record.cpus = cpus_of(team.plan, test);
+      if (Error e = run_test(runtime, options, tick, &record)) return e;
+      out->push_back(std::move(record));
+    }
+  }
+  return {};
+}
+
+}  // namespace pinion

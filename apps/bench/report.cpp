@@ -1,0 +1,255 @@
+// pinion bench: the tables and the JSON.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/bench/bench.h"
+#include "apps/cli/machine.h"
+
+namespace pinion {
+namespace {
+
+std::string number(const char* layout, const std::optional<double>& value) {
+  char text[64] = "";
+  if (value) std::snprintf(text, sizeof text, layout, *value);
+  return text;
+}
+
+OrderedJson json_or_null(const std::optional<double>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
+}
+
+std::string model_path(const BenchOptions& options) {
+  return options.run.synthetic.empty() ? options.run.model : options.run.synthetic;
+}
+
+bool one_token(const BenchTest& test) { return test.prompt_tokens == 0; }
+
+double ms_per_token(const BenchProfile& profile) { return profile.seconds * 1e3 / static_cast<double>(profile.tokens); }
+
+double each_token(const BenchProfile& profile, int64_t count) {
+  return static_cast<double>(count) / static_cast<double>(profile.tokens);
+}
+
+// --- the table: md and csv
+
+struct Column {
+  const char* heading;
+  std::function<std::string(const BenchRecord&)> cell;
+  bool optional = false;  // left out where no record has it
+};
+
+std::string clock_text(const BenchRecord& r) {
+  if (!r.clock) return {};
+  const std::string first = number("%.0f", r.clock->first_mhz);
+  return r.clock->throttled() ? first + " to " + number("%.0f", r.clock->least_mhz) + ", throttled" : first;
+}
+
+std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runtime) {
+  const std::string name = model_name(options.run) + " " + mode_text(options.run);
+  const std::string size = bytes_text(static_cast<double>(runtime.model->weight_bytes));
+  const std::string parameters =
+      number("%.2f M", static_cast<double>(count_parameters(runtime.model->config).all) / 1e6);
+  using Record = BenchRecord;
+  return {
+      {"model", [=](const Record&) { return name; }},
+      {"size", [=](const Record&) { return size; }},
+      {"params", [=](const Record&) { return parameters; }},
+      {"cores", [](const Record& r) { return r.cores; }, true},
+      {"threads", [](const Record& r) { return std::to_string(r.threads()); }},
+      {"test", [](const Record& r) { return test_name(r.test); }},
+      {"tokens/s", [](const Record& r) { return number("%.2f", r.rates.mean) + number(" ± %.2f", r.rates.deviation); }},
+      {"median", [](const Record& r) { return number("%.2f", r.rates.median); }},
+      {"MB/token", [](const Record& r) { return number("%.3f", r.bytes_per_token / 1e6); }},
+      {"roof GB/s", [](const Record& r) { return number("%.2f", r.roof / 1e9); }},
+      {"share of roof", [](const Record& r) { return number("%.3f", r.roof_share); }, true},
+      {"MHz", clock_text, true},
+      {"°C", [](const Record& r) { return number("%.0f", r.celsius); }, true},
+      {"J/token", [](const Record& r) { return number("%.4g", r.joules_per_token); }, true},
+  };
+}
+
+std::vector<Column> csv_columns(bool with_profile) {
+  using Record = BenchRecord;
+  std::vector<Column> columns = {
+      {"test", [](const Record& r) { return test_name(r.test); }},
+      {"threads", [](const Record& r) { return std::to_string(r.threads()); }},
+      {"tokens_per_second_mean", [](const Record& r) { return number("%.3f", r.rates.mean); }},
+      {"tokens_per_second_stddev", [](const Record& r) { return number("%.3f", r.rates.deviation); }},
+      {"bytes_per_token", [](const Record& r) { return number("%.0f", r.bytes_per_token); }},
+      {"roof_gb_per_s", [](const Record& r) { return number("%.3f", r.roof / 1e9); }},
+      {"roof_share", [](const Record& r) { return number("%.4f", r.roof_share); }},
+      {"tokens_per_second_median", [](const Record& r) { return number("%.3f", r.rates.median); }},
+      {"cores", [](const Record& r) { return r.cores.empty() ? "" : '"' + r.cores + '"'; }, true},
+      {"mhz_first", [](const Record& r) { return r.clock ? number("%.0f", r.clock->first_mhz) : ""; }, true},
+      {"mhz_least", [](const Record& r) { return r.clock ? number("%.0f", r.clock->least_mhz) : ""; }, true},
+      {"throttled", [](const Record& r) { return r.clock ? std::to_string(r.clock->throttled()) : ""; }, true},
+      {"celsius", [](const Record& r) { return number("%.1f", r.celsius); }, true},
+      {"joules_per_token", [](const Record& r) { return number("%.6g", r.joules_per_token); }, true},
+  };
+  if (!with_profile) return columns;
+  static const std::vector<std::string> kHeadings = [] {
+    std::vector<std::string> headings;
+    for (const std::string_view name : kStageNames) headings.push_back(std::string(name) + "_ms_per_token");
+    return headings;
+  }();
+  for (size_t i = 0; i < kStages; ++i) {
+    columns.push_back({kHeadings[i].c_str(), [i](const Record& r) {
+                         const double share = shares_of(*r.profile, one_token(r.test)).stages[i];
+                         return number("%.6f", share * ms_per_token(*r.profile));
+                       }});
+  }
+  columns.push_back({"waiting_share", [](const Record& r) {
+                       return number("%.4f", shares_of(*r.profile, one_token(r.test)).waiting_all);
+                     }});
+  return columns;
+}
+
+void print_table(std::vector<Column> columns, const std::vector<BenchRecord>& records, bool is_csv) {
+  std::erase_if(columns, [&](const Column& column) {
+    return column.optional &&
+           std::ranges::all_of(records, [&](const BenchRecord& record) { return column.cell(record).empty(); });
+  });
+  const auto print_row = [&](const auto& cell) {
+    std::string line;
+    for (const Column& column : columns) {
+      line += is_csv ? (line.empty() ? "" : ",") : (line.empty() ? "| " : " | ");
+      line += cell(column);
+    }
+    print(line + (is_csv ? "\n" : " |\n"));
+  };
+  print_row([](const Column& column) { return std::string(column.heading); });
+  if (!is_csv) print_row([](const Column&) { return std::string("--:"); });
+  for (const BenchRecord& record : records) print_row([&](const Column& column) { return column.cell(record); });
+}
+
+// --- the profile
+
+void print_profile(const BenchRecord& record) {
+  const BenchProfile& p = *record.profile;
+  const ProfileShares shares = shares_of(p, one_token(record.test));
+  const double ms = ms_per_token(p);
+  print("\n" + test_name(record.test) + ", " + std::to_string(record.threads()) + " threads" +
+        (record.cores.empty() ? "" : " on " + record.cores) + number(": %.3f ms a token", ms) +
+        number(", %.2f regions", each_token(p, p.regions)) +
+        number(" and %.1f barriers a token", each_token(p, p.barriers)) +
+        number(", waiting %.1f %%", shares.waiting_all * 100) +
+        number(", repeated by every worker %.1f %%\n\n", shares.repeated * 100));
+  print("| stage | ms/token | share | of that waiting |\n|:--|--:|--:|--:|\n");
+  for (size_t i = 0; i < kStages; ++i) {
+    const double waiting = shares.stages[i] > 0 ? shares.waiting[i] / shares.stages[i] : 0;
+    print("| " + std::string(kStageNames[i]) + number(" | %.4f", shares.stages[i] * ms) +
+          number(" | %.3f", shares.stages[i]) + number(" | %.3f |\n", waiting));
+  }
+  print("| outside" + number(" | %.4f", shares.outside * ms) + number(" | %.3f | |\n", shares.outside));
+  print("\n| worker | CPU | ms/token waiting | share waiting |\n|--:|--:|--:|--:|\n");
+  for (size_t i = 0; i < shares.workers_waiting.size(); ++i) {
+    const std::string cpu = record.cpus[i] < 0 ? "any" : std::to_string(record.cpus[i]);
+    print("| " + std::to_string(i) + " | " + cpu + number(" | %.4f", shares.workers_waiting[i] * ms) +
+          number(" | %.3f |\n", shares.workers_waiting[i]));
+  }
+}
+
+OrderedJson profile_json(const BenchRecord& record) {
+  const BenchProfile& p = *record.profile;
+  const ProfileShares shares = shares_of(p, one_token(record.test));
+  OrderedJson stages = OrderedJson::array(), workers = OrderedJson::array();
+  for (size_t i = 0; i < kStages; ++i) {
+    stages.push_back({{"stage", kStageNames[i]},
+                      {"ms_per_token", shares.stages[i] * ms_per_token(p)},
+                      {"share", shares.stages[i]},
+                      {"waiting_share", shares.waiting[i]}});
+  }
+  for (size_t w = 0; w < p.profile.workers.size(); ++w) {
+    OrderedJson work_ms = OrderedJson::object(), wait_ms = OrderedJson::object();
+    for (size_t i = 0; i < kStages; ++i) {
+      const StageTime& time = p.profile.workers[w].stages[i];
+      work_ms[std::string(kStageNames[i])] = each_token(p, time.work_ns) / 1e6;
+      wait_ms[std::string(kStageNames[i])] = each_token(p, time.wait_ns) / 1e6;
+    }
+    workers.push_back({{"cpu", record.cpus[w]},
+                       {"waiting_share", shares.workers_waiting[w]},
+                       {"work_ms_per_token", work_ms},
+                       {"wait_ms_per_token", wait_ms}});
+  }
+  return {{"ms_per_token", ms_per_token(p)},
+          {"regions_per_token", each_token(p, p.regions)},
+          {"barriers_per_token", each_token(p, p.barriers)},
+          {"waiting_share", shares.waiting_all},
+          {"repeated_share", shares.repeated},
+          {"outside_share", shares.outside},
+          {"stages", stages},
+          {"workers", workers}};
+}
+
+// --- JSON
+
+OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, const BenchRecord& record) {
+  OrderedJson json = {{"test", test_name(record.test)},
+                      {"threads", record.threads()},
+                      {"cores", record.cores.empty() ? OrderedJson(nullptr) : OrderedJson(record.cores)},
+                      {"cpus", record.cpus},
+                      {"prompt_tokens", record.test.prompt_tokens},
+                      {"decode_tokens", record.test.decode_tokens},
+                      {"depth", record.test.depth},
+                      {"tokens_per_second_mean", record.rates.mean},
+                      {"tokens_per_second_stddev", record.rates.deviation},
+                      {"tokens_per_second_median", record.rates.median},
+                      {"repetitions", options.repetitions},
+                      {"bytes_per_token", record.bytes_per_token},
+                      {"roof_gb_per_s", record.roof / 1e9},
+                      {"roof_share", json_or_null(record.roof_share)},
+                      {"mhz_first", record.clock ? OrderedJson(record.clock->first_mhz) : OrderedJson(nullptr)},
+                      {"mhz_least", record.clock ? OrderedJson(record.clock->least_mhz) : OrderedJson(nullptr)},
+                      {"throttled", record.clock ? OrderedJson(record.clock->throttled()) : OrderedJson(nullptr)},
+                      {"celsius", json_or_null(record.celsius)},
+                      {"joules_per_token", json_or_null(record.joules_per_token)},
+                      {"model", model_path(options)},
+                      {"parameters", count_parameters(runtime.model->config).all},
+                      {"active_parameters", active_parameters(runtime.model->config)},
+                      {"model_bytes", runtime.model->weight_bytes},
+                      {"quant", quant_name(options.run)},
+                      {"rotate", options.run.load.rotate},
+                      {"head", head_name(options.run)},
+                      {"kv", kv_name(options.run)},
+                      {"kernels", runtime.kernels->name},
+                      {"machine", cpu_name()},
+                      {"compiler", compiler_name()},
+                      {"version", PINION_VERSION},
+                      {"commit", build_commit()},
+                      {"command", command_line()}};
+  if (record.profile) json["profile"] = profile_json(record);
+  return json;
+}
+
+}  // namespace
+
+std::string model_name(const RunOptions& run) {
+  const bool is_file = !run.synthetic.empty();
+  std::filesystem::path path = std::filesystem::absolute(is_file ? run.synthetic : run.model).lexically_normal();
+  if (is_file || path.filename().empty()) path = path.parent_path();
+  return path.filename();
+}
+
+void print_report(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records) {
+  if (options.format == "json") {
+    OrderedJson list = OrderedJson::array();
+    for (const BenchRecord& record : records) list.push_back(record_json(options, runtime, record));
+    return print_json(list, 2);
+  }
+  if (options.format == "jsonl") {
+    for (const BenchRecord& record : records) print_json(record_json(options, runtime, record));
+    return;
+  }
+  if (options.format == "csv") return print_table(csv_columns(options.profile), records, true);
+  print(cpu_name() + ", " + compiler_name() + ", pinion " PINION_VERSION " " + build_commit() + ", kernels " +
+        runtime.kernels->name + ", quant " + mode_text(options.run) + ", kv " + std::string(kv_name(options.run)) +
+        "\n\n");
+  print_table(md_columns(options, runtime), records, false);
+  for (const BenchRecord& record : records) {
+    if (record.profile) print_profile(record);
+  }
+}
+
+}  // namespace pinion

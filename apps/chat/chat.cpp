@@ -1,0 +1,206 @@
+// pinion chat: a conversation by the folder's own template. Each turn renders all of it; the session evaluates only
+// what its cache does not hold yet.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "apps/chat/chat.h"
+#include "apps/chat/line_reader.h"
+#include "apps/cli/machine.h"
+#include "apps/commands.h"
+#include "engine/team/memory.h"
+
+namespace pinion {
+namespace {
+
+struct Options {
+  RunOptions run;
+  SamplingFlags sampling;
+  std::string system;
+  int64_t max_tokens = 0;  // 0: until the context is full
+  int64_t context = 0;     // 0: the model's, up to kDefaultContext
+  bool hide_thinking = false, no_thinking = false;
+};
+
+// A cache for a context of 128k can take more memory than the weights, and few conversations get there.
+constexpr int64_t kDefaultContext = 8192;
+
+// The system message alone starts the conversation. A template may refuse that role.
+Error restart(Chat& chat, const std::string& system) {
+  Conversation fresh{.variables = chat.conversation.variables};
+  if (!system.empty()) add_message("system", system, &fresh);
+  Conversation trial = fresh;
+  add_message("user", "Hello", &trial);
+  std::string text;
+  if (Error e = render(*chat.chat_template, trial, &text)) return e;
+  chat.conversation = std::move(fresh);
+  chat.took_back = true;
+  return {};
+}
+
+void take_turn(Chat& chat, const std::string& text) {
+  const OrderedJson before = chat.conversation.messages;
+  add_message("user", text, &chat.conversation);
+  if (Error e = answer_last_message(chat)) {
+    note(e.message());
+    chat.turn_failed = true;
+    chat.conversation.messages = before;
+  }
+}
+
+void reset(Chat& chat, const std::string&) {
+  OrderedJson& messages = chat.conversation.messages;
+  const bool has_system = !messages.empty() && messages.front()["role"] == "system";
+  messages = has_system ? OrderedJson::array({messages.front()}) : OrderedJson::array();
+  chat.took_back = true;
+}
+
+void set_system(Chat& chat, const std::string& argument) {
+  if (Error e = restart(chat, argument)) note(e.message());
+}
+
+void show_stats(Chat& chat, const std::string&) {
+  const GenerateResult& last = chat.last;
+  std::array<char, 256> text;
+  std::snprintf(text.data(), text.size(),
+                "prefilled %lld tokens at %s/s, reused %lld, generated %zu at %s/s, context %zu of %lld, peak %s\n",
+                static_cast<long long>(last.prefilled_tokens),
+                rate_text(static_cast<double>(last.prefilled_tokens), last.prefill_seconds).c_str(),
+                static_cast<long long>(last.reused_tokens), last.ids.size(),
+                rate_text(static_cast<double>(last.decode_passes), last.decode_seconds).c_str(),
+                chat.session->ids.size(), static_cast<long long>(chat.session->cache.capacity),
+                bytes_text(static_cast<double>(peak_rss_bytes())).c_str());
+  print(text.data());
+  const auto snapshots = static_cast<double>(snapshot_bytes(*chat.session));
+  if (snapshots > 0) print("snapshots of the recurrent state " + bytes_text(snapshots) + "\n");
+}
+
+struct ChatCommand {
+  const char* name;
+  const char* help;
+  void (*run)(Chat&, const std::string& argument);
+};
+
+constexpr ChatCommand kChatCommands[] = {
+    {"/reset", "forgets the conversation, keeps the system message", reset},
+    {"/system", "with a TEXT: sets the system message (without: none) and starts a new conversation", set_system},
+    {"/regen", "answers the last question again", regenerate_answer},
+    {"/undo", "takes back the last question and its answer", undo_turn},
+    {"/save", "with a FILE: writes the conversation as JSON, and beside it, as FILE.cache, what the model holds of it",
+     save_conversation},
+    {"/load", "with a FILE: goes on with the conversation of a file", load_conversation},
+    {"/stats", "figures of the last answer", show_stats},
+};
+
+void show_help() {
+  for (const ChatCommand& command : kChatCommands) print(std::string(command.name) + "\t" + command.help + "\n");
+  print("/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer\n");
+  print("A line that ends in \\ goes on in the next one; \"\"\" begins and ends several lines.\n");
+}
+
+void run_command(Chat& chat, const std::string& line) {
+  const size_t space = line.find(' ');
+  const std::string name = line.substr(0, space);
+  const size_t begin = line.find_first_not_of(' ', space);
+  const std::string argument = begin == std::string::npos ? "" : line.substr(begin);
+  if (name == "/help") return show_help();
+  const auto command = std::ranges::find(kChatCommands, name, &ChatCommand::name);
+  if (command == std::end(kChatCommands)) return note("unknown command " + name + "; /help lists them");
+  command->run(chat, argument);
+}
+
+Error open_chat(const Options& options, Chat* out) {
+  const std::string& folder = options.run.model;
+  if (Error e = check_folder(folder)) return e;
+  if (Error e = load_chat_template(folder, &out->chat_template)) return e;
+  if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
+  if (Error e = load_tokenizer(folder, &out->tokenizer)) return e;
+  if (Error e = sampler_options(folder, options.sampling, &out->sampler)) return e;
+  if (options.no_thinking) out->conversation.variables["enable_thinking"] = false;
+  if (Error e = restart(*out, options.system)) return e;
+  out->hide_thinking = options.hide_thinking;
+  out->max_tokens = options.max_tokens;
+  if (Error e = open_with_progress(options.run, &out->runtime)) return e;
+  const int64_t context = options.context > 0 ? options.context : kDefaultContext;
+  return open_session(out->runtime, context, &out->session);
+}
+
+struct Input {
+  std::string text;
+  bool is_command;
+};
+
+// The lines after an opening """ up to the closing one.
+std::string read_block(LineReader& reader, std::string text) {
+  constexpr std::string_view kQuotes = "\"\"\"";
+  if (text.empty()) text = reader.read_more().value_or("");
+  while (!text.ends_with(kQuotes)) {
+    const std::optional<std::string> line = reader.read_more();
+    if (!line) return text;
+    text += "\n" + *line;
+  }
+  text.resize(text.size() - kQuotes.size());
+  return text;
+}
+
+// One line, or those up to the first that does not end in a backslash, or those between """ and """.
+std::optional<Input> read_input(LineReader& reader) {
+  std::optional<std::string> line = reader.read();
+  if (!line) return {};
+  Input input{*line, line->starts_with('/')};
+  if (line->starts_with("\"\"\"")) {
+    input.text = read_block(reader, line->substr(3));
+  } else {
+    while (line && line->ends_with('\\')) {
+      line = reader.read_more();
+      input.text.back() = '\n';
+      input.text += line.value_or("");
+    }
+  }
+  input.text.erase(input.text.find_last_not_of(" \t\r\n") + 1);
+  return input;
+}
+
+int run(const Options& options) {
+  Chat chat;
+  if (Error e = open_chat(options, &chat)) return fail(e);
+  LineReader reader("> ");
+  chat.interactive = reader.interactive();
+  if (chat.interactive) {
+    stop_answers_on_interrupt(chat.session.get());
+    print(chat.runtime.model->config.architecture + ", " +
+          std::to_string(count_parameters(chat.runtime.model->config).all / 1000) + "k parameters, " +
+          mode_text(options.run) + "; /help lists commands\n");
+  }
+  while (const std::optional<Input> input = read_input(reader)) {
+    if (input->is_command && input->text == "/quit") break;
+    clear_interrupt();
+    if (input->is_command) {
+      run_command(chat, input->text);
+    } else if (!input->text.empty()) {
+      take_turn(chat, input->text);
+    }
+  }
+  return chat.turn_failed && !chat.interactive ? kFailure : kSuccess;
+}
+
+}  // namespace
+
+Run setup_chat(Command app) {
+  auto options = std::make_shared<Options>();
+  add_run_options(app, &options->run);
+  app.add_option("--system", options->system, "The system message").type_name("TEXT");
+  app.add_option("--max-tokens", options->max_tokens,
+                 "Tokens of an answer at most (default: until the context is full)")
+      .range(1, 1 << 30)
+      .type_name("N");
+  app.add_option("--context", options->context, "Tokens the conversation may have (default: the model's, up to 8192)")
+      .range(1, 1 << 30)
+      .type_name("N");
+  app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");
+  app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
+  add_sampling_options(app, &options->sampling);
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

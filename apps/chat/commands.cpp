@@ -1,0 +1,160 @@
+// The commands of a chat that keep, bring back and take back what was said.
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/chat/chat.h"
+#include "apps/cli/output_file.h"
+#include "engine/session/session_image.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/json.h"
+
+namespace pinion {
+namespace {
+
+void drop_last_message(Chat& chat) { chat.conversation.messages.erase(chat.conversation.messages.size() - 1); }
+
+bool ends_with_role(const Chat& chat, const char* role) {
+  const OrderedJson& messages = chat.conversation.messages;
+  if (!messages.is_array() || messages.empty() || !messages.back().contains("role")) return false;
+  return messages.back()["role"] == role;
+}
+
+Error write_messages(const Chat& chat, const std::string& path) {
+  const std::string text = chat.conversation.messages.dump(1) + "\n";
+  OutputFile file;
+  if (Error e = file.open(path)) return e;
+  if (Error e = file.write(text.data(), text.size())) return e;
+  return file.finish();
+}
+
+Error read_messages(const std::string& path, OrderedJson* out) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  std::string text;
+  if (Error e = read_text_file(path, kMostBytes, &text)) return e;
+  return parse_ordered_json(text, path, out);
+}
+
+std::string cache_file(const std::string& file) { return file + ".cache"; }
+
+// The conversation as it stands: no answer begins after it.
+Error encode_as_it_stands(Chat& chat, Prompt* out) {
+  chat.conversation.add_generation_prompt = false;
+  Error e = encode_conversation(chat, out);
+  chat.conversation.add_generation_prompt = true;
+  return e;
+}
+
+// Takes the session back to what it holds of this conversation: /undo and /reset leave more in it.
+void forget_the_rest(Chat& chat) {
+  if (!chat.took_back) return;
+  Prompt prompt;
+  const Error e = encode_as_it_stands(chat, &prompt);
+  const std::vector<int32_t>& held = chat.session->ids;
+  if (e || chat.conversation.messages.empty()) prompt.ids.clear();
+  rewind(*chat.session, std::ranges::mismatch(held, prompt.ids).in1 - held.begin());
+}
+
+// What is not in a file of its own has no cache beside it, nor has a conversation of which nothing is held.
+Error write_cache(Session& session, const std::string& conversation, const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(conversation, ignored)) return {};
+  if (session.ids.empty()) {
+    std::filesystem::remove(path, ignored);
+    return {};
+  }
+  std::unique_ptr<SessionImage> image;
+  if (Error e = make_image(session, &image)) return e;
+  OutputFile file;
+  if (Error e = file.open(path)) return e;
+  for (const std::span<const std::byte> part : image->parts) {
+    if (Error e = file.write(part.data(), part.size())) return e;
+  }
+  return file.finish();
+}
+
+// Whether there was one. Where it is of no use here a note says why.
+bool read_cache(const std::string& path, Session* session) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return false;
+  MappedFile file;
+  Error e = map_file(path, &file);
+  if (!e) e = restore_image(file.contents(), path, session);
+  if (e) note(e.message() + "; the conversation is evaluated anew");
+  return !e;
+}
+
+Error evaluate_prompt(Chat& chat, const Prompt& prompt) {
+  return generate_for(chat, prompt, {.max_tokens = 0, .sampler = chat.sampler, .hash_logits = false}, [](int32_t) {});
+}
+
+// Up to the last question as if it were to be answered: the next prompt may part from this one there, where the
+// answer's thoughts are left out.
+Error evaluate_last_question(Chat& chat) {
+  if (!ends_with_role(chat, "assistant") || chat.conversation.messages.size() == 1) return {};
+  const OrderedJson answer = chat.conversation.messages.back();
+  drop_last_message(chat);
+  Prompt prompt;
+  Error e = encode_conversation(chat, &prompt);
+  if (!e) e = evaluate_prompt(chat, prompt);
+  chat.conversation.messages.push_back(answer);
+  return e;
+}
+
+// The cache is filled at once, so that the next question waits for its own tokens only.
+Error evaluate_conversation(Chat& chat) {
+  Prompt prompt;
+  if (Error e = encode_as_it_stands(chat, &prompt)) return e;
+  return evaluate_prompt(chat, prompt);
+}
+
+}  // namespace
+
+void save_conversation(Chat& chat, const std::string& file) {
+  if (file.empty()) return note("/save wants a file");
+  Error e = write_messages(chat, file);
+  if (!e) {
+    forget_the_rest(chat);
+    e = write_cache(*chat.session, file, cache_file(file));
+  }
+  if (e) note(e.message());
+}
+
+void load_conversation(Chat& chat, const std::string& file) {
+  if (file.empty()) return note("/load wants a file");
+  OrderedJson before = chat.conversation.messages;
+  chat.took_back = true;
+  Error e = read_messages(file, &chat.conversation.messages);
+  if (!e && !read_cache(cache_file(file), chat.session.get())) e = evaluate_last_question(chat);
+  if (!e) e = evaluate_conversation(chat);
+  if (e) {
+    note(e.message());
+    chat.conversation.messages = std::move(before);
+    return;
+  }
+  chat.took_back = false;
+  print("loaded " + std::to_string(chat.conversation.messages.size()) + " messages\n");
+}
+
+void regenerate_answer(Chat& chat, const std::string&) {
+  if (!ends_with_role(chat, "assistant")) return note("there is no answer to do again");
+  const OrderedJson answer = chat.conversation.messages.back();
+  drop_last_message(chat);
+  if (Error e = answer_last_message(chat)) {
+    note(e.message());
+    chat.turn_failed = true;
+    chat.conversation.messages.push_back(answer);
+  }
+}
+
+void undo_turn(Chat& chat, const std::string&) {
+  const OrderedJson before = chat.conversation.messages;
+  while (!chat.conversation.messages.empty() && !ends_with_role(chat, "user")) drop_last_message(chat);
+  if (chat.conversation.messages.empty()) {
+    chat.conversation.messages = before;
+    return note("there is no question to take back");
+  }
+  drop_last_message(chat);
+  chat.took_back = true;
+}
+
+}  // namespace pinion

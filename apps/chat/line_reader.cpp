@@ -1,0 +1,117 @@
+#include "apps/chat/line_reader.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string_view>
+
+#include "apps/cli/console.h"
+
+namespace pinion {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+
+// libedit edits characters, not bytes, only in a UTF-8 locale.
+void use_utf8_locale() {
+  std::setlocale(LC_CTYPE, "");
+  if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// The history file, made if need be and private: what people ask is nobody else's business. Empty: there is no place.
+std::string private_history_file() {
+  const std::string state = environment("XDG_STATE_HOME"), home = environment("HOME");
+  if (state.empty() && home.empty()) return {};
+  const std::filesystem::path base =
+      state.empty() ? std::filesystem::path(home) / ".local/state" : std::filesystem::path(state);
+  std::error_code failure;
+  std::filesystem::create_directories(base / "pinion", failure);
+  std::string path = base / "pinion" / "history";
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (file < 0) return {};
+  const bool is_private = fchmod(file, S_IRUSR | S_IWUSR) == 0;
+  close(file);
+  return is_private ? path : std::string();
+}
+
+const char* prompt_of(EditLine* editor) {
+  void* reader = nullptr;
+  el_get(editor, EL_CLIENTDATA, &reader);
+  return static_cast<LineReader*>(reader)->prompt().c_str();
+}
+
+}  // namespace
+
+LineReader::LineReader(std::string prompt) : prompt_(std::move(prompt)) {
+  if (!on_terminal(STDIN_FILENO) || !on_terminal(STDOUT_FILENO)) return;
+  use_utf8_locale();
+  editor_ = el_init("pinion", stdin, stdout, stderr);
+  if (!editor_) return;
+  el_set(editor_, EL_CLIENTDATA, this);
+  el_set(editor_, EL_PROMPT, prompt_of);
+  el_set(editor_, EL_EDITOR, "emacs");
+  // Ctrl-C as a key while a line is edited: as a signal it would only interrupt the read.
+  el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
+  el_set(editor_, EL_BIND, "^C", "em-kill-line", nullptr);
+  history_ = history_init();
+  if (!history_) return;
+  HistEvent event;
+  history(history_, &event, H_SETSIZE, kHistoryLines);
+  history(history_, &event, H_SETUNIQUE, 1);
+  history_path_ = private_history_file();
+  if (!history_path_.empty()) history(history_, &event, H_LOAD, history_path_.c_str());
+  el_set(editor_, EL_HIST, history, history_);
+}
+
+LineReader::~LineReader() {
+  if (history_) history_end(history_);
+  if (editor_) el_end(editor_);
+}
+
+void LineReader::remember(const std::string& line) {
+  if (!history_ || line.empty()) return;
+  HistEvent event;
+  history(history_, &event, H_ENTER, line.c_str());
+  if (!history_path_.empty()) history(history_, &event, H_SAVE, history_path_.c_str());
+}
+
+std::optional<std::string> LineReader::read() {
+  std::string line;
+  if (!editor_) {
+    if (!std::getline(std::cin, line)) return {};
+    if (line.ends_with('\r')) line.pop_back();
+    return line;
+  }
+  int count = 0;
+  const char* text = el_gets(editor_, &count);
+  if (!text || count <= 0) {
+    print("\n");
+    return {};
+  }
+  line = text;
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  remember(line);
+  return line;
+}
+
+std::optional<std::string> LineReader::read_more() {
+  is_more_ = true;
+  std::optional<std::string> line = read();
+  is_more_ = false;
+  return line;
+}
+
+}  // namespace pinion

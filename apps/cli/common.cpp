@@ -1,0 +1,305 @@
+#include "apps/cli/common.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "engine/forward/rope.h"
+#include "engine/runtime/calibration.h"
+#include "engine/team/memory.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/generation_config.h"
+#include "loader/config/user_folders.h"
+#include "tokenizer/tokenizer.h"
+
+namespace pinion {
+namespace {
+
+// What somebody expects of a folder whose name says 4 bits is that size and speed.
+void settle_quant(RunOptions* options) {
+  options->load.rotate = !options->no_rotate;
+  if (!options->why_quant.empty()) return;
+  options->load.quant = default_quant(options->model);
+  options->why_quant = options->load.quant == Quant::w4a8 ? "the file has 4-bit codes" : "default";
+}
+
+}  // namespace
+
+std::string_view quant_name(const RunOptions& options) { return kQuantNames[static_cast<size_t>(options.load.quant)]; }
+
+std::string_view head_name(const RunOptions& options) {
+  const auto row = std::ranges::find(kHeadFormats, options.load.head, &HeadFormat::format);
+  return row == std::end(kHeadFormats) ? "" : row->name;
+}
+
+std::string_view kv_name(const RunOptions& options) { return kKvNames[static_cast<size_t>(kv_type(options))]; }
+
+std::string mode_text(const RunOptions& options) {
+  return std::string(quant_name(options)) + (options.load.head ? ", head " + std::string(head_name(options)) : "") +
+         (!options.load.rotate && options.load.quant != Quant::none ? ", not rotated" : "") +
+         (options.calibrate.empty() ? "" : ", calibrated");
+}
+
+Option add_model_option(Command app, RunOptions* options) {
+  return app.add_option("--model", options->model, "Folder of the model, as Hugging Face lays it out").type_name("DIR");
+}
+
+void add_calibrate_option(Command app, RunOptions* options) {
+  app.add_option("--calibrate", options->calibrate,
+                 "Quantise the 4-bit weights for texts like this one; `pinion pack` does it once for all later starts")
+      .type_name("F.txt");
+}
+
+void add_weight_options(Command app, RunOptions* options) {
+  app.add_choice(
+         "--quant", kQuantNames,
+         [options](size_t chosen) {
+           options->load.quant = static_cast<Quant>(chosen);
+           options->why_quant = "as asked";
+         },
+         "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
+         "default: w4a8 where the folder has 4-bit codes that may stay, else w8a8")
+      .type_name("MODE");
+  app.when_parsed([options] { settle_quant(options); });
+  std::vector<std::string_view> heads;
+  for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
+  app.add_choice(
+         "--head", heads, [options](size_t chosen) { options->load.head = kHeadFormats[chosen].format; },
+         "Weights of the head, where not the mode's: none (bf16), w8 or w4")
+      .type_name("FORMAT");
+  app.add_option("--keep", options->load.keep,
+                 "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
+      .type_name("PATTERN")
+      .list();
+  app.add_flag("--no-rotate", options->no_rotate,
+               "Quantise inputs as they are, not rotated: for comparison, it costs quality");
+  add_calibrate_option(app, options);
+}
+
+void add_number_options(Command app, RunOptions* options) {
+  add_weight_options(app, options);
+  app.add_choice(
+         "--kv", kKvNames, [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); },
+         "Numbers of the KV cache: f32 (default for none) or bf16 (default else)")
+      .type_name("TYPE");
+}
+
+void add_threads_option(Command app, RunOptions* options) {
+  app.add_option("--threads", options->team.threads, "Threads (default: as tuned, else one for each core that helps)")
+      .range(1, kMaxThreads)
+      .type_name("N");
+}
+
+void add_speed_options(Command app, RunOptions* options) {
+  app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all").type_name("LIST");
+  app.add_option("--kernels", options->kernels_name, "Kernel table, as `pinion cpu` lists them").type_name("NAME");
+  app.add_option("--prefill-chunk", options->team.prefill_chunk,
+                 "Prompt tokens evaluated together; never changes the result (default: as tuned, else 256)")
+      .range(1, 65536)
+      .type_name("N");
+}
+
+void add_cache_option(Command app, RunOptions* options) {
+  app.add_flag("--no-cache", options->no_cache, "Pack the weights anew, and keep nothing for the next start");
+}
+
+void add_run_options(Command app, RunOptions* options) {
+  add_model_option(app, options).required();
+  add_number_options(app, options);
+  add_threads_option(app, options);
+  add_speed_options(app, options);
+  add_cache_option(app, options);
+}
+
+void add_sampling_options(Command app, SamplingFlags* flags) {
+  app.add_option("--temperature", flags->temperature, "0 is greedy (default: generation_config.json)")
+      .range(0, 100)
+      .type_name("T");
+  app.add_option("--top-k", flags->top_k, "Keep the K most likely tokens; 0 is all").range(0, 1 << 30).type_name("K");
+  app.add_option("--top-p", flags->top_p, "Keep the fewest tokens whose probabilities reach P")
+      .range(0, 1)
+      .type_name("P");
+  app.add_option("--min-p", flags->min_p, "Drop tokens less likely than P times the most likely")
+      .range(0, 1)
+      .type_name("P");
+  app.add_option("--repetition-penalty", flags->repetition_penalty, "Above 1 makes tokens seen before less likely")
+      .range(0.01, 100)
+      .type_name("R");
+  constexpr double kMostSeed = 9007199254740991;  // what readers of JSON keep exactly
+  app.add_option("--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
+      .range(0, kMostSeed)
+      .type_name("S");
+}
+
+void apply_flags(const SamplingFlags& flags, SamplerOptions* options) {
+  options->temperature = flags.temperature.value_or(options->temperature);
+  options->top_k = flags.top_k.value_or(options->top_k);
+  options->top_p = flags.top_p.value_or(options->top_p);
+  options->min_p = flags.min_p.value_or(options->min_p);
+  options->repetition_penalty = flags.repetition_penalty.value_or(options->repetition_penalty);
+  options->seed = flags.seed.value_or(options->seed);
+}
+
+Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out) {
+  GenerationDefaults defaults;
+  if (Error e = read_generation_config(folder, &defaults)) return e;
+  out->temperature = defaults.do_sample ? defaults.temperature : 0.0f;
+  out->top_k = static_cast<int32_t>(std::min<int64_t>(defaults.top_k, 1 << 30));
+  out->top_p = defaults.top_p;
+  out->min_p = defaults.min_p;
+  out->repetition_penalty = defaults.repetition_penalty;
+  out->seed = flags.seed ? *flags.seed : std::random_device{}();
+  apply_flags(flags, out);
+  return {};
+}
+
+Error parse_ids(std::string_view text, std::vector<int32_t>* out) {
+  out->clear();
+  if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  constexpr std::string_view kSeparators = ", \t\r\n";
+  for (;;) {
+    text.remove_prefix(std::min(text.find_first_not_of(kSeparators), text.size()));
+    if (text.empty()) return {};
+    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
+    int32_t id = 0;
+    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (code != std::errc() || end != word.data() + word.size() || id < 0) {
+      return error("not a list of token ids", "", "numbers like 1,2,3", "\"" + std::string(word.substr(0, 40)) + "\"");
+    }
+    out->push_back(id);
+    text.remove_prefix(word.size());
+  }
+}
+
+std::string join_ids(std::span<const int32_t> ids) {
+  std::string text;
+  for (const int32_t id : ids) text += (text.empty() ? "" : ",") + std::to_string(id);
+  return text;
+}
+
+Error check_folder(const std::string& folder) {
+  std::error_code failure;
+  const std::filesystem::file_status status = std::filesystem::status(folder, failure);
+  if (!std::filesystem::exists(status)) return error("no such folder", folder);
+  if (!std::filesystem::is_directory(status)) return error("not a folder", folder);
+  return {};
+}
+
+bool has_tokenizer(const std::string& folder) { return !tokenizer_file(folder).empty(); }
+
+int64_t roof_buffer_bytes() {
+  Topology topology;
+  const bool is_known = !read_topology(&topology);
+  const int64_t wanted = std::max(int64_t{256} << 20, is_known ? 4 * topology.last_level_cache_bytes : 0);
+  return std::min(wanted, available_memory_bytes() / 4);
+}
+
+LoadOptions load_options(const RunOptions& options) {
+  LoadOptions load = options.load;
+  if (!options.no_cache) load.cache_folder = default_cache_folder();
+  return load;
+}
+
+Error read_text_ids(const std::string& model, const std::string& file, TextIds* out) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (Error e = load_tokenizer(model, &tokenizer)) return e;
+  std::string text;
+  if (Error e = read_text_file(file, kMaxTextBytes, &text)) return e;
+  out->prefix = encode(*tokenizer, "");
+  out->ids = encode(*tokenizer, text);
+  const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
+  out->prefix.erase(added, out->prefix.end());
+  out->ids.erase(out->ids.begin(), content);
+  return {};
+}
+
+Error read_calibration(const RunOptions& options, LoadOptions* out) {
+  if (options.calibrate.empty()) return {};
+  TextIds text;
+  if (Error e = read_text_ids(options.model, options.calibrate, &text)) return e;
+  if (text.ids.empty()) return error("no text to calibrate by", options.calibrate);
+  out->calibration = calibration_windows(text.prefix, text.ids);
+  return {};
+}
+
+void tell_of_ignored_fields(const ModelConfig& config) {
+  if (config.ignored_fields.empty()) return;
+  constexpr size_t kMost = 8;  // a file may have any number
+  std::vector<std::string> names;
+  for (const std::string& name : config.ignored_fields) {
+    if (names.size() < kMost) names.push_back(brief(name));
+  }
+  const size_t more = config.ignored_fields.size() - names.size();
+  note("fields of config.json are ignored, as transformers ignores them: " + joined(names) +
+       (more > 0 ? " and " + std::to_string(more) + " more" : ""));
+}
+
+void tell_of_model(const Model& model) {
+  tell_of_ignored_fields(model.config);
+  if (model.conversions.empty()) return;
+  std::set<std::string> sources;
+  std::set<Format> formats;
+  for (const Conversion& one : model.conversions) {
+    const std::string others = one.modules > 1 ? " and " + std::to_string(one.modules - 1) + " more" : "";
+    sources.insert(one.from + (one.why_not.empty() ? "" : " (" + one.module + others + ": " + one.why_not + ")"));
+    formats.insert(one.to);
+  }
+  std::string from, to;
+  for (const std::string& one : sources) from += (from.empty() ? "" : " and ") + one;
+  for (const Format one : formats) {
+    to += (to.empty() ? "" : " and ") + std::string(one == Format::bf16 ? "bf16" : is_w4(one) ? "4 bits" : "int8");
+  }
+  note("weights that the file holds as " + from + " become " + to +
+       (to == "bf16" ? "" : ", rounded a second time, and activations are Pinion's own"));
+}
+
+Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {
+  PlanOptions team = options.team;
+  if (!options.cores.empty()) {
+    if (Error e = parse_cores(options.cores, topology, &team.cpus)) return e;
+  }
+  return make_plan(team, topology, tuning, out);
+}
+
+void note_unused(const RunOptions& options, const Tuning& tuning) {
+  const bool is_asked = options.cores.empty() && options.team.threads == 0;
+  if (!tuning.reason || (!is_asked && options.team.prefill_chunk > 0)) return;
+  note(tuning.reason.message() + "; going on without it (`pinion tune` renews it)");
+}
+
+Error make_plan(const RunOptions& options, Plan* out) {
+  Topology topology;
+  if (Error e = read_topology(&topology)) return e;
+  const Tuning tuning = read_tuning(topology);
+  note_unused(options, tuning);
+  return make_plan(options, topology, tuning, out);
+}
+
+Error open_with_progress(const RunOptions& run, Runtime* out) {
+  RuntimeOptions options = run;
+  if (run.synthetic.empty()) {
+    if (Error e = check_folder(run.model)) return e;
+  }
+  if (Error e = select_kernels(run.kernels_name, &options.kernels)) return e;
+  if (!options.plan) {
+    if (Error e = make_plan(run, &options.plan.emplace())) return e;
+  }
+  {
+    ProgressBar bar("loading");
+    options.load = load_options(run);
+    options.load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
+      bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+    };
+    if (Error e = read_calibration(run, &options.load)) return e;
+    if (Error e = open_runtime(options, out)) return e;
+  }
+  tell_of_model(*out->model);
+  return {};
+}
+
+}  // namespace pinion

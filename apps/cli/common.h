@@ -1,0 +1,107 @@
+// What the sub-commands share: the options that choose a model, how it runs and how it is sampled, and opening it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/cli/command_line.h"
+#include "apps/cli/console.h"
+#include "engine/runtime/runtime.h"
+#include "engine/session/sampler.h"
+#include "kernels/error.h"
+
+namespace pinion {
+
+// A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
+using Run = std::function<int()>;
+
+// What the command line says about a run: options as they are, and names that are looked up when the run begins.
+struct RunOptions : RuntimeOptions {
+  std::string why_quant;     // "as asked"; the mode is settled once the command line is parsed
+  bool no_rotate = false;    // inputs of quantised matrices stay as they are
+  std::string calibrate;     // a text file by which w4 is quantised; empty: by the weights alone
+  std::string cores;         // "0-3,8", "big"; empty: as planned
+  PlanOptions team;          // threads and chunk
+  std::string kernels_name;  // empty: the best the CPU has
+  bool no_cache = false;
+};
+
+constexpr int kMaxThreads = 256;
+
+// Formats that the head may be asked to have, by name.
+struct HeadFormat {
+  std::string_view name;
+  Format format;
+};
+inline constexpr HeadFormat kHeadFormats[] = {{"none", Format::bf16}, {"w8", Format::w8}, {"w4", Format::w4}};
+
+std::string_view quant_name(const RunOptions& options);
+std::string_view head_name(const RunOptions& options);  // empty: what the mode gives it
+std::string_view kv_name(const RunOptions& options);
+std::string mode_text(const RunOptions& options);  // "w4a8, head w4"
+
+Option add_model_option(Command app, RunOptions* options);
+void add_weight_options(
+    Command app,
+    RunOptions* options);  // those that decide the packed weights: --quant --head --keep --no-rotate --calibrate
+void add_calibrate_option(Command app, RunOptions* options);
+void add_number_options(Command app,
+                        RunOptions* options);  // those that decide the numbers: the same and --kv
+void add_threads_option(Command app, RunOptions* options);
+void add_speed_options(Command app,
+                       RunOptions* options);              // --cores --kernels --prefill-chunk: speed and nothing else
+void add_cache_option(Command app, RunOptions* options);  // --no-cache
+void add_run_options(Command app, RunOptions* options);   // all of them
+
+// What a user said about sampling.
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+};
+
+void add_sampling_options(Command app, SamplingFlags* flags);
+void apply_flags(const SamplingFlags& flags, SamplerOptions* options);
+
+// The flags over what generation_config.json says over greedy; a seed of chance where none is given.
+Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out);
+
+// "1,2,3", "1 2 3" or "[1, 2, 3]"
+Error parse_ids(std::string_view text, std::vector<int32_t>* out);
+std::string join_ids(std::span<const int32_t> ids);  // "1,2,3"
+
+Error check_folder(const std::string& folder);
+bool has_tokenizer(const std::string& folder);
+
+// What to read when measuring the memory: far beyond the caches, yet within what is free.
+int64_t roof_buffer_bytes();
+
+LoadOptions load_options(const RunOptions& options);  // with the cache's folder; --calibrate is still to be read
+
+// A text as a model's tokens.
+struct TextIds {
+  std::vector<int32_t> prefix;  // what the tokenizer puts before a text: BOS, or nothing
+  std::vector<int32_t> ids;     // without it
+};
+
+Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
+Error read_calibration(const RunOptions& options, LoadOptions* out);  // what --calibrate names, if it does
+
+void tell_of_ignored_fields(const ModelConfig& config);  // a note where there are any
+void tell_of_model(const Model& model);  // that, and a note where the file's codes are not taken as they are
+
+// The plan of the options. Where the tune file does not help and the options leave something to it, a line says why.
+Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
+void note_unused(const RunOptions& options, const Tuning& tuning);
+Error make_plan(const RunOptions& options, Plan* out);  // all of that, for this machine
+
+// open_runtime with a progress bar, and with what there is to say about the model.
+Error open_with_progress(const RunOptions& options, Runtime* out);
+
+}  // namespace pinion

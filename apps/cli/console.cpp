@@ -1,0 +1,125 @@
+#include "apps/cli/console.h"
+
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace pinion {
+namespace {
+
+std::string one_line(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace_if(line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return line;
+}
+
+}  // namespace
+
+int fail(const Error& failure) {
+  note(failure.message());
+  return kFailure;
+}
+
+int fail_usage(std::string_view message) {
+  note(std::string(message) + " (--help explains)");
+  return kUsage;
+}
+
+void note(std::string_view message) { std::fprintf(stderr, "pinion: %s\n", one_line(message).c_str()); }
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  if (errno != EPIPE) note(std::string("standard output: ") + std::strerror(errno));
+  std::_Exit(kFailure);
+}
+
+void print_json(const OrderedJson& json, int indent) {
+  print(json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+}
+
+void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&)) {
+  if (as_json) return print_json(report);
+  print(readable(report));
+}
+
+OrderedJson rate_json(double count, double seconds) {
+  return seconds > 0 ? OrderedJson(count / seconds) : OrderedJson(nullptr);
+}
+
+std::string rate_text(double count, double seconds) {
+  if (!(seconds > 0)) return "-";
+  const double rate = count / seconds;
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), rate >= 1000 ? "%.0f" : "%.1f", rate);
+  return text.data();
+}
+
+std::string xml_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r')
+      out += "\xef\xbf\xbd";  // XML cannot say it
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string hash_text(uint64_t hash) {
+  std::array<char, 17> text;
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return text.data();
+}
+
+Error read_standard_input(int64_t max_bytes, std::string* out) {
+  std::array<char, 65536> buffer;
+  out->clear();
+  for (;;) {
+    const ssize_t bytes = read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (bytes == 0) return {};
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return error("cannot read", "standard input", {}, std::strerror(errno));
+    out->append(buffer.data(), static_cast<size_t>(bytes));
+    if (std::ssize(*out) > max_bytes) {
+      return error("too long", "standard input", "at most " + std::to_string(max_bytes) + " bytes");
+    }
+  }
+}
+
+bool on_terminal(int descriptor) { return isatty(descriptor) == 1; }
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+ProgressBar::ProgressBar(std::string label) : label_(std::move(label)), start_seconds_(now_seconds()) {}
+
+ProgressBar::~ProgressBar() {
+  if (visible_) std::fputs("\r\x1b[K", stderr);
+}
+
+void ProgressBar::show(double fraction) {
+  if (!on_terminal(STDERR_FILENO) || now_seconds() - start_seconds_ < 1.0) return;
+  constexpr int kWidth = 30;
+  const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
+  const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
+  std::fprintf(stderr, "\r%s [%s] %3.0f%%\x1b[K", label_.c_str(), bar.c_str(), fraction * 100);
+  visible_ = true;
+}
+
+}  // namespace pinion

@@ -1,0 +1,166 @@
+// pinion cpu: the machine as Pinion sees it: cores and their kinds, features, which kernels run and why, memory.
+#include "kernels/cpu.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/machine.h"
+#include "apps/commands.h"
+#include "engine/measure/bandwidth.h"
+#include "engine/team/memory.h"
+#include "engine/team/topology.h"
+#include "kernels/access_pattern.h"
+
+namespace pinion {
+namespace {
+
+struct Options {
+  RunOptions run;
+  bool bandwidth = false;
+  bool json = false;
+};
+
+OrderedJson cores_json(const Topology& topology) {
+  OrderedJson list = OrderedJson::array();
+  for (const Core& core : topology.cores) {
+    list.push_back({{"cpu", core.cpu}, {"kind", core.kind}, {"package", core.package}, {"max_mhz", core.max_mhz}});
+  }
+  return list;
+}
+
+OrderedJson kernels_json(const Kernels& chosen) {
+  OrderedJson list = OrderedJson::array();
+  const uint32_t features = cpu_features();
+  for (const Variant& variant : kernel_variants()) {
+    list.push_back({{"name", variant.name},
+                    {"chosen", std::string_view(chosen.name) == variant.name},
+                    {"missing", feature_names(variant.needs & ~features)}});
+  }
+  return list;
+}
+
+// How weights are read from memory; null where there is one way only.
+OrderedJson access_json() {
+  if (!kHasAccessPatterns) return nullptr;
+  const AccessPattern& pattern = kAccessPatterns[access_pattern()];
+  return {{"name", pattern.name},
+          {"suits", pattern.suits},
+          {"streams", pattern.streams},
+          {"rows_ahead", pattern.rows_ahead},
+          {"halved_loads", pattern.halved_loads},
+          {"w4_streams", pattern.w4_panels},
+          {"w4_records_ahead", pattern.w4_records_ahead}};
+}
+
+// The tune file, and what it says about this machine: "none", "used" or why it is not.
+OrderedJson tuning_json(const Tuning& tuning) {
+  const std::string state = tuning.machine ? "used" : tuning.reason ? tuning.reason.message() : "none";
+  return {{"file", tuning.path.empty() ? OrderedJson(nullptr) : OrderedJson(tuning.path)}, {"state", state}};
+}
+
+std::string team_text(const OrderedJson& report) {
+  const auto cpus = [&](const char* team) { return cpus_text(report[team].get<std::vector<int32_t>>()); };
+  const auto text = [&](const char* field) { return report[field].get<std::string>(); };
+  return "decode team: CPUs " + cpus("team") + "  (" + text("why_team") + ")\nprefill team: CPUs " +
+         cpus("prefill_team") + ", " + report["prefill_chunk"].dump() +
+         " tokens a pass  (chunk: " + text("why_prefill_chunk") + ")\ndefault team: CPUs " + cpus("default_team") +
+         "  (" + text("why_default_team") + ")\ntuning: " + report["tuning"]["state"].get<std::string>() + "\n";
+}
+
+std::string two_decimals(const OrderedJson& number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", number.get<double>());
+  return text;
+}
+
+std::string readable(const OrderedJson& report) {
+  std::string text = report["cpu"].get<std::string>() + "\n";
+  text += "features: " + report["features"].get<std::string>() + "\n";
+  text += "cores:\n";
+  for (const auto& core : report["cores"]) {
+    const auto mhz = core["max_mhz"].get<int64_t>();
+    text += "  cpu " + core["cpu"].dump() + ", kind " + core["kind"].dump() + ", package " + core["package"].dump() +
+            (mhz > 0 ? ", up to " + std::to_string(mhz) + " MHz" : "") + "\n";
+  }
+  text += "kernels, best first:\n";
+  for (const auto& kernels : report["kernels"]) {
+    const auto missing = kernels["missing"].get<std::string>();
+    text += "  " + kernels["name"].get<std::string>() + (kernels["chosen"].get<bool>() ? "  <- chosen" : "") +
+            (missing.empty() ? "" : "  (the CPU has no " + missing + ")") + "\n";
+  }
+  for (const auto& kernels : report["not_built"]) {
+    text += "  " + kernels.get<std::string>() + "  (not in this build: its compiler lacks them)\n";
+  }
+  if (const OrderedJson& access = report["access_pattern"]; !access.is_null()) {
+    text += "access pattern: " + access["name"].get<std::string>() + "  (" + access["suits"].get<std::string>() +
+            "; PINION_ACCESS chooses another)\n";
+  }
+  text += team_text(report);
+  text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
+  text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
+          bytes_text(report["available_bytes"].get<double>()) + " available" +
+          (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
+  if (report.contains("read_gb_per_s")) {
+    text += "read bandwidth of the team: " + two_decimals(report["read_gb_per_s"]) + " GB/s\n";
+    text += "a barrier of the team: " + two_decimals(report["barrier_us"]) + " us\n";
+  }
+  return text;
+}
+
+int run(const Options& options) {
+  Topology topology;
+  if (Error e = read_topology(&topology)) return fail(e);
+  const Kernels* chosen = nullptr;
+  if (Error e = select_kernels(options.run.kernels_name, &chosen)) return fail(e);
+  const Tuning tuning = read_tuning(topology);
+  Plan plan;
+  if (Error e = make_plan(options.run, topology, tuning, &plan)) return fail(e);
+  OrderedJson report = {{"cpu", cpu_name()},
+                        {"features", feature_names(cpu_features())},
+                        {"access_pattern", access_json()},
+                        {"cores", cores_json(topology)},
+                        {"kinds", topology.kinds},
+                        {"cpu_quota", topology.cpu_quota},
+                        {"kernels", kernels_json(*chosen)},
+                        {"not_built", OrderedJson::array()},
+                        {"team", plan.decode.cpus},
+                        {"prefill_team", plan.prefill.cpus},
+                        {"why_team", plan.why_team},
+                        {"prefill_chunk", plan.prefill_chunk},
+                        {"why_prefill_chunk", plan.why_chunk},
+                        {"default_team", default_team(topology)},
+                        {"why_default_team", why_default_team(topology)},
+                        {"tuning", tuning_json(tuning)},
+                        {"last_level_cache_bytes", topology.last_level_cache_bytes},
+                        {"memory_nodes", topology.memory_nodes},
+                        {"memory_bytes", total_memory_bytes()},
+                        {"available_bytes", available_memory_bytes()},
+                        {"compiler", compiler_name()},
+                        {"version", PINION_VERSION}};
+#if defined(PINION_NO_SME2)
+  report["not_built"].push_back("sme2");
+#endif
+  if (options.bandwidth) {
+    Team workers(plan.decode.cpus, plan.decode.clusters, plan.decode.slowness);
+    ReadBuffer buffer;
+    if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);
+    report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;
+    report["barrier_us"] = barrier_seconds(workers, 21) * 1e6;
+  }
+  print_report(report, options.json, readable);
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_cpu(Command app) {
+  auto options = std::make_shared<Options>();
+  add_threads_option(app, &options->run);
+  add_speed_options(app, &options->run);
+  app.add_flag("--bandwidth", options->bandwidth,
+               "Measure how fast the team reads memory and how long a barrier takes");
+  app.add_flag("--json", options->json, "Print one JSON object");
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

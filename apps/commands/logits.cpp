@@ -1,0 +1,97 @@
+// pinion logits: evaluates a prompt and writes the logits as a NumPy file, float32 [positions, vocabulary].
+#include <bit>
+#include <span>
+#include <utility>
+
+#include "apps/cli/machine.h"
+#include "apps/cli/output_file.h"
+#include "apps/commands.h"
+#include "engine/forward/rope.h"
+#include "engine/team/memory.h"
+#include "tokenizer/tokenizer.h"
+
+namespace pinion {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the .npy header below says little-endian");
+
+struct Options {
+  RunOptions run;
+  std::optional<std::string> prompt, prompt_ids;
+  std::string out;
+  bool all = false;
+};
+
+// The header of version 1.0: magic, version, length, a Python dictionary padded so that the data begin at 64 bytes.
+Error write_npy_header(OutputFile& file, int64_t rows, int64_t columns) {
+  std::string description = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", " +
+                            std::to_string(columns) + "), }";
+  constexpr size_t kFixedBytes = 10;
+  description.append(63 - (kFixedBytes + description.size()) % 64, ' ');
+  description += '\n';
+  const auto length = static_cast<uint16_t>(description.size());
+  std::string header = {
+      '\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<char>(length & 255), static_cast<char>(length >> 8)};
+  header += description;
+  return file.write(header.data(), header.size());
+}
+
+// In one call, even if that takes memory: dynamic rope looks at the length of the whole prompt.
+Error write_logits(Session& session, std::span<const int32_t> ids, bool all, OutputFile& file) {
+  const int64_t rows = all ? std::ssize(ids) : 1;
+  const int64_t vocab = session.model->config.vocab_size;
+  const auto bytes = static_cast<size_t>(rows * vocab) * sizeof(float);
+  const int64_t available = available_memory_bytes();
+  if (std::cmp_greater(bytes, available)) {
+    return error("not enough memory", "logits", bytes_text(static_cast<double>(bytes)),
+                 bytes_text(static_cast<double>(available)));
+  }
+  std::vector<float> logits(bytes / sizeof(float));
+  if (Error e = evaluate(session, ids, all, logits.data())) return e;
+  if (Error e = write_npy_header(file, rows, vocab)) return e;
+  return file.write(logits.data(), bytes);
+}
+
+int run(const Options& options) {
+  if (!options.prompt && !options.prompt_ids) return fail_usage("no prompt: give --prompt-ids or --prompt");
+  std::vector<int32_t> ids;
+  if (Error e = parse_ids(options.prompt_ids.value_or(""), &ids)) return fail_usage("--prompt-ids: " + e.message());
+  if (Error e = check_folder(options.run.model)) return fail(e);
+  if (options.prompt) {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
+    ids = encode(*tokenizer, *options.prompt);
+  }
+  if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));
+
+  Runtime runtime;
+  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  const int64_t positions = std::ssize(ids);
+  const int64_t context = context_length(runtime.model->config);
+  if (positions > context) {
+    return fail(error("the prompt is longer than the model's context", options.run.model,
+                      "at most " + std::to_string(context) + " tokens", std::to_string(positions)));
+  }
+  std::unique_ptr<Session> session;
+  if (Error e = open_session(runtime, positions, &session)) return fail(e);
+  OutputFile file;
+  if (Error e = file.open(options.out)) return fail(e);
+  if (Error e = write_logits(*session, ids, options.all, file)) return fail(e);
+  if (Error e = file.finish()) return fail(e);
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_logits(Command app) {
+  auto options = std::make_shared<Options>();
+  add_run_options(app, &options->run);
+  Option ids = app.add_option("--prompt-ids", options->prompt_ids, "The prompt's token ids: 1,2,3");
+  ids.type_name("LIST");
+  app.add_option("--prompt", options->prompt, "The prompt as text").type_name("TEXT").excludes(ids);
+  app.add_flag("--all", options->all, "Logits after every token, not only the last");
+  app.add_option("--out", options->out, "The file to write").required().type_name("F.npy");
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

@@ -1,0 +1,41 @@
+// pinion pack: puts a model's packed weights into the cache on purpose, and says where they are and how large.
+#include "apps/cli/machine.h"
+#include "apps/commands.h"
+
+namespace pinion {
+namespace {
+
+int run(const RunOptions& options) {
+  if (Error e = check_folder(options.model)) return fail(e);
+  Plan plan;
+  if (Error e = make_plan(options, &plan)) return fail(e);
+  Runtime runtime;
+  use_plan(plan, &runtime);
+  ProgressBar bar(options.calibrate.empty() ? "packing" : "calibrating");
+  LoadOptions load = load_options(options);
+  load.team = runtime.team.get();
+  load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
+    bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
+  };
+  if (Error e = read_calibration(options, &load)) return fail(e);
+  if (load.cache_folder.empty()) return fail(error("no folder for the cache", "pack", "HOME or XDG_CACHE_HOME"));
+  std::unique_ptr<Model> model;
+  if (Error e = load_model(options.model, load, &model)) return fail(e);
+  tell_of_model(*model);
+  if (Error e = write_to_cache(*model)) return fail(e);
+  print(model->cache.path.string() + ": " + bytes_text(static_cast<double>(model->cache.file_bytes())) +
+        (model->from_cache() ? ", was there\n" : "\n"));
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_pack(Command app) {
+  auto options = std::make_shared<RunOptions>();
+  add_model_option(app, options.get()).required();
+  add_weight_options(app, options.get());
+  add_threads_option(app, options.get());
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

@@ -1,0 +1,147 @@
+#include "apps/golden/file.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/machine.h"
+#include "apps/cli/output_file.h"
+#include "loader/config/json.h"
+
+namespace pinion {
+namespace {
+
+std::vector<int32_t> read_ids(JsonFields& fields, std::string_view name) {
+  const std::vector<int64_t> wide = fields.integers(name, 0, std::numeric_limits<int32_t>::max());
+  return {wide.begin(), wide.end()};
+}
+
+// A prompt is a string or an object {prompt | prompt_ids, max_tokens}.
+Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens, GoldenPrompt* out) {
+  out->max_tokens = max_tokens;
+  if (json.is_string()) {
+    out->text = json.get<std::string>();
+    return {};
+  }
+  JsonFields fields{json, where};
+  if (fields.has("prompt")) out->text = fields.text("prompt");
+  out->ids = read_ids(fields, "prompt_ids");
+  out->max_tokens = fields.integer("max_tokens", max_tokens, 0, kMaxGoldenTokens);
+  if (!fields.error && !out->text && out->ids.empty()) return error("neither prompt nor prompt_ids", where);
+  return fields.error;
+}
+
+OrderedJson settings_json(const Golden& golden) {
+  return {{"quant", quant_name(golden.run)},
+          {"kv", kv_name(golden.run)},
+          {"head", head_name(golden.run)},
+          {"keep", golden.run.load.keep},
+          {"rotate", golden.run.load.rotate},
+          {"calibration", golden.calibration},
+          {"temperature", golden.sampler.temperature},
+          {"top_k", golden.sampler.top_k},
+          {"top_p", golden.sampler.top_p},
+          {"min_p", golden.sampler.min_p},
+          {"repetition_penalty", golden.sampler.repetition_penalty},
+          {"seed", golden.sampler.seed}};
+}
+
+// The index of one of some names.
+size_t read_choice(JsonFields& fields, std::string_view name, std::span<const std::string_view> values) {
+  const std::string text = fields.text(name);
+  const auto found = std::ranges::find(values, text);
+  if (found != values.end()) return static_cast<size_t>(found - values.begin());
+  fields.fail(std::string(name), "unknown value", joined({values.begin(), values.end()}), text);
+  return 0;
+}
+
+Error read_settings(JsonFields settings, Golden* out) {
+  out->run.load.quant = static_cast<Quant>(read_choice(settings, "quant", kQuantNames));
+  out->run.kv = static_cast<KvType>(read_choice(settings, "kv", kKvNames));
+  if (const std::string head = settings.text("head", ""); !head.empty()) {
+    const auto row = std::ranges::find(kHeadFormats, head, &HeadFormat::name);
+    if (row == std::end(kHeadFormats)) return error("unknown head", settings.where, "none, w8 or w4", head);
+    out->run.load.head = row->format;
+  }
+  out->run.load.keep = settings.texts("keep");
+  out->calibration = settings.text("calibration", "");
+  out->run.load.rotate = settings.boolean("rotate", false);  // files of before do not say, and did not
+  out->sampler.temperature = static_cast<float>(settings.number("temperature", 0.0, 0, 100));
+  out->sampler.top_k = static_cast<int32_t>(settings.integer("top_k", 0, 0, kMaxGoldenTokens));
+  out->sampler.top_p = static_cast<float>(settings.number("top_p", 1.0, 0, 1));
+  out->sampler.min_p = static_cast<float>(settings.number("min_p", 0.0, 0, 1));
+  out->sampler.repetition_penalty = static_cast<float>(settings.number("repetition_penalty", 1.0, 0.01, 100));
+  out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
+  if (const auto unknown = settings.unread(); !unknown.empty()) settings.fail(brief(unknown[0]), "unknown setting");
+  return settings.error;
+}
+
+OrderedJson prompt_json(const GoldenPrompt& prompt, const GoldenAnswer& answer) {
+  OrderedJson item;
+  if (prompt.text) item["prompt"] = *prompt.text;
+  item["prompt_ids"] = prompt.ids;
+  item["max_tokens"] = prompt.max_tokens;
+  item["ids"] = answer.ids;
+  item["text"] = answer.text;
+  item["logits_hash"] = answer.logits_hash;
+  item["logits_hash_by_8"] = answer.hashes_on_way;
+  return item;
+}
+
+// One prompt a line, so that a change shows in a diff where it is.
+std::string golden_text(const Golden& golden) {
+  const OrderedJson build = {
+      {"version", PINION_VERSION}, {"commit", build_commit()}, {"compiler", compiler_name()}, {"cpu", cpu_name()}};
+  std::string text = "{\"recorded_by\": " + build.dump() + ",\n\"weights_hash\": \"" + golden.weights +
+                     "\",\n\"settings\": " + settings_json(golden).dump();
+  text += ",\n\"prompts\": [";
+  for (size_t i = 0; i < golden.prompts.size(); ++i) {
+    text +=
+        (i > 0 ? ",\n" : "\n") +
+        prompt_json(golden.prompts[i], golden.answers[i]).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  }
+  return text + "\n]}\n";
+}
+
+}  // namespace
+
+Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<GoldenPrompt>* out) {
+  Json json;
+  if (Error e = read_json_file(path, &json)) return e;
+  if (!json.is_array()) return error("wrong type", path, "a list of prompts", brief(json));
+  for (const Json& item : json) {
+    const std::string where = path + ": prompt " + std::to_string(out->size());
+    if (Error e = read_prompt(item, where, max_tokens, &out->emplace_back())) return e;
+  }
+  return {};
+}
+
+Error read_golden(const std::string& path, Golden* out) {
+  Json json;
+  if (Error e = read_json_file(path, &json)) return e;
+  JsonFields fields{json, path};
+  if (Error e = read_settings(fields.fields("settings"), out)) return e;
+  out->weights = fields.text("weights_hash", "");
+  if (fields.error) return fields.error;
+  const Json* prompts = fields.find("prompts");
+  if (!prompts || !prompts->is_array()) return error("no list of prompts", path);
+  for (const Json& item : *prompts) {
+    const std::string where = path + ": prompt " + std::to_string(out->prompts.size());
+    if (Error e = read_prompt(item, where, 0, &out->prompts.emplace_back())) return e;
+    JsonFields answer{item, where};
+    out->answers.push_back({read_ids(answer, "ids"), answer.text("text", ""), answer.text("logits_hash"),
+                            answer.texts("logits_hash_by_8")});
+    if (answer.error) return answer.error;
+  }
+  return {};
+}
+
+Error write_golden(const Golden& golden, const std::string& path) {
+  OutputFile file;
+  const std::string text = golden_text(golden);
+  if (Error e = file.open(path)) return e;
+  if (Error e = file.write(text.data(), text.size())) return e;
+  return file.finish();
+}
+
+}  // namespace pinion

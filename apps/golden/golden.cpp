@@ -1,0 +1,111 @@
+// pinion golden: records what a model answers to some prompts, with a hash over the bits of every logits vector, and
+// checks later, elsewhere, with other kernels or threads, that the same comes out.
+#include "apps/cli/output_file.h"
+#include "apps/commands.h"
+#include "apps/golden/check.h"
+
+namespace pinion {
+namespace {
+
+struct RecordOptions {
+  RunOptions run;
+  SamplingFlags sampling;
+  std::string prompts, out;
+  int64_t max_tokens = 64;
+};
+
+int run_record(const RecordOptions& options) {
+  Golden golden;
+  golden.run = options.run;
+  apply_flags(options.sampling, &golden.sampler);
+  if (Error e = read_prompts(options.prompts, options.max_tokens, &golden.prompts)) return fail(e);
+  if (Error e = check_folder(options.run.model)) return fail(e);
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (has_tokenizer(options.run.model)) {
+    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
+  }
+  Runtime runtime;
+  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  golden.weights = weights_hash(*runtime.model);
+  golden.calibration = runtime.model->calibration;
+  for (GoldenPrompt& prompt : golden.prompts) {
+    if (prompt.text && !tokenizer) return fail(error("no tokenizer", options.run.model));
+    if (prompt.text) prompt.ids = encode(*tokenizer, *prompt.text);
+    GoldenAnswer answer;
+    if (Error e = answer_prompt(runtime, golden, prompt, tokenizer.get(), &answer)) return fail(e);
+    golden.answers.push_back(std::move(answer));
+  }
+  if (Error e = write_golden(golden, options.out)) return fail(e);
+  print("recorded " + std::to_string(golden.prompts.size()) + " prompts in " + options.out + "\n");
+  return kSuccess;
+}
+
+// One line a prompt, or in a matrix one row of a table.
+void show(const CheckOptions& options, const CheckResult& one) {
+  const std::string prompt = std::to_string(one.prompt), tokens = std::to_string(one.tokens);
+  if (options.matrix) {
+    print("| " + one.way + " | " + prompt + " | " + tokens + " | " + (one.difference ? one.difference.what : "same") +
+          " |\n");
+  } else if (!one.difference) {
+    print("OK prompt " + prompt + ": " + tokens + " tokens\n");
+  }
+}
+
+int run_check(const CheckOptions& options) {
+  OutputFile junit;
+  if (!options.junit.empty()) {
+    if (Error e = junit.open(options.junit)) return fail(e);
+  }
+  if (options.matrix) print("| way | prompt | tokens | result |\n|:--|--:|--:|:--|\n");
+  std::vector<CheckResult> results;
+  if (Error e = check_golden(options, [&](const CheckResult& one) { show(options, one); }, &results)) return fail(e);
+  if (!options.junit.empty()) {
+    const std::string xml = junit_xml(results);
+    if (Error e = junit.write(xml.data(), xml.size())) return fail(e);
+    if (Error e = junit.finish()) return fail(e);
+  }
+  const CheckResult* first = nullptr;
+  for (const CheckResult& one : results) {
+    if (!one.difference) continue;
+    if (!first) first = &one;
+    print("\n" + one.way + ", prompt " + std::to_string(one.prompt) + ": " + one.difference.what + "\n" +
+          one.explanation);
+  }
+  return first ? fail(first->difference) : kSuccess;
+}
+
+}  // namespace
+
+Run setup_golden(Command app) {
+  auto options = std::make_shared<RecordOptions>();
+  auto checked = std::make_shared<CheckOptions>();
+  app.require_command();
+  const Command record = app.add_command("record", "Run prompts and record what comes out",
+                                         "pinion golden record --model DIR --prompts F.json --out G.json --quant w8a8");
+  add_run_options(record, &options->run);
+  record.add_option("--prompts", options->prompts, "A JSON list of texts or {prompt | prompt_ids, max_tokens}")
+      .required()
+      .type_name("F.json");
+  record.add_option("--out", options->out, "The golden file to write").required().type_name("G.json");
+  record.add_option("--max-tokens", options->max_tokens, "Tokens for a prompt that does not say")
+      .range(0, kMaxGoldenTokens)
+      .type_name("N")
+      .show_default();
+  add_sampling_options(record, &options->sampling);
+
+  const Command check = app.add_command("check", "Run them again with the recorded settings; any difference fails",
+                                        "pinion golden check --model DIR --golden G.json --threads 3 --kernels scalar");
+  add_model_option(check, &checked->run).required();
+  add_threads_option(check, &checked->run);
+  add_speed_options(check, &checked->run);
+  add_cache_option(check, &checked->run);
+  add_calibrate_option(check, &checked->run);
+  check.add_option("--golden", checked->golden, "The golden file").required().type_name("G.json");
+  check.add_flag("--matrix", checked->matrix,
+                 "Also with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
+  check.add_flag("--bisect", checked->bisect, "After a difference, name the layer where it begins");
+  check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").type_name("F.xml");
+  return [options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); };
+}
+
+}  // namespace pinion

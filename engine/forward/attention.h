@@ -1,0 +1,50 @@
+// A layer's attention over the KV cache: projections of x, the cache's new keys and values, softmax, the heads'
+// outputs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/forward/pass.h"
+#include "engine/forward/scratch_sizer.h"
+
+namespace pinion {
+
+// Softmax states of several rows with the memory they stand in.
+struct AttentionBuffer {
+  std::vector<float> max;  // [rows]
+  std::vector<float> sum;  // [rows]
+  std::vector<float> acc;  // [rows][padded head_dim]
+
+  void make(ScratchSizer* sizer, int64_t rows, int64_t head_dim);
+  AttentionState from(int64_t row, int64_t head_dim);
+  // Rows of another buffer into the ones from `row` on.
+  void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
+};
+
+struct OwnAttentionScratch {
+  std::vector<float> q;           // [heads][padded head_dim] one token's queries as the kernels take them
+  std::vector<bool> has_queries;  // [kv_heads] whose queries are there
+  std::vector<float> scores;      // [a task's rows][kAttentionChunk]
+  std::vector<float> key;         // [padded head_dim]
+  AttentionBuffer state;          // [a task's rows, or heads]
+  AttentionBuffer next;           // [a task's rows]
+  AttentionBuffer sink;           // [1] a head's, whose value is zero
+};
+
+// M: the most tokens in one pass.
+struct AttentionScratch {
+  std::vector<float> q, k, v;  // [M][rows of each matrix]: as projected
+  std::vector<float> queries;  // [kv_heads][M][group][padded head_dim] as the kernels take them
+  AttentionBuffer partial;     // [chunks of the cache][heads]: one token's attention, chunk by chunk
+  std::vector<OwnAttentionScratch> workers;
+};
+
+// Of passes of at most `tokens`, in a cache of `positions`.
+void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
+                            AttentionScratch* out);
+
+// What the layer's attention makes of x, the input that q, k and v share; what o multiplies.
+Input attend(Worker& worker, const Pass& pass, AttentionScratch& scratch, const Layer& layer, const Input& x);
+
+}  // namespace pinion

@@ -1,0 +1,127 @@
+#include "engine/forward/delta.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/math.h"
+
+namespace pinion {
+namespace {
+
+constexpr float kUnitNormEps = 1e-6f;  // added to a sum of squares; no field of config.json says it
+
+// The convolution's input of a row of this pass, or of one of the taps - 1 before it. A single token's is projected to
+// where the state keeps it.
+float* conv_input(const Pass& p, DeltaScratch& s, const Layer& layer, int64_t row) {
+  if (row < 0 || p.tokens.size() == 1) return p.state.input(layer.slot, p.position + row);
+  return s.qkv.data() + row * p.model.config.delta.channels();
+}
+
+// Channels [first, first + count) of a row after the convolution.
+void convolve(const Pass& p, DeltaScratch& s, const Layer& layer, int64_t row, int64_t first, int64_t count,
+              float* out) {
+  const GatedDelta& d = p.model.config.delta;
+  const float* inputs[kMaxConvTaps];
+  for (int64_t t = 0; t < d.taps; ++t) inputs[t] = conv_input(p, s, layer, row - d.taps + 1 + t) + first;
+  p.kernels.conv_silu(inputs, layer.delta.conv + first, d.channels(), d.taps, count, out);
+}
+
+float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + portable_exp(-static_cast<double>(x)))); }
+
+// exp(-rate * log(1 + exp(x))). Beyond 20 the logarithm is x to within a float.
+float decay_of(float rate, float x) {
+  const double wide = x;
+  const double step = wide <= 20.0 ? portable_log(1.0 + portable_exp(wide)) : wide;  // of NaN: NaN
+  return static_cast<float>(portable_exp(-static_cast<double>(rate) * step));
+}
+
+// Rows [first, first + count) of a value head through the convolution, the norms of q and k, the state and the output's
+// norm.
+void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, int64_t head, int64_t first, int64_t count,
+               DeltaRows* own) {
+  const ModelConfig& c = p.model.config;
+  const GatedDelta& d = c.delta;
+  const int64_t key_head = head / (d.value_heads / d.key_heads);
+  const float eps = kUnitNormEps / static_cast<float>(d.key_dim);
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t row = first + r;
+    float* q = own->q.data() + r * d.key_dim;
+    float* k = own->k.data() + r * d.key_dim;
+    convolve(p, s, layer, row, key_head * d.key_dim, d.key_dim, q);
+    convolve(p, s, layer, row, d.key_width() + key_head * d.key_dim, d.key_dim, k);
+    convolve(p, s, layer, row, 2 * d.key_width() + head * d.value_dim, d.value_dim, own->v.data() + r * d.value_dim);
+    p.kernels.rms_norm(q, s.query_scale.data(), d.key_dim, eps, q);
+    p.kernels.rms_norm(k, s.key_scale.data(), d.key_dim, eps, k);
+    const auto gate = static_cast<size_t>(row * d.value_heads + head);
+    own->beta[static_cast<size_t>(r)] = sigmoid(s.b[gate]);
+    own->decay[static_cast<size_t>(r)] = decay_of(layer.delta.rate[head], s.a[gate] + layer.delta.step[head]);
+  }
+  p.kernels.delta_rule({count, d.key_dim, d.value_dim, own->q.data(), own->k.data(), own->v.data(), own->decay.data(),
+                        own->beta.data(), own->v.data()},
+                       p.state.head(layer.slot, head));
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t at = (first + r) * d.value_width() + head * d.value_dim;
+    float* out = own->v.data() + r * d.value_dim;
+    p.kernels.rms_norm(out, layer.delta.norm, d.value_dim, c.rms_norm_eps, out);
+    p.kernels.silu_mul(s.z.data() + at, out, d.value_dim, p.activations.attended.data() + at);
+  }
+}
+
+// The inputs that the next pass's convolutions begin with. The places may be those that this pass's have read.
+void keep_inputs(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer) {
+  const int64_t tokens = std::ssize(p.tokens);
+  if (tokens == 1) return;
+  const GatedDelta& d = p.model.config.delta;
+  worker.for_each(std::min(tokens, d.taps - 1), [&](int64_t task) {
+    const int64_t row = tokens - 1 - task;
+    std::copy_n(conv_input(p, s, layer, row), d.channels(), p.state.input(layer.slot, p.position + row));
+  });
+}
+
+}  // namespace
+
+Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer, const Input& x) {
+  const GatedDelta& d = p.model.config.delta;
+  const int64_t tokens = std::ssize(p.tokens);
+  const DeltaLayer& l = layer.delta;
+  project(at(worker, p, Stage::qkv), x,
+          {{&l.qkv, conv_input(p, s, layer, 0)}, {&l.z, s.z.data()}, {&l.b, s.b.data()}, {&l.a, s.a.data()}});
+
+  at(worker, p, Stage::attention);
+  worker.for_each(d.value_heads, [&](int64_t head) {
+    DeltaRows* own = &s.workers[static_cast<size_t>(worker.index)];
+    for (int64_t first = 0; first < tokens; first += kDeltaTokens) {
+      head_rows(p, s, layer, head, first, std::min(kDeltaTokens, tokens - first), own);
+    }
+  });
+  worker.barrier();
+  keep_inputs(worker, p, s, layer);
+  return prepare(
+      at(worker, p, Stage::o_input), tokens, d.value_width(), {&layer.o},
+      [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * d.value_width(); });
+}
+
+void make_delta_scratch(const ModelConfig& config, int64_t tokens, int32_t workers, ScratchSizer* sizer,
+                        DeltaScratch* out) {
+  const GatedDelta& d = config.delta;
+  if (attention_layers(config) == config.layers) return;
+  DeltaScratch& s = *out;
+  sizer->make(&s.qkv, tokens * d.channels());
+  sizer->make(&s.z, tokens * d.value_width());
+  sizer->make(&s.b, tokens * d.value_heads);
+  sizer->make(&s.a, tokens * d.value_heads);
+  // x / |x| is RMSNorm(x) / sqrt(n); queries are scaled by that once more.
+  const float root = std::sqrt(static_cast<float>(d.key_dim));
+  s.key_scale.assign(static_cast<size_t>(d.key_dim), 1.0f / root);
+  s.query_scale.assign(static_cast<size_t>(d.key_dim), 1.0f / static_cast<float>(d.key_dim));
+  s.workers.resize(static_cast<size_t>(workers));
+  for (DeltaRows& own : s.workers) {
+    sizer->make(&own.q, kDeltaTokens * d.key_dim);
+    sizer->make(&own.k, kDeltaTokens * d.key_dim);
+    sizer->make(&own.v, kDeltaTokens * d.value_dim);
+    sizer->make(&own.decay, kDeltaTokens);
+    sizer->make(&own.beta, kDeltaTokens);
+  }
+}
+
+}  // namespace pinion

@@ -1,0 +1,165 @@
+#include "engine/forward/forward.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "engine/forward/trace.h"
+#include "loader/checkpoint/convert.h"
+
+namespace pinion {
+namespace {
+
+// RMSNorm of the last `rows` rows of the residual stream, or these as they are where the family has no such norm.
+Input normalized(const Multiplier& m, const Pass& p, const float* weight, int64_t rows,
+                 std::initializer_list<const Linear*> matrices) {
+  const ModelConfig& c = p.model.config;
+  const int64_t k = c.hidden_size;
+  const float* x = p.activations.x.data() + (std::ssize(p.tokens) - rows) * k;
+  return prepare(m, rows, k, matrices, [&](int64_t first, int64_t count, float* out) -> const float* {
+    if (!weight) return x + first * k;
+    for (int64_t r = 0; r < count; ++r) {
+      p.kernels.rms_norm(x + (first + r) * k, weight, k, c.rms_norm_eps, out + r * k);
+    }
+    return out;
+  });
+}
+
+// The matrices that read what a layer's first norm gives.
+Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
+  const int64_t tokens = std::ssize(p.tokens);
+  const DeltaLayer& d = layer.delta;
+  const Multiplier m = at(worker, p, Stage::attention_norm);
+  return layer.recurrent ? normalized(m, p, layer.attention_norm, tokens, {&d.qkv, &d.z, &d.b, &d.a})
+                         : normalized(m, p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
+}
+
+// What a branch computes, into the residual stream: x += scale W in, or x += scale RMSNorm(W in) where the family norms
+// branches once more.
+void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const float* norm) {
+  const ModelConfig& c = p.model.config;
+  Activations& s = p.activations;
+  if (!norm) return project(m, in, {{&linear, s.x.data()}}, {.alpha = c.branch_scale, .beta = 1});
+  project(m, in, {{&linear, s.branch.data()}});
+  m.worker.for_each(std::ssize(p.tokens), [&](int64_t row) {
+    float* x = s.x.data() + row * c.hidden_size;
+    float* branch = s.branch.data() + row * c.hidden_size;
+    p.kernels.rms_norm(branch, norm, c.hidden_size, c.rms_norm_eps, branch);
+    for (int64_t i = 0; i < c.hidden_size; ++i) x[i] += c.branch_scale * branch[i];
+  });
+  m.worker.barrier();
+}
+
+// Row `id` of the embedding, rounded to bf16 where the file is finer: weights are bf16 throughout.
+void embed_row(const Model& model, int64_t id, float* out) {
+  const ModelConfig& c = model.config;
+  read_row(model.embedding, id, out);
+  for (int64_t i = 0; i < c.hidden_size; ++i) out[i] = to_float(to_bf16(out[i])) * c.embedding_scale;
+}
+
+// The tokens' embeddings into the residual stream, and the angles of their positions.
+void embed(Worker& worker, const Pass& p) {
+  const ModelConfig& c = p.model.config;
+  Activations& s = p.activations;
+  worker.for_each(2 * std::ssize(p.tokens), [&](int64_t task) {
+    const int64_t row = task / 2;
+    if (task % 2 == 0) {
+      embed_row(p.model, p.tokens[static_cast<size_t>(row)], s.x.data() + row * c.hidden_size);
+    } else {
+      for (size_t i = 0; i < c.ropes.size(); ++i) {
+        const int64_t at = row * c.ropes[i].dims / 2;
+        s.angles[i].query_scale[static_cast<size_t>(row)] = query_scale(c.ropes[i], p.position + row);
+        rope_angles(p.ropes[i], p.position + row, s.angles[i].cos.data() + at, s.angles[i].sin.data() + at);
+      }
+    }
+  });
+  worker.barrier();
+}
+
+void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
+  const ModelConfig& c = p.model.config;
+  const int64_t tokens = std::ssize(p.tokens);
+  const Multiplier m = at(worker, p, Stage::mlp_norm);
+  if (!layer.experts.empty()) {
+    const Input y = normalized(m, p, layer.mlp_norm, tokens, {&layer.router});
+    return add_experts(worker, p, s.experts, layer, y);
+  }
+  const Input y = normalized(m, p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
+  trace_input(worker, p, index, Stage::gate_up, y);
+  float* activation = p.activations.activation.data();
+  project_gated(at(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(c), activation);
+  const Input activated =
+      prepare(at(worker, p, Stage::down_input), tokens, c.intermediate_size, {&layer.down},
+              [&](int64_t first, int64_t, float*) { return activation + first * c.intermediate_size; });
+  trace_input(worker, p, index, Stage::down, activated);
+  add_branch(at(worker, p, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
+}
+
+void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
+  const Input x = attention_input(worker, p, layer);
+  trace_input(worker, p, index, Stage::qkv, x);
+  const Input attended =
+      layer.recurrent ? delta_net(worker, p, s.delta, layer, x) : attend(worker, p, s.attention, layer, x);
+  trace_input(worker, p, index, Stage::o, attended);
+  add_branch(at(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
+}
+
+}  // namespace
+
+void forward(Worker& worker, const Pass& p, Scratch& s) {
+  const ModelConfig& c = p.model.config;
+  if (p.profile) {
+    WorkerProfile& profile = p.profile->workers[static_cast<size_t>(worker.index)];
+    profile.begin();
+    worker.listener = &profile;
+  }
+  embed(worker, p);
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const Layer& layer = p.model.layers[static_cast<size_t>(i)];
+    add_attention(worker, p, s, layer, i);
+    add_mlp(worker, p, s, layer, i);
+    trace_residual(worker, p, i);
+  }
+  if (p.logit_rows == 0) return;
+  const Linear& head = p.model.head;
+  const Input last = normalized(at(worker, p, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&head});
+  project(at(worker, p, Stage::head), last, {{&head, p.logits, p.activations.panel_best.data()}},
+          {.alpha = c.logit_scale, .cap = c.logit_cap});
+}
+
+void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
+                  ScratchSizer* sizer, Scratch* out) {
+  const ModelConfig& c = model.config;
+  Activations& s = out->activations;
+  InputForms forms;
+  int64_t widest = c.hidden_size;
+  forms.add(model.head.weight);
+  for (const Layer& layer : model.layers) {
+    each_matrix(layer, [&](MatrixRole, const Linear& linear) {
+      forms.add(linear.weight);
+      widest = std::max(widest, linear.weight.k);
+    });
+  }
+  const bool has_out_norms =
+      std::ranges::any_of(model.layers, [](const Layer& l) { return l.attention_out_norm || l.mlp_out_norm; });
+  sizer->make(&s.x, tokens * c.hidden_size);
+  if (has_out_norms) sizer->make(&s.branch, tokens * c.hidden_size);
+  sizer->make(&s.attended, tokens * std::max(c.heads * c.head_dim, c.delta.value_width()));
+  sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::gate));
+  for (const Rope& rope : c.ropes) {
+    RopeAngles& angles = s.angles.emplace_back();
+    sizer->make(&angles.cos, tokens * rope.dims / 2);
+    sizer->make(&angles.sin, tokens * rope.dims / 2);
+    sizer->make(&angles.query_scale, tokens);
+  }
+  sizer->make(&s.panel_best, panel_count(c.vocab_size));
+  s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8, tokens), packed_rows(kernels.f32, tokens)), widest);
+  s.own_inputs.resize(static_cast<size_t>(workers));
+  for (OwnInputBuffers& own : s.own_inputs) {
+    own.make(sizer, forms, std::max(kernels.s8.rows, kernels.f32.rows), widest);
+  }
+  make_attention_scratch(model, tokens, positions, workers, sizer, &out->attention);
+  make_delta_scratch(c, tokens, workers, sizer, &out->delta);
+  make_expert_scratch(model, kernels, tokens, sizer, &s, &out->experts);
+}
+
+}  // namespace pinion

@@ -1,0 +1,30 @@
+// The forward pass: tokens and a cache in, logits out, run by every worker of a team together.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/forward/attention.h"
+#include "engine/forward/delta.h"
+#include "engine/forward/experts.h"
+#include "engine/forward/pass.h"
+#include "engine/forward/scratch_sizer.h"
+#include "engine/team/team.h"
+
+namespace pinion {
+
+// Everything that a pass writes besides the cache, allocated once; each part's own is empty where a model lacks it.
+struct Scratch {
+  Activations activations;
+  AttentionScratch attention;
+  DeltaScratch delta;
+  ExpertScratch experts;
+};
+
+// Of passes of at most `tokens`, in a cache of `positions`. Where the sizer only counts, `out` is of no use.
+void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
+                  ScratchSizer* sizer, Scratch* out);
+
+// pass.activations are the scratch's.
+void forward(Worker& worker, const Pass& pass, Scratch& scratch);
+
+}  // namespace pinion

@@ -1,0 +1,65 @@
+// Keys and values of the tokens evaluated so far, laid out for the attention kernels. The memory grows in chunks of
+// kAttentionChunk positions that hold all layers, so that a short text touches a short piece of it:
+//
+//   chunk (position / 256) | layer | kv head | keys   [16 blocks][head_dim / 2][16 positions][2]
+//                                            | values [128 pairs of positions][head_dim][2]
+//
+// with the later of two in front (see AttentionChunk); floats without pairs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/error.h"
+#include "kernels/kernels.h"
+#include "loader/checkpoint/arena.h"
+
+namespace pinion {
+
+enum class KvType : uint8_t { f32, bf16 };
+inline constexpr std::array<std::string_view, 2> kKvNames = {"f32", "bf16"};  // by KvType
+
+struct KvCache {
+  KvType type = KvType::bf16;  // of the elements
+  int64_t layers = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;  // padded to 16; the padding stays zero
+  int64_t capacity = 0;  // positions
+  Arena memory;
+
+  int64_t element_bytes() const { return type == KvType::f32 ? 4 : 2; }
+  int64_t plane_elements() const { return kAttentionChunk * head_dim; }  // keys or values of one chunk, layer and head
+  int64_t chunk_bytes() const { return layers * kv_heads * 2 * plane_elements() * element_bytes(); }
+  // Of the chunks that hold the first so many positions.
+  int64_t bytes(int64_t positions) const {
+    return round_up(positions, kAttentionChunk) / kAttentionChunk * chunk_bytes();
+  }
+
+  std::byte* keys(int64_t chunk, int64_t layer, int64_t kv_head) const {
+    return memory.data + chunk * chunk_bytes() + (layer * kv_heads + kv_head) * 2 * plane_elements() * element_bytes();
+  }
+  std::byte* values(int64_t chunk, int64_t layer, int64_t kv_head) const {
+    return keys(chunk, layer, kv_head) + plane_elements() * element_bytes();
+  }
+
+  AttentionChunk chunk(int64_t index, int64_t layer, int64_t kv_head, float cap) const {
+    return {keys(index, layer, kv_head), values(index, layer, kv_head),  head_dim,
+            type == KvType::f32,         static_cast<int32_t>(head_dim), cap};
+  }
+
+  // key, value: [count], count <= head_dim. After the last position that is written, the one that shares its pair holds
+  // zeros: sums read it with weight 0, and an older text may have left anything there.
+  void write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value, int64_t count,
+             bool is_last = false);
+};
+
+// Bytes a cache of that many positions takes.
+int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions);
+
+// Zeros. The memory is not checked against what is free.
+Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions,
+                        KvCache* out);
+
+}  // namespace pinion

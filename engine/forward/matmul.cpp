@@ -1,0 +1,319 @@
+#include "engine/forward/matmul.h"
+
+#include <cstddef>
+#include <span>
+
+namespace pinion {
+
+void CodeBuffer::make(ScratchSizer* sizer, int64_t rows, int64_t k) {
+  sizer->make(&codes, rows * padded_k(k));
+  sizer->make(&scales, rows);
+}
+
+void InputBuffers::make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k) {
+  if (forms.values) sizer->make(&values, rows * k);
+  if (forms.plain) plain.make(sizer, rows, k);
+  if (forms.rotated) rotated.make(sizer, rows, k);
+}
+
+void OwnInputBuffers::make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k) {
+  sizer->make(&values, rows * k);
+  if (forms.plain) plain.make(sizer, rows, k);
+  if (!forms.rotated) return;
+  rotated.make(sizer, rows, k);
+  sizer->make(&rotated_row, k);
+}
+
+namespace {
+
+int64_t columns_of(const Matrix& w, PanelRun run) {
+  return std::min(run.count * kPanelColumns, w.n - run.first * kPanelColumns);
+}
+
+// The epilogue of a matrix from column `column` on, for the input's rows from `first` on.
+Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const Input& in, int64_t first) {
+  if (linear.weight.format != Format::bf16) {
+    ops.row_scale = in.codes_for(linear.weight).scales + first;
+    ops.column_scale = linear.weight.scale + column;
+  }
+  if (linear.bias) ops.bias = linear.bias + column;
+  return ops;
+}
+
+void finish(const Kernels& kernels, Format format, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
+            const Epilogue& ops, float* out, int64_t ldo) {
+  if (format == Format::w8) return kernels.epilogue_s32(tile.sums + at, rows, columns, ops, out, ldo);
+  kernels.epilogue_f32(tile.values + at, rows, columns, ops, out, ldo);
+}
+
+// The sums of rows [first, first + rows) of several by one panel.
+void sum_rows(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
+              Tile* tile) {
+  const std::byte* base = panel_of(w, panel);
+  if (w.format == Format::bf16) {
+    const GemmTerm term = {in.values + first * in.k, base, in.k};
+    const RowBlocks blocks = {in.block, in.block * in.k * static_cast<int64_t>(sizeof(float))};
+    return kernels.gemm_bf16(&term, 1, blocks, rows, tile->values);
+  }
+  const int64_t k = padded_k(in.k);
+  const RowBlocks blocks = {in.block, in.block * k};
+  const int8_t* codes = in.codes_for(w).codes + first * k;
+  if (is_w4(w.format)) {
+    return kernels.gemm_w4(codes, blocks, rows, {base, k, w.format == Format::w4z}, tile->values);
+  }
+  const GemmTerm term = {codes, base, k};
+  kernels.gemm_s8(&term, 1, blocks, rows, w.column_sum + panel * kPanelColumns, tile->sums);
+}
+
+// The sums of a single row by some panels, into the tile from `at` on. Several only of a matrix that lies alone.
+void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
+  const int64_t k = padded_k(in.k);
+  const int8_t* codes = in.codes_for(w).codes;
+  if (is_w4(w.format)) {
+    const W4Panel first = {panel_of(w, run.first), k, w.format == Format::w4z};
+    return kernels.gemv_w4(codes, first, run.count, tile->values + at);
+  }
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
+    const std::byte* base = panel_of(w, panel);
+    if (w.format == Format::bf16) {
+      const GemmTerm term = {in.values, base, in.k};
+      kernels.gemm_bf16(&term, 1, {1, 0}, 1, tile->values + at);
+    } else {
+      kernels.gemv_s8(codes, reinterpret_cast<const int8_t*>(base), 4 * kPanelColumns, k, tile->sums + at);
+    }
+  }
+}
+
+// The same of a gate and of what it multiplies: of each panel first the one's, then the other's.
+void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRun run, const Input& in,
+                   int64_t at, Tile* tile) {
+  if (gate.interleaved == 2) {
+    const Matrix both = {.format = gate.format,
+                         .n = 2 * padded_n(gate.n),
+                         .k = gate.k,
+                         .panels = gate.panels,
+                         .rotation = gate.rotation};
+    return sum_row(kernels, both, {2 * run.first, 2 * run.count}, in, at, tile);
+  }
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
+    for (const Matrix* w : {&gate, &up}) {
+      sum_row(kernels, *w, {panel, 1}, in, at, tile);
+      at += kPanelColumns;
+    }
+  }
+}
+
+// Writes a byte that is there anyway into every 64 of a result. Cache lines that other cores have read become this
+// core's side by side so (read for ownership); while results are stored to them it waits for one after the other, and
+// prefetching them helps little.
+void own_lines(float* out, int64_t count) {
+  auto* bytes = reinterpret_cast<volatile unsigned char*>(out);
+  for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(float)); at += kAlignmentBytes) bytes[at] = bytes[at];
+}
+
+// What becomes of them. out: where these panels' columns begin.
+void apply_row(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, const Tile& tile,
+               int64_t at, const Epilogue& ops, float* out) {
+  const Matrix& w = linear.weight;
+  const int64_t column = run.first * kPanelColumns;
+  const int64_t columns = columns_of(w, run);
+  finish(kernels, w.format, tile, at, 1, columns, with_matrix(ops, linear, column, in, 0), out, columns);
+}
+
+Epilogue gated_by(const float* gates, const Gating& gating) {
+  return {.gate = gates, .gate_stride = kPanelColumns, .activation = gating.activation, .limit = gating.limit};
+}
+
+// out: where these panels' columns begin.
+void apply_gated_row(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+                     const Input& in, int64_t at, Tile* tile, float* out) {
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, out += kPanelColumns) {
+    apply_row(kernels, gate, {panel, 1}, in, *tile, at, {}, tile->gates);
+    at += kPanelColumns;
+    apply_row(kernels, up, {panel, 1}, in, *tile, at, gated_by(tile->gates, gating), out);
+    at += kPanelColumns;
+  }
+}
+
+}  // namespace
+
+void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
+              const Epilogue& ops, Tile* tile, float* out, int64_t ldo) {
+  const Matrix& w = linear.weight;
+  const int64_t column = run.first * kPanelColumns;
+  const int64_t columns = columns_of(w, run);
+  prefetch_result(out, rows, ldo * 4, columns * 4);
+  if (in.rows == 1) {
+    sum_row(kernels, w, run, in, 0, tile);
+    return apply_row(kernels, linear, run, in, *tile, 0, ops, out);
+  }
+  sum_rows(kernels, w, run.first, in, first, rows, tile);
+  finish(kernels, w.format, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
+}
+
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
+  if (in.rows == 1) {
+    out += run.first * kPanelColumns;
+    prefetch_result(out, 1, 0, columns_of(gate.weight, run) * 4);
+    sum_gated_row(kernels, gate.weight, up.weight, run, in, 0, tile);
+    return apply_gated_row(kernels, gate, up, gating, run, in, 0, tile, out);
+  }
+  multiply(kernels, gate, run, in, first, rows, {}, tile, tile->gates, kPanelColumns);
+  multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, gating), tile, out + run.first * kPanelColumns,
+           up.weight.n);
+}
+
+namespace {
+
+// f(panel, first, rows) for every tile of the panels by the input's rows, claimed by the workers.
+template <class F>
+void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
+  const TileGrid grid = tile_grid(in.rows, in.block, panels, worker.count);
+  worker.for_each(grid.panels * grid.parts, [&](int64_t task) {
+    const int64_t begin = task % grid.parts * grid.part_rows;
+    each_tile(begin, std::min(in.rows, begin + grid.part_rows), in.block,
+              [&](int64_t first, int64_t rows) { f(PanelRun{task / grid.parts, 1}, first, rows); });
+  });
+}
+
+void note_best(const Kernels& kernels, const Projection& to, PanelRun run, int64_t row) {
+  const int64_t n = to.linear->weight.n;
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
+    const int64_t column = panel * kPanelColumns;
+    const float* values = to.out + row * n + column;
+    to.panel_best[panel] = static_cast<int32_t>(column + kernels.argmax(values, std::min(kPanelColumns, n - column)));
+  }
+}
+
+// A worker finishes a single row's sums, a tile of which holds kTileRows panels, when the tile is full or no task is
+// left, not panel by panel: whenever it stops reading, the next 16 KB come at half the speed (Zen 4). Where the results
+// go it asks for before it reads: the others have read what was there before.
+void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
+                 std::span<const Projection> projections, const Epilogue& after) {
+  struct Part {
+    const Projection* to;
+    PanelRun run;
+  };
+  Tile tile;
+  Part parts[kTileRows];
+  int64_t count = 0, panels = 0;
+  const auto apply_all = [&] {
+    const auto done = std::span(parts, static_cast<size_t>(count));
+    for (const auto& [to, run] : done)
+      own_lines(to->out + run.first * kPanelColumns, columns_of(to->linear->weight, run));
+    int64_t at = 0;
+    for (const auto& [to, run] : done) {
+      apply_row(kernels, *to->linear, run, in, tile, at, after, to->out + run.first * kPanelColumns);
+      if (to->panel_best) note_best(kernels, *to, run, 0);
+      at += run.count * kPanelColumns;
+    }
+    count = panels = 0;
+  };
+  worker.for_each_run(all_panels, panels_at_once(1), [&](PanelRun all) {
+    if (panels + all.count > kTileRows) apply_all();
+    each_part(projections, all, [&](const Projection& to, PanelRun run) {
+      prefetch_result(to.out + run.first * kPanelColumns, 1, 0, columns_of(to.linear->weight, run) * 4);
+      sum_row(kernels, to.linear->weight, run, in, panels * kPanelColumns, &tile);
+      parts[count++] = {&to, run};
+      panels += run.count;
+    });
+  });
+  apply_all();
+}
+
+// Likewise, of a gate and what it multiplies: a tile holds half as many panels of each.
+void project_gated_row(Worker& worker, const Kernels& kernels, const Input& in, const Linear& gate, const Linear& up,
+                       const Gating& gating, float* out) {
+  constexpr int64_t kMostPanels = kTileRows / 2;  // of each
+  Tile tile;
+  PanelRun parts[kMostPanels];
+  int64_t count = 0, panels = 0;
+  const auto apply_all = [&] {
+    const auto done = std::span(parts, static_cast<size_t>(count));
+    for (const PanelRun run : done) own_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
+    int64_t at = 0;
+    for (const PanelRun run : done) {
+      apply_gated_row(kernels, gate, up, gating, run, in, at, &tile, out + run.first * kPanelColumns);
+      at += 2 * run.count * kPanelColumns;
+    }
+    count = panels = 0;
+  };
+  worker.for_each_run(panel_count(gate.weight.n), panels_at_once(1), [&](PanelRun run) {
+    if (panels + run.count > kMostPanels) apply_all();
+    prefetch_result(out + run.first * kPanelColumns, 1, 0, columns_of(gate.weight, run) * 4);
+    sum_gated_row(kernels, gate.weight, up.weight, run, in, 2 * panels * kPanelColumns, &tile);
+    parts[count++] = run;
+    panels += run.count;
+  });
+  apply_all();
+}
+
+}  // namespace
+
+void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> outputs, const Epilogue& after) {
+  const std::span<const Projection> projections(outputs.begin(), outputs.size());
+  const int64_t panels = panels_of(projections);
+  const Kernels& kernels = m.table();
+  if (in.rows == 1) {
+    project_row(m.worker, kernels, in, panels, projections, after);
+    return m.worker.barrier();
+  }
+  Tile tile;
+  for_each_tile(m.worker, in, panels, [&](PanelRun panel, int64_t first, int64_t rows) {
+    each_part(projections, panel, [&](const Projection& to, PanelRun run) {
+      const int64_t n = to.linear->weight.n;
+      multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.out + first * n + run.first * kPanelColumns,
+               n);
+      if (to.panel_best && first + rows == in.rows) note_best(kernels, to, run, in.rows - 1);
+    });
+  });
+  m.worker.barrier();
+}
+
+void project_gated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
+                   float* out) {
+  const int64_t n = gate.weight.n;
+  const Kernels& kernels = m.table();
+  if (in.rows == 1) {
+    project_gated_row(m.worker, kernels, in, gate, up, gating, out);
+    return m.worker.barrier();
+  }
+  Tile tile;
+  // The same panels of both matrices are one task.
+  for_each_tile(m.worker, in, panel_count(n), [&](PanelRun run, int64_t first, int64_t rows) {
+    multiply_gated(kernels, gate, up, gating, run, in, first, rows, &tile, out + first * n);
+  });
+  m.worker.barrier();
+}
+
+void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at) {
+  const auto quantize = [&](const float* x, CodeBuffer* to) {
+    m.kernels.quantize(x, k, to->codes.data() + at * padded_k(k), to->scales.data() + at);
+  };
+  if (forms.plain) quantize(row, &m.own.plain);
+  if (!forms.rotated) return;
+  m.kernels.rotate(row, k, rotation_of(k), m.own.rotated_row.data());
+  quantize(m.own.rotated_row.data(), &m.own.rotated);
+}
+
+void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in) {
+  const int64_t k = padded_k(in.k);
+  const InputForms forms = in.forms();
+  const auto pack = [&](const CodeBuffer& from, CodeBuffer* to) {
+    int8_t* codes = to->codes.data() + first * k;
+    std::copy_n(from.scales.data(), count, to->scales.data() + first);
+    if (in.rows == 1) {
+      std::copy_n(from.codes.data(), k, codes);
+    } else {
+      m.kernels.pack_s8(from.codes.data(), k, count, k, in.block, codes);
+    }
+  };
+  // One row packed is the row itself, as floats.
+  if (forms.values) m.kernels.pack_f32(rows, in.k, count, in.k, in.block, m.shared.values.data() + first * in.k);
+  for (int64_t r = 0; r < count; ++r) quantize_row(m, rows + r * in.k, in.k, forms, r);
+  if (forms.plain) pack(m.own.plain, &m.shared.plain);
+  if (forms.rotated) pack(m.own.rotated, &m.shared.rotated);
+}
+
+}  // namespace pinion

@@ -1,0 +1,194 @@
+// Linear layers over the team: rows are prepared once (made, quantised, packed) and multiplied by all the matrices that
+// share them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "engine/forward/scratch_sizer.h"
+#include "engine/model/layer.h"
+#include "engine/team/team.h"
+#include "kernels/kernels.h"
+#include "kernels/ops/tiles.h"
+
+namespace pinion {
+
+// In which forms the inputs of some matrices are wanted.
+struct InputForms {
+  bool values = false;   // bf16
+  bool plain = false;    // codes
+  bool rotated = false;  // codes of the rotated rows
+
+  void add(const Matrix& matrix) {
+    (matrix.format == Format::bf16 ? values : matrix.rotation > 1 ? rotated : plain) = true;
+  }
+  bool codes() const { return plain || rotated; }
+};
+
+struct Codes {
+  const int8_t* codes = nullptr;  // padded_k(k) a row
+  const float* scales = nullptr;  // [rows]
+};
+
+// What a matmul multiplies: an input in the forms that its matrices want, the others null. A single row lies as it is,
+// several in blocks (see RowBlocks).
+struct Input {
+  int64_t rows;
+  int64_t k;
+  int64_t block;        // rows of a block
+  const float* values;  // k a row
+  Codes plain;
+  Codes rotated;  // of rows that were rotated in blocks of rotation_of(k)
+
+  const Codes& codes_for(const Matrix& matrix) const { return matrix.rotation > 1 ? rotated : plain; }
+  InputForms forms() const { return {values != nullptr, plain.codes != nullptr, rotated.codes != nullptr}; }
+};
+
+// Rows as codes, with room for as many as there are.
+struct CodeBuffer {
+  std::vector<int8_t> codes;  // [rows][padded k]
+  std::vector<float> scales;  // [rows]
+
+  void make(ScratchSizer* sizer, int64_t rows, int64_t k);
+};
+
+// Where inputs of several rows stand, in blocks, for all workers. Rows are padded.
+struct InputBuffers {
+  std::vector<float> values;  // [rows][any width]
+  CodeBuffer plain, rotated;
+
+  // ScratchSizer for so many rows, in the forms that are wanted.
+  void make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k);
+};
+
+// Each worker's own: where rows are made, and where a single row's input stands.
+struct OwnInputBuffers {
+  std::vector<float> values;       // [a block's rows][any width]
+  std::vector<float> rotated_row;  // [any width]
+  CodeBuffer plain, rotated;       // [a block's rows, or experts of a token]
+
+  void make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k);
+};
+
+// A worker that multiplies, with the tables and the memory that it does so in.
+struct Multiplier {
+  Worker& worker;
+  const Kernels& kernels;
+  InputBuffers& shared;
+  OwnInputBuffers& own;
+
+  // The table of the matmuls. Cores that share an SME unit would only wait for one another there.
+  const Kernels& table() const { return worker.leads || !kernels.follower ? kernels : *kernels.follower; }
+};
+
+// What stands between gate and up: activation(gate x) times up x.
+struct Gating {
+  Activation activation;
+  float limit;  // clamped_swiglu's
+};
+
+struct Projection {
+  const Linear* linear;
+  float* out = nullptr;           // [rows][n]
+  int32_t* panel_best = nullptr;  // [panels]: which column of each is the last row's largest; null: not wanted
+};
+
+// out = W x + b for matrices that share an input, with `after` on the way out (its scales and bias are the matrices').
+void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> projections,
+             const Epilogue& after = {});
+
+// out = activation(gate x, up x).
+void project_gated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
+                   float* out);
+
+// --- For those who share out the work themselves.
+
+// What one worker works on: sums and, gated, gates.
+struct Tile {
+  alignas(kAlignmentBytes) int32_t sums[kTileRows * kPanelColumns];
+  alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
+  alignas(kAlignmentBytes) float gates[kTileRows * kPanelColumns];
+};
+
+// Panels of a matrix.
+using PanelRun = TaskRun;
+
+// Of all the projections' matrices together.
+inline int64_t panels_of(std::span<const Projection> projections) {
+  int64_t panels = 0;
+  for (const Projection& one : projections) panels += panel_count(one.linear->weight.n);
+  return panels;
+}
+
+// f(projection, run) for the parts of a run of all projections' panels, which may begin in one and end in another.
+template <class F>
+void each_part(std::span<const Projection> projections, PanelRun left, F f) {
+  for (const Projection& to : projections) {
+    const int64_t here = panel_count(to.linear->weight.n);
+    const PanelRun run = {left.first, std::clamp<int64_t>(here - left.first, 0, left.count)};
+    left = {std::max<int64_t>(0, left.first - here), left.count - run.count};
+    if (run.count > 0) f(to, run);
+  }
+}
+
+// The most panels to take at once for so many rows. Those of a single row are read side by side (w4).
+inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
+
+// out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times the panels, and what comes
+// after it. Several panels, at most kTileRows, only for a single row; ops.gate is theirs.
+void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
+              const Epilogue& ops, Tile* tile, float* out, int64_t ldo);
+
+// The same panels of activation(gate x, up x); of a single row at most kTileRows / 2. out: these rows' own, [rows][n].
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+                    const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
+
+// The input that lies in these buffers from row `first` on, in some forms.
+template <class Buffers>  // InputBuffers or OwnInputBuffers
+Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k, int64_t block, const float* values,
+               int64_t first) {
+  const auto codes = [&](bool wanted, const CodeBuffer& buffer) {
+    return wanted ? Codes{buffer.codes.data() + first * padded_k(k), buffer.scales.data() + first} : Codes{};
+  };
+  return {rows,
+          k,
+          block,
+          forms.values ? values : nullptr,
+          codes(forms.plain, buffers.plain),
+          codes(forms.rotated, buffers.rotated)};
+}
+
+// A row's codes, in the forms that are wanted, as row `at` of the worker's own.
+void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at);
+
+// Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
+// row `first` of the shared buffers. The only row of an input stays as it is.
+void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in);
+
+// The input that these matrices share. make(first, count, out) gives that many rows: `out` filled, or rows that exist
+// already. A single row is made by every worker for itself, which costs less than a barrier; blocks of several are
+// shared out.
+template <class Make>
+Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices, Make make) {
+  InputForms forms;
+  for (const Linear* matrix : matrices) forms.add(matrix->weight);
+  if (rows == 1) {
+    const float* row = make(0, 1, m.own.values.data());
+    quantize_row(m, row, k, forms, 0);
+    return input_in(m.own, forms, 1, k, 1, row, 0);
+  }
+  const int64_t block = block_rows(forms.codes() ? m.kernels.s8 : m.kernels.f32, rows);
+  const Input in = input_in(m.shared, forms, rows, k, block, m.shared.values.data(), 0);
+  m.worker.for_each((rows + block - 1) / block, [&](int64_t task) {
+    const int64_t first = task * block;
+    const int64_t count = std::min(block, rows - first);
+    pack_block(m, make(first, count, m.own.values.data()), first, count, in);
+  });
+  m.worker.barrier();
+  return in;
+}
+
+}  // namespace pinion

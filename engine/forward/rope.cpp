@@ -1,0 +1,171 @@
+// The rules as transformers computes them (modeling_rope_utils.py). Frequencies are rounded to fp32 and multiplied with
+// the position in fp32, as there: that rounding grows with the position, so it has to be the same one.
+#include "engine/forward/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/math.h"
+
+namespace pinion {
+namespace {
+
+constexpr double kTwoPi = 2 * std::numbers::pi;
+
+// theta^(-2i / head_dim)
+std::vector<double> plain_frequencies(double theta, int64_t head_dim) {
+  std::vector<double> inverse(static_cast<size_t>(head_dim / 2));
+  for (size_t i = 0; i < inverse.size(); ++i) {
+    inverse[i] = 1.0 / portable_pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+  }
+  return inverse;
+}
+
+double dynamic_theta(const Rope& rope, int64_t head_dim, int64_t max_positions, int64_t sequence) {
+  const double length = static_cast<double>(std::max(sequence, max_positions));
+  const double d = static_cast<double>(head_dim);
+  const double stretch = rope.factor * length / static_cast<double>(max_positions) - (rope.factor - 1.0);
+  return rope.theta * portable_pow(stretch, d / (d - 2.0));
+}
+
+// Llama 3.1: long wavelengths are stretched by `factor`, short ones left alone, those between blended.
+void scale_llama3(const Rope& rope, std::vector<double>* inverse) {
+  const double context = static_cast<double>(rope.original_max_positions);
+  for (double& f : *inverse) {
+    const double wavelength = kTwoPi / f;
+    if (wavelength > context / rope.low_freq_factor) {
+      f /= rope.factor;
+    } else if (wavelength >= context / rope.high_freq_factor) {
+      const double blend =
+          (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+      f = (1.0 - blend) * f / rope.factor + blend * f;
+    }
+  }
+}
+
+// YaRN (Peng et al. 2023): a ramp over the dimensions between stretched and unstretched.
+void scale_yarn(const Rope& rope, int64_t head_dim, std::vector<double>* inverse) {
+  const double d = static_cast<double>(head_dim);
+  const auto dimension_of = [&](double rotations) {
+    const double turns = static_cast<double>(rope.original_max_positions) / (rotations * kTwoPi);
+    return d * portable_log(turns) / (2.0 * portable_log(rope.theta));
+  };
+  double low = dimension_of(rope.beta_fast);
+  double high = dimension_of(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, d - 1.0);
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < inverse->size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    (*inverse)[i] = (*inverse)[i] / rope.factor * ramp + (*inverse)[i] * (1.0 - ramp);
+  }
+}
+
+double yarn_amplitude(const Rope& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  const auto magnitude = [&](double mscale) {
+    return rope.factor <= 1.0 ? 1.0 : 0.1 * mscale * portable_log(rope.factor) + 1.0;
+  };
+  if (rope.mscale != 0.0 && rope.mscale_all_dim != 0.0) return magnitude(rope.mscale) / magnitude(rope.mscale_all_dim);
+  return magnitude(1.0);
+}
+
+// LongRoPE (Ding et al. 2024): a factor of its own for every frequency.
+void scale_longrope(const std::vector<double>& factors, std::vector<double>* inverse) {
+  for (size_t i = 0; i < inverse->size(); ++i) (*inverse)[i] /= factors[i];
+}
+
+double longrope_amplitude(const Rope& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.factor <= 1.0) return 1.0;
+  return std::sqrt(1.0 + portable_log(rope.factor) / portable_log(static_cast<double>(rope.original_max_positions)));
+}
+
+}  // namespace
+
+RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_t sequence) {
+  const double theta =
+      rope.kind == RopeKind::dynamic ? dynamic_theta(rope, rope.dims, max_positions, sequence) : rope.theta;
+  std::vector<double> inverse = plain_frequencies(theta, rope.dims);
+  RopeFrequencies result;
+  switch (rope.kind) {
+    case RopeKind::none:
+    case RopeKind::dynamic:
+      break;
+    case RopeKind::linear:
+      for (double& f : inverse) f /= rope.factor;
+      break;
+    case RopeKind::llama3:
+      scale_llama3(rope, &inverse);
+      break;
+    case RopeKind::yarn:
+      scale_yarn(rope, rope.dims, &inverse);
+      result.amplitude = static_cast<float>(yarn_amplitude(rope));
+      break;
+    case RopeKind::longrope:
+      scale_longrope(sequence > rope.original_max_positions ? rope.long_factor : rope.short_factor, &inverse);
+      result.amplitude = static_cast<float>(longrope_amplitude(rope));
+      break;
+  }
+  for (const double f : inverse) result.inverse.push_back(static_cast<float>(f));
+  return result;
+}
+
+std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, int64_t sequence) {
+  std::vector<RopeFrequencies> all;
+  for (const Rope& rope : config.ropes) all.push_back(rope_frequencies(rope, config.max_positions, sequence));
+  return all;
+}
+
+bool uses_long_factors(const ModelConfig& config, int64_t sequence) {
+  return std::ranges::any_of(config.ropes, [&](const Rope& rope) {
+    return rope.kind == RopeKind::longrope && sequence > rope.original_max_positions;
+  });
+}
+
+void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* cos, float* sin) {
+  for (size_t i = 0; i < frequencies.inverse.size(); ++i) {
+    double sine, cosine;
+    portable_sincos(static_cast<float>(position) * frequencies.inverse[i], &sine, &cosine);
+    cos[i] = static_cast<float>(cosine) * frequencies.amplitude;
+    sin[i] = static_cast<float>(sine) * frequencies.amplitude;
+  }
+}
+
+float query_scale(const Rope& rope, int64_t position) {
+  if (rope.query_beta == 0.0) return 1.0f;
+  const auto lengths = static_cast<double>(position / rope.original_max_positions);
+  return static_cast<float>(1.0 + rope.query_beta * portable_log(1.0 + lengths));
+}
+
+int64_t context_length(const ModelConfig& config) {
+  // With rotations of several kinds the file's figure is that of all of them together.
+  if (config.ropes.size() > 1) return config.max_positions;
+  const Rope& rope = config.ropes.front();
+  const auto stretched = [&](int64_t positions) {
+    return static_cast<int64_t>(static_cast<double>(positions) * rope.factor);
+  };
+  switch (rope.kind) {
+    case RopeKind::linear:
+    case RopeKind::dynamic:
+      return std::max(config.max_positions, stretched(config.max_positions));
+    case RopeKind::yarn:
+      return std::max(config.max_positions, stretched(rope.original_max_positions));
+    case RopeKind::none:
+    case RopeKind::llama3:
+    case RopeKind::longrope:
+      break;
+  }
+  return config.max_positions;
+}
+
+bool follow_the_sequence(const ModelConfig& config) {
+  return std::ranges::any_of(config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic; });
+}
+
+}  // namespace pinion

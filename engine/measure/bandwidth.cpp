@@ -1,0 +1,144 @@
+// A plain streaming read: nothing between memory and registers but one xor a load.
+#include "engine/measure/bandwidth.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/measure/tuning.h"
+#include "engine/team/memory.h"
+#include "loader/checkpoint/arena.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+constexpr int64_t kWindows = 8;                    // of a part
+constexpr int64_t kBlockBytes = int64_t{8} << 10;  // of each stream, between two looks at whether another has finished
+
+using Clock = std::chrono::steady_clock;
+using Vector = uint64_t __attribute__((vector_size(16), may_alias));  // one register of every machine we know
+
+// One block of each stream. Eight sums keep the loads from waiting for one another.
+template <int Streams>
+uint64_t read_blocks(const std::byte* first, int64_t stride) {
+  constexpr int kLine = 4;  // vectors of a cache line
+  Vector sums[2 * kLine] = {};
+  for (int64_t at = 0; at < kBlockBytes; at += 2 * kLine * static_cast<int64_t>(sizeof(Vector))) {
+    for (int s = 0; s < Streams; ++s) {
+      const auto* line = reinterpret_cast<const Vector*>(first + s * stride + at);
+      for (int i = 0; i < 2 * kLine; ++i) sums[i] ^= line[i];
+    }
+  }
+  Vector all = {};
+  for (const Vector& sum : sums) all ^= sum;
+  return all[0] ^ all[1];
+}
+
+struct SharedPass {
+  std::atomic<bool> finished{false};
+  std::atomic<int64_t> bytes{0};
+  std::atomic<uint64_t> sum{0};  // a result that nobody asked for would not be read at all
+};
+
+// The streams share one window of it after another: all passes go through the memory in much the same order, so that
+// hardly any finds in a cache what the last one left there.
+template <int Streams>
+void read_part(const std::byte* part, int64_t part_bytes, SharedPass& pass) {
+  const int64_t window_bytes = part_bytes / kWindows;
+  const int64_t stride = window_bytes / Streams / 64 * 64;
+  uint64_t sum = 0;
+  int64_t blocks = 0;
+  for (int64_t window = 0; window < kWindows; ++window) {
+    for (int64_t at = 0; at + kBlockBytes <= stride && !pass.finished.load(std::memory_order_relaxed);
+         at += kBlockBytes) {
+      ++blocks;
+      sum ^= read_blocks<Streams>(part + window * window_bytes + at, stride);
+    }
+  }
+  pass.finished.store(true, std::memory_order_relaxed);
+  pass.bytes.fetch_add(Streams * blocks * kBlockBytes, std::memory_order_relaxed);
+  pass.sum.fetch_xor(sum, std::memory_order_relaxed);
+}
+
+// Which number of streams delivers most differs from machine to machine (tools/MEASURED.md). Eight are left out: they
+// were the most on none, and what came after them found a part of the buffer in a cache.
+struct Reader {
+  int streams;
+  void (*read)(const std::byte*, int64_t, SharedPass&);
+};
+constexpr Reader kReaders[] = {{2, read_part<2>}, {15, read_part<15>}};
+
+}  // namespace
+
+Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out) {
+  const int64_t part_bytes = buffer_bytes / team.size() / kHugePageBytes * kHugePageBytes;
+  if (part_bytes <= 0) {
+    return error("too little to measure", "read bandwidth", "2 MB a thread", std::to_string(buffer_bytes) + " bytes");
+  }
+  if (const int64_t available = available_memory_bytes(); available < buffer_bytes) {
+    return error("not enough memory for the buffer", "read bandwidth", megabytes_text(buffer_bytes),
+                 megabytes_text(available));
+  }
+  if (Error e = allocate_arena(buffer_bytes, &out->arena)) return e;
+  out->part_bytes = part_bytes;
+  team.run([&](Worker& worker) {
+    // Its pages come to the memory that is near this worker.
+    std::memset(out->arena.data + worker.index * part_bytes, 1, static_cast<size_t>(part_bytes));
+  });
+  return {};
+}
+
+std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int passes) {
+  std::vector<ReadPass> results(static_cast<size_t>(passes) * std::size(kReaders));
+  std::vector<SharedPass> shared(results.size());
+  std::vector<Clock::time_point> starts(static_cast<size_t>(team.size()), Clock::time_point::max());
+  team.run([&](Worker& worker) {
+    const std::byte* part = buffer.arena.data + worker.index * buffer.part_bytes;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Reader& reader = kReaders[i % std::size(kReaders)];
+      worker.barrier();
+      starts[static_cast<size_t>(worker.index)] = Clock::now();
+      reader.read(part, buffer.part_bytes, shared[i]);
+      worker.barrier();
+      if (worker.index != 0) continue;
+      const std::chrono::duration<double> seconds = Clock::now() - *std::ranges::min_element(starts);
+      results[i] = {reader.streams, shared[i].bytes.load(), shared[i].sum.load(), seconds.count()};
+    }
+  });
+  return results;
+}
+
+double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes) {
+  const std::vector<ReadPass> all = read_passes(team, buffer, passes);
+  double best = 0;
+  for (const Reader& reader : kReaders) {
+    std::vector<double> rates;
+    for (const ReadPass& pass : all) {
+      if (pass.streams == reader.streams) rates.push_back(static_cast<double>(pass.bytes) / pass.seconds);
+    }
+    best = std::max(best, median_of(std::move(rates)));
+  }
+  return best;
+}
+
+double barrier_seconds(Team& team, int rounds) {
+  constexpr int kBarriers = 100;
+  std::vector<double> seconds;
+  team.run([&](Worker& worker) {
+    for (int round = 0; round < rounds; ++round) {
+      worker.barrier();
+      const Clock::time_point start = Clock::now();
+      for (int i = 0; i < kBarriers; ++i) worker.barrier();
+      const std::chrono::duration<double> passed = Clock::now() - start;
+      if (worker.index == 0) seconds.push_back(passed.count() / kBarriers);
+    }
+  });
+  return median_of(std::move(seconds));
+}
+
+}  // namespace pinion

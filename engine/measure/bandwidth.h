@@ -1,0 +1,40 @@
+// The roof: how fast this team can read memory, and what it costs that its workers meet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/team/team.h"
+#include "kernels/error.h"
+#include "loader/checkpoint/arena.h"
+
+namespace pinion {
+
+// Memory to read, each worker's part touched first by that worker.
+struct ReadBuffer {
+  Arena arena;
+  int64_t part_bytes = 0;
+};
+
+// buffer_bytes: several times the last-level cache.
+Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
+
+// One streaming read of the buffer by the same team, which ends when the first worker has read its part: no time counts
+// in which only the slow cores are at work.
+struct ReadPass {
+  int streams = 0;  // that each worker reads side by side
+  int64_t bytes = 0;
+  uint64_t sum = 0;  // exclusive or of the words read
+  double seconds = 0;
+};
+
+// So many passes with each number of streams, in turn.
+std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int passes);
+
+// Bytes per second of such passes, with few streams or many, whichever gives more: the median of at least one.
+double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
+
+// Seconds that a barrier takes where all come at once: the median of so many rounds (at least one) of 100.
+double barrier_seconds(Team& team, int rounds);
+
+}  // namespace pinion

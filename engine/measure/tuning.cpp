@@ -1,0 +1,201 @@
+#include "engine/measure/tuning.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
+
+#include "engine/session/session.h"
+#include "loader/config/json.h"
+
+namespace pinion {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+using Cpus = std::vector<int32_t>;
+
+constexpr int kFormat = 1;  // to be raised when a field changes its meaning: older files are then left unread
+constexpr double kTie = 0.98;
+constexpr double kBehind = 0.9;
+constexpr int64_t kMostCpus = 4096;
+constexpr int64_t kMostChunk = 65536;
+
+bool is_same_set(Cpus a, Cpus b) {
+  std::ranges::sort(a);
+  std::ranges::sort(b);
+  return a == b;
+}
+
+Cpus first_cpus(std::span<const Core> cores) {
+  Cpus cpus;
+  for (const Core& core : cores) cpus.push_back(core.cpu);
+  return cpus;
+}
+
+// The cores first: a team that is cut shorter keeps one worker a core.
+Cpus all_cpus(std::span<const Core> cores) {
+  Cpus cpus = first_cpus(cores);
+  for (const Core& core : cores) cpus.insert(cpus.end(), core.siblings.begin(), core.siblings.end());
+  return cpus;
+}
+
+OrderedJson team_json(const TunedTeam& team) {
+  return {{"cpus", team.cpus}, {"tokens_per_second", team.rate}, {"default_tokens_per_second", team.default_rate}};
+}
+
+TunedTeam read_team(JsonFields fields, Error* e) {
+  TunedTeam team;
+  for (const int64_t cpu : fields.integers("cpus", 0, kMostCpus)) {
+    if (std::ranges::find(team.cpus, cpu) != team.cpus.end()) fields.fail("cpus", "a CPU is named twice");
+    team.cpus.push_back(static_cast<int32_t>(cpu));
+  }
+  if (team.cpus.empty()) fields.fail("cpus", "missing field");
+  team.rate = fields.number("tokens_per_second", {}, 0);
+  team.default_rate = fields.number("default_tokens_per_second", {}, 0);
+  if (!*e) *e = fields.error;
+  return team;
+}
+
+Error read_machine(const Json& json, const std::string& where, TunedMachine* out) {
+  JsonFields fields{json, where};
+  Error e;
+  out->machine = fields.text("machine");
+  out->decode = read_team(fields.fields("decode"), &e);
+  out->prefill = read_team(fields.fields("prefill"), &e);
+  out->prefill_chunk = fields.integer("prefill_chunk", {}, 1, kMostChunk);
+  out->model = fields.text("model");
+  out->quant = fields.text("quant");
+  out->kernels = fields.text("kernels");
+  out->date = fields.text("date");
+  out->version = fields.text("version");
+  return fields.error ? fields.error : e;
+}
+
+}  // namespace
+
+std::vector<Cpus> candidate_teams(const Topology& topology) {
+  std::vector<Core> cores = topology.cores;
+  // By package too: half of a machine is one of two sockets, with the memory beside it.
+  std::ranges::sort(cores, {}, [](const Core& core) { return std::tuple(core.kind, core.package, core.cpu); });
+  std::vector<Cpus> teams = {default_team(topology)};
+  const double most = topology.cpu_quota > 0 ? std::max(1.0, topology.cpu_quota) : std::numeric_limits<double>::max();
+  const auto add = [&](const Cpus& cpus) {
+    const bool is_known = std::ranges::any_of(teams, [&](const Cpus& team) { return is_same_set(team, cpus); });
+    if (!is_known && !cpus.empty() && static_cast<double>(cpus.size()) <= most) teams.push_back(cpus);
+  };
+  const std::span<const Core> all = cores;
+  size_t faster = 0;
+  for (int32_t kind = 0; kind < topology.kinds; ++kind) {
+    const auto n = static_cast<size_t>(std::ranges::count(cores, kind, &Core::kind));
+    const std::vector<size_t> counts = kind == 0
+                                           ? std::vector<size_t>{1, std::min<size_t>(2, n), n / 4, n / 2, n * 3 / 4, n}
+                                           : std::vector<size_t>{n / 2, n};
+    for (const size_t count : counts) add(first_cpus(all.first(faster + count)));
+    faster += n;
+    add(all_cpus(all.first(faster)));
+  }
+  return teams;
+}
+
+std::vector<int64_t> candidate_chunks(int64_t prompt_tokens) {
+  std::vector<int64_t> chunks = {kDefaultPrefillChunk};
+  for (const int64_t chunk : {32, 64, 128, 512, 1024}) {
+    // A chunk beyond the prompt is the prompt; so is the default where the prompt is short.
+    if (chunk <= prompt_tokens && chunk != std::min(prompt_tokens, kDefaultPrefillChunk)) chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  const size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+size_t best_of(std::span<const Measured> candidates) {
+  double fastest = 0;
+  for (const Measured& one : candidates) fastest = std::max(fastest, median_of(one.rates));
+  const auto rank = [&](const Measured& one) {
+    const double rate = median_of(one.rates);
+    return std::tuple(rate < fastest * kTie, !one.is_default, one.size, -rate);
+  };
+  return static_cast<size_t>(std::ranges::min_element(candidates, {}, rank) - candidates.begin());
+}
+
+bool is_clearly_behind(const Measured& candidate, std::span<const Measured> candidates) {
+  if (candidate.is_default || candidate.rates.empty()) return false;
+  double fastest = 0;
+  for (const Measured& one : candidates) fastest = std::max(fastest, median_of(one.rates));
+  return std::ranges::max(candidate.rates) < fastest * kBehind;
+}
+
+std::string machine_key(std::string_view cpu_name, const Topology& topology) {
+  std::ostringstream key;
+  key << cpu_name << "; CPUs " << cpus_text(topology.cpus);
+  for (int32_t kind = 0; kind < topology.kinds; ++kind) {
+    std::vector<Core> cores = topology.cores;
+    std::erase_if(cores, [kind](const Core& core) { return core.kind != kind; });
+    key << "; cores of kind " << kind << ": " << cpus_text(first_cpus(cores));
+  }
+  key << "; last-level caches: " << topology.last_level_cache_bytes;
+  if (topology.cpu_quota > 0) key << "; quota: " << topology.cpu_quota;
+  return key.str();
+}
+
+std::string tune_file_text(std::span<const TunedMachine> machines) {
+  OrderedJson list = OrderedJson::array();
+  for (const TunedMachine& one : machines) {
+    list.push_back({{"machine", one.machine},
+                    {"decode", team_json(one.decode)},
+                    {"prefill", team_json(one.prefill)},
+                    {"prefill_chunk", one.prefill_chunk},
+                    {"model", one.model},
+                    {"quant", one.quant},
+                    {"kernels", one.kernels},
+                    {"date", one.date},
+                    {"version", one.version}});
+  }
+  const OrderedJson file = {{"format", kFormat}, {"machines", list}};
+  return file.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+Error parse_tune_file(std::string_view text, const std::string& where, std::vector<TunedMachine>* out) {
+  out->clear();
+  Json json;
+  if (Error e = parse_json(text, where, &json)) return e;
+  JsonFields fields{json, where};
+  const int64_t format = fields.integer("format");
+  if (fields.error) return fields.error;
+  if (format != kFormat) {
+    return error("written by another version of the program", where, "format " + std::to_string(kFormat),
+                 std::to_string(format));
+  }
+  const Json* list = fields.find("machines");
+  if (!list || !list->is_array()) return error("no list of machines", where);
+  std::vector<TunedMachine> machines;
+  for (const Json& item : *list) {
+    const std::string entry = where + ": machine " + std::to_string(machines.size());
+    if (Error e = read_machine(item, entry, &machines.emplace_back())) return e;
+  }
+  *out = std::move(machines);
+  return {};
+}
+
+const TunedMachine* find_machine(std::span<const TunedMachine> machines, std::string_view key) {
+  const auto found = std::ranges::find(machines, key, &TunedMachine::machine);
+  return found == machines.end() ? nullptr : &*found;
+}
+
+Error check_usable(const TunedMachine& machine, const Topology& topology) {
+  for (const TunedTeam* team : {&machine.decode, &machine.prefill}) {
+    for (const int32_t cpu : team->cpus) {
+      if (std::ranges::find(topology.cpus, cpu) != topology.cpus.end()) continue;
+      return error("this process may not use that CPU", "tuned team", cpus_text(topology.cpus), std::to_string(cpu));
+    }
+  }
+  return {};
+}
+
+}  // namespace pinion

@@ -1,0 +1,81 @@
+#include "engine/model/layer.h"
+
+#include <algorithm>
+
+namespace pinion {
+
+void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
+  const auto i = static_cast<size_t>(index);
+  out->recurrent = config.recurrent[i];
+  out->slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, config.recurrent[i]);
+  out->window = config.windows[i];
+  out->rope = config.layer_ropes[i];
+  if (config.has_experts(index)) out->experts.resize(static_cast<size_t>(config.experts.count));
+}
+
+const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
+  const Expert* mine = expert == kNoExpert ? nullptr : &layer.experts[static_cast<size_t>(expert)];
+  switch (role) {
+    case MatrixRole::q:
+      return layer.q;
+    case MatrixRole::k:
+      return layer.k;
+    case MatrixRole::v:
+      return layer.v;
+    case MatrixRole::delta_qkv:
+      return layer.delta.qkv;
+    case MatrixRole::delta_z:
+      return layer.delta.z;
+    case MatrixRole::delta_b:
+      return layer.delta.b;
+    case MatrixRole::delta_a:
+      return layer.delta.a;
+    case MatrixRole::o:
+      return layer.o;
+    case MatrixRole::router:
+      return layer.router;
+    case MatrixRole::gate:
+      return mine ? mine->gate : layer.gate;
+    case MatrixRole::up:
+      return mine ? mine->up : layer.up;
+    case MatrixRole::down:
+      return mine ? mine->down : layer.down;
+    case MatrixRole::head:
+      break;  // the model's
+  }
+  __builtin_unreachable();
+}
+
+Linear& matrix_of(Layer& layer, MatrixRole role, int64_t expert) {
+  return const_cast<Linear&>(matrix_of(static_cast<const Layer&>(layer), role, expert));
+}
+
+const float*& vector_of(Layer& layer, VectorRole role) {
+  switch (role) {
+    case VectorRole::attention_norm:
+      return layer.attention_norm;
+    case VectorRole::q_norm:
+      return layer.q_norm;
+    case VectorRole::k_norm:
+      return layer.k_norm;
+    case VectorRole::sinks:
+      return layer.sinks;
+    case VectorRole::delta_conv:
+      return layer.delta.conv;
+    case VectorRole::delta_rate:
+      return layer.delta.rate;
+    case VectorRole::delta_step:
+      return layer.delta.step;
+    case VectorRole::delta_norm:
+      return layer.delta.norm;
+    case VectorRole::attention_out_norm:
+      return layer.attention_out_norm;
+    case VectorRole::mlp_norm:
+      return layer.mlp_norm;
+    case VectorRole::mlp_out_norm:
+      return layer.mlp_out_norm;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace pinion

@@ -1,0 +1,75 @@
+// A layer's weights in memory, packed. Read-only once loaded.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/layer_tensors.h"
+#include "kernels/layout.h"
+
+namespace pinion {
+
+// y = W x + bias. The bias is null where the family has none; that of o and down comes with the
+// config's branch_scale in it.
+struct Linear {
+  Matrix weight;
+  const float* bias = nullptr;  // [n]
+};
+
+// What a layer with a recurrent state has in place of q, k and v.
+struct DeltaLayer {
+  Linear qkv;         // [channels, hidden]
+  Linear z;           // [value_width, hidden] gates of the output
+  Linear b, a;        // [value_heads, hidden] each, how much a token writes and how fast the state decays
+  const float* conv;  // [taps][channels]
+  const float* rate;  // [value_heads] of decay
+  const float* step;  // [value_heads] added to a
+  const float* norm;  // [value_dim]
+};
+
+struct Expert {
+  Linear gate, up;  // [an expert's intermediate, hidden]
+  Linear down;      // [hidden, an expert's intermediate]
+};
+
+// Norms that the family does not have are null. A layer with experts has no gate, up and down beside them.
+struct Layer {
+  const float* attention_norm;  // [hidden]
+  bool recurrent;               // has delta, and neither q, k and v nor their norms
+  int64_t slot;                 // among the layers of its kind: where its cache or its state lies
+  DeltaLayer delta;
+  Linear q, k, v;                   // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
+  const float* q_norm;              // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
+  const float* k_norm;              // [head_dim], or [kv_heads * head_dim]
+  const float* sinks;               // [heads] one more score of each head's softmax, whose value is zero
+  Linear o;                         // [hidden, heads * head_dim], or [hidden, value_width]
+  const float* attention_out_norm;  // [hidden], of what the branch adds
+  const float* mlp_norm;            // [hidden]
+  Linear gate, up;                  // [intermediate, hidden]
+  Linear down;                      // [hidden, intermediate]
+  const float* mlp_out_norm;        // [hidden], of what the branch adds
+  Linear router;                    // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
+  std::vector<Expert> experts;      // empty where the layer has none
+  int64_t window;                   // positions a token sees, itself included; 0 = all
+  int32_t rope;                     // which of the config's ropes; kNoRope: none
+};
+
+// What a layer is by its place alone.
+void place_layer(const ModelConfig& config, int64_t index, Layer* out);
+
+// The layer's member for a tensor of the list (engine/model/layer_tensors.h).
+const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert = kNoExpert);
+Linear& matrix_of(Layer& layer, MatrixRole role, int64_t expert = kNoExpert);
+const float*& vector_of(Layer& layer, VectorRole role);
+
+// f(role, linear) for the matrices that the layer has, in the list's order; but not those of its experts.
+template <class F>
+void each_matrix(const Layer& layer, F f) {
+  for (size_t i = 0; i < kMatrixRoles; ++i) {
+    const auto role = static_cast<MatrixRole>(i);
+    const Linear& linear = matrix_of(layer, role);
+    if (linear.weight.n > 0) f(role, linear);
+  }
+}
+
+}  // namespace pinion

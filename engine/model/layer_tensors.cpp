@@ -1,0 +1,126 @@
+#include "engine/model/layer_tensors.h"
+
+namespace pinion {
+namespace {
+
+using enum MatrixRole;
+
+// Collects the matrices of one layer.
+struct MatrixList {
+  const ModelConfig& c;
+  int64_t layer;
+  std::vector<MatrixTensor> list;
+
+  MatrixTensor& add(MatrixRole role, const std::string& pattern, int64_t n, int64_t k, bool has_bias) {
+    return list.emplace_back(MatrixTensor{role, pattern, layer, n, k, has_bias});
+  }
+
+  // What ends a branch: its bias is part of what is scaled, unless a norm comes between.
+  MatrixTensor& add_end(MatrixRole role, const std::string& pattern, int64_t k, bool has_bias,
+                        const std::string& norm_after) {
+    MatrixTensor& end = add(role, pattern, c.hidden_size, k, has_bias);
+    if (norm_after.empty()) end.bias_scale = c.branch_scale;
+    return end;
+  }
+
+  void attention() {
+    const int64_t kv_width = c.kv_heads * c.head_dim;
+    add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias);
+    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias);
+    add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias);
+    add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm);
+  }
+
+  void delta() {
+    const GatedDelta& d = c.delta;
+    add(delta_qkv, c.names.delta_qkv, d.channels(), c.hidden_size, false);
+    add(delta_z, c.names.delta_z, d.value_width(), c.hidden_size, false);
+    add(delta_b, c.names.delta_b, d.value_heads, c.hidden_size, false);
+    add(delta_a, c.names.delta_a, d.value_heads, c.hidden_size, false);
+    add_end(o, c.names.delta_out, d.value_width(), false, c.names.attention_out_norm);
+  }
+
+  void mlp() {
+    add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias);
+    add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias);
+    add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm);
+  }
+
+  void experts() {
+    const int64_t inner = c.experts.inner_size;
+    add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias).is_exact = true;
+    for (int64_t i = 0; i < c.experts.count; ++i) {
+      add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias).expert = i;
+      add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias).expert = i;
+      add_end(down, c.names.expert_down, inner, c.mlp_bias, {}).expert = i;
+    }
+  }
+};
+
+int64_t parameters_of(const MatrixTensor& m) { return m.n * m.k + (m.has_bias ? m.n : 0); }
+
+}  // namespace
+
+std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer) {
+  MatrixList matrices{config, layer, {}};
+  config.recurrent[static_cast<size_t>(layer)] ? matrices.delta() : matrices.attention();
+  config.has_experts(layer) ? matrices.experts() : matrices.mlp();
+  return std::move(matrices.list);
+}
+
+MatrixTensor head_matrix(const ModelConfig& config) {
+  return {head, config.names.head, 0, config.vocab_size, config.hidden_size};
+}
+
+std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {
+  using enum VectorRole;
+  const ModelConfig& c = config;
+  const ModuleNames& names = c.names;
+  std::vector<VectorTensor> list;
+  const auto add = [&](VectorRole role, const std::string& name, int64_t n) {
+    list.push_back({role, module_name(name, layer), n});
+  };
+  // Nothing where the family does without: then there is no module of that kind.
+  const auto add_norm = [&](VectorRole role, const std::string& module, int64_t n) {
+    if (!module.empty()) list.push_back({role, module_name(module, layer) + ".weight", n, c.norm_offset});
+  };
+  add_norm(attention_norm, names.attention_norm, c.hidden_size);
+  if (c.recurrent[static_cast<size_t>(layer)]) {
+    const GatedDelta& d = c.delta;
+    add(delta_conv, names.delta_conv + ".weight", d.channels() * d.taps);
+    add(delta_rate, names.delta_rate, d.value_heads);
+    add(delta_step, names.delta_step, d.value_heads);
+    add(delta_norm, names.delta_norm + ".weight", d.value_dim);
+  } else {
+    if (c.qk_norm != QkNorm::none) {
+      const bool whole = c.qk_norm == QkNorm::all_heads;
+      add_norm(q_norm, names.q_norm, whole ? c.heads * c.head_dim : c.head_dim);
+      add_norm(k_norm, names.k_norm, whole ? c.kv_heads * c.head_dim : c.head_dim);
+    }
+    if (!names.sinks.empty()) add(sinks, names.sinks, c.heads);
+  }
+  add_norm(attention_out_norm, names.attention_out_norm, c.hidden_size);
+  add_norm(mlp_norm, names.mlp_norm, c.hidden_size);
+  if (!c.has_experts(layer)) add_norm(mlp_out_norm, names.mlp_out_norm, c.hidden_size);
+  return list;
+}
+
+ParameterCounts count_parameters(const ModelConfig& config) {
+  const int64_t embedding = config.vocab_size * config.hidden_size;
+  ParameterCounts counts = {embedding * (config.tied_head ? 1 : 2) + config.hidden_size, 0};
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const VectorTensor& one : layer_vectors(config, layer)) counts.all += one.n;
+    for (const MatrixTensor& one : layer_matrices(config, layer)) {
+      counts.all += parameters_of(one);
+      if (one.expert != kNoExpert) counts.in_experts += parameters_of(one);
+    }
+  }
+  return counts;
+}
+
+int64_t active_parameters(const ModelConfig& config) {
+  const ParameterCounts counts = count_parameters(config);
+  return counts.all - counts.in_experts + config.experts.touched(counts.in_experts, 1);
+}
+
+}  // namespace pinion

@@ -1,0 +1,98 @@
+// What a layer is made of: its tensors with their names in the file, their shapes and their parts in the computation.
+// The one list of them: loading, random weights, reports, scratch memory and parameter counts all go through it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/stages.h"
+#include "loader/config/model_config.h"
+
+namespace pinion {
+
+// A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v or those of a
+// recurrent state, and either gate, up and down once or the router and these three for every expert.
+// The head is the model's.
+enum class MatrixRole : uint8_t { q, k, v, delta_qkv, delta_z, delta_b, delta_a, o, router, gate, up, down, head };
+constexpr size_t kMatrixRoles = 12;  // of a layer
+
+// The stage that multiplies it. Matrices of one stage read the same input.
+constexpr Stage stage_of(MatrixRole role) {
+  switch (role) {
+    case MatrixRole::o:
+      return Stage::o;
+    case MatrixRole::router:
+      return Stage::router;
+    case MatrixRole::gate:
+    case MatrixRole::up:
+      return Stage::gate_up;
+    case MatrixRole::down:
+      return Stage::down;
+    case MatrixRole::head:
+      return Stage::head;
+    default:
+      return Stage::qkv;
+  }
+}
+
+constexpr int64_t kNoExpert = -1;
+
+// W [n, k] of y = W x + bias.
+struct MatrixTensor {
+  MatrixRole role;
+  std::string pattern;  // of its module's name; neighbours with one name are the rows of one tensor
+  int64_t layer;        // 0 for the head
+  int64_t n;
+  int64_t k;
+  bool has_bias = false;
+  float bias_scale = 1.0f;     // what the file's bias is multiplied by
+  bool is_exact = false;       // bf16 in every mode
+  int64_t expert = kNoExpert;  // whose it is; kNoExpert: every token's
+
+  // "model.layers.3.mlp.experts.7.up_proj"
+  std::string module() const { return module_name(pattern, layer, expert); }
+};
+
+enum class VectorRole : uint8_t {
+  attention_norm,
+  q_norm,
+  k_norm,
+  sinks,
+  delta_conv,
+  delta_rate,
+  delta_step,
+  delta_norm,
+  attention_out_norm,
+  mlp_norm,
+  mlp_out_norm,
+};
+
+// Numbers that are fp32 in every mode.
+struct VectorTensor {
+  VectorRole role;
+  std::string name;  // the tensor's, whole
+  int64_t n;
+  float offset = 0.0f;  // added to the file's numbers
+};
+
+// In the order of packing.
+std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer);
+
+// The embedding, where that is the head, too.
+MatrixTensor head_matrix(const ModelConfig& config);
+
+std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer);
+
+struct ParameterCounts {
+  int64_t all = 0;
+  int64_t in_experts = 0;  // of these
+};
+
+// Of a whole model; a head that is the embedding counts once.
+ParameterCounts count_parameters(const ModelConfig& config);
+
+// Those that one token is multiplied by, and the embedding.
+int64_t active_parameters(const ModelConfig& config);
+
+}  // namespace pinion

@@ -1,0 +1,42 @@
+// How a model is to be loaded.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/layout.h"
+
+namespace pinion {
+
+enum class Quant : uint8_t {
+  none,  // bf16 weights, fp32 arithmetic
+  w8a8,  // int8 weights per output channel, int8 activations per token
+  w4a8,  // 4-bit weights in groups of 32, int8 activations per token; the head has int8 weights
+};
+inline constexpr std::array<std::string_view, 3> kQuantNames = {"none", "w8a8", "w4a8"};  // by Quant
+
+class Team;
+
+struct LoadOptions {
+  Quant quant = Quant::w8a8;
+  std::optional<Format> head = {};  // of the head, where that is not what the mode gives it
+  // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
+  std::vector<std::string> keep = {};
+  bool rotate = true;  // the inputs of matrices that are quantised here (kernels/layout.h)
+  // A text in windows by which w4 is quantised with error feedback (engine/runtime/calibration.h); empty: by the
+  // weights alone.
+  std::vector<int32_t> calibration = {};
+  Team* team = nullptr;  // who packs; null: the caller's thread alone
+  // The team will also read the weights, and memory belongs to nodes: freshly packed ones then lie near who reads them
+  // (first_touch.h), and take all their memory from the start.
+  bool place_near_team = false;
+  std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, or a calibration's tokens
+  std::string cache_folder = {};  // where packed weights are looked for (loader/pack/pack_cache.h); empty: nowhere
+};
+
+}  // namespace pinion

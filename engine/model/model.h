@@ -1,0 +1,76 @@
+// A model in memory: configuration, packed matrices, norm weights. Read-only once loaded.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model/layer.h"
+#include "engine/model/load_options.h"
+#include "kernels/error.h"
+#include "kernels/layout.h"
+#include "loader/checkpoint/arena.h"
+#include "loader/checkpoint/checkpoint.h"
+#include "loader/config/model_config.h"
+#include "loader/pack/pack_cache.h"
+
+namespace pinion {
+
+// Codes of the file that became other numbers.
+struct Conversion {
+  std::string from;     // how the file holds them
+  std::string why_not;  // of 4-bit codes that became other 4-bit codes: why they did not stay
+  Format to;
+  std::string module;   // the first
+  int64_t modules = 0;  // in all
+};
+
+struct Model {
+  ModelConfig config;
+  Quant quant = Quant::w8a8;
+  std::string calibration;  // a name of the text that weights were quantised for; empty: none
+  TensorView embedding;     // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
+  std::vector<Layer> layers;
+  const float* final_norm = nullptr;  // [hidden]
+  Linear head;                        // [vocab, hidden]
+  std::vector<int32_t> eos_ids;       // of config.json and generation_config.json
+
+  int64_t weight_bytes = 0;  // packed matrices
+  int64_t expert_bytes = 0;  // of these, experts'
+  double load_seconds = 0;
+  std::vector<Conversion> conversions;
+
+  Checkpoint checkpoint;  // owns the mapped files
+  Arena arena;            // owns the packed matrices
+  MappedFile cached;      // owns them instead where the cache had them
+  PackCache cache;        // where the cache has or wants them; the path is empty where it is off
+  std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
+
+  bool from_cache() const { return cached.pages != nullptr; }
+  // All packed matrices: the same bytes on every machine.
+  std::span<const std::byte> packed() const {
+    return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
+  }
+  // What a pass of so many tokens reads of the packed matrices; of experts, if it is several, the most that it may.
+  int64_t bytes_per_pass(int64_t tokens) const {
+    return weight_bytes - expert_bytes + config.experts.touched(expert_bytes, tokens);
+  }
+};
+
+// Where a tensor of the list lies (engine/model/layer_tensors.h).
+inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
+  if (tensor.role == MatrixRole::head) return model.head;
+  return matrix_of(model.layers[static_cast<size_t>(tensor.layer)], tensor.role, tensor.expert);
+}
+
+// The most rows that a matrix of this role has in any layer; 0 where none has it.
+inline int64_t most_rows(const Model& model, MatrixRole role) {
+  int64_t n = 0;
+  for (const Layer& layer : model.layers) n = std::max(n, matrix_of(layer, role).weight.n);
+  return n;
+}
+
+}  // namespace pinion

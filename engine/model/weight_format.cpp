@@ -1,0 +1,55 @@
+#include "engine/model/weight_format.h"
+
+#include <algorithm>
+
+#include "loader/quant/coded_w4.h"
+
+namespace pinion {
+namespace {
+
+// The pattern by which a matrix stays bf16, or null.
+const std::string* kept_by(const LoadOptions& options, const std::string& name) {
+  const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
+  const auto found = std::ranges::find_if(options.keep, in_name);
+  return found == options.keep.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Format weight_format(const LoadOptions& options, const std::string& name, bool is_head) {
+  if (kept_by(options, name)) return Format::bf16;
+  if (is_head && options.head) return *options.head;
+  if (options.quant == Quant::none) return Format::bf16;
+  return options.quant == Quant::w4a8 && !is_head ? Format::w4 : Format::w8;
+}
+
+int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
+  return options.rotate && format != Format::bf16 ? rotation_of(k) : 1;
+}
+
+Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
+  const std::string name = config.names.head + ".weight";
+  const std::string* pattern = kept_by(options, name);
+  if (!pattern || !options.head || *options.head == Format::bf16) return {};
+  return error("to be kept by the pattern \"" + *pattern + "\" and yet of another format", name,
+               format_name(Format::bf16), format_name(*options.head));
+}
+
+Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
+                   const LinearWeight& weight) {
+  const bool is_head = module == config.names.head;
+  Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
+  if (packing.format == Format::w4) {
+    if (weight.coded.format && weight.coded.scheme.bits == 4) {
+      packing.why_not = find_w4_format(weight.coded, &packing.format);
+      packing.as_stored = packing.why_not.empty();
+    } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
+      packing.format = Format::w8;
+    }
+  }
+  if (packing.format == Format::w8) packing.as_stored = weight.scale.data != nullptr;
+  if (!packing.as_stored) packing.rotation = weight_rotation(options, packing.format, weight.weight.shape[1]);
+  return packing;
+}
+
+}  // namespace pinion

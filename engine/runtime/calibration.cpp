@@ -1,0 +1,199 @@
+#include "engine/runtime/calibration.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+
+#include "engine/forward/hash.h"
+#include "engine/forward/moments.h"
+#include "engine/forward/trace.h"
+#include "engine/session/session.h"
+#include "engine/team/memory.h"
+#include "loader/pack/feedback.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kChunk = 256;  // tokens of a pass: it decides the order of sums, so it is a constant
+
+// The matrices of a layer that share an input, but experts.
+struct SharedInput {
+  Stage stage;
+  std::vector<const Matrix*> matrices;
+};
+
+std::vector<SharedInput> inputs_of(const Layer& layer) {
+  std::vector<SharedInput> inputs;
+  each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
+    if (inputs.empty() || inputs.back().stage != stage_of(role)) inputs.push_back({stage_of(role), {}});
+    inputs.back().matrices.push_back(&linear.weight);
+  });
+  return inputs;
+}
+
+// The text through the model in windows, shorter ones where its context is, adding up.
+Error run_text(Session& session, std::span<const int32_t> ids, const std::function<void(int64_t)>& done) {
+  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  const int64_t most = std::min(kCalibrationWindow, session.cache.capacity);
+  for (int64_t first = 0; first < std::ssize(ids); first += most) {
+    const int64_t count = std::min<int64_t>(most, std::ssize(ids) - first);
+    rewind(session, 0);
+    const auto window = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    if (Error e = evaluate(session, window, false, logits.data())) return e;
+    done(count);
+  }
+  return {};
+}
+
+// Layers whose moments and feedback fit into a quarter of the free memory together; at least one.
+int64_t layers_at_once(const Model& model) {
+  int64_t most_bytes = 1;
+  for (const Layer& layer : model.layers) {
+    int64_t bytes = 0;
+    for (const SharedInput& input : inputs_of(layer)) {
+      bytes += 2 * moments_elements(input.matrices[0]->k) * static_cast<int64_t>(sizeof(float));
+    }
+    most_bytes = std::max(most_bytes, bytes);
+  }
+  return std::clamp<int64_t>(available_memory_bytes() / 4 / most_bytes, 1, std::ssize(model.layers));
+}
+
+bool takes_feedback(const PackJob& job) { return job.format == Format::w4 && !job.reader.read_w4; }
+
+// Moments of the layers' inputs that a w4 matrix made here multiplies.
+Moments moments_for(const Model& model, int64_t first, int64_t count, const std::map<const Matrix*, PackJob*>& jobs) {
+  Moments moments;
+  moments.first_layer = first;
+  moments.layers.resize(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    for (const SharedInput& input : inputs_of(model.layers[static_cast<size_t>(first + i)])) {
+      if (std::ranges::none_of(input.matrices, [&](const Matrix* m) { return takes_feedback(*jobs.at(m)); })) continue;
+      Moments::Sum& sum = moments.layers[static_cast<size_t>(i)][static_cast<size_t>(input.stage)];
+      sum.k = input.matrices[0]->k;
+      sum.values.resize(static_cast<size_t>(moments_elements(sum.k)));
+      moments.rows.resize(std::max(moments.rows.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
+    }
+  }
+  return moments;
+}
+
+// One for each sum; the moments are used up. Sharing out whole factorisations keeps each one's order of sums.
+std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* moments) {
+  std::vector<std::array<Feedback, kStages>> feedback(moments->layers.size());
+  team.run([&](Worker& worker) {
+    worker.for_each(std::ssize(feedback) * kStages, [&](int64_t task) {
+      const auto layer = static_cast<size_t>(task / kStages), stage = static_cast<size_t>(task % kStages);
+      Moments::Sum& sum = moments->layers[layer][stage];
+      if (sum.k == 0) return;
+      feedback[layer][stage] = make_feedback(&sum.values, sum.k);
+      std::vector<float>().swap(sum.values);
+    });
+    worker.barrier();
+  });
+  return feedback;
+}
+
+// Each layer's to the jobs of its matrices; the last of these jobs, which follow the layers.
+PackJob* give_feedback(std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
+                       const std::map<const Matrix*, PackJob*>& jobs) {
+  PackJob* last = nullptr;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const SharedInput& input : inputs_of(layers[i])) {
+      for (const Matrix* matrix : input.matrices) {
+        PackJob* job = jobs.at(matrix);
+        if (takes_feedback(*job)) job->feedback = &feedback[i][static_cast<size_t>(input.stage)];
+        last = std::max(last, job);
+      }
+    }
+  }
+  return last;
+}
+
+struct Reference {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Session> session;
+};
+
+Error open_reference(Team& team, Reference* out) {
+  const int64_t capacity = std::min(kCalibrationWindow, context_length(out->model->config));
+  return open_session(*out->model, team, {.kv = KvType::f32, .capacity = capacity, .prefill_chunk = kChunk},
+                      &out->session);
+}
+
+}  // namespace
+
+std::string calibration_name(std::span<const int32_t> ids) {
+  if (ids.empty()) return {};
+  char text[64];
+  std::snprintf(text, sizeof text, "%zu tokens %016llx", ids.size(),
+                static_cast<unsigned long long>(hash_words(kHashSeed, std::as_bytes(ids))));
+  return text;
+}
+
+std::vector<int32_t> calibration_windows(std::span<const int32_t> prefix, std::span<const int32_t> text) {
+  std::vector<int32_t> ids;
+  while (!text.empty() && std::ssize(ids) + std::ssize(prefix) < kMaxCalibrationTokens) {
+    ids.insert(ids.end(), prefix.begin(), prefix.end());
+    const size_t room = static_cast<size_t>(kCalibrationWindow) - prefix.size();
+    const auto window = text.first(std::min(text.size(), room));
+    ids.insert(ids.end(), window.begin(), window.end());
+    text = text.subspan(window.size());
+  }
+  return ids;
+}
+
+Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
+  if (options.calibration.empty()) return {};
+  if (options.quant != Quant::w4a8) return error("only w4a8 has weights to calibrate", "--calibrate", "--quant w4a8");
+  for (const int32_t id : options.calibration) {
+    if (id >= 0 && id < config.vocab_size) continue;
+    return error("token id outside the vocabulary", "calibration", "below " + std::to_string(config.vocab_size),
+                 std::to_string(id));
+  }
+  return {};
+}
+
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> trained, std::span<PackJob> jobs,
+                      Model* model) {
+  Team alone({});
+  Team& team = options.team ? *options.team : alone;
+  Reference reference = {std::move(trained), nullptr};
+  if (Error e = open_reference(team, &reference)) return e;
+  std::map<const Matrix*, PackJob*> by_matrix;
+  for (PackJob& job : jobs) by_matrix[job.out] = &job;
+
+  const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model);
+  const int64_t runs = (layers + at_once - 1) / at_once;
+  int64_t done = 0, packed = 0;
+  const auto tell = [&](int64_t tokens) {
+    done += tokens;
+    if (options.progress) options.progress(done, runs * std::ssize(options.calibration));
+  };
+  Trace trace(layers);
+  reference.session->trace = &trace;
+  for (int64_t first = 0; first < layers; first += at_once) {
+    const int64_t count = std::min(at_once, layers - first);
+    Moments moments = moments_for(*model, first, count, by_matrix);
+    moments.rotate = options.rotate;
+    trace.moments = &moments;
+    if (Error e = run_text(*reference.session, options.calibration, tell)) return e;
+    const auto feedback = feedback_of(team, &moments);
+    const std::span<const Layer> these = std::span(model->layers).subspan(static_cast<size_t>(first));
+    PackJob* last = give_feedback(these.first(static_cast<size_t>(count)), feedback, by_matrix);
+    const bool is_last_run = first + count == layers;
+    const int64_t end = is_last_run ? std::ssize(jobs) : last - jobs.data() + 1;
+    if (is_last_run) {
+      reference.session.reset();
+      reference.model.reset();
+    }
+    const auto ready = jobs.subspan(static_cast<size_t>(packed), static_cast<size_t>(end - packed));
+    std::byte* to = model->arena.data + packed_bytes(jobs.first(static_cast<size_t>(packed)));
+    if (Error e = pack_all(workers_of(&team), ready, to, {.source_mapped = true})) return e;
+    for (PackJob& job : ready) job.feedback = nullptr;
+    packed = end;
+  }
+  return {};
+}
+
+}  // namespace pinion

@@ -1,0 +1,129 @@
+#include "engine/runtime/load.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "engine/model/bind.h"
+#include "engine/model/weight_format.h"
+#include "engine/runtime/calibration.h"
+#include "engine/runtime/first_touch.h"
+#include "engine/team/memory.h"
+#include "engine/team/team.h"
+#include "loader/config/generation_config.h"
+#include "loader/pack/pack.h"
+
+namespace pinion {
+namespace {
+
+void add_eos_ids(std::span<const int64_t> ids, Model* model) {
+  for (const int64_t id : ids) {
+    if (std::ranges::find(model->eos_ids, id) == model->eos_ids.end()) {
+      model->eos_ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+}
+
+// Reads everything but the matrices, which become jobs.
+Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
+  model->quant = options.quant;
+  model->calibration = calibration_name(options.calibration);
+  GenerationDefaults generation;
+  if (Error e = read_model_config(folder, &model->config)) return e;
+  if (Error e = check_head_format(options, model->config)) return e;
+  if (Error e = check_calibration(options, model->config)) return e;
+  if (Error e = read_generation_config(folder, &generation)) return e;
+  if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
+  if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
+  add_eos_ids(model->config.eos_ids, model);
+  add_eos_ids(generation.eos_ids, model);
+  if (Error e = bind_tensors(options, model, jobs)) return e;
+  model->weight_bytes = packed_bytes(*jobs);
+  if (!options.cache_folder.empty()) {
+    model->cache = pack_cache_of(options.cache_folder, model->checkpoint, *jobs, model->calibration);
+  }
+  return {};
+}
+
+Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
+  if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
+  Error e = place_all(jobs, model->arena.data);
+  if (!e && options.team && options.place_near_team) touch_first(*options.team, *model, model->arena.data);
+  if (!e && options.calibration.empty()) {
+    e = pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress});
+  } else if (!e) {
+    std::unique_ptr<Model> reference;  // as it was trained, to run the text
+    e = load_model(model->checkpoint.folder, {.quant = Quant::none, .team = options.team}, &reference);
+    if (!e) e = pack_calibrated(options, std::move(reference), jobs, model);
+  }
+  if (options.team) Team::unpin_caller();
+  if (e) e.where = model->checkpoint.folder + ": " + e.where;
+  return e;
+}
+
+// Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads.
+void be_in_the_background() {
+  const sched_param none = {};
+  pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+}  // namespace
+
+Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {
+  const auto start = std::chrono::steady_clock::now();
+  auto model = std::make_unique<Model>();
+  std::vector<PackJob> jobs;
+  if (Error e = bind_model(folder, options, model.get(), &jobs)) return e;
+  if (Error e = check_memory(model->weight_bytes, folder)) return e;
+  if (!model->cache.path.empty() && !open_pack_cache(model->cache, &model->cached)) {
+    const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
+    if (Error e = place_all(jobs, packed.data())) return e;
+    prefetch_pages(packed);
+  } else if (Error e = pack_model(options, jobs, model.get())) {
+    return e;
+  }
+
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  model->load_seconds = elapsed.count();
+  *out = std::move(model);
+  return {};
+}
+
+Error write_to_cache(const Model& model) {
+  if (model.cache.path.empty() || model.from_cache()) return {};
+  return write_pack_cache(model.cache, model.arena.data);
+}
+
+std::jthread write_to_cache_in_background(const Model& model) {
+  if (model.cache.path.empty() || model.from_cache()) return {};
+#if defined(__SANITIZE_ADDRESS__)
+  // Its allocator cannot be forked while another thread is in it, and chat templates are rendered in a forked child.
+  (void)write_to_cache(model);
+  return {};
+#endif
+  try {
+    return std::jthread([&model] {
+      be_in_the_background();
+      (void)write_to_cache(model);
+    });
+  } catch (const std::system_error&) {
+    return {};  // no thread to be had: as any other failure here, it costs the next start some time
+  }
+}
+
+Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out) {
+  Model model;
+  std::vector<PackJob> jobs;
+  if (Error e = bind_model(folder, options, &model, &jobs)) return e;
+  *out = model.cache;
+  return open_pack_cache(model.cache, &model.cached);
+}
+
+}  // namespace pinion

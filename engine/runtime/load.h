@@ -1,0 +1,26 @@
+// A model folder, or the shape that a config.json describes, as a model in memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "engine/model/model.h"
+
+namespace pinion {
+
+Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
+
+// Gives freshly packed weights to the cache, if there is one.
+Error write_to_cache(const Model& model);
+
+// The same in a thread that the model must outlive; failing is no matter, the next start packs again.
+std::jthread write_to_cache_in_background(const Model& model);
+
+// Which cache file the weights of a folder have; the error says why it cannot be used.
+Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out);
+
+// Random weights of the shape that a config.json describes, made in memory: speed does not depend on their values.
+Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out);
+
+}  // namespace pinion

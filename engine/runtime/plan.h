@@ -1,0 +1,59 @@
+// Which cores and what chunk a run takes, and why: what the caller asks for over what `pinion tune` found over the
+// default.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/measure/tuning.h"
+#include "engine/team/topology.h"
+#include "kernels/error.h"
+
+namespace pinion {
+
+// The CPUs of a team's workers, the clusters of those, and how slow they are (see Team).
+struct TeamCpus {
+  std::vector<int32_t> cpus;
+  std::vector<int32_t> clusters;
+  std::vector<double> slowness;
+};
+
+TeamCpus team_on(const Topology& topology, std::vector<int32_t> cpus);
+
+struct Plan {
+  TeamCpus decode;
+  TeamCpus prefill;
+  int64_t prefill_chunk = 0;
+  bool several_nodes = false;  // memory belongs to nodes: weights shall lie near who reads them
+  std::string why_team;        // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
+  std::string why_chunk;       // "default", "--prefill-chunk", "tuned"
+};
+
+// What the caller asks for. A team that is asked for is for decode and prefill alike.
+struct PlanOptions {
+  std::vector<int32_t> cpus;  // --cores; empty: as tuned, else the default team
+  int32_t threads = 0;        // --threads; 0: one for each of these
+  int64_t prefill_chunk = 0;  // 0: as tuned, else the default
+
+  bool has_team() const { return !cpus.empty() || threads > 0; }
+};
+
+// What the tune file, CONFIG/pinion/tune.json, says about this machine.
+struct Tuning {
+  std::string path;                     // empty where the user has no folder for it
+  std::string key;                      // of this machine
+  std::vector<TunedMachine> machines;   // all that the file has
+  std::optional<TunedMachine> machine;  // this one, where it can be used
+  Error reason;                         // why there is a file that does not help
+  bool is_damaged = false;              // that is: it cannot be read, or is no such file
+};
+
+Tuning read_tuning(const Topology& topology);
+
+// The CPUs asked for, else the tuned or the default team; then as many as the threads asked for, the fastest other
+// cores added. More threads than there are cores run unpinned.
+Error make_plan(const PlanOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
+
+}  // namespace pinion

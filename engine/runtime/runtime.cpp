@@ -1,0 +1,64 @@
+#include "engine/runtime/runtime.h"
+
+#include <algorithm>
+
+#include "engine/forward/rope.h"
+#include "loader/config/model_config.h"
+
+namespace pinion {
+
+KvType kv_type(const RuntimeOptions& options) {
+  return options.kv.value_or(options.load.quant == Quant::none ? KvType::f32 : KvType::bf16);
+}
+
+Quant default_quant(const std::string& model) {
+  ModelConfig config;
+  const bool is_read = !model.empty() && !read_model_config(model, &config);
+  return is_read && config.quantization && keeps_w4_codes(*config.quantization) ? Quant::w4a8 : Quant::w8a8;
+}
+
+void use_plan(const Plan& plan, Runtime* out) {
+  const auto make_team = [](const TeamCpus& team) {
+    return std::make_unique<Team>(team.cpus, team.clusters, team.slowness);
+  };
+  out->team = make_team(plan.decode);
+  out->prefill_team = make_team(plan.prefill);
+  out->prefill_chunk = plan.prefill_chunk;
+}
+
+Error open_runtime(const RuntimeOptions& options, Runtime* out) {
+  out->kernels = options.kernels;
+  if (!out->kernels) {
+    if (Error e = select_kernels({}, &out->kernels)) return e;
+  }
+  Plan plan;
+  if (options.plan) {
+    plan = *options.plan;
+  } else {
+    Topology topology;
+    if (Error e = read_topology(&topology)) return e;
+    if (Error e = make_plan({}, topology, read_tuning(topology), &plan)) return e;
+  }
+  use_plan(plan, out);
+  out->kv = kv_type(options);
+  LoadOptions load = options.load;
+  load.team = out->team.get();
+  load.place_near_team = plan.several_nodes;
+  if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
+  if (Error e = load_model(options.model, load, &out->model)) return e;
+  out->cache_writer = write_to_cache_in_background(*out->model);
+  return {};
+}
+
+Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Session>* out, const Session* also_open) {
+  SessionOptions session;
+  session.kv = runtime.kv;
+  session.capacity = std::min(capacity, context_length(runtime.model->config));
+  session.prefill_chunk = runtime.prefill_chunk;
+  session.prefill_team = runtime.prefill_team.get();
+  session.kernels = runtime.kernels;
+  session.also_open = also_open;
+  return open_session(*runtime.model, *runtime.team, session, out);
+}
+
+}  // namespace pinion

@@ -1,0 +1,63 @@
+// The one way to open a model with what runs it, and sessions of it:
+//
+//   Runtime runtime;
+//   RuntimeOptions options;
+//   options.model = "folder";
+//   if (Error e = open_runtime(options, &runtime)) ...
+//   std::unique_ptr<Session> session;
+//   if (Error e = open_session(runtime, 4096, &session)) ...
+//   generate(*session, ...);                        // engine/session/generate.h
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "engine/runtime/load.h"
+#include "engine/runtime/plan.h"
+#include "engine/session/session.h"
+#include "engine/team/team.h"
+#include "kernels/error.h"
+#include "kernels/kernels.h"
+
+namespace pinion {
+
+struct RuntimeOptions {
+  std::string model;                 // folder, as Hugging Face lays it out
+  std::string synthetic;             // instead: a config.json whose shape gets random weights
+  LoadOptions load;                  // its team is that of the plan
+  std::optional<KvType> kv;          // none: f32 for Quant::none, else bf16
+  std::optional<Plan> plan;          // none: as tuned, else the default
+  const Kernels* kernels = nullptr;  // null: the best the CPU has
+};
+
+KvType kv_type(const RuntimeOptions& options);
+
+// What weights become where nobody says: w4a8 where the folder has 4-bit codes that may stay, else w8a8. A folder that
+// cannot be read says nothing; what loads it tells why.
+Quant default_quant(const std::string& model);
+
+// A model ready to run. Sessions of it must not outlive it.
+struct Runtime {
+  const Kernels* kernels = nullptr;
+  std::unique_ptr<Team> team;  // decodes
+  std::unique_ptr<Team> prefill_team;
+  int64_t prefill_chunk = kDefaultPrefillChunk;
+  KvType kv = KvType::bf16;
+  std::unique_ptr<Model> model;
+  std::jthread cache_writer;  // behind what it reads: it ends first
+};
+
+// Other teams and another chunk, between runs.
+void use_plan(const Plan& plan, Runtime* out);
+
+// Also keeps freshly packed weights for the next start, in the background. Errors: those of make_plan and load_model.
+Error open_runtime(const RuntimeOptions& options, Runtime* out);
+
+// With room for so many positions, or the model's context where that is less. also_open: see SessionOptions.
+Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Session>* out,
+                   const Session* also_open = nullptr);
+
+}  // namespace pinion

@@ -1,0 +1,175 @@
+// Models of random weights, made straight in the packed form.
+#include <cstring>
+
+#include "engine/model/weight_format.h"
+#include "engine/runtime/load.h"
+#include "engine/team/memory.h"
+#include "engine/team/team.h"
+#include "kernels/f16.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/json.h"
+#include "loader/pack/pack.h"
+
+namespace pinion {
+namespace {
+
+// SplitMix64 (Steele et al. 2014) of a counter.
+uint64_t random_bits(uint64_t counter) {
+  uint64_t z = (counter + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// Codes in [-127, 127], about uniform.
+void random_codes(std::byte* panel, int64_t bytes, uint64_t seed) {
+  for (int64_t i = 0; i < bytes; i += 8) {
+    uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
+    for (int b = 0; b < 64; b += 8) {
+      if ((eight >> b & 0xff) == 0x80) eight += uint64_t{1} << b;  // -128 is not a code
+    }
+    std::memcpy(panel + i, &eight, 8);
+  }
+}
+
+// Magnitudes in [2^-7, 2^-5): small enough that sums stay tame.
+void random_bf16(std::byte* row, int64_t bytes, uint64_t seed) {
+  for (int64_t i = 0; i < bytes; i += 8) {
+    const uint64_t four = (random_bits(seed + static_cast<uint64_t>(i)) & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u;
+    std::memcpy(row + i, &four, static_cast<size_t>(std::min<int64_t>(8, bytes - i)));
+  }
+}
+
+// The scales and column sums of a w8 panel whose codes stand.
+void describe_panel(const int8_t* codes, int64_t k, float* scale, int32_t* column_sum) {
+  std::fill_n(scale, kPanelColumns, 2.4e-4f);  // about 0.03 at the most: as in_features of 1000 usually have
+  std::fill_n(column_sum, kPanelColumns, 0);
+  for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
+}
+
+// Records of w4: any nibble is a code; the scales are 4.
+void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
+  const std::vector<f16> scales(kPanelColumns, to_f16(4.0f));
+  for (int64_t at = 0; at < bytes; at += w4_record_bytes(false)) {
+    for (int64_t i = at; i < at + kW4CodeBytes; i += 8) {
+      const uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
+      std::memcpy(panel + i, &eight, 8);
+    }
+    std::memcpy(panel + at + kW4CodeBytes, scales.data(), kPanelColumns * sizeof(f16));
+  }
+}
+
+// A matrix that is placed.
+void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
+  const int64_t bytes = panel_bytes(m.format, m.k);
+  auto* scale = const_cast<float*>(m.scale);
+  auto* column_sum = const_cast<int32_t*>(m.column_sum);
+  run_pieces(workers, panel_count(m.n), [&](int64_t p) {
+    auto* panel = const_cast<std::byte*>(panel_of(m, p));
+    const uint64_t panel_seed = seed + static_cast<uint64_t>(p * bytes);
+    if (m.format == Format::w8) {
+      random_codes(panel, bytes, panel_seed);
+      describe_panel(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns,
+                     column_sum + p * kPanelColumns);
+    } else if (m.format == Format::w4) {
+      random_records(panel, bytes, panel_seed);
+      std::fill_n(scale + p * kPanelColumns, kPanelColumns, 0x1p-10f);
+    } else {
+      random_bf16(panel, bytes, panel_seed);
+    }
+  });
+}
+
+const float* constant_vector(Model* model, int64_t n, float value) {
+  auto values = std::make_unique<float[]>(static_cast<size_t>(n));
+  std::fill_n(values.get(), n, value);
+  model->vectors.push_back(std::move(values));
+  return model->vectors.back().get();
+}
+
+float value_of(VectorRole role) {
+  switch (role) {
+    case VectorRole::delta_conv:
+      return 0.5f;
+    case VectorRole::delta_rate:
+      return 0.2f;
+    case VectorRole::delta_step:
+      return 0.1f;
+    default:
+      return 1.0f;
+  }
+}
+
+// A matrix that is not placed yet, as loading would make it of floats.
+void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* model) {
+  const bool is_head = spec.role == MatrixRole::head;
+  const Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
+  Linear& out = matrix_of(*model, spec);
+  out.weight = {.format = format, .n = spec.n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+  if (spec.has_bias) out.bias = constant_vector(model, spec.n, 0.01f);
+  const int64_t bytes = packed_bytes(format, spec.n, spec.k);
+  model->weight_bytes += bytes;
+  if (spec.expert != kNoExpert) model->expert_bytes += bytes;
+}
+
+// All matrices in the order of packing, and the vectors beside them.
+std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
+  const ModelConfig& c = model->config;
+  std::vector<Matrix*> matrices;
+  const auto add = [&](const MatrixTensor& spec) {
+    shape_matrix(spec, options, model);
+    matrices.push_back(&matrix_of(*model, spec).weight);
+    if (spec.role != MatrixRole::up) return;
+    Matrix &gate = *matrices[matrices.size() - 2], &up = *matrices.back();
+    gate.interleaved = up.interleaved = interleave_of(gate, up);
+  };
+  model->layers.resize(static_cast<size_t>(c.layers));
+  for (int64_t i = 0; i < c.layers; ++i) {
+    Layer* layer = &model->layers[static_cast<size_t>(i)];
+    place_layer(c, i, layer);
+    for (const VectorTensor& spec : layer_vectors(c, i)) {
+      vector_of(*layer, spec.role) = constant_vector(model, spec.n, value_of(spec.role));
+    }
+    for (const MatrixTensor& spec : layer_matrices(c, i)) add(spec);
+  }
+  model->final_norm = constant_vector(model, c.hidden_size, 1.0f);
+  add(head_matrix(c));
+  return matrices;
+}
+
+}  // namespace
+
+Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out) {
+  std::string text;
+  if (Error e = read_text_file(config_path, kMaxJsonBytes, &text)) return e;
+  auto model = std::make_unique<Model>();
+  if (Error e = parse_model_config(text, config_path, &model->config)) return e;
+  if (Error e = check_head_format(options, model->config)) return e;
+  const ModelConfig& c = model->config;
+  model->quant = options.quant;
+
+  std::vector<Matrix*> matrices = shape_model(options, model.get());
+  const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
+  if (Error e = check_memory(model->weight_bytes + embedding_bytes, config_path)) return e;
+  if (Error e = allocate_arena(model->weight_bytes + embedding_bytes, &model->arena)) return e;
+  const Workers workers = workers_of(options.team);
+  int64_t offset = 0;
+  for (std::span<Matrix*> left = matrices; !left.empty();) {
+    const auto block = left.first(static_cast<size_t>(left[0]->interleaved));
+    place_interleaved(block, model->arena.data + offset);
+    for (const Matrix* m : block) {
+      fill_matrix(workers, *m, static_cast<uint64_t>(offset));
+      offset += packed_bytes(m->format, m->n, m->k);
+      if (options.progress) options.progress(offset, model->weight_bytes);
+    }
+    left = left.subspan(block.size());
+  }
+  random_bf16(model->arena.data + offset, embedding_bytes, static_cast<uint64_t>(offset));
+  model->embedding = {
+      "embedding", DType::bf16, {c.vocab_size, c.hidden_size}, model->arena.data + offset, embedding_bytes};
+  if (options.team) Team::unpin_caller();
+  *out = std::move(model);
+  return {};
+}
+
+}  // namespace pinion

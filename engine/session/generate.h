@@ -1,0 +1,50 @@
+// The loop: prompt in, tokens out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/session/sampler.h"
+#include "engine/session/session.h"
+
+namespace pinion {
+
+struct GenerateOptions {
+  int64_t max_tokens = 256;
+  SamplerOptions sampler;
+  bool ignore_eos = false;
+  bool hash_logits = true;      // reads every logit once more, alone
+  int64_t tokens_per_hash = 0;  // the hash so far is kept after each so many tokens; 0: only the last
+};
+
+enum class FinishReason : uint8_t {
+  stop,     // an end-of-sequence id (it is not among the ids), or the callback said so
+  length,   // max_tokens
+  context,  // the model's context length or the cache is full
+};
+
+const char* finish_reason_name(FinishReason reason);
+
+struct GenerateResult {
+  std::vector<int32_t> ids;
+  FinishReason finish_reason = FinishReason::length;
+  int64_t reused_tokens = 0;  // of the prompt, held by the cache already
+  int64_t prefilled_tokens = 0;
+  double prefill_seconds = 0;  // until the first token's logits
+  double decode_seconds = 0;   // of the passes after that
+  int64_t decode_passes = 0;
+  int64_t regions = 0;           // parallel regions that the decode passes took
+  int64_t barriers = 0;          // barriers likewise
+  uint64_t logits_hash = 0;      // FNV-1a over the bits of every logits vector a token was drawn from, where wanted
+  std::vector<uint64_t> hashes;  // the same after every tokens_per_hash tokens
+};
+
+// Continues `prompt`, the whole sequence: what the session holds of it already is not evaluated again. on_token sees
+// each id as it comes; returning false stops. Errors: an empty prompt, one that does not fit, ids outside the
+// vocabulary.
+Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
+               const std::function<bool(int32_t)>& on_token, GenerateResult* out);
+
+}  // namespace pinion

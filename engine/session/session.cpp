@@ -1,0 +1,152 @@
+#include "engine/session/session.h"
+
+#include <algorithm>
+
+#include "engine/team/memory.h"
+
+namespace pinion {
+namespace {
+
+// Tokens into the cache from position `start` on; logits of none (null), the last or, where `all`, each. Returns how
+// many were evaluated: all, unless the session was interrupted.
+int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, bool all, float* logits) {
+  const int64_t count = std::ssize(tokens);
+  const int64_t vocab = session.model->config.vocab_size;
+  int64_t done = 0;
+  while (done < count) {
+    if (done > 0 && session.interrupted && *session.interrupted) break;
+    const int64_t rows = std::min(session.prefill_chunk, count - done);
+    const bool last = done + rows == count;
+    const Pass pass{*session.model,
+                    *session.kernels,
+                    session.cache,
+                    session.state,
+                    session.scratch.activations,
+                    session.ropes,
+                    tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
+                    start + done,
+                    !logits ? 0
+                    : all   ? rows
+                    : last  ? 1
+                            : 0,
+                    all ? logits + done * vocab : logits,
+                    session.profile,
+                    session.trace};
+    Team& team = rows > 1 ? *session.prefill_team : *session.team;
+    const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, session.scratch); };
+    if (rows > 1 || session.profile) {
+      team.run(evaluate_rows);
+    } else {
+      team.run_active(evaluate_rows);
+    }
+    done += rows;
+  }
+  return done;
+}
+
+Error interruption(int64_t done, int64_t count) {
+  return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
+}
+
+// Weights that are mapped from a file count as free, but each token reads them.
+int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.weight_bytes : 0; }
+
+// What an open session will take and has not touched yet, so that it still counts as free.
+int64_t untouched_bytes(const Session& session) {
+  return mapped_bytes(*session.model) + session.cache.bytes(session.cache.capacity) + session.state.bytes();
+}
+
+// The cache, a recurrent state and the passes' memory against what is free, before any of it is taken.
+Error check_session_memory(const Model& model, const SessionOptions& options, int64_t positions,
+                           int64_t scratch_bytes) {
+  const ModelConfig& c = model.config;
+  const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, options.kv, positions);
+  const int64_t other_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
+  const int64_t bytes = mapped_bytes(model) + cache_bytes + delta_state_of(c).bytes() + scratch_bytes + other_bytes;
+  const int64_t available = available_memory_bytes();
+  if (bytes <= available) return {};
+  const std::string other = options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "";
+  return error("too little memory for " + std::to_string(positions) + " positions", "session",
+               megabytes_text(bytes) + " (" + megabytes_text(cache_bytes) + " of them KV cache" + other + ")",
+               megabytes_text(available) + " free");
+}
+
+}  // namespace
+
+Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out) {
+  const ModelConfig& c = model.config;
+  const int64_t limit = context_length(c);
+  if (options.prefill_chunk < 1) {
+    return error("out of range", "prefill chunk", "at least 1", std::to_string(options.prefill_chunk));
+  }
+  auto session = std::make_unique<Session>();
+  session->model = &model;
+  session->team = &team;
+  session->prefill_team = options.prefill_team ? options.prefill_team : &team;
+  session->prefill_chunk = options.prefill_chunk;
+  session->kernels = options.kernels;
+  if (!options.kernels) {
+    if (Error e = select_kernels({}, &session->kernels)) return e;
+  }
+  const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
+  const auto make = [&](ScratchSizer* sizer, Scratch* scratch) {
+    make_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions,
+                 std::max(team.size(), session->prefill_team->size()), sizer, scratch);
+  };
+  ScratchSizer counted, taken{.takes = true};
+  Scratch untaken;
+  make(&counted, &untaken);
+  if (Error e = check_session_memory(model, options, positions, counted.bytes)) return e;
+  if (Error e = allocate_delta_state(c, &session->state)) return e;
+  session->snapshots.limit_bytes = options.snapshot_bytes;
+  if (Error e =
+          allocate_kv_cache(attention_layers(c), c.kv_heads, c.head_dim, options.kv, positions, &session->cache)) {
+    return e;
+  }
+  session->ropes = rope_frequencies(c, 0);
+  session->ids.reserve(static_cast<size_t>(positions));
+  make(&taken, &session->scratch);
+  *out = std::move(session);
+  return {};
+}
+
+Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits) {
+  const ModelConfig& c = session.model->config;
+  const int64_t start = std::ssize(session.ids);
+  const int64_t count = std::ssize(tokens);
+  if (start + count > session.cache.capacity) {
+    return error("too many tokens", "context", "at most " + std::to_string(session.cache.capacity),
+                 std::to_string(start + count));
+  }
+  for (const int32_t id : tokens) {
+    if (id < 0 || id >= c.vocab_size) {
+      return error("not in the vocabulary", "token id", "0 to " + std::to_string(c.vocab_size - 1), std::to_string(id));
+    }
+  }
+  const bool changes_factors = uses_long_factors(c, start + count) != session.long_factors;
+  if (changes_factors || follow_the_sequence(c)) session.ropes = rope_frequencies(c, start + count);
+  if (changes_factors) {
+    session.long_factors = !session.long_factors;
+    restore(&session.snapshots, 0, &session.state);
+    const int64_t done = run_passes(session, session.ids, 0, false, nullptr);
+    session.ids.resize(static_cast<size_t>(done));
+    if (done < start) return interruption(done, start + count);
+  }
+  const int64_t done = run_passes(session, tokens, start, all, logits);
+  session.ids.insert(session.ids.end(), tokens.begin(), tokens.begin() + done);
+  return done < count ? interruption(done, count) : Error{};
+}
+
+int64_t rewind(Session& session, int64_t position) {
+  const int64_t held = std::ssize(session.ids);
+  position = std::clamp<int64_t>(position, 0, held);
+  if (session.state.layers > 0 && position < held) position = restore(&session.snapshots, position, &session.state);
+  session.ids.resize(static_cast<size_t>(position));
+  return position;
+}
+
+int64_t snapshot_bytes(const Session& session) { return std::ssize(session.snapshots.kept) * session.state.bytes(); }
+
+void keep_snapshot(Session& session) { keep(&session.snapshots, session.state, std::ssize(session.ids)); }
+
+}  // namespace pinion

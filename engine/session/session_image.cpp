@@ -1,0 +1,143 @@
+#include "engine/session/session_image.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/forward/hash.h"
+#include "engine/forward/rope.h"
+
+namespace pinion {
+namespace {
+
+constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '2'};
+
+int64_t padded_ids(int64_t tokens) { return round_up(tokens, 2); }
+
+ImageHeader header_of(const Session& session) {
+  const KvCache& cache = session.cache;
+  ImageHeader header = {.magic = {},
+                        .layers = cache.layers,
+                        .kv_heads = cache.kv_heads,
+                        .head_dim = cache.head_dim,
+                        .is_float = cache.type == KvType::f32,
+                        .state_bytes = session.state.bytes(),
+                        .tokens = 0,
+                        .held = 0,
+                        .logits_hash = 0,
+                        .checksum = 0};
+  std::copy_n(kMagic, sizeof kMagic, header.magic);
+  return header;
+}
+
+uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>> contents) {
+  header.checksum = 0;
+  uint64_t hash = hash_words(kHashSeed, std::as_bytes(std::span(&header, 1)));
+  for (const std::span<const std::byte> part : contents) hash = hash_words(hash, part);
+  return hash;
+}
+
+// What the last chunk still has of tokens that were taken back.
+void clear_behind(Session& session) {
+  const KvCache& cache = session.cache;
+  const std::vector<float> zeros(static_cast<size_t>(cache.head_dim));
+  const int64_t tokens = std::ssize(session.ids);
+  for (int64_t position = tokens; position < round_up(tokens, kAttentionChunk); ++position) {
+    for (int64_t layer = 0; layer < cache.layers; ++layer) {
+      for (int64_t head = 0; head < cache.kv_heads; ++head) {
+        session.cache.write(position, layer, head, zeros.data(), zeros.data(), cache.head_dim);
+      }
+    }
+  }
+}
+
+// The tokens after those held, and a hash of the logits that they end with.
+Error evaluate_rest(Session& session, std::span<const int32_t> ids, uint64_t* hash) {
+  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  if (Error e = evaluate(session, ids.subspan(session.ids.size()), false, logits.data())) return e;
+  *hash = hash_floats(kHashSeed, logits);
+  return {};
+}
+
+// The header, checked against the session and the length of the image.
+Error read_header(std::span<const std::byte> image, const std::string& where, const Session& session,
+                  ImageHeader* out) {
+  ImageHeader& h = *out;
+  if (image.size() < sizeof h) return error("no image of a session", where);
+  std::memcpy(&h, image.data(), sizeof h);
+  const ImageHeader own = header_of(session);
+  if (std::memcmp(h.magic, own.magic, sizeof h.magic) != 0) return error("no image of a session", where);
+  if (h.layers != own.layers || h.kv_heads != own.kv_heads || h.head_dim != own.head_dim ||
+      h.is_float != own.is_float || h.state_bytes != own.state_bytes) {
+    return error("its cache has another shape than this model's", where);
+  }
+  if (h.tokens < 1 || h.tokens > session.cache.capacity) {
+    return error("does not fit", where, "at most " + std::to_string(session.cache.capacity) + " tokens",
+                 std::to_string(h.tokens));
+  }
+  if (h.held < 0 || h.held >= h.tokens) return error("damaged", where);
+  const int64_t bytes = std::ssize(image) - static_cast<int64_t>(sizeof h);
+  const int64_t want = padded_ids(h.tokens) * 4 + session.cache.bytes(h.held) + (h.held > 0 ? h.state_bytes : 0);
+  if (bytes != want) return error("damaged", where, std::to_string(want) + " bytes", std::to_string(bytes));
+  const std::span<const std::byte> contents = image.subspan(sizeof h);
+  if (h.checksum != checksum(h, {&contents, 1})) return error("damaged", where);
+  return {};
+}
+
+// The held tokens' ids, keys, values and state, as they lie in the image behind the ids.
+void place(std::span<const int32_t> held, std::span<const std::byte> contents, Session* session) {
+  session->ids.assign(held.begin(), held.end());
+  const auto bytes = static_cast<size_t>(session->cache.bytes(std::ssize(held)));
+  if (bytes > 0) std::memcpy(session->cache.memory.data, contents.data(), bytes);
+  if (session->state.layers == 0 || held.empty()) return;
+  std::memcpy(session->state.memory.data, contents.data() + bytes, static_cast<size_t>(session->state.bytes()));
+  keep_snapshot(*session);
+}
+
+}  // namespace
+
+Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
+  if (session.ids.empty()) return error("empty", "session", "at least one token");
+  auto image = std::make_unique<SessionImage>();
+  image->ids = session.ids;
+  const int64_t tokens = std::ssize(session.ids);
+  const int64_t held = rewind(session, tokens - 1);
+  ImageHeader& header = image->header;
+  header = header_of(session);
+  header.tokens = tokens;
+  header.held = held;
+  if (Error e = evaluate_rest(session, image->ids, &header.logits_hash)) return e;
+  clear_behind(session);
+  image->ids.resize(static_cast<size_t>(padded_ids(tokens)));
+  const auto bytes = [](int64_t count) { return static_cast<size_t>(count); };
+  image->parts = {std::as_bytes(std::span(&header, 1)),
+                  std::as_bytes(std::span(image->ids)),
+                  {session.cache.memory.data, bytes(session.cache.bytes(held))}};
+  if (session.state.layers > 0 && held > 0) {
+    image->parts.push_back({session.snapshots.kept.back().memory.data, bytes(session.state.bytes())});
+  }
+  header.checksum = checksum(header, std::span(image->parts).subspan(1));
+  *out = std::move(image);
+  return {};
+}
+
+Error restore_image(std::span<const std::byte> image, const std::string& where, Session* session) {
+  rewind(*session, 0);
+  ImageHeader header;
+  if (Error e = read_header(image, where, *session, &header)) return e;
+  std::vector<int32_t> ids(static_cast<size_t>(header.tokens));
+  const std::span<const std::byte> contents = image.subspan(sizeof header);
+  std::memcpy(ids.data(), contents.data(), ids.size() * 4);
+  const auto known = [&](int32_t id) { return id >= 0 && id < session->model->config.vocab_size; };
+  if (!std::ranges::all_of(ids, known)) return error("not of this model: ids outside its vocabulary", where);
+  session->long_factors = uses_long_factors(session->model->config, header.tokens);
+  session->ropes = rope_frequencies(session->model->config, header.tokens);
+  place(std::span(ids).first(static_cast<size_t>(header.held)),
+        contents.subspan(static_cast<size_t>(padded_ids(header.tokens) * 4)), session);
+  uint64_t hash = 0;
+  Error e = evaluate_rest(*session, ids, &hash);
+  if (!e && hash != header.logits_hash) e = error("not of this model: it gives other logits", where);
+  if (e) rewind(*session, 0);
+  return e;
+}
+
+}  // namespace pinion

@@ -1,0 +1,74 @@
+#include "engine/team/straggler_filter.h"
+
+#include <algorithm>
+
+namespace pinion {
+
+StragglerFilter::StragglerFilter(std::span<const double> slowness) {
+  for (const double each : slowness) {
+    active_.push_back(static_cast<int32_t>(workers_.size()));
+    workers_.push_back({.speed = 1 / each});
+  }
+}
+
+// Whether another waited longer, while this one was away, than this one's part of the run is worth. Decode is bound by
+// memory: one core fewer costs less than its share of all cores' speed.
+bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWaits> each, int64_t run_ns) const {
+  constexpr double kWorth = 0.8;
+  int64_t lost_ns = 0;
+  double speed = 0;
+  for (size_t i = 0; i < each.size(); ++i) {
+    if (i != culprit) lost_ns = std::max(lost_ns, each[i].waited_ns);
+    speed += workers_[static_cast<size_t>(active_[i])].speed;
+  }
+  const double share = workers_[static_cast<size_t>(active_[culprit])].speed / speed;
+  return static_cast<double>(lost_ns) > kWorth * share * static_cast<double>(run_ns) &&
+         each[culprit].away_ns > lost_ns / 2;
+}
+
+// Whether the run was slower than those without this one, by more than they differ anyway, and this one was away for
+// long enough to be why.
+bool StragglerFilter::was_faster_without(size_t culprit, std::span<const WorkerWaits> each, int64_t run_ns) const {
+  const int64_t without_ns = workers_[static_cast<size_t>(active_[culprit])].without_ns;
+  return without_ns > 0 && run_ns - without_ns > without_ns / 16 && each[culprit].away_ns > run_ns / 8;
+}
+
+// Before it is said who rests next.
+void StragglerFilter::measure(int64_t run_ns) {
+  for (State& worker : workers_) {
+    if (worker.resting > 0) {
+      worker.without_ns += (run_ns - worker.without_ns) / (worker.without_ns > 0 ? 4 : 1);
+      worker.runs_since = 0;
+    } else if (worker.without_ns > 0 && ++worker.runs_since > kRemembered) {
+      worker.without_ns = 0;
+    }
+  }
+}
+
+void StragglerFilter::judge(std::span<const WorkerWaits> each, int64_t run_ns) {
+  const auto culprit = static_cast<size_t>(std::ranges::max_element(each, {}, &WorkerWaits::away_ns) - each.begin());
+  const bool too_slow = is_too_slow_with(culprit, each, run_ns) || was_faster_without(culprit, each, run_ns);
+  for (size_t i = 0; i < each.size(); ++i) {
+    State& worker = workers_[static_cast<size_t>(active_[i])];
+    if (!too_slow || i != culprit) {
+      worker.strikes = 0;
+      worker.rest = kRest;
+    } else if (++worker.strikes >= kStrikes) {
+      worker.resting = worker.rest;
+      worker.rest = std::min(2 * worker.rest, kLongestRest);
+      worker.strikes = kStrikes - 1;  // back for a single run, if that is no better
+    }
+  }
+}
+
+void StragglerFilter::note(std::span<const WorkerWaits> each, int64_t run_ns) {
+  measure(run_ns);
+  for (State& worker : workers_) worker.resting = std::max(0, worker.resting - 1);
+  if (each.size() > 1) judge(each, run_ns);
+  active_.clear();
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].resting == 0) active_.push_back(static_cast<int32_t>(i));
+  }
+}
+
+}  // namespace pinion

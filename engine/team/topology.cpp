@@ -1,0 +1,401 @@
+// hwloc finds cores, threads, sockets and caches; sysfs adds what tells one kind of core from another; the cgroup files
+// tell how much CPU time a container grants. Nothing here is fatal but a machine without a usable CPU.
+#include "engine/team/topology.h"
+
+#include <hwloc.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <tuple>
+
+namespace pinion {
+namespace {
+
+template <auto destroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* object) const {
+    destroy(object);
+  }
+};
+using TopologyHandle = std::unique_ptr<hwloc_topology, Destroy<hwloc_topology_destroy>>;
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, Destroy<hwloc_bitmap_free>>;
+
+// What sets kinds of cores apart. Any measure may be unknown: 0.
+struct CoreTraits {
+  std::string type;      // the same for cores of one design: "IntelAtom", an Arm part number
+  int64_t capacity = 0;  // the kernel's figure for the work it does in a given time, 1024 for the fastest
+  int64_t max_mhz = 0;
+  int64_t efficiency = 0;  // hwloc's rank, the most powerful highest
+};
+
+// The first word of a small file; empty when there is none.
+std::string read_word(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+int64_t read_number(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  return file >> number ? number : 0;
+}
+
+// Implementer and part of an Arm core's identification register, without its variant and revision.
+std::string arm_part(const std::string& cpu_folder) {
+  const std::string midr = read_word(cpu_folder + "/regs/identification/midr_el1");
+  return midr.empty() ? midr : std::to_string(std::strtoull(midr.c_str(), nullptr, 16) & 0xff00fff0);
+}
+
+CoreTraits read_traits(hwloc_topology* machine, const std::string& root, const hwloc_obj* thread) {
+  const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(thread->os_index);
+  CoreTraits traits;
+  traits.type = arm_part(folder);
+  traits.capacity = read_number(folder + "/cpu_capacity");
+  traits.max_mhz = read_number(folder + "/cpufreq/cpuinfo_max_freq") / 1000;
+
+  const int kind = hwloc_cpukinds_get_by_cpuset(machine, thread->cpuset, 0);
+  int efficiency = 0;
+  unsigned count = 0;
+  hwloc_info_s* infos = nullptr;
+  if (kind < 0 ||
+      hwloc_cpukinds_get_info(machine, static_cast<unsigned>(kind), nullptr, &efficiency, &count, &infos, 0) != 0) {
+    return traits;
+  }
+  traits.efficiency = std::max(0, efficiency);
+  for (const hwloc_info_s& info : std::span(infos, count)) {
+    if (std::strcmp(info.name, "CoreType") == 0) traits.type = info.value;
+    if (traits.max_mhz == 0 && std::strcmp(info.name, "FrequencyMaxMHz") == 0) traits.max_mhz = std::atoll(info.value);
+  }
+  return traits;
+}
+
+bool is_faster(const CoreTraits& a, const CoreTraits& b) {
+  return std::tie(a.capacity, a.max_mhz, a.efficiency) > std::tie(b.capacity, b.max_mhz, b.efficiency);
+}
+
+// Clusters of one design differ a little in clock (RK3588: 2304 and 2352 MHz; CIX P1: 2200 to 2500), as do the favoured
+// cores of a desktop part: those are one kind. Compact variants of the same design, clocked a third lower, are not.
+bool is_same_kind(const CoreTraits& fast, const CoreTraits& slow) {
+  const auto is_near = [](int64_t more, int64_t less) { return more == 0 || less == 0 || less * 4 >= more * 3; };
+  return fast.type == slow.type && is_near(fast.capacity, slow.capacity) && is_near(fast.max_mhz, slow.max_mhz);
+}
+
+// Numbers the kinds of cores[i], whose traits are traits[i], by their fastest member; returns how many there are.
+int32_t number_kinds(const std::vector<CoreTraits>& traits, std::vector<Core>& cores) {
+  std::vector<size_t> order(cores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, [&](size_t a, size_t b) {
+    return is_faster(traits[a], traits[b]) || (!is_faster(traits[b], traits[a]) && a < b);
+  });
+  std::vector<size_t> fastest;  // of each kind
+  for (const size_t i : order) {
+    const auto kind = std::ranges::find_if(fastest, [&](size_t j) { return is_same_kind(traits[j], traits[i]); });
+    cores[i].kind = static_cast<int32_t>(kind - fastest.begin());
+    if (kind == fastest.end()) fastest.push_back(i);
+  }
+  return static_cast<int32_t>(fastest.size());
+}
+
+constexpr hwloc_obj_type_t kCaches[] = {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE,
+                                        HWLOC_OBJ_L1CACHE};
+
+// Of the last cache that the thread's core has; of its package where none is known.
+int32_t cluster_of(hwloc_topology* machine, hwloc_obj* thread, int32_t package) {
+  for (const hwloc_obj_type_t level : kCaches) {
+    const hwloc_obj* cache = hwloc_get_ancestor_obj_by_type(machine, level, thread);
+    if (cache != nullptr) return static_cast<int32_t>(cache->logical_index);
+  }
+  return package;
+}
+
+// Nodes without CPUs of their own, such as a second kind of memory, have those of the node beside them.
+int32_t memory_nodes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
+  const Bitmap left(hwloc_bitmap_dup(usable));
+  int32_t nodes = 0;
+  hwloc_obj* node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    nodes += hwloc_bitmap_intersects(node->cpuset, left.get()) ? 1 : 0;
+    hwloc_bitmap_andnot(left.get(), left.get(), node->cpuset);
+  }
+  return std::max(1, nodes);
+}
+
+int64_t last_level_cache_bytes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
+  for (const hwloc_obj_type_t level : kCaches) {
+    int64_t bytes = 0;
+    hwloc_obj* cache = nullptr;
+    while ((cache = hwloc_get_next_obj_by_type(machine, level, cache)) != nullptr) {
+      if (hwloc_bitmap_intersects(cache->cpuset, usable)) bytes += static_cast<int64_t>(cache->attr->cache.size);
+    }
+    if (bytes > 0) return bytes;
+  }
+  return 0;
+}
+
+// CPUs' worth of time that one group grants: version 2 has "max 100000" or "150000 100000" in one file, version 1 a
+// file for each number. Infinite when it sets no limit.
+double group_quota(const std::string& folder) {
+  int64_t quota_us = 0, period_us = 0;
+  std::ifstream both(folder + "/cpu.max");
+  if (!(both >> quota_us >> period_us)) {
+    quota_us = read_number(folder + "/cpu.cfs_quota_us");
+    period_us = read_number(folder + "/cpu.cfs_period_us");
+  }
+  if (quota_us <= 0 || period_us <= 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(quota_us) / static_cast<double>(period_us);
+}
+
+// The tightest limit on the way from the process's own group to the root; 0 = none. A container may be told its group's
+// path on the host, of which it has the root only: that is its own group then.
+double cgroup_quota(const std::string& root) {
+  double least = std::numeric_limits<double>::infinity();
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "0::/path", with version 1 also "4:cpu,cpuacct:/path"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool has_cpu = controllers.find(",cpu,") != std::string::npos;
+    if (!has_cpu && controllers != ",,") continue;
+    const std::string mount = root + (has_cpu ? "/sys/fs/cgroup/cpu" : "/sys/fs/cgroup");
+    std::string path = line.substr(second + 1);
+    least = std::min(least, group_quota(mount + path));
+    while (path.rfind('/') != std::string::npos) {
+      path.resize(path.rfind('/'));
+      least = std::min(least, group_quota(mount + path));
+    }
+  }
+  return std::isinf(least) ? 0 : least;
+}
+
+// One entry in out->cores for each core with a usable thread, in the order of those threads' numbers.
+void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bitmap_s* usable, Topology* out) {
+  std::vector<CoreTraits> traits;
+  std::vector<const hwloc_obj*> seen;
+  for (int cpu = hwloc_bitmap_first(usable); cpu >= 0; cpu = hwloc_bitmap_next(usable, cpu)) {
+    hwloc_obj* thread = hwloc_get_pu_obj_by_os_index(machine, static_cast<unsigned>(cpu));
+    if (thread == nullptr) continue;
+    out->cpus.push_back(cpu);
+    const hwloc_obj* core = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_CORE, thread);
+    const auto known_core = core == nullptr ? seen.end() : std::ranges::find(seen, core);
+    if (known_core != seen.end()) {
+      out->cores[static_cast<size_t>(known_core - seen.begin())].siblings.push_back(cpu);
+      continue;
+    }
+    seen.push_back(core);
+    traits.push_back(read_traits(machine, root, thread));
+    const hwloc_obj* package = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_PACKAGE, thread);
+    const int32_t socket = package == nullptr ? 0 : static_cast<int32_t>(package->logical_index);
+    const CoreTraits& known = traits.back();
+    out->cores.push_back({cpu, 0, socket, cluster_of(machine, thread, socket), known.max_mhz, known.capacity});
+  }
+  out->kinds = number_kinds(traits, out->cores);
+}
+
+Error load_machine(TopologyHandle* out) {
+  hwloc_topology_t machine = nullptr;
+  if (hwloc_topology_init(&machine) != 0) return error("hwloc cannot start", "topology", {}, std::strerror(errno));
+  out->reset(machine);
+  hwloc_topology_set_all_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_ALL);
+  hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (hwloc_topology_load(machine) != 0) {
+    return error("hwloc cannot read this machine", "topology", {}, std::strerror(errno));
+  }
+  return {};
+}
+
+Error describe(hwloc_topology* machine, const std::string& root, const hwloc_bitmap_s* usable, Topology* out) {
+  *out = {};
+  list_cores(machine, root, usable, out);
+  if (out->cores.empty()) return error("no CPU that this process may use", "topology");
+  out->last_level_cache_bytes = last_level_cache_bytes(machine, usable);
+  out->memory_nodes = memory_nodes(machine, usable);
+  out->cpu_quota = cgroup_quota(root);
+  return {};
+}
+
+// How many times as long as a core of the fastest kind it takes for the same work; 0 = unknown. A kernel that knows
+// nothing about capacities gives every core the same.
+double known_slowness(const Topology& topology, const Core& core) {
+  if (core.kind == 0) return 1;
+  int64_t fastest = 0;
+  for (const Core& one : topology.cores) fastest = std::max(fastest, one.capacity);
+  if (core.capacity == 0 || core.capacity == fastest) return 0;
+  return static_cast<double>(fastest) / static_cast<double>(core.capacity);
+}
+
+// Of a phone's 1 prime, 3 big and 4 little cores that is the prime and the big ones: a big one does three quarters of
+// what the prime does, three of them most of the work. A little one does less than a third: little to gain, and a
+// barrier waits for it wherever a stage has few tasks.
+bool is_worth_a_worker(const Topology& topology, const Core& core) {
+  const double slowness = known_slowness(topology, core);
+  return slowness == 0 ? core.kind < topology.kinds - 1 : slowness <= 2;
+}
+
+const Core* core_of(const Topology& topology, int32_t cpu) {
+  const auto core = std::ranges::find_if(topology.cores, [cpu](const Core& one) {
+    return one.cpu == cpu || std::ranges::find(one.siblings, cpu) != one.siblings.end();
+  });
+  return core == topology.cores.end() ? nullptr : &*core;
+}
+
+bool is_cut_by_quota(const Topology& topology, size_t cores) {
+  return topology.cpu_quota > 0 && topology.cpu_quota < static_cast<double>(cores);
+}
+
+// "3" or "0-3"; the last is no less than the first.
+bool parse_range(std::string_view text, int32_t* first, int32_t* last) {
+  const char* end = text.data() + text.size();
+  const auto [after_first, first_code] = std::from_chars(text.data(), end, *first);
+  if (first_code != std::errc() || *first < 0) return false;
+  *last = *first;
+  if (after_first == end) return true;
+  if (*after_first != '-') return false;
+  const auto [after_last, last_code] = std::from_chars(after_first + 1, end, *last);
+  return last_code == std::errc() && after_last == end && *last >= *first;
+}
+
+}  // namespace
+
+Error read_topology(Topology* out) {
+  TopologyHandle machine;
+  if (Error e = load_machine(&machine)) return e;
+  const Bitmap usable(hwloc_bitmap_alloc());
+  if (hwloc_get_cpubind(machine.get(), usable.get(), HWLOC_CPUBIND_PROCESS) != 0) {
+    hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(machine.get()));
+  }
+  return describe(machine.get(), "", usable.get(), out);
+}
+
+Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out) {
+  TopologyHandle machine;
+  setenv("HWLOC_FSROOT", root.c_str(), 1);
+  const Error e = load_machine(&machine);
+  unsetenv("HWLOC_FSROOT");
+  if (e) return e;
+  const Bitmap usable(hwloc_bitmap_alloc());
+  for (const int32_t cpu : cpus) hwloc_bitmap_set(usable.get(), static_cast<unsigned>(cpu));
+  if (cpus.empty()) hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(machine.get()));
+  return describe(machine.get(), root, usable.get(), out);
+}
+
+std::vector<Core> fastest_first(const Topology& topology) {
+  std::vector<Core> cores = topology.cores;
+  std::ranges::sort(cores, {}, [](const Core& core) { return std::pair(core.kind, core.cpu); });
+  return cores;
+}
+
+std::vector<int32_t> default_team(const Topology& topology) {
+  std::vector<Core> cores = fastest_first(topology);
+  std::erase_if(cores, [&](const Core& core) { return !is_worth_a_worker(topology, core); });
+  if (is_cut_by_quota(topology, cores.size())) {
+    cores.resize(std::max<size_t>(1, static_cast<size_t>(topology.cpu_quota)));
+  }
+  std::vector<int32_t> cpus;
+  for (const Core& core : cores) cpus.push_back(core.cpu);
+  return cpus;
+}
+
+std::string why_default_team(const Topology& topology) {
+  std::string text = "one worker a core";
+  std::vector<Core> left_out = topology.cores;
+  std::erase_if(left_out, [&](const Core& core) { return is_worth_a_worker(topology, core); });
+  if (!left_out.empty()) {
+    const bool is_known = known_slowness(topology, left_out[0]) > 0;
+    text += "; without the " + std::to_string(left_out.size()) +
+            (is_known ? " that do less than half of what the fastest does" : " of the slowest kind");
+  }
+  if (!is_cut_by_quota(topology, topology.cores.size() - left_out.size())) return text;
+  std::ostringstream quota;
+  quota << topology.cpu_quota;
+  return text + "; no more than the " + quota.str() + " CPUs that the container grants";
+}
+
+std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus) {
+  std::vector<int32_t> clusters;
+  for (const int32_t cpu : cpus) {
+    const Core* core = core_of(topology, cpu);
+    clusters.push_back(core == nullptr ? 0 : core->cluster);
+  }
+  return clusters;
+}
+
+std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus) {
+  constexpr double kCautious = 4;  // too much costs part of the help that the core would be, too little delays barriers
+  std::vector<double> slowness;
+  for (const int32_t cpu : cpus) {
+    const Core* core = core_of(topology, cpu);
+    const double known = core == nullptr ? 1 : known_slowness(topology, *core);
+    slowness.push_back(known == 0 ? kCautious : known);
+  }
+  return slowness;
+}
+
+std::string cpus_text(std::span<const int32_t> cpus) {
+  std::string text;
+  for (size_t i = 0; i < cpus.size();) {
+    size_t last = i;
+    while (last + 1 < cpus.size() && cpus[i] >= 0 && cpus[last + 1] == cpus[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + (cpus[i] < 0 ? "any" : std::to_string(cpus[i]));
+    if (last > i) text += "-" + std::to_string(cpus[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out) {
+  const std::string where = "core list \"" + std::string(list) + "\"";
+  out->clear();
+  if (list == "big" || list == "little" || list == "all") {
+    if (list == "little" && topology.kinds == 1) return error("the cores are all of one kind", where, "all");
+    for (const Core& core : topology.cores) {
+      const bool wanted = list == "all" || core.kind == (list == "big" ? 0 : topology.kinds - 1);
+      if (wanted) out->push_back(core.cpu);
+    }
+    return {};
+  }
+  for (;;) {
+    const std::string_view part = list.substr(0, list.find(','));
+    int32_t first = 0, last = 0;
+    if (!parse_range(part, &first, &last)) {
+      return error("not a CPU, a range or a kind of core", where, "numbers like 0-3,8 or one of big, little, all",
+                   "\"" + std::string(part) + "\"");
+    }
+    for (int64_t cpu = first; cpu <= last; ++cpu) {
+      if (std::ranges::find(topology.cpus, cpu) == topology.cpus.end()) {
+        return error("this process may not use that CPU", where, cpus_text(topology.cpus), std::to_string(cpu));
+      }
+      if (std::ranges::find(*out, cpu) != out->end()) {
+        return error("a CPU is named twice", where, {}, std::to_string(cpu));
+      }
+      out->push_back(static_cast<int32_t>(cpu));
+    }
+    if (part.size() == list.size()) return {};
+    list.remove_prefix(part.size() + 1);
+  }
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t begin = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (line.starts_with("model name") && begin != std::string::npos) return line.substr(begin);
+  }
+  std::string board;
+  std::ifstream model("/proc/device-tree/model");
+  std::getline(model, board, '\0');
+  return board.empty() ? "unknown" : board;
+}
+
+}  // namespace pinion

@@ -1,0 +1,198 @@
+// AVX2 + FMA. int8: VPMADDUBSW of |w| (unsigned, <= 128) and x with w's sign (<= 127 in magnitude): a pair's sum is at
+// most 32512 and cannot saturate.
+#include "kernels/lanes/avx2.h"
+
+#include "kernels/isa/w4_avx2.h"
+#include "kernels/lanes/ops.h"  // over the lanes above
+#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/streams.h"
+#include "kernels/lanes/w4_tiles.h"
+
+namespace pinion {
+namespace {
+
+__m256i four_codes(const int8_t* a) {
+  int32_t four;
+  __builtin_memcpy(&four, a, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+// sum + the products of four codes of x with eight columns of w.
+__m256i add_products(__m256i sum, __m256i x, __m256i w, __m256i magnitude) {
+  const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, w));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+// R rows by V vectors of 8 columns over one term; c points at the first of them. Rows are a_row bytes apart, their next
+// four codes a_step.
+template <int R, int V>
+void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, int64_t b_step, int64_t k,
+               bool accumulate, int32_t* c) {
+  const auto at = [&](int r, int v) { return reinterpret_cast<__m256i*>(c + r * kPanelColumns + v * 8); };
+  __m256i sum[R][V];
+  unrolled<R>([&](auto r) {
+    unrolled<V>([&](auto v) { sum[r][v] = accumulate ? _mm256_loadu_si256(at(r, v)) : _mm256_setzero_si256(); });
+  });
+  for (int64_t i = 0; i < k; i += 4, a += a_step, b += b_step) {
+    __m256i x[R];
+    unrolled<R>([&](auto r) { x[r] = four_codes(a + r * a_row); });
+    unrolled<V>([&](auto v) {
+      const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + v * 32));
+      const __m256i magnitude = _mm256_abs_epi8(w);
+      unrolled<R>([&](auto r) { sum[r][v] = add_products(sum[r][v], x[r], w, magnitude); });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { _mm256_storeu_si256(at(r, v), sum[r][v]); }); });
+}
+
+template <class Way>
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  constexpr int kVectors = 8;  // a panel's columns
+  __m256i sum[kVectors];
+  unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+  each_four_k<Way>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
+    const __m256i x = four_codes(x4);
+    unrolled<kVectors>([&](auto v) {
+      const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + v * 32));
+      sum[v] = add_products(sum[v], x, w, _mm256_abs_epi8(w));
+    });
+  });
+  unrolled<kVectors>([&](auto v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(acc + v * 8), sum[v]); });
+}
+
+constexpr int kRows = 4;
+
+void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
+             int32_t* acc) {
+  each_row_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+    for (int64_t c = 0; c < kPanelColumns; c += 16) {
+      for (int64_t i = 0; i < count; ++i) {
+        gemm_tile<n, 2>(static_cast<const int8_t*>(terms[i].a) + tile.at_bytes, 4, tile.block_rows * 4,
+                        static_cast<const int8_t*>(terms[i].b) + c * 4, 4 * kPanelColumns, terms[i].k, i > 0,
+                        acc + row * kPanelColumns + c);
+      }
+    }
+  });
+}
+
+// Codes of w4 are at most 15: a group's eight pairs of products, at most 30480, are added in 16 bits. The totals wait
+// in memory, for the sums of a whole panel take half of the registers.
+template <class Way, bool HasZeros>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  constexpr int kVectors = 8;  // a panel's columns
+  const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
+  __m256i x[kBlockK / 4], x_sum;
+  each_record<Way, HasZeros>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        __m256i pairs = _mm256_setzero_si256();
+        unrolled<kBlockK / 4>([&](auto i) {
+          x[i] = four_codes(codes + i * 4);
+          pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), x[i]));
+        });
+        x_sum = _mm256_madd_epi16(pairs, one);
+      },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        __m256i sum[kVectors];
+        unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
+#pragma GCC unroll 1  // unrolled, GCC adds up the products first and spills them all
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
+          unrolled<kVectors>([&](auto v) {
+            const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record + pair * 256 + v * 32));
+            const __m256i even = _mm256_and_si256(both, nibble);
+            const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+            sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(even, x0));
+            sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(odd, x1));
+          });
+        }
+        unrolled<kVectors>([&](auto v) {
+          scale_group<HasZeros>(_mm256_madd_epi16(sum[v], one), x_sum, record, v * 8, accumulate, to);
+        });
+      });
+}
+
+template <class Way>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+}
+
+struct Piece : W4Piece<false, false> {
+  alignas(kAlignmentBytes) int32_t zeros[kPieceGroups * kPanelColumns];
+
+  void expand(int64_t group, const std::byte* record, bool has_zeros) {
+    W4Piece::expand(group, record, has_zeros);
+    for (int64_t c = 0; c < kPanelColumns; ++c) {
+      zeros[group * kPanelColumns + c] = static_cast<int32_t>(w4_zero(record, c, has_zeros));
+    }
+  }
+};
+
+using RowSums = int32_t[kPieceGroups][kRows];
+
+// The sums of the rows' codes, group by group.
+template <int R>
+void sum_rows(const RowTile& tile, int64_t groups, RowSums sums) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  for (int64_t g = 0; g < groups; ++g) {
+    __m128i pairs = _mm_setzero_si128();
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4) {
+      __m128i x = _mm_setzero_si128();
+      __builtin_memcpy(&x, a, R * 4);
+      pairs = _mm_add_epi16(pairs, _mm_maddubs_epi16(_mm_set1_epi8(1), x));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums[g]), _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
+  }
+}
+
+// R rows by V vectors of 8 columns; `column` is the first.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_t column, bool accumulate, float* acc) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  const auto at = [](const int8_t* p, int v) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + v); };
+  for (int64_t g = 0; g < piece.groups; ++g) {
+    __m256i sum[R][V];
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
+#pragma GCC unroll 1  // as in gemv_w4
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      __m256i w[V];
+      unrolled<V>([&](auto v) { w[v] = at(b, v); });
+      unrolled<R>([&](auto r) {
+        const __m256i x = four_codes(a + r * 4);
+        unrolled<V>([&](auto v) { sum[r][v] = _mm256_add_epi16(sum[r][v], _mm256_maddubs_epi16(w[v], x)); });
+      });
+    }
+    const int64_t first = g * kPanelColumns + column;
+    unrolled<V>([&](auto v) {
+      const __m256 scale = _mm256_loadu_ps(piece.scales + first + v * 8);
+      const __m256i zero = at(reinterpret_cast<const int8_t*>(piece.zeros + first), v);
+      unrolled<R>([&](auto r) {
+        const __m256i excess = _mm256_madd_epi16(_mm256_set1_epi32(sums[g][r]), zero);  // see scale_group
+        const __m256i exact = _mm256_sub_epi32(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), excess);
+        add_scaled(exact, scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 8);
+      });
+    });
+  }
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  const auto tiles = [](auto n, const RowTile& tile, const Piece& piece, int64_t, bool accumulate, float* to) {
+    RowSums sums;
+    sum_rows<n>(tile, piece.groups, sums);
+    for (int64_t c = 0; c < kPanelColumns; c += 16) w4_tile<n, 2>(tile, piece, sums, c, accumulate, to);
+  };
+  each_w4_tile<Piece, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
+}
+
+template <class Way>
+constexpr Kernels kTable = lanes_table(
+    "avx2", {gemv_s8<Way>, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
+
+}  // namespace
+
+const Kernels& avx2_kernels() {
+  return *with_access_pattern([](auto way) { return &kTable<decltype(way)>; });
+}
+
+}  // namespace pinion

@@ -1,0 +1,199 @@
+// AVX-512 with VNNI. VPDPBUSD wants one unsigned side, made by adding 128: for one row w (128 times the sum of x is
+// taken off), for several the packed rows (128 * column_sum is taken off). Exactly: int32 arithmetic wraps, the result
+// fits.
+#include "kernels/lanes/avx512.h"
+
+#include "kernels/lanes/ops.h"  // over the lanes above
+#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/streams.h"
+#include "kernels/lanes/w4_tiles.h"
+
+namespace pinion {
+namespace {
+
+constexpr int kVectors = 4;  // a panel's columns
+
+__m512i four_codes(const int8_t* a) {
+  int32_t four;
+  __builtin_memcpy(&four, a, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+// 64 codes of a row of the panel; see streams.h. clang makes one load of the halves again.
+template <class Way>
+__m512i load_codes(const int8_t* w) {
+  if constexpr (Way::kPattern.halved_loads) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 32));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  } else {
+    return _mm512_loadu_si512(w);
+  }
+}
+
+// Eight sums wait less for each other than four; integer sums may be split anywhere. Of few streams, four do it.
+template <class Way>
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  const __m512i flip = _mm512_set1_epi8(-128);
+  __m512i sum[2][kVectors];
+  __m512i ones[2];  // of x, for the correction
+  unrolled<2>([&](auto h) {
+    ones[h] = _mm512_setzero_si512();
+    unrolled<kVectors>([&](auto v) { sum[h][v] = _mm512_setzero_si512(); });
+  });
+  each_four_k<Way>(a, b, row_bytes, k, [&](auto s, const int8_t* x4, const int8_t* w) {
+    constexpr int h = s % 2;
+    const __m512i x = four_codes(x4);
+    ones[h] = _mm512_dpbusd_epi32(ones[h], flip, x);
+    unrolled<kVectors>([&](auto v) {
+      sum[h][v] = _mm512_dpbusd_epi32(sum[h][v], _mm512_xor_si512(load_codes<Way>(w + v * 64), flip), x);
+    });
+  });
+  const __m512i correction = _mm512_add_epi32(ones[0], ones[1]);
+  unrolled<kVectors>([&](auto v) {
+    _mm512_storeu_si512(acc + v * 16, _mm512_sub_epi32(_mm512_add_epi32(sum[0][v], sum[1][v]), correction));
+  });
+}
+
+constexpr int kRows = 6;  // 6 x 4 sums, 4 vectors of w, one of x: 29 of the 32 registers
+
+template <int R>
+void gemm_tile(const RowTile& tile, const int32_t* column_sum, int32_t* acc) {
+  __m512i sum[R][kVectors];
+  unrolled<kVectors>([&](auto v) {
+    const __m512i correction = _mm512_slli_epi32(_mm512_loadu_si512(column_sum + v * 16), 7);
+    unrolled<R>([&](auto r) { sum[r][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction); });
+  });
+  for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
+    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
+    const int8_t* b = static_cast<const int8_t*>(term->b);
+    const int8_t* end = b + term->k * kPanelColumns;
+    for (; b < end; b += 4 * kPanelColumns, a += tile.block_rows * 4) {
+      __m512i w[kVectors];
+      unrolled<kVectors>([&](auto v) { w[v] = _mm512_loadu_si512(b + v * 64); });
+      unrolled<R>([&](auto r) {
+        const __m512i x = four_codes(a + r * 4);
+        unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]); });
+      });
+    }
+  }
+  unrolled<R>([&](auto r) {
+    unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]); });
+  });
+}
+
+void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
+             int32_t* acc) {
+  each_row_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+    gemm_tile<n>(tile, column_sum, acc + row * kPanelColumns);
+  });
+}
+
+// The codes are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
+template <class Way, bool HasZeros>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  const __m512i nibble = _mm512_set1_epi8(15);
+  const int8_t* x = a;  // a group's
+  __m512i x_sum;        // times the zero where that is always 8
+  each_record<Way, HasZeros>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        x = codes;
+        x_sum = _mm512_setzero_si512();
+        unrolled<kBlockK / 4>([&](auto i) {
+          x_sum = _mm512_dpbusd_epi32(x_sum, _mm512_set1_epi8(HasZeros ? 1 : 8), four_codes(codes + i * 4));
+        });
+      },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        __m512i sum[kVectors];
+        unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
+    // Unrolled, with the codes in registers, GCC reads the record here and there: a whole model took 1.06 times as long
+    // (Zen 4).
+#pragma GCC unroll 1
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          const __m512i x0 = four_codes(x + pair * 8), x1 = four_codes(x + pair * 8 + 4);
+          unrolled<kVectors>([&](auto v) {
+            const __m512i both = _mm512_loadu_si512(record + pair * 256 + v * 64);
+            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(both, nibble), x0);
+            sum[v] = _mm512_dpbusd_epi32(sum[v], _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble), x1);
+          });
+        }
+        unrolled<kVectors>([&](auto v) {
+          const std::byte* scales = record + kW4CodeBytes;
+          __m512i excess = x_sum;
+          if constexpr (HasZeros) {
+            const auto* zeros = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
+            excess = _mm512_mullo_epi32(x_sum, _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros)));
+          }
+          const __m512 total = accumulate ? _mm512_loadu_ps(to + v * 16) : _mm512_setzero_ps();
+          const __m512 scale = Lanes::load(reinterpret_cast<const f16*>(scales) + v * 16).v;
+          const __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[v], excess));
+          _mm512_storeu_ps(to + v * 16, _mm512_fmadd_ps(value, scale, total));
+        });
+      });
+}
+
+template <class Way>
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+}
+
+void correct(const int8_t* w, int32_t* to) {
+  __m512i sum = _mm512_setzero_si512();
+  for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
+    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), _mm512_loadu_si512(w + k4 * 256));
+  }
+  _mm512_storeu_si512(to, _mm512_sub_epi32(_mm512_setzero_si512(), sum));
+}
+
+using Piece = CorrectedPiece<16, correct>;
+
+// R rows by V vectors of 16 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, one of x.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
+  const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 16; };
+  __m512 total[R][V];
+  unrolled<R>([&](auto r) {
+    unrolled<V>([&](auto v) { total[r][v] = accumulate ? _mm512_loadu_ps(at(r, v)) : _mm512_setzero_ps(); });
+  });
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
+    __m512i sum[R][V];
+    unrolled<V>([&](auto v) {
+      const __m512i correction = _mm512_loadu_si512(piece.corrections + g + v * 16);
+      unrolled<R>([&](auto r) { sum[r][v] = correction; });
+    });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      __m512i w[V];
+      unrolled<V>([&](auto v) { w[v] = _mm512_loadu_si512(b + v * 64); });
+      unrolled<R>([&](auto r) {
+        const __m512i x = four_codes(a + r * 4);
+        unrolled<V>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]); });
+      });
+    }
+    unrolled<V>([&](auto v) {
+      const __m512 scale = _mm512_loadu_ps(piece.scales + g + v * 16);
+      unrolled<R>([&](auto r) { total[r][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]), scale, total[r][v]); });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { _mm512_storeu_ps(at(r, v), total[r][v]); }); });
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<Piece, kRows, 32, 4>(a, blocks, rows, panel, acc,
+                                    [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
+}
+
+template <class Way>
+constexpr Kernels kTable = lanes_table(
+    "avx512_vnni",
+    {gemv_s8<Way>, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
+
+}  // namespace
+
+const Kernels& avx512_vnni_kernels() {
+  return *with_access_pattern([](auto way) { return &kTable<decltype(way)>; });
+}
+
+}  // namespace pinion

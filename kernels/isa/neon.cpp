@@ -1,0 +1,161 @@
+// NEON as every Armv8.0 core has it (Cortex-A53, A72). int8: SMULL, SMLAL, SADALP. Two products are at most 32512 in
+// magnitude and are added in 16 bits, a third would not fit.
+#include "kernels/lanes/neon.h"
+
+#include "kernels/isa/w4_neon.h"
+#include "kernels/lanes/ops.h"  // over the lanes above
+#include "kernels/lanes/ordered_load.h"
+#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/w4_tiles.h"
+
+namespace pinion {
+namespace {
+
+int8x16_t four_codes(const int8_t* a) {
+  int32_t four;
+  __builtin_memcpy(&four, a, sizeof four);
+  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+}
+
+// R rows by V vectors of 4 columns; c points at the first of them. Rows are a_row bytes apart, their next four codes
+// a_step. A register of sums holds two columns, each in two parts.
+template <int R, int V>
+void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, int64_t b_step, int64_t k,
+               bool accumulate, int32_t* c) {
+  int32x4_t left[R][V];
+  int32x4_t right[R][V];
+  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s32(0); }); });
+  for (int64_t i = 8; i <= k; i += 8, a += 2 * a_step, b += 2 * b_step) {
+    int8x16_t x0[R];
+    int8x16_t x1[R];
+    unrolled<R>([&](auto r) { x0[r] = four_codes(a + r * a_row), x1[r] = four_codes(a + a_step + r * a_row); });
+    unrolled<V>([&](auto v) {
+      const int8x16_t w0 = ordered_load(b + v * 16);
+      const int8x16_t w1 = ordered_load(b + b_step + v * 16);
+      unrolled<R>([&](auto r) {
+        const int16x8_t low = vmull_s8(vget_low_s8(w0), vget_low_s8(x0[r]));
+        const int16x8_t high = vmull_high_s8(w0, x0[r]);
+        left[r][v] = vpadalq_s16(left[r][v], vmlal_s8(low, vget_low_s8(w1), vget_low_s8(x1[r])));
+        right[r][v] = vpadalq_s16(right[r][v], vmlal_high_s8(high, w1, x1[r]));
+      });
+    });
+  }
+  if (k % 8) {
+    unrolled<V>([&](auto v) {
+      const int8x16_t w = vld1q_s8(b + v * 16);
+      unrolled<R>([&](auto r) {
+        const int8x16_t x = four_codes(a + r * a_row);
+        left[r][v] = vpadalq_s16(left[r][v], vmull_s8(vget_low_s8(w), vget_low_s8(x)));
+        right[r][v] = vpadalq_s16(right[r][v], vmull_high_s8(w, x));
+      });
+    });
+  }
+  unrolled<R>([&](auto r) {
+    unrolled<V>([&](auto v) {
+      int32_t* to = c + r * kPanelColumns + v * 4;
+      const int32x4_t sum = vpaddq_s32(left[r][v], right[r][v]);
+      vst1q_s32(to, accumulate ? vaddq_s32(sum, vld1q_s32(to)) : sum);
+    });
+  });
+}
+
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  for (int64_t c = 0; c < kPanelColumns; c += 32) gemm_tile<1, 8>(a, 0, 4, b + c * 4, row_bytes, k, false, acc + c);
+}
+
+constexpr int kRows = 2;  // 2 x 4 x 2 sums, 4 of x, 2 of w, 2 of products: 24 of the 32 registers
+
+void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
+             int32_t* acc) {
+  each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
+    each_row_tile<kRows, 4>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+      for (int64_t c = 0; c < kPanelColumns; c += 16) {
+        for (int64_t i = 0; i < length; ++i) {
+          gemm_tile<n, 4>(static_cast<const int8_t*>(run[i].a) + tile.at_bytes, 4, tile.block_rows * 4,
+                          static_cast<const int8_t*>(run[i].b) + c * 4, 4 * kPanelColumns, run[i].k,
+                          accumulate || i > 0, acc + row * kPanelColumns + c);
+        }
+      }
+    });
+  });
+}
+
+// Four codes' products side by side, two columns a register.
+int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
+
+// Codes of w4 are at most 15: a group's eight products of one lane, at most 15240, are added in 16 bits.
+void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
+  constexpr int kVectors = 4;
+  const uint8x16_t nibble = vdupq_n_u8(15);
+  const std::byte* record = panel.records;
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+    const int32_t x_sum = sum_of_codes(a + k);
+    for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
+      int16x8_t left[kVectors];
+      int16x8_t right[kVectors];
+      unrolled<kVectors>([&](auto v) { left[v] = right[v] = vdupq_n_s16(0); });
+      for (int64_t pair = 0; pair < 4; ++pair) {
+        const int8x16_t x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
+        unrolled<kVectors>([&](auto v) {
+          const auto* from = reinterpret_cast<const int8_t*>(record) + pair * 256 + c * 4 + v * 16;
+          const uint8x16_t both = vreinterpretq_u8_s8(ordered_load(from));
+          const int8x16_t w0 = vreinterpretq_s8_u8(vandq_u8(both, nibble));
+          const int8x16_t w1 = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+          left[v] = vmlal_s8(left[v], vget_low_s8(w0), vget_low_s8(x0));
+          right[v] = vmlal_high_s8(right[v], w0, x0);
+          left[v] = vmlal_s8(left[v], vget_low_s8(w1), vget_low_s8(x1));
+          right[v] = vmlal_high_s8(right[v], w1, x1);
+        });
+      }
+      unrolled<kVectors>(
+          [&](auto v) { scale_group(fold(left[v], right[v]), x_sum, record, panel.has_zeros, c + v * 4, k > 0, acc); });
+    }
+  }
+}
+
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { gemv_w4_panel(a, panel, to); });
+}
+
+// R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16, eight products at most 16256.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = 0; g < piece.groups; ++g) {
+    int16x8_t left[R][V];
+    int16x8_t right[R][V];
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      int8x16_t x[R];
+      unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });
+      unrolled<V>([&](auto v) {
+        const int8x16_t w = ordered_load(b + v * 16);
+        unrolled<R>([&](auto r) {
+          left[r][v] = vmlal_s8(left[r][v], vget_low_s8(w), vget_low_s8(x[r]));
+          right[r][v] = vmlal_high_s8(right[r][v], w, x[r]);
+        });
+      });
+    }
+    unrolled<V>([&](auto v) {
+      const float32x4_t scale = vld1q_f32(piece.scales + g * kPanelColumns + column + v * 4);
+      unrolled<R>([&](auto r) {
+        add_scaled(fold(left[r][v], right[r][v]), scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 4);
+      });
+    });
+  }
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<W4Piece<false>, kRows, 16, 4>(a, blocks, rows, panel, acc,
+                                             [](auto n, const auto&... args) { w4_tile<n, 4>(args...); });
+}
+
+constexpr Kernels kTable = lanes_table(
+    "neon", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4, gemm_w4});
+
+}  // namespace
+
+const Kernels& neon_kernels() { return kTable; }
+
+}  // namespace pinion

@@ -1,0 +1,171 @@
+// NEON with SDOT (Cortex-A55, A76 and later, Apple): four columns of four k an instruction, read as they lie.
+#include <arm_neon.h>
+
+#include "kernels/isa/w4_neon.h"
+#include "kernels/kernels.h"
+#include "kernels/lanes/ordered_load.h"
+#include "kernels/lanes/pack_rows.h"
+#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/w4_tiles.h"
+
+namespace pinion {
+namespace {
+
+// Sixteen k at a time: the codes fill one register and each SDOT names its four of them by lane.
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  constexpr int kVectors = 16;  // a panel's columns
+  int32x4_t sum[kVectors];
+  unrolled<kVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
+  int64_t i = 0;
+  for (; i + 16 <= k; i += 16, b += 4 * row_bytes) {
+    const int8x16_t x = vld1q_s8(a + i);
+    unrolled<4>([&](auto lane) {
+      unrolled<kVectors / 4>([&](auto four) {
+        const int8_t* from = b + lane * row_bytes + four * 64;
+        int8x16_t w[4];
+        unrolled<4>([&](auto v) { w[v] = ordered_load(from + v * 16); });
+        unrolled<4>([&](auto v) {
+          constexpr int kLane = lane;
+          constexpr int kAt = four * 4 + v;
+          sum[kAt] = vdotq_laneq_s32(sum[kAt], w[v], x, kLane);
+        });
+      });
+    });
+  }
+  for (; i < k; i += 4, b += row_bytes) {
+    int32_t four;
+    __builtin_memcpy(&four, a + i, sizeof four);
+    const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
+    unrolled<kVectors>([&](auto v) { sum[v] = vdotq_s32(sum[v], vld1q_s8(b + v * 16), x); });
+  }
+  unrolled<kVectors>([&](auto v) { vst1q_s32(acc + v * 4, sum[v]); });
+}
+
+constexpr int kRows = 6;     // 6 x 4 sums, 4 vectors of w, 3 of x: 31 of the 32 registers
+constexpr int kVectors = 4;  // a whole cache line of w
+
+// R rows by 16 columns; `column` is the first of these, c its sum. Codes of two rows fill a register of 8 bytes.
+template <int R>
+void gemm_tile(const RowTile& tile, int64_t column, bool accumulate, int32_t* c) {
+  int32x4_t sum[R][kVectors];
+  unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { sum[r][v] = vdupq_n_s32(0); }); });
+  for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
+    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
+    const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
+    for (int64_t i = 0; i < term->k; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      int8x8_t x[(R + 1) / 2];
+      unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
+      int8x16_t w[kVectors];
+      unrolled<kVectors>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
+      unrolled<R>([&](auto r) {
+        unrolled<kVectors>([&](auto v) {
+          constexpr int kLane = r % 2;
+          sum[r][v] = vdotq_lane_s32(sum[r][v], w[v], x[r / 2], kLane);
+        });
+      });
+    }
+  }
+  unrolled<R>([&](auto r) {
+    unrolled<kVectors>([&](auto v) {
+      int32_t* to = c + r * kPanelColumns + v * 4;
+      vst1q_s32(to, accumulate ? vaddq_s32(sum[r][v], vld1q_s32(to)) : sum[r][v]);
+    });
+  });
+}
+
+void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
+             int32_t* acc) {
+  each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
+    each_row_tile<kRows, 4>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+      for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
+        gemm_tile<n>(tile, c, accumulate, acc + row * kPanelColumns + c);
+      }
+    });
+  });
+}
+
+// A group's 32 codes of x fill two registers. Pairs of rows of four k lie in the lanes 0 and 1 or 2 and 3 of one.
+void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
+  constexpr int kPanelVectors = 16;
+  const uint8x16_t nibble = vdupq_n_u8(15);
+  const std::byte* record = panel.records;
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+    const int32_t x_sum = sum_of_codes(a + k);
+    int32x4_t sum[kPanelVectors];
+    unrolled<kPanelVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
+    for (int64_t half = 0; half < 2; ++half) {
+      const int8x16_t x = vld1q_s8(a + k + half * 16);
+      unrolled<2>([&](auto pair) {
+        const auto* from = reinterpret_cast<const int8_t*>(record) + (half * 2 + pair) * 256;
+        unrolled<kPanelVectors>([&](auto v) {
+          constexpr int kLane = pair * 2;
+          const uint8x16_t both = vreinterpretq_u8_s8(ordered_load(from + v * 16));
+          sum[v] = vdotq_laneq_s32(sum[v], vreinterpretq_s8_u8(vandq_u8(both, nibble)), x, kLane);
+          sum[v] = vdotq_laneq_s32(sum[v], vreinterpretq_s8_u8(vshrq_n_u8(both, 4)), x, kLane + 1);
+        });
+      });
+    }
+    unrolled<kPanelVectors>([&](auto v) { scale_group(sum[v], x_sum, record, panel.has_zeros, v * 4, k > 0, acc); });
+  }
+}
+
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { gemv_w4_panel(a, panel, to); });
+}
+
+// R rows by V vectors of 4 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x.
+template <int R, int V>
+void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+  const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 4; };
+  float32x4_t total[R][V];
+  unrolled<R>([&](auto r) {
+    unrolled<V>([&](auto v) { total[r][v] = accumulate ? vld1q_f32(at(r, v)) : vdupq_n_f32(0.0f); });
+  });
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
+  const int8_t* b = piece.codes + column * 4;
+  for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
+    int32x4_t sum[R][V];
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = vdupq_n_s32(0); }); });
+    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+      int8x8_t x[(R + 1) / 2];
+      unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
+      int8x16_t w[V];
+      unrolled<V>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
+      unrolled<R>([&](auto r) {
+        unrolled<V>([&](auto v) {
+          constexpr int kLane = r % 2;
+          sum[r][v] = vdotq_lane_s32(sum[r][v], w[v], x[r / 2], kLane);
+        });
+      });
+    }
+    unrolled<V>([&](auto v) {
+      const float32x4_t scale = vld1q_f32(piece.scales + g + v * 4);
+      unrolled<R>([&](auto r) { total[r][v] = vfmaq_f32(total[r][v], vcvtq_f32_s32(sum[r][v]), scale); });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { vst1q_f32(at(r, v), total[r][v]); }); });
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  each_w4_tile<W4Piece<false>, kRows, 8, 4>(a, blocks, rows, panel, acc,
+                                            [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
+}
+
+}  // namespace
+
+const Kernels& neon_dotprod_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = neon_kernels();
+    table.name = "neon_dotprod";
+    table.gemv_s8 = gemv_s8;
+    table.pack_s8 = pack_s8<4, 0>;
+    table.gemm_s8 = gemm_s8;
+    table.s8 = {.rows = kRows, .multiple = 2, .group = 4};
+    table.gemv_w4 = gemv_w4;
+    table.gemm_w4 = gemm_w4;
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace pinion

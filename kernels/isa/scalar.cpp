@@ -1,0 +1,75 @@
+// The definition: every other variant gives these bits.
+#include "kernels/lanes/scalar.h"
+
+#include "kernels/lanes/ops.h"  // over the lanes above
+#include "kernels/lanes/w4_tiles.h"
+
+namespace pinion {
+namespace {
+
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  for (int64_t c = 0; c < kPanelColumns; ++c) {
+    acc[c] = 0;
+    for (int64_t i = 0; i < k; ++i) acc[c] += a[i] * b[i / 4 * row_bytes + c * 4 + i % 4];
+  }
+}
+
+void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
+             int32_t* acc) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < kPanelColumns; ++c) {
+      int32_t sum = 0;
+      for (const GemmTerm* term = terms; term < terms + count; ++term) {
+        const auto* a = static_cast<const int8_t*>(term->a) + r / blocks.rows * blocks.step_bytes;
+        const auto* b = static_cast<const int8_t*>(term->b);
+        for (int64_t i = 0; i < term->k; ++i) {
+          sum += a[i / 4 * blocks.rows * 4 + r % blocks.rows * 4 + i % 4] * b[w8_offset(i, c)];
+        }
+      }
+      acc[r * kPanelColumns + c] = sum;
+    }
+  }
+}
+
+// One row by column c: code(i) is the row's at k = i.
+template <class F>
+float w4_sum(const W4Panel& panel, int64_t c, F code) {
+  float sum = 0;
+  for (int64_t k = 0; k < panel.k; k += kBlockK) {
+    const std::byte* record = panel.records + w4_offset(k, 0, panel.has_zeros);
+    const std::byte* scales = record + kW4CodeBytes;
+    const int zero = panel.has_zeros ? static_cast<int>(scales[kPanelColumns * 2 + c]) : 8;
+    int32_t group_sum = 0;
+    for (int64_t i = 0; i < kBlockK; ++i) {
+      const int both = static_cast<int>(record[w4_offset(i, c, panel.has_zeros)]);
+      group_sum += code(k + i) * ((both >> w4_shift(i) & 15) - zero);
+    }
+    f16 scale;
+    __builtin_memcpy(&scale, scales + c * 2, sizeof scale);
+    sum = __builtin_fmaf(static_cast<float>(group_sum), to_float(scale), sum);
+  }
+  return sum;
+}
+
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) {
+    for (int64_t c = 0; c < kPanelColumns; ++c) to[c] = w4_sum(panel, c, [&](int64_t i) { return a[i]; });
+  });
+}
+
+void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int8_t* row = a + r / blocks.rows * blocks.step_bytes + r % blocks.rows * 4;
+    for (int64_t c = 0; c < kPanelColumns; ++c) {
+      acc[r * kPanelColumns + c] = w4_sum(panel, c, [&](int64_t i) { return row[i / 4 * blocks.rows * 4 + i % 4]; });
+    }
+  }
+}
+
+constexpr Kernels kTable = lanes_table("scalar", {gemv_s8, pack_s8<4, 0>, gemm_s8, {4, 1, 4}, gemv_w4, gemm_w4});
+
+}  // namespace
+
+const Kernels& scalar_kernels() { return kTable; }
+
+}  // namespace pinion

@@ -1,0 +1,82 @@
+// Layers with a recurrent state (gated DeltaNet) over sixteen lanes. Included by lanes_ops.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "kernels/lanes/gemm.h"
+#include "kernels/lanes/unroll.h"
+
+namespace pinion {
+namespace {
+
+void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    store_some(times_sigmoid(load_some(x + i, n - i), load_some(gate + i, n - i)), out + i, n - i);
+  }
+}
+
+void conv_silu(const float* const* rows, const float* weight, int64_t stride, int64_t taps, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes sum = Lanes::broadcast(0.0f);
+    for (int64_t t = 0; t < taps; ++t) {
+      sum = Lanes::fma(load_some(rows[t] + i, n - i), load_some(weight + t * stride + i, n - i), sum);
+    }
+    store_some(silu(sum), out + i, n - i);
+  }
+}
+
+// Blocks of the state that go together: their sums' chains hide the latency of fma, and for keys of 128 numbers two
+// passes over them stay in the first-level cache.
+constexpr int kDeltaBlocks = Lanes::kWide > 1 ? 4 : 2;
+
+// The state of B blocks, from column v on, through all steps.
+template <int B>
+void delta_blocks(const DeltaSteps& s, int64_t v, float* state) {
+  const int64_t block = s.key_dim * kLanes;
+  for (int64_t t = 0; t < s.count; ++t) {
+    const float* q = s.q + t * s.key_dim;
+    const float* k = s.k + t * s.key_dim;
+    const Lanes decay = Lanes::broadcast(s.decay[t]);
+    const Lanes beta = Lanes::broadcast(s.beta[t]);
+    Lanes sum[B], change[B];
+    unrolled<B>([&](auto b) { sum[b] = Lanes::broadcast(0.0f); });
+    for (int64_t i = 0; i < s.key_dim; ++i) {
+      const Lanes key = Lanes::broadcast(k[i]);
+      unrolled<B>([&](auto b) { sum[b] = Lanes::fma(key, Lanes::load(state + b * block + i * kLanes), sum[b]); });
+    }
+    unrolled<B>([&](auto b) {
+      const int64_t column = v + b * kLanes;
+      const Lanes value = load_some(s.v + t * s.value_dim + column, s.value_dim - column);
+      change[b] = Lanes::mul(Lanes::sub(value, Lanes::mul(sum[b], decay)), beta);
+      sum[b] = Lanes::broadcast(0.0f);
+    });
+    for (int64_t i = 0; i < s.key_dim; ++i) {
+      const Lanes key = Lanes::broadcast(k[i]), query = Lanes::broadcast(q[i]);
+      // Loads before stores: blocks may lie a multiple of 4096 bytes apart, where a load waits for a store beside it.
+      Lanes next[B];
+      unrolled<B>([&](auto b) {
+        next[b] = Lanes::fma(key, change[b], Lanes::mul(Lanes::load(state + b * block + i * kLanes), decay));
+      });
+      unrolled<B>([&](auto b) {
+        next[b].store(state + b * block + i * kLanes);
+        sum[b] = Lanes::fma(query, next[b], sum[b]);
+      });
+    }
+    unrolled<B>([&](auto b) {
+      const int64_t column = v + b * kLanes;
+      store_some(sum[b], s.out + t * s.value_dim + column, s.value_dim - column);
+    });
+  }
+}
+
+void delta_rule(const DeltaSteps& s, float* state) {
+  int64_t v = 0;
+  for (; v + kDeltaBlocks * kLanes <= s.value_dim; v += kDeltaBlocks * kLanes) {
+    delta_blocks<kDeltaBlocks>(s, v, state + v * s.key_dim);
+  }
+  for (; v < s.value_dim; v += kLanes) delta_blocks<1>(s, v, state + v * s.key_dim);
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,262 @@
+// Matmul of floats, packing of rows and what follows a matmul, over sixteen lanes. Included by lanes_ops.h.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/kernels.h"
+#include "kernels/lanes/pack_rows.h"
+#include "kernels/lanes/pairs.h"
+#include "kernels/lanes/unroll.h"
+
+namespace pinion {
+namespace {
+
+// What multiplies a T: a float a float or bf16, a pair a pair.
+template <class T>
+using Left = std::conditional_t<std::is_same_v<T, bf16_pair>, Pairs::Left, float>;
+
+// Where a tile's operands lie: row r and step i of k of the left at a + r * row + i * step; step i of the right at
+// b + i * ldb, its vectors vector_step apart. A step of pairs is two of k. What comes later is asked for where it lies
+// ahead_bytes ahead; 0: nowhere.
+template <class T>
+struct FloatTile {
+  const Left<T>* a;
+  int64_t row;
+  int64_t step;
+  const T* b;
+  int64_t ldb;
+  int64_t vector_step;
+  int64_t k;
+  int64_t ahead_bytes;
+
+  // Each vector's steps are a piece of memory of their own: a block of keys.
+  bool in_blocks() const { return vector_step != kLanes; }
+};
+
+// With so few rows memory is what a tile waits for: it prefetches what comes later, which for attention is the values
+// behind the keys, then the next head's keys. Not where a tile takes a part of what lies side by side: Zen 3, two rows,
+// 19.7 GB/s so, 16.6 when it prefetches values too, 14 when only for values.
+constexpr int kAheadRows = 4;
+
+// Tiles of at most so many rows are eight vectors wide.
+constexpr int kWidestRows = Lanes::kRows * Lanes::kWide / 12;
+
+// Some of what is asked for while much is on its way gets lost. Pairs, of which a vector is a whole line, are asked for
+// in two steps running, as the halves of lines are anyway (Zen 4, AVX-512 BF16, decode at 2048 positions, two core
+// complexes: 56 tokens/s when asked once, 59 so).
+template <class T>
+constexpr bool kPrefetchesTwice = std::is_same_v<T, bf16_pair>;
+
+// A tile's vectors: bf16 in whichever order is loaded fastest, others as they lie.
+template <class T>
+struct Right : Lanes {
+  static constexpr int kParts = 1;
+
+  static Lanes load(const T* p, Index<0>) {
+    if constexpr (std::is_same_v<T, bf16>) return Lanes::load_mixed(p);
+    return Lanes::load(p);
+  }
+  static Lanes broadcast(const float* p, Index<0>) { return Lanes::broadcast(*p); }
+};
+template <>
+struct Right<bf16_pair> : Pairs {};
+
+template <class T>
+Lanes load_sums(const float* p) {
+  return std::is_same_v<T, bf16> ? Lanes::load(p).mixed() : Lanes::load(p);
+}
+template <class T>
+void store_sums(Lanes sums, float* p) {
+  (std::is_same_v<T, bf16> ? sums.unmixed() : sums).store(p);
+}
+
+// c[r][w * apart * 16] (+)= a * b for R rows and W vectors of 16, each element by fma in the order of k.
+template <int R, int W, class T>
+void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, int64_t apart) {
+  const auto at = [&](int r, int w) { return c + r * ldc + w * apart * kLanes; };
+  Lanes acc[R][W];
+  unrolled<R>([&](auto r) {
+    unrolled<W>([&](auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
+  });
+  const bool asks_ahead = R <= kAheadRows && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
+  const Left<T>* a = t.a;
+  const T* b = t.b;
+  for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
+    unrolled<Right<T>::kParts>([&](auto part) {
+      decltype(Right<T>::load(b, part)) row[W];
+      unrolled<W>([&](auto w) {
+        const T* from = b + w * apart * t.vector_step;
+        row[w] = Right<T>::load(from, part);
+        if (part > 0 || !asks_ahead) return;
+        const auto* ahead = reinterpret_cast<const char*>(from) + t.ahead_bytes;
+        __builtin_prefetch(ahead, 0, 2);
+        if (kPrefetchesTwice<T>) __builtin_prefetch(ahead - t.ldb * static_cast<int64_t>(sizeof(T)), 0, 2);
+      });
+      unrolled<R>([&](auto r) {
+        const auto x = Right<T>::broadcast(a + r * t.row, part);
+        unrolled<W>([&](auto w) { acc[r][w] = Right<T>::fma(x, row[w], acc[r][w]); });
+      });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<W>([&](auto w) { store_sums<T>(acc[r][w], at(r, w)); }); });
+}
+
+// c[rows][vectors * 16] (+)= a * b for any number of rows and vectors. A tile of few rows is wider, as far as the
+// registers go: its sums' chains hide the latency of fma. Of blocks a tile takes such as lie apart, so that the next
+// tile goes on where this one ends in each: Zen 3, two rows, 24 GB/s so, 16 from neighbours.
+template <class T>
+void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool accumulate, float* c, int64_t ldc) {
+  const auto columns = [&](auto count, int64_t first) {
+    for (int64_t r = 0; r < rows; r += Lanes::kRows) {
+      with_rows<Lanes::kRows>(rows - r, [&](auto n) {
+        constexpr int kFit = Lanes::kRows * Lanes::kWide / n;
+        constexpr int kWidth = n <= kWidestRows ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+        constexpr int kW = count < kWidth ? count : kWidth;
+        const int64_t apart = tile.in_blocks() ? count / kW : 1;
+        for (int64_t i = 0; i < count / kW; ++i) {
+          const int64_t v = first + (tile.in_blocks() ? i : i * kW);
+          FloatTile<T> t = tile;
+          t.a += r * t.row;
+          t.b += v * t.vector_step;
+          gemm_tile<n, kW>(t, accumulate, c + r * ldc + v * kLanes, ldc, apart);
+        }
+      });
+    }
+  };
+  int64_t v = 0;
+  for (; rows <= kAheadRows && v + 8 <= vectors; v += 8) columns(Index<8>{}, v);
+  for (; v + 4 <= vectors; v += 4) columns(Index<4>{}, v);
+  for (; v < vectors; ++v) columns(Index<1>{}, v);
+}
+
+// Every tile of rows turns the same bf16 into floats again. Where that keeps sums waiting, from this many rows on a
+// piece of b, four vectors wide, is turned into floats once and stays in the first cache for all of them.
+constexpr int64_t kWidenRows = 16;
+constexpr int64_t kWidenSteps = 64;
+
+// The same sums as gemm_rows gives.
+template <class T>
+void gemm_widened(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
+  constexpr int64_t kMost = 4;
+  alignas(64) float piece[kWidenSteps * 2 * kMost * kLanes];
+  for (int64_t v = 0; v < vectors; v += kMost) {
+    const int64_t count = vectors - v < kMost ? vectors - v : kMost;
+    const int64_t width = count * kLanes;
+    for (int64_t i = 0; i < tile.k; i += kWidenSteps) {
+      const int64_t steps = tile.k - i < kWidenSteps ? tile.k - i : kWidenSteps;
+      float* to = piece;
+      for (int64_t s = i; s < i + steps; ++s, to += 2 * width) {
+        const T* from = tile.b + s * tile.ldb + v * tile.vector_step;
+        for (int64_t w = 0; w < count; ++w, from += tile.vector_step) {
+          Lanes::load_first(from).store(to + w * kLanes);
+          Lanes::load_second(from).store(to + width + w * kLanes);
+        }
+      }
+      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, 1, piece, width, kLanes, 2 * steps, 0};
+      gemm_rows(wide, rows, count, i > 0, c + v * kLanes, ldc);
+    }
+  }
+}
+
+// c[rows][vectors * 16] = a * b; k at least 1.
+template <class T>
+void gemm_many(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
+  if constexpr (Lanes::kWidens && std::is_same_v<T, bf16_pair>) {
+    if (rows >= kWidenRows) return gemm_widened(tile, rows, vectors, c, ldc);
+  }
+  gemm_rows(tile, rows, vectors, false, c, ldc);
+}
+
+template <class T>
+void gemm_float(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
+  for (int64_t r = 0; r < rows; r += blocks.rows) {
+    const int64_t n = rows - r < blocks.rows ? rows - r : blocks.rows;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto* a = static_cast<const char*>(terms[i].a) + r / blocks.rows * blocks.step_bytes;
+      const FloatTile<T> tile = {reinterpret_cast<const float*>(a),
+                                 1,
+                                 blocks.rows,
+                                 static_cast<const T*>(terms[i].b),
+                                 kPanelColumns,
+                                 kLanes,
+                                 terms[i].k,
+                                 Lanes::kAheadBytes};
+      gemm_rows(tile, n, kPanelColumns / kLanes, i > 0, acc + r * kPanelColumns, kPanelColumns);
+    }
+  }
+}
+
+// x / (1 + exp(-z)) without an exponential that overflows.
+Lanes times_sigmoid(Lanes x, Lanes z) {
+  const Lanes zero = Lanes::broadcast(0.0f);
+  const Lanes e = exp_lanes(Lanes::min(z, Lanes::sub(zero, z)));
+  const Lanes one = Lanes::broadcast(1.0f);
+  return Lanes::div(Lanes::if_less(z, zero, Lanes::mul(x, e), x), Lanes::add(one, e));
+}
+
+Lanes silu(Lanes x) { return times_sigmoid(x, x); }
+
+Lanes gelu_tanh(Lanes x) {
+  const Lanes linear = Lanes::broadcast(1.59576912160573f);  // sqrt(8 / pi)
+  const Lanes cubic = Lanes::broadcast(0.0713548162726f);    // 0.044715 of it
+  return times_sigmoid(x, Lanes::mul(x, Lanes::fma(Lanes::mul(x, x), cubic, linear)));
+}
+
+Lanes clamped_swiglu(Lanes gate, Lanes value, float limit) {
+  const Lanes high = Lanes::broadcast(limit);
+  const Lanes x = Lanes::min(high, gate);
+  const Lanes v = Lanes::min(high, Lanes::max(Lanes::broadcast(-limit), value));
+  const Lanes weight = times_sigmoid(x, Lanes::mul(x, Lanes::broadcast(1.702f)));
+  return Lanes::mul(weight, Lanes::add(v, Lanes::broadcast(1.0f)));
+}
+
+Lanes gated(Lanes gate, Lanes value, const Epilogue& ops) {
+  switch (ops.activation) {
+    case Activation::gelu_tanh:
+      return Lanes::mul(gelu_tanh(gate), value);
+    case Activation::clamped_swiglu:
+      return clamped_swiglu(gate, value, ops.limit);
+    case Activation::silu:
+      break;
+  }
+  return Lanes::mul(silu(gate), value);
+}
+
+// Up to sixteen columns of a tile, row by row.
+template <class T>
+void apply_columns(const T* sums, int64_t rows, int64_t count, const Epilogue& ops, int64_t column, float* out,
+                   int64_t ldo) {
+  const bool clamped = ops.low > -__builtin_inff() || ops.high < __builtin_inff();
+  const Lanes column_scale = ops.row_scale ? load_some(ops.column_scale + column, count) : Lanes::broadcast(1.0f);
+  const Lanes bias = ops.bias ? load_some(ops.bias + column, count) : Lanes::broadcast(0.0f);
+  for (int64_t r = 0; r < rows; ++r, out += ldo) {
+    Lanes value = Lanes::load(sums + r * kPanelColumns);
+    if (ops.row_scale) value = Lanes::mul(Lanes::mul(value, Lanes::broadcast(ops.row_scale[r])), column_scale);
+    if (ops.alpha != 1.0f) value = Lanes::mul(Lanes::broadcast(ops.alpha), value);
+    if (ops.bias) value = Lanes::add(value, bias);
+    if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
+    if (ops.gate) value = gated(load_some(ops.gate + r * ops.gate_stride + column, count), value, ops);
+    if (ops.beta != 0.0f) {
+      value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
+    }
+    if (clamped) value = Lanes::min(Lanes::broadcast(ops.high), Lanes::max(Lanes::broadcast(ops.low), value));
+    store_some(value, out, count);
+  }
+}
+
+template <class T>
+void finish(const T* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
+  for (int64_t c = 0; c < columns; c += kLanes) apply_columns(sums + c, rows, columns - c, ops, c, out + c, ldo);
+}
+
+void epilogue_s32(const int32_t* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
+  finish(sums, rows, columns, ops, out, ldo);
+}
+
+void epilogue_f32(const float* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
+  finish(sums, rows, columns, ops, out, ldo);
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,108 @@
+// The Hadamard rotation of a row, over sixteen lanes (see Kernels::rotate). Every step adds and subtracts elements a
+// fixed distance apart, and the steps have one order: the bits are the same however many vectors are taken at once.
+#pragma once
+
+#include "kernels/lanes/unroll.h"
+
+namespace pinion {
+namespace {
+
+// The signs of kLanes elements from i on: -1 to the number of neighbouring pairs of bits (0 and 1, 2 and 3 ...) that
+// are both set in their index in a block.
+Lanes signs_at(int64_t i) {
+  alignas(kAlignmentBytes) static constexpr float kSigns[2][kLanes] = {
+      {1, 1, 1, -1, 1, 1, 1, -1, 1, 1, 1, -1, -1, -1, -1, 1},
+      {-1, -1, -1, 1, -1, -1, -1, 1, -1, -1, -1, 1, 1, 1, 1, -1}};
+  const auto bits = static_cast<uint64_t>(i & ~int64_t{kLanes - 1});
+  return Lanes::load(kSigns[__builtin_parityll(bits & bits >> 1 & 0x5555555555555555u)]);
+}
+
+// Those of blocks of 4 and of 8, which have one such pair.
+Lanes signs_of_small_blocks() {
+  alignas(kAlignmentBytes) static constexpr float kSigns[kLanes] = {1, 1, 1, -1, 1, 1, 1, -1, 1, 1, 1, -1, 1, 1, 1, -1};
+  return Lanes::load(kSigns);
+}
+
+// The step of distance Distance < kLanes: lane i and lane i + Distance become their sum and their difference.
+template <int Distance>
+Lanes add_within(Lanes x) {
+  alignas(kAlignmentBytes) static constexpr auto kSigns = [] {
+    struct {
+      float v[kLanes];
+    } signs = {};
+    for (int i = 0; i < kLanes; ++i) signs.v[i] = i & Distance ? -1.0f : 1.0f;
+    return signs;
+  }();
+  return Lanes::fma(x, Lanes::load(kSigns.v), Lanes::exchange<Distance>(x));  // the product is exact
+}
+
+// All of it where the block is below kLanes.
+Lanes rotate_within(Lanes x, int64_t block) {
+  if (block > 2) x = Lanes::mul(x, signs_of_small_blocks());
+  if (block > 1) x = add_within<1>(x);
+  if (block > 2) x = add_within<2>(x);
+  if (block > 4) x = add_within<4>(x);
+  return x;
+}
+
+// The step between vectors that are Distance apart of R.
+template <int Distance, int R>
+[[gnu::always_inline]] inline void add_across(Lanes (&v)[R]) {
+  unrolled<R>([&](auto r) {
+    if constexpr ((r & Distance) == 0 && Distance < R) {
+      const Lanes other = v[r + Distance];
+      v[r + Distance] = Lanes::sub(v[r], other);
+      v[r] = Lanes::add(v[r], other);
+    }
+  });
+}
+
+// The steps of distances stride, 2 stride ... R stride / 2, over R vectors that lie `stride` apart. The first ones of a
+// row, whose vectors are neighbours, begin with the signs and the steps inside each vector. at: x's place in its block.
+template <int R, bool IsFirst>
+[[gnu::always_inline]] inline void rotate_vectors(const float* x, int64_t at, int64_t stride, float* out) {
+  Lanes v[R];
+  unrolled<R>([&](auto r) {
+    v[r] = Lanes::load(x + r * stride);
+    if constexpr (IsFirst) {
+      v[r] = Lanes::mul(v[r], signs_at(at + r * kLanes));
+      v[r] = add_within<8>(add_within<4>(add_within<2>(add_within<1>(v[r]))));
+    }
+  });
+  add_across<1>(v);
+  add_across<2>(v);
+  add_across<4>(v);
+  add_across<8>(v);
+  unrolled<R>([&](auto r) { v[r].store(out + r * stride); });
+}
+
+template <int R, bool IsFirst>
+void rotate_all(const float* x, int64_t n, int64_t block, int64_t stride, float* out) {
+  for (int64_t at = 0; at < n; at += R * stride) {
+    for (int64_t i = at; i < at + stride; i += kLanes) {
+      rotate_vectors<R, IsFirst>(x + i, i & (block - 1), stride, out + i);
+    }
+  }
+}
+
+// The same with as many vectors at once as there are left of a block; how many those are.
+template <int R, bool IsFirst>
+int64_t rotate_at_once(const float* x, int64_t n, int64_t block, int64_t stride, float* out) {
+  if constexpr (R > 1) {
+    if (block / stride < R) return rotate_at_once<R / 2, IsFirst>(x, n, block, stride, out);
+  }
+  rotate_all<R, IsFirst>(x, n, block, stride, out);
+  return R;
+}
+
+void rotate(const float* x, int64_t n, int64_t block, float* out) {
+  if (block < kLanes) {
+    for (int64_t i = 0; i < n; i += kLanes) store_some(rotate_within(load_some(x + i, n - i), block), out + i, n - i);
+    return;
+  }
+  int64_t stride = kLanes * rotate_at_once<Lanes::kRotated, true>(x, n, block, kLanes, out);
+  while (stride < block) stride *= rotate_at_once<Lanes::kRotated, false>(out, n, block, stride, out);
+}
+
+}  // namespace
+}  // namespace pinion

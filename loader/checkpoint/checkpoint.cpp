@@ -1,0 +1,151 @@
+#include "loader/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "loader/config/json.h"
+
+namespace pinion {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSingleFile = "model.safetensors";
+constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+
+// The plain name of a file in the folder. Symbolic links are followed: that is how download caches keep their files.
+bool plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && std::ranges::none_of(name, [](char c) {
+    return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20;
+  });
+}
+
+Error add_file(const fs::path& path, Checkpoint* out) {
+  if (Error e = map_file(path, &out->files.emplace_back())) return e;
+  Safetensors parsed;
+  if (Error e = parse_safetensors(out->files.back().contents(), path.string(), &parsed)) return e;
+  for (TensorView& tensor : parsed.tensors) {
+    out->tensor_bytes += tensor.bytes;
+    out->tensors.push_back(std::move(tensor));
+  }
+  return {};
+}
+
+// Tensor -> shard, as the index has it.
+Error read_index(const fs::path& path, std::map<std::string, std::string>* out) {
+  Json json;
+  if (Error e = read_json_file(path, &json)) return e;
+  JsonFields top{json, path.string()};
+  if (!top.has("weight_map")) top.fail("weight_map", "missing field");
+  const JsonFields map = top.fields("weight_map");
+  if (map.error) return map.error;
+  for (const auto& [name, value] : map.object.items()) {
+    if (!value.is_string() || !plain_name(value.get_ref<const std::string&>())) {
+      return error("unfit shard name", map.where, "a file name without folders", brief(value));
+    }
+    (*out)[name] = value.get<std::string>();
+  }
+  return {};
+}
+
+Error check_shard(const std::map<std::string, std::string>& index, const std::string& shard,
+                  std::span<const TensorView> tensors, const fs::path& folder) {
+  for (const TensorView& tensor : tensors) {
+    const auto entry = index.find(tensor.name);
+    if (entry != index.end() && entry->second == shard) continue;
+    return error("tensor that the index does not place here", (folder / shard).string() + ": " + tensor.name);
+  }
+  return {};
+}
+
+Error add_shards(const fs::path& folder, Checkpoint* out) {
+  std::map<std::string, std::string> index;
+  if (Error e = read_index(folder / kIndexFile, &index)) return e;
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : index) shards.insert(shard);
+  for (const std::string& shard : shards) {
+    const size_t before = out->tensors.size();
+    if (Error e = add_file(folder / shard, out)) return e;
+    if (Error e = check_shard(index, shard, std::span(out->tensors).subspan(before), folder)) return e;
+  }
+  // Every tensor found is where the index says, so only the other direction is left: one that no shard had.
+  if (out->tensors.size() == index.size()) return {};
+  std::set<std::string_view> found;
+  for (const TensorView& tensor : out->tensors) found.insert(tensor.name);
+  for (const auto& [name, shard] : index) {
+    if (found.contains(name)) continue;
+    return error("tensor of the index is not in its shard", (folder / shard).string(), {}, brief(name));
+  }
+  return {};
+}
+
+std::string dtype_list(std::span<const DType> dtypes) {
+  std::string text;
+  for (size_t i = 0; i < dtypes.size(); i++) {
+    text += (i == 0 ? "" : i + 1 < dtypes.size() ? ", " : " or ") + std::string(dtype_name(dtypes[i]));
+  }
+  return text;
+}
+
+}  // namespace
+
+Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
+  std::error_code code;
+  if (!fs::is_directory(folder, code)) return error("no such folder", folder.string());
+  Checkpoint result;
+  result.folder = folder.string();
+  if (fs::exists(folder / kSingleFile, code)) {
+    if (Error e = add_file(folder / kSingleFile, &result)) return e;
+  } else if (fs::exists(folder / kIndexFile, code)) {
+    if (Error e = add_shards(folder, &result)) return e;
+  } else {
+    return error("no model.safetensors or model.safetensors.index.json", folder.string());
+  }
+  std::ranges::sort(result.tensors, {}, &TensorView::name);
+  *out = std::move(result);
+  return {};
+}
+
+Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint) {
+  std::vector<TensorView>& tensors = checkpoint->tensors;
+  std::erase_if(tensors, [&](const TensorView& tensor) {
+    return std::ranges::any_of(selection.skipped, [&](const std::string& p) { return tensor.name.starts_with(p); });
+  });
+  for (TensorView& tensor : tensors) {
+    const auto rename = std::ranges::find_if(selection.renamed,
+                                             [&](const auto& names) { return tensor.name.starts_with(names.first); });
+    if (rename != selection.renamed.end()) tensor.name.replace(0, rename->first.size(), rename->second);
+  }
+  std::ranges::sort(tensors, {}, &TensorView::name);
+  const auto twin = std::ranges::adjacent_find(tensors, {}, &TensorView::name);
+  if (twin == tensors.end()) return {};
+  return error("two tensors of this name", checkpoint->folder + ": " + twin->name);
+}
+
+const TensorView* Checkpoint::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(tensors, name, {}, &TensorView::name);
+  return found != tensors.end() && found->name == name ? &*found : nullptr;
+}
+
+Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,
+                       TensorView* out) const {
+  const TensorView* tensor = find(name);
+  if (!tensor) return error("no such tensor", folder + ": " + std::string(name));
+  if (!std::ranges::equal(tensor->shape, shape)) {
+    return error("shape differs", folder + ": " + tensor->name, shape_text(shape), shape_text(tensor->shape));
+  }
+  if (std::ranges::find(dtypes, tensor->dtype) == dtypes.end()) {
+    return error("type differs", folder + ": " + tensor->name, dtype_list(dtypes),
+                 std::string(dtype_name(tensor->dtype)));
+  }
+  *out = *tensor;
+  return {};
+}
+
+Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> shape, TensorView* out) const {
+  return bind(name, shape, kFloatTypes, out);
+}
+
+}  // namespace pinion

@@ -1,0 +1,102 @@
+#include "loader/checkpoint/fused_experts.h"
+
+#include <vector>
+
+#include "loader/checkpoint/convert.h"
+#include "loader/quant/mxfp4.h"
+
+namespace pinion {
+namespace {
+
+Error bind_matrix(const Checkpoint& checkpoint, const ExpertsConfig& experts, FusedMatrix* m) {
+  if (Error e = checkpoint.bind(m->module + "_bias", {experts.count, m->n}, &m->bias)) return e;
+  if (!experts.mxfp4) return checkpoint.bind(m->module, {experts.count, m->k, m->n}, &m->values);
+  if (m->k % kMxBlock != 0) {
+    return error("MXFP4 needs whole blocks of inputs", checkpoint.folder + ": " + m->module,
+                 "a multiple of " + std::to_string(kMxBlock), std::to_string(m->k));
+  }
+  const int64_t blocks = m->k / kMxBlock;
+  m->stored_as = "MXFP4";
+  if (Error e = checkpoint.bind(m->module + "_blocks", {experts.count, m->n, blocks, kMxBlockBytes}, {DType::u8},
+                                &m->values)) {
+    return e;
+  }
+  return checkpoint.bind(m->module + "_scales", {experts.count, m->n, blocks}, {DType::u8}, &m->scales);
+}
+
+// Some columns of an expert's [k, n] numbers as rows.
+struct Columns {
+  TensorView numbers;
+  int64_t expert, k, n, first, step;
+
+  void operator()(int64_t row, int64_t count, float* out) const {
+    const int64_t width = (count - 1) * step + 1;
+    std::vector<float> line(static_cast<size_t>(width));
+    for (int64_t i = 0; i < k; i++) {
+      read_floats(numbers, (expert * k + i) * n + first + row * step, width, line.data());
+      for (int64_t r = 0; r < count; r++) out[r * k + i] = line[static_cast<size_t>(r * step)];
+    }
+  }
+};
+
+// Some rows of an expert's codes.
+struct CodedRows {
+  const std::byte* codes;   // the expert's
+  const std::byte* scales;  // the expert's
+  int64_t blocks, first, step;
+
+  void operator()(int64_t row, int64_t count, float* out) const {
+    for (int64_t r = 0; r < count; r++) {
+      const int64_t block = (first + (row + r) * step) * blocks;
+      read_mxfp4(codes + block * kMxBlockBytes, scales + block, blocks, out + r * blocks * kMxBlock);
+    }
+  }
+};
+
+}  // namespace
+
+Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config, int64_t layer, FusedExperts* out) {
+  const int64_t hidden = config.hidden_size, inner = config.experts.inner_size;
+  out->gate_up = {module_name(config.names.expert_gate, layer), 2 * inner, hidden, {}, {}, {}};
+  out->down = {module_name(config.names.expert_down, layer), hidden, inner, {}, {}, {}};
+  if (Error e = bind_matrix(checkpoint, config.experts, &out->gate_up)) return e;
+  return bind_matrix(checkpoint, config.experts, &out->down);
+}
+
+void split_gate_up(int64_t inner, std::span<float> numbers) {
+  const std::vector<float> stored(numbers.begin(), numbers.end());
+  for (size_t i = 0; i < stored.size(); i++) {
+    const size_t width = 2 * static_cast<size_t>(inner), column = i % width;
+    numbers[i - column + column % 2 * static_cast<size_t>(inner) + column / 2] = stored[i];
+  }
+}
+
+PackJob expert_job(const FusedMatrix& matrix, int64_t expert, int64_t first, int64_t step, Format format, Matrix* out) {
+  const int64_t rows = matrix.n / step;
+  const int64_t bytes = matrix.values.bytes / matrix.values.shape[0];
+  PackJob job;
+  job.format = format;
+  job.out = out;
+  job.source = {matrix.module + "[" + std::to_string(expert) + "]",
+                matrix.values.dtype,
+                {rows, matrix.k},
+                matrix.values.data + expert * bytes,
+                bytes};
+  if (step > 1) {
+    job.source.name += " rows " + std::to_string(first) + ", " + std::to_string(first + step) + ", ...";
+  }
+  if (matrix.scales.data) {
+    const int64_t scale_bytes = matrix.scales.bytes / matrix.scales.shape[0];
+    job.reader.stored_as = matrix.stored_as;
+    job.reader.read =
+        CodedRows{job.source.data, matrix.scales.data + expert * scale_bytes, matrix.k / kMxBlock, first, step};
+  } else {
+    job.reader = {.stored_as = "columns",
+                  .read = Columns{matrix.values, expert, matrix.k, matrix.n, first, step},
+                  .explain_nan = {},
+                  .scattered = true};
+  }
+  return job;
+}
+
+}  // namespace pinion

@@ -1,0 +1,90 @@
+#include "loader/checkpoint/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace pinion {
+namespace {
+
+std::string system_error() { return std::generic_category().message(errno); }
+
+struct OpenFile {
+  int descriptor = -1;
+  int64_t bytes = 0;
+  int64_t changed_ns = 0;
+  ~OpenFile() {
+    if (descriptor >= 0) close(descriptor);
+  }
+};
+
+// Without O_NONBLOCK, opening a FIFO that nobody writes would wait for ever.
+Error open_regular(const std::filesystem::path& path, OpenFile* out) {
+  out->descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (out->descriptor < 0) return error("cannot open", path.string(), {}, system_error());
+  struct stat status = {};
+  if (fstat(out->descriptor, &status) != 0) return error("cannot stat", path.string(), {}, system_error());
+  if (S_ISDIR(status.st_mode)) return error("is a folder, not a file", path.string());
+  if (!S_ISREG(status.st_mode)) return error("not a regular file", path.string());
+  out->bytes = status.st_size;
+  out->changed_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  return {};
+}
+
+}  // namespace
+
+void Unmap::operator()(const std::byte* address) const {
+  munmap(const_cast<std::byte*>(address), static_cast<size_t>(bytes));
+}
+
+Error map_file(const std::filesystem::path& path, MappedFile* out) {
+  OpenFile file;
+  if (Error e = open_regular(path, &file)) return e;
+  if (file.bytes == 0) return error("empty file", path.string());
+  void* address = mmap(nullptr, static_cast<size_t>(file.bytes), PROT_READ, MAP_PRIVATE, file.descriptor, 0);
+  if (address == MAP_FAILED) return error("cannot map", path.string(), {}, system_error());
+  out->pages = {static_cast<const std::byte*>(address), Unmap{file.bytes}};
+  out->changed_ns = file.changed_ns;
+  return {};
+}
+
+// madvise's answer is of no interest in either: these are hints.
+void release_pages(std::span<const std::byte> range) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<uintptr_t>(range.data()) + range.size()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+void prefetch_pages(std::span<const std::byte> range) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(range.data()) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(range.data()) + range.size();
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+}
+
+Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out) {
+  OpenFile file;
+  if (Error e = open_regular(path, &file)) return e;
+  if (file.bytes > max_bytes) {
+    return error("file too large", path.string(), "at most " + std::to_string(max_bytes) + " bytes",
+                 std::to_string(file.bytes));
+  }
+  out->resize(static_cast<size_t>(file.bytes));
+  size_t done = 0;
+  while (done < out->size()) {
+    const ssize_t got = read(file.descriptor, out->data() + done, out->size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return error("cannot read", path.string(), {}, system_error());
+    if (got == 0) return error("file was shortened while it was read", path.string());
+    done += static_cast<size_t>(got);
+  }
+  return {};
+}
+
+}  // namespace pinion

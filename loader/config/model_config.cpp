@@ -1,0 +1,324 @@
+#include "loader/config/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "kernels/layout.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/delta_config.h"
+#include "loader/config/experts_config.h"
+#include "loader/config/families.h"
+#include "loader/config/json.h"
+#include "loader/config/other_fields.h"
+#include "loader/config/rope_config.h"
+
+namespace pinion {
+namespace {
+
+// Whether the head is the embedding must not hang on which of the two objects is read.
+Error check_tying(const Json& outer, const Json& inner, const std::string& where) {
+  constexpr const char* kField = "tie_word_embeddings";
+  const auto a = outer.find(kField);
+  const auto b = inner.find(kField);
+  if (a == outer.end() || b == inner.end() || *a == *b) return {};
+  return error("differs from text_config's", where + ": " + kField, brief(*b), brief(*a));
+}
+
+// A switch of the description: true, false, or the name of the field of config.json that says it.
+bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
+  const Json* value = family.find(name);
+  return value && value->is_string() ? file.boolean(value->get<std::string>()) : family.boolean(name);
+}
+
+void read_sizes(JsonFields& file, ModelConfig* out) {
+  out->layers = file.integer("num_hidden_layers", {}, 1, kMaxLayers);
+  out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
+  out->intermediate_size = file.integer("intermediate_size", {}, 1, kMaxK);
+  out->heads = file.integer("num_attention_heads", {}, 1, kMaxK);
+  out->kv_heads = file.integer("num_key_value_heads", out->heads, 1, kMaxK);
+  if (out->heads % out->kv_heads != 0) {
+    file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
+              std::to_string(out->kv_heads) + " and " + std::to_string(out->heads));
+  }
+  if (!file.has("head_dim") && out->hidden_size % out->heads != 0) {
+    file.fail("num_attention_heads", "does not divide hidden_size", {},
+              std::to_string(out->heads) + " and " + std::to_string(out->hidden_size));
+  }
+  out->head_dim = file.integer("head_dim", out->hidden_size / out->heads);
+  if (out->head_dim < 2 || out->head_dim > kMaxHeadDim || out->head_dim % 2 != 0) {
+    file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
+              std::to_string(out->head_dim));
+  }
+  if (!file.error && out->heads * out->head_dim > kMaxK) {
+    file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
+              std::to_string(out->heads * out->head_dim));
+  }
+  out->vocab_size = file.integer("vocab_size", {}, 1, kMaxVocabulary);
+  out->max_positions = file.integer("max_position_embeddings", {}, 1, kMaxPositions);
+  out->rms_norm_eps = static_cast<float>(file.number("rms_norm_eps", {}, 0.0, 1.0));
+}
+
+// Which layers slide: layer_types says it, or the family's rule does where that is absent.
+//   from_layer    those from max_window_layers on (Qwen)
+//   pattern       all but every sliding_window_pattern-th (Gemma)
+//   without_rope  those that do not know positions (SmolLM3)
+std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
+  const auto layers = static_cast<size_t>(config.layers);
+  const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
+  const int64_t period = rule == "pattern" ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
+  std::vector<bool> sliding(layers, false);
+  const std::vector<std::string> types = file.texts("layer_types");
+  if (!types.empty() && types.size() != layers) {
+    file.fail("layer_types", "wrong length", std::to_string(layers), std::to_string(types.size()));
+    return sliding;
+  }
+  for (size_t i = 0; i < layers; i++) {
+    const auto layer = static_cast<int64_t>(i);
+    if (types.empty()) {
+      if (rule == "from_layer") sliding[i] = enabled && layer >= first;
+      if (rule == "pattern") sliding[i] = (layer + 1) % period != 0;
+      if (sliding[i] && !enabled) file.fail("sliding_window", "absent, though the family's layers slide");
+      if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
+    } else if (types[i] == "sliding_attention") {
+      sliding[i] = true;
+      if (!enabled) file.fail("layer_types", "sliding layers without a window");
+    } else if (types[i] != "full_attention") {
+      file.fail("layer_types", "unknown layer type", {}, brief(types[i]));
+    }
+  }
+  return sliding;
+}
+
+void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->windows.assign(static_cast<size_t>(out->layers), 0);
+  const std::string rule = family.text("windows");
+  if (rule == "none") return;
+  const int64_t window = file.integer("sliding_window", 0, 0, kMaxPositions);
+  if (rule == "all") {
+    std::ranges::fill(out->windows, window);
+    return;
+  }
+  const bool enabled = file.boolean("use_sliding_window", true) && window > 0;
+  const std::vector<bool> sliding = sliding_layers(rule, file, *out, enabled);
+  for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
+}
+
+// SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; without it every so-manieth has none.
+void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const auto layers = static_cast<size_t>(out->layers);
+  out->layer_ropes.assign(layers, 0);
+  if (!family.boolean("no_rope_layers", false)) return;
+  std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
+  const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
+  for (int64_t i = std::ssize(with_rope); i < out->layers && !file.has("no_rope_layers"); i++) {
+    with_rope.push_back((i + 1) % interval != 0);
+  }
+  if (with_rope.size() < layers) {
+    file.fail("no_rope_layers", "wrong length", std::to_string(layers), std::to_string(with_rope.size()));
+    return;
+  }
+  for (size_t i = 0; i < layers; i++) out->layer_ropes[i] = with_rope[i] ? 0 : kNoRope;
+}
+
+// What each layer sees and how it knows positions.
+void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  read_layers_without_rope(family, file, out);
+  read_windows(family, file, out);
+  if (out->ropes.size() < 2) return;
+  for (size_t i = 0; i < out->windows.size(); i++) out->layer_ropes[i] = out->windows[i] > 0;
+}
+
+// A number of the description: a field of config.json, or its inverse, root, or root's inverse.
+float read_scale(JsonFields& family, std::string_view name, JsonFields& file, float absent) {
+  if (!family.has(name)) return absent;
+  JsonFields rule = family.fields(name);
+  const double power = rule.number("power");
+  const auto value = static_cast<float>(file.number(rule.text("field"), {}, 1e-9, 1e9));
+  family.error = rule.error;
+  const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
+  return power < 0.0 ? 1.0f / root : root;
+}
+
+// Likewise, where null and absence of the field mean that there is no such cap.
+float read_cap(JsonFields& family, std::string_view name, JsonFields& file) {
+  const std::string field = family.text(name, "");
+  return field.empty() ? 0.0f : static_cast<float>(file.number(field, 0.0, 0.0, 1e9));
+}
+
+template <class T>
+struct NamedValue {
+  std::string_view name;
+  T value;
+};
+
+constexpr NamedValue<Activation> kActivations[] = {{"silu", Activation::silu},
+                                                   {"gelu_pytorch_tanh", Activation::gelu_tanh}};
+
+constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
+                                           {"heads", QkNorm::heads},
+                                           {"rotated_heads", QkNorm::rotated_heads},
+                                           {"all_heads", QkNorm::all_heads}};
+
+// The value that the field names in such a table.
+template <class T, size_t N>
+T read_named(const NamedValue<T> (&table)[N], std::string_view field, JsonFields& file) {
+  const std::string name = file.text(field);
+  const auto row = std::ranges::find(table, name, &NamedValue<T>::name);
+  if (row != std::end(table)) return row->value;
+  std::vector<std::string> names;
+  for (const NamedValue<T>& known : table) names.emplace_back(known.name);
+  file.fail(field, "not supported", "one of " + joined(names), brief(name));
+  return table[0].value;
+}
+
+void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->tied_head = file.boolean("tie_word_embeddings");
+  out->qkv_bias = read_switch(family, "qkv_bias", file);
+  out->o_bias = read_switch(family, "o_bias", file);
+  out->mlp_bias = read_switch(family, "mlp_bias", file);
+  out->qk_norm = read_named(kQkNorms, "qk_norm", family);
+  out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
+  out->attention_gate = family.boolean("attention_gate", false);
+  out->activation = read_named(kActivations, family.text("activation", "hidden_act"), file);
+  if (const std::string limit = family.text("activation_limit", ""); !limit.empty()) {
+    out->activation = Activation::clamped_swiglu;
+    out->activation_limit = static_cast<float>(file.number(limit, {}, 1e-3, 1e6));
+  }
+  out->embedding_scale = read_scale(family, "embedding_scale", file, 1.0f);
+  out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->head_dim)));
+  out->score_cap = read_cap(family, "score_cap", file);
+  out->branch_scale = read_scale(family, "branch_scale", file, 1.0f);
+  out->logit_scale = read_scale(family, "logit_scale", file, 1.0f);
+  out->logit_cap = read_cap(family, "logit_cap", file);
+}
+
+void read_token_ids(JsonFields& file, ModelConfig* out) {
+  if (file.has("bos_token_id")) out->bos_id = file.integer("bos_token_id", {}, 0, kMaxVocabulary);
+  out->eos_ids = file.integers("eos_token_id", 0, kMaxVocabulary);
+}
+
+void read_names(JsonFields& modules, ModuleNames* out) {
+  out->embedding = modules.text("embedding");
+  out->final_norm = modules.text("final_norm");
+  out->head = modules.text("head");
+  out->attention_norm = modules.text("attention_norm", "");
+  out->q = modules.text("q");
+  out->k = modules.text("k");
+  out->v = modules.text("v");
+  out->o = modules.text("o");
+  out->q_norm = modules.text("q_norm", "");
+  out->k_norm = modules.text("k_norm", "");
+  out->sinks = modules.text("sinks", "");
+  out->attention_out_norm = modules.text("attention_out_norm", "");
+  out->mlp_norm = modules.text("mlp_norm", "");
+  out->mlp_out_norm = modules.text("mlp_out_norm", "");
+  const bool mixture = modules.has("router");
+  const auto own_mlp = mixture ? std::optional<std::string>("") : std::nullopt;
+  const auto expert = mixture ? std::nullopt : std::optional<std::string>("");
+  out->gate = modules.text("gate", own_mlp);
+  out->up = modules.text("up", own_mlp);
+  out->down = modules.text("down", own_mlp);
+  out->router = modules.text("router", "");
+  out->expert_gate = modules.text("expert_gate", expert);
+  out->expert_up = modules.text("expert_up", expert);
+  out->expert_down = modules.text("expert_down", expert);
+  out->delta_qkv = modules.text("delta_qkv", "");
+  out->delta_z = modules.text("delta_z", "");
+  out->delta_b = modules.text("delta_b", "");
+  out->delta_a = modules.text("delta_a", "");
+  out->delta_conv = modules.text("delta_conv", "");
+  out->delta_rate = modules.text("delta_rate", "");
+  out->delta_step = modules.text("delta_step", "");
+  out->delta_norm = modules.text("delta_norm", "");
+  out->delta_out = modules.text("delta_out", "");
+}
+
+void read_selection(JsonFields& family, TensorSelection* out) {
+  out->skipped = family.texts("skipped_tensors");
+  JsonFields renamed = family.fields("renamed_tensors");
+  for (const auto& [from, to] : renamed.object.items()) out->renamed.emplace_back(from, renamed.text(from));
+  family.error = renamed.error;
+}
+
+// The second is the name that the first releases of compressed-tensors wrote.
+Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  for (const char* name : {"quantization_config", "compression_config"}) {
+    if (!file.has(name)) continue;
+    if (out->quantization || out->experts.mxfp4) {
+      return error("two quantisations", file.where + ": " + name, "one of quantization_config and compression_config");
+    }
+    JsonFields fields = file.fields(name);
+    if (has_mxfp4_experts(family, fields)) return read_mxfp4_experts(fields, &out->experts);
+    if (Error e = read_quantization(fields, &out->quantization.emplace())) return e;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string module_name(std::string_view pattern, int64_t layer) {
+  std::string name(pattern);
+  const size_t place = name.find("{}");
+  if (place != std::string::npos) name.replace(place, 2, std::to_string(layer));
+  return name;
+}
+
+std::string module_name(std::string_view pattern, int64_t layer, int64_t expert) {
+  return module_name(module_name(pattern, layer), expert);
+}
+
+Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out) {
+  Json json;
+  if (Error e = parse_json(text, where, &json)) return e;
+  std::vector<Family> families;
+  if (Error e = read_families(&families)) return e;
+
+  ModelConfig config;
+  const Family* found = nullptr;
+  JsonFields heading{json, where};
+  if (Error e = find_family(families, heading, &found, &config.architecture)) return e;
+  config.family = found->name;
+  JsonFields family{found->description, "configs/models/" + found->name + ".json"};
+  // A null in the file stays: it overrides a default with "none".
+  Json merged = family.fields("defaults").object;
+  merged.update(json);
+  // Beside a vision model the language model's fields lie in an object of their own.
+  const bool may_nest = !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");
+  if (const auto inner = json.find("text_config"); may_nest && inner != json.end() && inner->is_object()) {
+    if (Error e = check_tying(json, *inner, where)) return e;
+    merged.erase("text_config");
+    merged.update(*inner);
+  }
+
+  JsonFields file{merged, where};
+  if (Error e = read_own_quantization(family, file, &config)) return e;
+  read_sizes(file, &config);
+  if (file.error) return file.error;
+  read_arithmetic(family, file, &config);
+  read_ropes(family, file, &config);
+  read_delta(family, file, &config);
+  read_layers(family, file, &config);
+  read_experts(family, file, &config);
+  read_token_ids(file, &config);
+  read_selection(family, &config.tensors);
+  if (config.quantization) config.quantization->renamed = config.tensors.renamed;
+  JsonFields modules = family.fields("modules");
+  read_names(modules, &config.names);
+  if (modules.error) return modules.error;
+  if (Error e = check_other_fields(file, family, &config)) return e;
+  if (family.error) return family.error;
+  *out = std::move(config);
+  return {};
+}
+
+Error read_model_config(const std::filesystem::path& folder, ModelConfig* out) {
+  std::error_code code;
+  if (!std::filesystem::is_directory(folder, code)) return error("no such folder", folder.string());
+  const std::filesystem::path path = folder / "config.json";
+  std::string text;
+  if (Error e = read_text_file(path, kMaxJsonBytes, &text)) return e;
+  return parse_model_config(text, path.string(), out);
+}
+
+}  // namespace pinion

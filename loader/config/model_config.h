@@ -1,0 +1,159 @@
+// What a model is, in plain numbers: config.json read with the help of its family's description (configs/models).
+// Fields of the file that nothing here reads are refused where transformers reads them (loader/config/other_fields.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/error.h"
+#include "kernels/kernels.h"
+#include "loader/checkpoint/checkpoint.h"
+#include "loader/quant/quantization.h"
+
+namespace pinion {
+
+enum class RopeKind : uint8_t { none, linear, dynamic, yarn, llama3, longrope };  // none: plain rotation, no scaling
+
+// Names as in transformers' modeling_rope_utils.py; a field belongs to the kinds in brackets.
+struct Rope {
+  RopeKind kind = RopeKind::none;
+  double theta = 10000.0;
+  int64_t dims = 0;                        // leading elements of a head that are rotated; even
+  double factor = 1.0;                     // [linear, dynamic, yarn, llama3, longrope]
+  int64_t original_max_positions = 0;      // [yarn, llama3, longrope] the context of the first training
+  double low_freq_factor = 0.0;            // [llama3]
+  double high_freq_factor = 0.0;           // [llama3]
+  std::optional<double> attention_factor;  // [yarn, longrope] absent: from factor, mscale and mscale_all_dim
+  double mscale = 0.0;                     // [yarn] 0: not given
+  double mscale_all_dim = 0.0;             // [yarn] 0: not given
+  double beta_fast = 32.0;                 // [yarn]
+  double beta_slow = 1.0;                  // [yarn]
+  bool truncate = true;                    // [yarn] whole numbers as borders of the ramp
+  double query_beta = 0.0;                 // queries times 1 + beta * log(1 + floor(position / original_max_positions))
+  std::vector<double> short_factor;        // [longrope] [dims / 2] for sequences within original_max_positions
+  std::vector<double> long_factor;         // [longrope] [dims / 2] for longer ones
+};
+
+// What RMSNorm does to queries and keys.
+enum class QkNorm : uint8_t {
+  none,
+  heads,          // over head_dim of every head, before the rotation
+  rotated_heads,  // over head_dim of every head, after the rotation
+  all_heads,      // over all heads of q together, and all of k, before the rotation
+};
+
+// A mixture of experts: instead of its mlp a layer has several, of which a router chooses some for every token.
+struct ExpertsConfig {
+  int64_t count = 0;       // 0: the model has none
+  int64_t per_token = 0;   // how many a token goes to, at most count
+  int64_t inner_size = 0;  // what intermediate_size is to a layer's own mlp
+  bool normalised = true;  // the chosen experts' weights add up to 1; else those of all do
+  bool router_bias = false;
+  bool fused = false;        // a layer's experts share their tensors, see loader/checkpoint/fused_experts.h
+  bool mxfp4 = false;        // fused ones are in the file as 4-bit codes
+  std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
+
+  // All experts have the same part of `all`: the most of it that a pass of so many tokens uses.
+  int64_t touched(int64_t all, int64_t tokens) const {
+    return count > 0 ? all / count * std::min(count, tokens * per_token) : 0;
+  }
+};
+
+// Modules by name; "{}" stands for the layer, a second one for the expert. A module's tensors are NAME.weight and,
+// where it has one, NAME.bias. What the family does not have is empty. Those of q, k and v, or of gate and up, that
+// share a name share its tensors: their rows follow one another.
+struct ModuleNames {
+  std::string embedding, final_norm, head;
+  std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
+  std::string sinks;  // a tensor, not a module
+  std::string mlp_norm, gate, up, down, mlp_out_norm;
+  std::string router, expert_gate, expert_up, expert_down;
+  // Of layers with a recurrent state; rate and step are tensors, not modules.
+  std::string delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_rate, delta_step, delta_norm, delta_out;
+};
+
+// Layers that keep a state in place of keys and values (gated DeltaNet). Each key head serves value_heads / key_heads
+// neighbouring value heads.
+struct GatedDelta {
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;
+  int64_t key_dim = 0;    // of a head, queries' too
+  int64_t value_dim = 0;  // of a head
+  int64_t taps = 0;       // of the convolution over time
+
+  int64_t key_width() const { return key_heads * key_dim; }
+  int64_t value_width() const { return value_heads * value_dim; }
+  int64_t channels() const { return 2 * key_width() + value_width(); }  // of the convolution: q, k, v
+};
+
+// "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
+std::string module_name(std::string_view pattern, int64_t layer);
+
+// "model.layers.{}.mlp.experts.{}.up_proj", 3, 7 -> "model.layers.3.mlp.experts.7.up_proj"
+std::string module_name(std::string_view pattern, int64_t layer, int64_t expert);
+
+struct ModelConfig {
+  std::string family;        // "llama", the name of the file in configs/models
+  std::string architecture;  // "LlamaForCausalLM", as the file has it
+  int64_t layers = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // divides heads
+  int64_t head_dim = 0;  // even
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;
+  float rms_norm_eps = 0.0f;
+  bool tied_head = false;  // the head is the embedding
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;  // gate, up and down
+  QkNorm qk_norm = QkNorm::none;
+  float norm_offset = 0.0f;     // added to every norm's weights, but for that of a recurrent layer's output
+  bool attention_gate = false;  // q's rows are, per head, queries and gates: attention's output times sigmoid(gate)
+  Activation activation = Activation::silu;
+  float activation_limit = 0.0f;     // clamped_swiglu's
+  float embedding_scale = 1.0f;      // embeddings times this
+  float score_scale = 1.0f;          // attention scores times this, usually 1 / sqrt(head_dim)
+  float score_cap = 0.0f;            // then cap * tanh(score / cap); 0: no cap
+  float branch_scale = 1.0f;         // what attention and mlp add to the residual stream, times this
+  float logit_scale = 1.0f;          // logits times this
+  float logit_cap = 0.0f;            // then cap * tanh(logit / cap); 0: no cap
+  std::vector<bool> recurrent;       // [layers] those that do not attend
+  GatedDelta delta;                  // what they are, where there are any
+  std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
+  std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
+  std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
+  ExpertsConfig experts;
+  std::optional<int64_t> bos_id;
+  std::vector<int64_t> eos_ids;
+  ModuleNames names;
+  TensorSelection tensors;
+  std::vector<std::string> ignored_fields;   // by name: unknown, and transformers does not read them either
+  std::optional<Quantization> quantization;  // which modules the files hold as codes, and how; absent: none
+
+  int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // of q's rows: a query and its gate
+  bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
+};
+
+constexpr int32_t kNoRope = -1;
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxExperts = 4096;
+constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxConvTaps = 16;
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+int64_t attention_layers(const ModelConfig& config);
+
+// `where` names the text in errors.
+Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out);
+
+Error read_model_config(const std::filesystem::path& folder, ModelConfig* out);
+
+}  // namespace pinion

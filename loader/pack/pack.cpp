@@ -1,0 +1,265 @@
+#include "loader/pack/pack.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/bf16.h"
+#include "loader/checkpoint/convert.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/pack/pack_group.h"
+
+namespace pinion {
+namespace {
+
+// A run of panels of one matrix, packed by one worker.
+struct Task {
+  const PackJob* job = nullptr;
+  int64_t first_panel = 0;
+  int64_t panels = 0;
+  int64_t bad_row = -1;
+
+  std::span<const std::byte> source() const {
+    const int64_t row_bytes = job->source.bytes / job->source.shape[0];
+    const int64_t end = std::min((first_panel + panels) * kPanelColumns, job->source.shape[0]);
+    return job->source.contents().subspan(first_panel * kPanelColumns * row_bytes,
+                                          (end - first_panel * kPanelColumns) * row_bytes);
+  }
+
+  // What to have read before it, and what to let go of after it. Of scattered rows the first run has the whole source
+  // read, the last lets go.
+  std::span<const std::byte> read_ahead() const {
+    if (!job->reader.scattered) return source();
+    return first_panel == 0 ? job->source.contents() : std::span<const std::byte>{};
+  }
+  std::span<const std::byte> done_with() const {
+    if (!job->reader.scattered) return source();
+    const bool is_last = first_panel + panels == panel_count(job->source.shape[0]);
+    return is_last ? job->source.contents() : std::span<const std::byte>{};
+  }
+};
+
+// Large enough that pages on the border of two runs, which stay mapped until the matrix is done, hardly count; small
+// enough to keep every thread busy to the end.
+constexpr int64_t kTaskBytes = int64_t{2} << 20;
+
+Error check_job(const PackJob& job) {
+  const TensorView& source = job.source;
+  if (job.format == Format::w4z && !job.reader.read_w4) {
+    return error("cannot pack into this format", source.name, "bf16, w8 or w4", format_name(job.format));
+  }
+  const bool is_coded = source.dtype == DType::i8 && job.scale.data;
+  if (!is_coded && !job.reader.read && (!is_float(source.dtype) || job.scale.data)) {
+    return error("cannot pack this type", source.name, "BF16, F16, F32, or I8 with scales",
+                 std::string(dtype_name(source.dtype)));
+  }
+  if (source.shape.size() != 2 || source.shape[0] < 1 || source.shape[1] < 1 || source.shape[1] > kMaxK) {
+    return error("cannot pack this shape", source.name, "[n, k], k at most " + std::to_string(kMaxK),
+                 shape_text(source.shape));
+  }
+  const int64_t scales = job.scale.elements();
+  if (is_coded && (!is_float(job.scale.dtype) || (scales != 1 && scales != source.shape[0]))) {
+    return error("cannot take these scales", job.scale.name, "one, or one for each row, of BF16, F16 or F32",
+                 shape_text(job.scale.shape) + " of " + std::string(dtype_name(job.scale.dtype)));
+  }
+  return {};
+}
+
+// out [count]: the scales of rows from `row` on.
+void read_scales(const TensorView& scale, int64_t row, int64_t count, float* out) {
+  if (scale.elements() > 1) return read_floats(scale, row, count, out);
+  read_floats(scale, out);
+  std::fill_n(out, count, out[0]);
+}
+
+// Adds the job's runs of panels.
+void split_job(const PackJob& job, std::vector<Task>* tasks) {
+  const int64_t panels = panel_count(job.source.shape[0]);
+  const int64_t panel_source_bytes = std::max<int64_t>(job.source.bytes / panels, 1);
+  const int64_t run = std::max<int64_t>(kTaskBytes / panel_source_bytes, 1);
+  for (int64_t first = 0; first < panels; first += run) {
+    tasks->push_back({&job, first, std::min(run, panels - first)});
+  }
+}
+
+// The destination of rows [n, n + kGroupRows), which the Matrix shows to everybody else as constant.
+RowGroup group_at(const Matrix& matrix, int64_t n) {
+  const int64_t column_bytes = matrix.format == Format::bf16 ? sizeof(bf16) : 4;  // of a row of the panel
+  RowGroup group = {.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows), .k = matrix.k};
+  group.column = n % kPanelColumns;
+  group.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + group.column * column_bytes;
+  if (matrix.scale) group.scale = const_cast<float*>(matrix.scale) + n;
+  if (matrix.column_sum) group.column_sum = const_cast<int32_t*>(matrix.column_sum) + n;
+  return group;
+}
+
+bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f); }
+
+// What a worker packs with.
+struct PackScratch {
+  std::vector<float> values;  // [kGroupRows][k]
+  W4Rows codes;
+};
+
+// Rows from n on, of which there are some, and which have int8 codes. Returns the first unfit one, or -1.
+int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowGroup& group, float* values) {
+  float scales[kGroupRows];
+  read_scales(job.scale, n, group.rows, scales);
+  const float* unfit = std::find_if_not(scales, scales + group.rows, is_scale);
+  if (unfit < scales + group.rows) return unfit - scales;
+  const auto* codes = reinterpret_cast<const int8_t*>(job.source.data) + n * group.k;
+  if (job.format == Format::w8) {
+    pack_w8_codes(group, codes, scales);
+    return -1;
+  }
+  for (int64_t r = 0; r < group.rows; ++r) {
+    for (int64_t i = r * group.k; i < (r + 1) * group.k; ++i) values[i] = static_cast<float>(codes[i]) * scales[r];
+  }
+  return pack_floats(job.format, group, values, job.rotation);
+}
+
+// Rows from n on. Returns the first unfit one, or -1.
+int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
+  RowGroup group = group_at(*job.out, n);
+  group.feedback = job.feedback;
+  float* values = scratch->values.data();
+  if (is_w4(job.format) && job.reader.read_w4) {
+    const int64_t bad = group.rows > 0 ? job.reader.read_w4(n, group.rows, &scratch->codes) : -1;
+    if (bad < 0) pack_w4_codes(job.format, group, scratch->codes);
+    return bad;
+  }
+  if (group.rows > 0 && job.scale.data) return pack_int8_rows(job, n, group, values);
+  if (group.rows > 0 && job.reader.read) {
+    job.reader.read(n, group.rows, values);
+  } else if (group.rows > 0) {
+    read_floats(job.source, n * group.k, group.rows * group.k, values);
+  }
+  return pack_floats(job.format, group, values, job.rotation);
+}
+
+void pack_task(Task& task) {
+  const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
+  PackScratch scratch;
+  scratch.values.resize(static_cast<size_t>(kGroupRows * task.job->out->k));
+  for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kGroupRows) {
+    const int64_t bad = pack_rows(*task.job, n, &scratch);
+    if (bad < 0) continue;
+    task.bad_row = n + bad;
+    return;
+  }
+}
+
+Error bad_row_error(const PackJob& job, int64_t row) {
+  const auto at = [row](const TensorView& tensor) { return tensor.name + " row " + std::to_string(row); };
+  if (job.reader.explain_nan) {
+    if (Error e = job.reader.explain_nan(row)) return e;
+  }
+  if (!job.scale.data) return error("NaN or infinity in the weights", at(job.source));
+  float value = 0.0f;
+  read_scales(job.scale, row, 1, &value);
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
+  return error("unfit scale", at(job.scale), "a positive number", text.data());
+}
+
+// Tells of progress ten times a second, from the thread that made it.
+struct Reporter {
+  const PackOptions& options;
+  int64_t total_bytes = 0;
+  std::atomic<int64_t> done_bytes = 0;
+  std::thread::id caller = std::this_thread::get_id();
+  std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+
+  void tick() {
+    if (!options.progress || std::this_thread::get_id() != caller) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last < std::chrono::milliseconds(100)) return;
+    last = now;
+    options.progress(done_bytes, total_bytes);
+  }
+};
+
+// Every task, in the order of the file whoever takes it, so that a disk is read from front to back; none after a bad
+// one.
+void run_tasks(const Workers& workers, std::vector<Task>& tasks, Reporter& reporter) {
+  const auto ahead = static_cast<size_t>(2 * workers.count);
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+  run_pieces(workers, std::ssize(tasks), [&](int64_t) {
+    if (failed) return;
+    const size_t i = next++;
+    if (reporter.options.source_mapped && i + ahead < tasks.size()) prefetch_pages(tasks[i + ahead].read_ahead());
+    pack_task(tasks[i]);
+    if (tasks[i].bad_row >= 0) failed = true;
+    if (reporter.options.source_mapped) release_pages(tasks[i].done_with());
+    reporter.done_bytes += static_cast<int64_t>(tasks[i].source().size());
+    reporter.tick();
+  });
+}
+
+}  // namespace
+
+int64_t packed_bytes(std::span<const PackJob> jobs) {
+  int64_t bytes = 0;
+  for (const PackJob& job : jobs) bytes += packed_bytes(job.format, job.source.shape[0], job.source.shape[1]);
+  return bytes;
+}
+
+void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first) {
+  const Matrix& one = *matrices.front();
+  const std::byte* columns = first + std::ssize(matrices) * panel_count(one.n) * panel_bytes(one.format, one.k);
+  for (Matrix* matrix : matrices) {
+    matrix->interleaved = std::ssize(matrices);
+    matrix->panels = first;
+    first += panel_bytes(one.format, one.k);
+    if (one.format == Format::bf16) continue;
+    matrix->scale = reinterpret_cast<const float*>(columns);
+    if (one.format == Format::w8) {
+      matrix->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(one.n) * sizeof(float));
+    }
+    columns += padded_n(one.n) * column_data_bytes(one.format);
+  }
+}
+
+Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
+  std::vector<Matrix*> together;
+  for (const PackJob& job : jobs) {
+    if (Error e = check_job(job)) return e;
+    *job.out = {.format = job.format, .n = job.source.shape[0], .k = job.source.shape[1], .rotation = job.rotation};
+    together.push_back(job.out);
+    if (std::ssize(together) < job.interleaved) continue;
+    place_interleaved(together, first);
+    first += job.interleaved * packed_bytes(job.format, job.out->n, job.out->k);
+    together.clear();
+  }
+  return {};
+}
+
+Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte* destination,
+               const PackOptions& options) {
+  std::vector<Task> tasks;
+  Reporter reporter{options};
+  if (Error e = place_all(jobs, destination)) return e;
+  for (const PackJob& job : jobs) {
+    split_job(job, &tasks);
+    reporter.total_bytes += job.source.bytes;
+  }
+  run_tasks(workers, tasks, reporter);
+
+  // Tasks are taken in order and finished once taken, so the first bad one is the same for any number of workers.
+  const auto bad = std::ranges::find_if(tasks, [](const Task& task) { return task.bad_row >= 0; });
+  if (bad != tasks.end()) return bad_row_error(*bad->job, bad->bad_row);
+  if (options.source_mapped) {
+    for (const PackJob& job : jobs) release_pages(job.source.contents());
+  }
+  if (options.progress) options.progress(reporter.total_bytes, reporter.total_bytes);
+  return {};
+}
+
+}  // namespace pinion

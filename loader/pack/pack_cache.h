@@ -1,0 +1,53 @@
+// Packed weights kept on disk: a later start maps them instead of packing anew, and processes share the pages.
+//
+// A file is a header of text, filled up with zeros to a whole page, then the bytes of pack_all as they lie in memory.
+// The header names everything that those bytes depend on. A file counts only where its header is, byte for byte, the
+// one expected and its length is right: nothing that it says is ever interpreted, so nothing in it can mislead. The
+// weights themselves carry no checksum, for checking one would read them all; they reach the disk before the file gets
+// its name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "kernels/error.h"
+#include "loader/checkpoint/checkpoint.h"
+#include "loader/pack/pack.h"
+
+namespace pinion {
+
+constexpr int64_t kMostCacheBytes = 64'000'000'000;
+
+// Where the packed weights of a checkpoint belong, and how that file begins.
+struct PackCache {
+  std::filesystem::path path;  // FOLDER/HASH.packed, the hash being the header's
+  std::string header;          // a whole number of pages
+  int64_t packed_bytes = 0;
+
+  int64_t file_bytes() const { return static_cast<int64_t>(header.size()) + packed_bytes; }
+};
+
+// A shard is known by its size, its time of change, a hash of its safetensors header and one of samples of its tensors;
+// not by its path, so a folder may move. The samples tell fine-tunes apart that were unpacked with the same times.
+// calibration: a name of the text that the weights were quantised for; empty: none.
+PackCache pack_cache_of(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+                        std::span<const PackJob> jobs, const std::string& calibration = {});
+
+// Maps the file and marks it as used now. An error says why there is no such file or why it does not count.
+Error open_pack_cache(const PackCache& cache, MappedFile* out);
+
+// The packed bytes of a file that open_pack_cache gave.
+std::span<const std::byte> packed_contents(const PackCache& cache, const MappedFile& file);
+
+// Writes the file: under another name in the same folder, then renamed, so that it is whole or not there. Before that
+// it removes what dead writers left, and the files longest unused until all fit into most_bytes and into half of the
+// space that the file system would have free without them. `packed` holds packed_bytes.
+Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t most_bytes = kMostCacheBytes);
+
+// FNV-1a, 64 bits.
+uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash = 0xcbf29ce484222325u);
+
+}  // namespace pinion

@@ -1,0 +1,187 @@
+#include "loader/pack/pack_group.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "kernels/bf16.h"
+#include "kernels/kernels.h"
+#include "loader/pack/quantize_w4.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kTileK = 256;
+static_assert(kPanelColumns % kGroupRows == 0 && kTileK % kBlockK == 0 && kGroupRows == kW4Columns);
+
+// f(k, count) for pieces of the padded rows, of whose kTileK elements `count` are the rows' own.
+template <class F>
+void each_tile(int64_t k, F f) {
+  for (int64_t at = 0; at < padded_k(k); at += kTileK) f(at, std::clamp<int64_t>(k - at, 0, kTileK));
+}
+
+// Four k of four rows at a time: a vector of every CPU, as an extension that GCC and clang share.
+using FourByFour = int32_t __attribute__((vector_size(16)));
+
+// Sixteen codes of each of four rows, `stride` apart, to four lines of a panel: four k of a row stay together.
+void store_four_rows(const int8_t* codes, int64_t stride, std::byte* line) {
+  FourByFour r[4];
+  for (int i = 0; i < 4; ++i) std::memcpy(&r[i], codes + i * stride, sizeof r[i]);
+  const FourByFour low01 = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+  const FourByFour low23 = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+  const FourByFour high01 = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+  const FourByFour high23 = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  const FourByFour lines[4] = {
+      __builtin_shufflevector(low01, low23, 0, 1, 4, 5), __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+      __builtin_shufflevector(high01, high23, 0, 1, 4, 5), __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) std::memcpy(line + i * 4 * kPanelColumns, &lines[i], sizeof lines[i]);
+}
+
+// Codes of one tile [kGroupRows][kTileK] to their places in the panel, and their sums.
+void store_w8(const int8_t* codes, int64_t k, const RowGroup& group) {
+  const int64_t count = std::min(padded_k(group.k) - k, kTileK);
+  for (int64_t i = 0; i < count; i += 16) {
+    std::byte* line = group.panel + w8_offset(k + i, 0);
+    for (int64_t r = 0; r < kGroupRows; r += 4) store_four_rows(codes + r * kTileK + i, kTileK, line + r * 4);
+  }
+  for (int64_t r = 0; r < kGroupRows; r++) {
+    int16_t sum = 0;  // of a tile's codes, at most 2^15 in magnitude: half the work of a sum in 32 bits
+    for (int64_t i = 0; i < count; i++) sum = static_cast<int16_t>(sum + codes[r * kTileK + i]);
+    group.column_sum[r] = sum + (k == 0 ? 0 : group.column_sum[r]);
+  }
+}
+
+// The rule of Kernels::quantize, whose division is a true one: by 127 / amax ties would get other codes.
+void pack_w8(const RowGroup& group, const float* values, const float* largest, int64_t rotation) {
+  const Kernels& kernels = best_kernels();
+  float scale[kGroupRows] = {};
+  for (int64_t r = 0; r < group.rows; r++) scale[r] = code_scale(largest[r]);
+  each_tile(group.k, [&](int64_t k, int64_t count) {
+    alignas(kAlignmentBytes) int8_t codes[kGroupRows * kTileK] = {};
+    for (int64_t r = 0; r < group.rows; r++) {
+      kernels.encode(values + r * group.k + k, count, scale[r], codes + r * kTileK);
+    }
+    store_w8(codes, k, group);
+  });
+  for (int64_t r = 0; r < kGroupRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
+}
+
+void pack_bf16(const RowGroup& group, const float* values) {
+  bf16* panel = reinterpret_cast<bf16*>(group.panel);
+  const Kernels& kernels = best_kernels();
+  each_tile(group.k, [&](int64_t k, int64_t count) {
+    bf16 rounded[kGroupRows * kTileK] = {};
+    for (int64_t r = 0; r < group.rows; r++) {
+      kernels.to_bf16(values + r * group.k + k, count, rounded + r * kTileK);
+    }
+    for (int64_t i = 0; i < std::min(padded_k(group.k) - k, kTileK); i++) {
+      bf16* line = panel + bf16_offset(k + i, 0);
+      for (int64_t r = 0; r < kGroupRows; r++) line[r] = rounded[r * kTileK + i];
+    }
+  });
+}
+
+// The weights of k [k, k + kBlockK), each row's divided by its power of two.
+void load_w4(const RowGroup& group, const float* values, int64_t k, const float* inverse, W4Group* out) {
+  const int64_t count = std::min(kBlockK, group.k - k);
+  if (count < kBlockK || group.rows < kGroupRows) std::memset(out->weights, 0, sizeof out->weights);
+  for (int64_t r = 0; r < group.rows; r++) {
+    const float* row = values + r * group.k + k;
+    for (int64_t i = 0; i < count; i++) out->weights[i][r] = row[i] * inverse[r];
+  }
+}
+
+void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
+  for (int64_t pair = 0; pair < kBlockK / 8; pair++, codes += 4 * kPanelColumns) {
+    for (int64_t r = 0; r < kGroupRows; r++) {
+      for (int64_t i = 0; i < 4; i++) {
+        const int first = group.codes[pair * 8 + i][r], second = group.codes[pair * 8 + 4 + i][r];
+        codes[r * 4 + i] = static_cast<std::byte>(first | second << 4);
+      }
+    }
+  }
+  std::memcpy(scales, group.scales, sizeof group.scales);
+}
+
+// Each row's own scale is a power of two that brings its weights below 4, mostly the largest between 2 and 4.
+void pack_w4(const RowGroup& group, const float* values, const float* largest, int64_t rotation) {
+  float scale[kGroupRows] = {}, inverse[kGroupRows] = {};
+  for (int64_t r = 0; r < group.rows; r++) {
+    const float wide = code_scale(largest[r]) * 64.0f;
+    scale[r] = std::bit_cast<float>(std::bit_cast<uint32_t>(wide) & 0x7f800000u);
+    if (scale[r] != 0.0f) inverse[r] = 1.0f / scale[r];
+  }
+  std::byte* codes = group.panel;
+  std::optional<FeedbackRows> rows;
+  if (group.feedback) rows.emplace(*group.feedback);
+  for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += w4_record_bytes(false)) {
+    alignas(kAlignmentBytes) W4Group quantised;
+    load_w4(group, values, k, inverse, &quantised);
+    if (rows) {
+      rows->quantise(k, rotation > 1, &quantised);
+    } else {
+      quantize_w4(&quantised, rotation > 1);
+    }
+    store_w4(quantised, codes, codes + kW4CodeBytes - group.column * 2);
+  }
+  for (int64_t r = 0; r < kGroupRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
+}
+
+}  // namespace
+
+int64_t pack_floats(Format format, const RowGroup& group, float* values, int64_t rotation) {
+  const Kernels& kernels = best_kernels();
+  float largest[kGroupRows] = {};
+  for (int64_t r = 0; r < group.rows; r++) {
+    float* row = values + r * group.k;
+    if (rotation > 1) kernels.rotate(row, group.k, rotation, row);
+    largest[r] = kernels.max_magnitude(row, group.k);
+    if (!std::isfinite(largest[r])) return r;
+  }
+  if (format == Format::w8) {
+    pack_w8(group, values, largest, rotation);
+  } else if (format == Format::w4) {
+    pack_w4(group, values, largest, rotation);
+  } else {
+    pack_bf16(group, values);
+  }
+  return -1;
+}
+
+void pack_w8_codes(const RowGroup& group, const int8_t* codes, const float* scales) {
+  each_tile(group.k, [&](int64_t k, int64_t count) {
+    alignas(kAlignmentBytes) int8_t tile[kGroupRows * kTileK] = {};
+    for (int64_t r = 0; r < group.rows; r++) std::copy_n(codes + r * group.k + k, count, tile + r * kTileK);
+    store_w8(tile, k, group);
+  });
+  std::fill_n(group.scale, kGroupRows, 0.0f);
+  std::copy_n(scales, group.rows, group.scale);
+}
+
+void pack_w4_codes(Format format, const RowGroup& group, const W4Rows& rows) {
+  const bool has_zeros = format == Format::w4z;
+  const int64_t blocks = padded_k(group.k) / kBlockK;
+  std::byte* codes = group.panel;
+  for (int64_t block = 0; block < blocks; block++, codes += w4_record_bytes(has_zeros)) {
+    alignas(kAlignmentBytes) W4Group own;
+    uint8_t zeros[kGroupRows];
+    std::memset(own.codes, 8, sizeof own.codes);
+    std::memset(own.scales, 0, sizeof own.scales);
+    std::memset(zeros, 8, sizeof zeros);
+    for (int64_t r = 0; r < group.rows; r++) {
+      const auto i = static_cast<size_t>(r * blocks + block);
+      for (size_t k = 0; k < size_t{kBlockK}; k++) own.codes[k][r] = rows.codes[i * size_t{kBlockK} + k];
+      own.scales[r] = rows.group_scales[i];
+      zeros[r] = rows.zeros[i];
+    }
+    std::byte* scales = codes + kW4CodeBytes - group.column * 2;
+    store_w4(own, codes, scales);
+    if (has_zeros) std::memcpy(scales + kPanelColumns * 2 - group.column, zeros, sizeof zeros);
+  }
+  std::fill_n(group.scale, kGroupRows, 0.0f);
+  std::copy_n(rows.scales.data(), group.rows, group.scale);
+}
+
+}  // namespace pinion

@@ -1,0 +1,369 @@
+#include "loader/quant/quantization.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "kernels/layout.h"
+
+namespace pinion {
+namespace {
+
+constexpr size_t kMostPatterns = 4096;  // a large model's layers one by one
+
+// A module's name in the engine, and those that it may have had.
+std::vector<std::string> names_of(const std::string& module, const Quantization& quantization) {
+  std::vector<std::string> names = {module};
+  const std::string tensors = module + ".";  // what the names of its tensors begin with
+  for (const auto& [from, to] : quantization.renamed) {
+    if (!tensors.starts_with(to)) continue;
+    names.push_back(from + tensors.substr(to.size()));
+    names.back().pop_back();
+  }
+  return names;
+}
+
+Error read_patterns(JsonFields& fields, std::string_view name, std::vector<ModulePattern>* out) {
+  const std::vector<std::string> texts = fields.texts(name);
+  if (texts.size() > kMostPatterns) fields.fail(name, "too many entries", "at most " + std::to_string(kMostPatterns));
+  if (fields.error) return fields.error;
+  for (const std::string& text : texts) {
+    if (Error e = compile_pattern(text, fields.where + ": " + std::string(name), &out->emplace_back())) return e;
+  }
+  return {};
+}
+
+std::string alternatives(const std::vector<Json>& values) {
+  std::string text;
+  for (const Json& value : values) text += (text.empty() ? "" : " or ") + brief(value);
+  return text;
+}
+
+// A field that may be absent, or null, but must otherwise have one of these values.
+void expect(JsonFields& fields, std::string_view name, const std::vector<Json>& values) {
+  const Json* value = fields.find(name);
+  if (!value || std::ranges::find(values, *value) != values.end()) return;
+  fields.fail(name, "not supported", alternatives(values), brief(*value));
+}
+
+// The same for one that must be there: what the library takes where it is absent is another format.
+void require(JsonFields& fields, std::string_view name, const std::vector<Json>& values) {
+  if (!fields.has(name)) fields.fail(name, "missing field", alternatives(values));
+  expect(fields, name, values);
+}
+
+// The row of a table that the field, which must be there, names.
+template <class Row, size_t N>
+const Row& require_row(JsonFields& fields, std::string_view name, const Row (&table)[N]) {
+  std::vector<Json> names;
+  for (const Row& row : table) names.emplace_back(row.name);
+  require(fields, name, names);
+  const auto found = std::ranges::find(table, fields.text(name, ""), &Row::name);
+  return found != std::end(table) ? *found : table[0];
+}
+
+void refuse(JsonFields& fields, std::string_view name) {
+  const Json* value = fields.find(name);
+  if (value && !(value->is_structured() && value->empty())) fields.fail(name, "not supported", "null", brief(*value));
+}
+
+Error refuse_unread(JsonFields& fields) {
+  for (const std::string& name : fields.unread()) refuse(fields, name);
+  return fields.error;
+}
+
+void ignore(JsonFields& fields, std::initializer_list<const char*> names) {
+  for (const char* name : names) fields.find(name);
+}
+
+// Inputs that share a scale; 0: all of them, which files write as -1.
+int64_t read_group_size(JsonFields& fields) {
+  const int64_t size = fields.integer("group_size", {}, -1, kMaxK);
+  if (size == 0) fields.fail("group_size", "out of range", "-1 or at least 1", "0");
+  return std::max<int64_t>(size, 0);
+}
+
+void read_block(JsonFields& fields, std::string_view name, CodeScheme* out) {
+  const std::vector<int64_t> block = fields.integers(name, 1, kMaxK);
+  if (block.size() != 2) {
+    return fields.fail(name, "wrong length", "[rows, columns] of a block", std::to_string(block.size()));
+  }
+  out->block_rows = block[0];
+  out->group_size = block[1];
+}
+
+struct TensorsFormat {
+  std::string_view name;  // as compressed-tensors has it
+  StoredAs stored_as;
+};
+
+constexpr TensorsFormat kTensorsFormats[] = {
+    {"int-quantized", StoredAs::bytes},
+    {"float-quantized", StoredAs::fp8},
+    {"pack-quantized", StoredAs::packed},
+};
+
+// QuantizationArgs of weights, in part the same for all formats.
+Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
+  if (fields.object.empty() && !fields.error) return error("not supported", fields.where, "8-bit weights", "none");
+  const StoredAs format = out->stored_as;
+  if (format == StoredAs::fp8) {
+    require(fields, "strategy", {"channel", "tensor", "block"});
+    expect(fields, "num_bits", {8});
+    expect(fields, "symmetric", {true});
+    // The other values reorder the inputs in the file; these only ordered GPTQ's own work.
+    expect(fields, "actorder", {"weight", "static", false});
+  } else {
+    require(fields, "strategy", {"channel", "group"});
+    if (format == StoredAs::packed) require(fields, "num_bits", {4, 8});
+    expect(fields, "num_bits", {4, 8});
+    out->bits = static_cast<int>(fields.integer("num_bits", 8));
+    out->symmetric = fields.boolean("symmetric", true);
+    // The last one says that a tensor has the order of the inputs: that tells.
+    expect(fields, "actorder", {"weight", "static", false, "group"});
+  }
+  const std::string strategy = fields.text("strategy", "");
+  expect(fields, "type", {format == StoredAs::fp8 ? "float" : "int"});
+  expect(fields, "dynamic", {false});
+  if (strategy == "group") {
+    out->group_size = read_group_size(fields);
+  } else {
+    expect(fields, "group_size", {-1, 0});
+  }
+  if (strategy == "block") read_block(fields, "block_structure", out);
+  if (format == StoredAs::bytes && out->bits == 8 && out->symmetric && strategy == "channel") {
+    out->stored_as = StoredAs::int8;
+    expect(fields, "actorder", {"weight", "static", false});  // these codes have no tensor with an order
+  }
+  // How the scales were found, and types that the tensors themselves show.
+  ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  return refuse_unread(fields);
+}
+
+// The same of activations. Beside int8 codes they are what Pinion itself computes, so they must be that; the weights
+// of other formats become Pinion's own, and the activations with them: how the file's authors cut theirs is no matter.
+Error check_activations(JsonFields fields, StoredAs format) {
+  const bool is_own = format == StoredAs::int8;
+  if (fields.object.empty() && !fields.error) {
+    return is_own ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
+  }
+  expect(fields, "num_bits", {8});
+  if (is_own) {
+    expect(fields, "type", {"int"});
+    expect(fields, "symmetric", {true});
+    require(fields, "strategy", {"token"});
+    require(fields, "dynamic", {true});
+  } else {
+    expect(fields, "type", {"int", "float"});
+    ignore(fields, {"symmetric", "strategy", "dynamic", "group_size", "actorder", "block_structure"});
+  }
+  ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  return refuse_unread(fields);
+}
+
+Error read_format(JsonFields& fields, StoredAs* out) {
+  *out = require_row(fields, "format", kTensorsFormats).stored_as;
+  return fields.error;
+}
+
+Error read_group(JsonFields group, StoredAs format, Quantization* out) {
+  CodedModules& modules = out->groups.emplace_back();
+  modules.scheme.stored_as = format;
+  if (Error e = read_weight_arguments(group.fields("weights"), &modules.scheme)) return e;
+  if (Error e = check_activations(group.fields("input_activations"), modules.scheme.stored_as)) return e;
+  if (!group.has("targets")) group.fail("targets", "missing field");
+  if (Error e = read_patterns(group, "targets", &modules.targets)) return e;
+  return refuse_unread(group);  // output_activations, for one
+}
+
+Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
+  // Of several formats each group has its own.
+  const bool several = fields.has("format") && *fields.find("format") == "mixed-precision";
+  const bool for_all = fields.has("format") && !several;
+  StoredAs format = StoredAs::bytes;
+  if (for_all) {
+    if (Error e = read_format(fields, &format)) return e;
+  }
+  expect(fields, "quantization_status", {"compressed", "frozen"});
+  refuse(fields, "kv_cache_scheme");
+  if (fields.error) return fields.error;
+  JsonFields sparsity = fields.fields("sparsity_config");
+  if (!sparsity.object.empty()) require(sparsity, "format", {"dense"});
+  if (sparsity.error) return sparsity.error;
+  if (Error e = read_patterns(fields, "ignore", &out->ignore)) return e;
+  const JsonFields groups = fields.fields("config_groups");
+  if (groups.error) return groups.error;
+  if (groups.object.empty()) return error("missing field", fields.where + ": config_groups");
+  for (const auto& [name, description] : groups.object.items()) {
+    JsonFields group{description, groups.where + ": " + name};
+    StoredAs own = format;
+    if (!for_all || group.has("format")) {
+      if (Error e = read_format(group, &own)) return e;
+    }
+    if (for_all && own != format) {
+      group.fail("format", "not supported", brief(*fields.find("format")), brief(*group.find("format")));
+    }
+    if (group.error) return group.error;
+    if (Error e = read_group(std::move(group), own, out)) return e;
+  }
+  ignore(fields, {"global_compression_ratio", "version", "run_compressed"});
+  return refuse_unread(fields);
+}
+
+// What the tools note of their own work, and how to run theirs. Which modules have codes their tensors show.
+void ignore_notes(JsonFields& fields) {
+  ignore(fields, {"act_group_aware",
+                  "backend",
+                  "batch_size",
+                  "block_name_to_quantize",
+                  "cache_block_outputs",
+                  "damp_auto_increment",
+                  "damp_percent",
+                  "dataset",
+                  "disable_exllama",
+                  "do_fuse",
+                  "exllama_config",
+                  "fuse_max_seq_len",
+                  "ignored_layers",
+                  "lm_head",
+                  "max_input_length",
+                  "meta",
+                  "model_file_base_name",
+                  "model_name_or_path",
+                  "model_seqlen",
+                  "module_name_preceding_first_block",
+                  "modules_in_block_to_quantize",
+                  "modules_to_fuse",
+                  "modules_to_not_convert",
+                  "pad_token_id",
+                  "static_groups",
+                  "sym",
+                  "tokenizer",
+                  "true_sequential",
+                  "use_cuda_fp16",
+                  "use_exllama"});
+}
+
+// A module that gets other settings than the rest. "-:" only leaves some out, as their tensors show too.
+void refuse_exceptions(JsonFields& fields) {
+  const JsonFields exceptions = fields.fields("dynamic");
+  fields.error = exceptions.error;
+  for (const auto& [pattern, settings] : exceptions.object.items()) {
+    if (!pattern.starts_with("-:")) {
+      fields.fail("dynamic", "not supported", "modules left out (\"-:\")", brief(pattern));
+    }
+  }
+}
+
+// The layout under either of its names; the tools write one or both, in lower case or not.
+std::string read_layout(JsonFields& fields, const char* old_name, std::string absent, const std::vector<Json>& values) {
+  std::string layout;
+  for (const char* name : {old_name, "format", "checkpoint_format"}) {
+    if (!fields.has(name)) continue;
+    std::string text = fields.text(name);
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+    if (std::ranges::find(values, Json(text)) == values.end()) expect(fields, name, values);
+    if (!layout.empty() && text != layout) {
+      fields.fail(name, "names another layout than the fields before", layout, text);
+    }
+    layout = text;
+  }
+  return layout.empty() ? absent : layout;
+}
+
+Error read_gptq(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::gptq;
+  require(fields, "bits", {4, 8});
+  scheme.bits = static_cast<int>(fields.integer("bits", 4));
+  scheme.group_size = read_group_size(fields);
+  scheme.zeros_less_one = read_layout(fields, "checkpoint_format", "gptq", {"gptq", "gptq_v2"}) == "gptq";
+  expect(fields, "pack_dtype", {"int32"});
+  expect(fields, "is_marlin_format", {false});
+  scheme.has_order = fields.boolean("desc_act", false);
+  refuse_exceptions(fields);
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
+Error read_awq(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::awq;
+  require(fields, "bits", {4});
+  scheme.bits = 4;
+  scheme.group_size = read_group_size(fields);
+  read_layout(fields, "version", "gemm", {"gemm"});
+  expect(fields, "backend", {"autoawq", "auto"});  // llm-awq has a layout of its own
+  expect(fields, "zero_point", {true});
+  expect(fields, "pack_dtype", {"int32"});
+  expect(fields, "desc_act", {false});
+  refuse_exceptions(fields);
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
+Error read_fp8(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::fp8;
+  if (fields.has("weight_block_size")) read_block(fields, "weight_block_size", &scheme);
+  expect(fields, "fmt", {"e4m3"});
+  expect(fields, "activation_scheme", {"dynamic", "static"});
+  refuse(fields, "kv_cache_scheme");
+  ignore(fields, {"dequantize", "scale_fmt"});
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
+struct Method {
+  std::string_view name;
+  Error (*read)(JsonFields& fields, Quantization* out);
+};
+
+constexpr Method kMethods[] = {
+    {"compressed-tensors", read_compressed_tensors},
+    {"fp8", read_fp8},
+    {"gptq", read_gptq},
+    {"awq", read_awq},
+};
+
+}  // namespace
+
+Error read_quantization(JsonFields& fields, Quantization* out) {
+  const Method& method = require_row(fields, "quant_method", kMethods);
+  if (fields.error) return fields.error;
+  out->by_tensors = method.read != read_compressed_tensors;
+  return method.read(fields, out);
+}
+
+bool has_w4_codes(const Quantization& quantization) {
+  return std::ranges::any_of(quantization.groups, [](const CodedModules& one) { return one.scheme.bits == 4; });
+}
+
+bool keeps_w4_codes(const Quantization& quantization) {
+  return std::ranges::any_of(quantization.groups, [](const CodedModules& one) {
+    return one.scheme.bits == 4 && one.scheme.group_size % kBlockK == 0 && !one.scheme.has_order;
+  });
+}
+
+Error find_scheme(const Quantization& quantization, const std::string& module, const CodeScheme** out) {
+  *out = nullptr;
+  const std::vector<std::string> names = names_of(module, quantization);
+  Match ignored = Match::none, best = Match::none;
+  if (Error e = match_patterns(quantization.ignore, names, &ignored)) return e;
+  for (const CodedModules& group : quantization.groups) {
+    Match found = Match::none;
+    if (Error e = match_patterns(group.targets, names, &found)) return e;
+    if (found == Match::none || found < best) continue;
+    if (found == best && !(group.scheme == **out)) {
+      return error("two config_groups mean this module", "config.json: quantization_config", {}, brief(module));
+    }
+    best = found;
+    *out = &group.scheme;
+  }
+  if (ignored != Match::none) *out = nullptr;
+  return {};
+}
+
+}  // namespace pinion

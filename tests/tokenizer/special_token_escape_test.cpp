@@ -1,0 +1,84 @@
+// Special tokens that people type: what stands for them, and the ids that come of it.
+#include "tokenizer/special_token_escape.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace pinion {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+const std::vector<AddedToken> kTokens = {{.content = "<|end|>", .special = true},
+                                         {.content = "<|end|><b>", .special = true},
+                                         {.content = "<b>", .special = true},
+                                         {.content = "[x]", .special = true},
+                                         {.content = "</think>", .special = true}};
+
+// The content of one message, escapes shown as '?'.
+std::string shown(const OrderedJson& content, const char* role = "user") {
+  OrderedJson messages = {{{"role", role}, {"content", content}}}, tools;
+  std::vector<Escape> escapes;
+  EXPECT_EQ(escape_special_tokens(kTokens, messages.dump(), &messages, &tools, &escapes).message(), "");
+  const std::string text = messages[0]["content"].dump();
+  EXPECT_EQ(unescaped(text, escapes), content.dump());
+  for (Escape& pair : escapes) pair.original = "?";
+  return unescaped(text, escapes);
+}
+
+TEST(SpecialTokenEscape, StandForTheFirstCharacterOfATypedToken) {
+  EXPECT_EQ(shown("a <|end|> b"), "\"a ?|end|> b\"");
+  EXPECT_EQ(shown("<|end|><b>"), "\"?|end|>?b>\"");  // else the second would be found once the first is not
+  EXPECT_EQ(shown("<think> [y] < |end|> \u00e9"), "\"<think> [y] < |end|> \u00e9\"");
+  EXPECT_EQ(shown({{{"text", "[x]"}, {"<b>", {"<b>"}}}}), R"([{"text":"?x]","?b>":["?b>"]}])");
+}
+
+TEST(SpecialTokenEscape, StandForTheBeginningOfATokenAtTheEnd) {
+  EXPECT_EQ(shown("a <|en"), "\"a ?|en\"");
+  EXPECT_EQ(shown("a <|en \n"), "\"a ?|en \\n\"");  // templates trim
+  EXPECT_EQ(shown("a <|en\x1c"), "\"a ?|en\\u001c\"");
+  EXPECT_EQ(shown("[y] <"), "\"[y] ?\"");
+}
+
+// A template may take text out of the middle.
+TEST(SpecialTokenEscape, StandWhereTwoCharactersAreThoseOfAToken) {
+  EXPECT_EQ(shown("<|en/thinkd|> [ x] <c>"), "\"?|en/thinkd|> [ x] <c>\"");
+  EXPECT_EQ(shown("<br> </s>"), "\"?br> ?/s>\"");
+  EXPECT_EQ(shown("<think>a</think></s>", "assistant"), "\"<think>a</think></s>\"");
+}
+
+TEST(SpecialTokenEscape, LeaveTheMarksOfThoughtsInAnswersAndWordsInRoles) {
+  EXPECT_EQ(shown("a</think><b>", "assistant"), "\"a</think>?b>\"");
+  EXPECT_EQ(shown("a</think><b>"), "\"a?/think>?b>\"");
+  OrderedJson messages = {{{"role", "user[x]<|en"}}, {{"role", "user"}}}, tools = {{{"name", "[x]"}}};
+  std::vector<Escape> escapes;
+  std::vector<AddedToken> tokens = kTokens;
+  tokens.push_back({.content = "user"});
+  EXPECT_EQ(escape_special_tokens(tokens, "", &messages, &tools, &escapes).message(), "");
+  EXPECT_TRUE(messages[0]["role"].get<std::string>().starts_with("user\U00100000x]<|en")) << messages;
+  EXPECT_EQ(messages[1]["role"], "user");
+  EXPECT_NE(tools[0]["name"], "[x]");
+}
+
+TEST(SpecialTokenEscape, LeaveTheMarksOfToolCallsInAnswers) {
+  const std::vector<AddedToken> tokens = {{.content = "<tool_call>"}, {.content = "<tool_response>"}};
+  OrderedJson messages = {{{"role", "assistant"}, {"content", "<tool_call><tool_response>"}},
+                          {{"role", "user"}, {"content", "<tool_call>"}}};
+  OrderedJson tools;
+  std::vector<Escape> escapes;
+  EXPECT_EQ(escape_special_tokens(tokens, "", &messages, &tools, &escapes).message(), "");
+  EXPECT_EQ(messages[0]["content"], "<tool_call>\U00100000tool_response>");
+  EXPECT_EQ(messages[1]["content"], "\U00100000tool_call>");
+}
+
+TEST(SpecialTokenEscape, AreCharactersThatOccurNowhere) {
+  OrderedJson messages = {{{"role", "user"}, {"content", "\U00100000[x]\U00100001"}}}, tools;
+  std::vector<Escape> escapes;
+  EXPECT_EQ(escape_special_tokens(kTokens, messages.dump(), &messages, &tools, &escapes).message(), "");
+  ASSERT_EQ(escapes.size(), 1u);
+  EXPECT_EQ(escapes[0].escaped, "\U00100002");
+  EXPECT_EQ(unescaped(messages[0]["content"].get<std::string>(), escapes), "\U00100000[x]\U00100001");
+}
+
+}  // namespace
+}  // namespace pinion
