@@ -1,5 +1,5 @@
 // exp, log, sine and cosine in double precision from + - * / alone: the same bits with every compiler, C library and
-// machine. For tables and single values; vectors have their own in lanes_ops.h.
+// machine. For tables and single values; vectors have their own in lanes/ops.h.
 #pragma once
 
 namespace pinion {

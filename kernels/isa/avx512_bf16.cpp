@@ -1,5 +1,5 @@
 // AVX-512 with BF16: attention's products by VDPBF16PS, the integer matmuls of avx512_vnni.
-#define PINION_MULTIPLIES_PAIRS  // see lanes_pairs.h
+#define PINION_MULTIPLIES_PAIRS  // see lanes/pairs.h
 #include "kernels/lanes/avx512.h"
 #include "kernels/lanes/ops.h"
 

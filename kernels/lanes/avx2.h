@@ -1,4 +1,4 @@
-// Sixteen float lanes as two AVX registers. See lanes_scalar.h for what each function means.
+// Sixteen float lanes as two AVX registers. See scalar.h for what each function means.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Sixteen float lanes as one AVX-512 register. See lanes_scalar.h for what each function means.
+// Sixteen float lanes as one AVX-512 register. See scalar.h for what each function means.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Layers with a recurrent state (gated DeltaNet) over sixteen lanes. Included by lanes_ops.h.
+// Layers with a recurrent state (gated DeltaNet) over sixteen lanes. Included by ops.h.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Matmul of floats, packing of rows and what follows a matmul, over sixteen lanes. Included by lanes_ops.h.
+// Matmul of floats, packing of rows and what follows a matmul, over sixteen lanes. Included by ops.h.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Sixteen float lanes as four NEON registers. See lanes_scalar.h for what each function means.
+// Sixteen float lanes as four NEON registers. See scalar.h for what each function means.
 #pragma once
 
 #include <arm_neon.h>

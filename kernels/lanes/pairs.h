@@ -1,5 +1,5 @@
 // Products of pairs of bf16, summed by fma: the first of a pair, then the second. The right side is sixteen pairs, the
-// left one pair, made of floats by store_left. A step takes kParts of each. Included by lanes_gemm.h.
+// left one pair, made of floats by store_left. A step takes kParts of each. Included by gemm.h.
 #pragma once
 
 #include <cstdint>
