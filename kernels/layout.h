@@ -51,13 +51,36 @@ constexpr int kMaxZero = 16;
 
 enum class Format : uint8_t { bf16, w8, w4, w4z };
 
+constexpr int64_t kW4CodeBytes = kBlockK * kPanelColumns / 2;  // of a record
+static constexpr int64_t w4_record_bytes(bool has_zeros) {
+  return kW4CodeBytes + kPanelColumns * 2 + (has_zeros ? kPanelColumns : 0);
+}
+
+// A format in figures, from which sizes and places follow. A new one is a row here, a row of loader/pack/pack_group.cpp
+// (how floats become it) and a row of engine/forward/matmul.cpp (which kernels multiply it).
+struct FormatTraits {
+  const char* name;
+  int bits;             // of a weight's code or number
+  int64_t block_bytes;  // of kBlockK k of a panel
+  bool has_scales;      // one a column; then it multiplies inputs that are quantised, and may be rotated
+  bool has_sums;        // of a column's codes
+  bool has_zeros;
+};
+static constexpr FormatTraits kFormats[] = {
+    {"bf16", 16, kBlockK* kPanelColumns * 2, false, false, false},
+    {"w8", 8, kBlockK* kPanelColumns, true, true, false},
+    {"w4", 4, w4_record_bytes(false), true, false, false},
+    {"w4z", 4, w4_record_bytes(true), true, false, true},
+};
+static constexpr const FormatTraits& traits_of(Format format) { return kFormats[static_cast<int>(format)]; }
+
 struct Matrix {
   Format format = Format::w8;
   int64_t n = 0;                        // output channels
   int64_t k = 0;                        // inputs
   const void* panels = nullptr;         // the first of panel_count(n), each of panel_bytes(format, k): see panel_of()
-  const float* scale = nullptr;         // [padded_n(n)]; null for bf16
-  const int32_t* column_sum = nullptr;  // w8: [padded_n(n)] sum over k of the codes; null for the others
+  const float* scale = nullptr;         // [padded_n(n)], where the format has scales
+  const int32_t* column_sum = nullptr;  // [padded_n(n)] sum over k of the codes, where it has sums
   int64_t interleaved = 1;              // matrices of this format and shape whose panels are interleaved
   int64_t rotation = 1;                 // w8 and w4: it multiplies inputs rotated in blocks of so many; 1: as they are
 };
@@ -74,20 +97,8 @@ static constexpr int64_t padded_k(int64_t k) { return round_up(k, kBlockK); }
 static constexpr int64_t padded_n(int64_t n) { return round_up(n, kPanelColumns); }
 static constexpr int64_t panel_count(int64_t n) { return padded_n(n) / kPanelColumns; }
 
-static constexpr bool is_w4(Format format) { return format == Format::w4 || format == Format::w4z; }
-constexpr int64_t kW4CodeBytes = kBlockK * kPanelColumns / 2;  // of a record
-static constexpr int64_t w4_record_bytes(bool has_zeros) {
-  return kW4CodeBytes + kPanelColumns * 2 + (has_zeros ? kPanelColumns : 0);
-}
-
 static constexpr int64_t panel_bytes(Format format, int64_t k) {
-  if (is_w4(format)) return padded_k(k) / kBlockK * w4_record_bytes(format == Format::w4z);
-  return padded_k(k) * kPanelColumns * (format == Format::w8 ? 1 : 2);
-}
-
-static constexpr const char* format_name(Format format) {
-  constexpr const char* kNames[] = {"bf16", "w8", "w4", "w4z"};
-  return kNames[static_cast<int>(format)];
+  return padded_k(k) / kBlockK * traits_of(format).block_bytes;
 }
 
 static inline const std::byte* panel_of(const Matrix& matrix, int64_t panel) {
@@ -95,8 +106,10 @@ static inline const std::byte* panel_of(const Matrix& matrix, int64_t panel) {
   return static_cast<const std::byte*>(matrix.panels) + panel * bytes;
 }
 
-// What a column has beside its panel: a scale (w8, w4), and then a sum (w8).
-static constexpr int64_t column_data_bytes(Format format) { return format == Format::bf16 ? 0 : is_w4(format) ? 4 : 8; }
+// What a column has beside its panel: a scale, and then a sum.
+static constexpr int64_t column_data_bytes(Format format) {
+  return (traits_of(format).has_scales ? 4 : 0) + (traits_of(format).has_sums ? 4 : 0);
+}
 
 // A block of one matrix. A multiple of kAlignmentBytes.
 static constexpr int64_t packed_bytes(Format format, int64_t n, int64_t k) {

@@ -36,6 +36,13 @@ Option& Option::range(double least, double most) {
   });
 }
 
+Option& Option::whole() {
+  return check([](const std::string& text) {
+    const bool is_whole = !text.empty() && text.find_first_not_of("+-0123456789") == std::string::npos;
+    return is_whole ? std::string() : "want a whole number, have " + text;
+  });
+}
+
 Option& Option::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
   return *this;
@@ -86,8 +93,7 @@ template Option Command::add_option(const std::string&, int32_t&, const std::str
 template Option Command::add_option(const std::string&, int64_t&, const std::string&) const;
 template Option Command::add_option(const std::string&, double&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<float>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<int32_t>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::optional<uint64_t>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<int32_t>&, const std::string&) const;

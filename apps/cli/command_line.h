@@ -26,6 +26,7 @@ class Option {
   Option& type_name(const std::string& name);
   Option& required();
   Option& range(double least, double most);  // refuses NaN and what is no number too
+  Option& whole();                           // refuses 1.5
   Option& one_of(const std::vector<std::string>& values);
   Option& check(const std::function<std::string(const std::string& text)>& complaint);  // empty: the text is right
   Option& excludes(const Option& other);
@@ -45,7 +46,7 @@ class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // T: std::string, int32_t, int64_t, double; std::optional of std::string, float, int32_t, uint64_t; std::vector of
+  // T: std::string, int32_t, int64_t, double; std::optional of std::string, double, uint64_t; std::vector of
   // std::string, int32_t, int64_t. The value outlives the command line, and keeps what it has where the option is not
   // given.
   template <class T>

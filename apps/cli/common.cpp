@@ -117,19 +117,14 @@ void add_run_options(Command app, RunOptions* options) {
 }
 
 void add_sampling_options(Command app, SamplingFlags* flags) {
-  app.add_option("--temperature", flags->temperature, "0 is greedy (default: generation_config.json)")
-      .range(0, 100)
-      .type_name("T");
-  app.add_option("--top-k", flags->top_k, "Keep the K most likely tokens; 0 is all").range(0, 1 << 30).type_name("K");
-  app.add_option("--top-p", flags->top_p, "Keep the fewest tokens whose probabilities reach P")
-      .range(0, 1)
-      .type_name("P");
-  app.add_option("--min-p", flags->min_p, "Drop tokens less likely than P times the most likely")
-      .range(0, 1)
-      .type_name("P");
-  app.add_option("--repetition-penalty", flags->repetition_penalty, "Above 1 makes tokens seen before less likely")
-      .range(0.01, 100)
-      .type_name("R");
+  for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
+    const SamplerSetting& setting = kSamplerSettings[i];
+    std::string name = "--" + std::string(setting.name);
+    std::ranges::replace(name, '_', '-');
+    Option option = app.add_option(name, flags->settings[i], setting.help);
+    option.range(setting.least, setting.most).type_name(setting.letter);
+    if (setting.count) option.whole();
+  }
   constexpr double kMostSeed = 9007199254740991;  // what readers of JSON keep exactly
   app.add_option("--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
       .range(0, kMostSeed)
@@ -137,23 +132,17 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
 }
 
 void apply_flags(const SamplingFlags& flags, SamplerOptions* options) {
-  options->temperature = flags.temperature.value_or(options->temperature);
-  options->top_k = flags.top_k.value_or(options->top_k);
-  options->top_p = flags.top_p.value_or(options->top_p);
-  options->min_p = flags.min_p.value_or(options->min_p);
-  options->repetition_penalty = flags.repetition_penalty.value_or(options->repetition_penalty);
+  for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
+    if (flags.settings[i]) kSamplerSettings[i].set(options, *flags.settings[i]);
+  }
   options->seed = flags.seed.value_or(options->seed);
 }
 
 Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out) {
   GenerationDefaults defaults;
   if (Error e = read_generation_config(folder, &defaults)) return e;
-  out->temperature = defaults.do_sample ? defaults.temperature : 0.0f;
-  out->top_k = static_cast<int32_t>(std::min<int64_t>(defaults.top_k, 1 << 30));
-  out->top_p = defaults.top_p;
-  out->min_p = defaults.min_p;
-  out->repetition_penalty = defaults.repetition_penalty;
-  out->seed = flags.seed ? *flags.seed : std::random_device{}();
+  *out = defaults.sampler;
+  out->seed = std::random_device{}();
   apply_flags(flags, out);
   return {};
 }
@@ -250,9 +239,10 @@ void tell_of_model(const Model& model) {
     formats.insert(one.to);
   }
   std::string from, to;
+  const std::string kNames[] = {"4 bits", "int8", "bf16"};  // by bytes
   for (const std::string& one : sources) from += (from.empty() ? "" : " and ") + one;
   for (const Format one : formats) {
-    to += (to.empty() ? "" : " and ") + std::string(one == Format::bf16 ? "bf16" : is_w4(one) ? "4 bits" : "int8");
+    to += (to.empty() ? "" : " and ") + kNames[traits_of(one).bits / 8];
   }
   note("weights that the file holds as " + from + " become " + to +
        (to == "bf16" ? "" : ", rounded a second time, and activations are Pinion's own"));

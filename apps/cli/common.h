@@ -1,8 +1,10 @@
 // What the sub-commands share: the options that choose a model, how it runs and how it is sampled, and opening it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,8 +63,7 @@ void add_run_options(Command app, RunOptions* options);   // all of them
 
 // What a user said about sampling.
 struct SamplingFlags {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int32_t> top_k;
+  std::array<std::optional<double>, std::size(kSamplerSettings)> settings;
   std::optional<uint64_t> seed;
 };
 

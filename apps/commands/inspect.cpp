@@ -45,7 +45,7 @@ struct Parts {
 
 // What is counted of matrices that become this.
 int64_t* kind_of(bool is_coded, Format format, Parts* parts) {
-  if (is_w4(format)) return is_coded ? &parts->codes_to_w4 : &parts->floats_to_w4;
+  if (traits_of(format).bits == 4) return is_coded ? &parts->codes_to_w4 : &parts->floats_to_w4;
   if (format == Format::w8) return is_coded ? &parts->codes_to_codes : &parts->floats_to_codes;
   return is_coded ? &parts->codes_to_bf16 : &parts->floats_to_bf16;
 }

@@ -32,18 +32,16 @@ Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens
 }
 
 OrderedJson settings_json(const Golden& golden) {
-  return {{"quant", quant_name(golden.run)},
-          {"kv", kv_name(golden.run)},
-          {"head", head_name(golden.run)},
-          {"keep", golden.run.load.keep},
-          {"rotate", golden.run.load.rotate},
-          {"calibration", golden.calibration},
-          {"temperature", golden.sampler.temperature},
-          {"top_k", golden.sampler.top_k},
-          {"top_p", golden.sampler.top_p},
-          {"min_p", golden.sampler.min_p},
-          {"repetition_penalty", golden.sampler.repetition_penalty},
-          {"seed", golden.sampler.seed}};
+  OrderedJson json = {{"quant", quant_name(golden.run)},  {"kv", kv_name(golden.run)},
+                      {"head", head_name(golden.run)},    {"keep", golden.run.load.keep},
+                      {"rotate", golden.run.load.rotate}, {"calibration", golden.calibration}};
+  for (const SamplerSetting& setting : kSamplerSettings) {
+    const std::string name(setting.name);
+    if (setting.number) json[name] = golden.sampler.*setting.number;
+    if (setting.count) json[name] = golden.sampler.*setting.count;
+  }
+  json["seed"] = golden.sampler.seed;
+  return json;
 }
 
 // The index of one of some names.
@@ -66,11 +64,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->run.load.keep = settings.texts("keep");
   out->calibration = settings.text("calibration", "");
   out->run.load.rotate = settings.boolean("rotate", false);  // files of before do not say, and did not
-  out->sampler.temperature = static_cast<float>(settings.number("temperature", 0.0, 0, 100));
-  out->sampler.top_k = static_cast<int32_t>(settings.integer("top_k", 0, 0, kMaxGoldenTokens));
-  out->sampler.top_p = static_cast<float>(settings.number("top_p", 1.0, 0, 1));
-  out->sampler.min_p = static_cast<float>(settings.number("min_p", 0.0, 0, 1));
-  out->sampler.repetition_penalty = static_cast<float>(settings.number("repetition_penalty", 1.0, 0.01, 100));
+  read_sampler_settings(settings, &out->sampler);
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
   if (const auto unknown = settings.unread(); !unknown.empty()) settings.fail(brief(unknown[0]), "unknown setting");
   return settings.error;

@@ -1,6 +1,7 @@
 #include "engine/forward/matmul.h"
 
 #include <cstddef>
+#include <iterator>
 #include <span>
 
 namespace pinion {
@@ -32,7 +33,7 @@ int64_t columns_of(const Matrix& w, PanelRun run) {
 
 // The epilogue of a matrix from column `column` on, for the input's rows from `first` on.
 Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const Input& in, int64_t first) {
-  if (linear.weight.format != Format::bf16) {
+  if (linear.weight.scale) {
     ops.row_scale = in.codes_for(linear.weight).scales + first;
     ops.column_scale = linear.weight.scale + column;
   }
@@ -40,49 +41,76 @@ Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const I
   return ops;
 }
 
-void finish(const Kernels& kernels, Format format, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
-            const Epilogue& ops, float* out, int64_t ldo) {
-  if (format == Format::w8) return kernels.epilogue_s32(tile.sums + at, rows, columns, ops, out, ldo);
+// How a format is multiplied. sum_rows: rows [first, first + rows) of several by one panel. sum_row: a single row by
+// some panels, into the tile from `at` on; several only of a matrix that is not interleaved.
+struct Product {
+  void (*sum_rows)(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
+                   Tile* tile);
+  void (*sum_row)(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile);
+  void (*epilogue)(const Kernels& kernels, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
+                   const Epilogue& ops, float* out, int64_t ldo);
+};
+
+void sum_rows_bf16(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
+                   Tile* tile) {
+  const GemmTerm term = {in.values + first * in.k, panel_of(w, panel), in.k};
+  const RowBlocks blocks = {in.block, in.block * in.k * static_cast<int64_t>(sizeof(float))};
+  kernels.gemm_bf16(&term, 1, blocks, rows, tile->values);
+}
+
+void sum_row_bf16(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
+    const GemmTerm term = {in.values, panel_of(w, panel), in.k};
+    kernels.gemm_bf16(&term, 1, {1, 0}, 1, tile->values + at);
+  }
+}
+
+void sum_rows_w8(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
+                 Tile* tile) {
+  const int64_t k = padded_k(in.k);
+  const GemmTerm term = {in.codes_for(w).codes + first * k, panel_of(w, panel), k};
+  kernels.gemm_s8(&term, 1, {in.block, in.block * k}, rows, w.column_sum + panel * kPanelColumns, tile->sums);
+}
+
+void sum_row_w8(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
+  const int8_t* codes = in.codes_for(w).codes;
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
+    const auto* weights = reinterpret_cast<const int8_t*>(panel_of(w, panel));
+    kernels.gemv_s8(codes, weights, 4 * kPanelColumns, padded_k(in.k), tile->sums + at);
+  }
+}
+
+void sum_rows_w4(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
+                 Tile* tile) {
+  const int64_t k = padded_k(in.k);
+  const W4Panel records = {panel_of(w, panel), k, traits_of(w.format).has_zeros};
+  kernels.gemm_w4(in.codes_for(w).codes + first * k, {in.block, in.block * k}, rows, records, tile->values);
+}
+
+void sum_row_w4(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
+  const W4Panel first = {panel_of(w, run.first), padded_k(in.k), traits_of(w.format).has_zeros};
+  kernels.gemv_w4(in.codes_for(w).codes, first, run.count, tile->values + at);
+}
+
+void store_floats(const Kernels& kernels, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
+                  const Epilogue& ops, float* out, int64_t ldo) {
   kernels.epilogue_f32(tile.values + at, rows, columns, ops, out, ldo);
 }
 
-// The sums of rows [first, first + rows) of several by one panel.
-void sum_rows(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
-              Tile* tile) {
-  const std::byte* base = panel_of(w, panel);
-  if (w.format == Format::bf16) {
-    const GemmTerm term = {in.values + first * in.k, base, in.k};
-    const RowBlocks blocks = {in.block, in.block * in.k * static_cast<int64_t>(sizeof(float))};
-    return kernels.gemm_bf16(&term, 1, blocks, rows, tile->values);
-  }
-  const int64_t k = padded_k(in.k);
-  const RowBlocks blocks = {in.block, in.block * k};
-  const int8_t* codes = in.codes_for(w).codes + first * k;
-  if (is_w4(w.format)) {
-    return kernels.gemm_w4(codes, blocks, rows, {base, k, w.format == Format::w4z}, tile->values);
-  }
-  const GemmTerm term = {codes, base, k};
-  kernels.gemm_s8(&term, 1, blocks, rows, w.column_sum + panel * kPanelColumns, tile->sums);
+void store_integers(const Kernels& kernels, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
+                    const Epilogue& ops, float* out, int64_t ldo) {
+  kernels.epilogue_s32(tile.sums + at, rows, columns, ops, out, ldo);
 }
 
-// The sums of a single row by some panels, into the tile from `at` on. Several only of a matrix that lies alone.
-void sum_row(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
-  const int64_t k = padded_k(in.k);
-  const int8_t* codes = in.codes_for(w).codes;
-  if (is_w4(w.format)) {
-    const W4Panel first = {panel_of(w, run.first), k, w.format == Format::w4z};
-    return kernels.gemv_w4(codes, first, run.count, tile->values + at);
-  }
-  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
-    const std::byte* base = panel_of(w, panel);
-    if (w.format == Format::bf16) {
-      const GemmTerm term = {in.values, base, in.k};
-      kernels.gemm_bf16(&term, 1, {1, 0}, 1, tile->values + at);
-    } else {
-      kernels.gemv_s8(codes, reinterpret_cast<const int8_t*>(base), 4 * kPanelColumns, k, tile->sums + at);
-    }
-  }
-}
+// By Format.
+constexpr Product kProducts[] = {
+    {sum_rows_bf16, sum_row_bf16, store_floats},
+    {sum_rows_w8, sum_row_w8, store_integers},
+    {sum_rows_w4, sum_row_w4, store_floats},
+    {sum_rows_w4, sum_row_w4, store_floats},
+};
+static_assert(std::size(kProducts) == std::size(kFormats));
+const Product& product_of(const Matrix& w) { return kProducts[static_cast<size_t>(w.format)]; }
 
 // The same of a gate and of what it multiplies: of each panel first the one's, then the other's.
 void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRun run, const Input& in,
@@ -93,11 +121,11 @@ void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up,
                          .k = gate.k,
                          .panels = gate.panels,
                          .rotation = gate.rotation};
-    return sum_row(kernels, both, {2 * run.first, 2 * run.count}, in, at, tile);
+    return product_of(both).sum_row(kernels, both, {2 * run.first, 2 * run.count}, in, at, tile);
   }
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
     for (const Matrix* w : {&gate, &up}) {
-      sum_row(kernels, *w, {panel, 1}, in, at, tile);
+      product_of(*w).sum_row(kernels, *w, {panel, 1}, in, at, tile);
       at += kPanelColumns;
     }
   }
@@ -117,7 +145,7 @@ void apply_row(const Kernels& kernels, const Linear& linear, PanelRun run, const
   const Matrix& w = linear.weight;
   const int64_t column = run.first * kPanelColumns;
   const int64_t columns = columns_of(w, run);
-  finish(kernels, w.format, tile, at, 1, columns, with_matrix(ops, linear, column, in, 0), out, columns);
+  product_of(w).epilogue(kernels, tile, at, 1, columns, with_matrix(ops, linear, column, in, 0), out, columns);
 }
 
 Epilogue gated_by(const float* gates, const Gating& gating) {
@@ -144,11 +172,11 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const 
   const int64_t columns = columns_of(w, run);
   prefetch_result(out, rows, ldo * 4, columns * 4);
   if (in.rows == 1) {
-    sum_row(kernels, w, run, in, 0, tile);
+    product_of(w).sum_row(kernels, w, run, in, 0, tile);
     return apply_row(kernels, linear, run, in, *tile, 0, ops, out);
   }
-  sum_rows(kernels, w, run.first, in, first, rows, tile);
-  finish(kernels, w.format, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
+  product_of(w).sum_rows(kernels, w, run.first, in, first, rows, tile);
+  product_of(w).epilogue(kernels, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
 }
 
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
@@ -214,7 +242,7 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
     if (panels + all.count > kTileRows) apply_all();
     each_part(projections, all, [&](const Projection& to, PanelRun run) {
       prefetch_result(to.out + run.first * kPanelColumns, 1, 0, columns_of(to.linear->weight, run) * 4);
-      sum_row(kernels, to.linear->weight, run, in, panels * kPanelColumns, &tile);
+      product_of(to.linear->weight).sum_row(kernels, to.linear->weight, run, in, panels * kPanelColumns, &tile);
       parts[count++] = {&to, run};
       panels += run.count;
     });

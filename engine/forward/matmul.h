@@ -23,7 +23,7 @@ struct InputForms {
   bool rotated = false;  // codes of the rotated rows
 
   void add(const Matrix& matrix) {
-    (matrix.format == Format::bf16 ? values : matrix.rotation > 1 ? rotated : plain) = true;
+    (!traits_of(matrix.format).has_scales ? values : matrix.rotation > 1 ? rotated : plain) = true;
   }
   bool codes() const { return plain || rotated; }
 };
@@ -60,7 +60,7 @@ struct InputBuffers {
   std::vector<float> values;  // [rows][any width]
   CodeBuffer plain, rotated;
 
-  // ScratchSizer for so many rows, in the forms that are wanted.
+  // Memory for so many rows, in the forms that are wanted.
   void make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k);
 };
 

@@ -24,7 +24,7 @@ Format weight_format(const LoadOptions& options, const std::string& name, bool i
 }
 
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
-  return options.rotate && format != Format::bf16 ? rotation_of(k) : 1;
+  return options.rotate && traits_of(format).has_scales ? rotation_of(k) : 1;
 }
 
 Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
@@ -32,7 +32,7 @@ Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
   const std::string* pattern = kept_by(options, name);
   if (!pattern || !options.head || *options.head == Format::bf16) return {};
   return error("to be kept by the pattern \"" + *pattern + "\" and yet of another format", name,
-               format_name(Format::bf16), format_name(*options.head));
+               traits_of(Format::bf16).name, traits_of(*options.head).name);
 }
 
 Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,

@@ -1,5 +1,6 @@
 // Models of random weights, made straight in the packed form.
 #include <cstring>
+#include <iterator>
 
 #include "engine/model/weight_format.h"
 #include "engine/runtime/load.h"
@@ -59,6 +60,11 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   }
 }
 
+// By Format; null: no mode makes it of floats.
+using Filler = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
+constexpr Filler kFillers[] = {random_bf16, random_codes, random_records, nullptr};
+static_assert(std::size(kFillers) == std::size(kFormats));
+
 // A matrix that is placed.
 void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
   const int64_t bytes = panel_bytes(m.format, m.k);
@@ -66,16 +72,12 @@ void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
   auto* column_sum = const_cast<int32_t*>(m.column_sum);
   run_pieces(workers, panel_count(m.n), [&](int64_t p) {
     auto* panel = const_cast<std::byte*>(panel_of(m, p));
-    const uint64_t panel_seed = seed + static_cast<uint64_t>(p * bytes);
-    if (m.format == Format::w8) {
-      random_codes(panel, bytes, panel_seed);
+    kFillers[static_cast<size_t>(m.format)](panel, bytes, seed + static_cast<uint64_t>(p * bytes));
+    if (m.column_sum) {
       describe_panel(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns,
                      column_sum + p * kPanelColumns);
-    } else if (m.format == Format::w4) {
-      random_records(panel, bytes, panel_seed);
+    } else if (m.scale) {
       std::fill_n(scale + p * kPanelColumns, kPanelColumns, 0x1p-10f);
-    } else {
-      random_bf16(panel, bytes, panel_seed);
     }
   });
 }

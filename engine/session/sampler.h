@@ -6,16 +6,9 @@
 #include <span>
 #include <vector>
 
-namespace pinion {
+#include "loader/config/generation_config.h"
 
-struct SamplerOptions {
-  float temperature = 0;         // 0 = greedy
-  int32_t top_k = 0;             // keep the k most likely; 0 = all
-  float top_p = 1;               // keep the fewest whose probabilities reach p
-  float min_p = 0;               // drop those less likely than min_p times the most likely
-  float repetition_penalty = 1;  // > 1 makes ids seen before less likely (Keskar et al. 2019, CTRL)
-  uint64_t seed = 0;
-};
+namespace pinion {
 
 struct Sampler {
   SamplerOptions options;

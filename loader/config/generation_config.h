@@ -12,21 +12,55 @@
 
 namespace pinion {
 
-// The defaults are transformers' own for absent fields.
+struct SamplerOptions {
+  float temperature = 0;         // 0 = greedy
+  int32_t top_k = 0;             // keep the k most likely; 0 = all
+  float top_p = 1;               // keep the fewest whose probabilities reach p
+  float min_p = 0;               // drop those less likely than min_p times the most likely
+  float repetition_penalty = 1;  // > 1 makes ids seen before less likely (Keskar et al. 2019, CTRL)
+  uint64_t seed = 0;
+};
+
+// All of these but the seed: generation_config.json, golden files and the command line go by this table.
+struct SamplerSetting {
+  std::string_view name;  // in files; --top-k on the command line
+  double least, most;
+  double absent;  // what transformers takes where generation_config.json is silent
+  float SamplerOptions::* number;
+  int32_t SamplerOptions::* count;  // one of the two
+  const char* letter;               // of the value in --help
+  const char* help;
+
+  void set(SamplerOptions* options, double value) const {
+    if (number) options->*number = static_cast<float>(value);
+    if (count) options->*count = static_cast<int32_t>(value);
+  }
+};
+
+inline constexpr SamplerSetting kSamplerSettings[] = {
+    {"temperature", 0, 100, 1, &SamplerOptions::temperature, nullptr, "T",
+     "0 is greedy (default: generation_config.json)"},
+    {"top_k", 0, 1 << 30, 50, nullptr, &SamplerOptions::top_k, "K", "Keep the K most likely tokens; 0 is all"},
+    {"top_p", 0, 1, 1, &SamplerOptions::top_p, nullptr, "P", "Keep the fewest tokens whose probabilities reach P"},
+    {"min_p", 0, 1, 0, &SamplerOptions::min_p, nullptr, "P", "Drop tokens less likely than P times the most likely"},
+    {"repetition_penalty", 0.01, 100, 1, &SamplerOptions::repetition_penalty, nullptr, "R",
+     "Above 1 makes tokens seen before less likely"},
+};
+
+struct JsonFields;  // json.h
+
+// The settings of an object. A setting that it lacks has the value that `out` has.
+void read_sampler_settings(JsonFields& fields, SamplerOptions* out);
+
 struct GenerationDefaults {
-  bool do_sample = false;  // false: greedy, whatever the rest says
-  float temperature = 1.0f;
-  int64_t top_k = 50;  // 0: off
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
+  SamplerOptions sampler;  // greedy without do_sample, whatever the rest says
   std::optional<int64_t> bos_id;
   std::vector<int64_t> eos_ids;  // may differ from config.json's: both end a text
 };
 
 Error parse_generation_config(std::string_view text, const std::string& where, GenerationDefaults* out);
 
-// A folder without the file has the defaults above.
+// A folder without the file is one whose file is silent.
 Error read_generation_config(const std::filesystem::path& folder, GenerationDefaults* out);
 
 }  // namespace pinion

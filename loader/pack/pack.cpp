@@ -51,8 +51,8 @@ constexpr int64_t kTaskBytes = int64_t{2} << 20;
 
 Error check_job(const PackJob& job) {
   const TensorView& source = job.source;
-  if (job.format == Format::w4z && !job.reader.read_w4) {
-    return error("cannot pack into this format", source.name, "bf16, w8 or w4", format_name(job.format));
+  if (!packs_floats(job.format) && !job.reader.read_w4) {
+    return error("cannot pack floats into this format", source.name, "bf16, w8 or w4", traits_of(job.format).name);
   }
   const bool is_coded = source.dtype == DType::i8 && job.scale.data;
   if (!is_coded && !job.reader.read && (!is_float(source.dtype) || job.scale.data)) {
@@ -90,7 +90,7 @@ void split_job(const PackJob& job, std::vector<Task>* tasks) {
 
 // The destination of rows [n, n + kGroupRows), which the Matrix shows to everybody else as constant.
 RowGroup group_at(const Matrix& matrix, int64_t n) {
-  const int64_t column_bytes = matrix.format == Format::bf16 ? sizeof(bf16) : 4;  // of a row of the panel
+  const int64_t column_bytes = traits_of(matrix.format).bits == 16 ? 2 : 4;  // of a row of the panel
   RowGroup group = {.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows), .k = matrix.k};
   group.column = n % kPanelColumns;
   group.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + group.column * column_bytes;
@@ -129,7 +129,7 @@ int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
   RowGroup group = group_at(*job.out, n);
   group.feedback = job.feedback;
   float* values = scratch->values.data();
-  if (is_w4(job.format) && job.reader.read_w4) {
+  if (traits_of(job.format).bits == 4 && job.reader.read_w4) {
     const int64_t bad = group.rows > 0 ? job.reader.read_w4(n, group.rows, &scratch->codes) : -1;
     if (bad < 0) pack_w4_codes(job.format, group, scratch->codes);
     return bad;
@@ -218,9 +218,8 @@ void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first
     matrix->interleaved = std::ssize(matrices);
     matrix->panels = first;
     first += panel_bytes(one.format, one.k);
-    if (one.format == Format::bf16) continue;
-    matrix->scale = reinterpret_cast<const float*>(columns);
-    if (one.format == Format::w8) {
+    if (traits_of(one.format).has_scales) matrix->scale = reinterpret_cast<const float*>(columns);
+    if (traits_of(one.format).has_sums) {
       matrix->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(one.n) * sizeof(float));
     }
     columns += padded_n(one.n) * column_data_bytes(one.format);

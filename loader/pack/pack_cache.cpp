@@ -74,7 +74,7 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
   int64_t offset = 0;
   for (const PackJob& job : jobs) {
     const int64_t n = job.source.shape[0], k = job.source.shape[1];
-    text += "at " + std::to_string(offset) + " " + format_name(job.format) + " [" + std::to_string(n) + ", " +
+    text += "at " + std::to_string(offset) + " " + traits_of(job.format).name + " [" + std::to_string(n) + ", " +
             std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
             (job.reader.read ? ", " + job.reader.stored_as : "") +
             (job.interleaved > 1 ? ", interleaved by " + std::to_string(job.interleaved) : "") +

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "kernels/bf16.h"
@@ -68,7 +69,7 @@ void pack_w8(const RowGroup& group, const float* values, const float* largest, i
   for (int64_t r = 0; r < kGroupRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
 }
 
-void pack_bf16(const RowGroup& group, const float* values) {
+void pack_bf16(const RowGroup& group, const float* values, const float* /*largest*/, int64_t /*rotation*/) {
   bf16* panel = reinterpret_cast<bf16*>(group.panel);
   const Kernels& kernels = best_kernels();
   each_tile(group.k, [&](int64_t k, int64_t count) {
@@ -129,7 +130,14 @@ void pack_w4(const RowGroup& group, const float* values, const float* largest, i
   for (int64_t r = 0; r < kGroupRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
 }
 
+// By Format; null: only codes of a file become it.
+using FloatPacker = void (*)(const RowGroup& group, const float* values, const float* largest, int64_t rotation);
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr};
+static_assert(std::size(kFloatPackers) == std::size(kFormats));
+
 }  // namespace
+
+bool packs_floats(Format format) { return kFloatPackers[static_cast<size_t>(format)] != nullptr; }
 
 int64_t pack_floats(Format format, const RowGroup& group, float* values, int64_t rotation) {
   const Kernels& kernels = best_kernels();
@@ -140,13 +148,7 @@ int64_t pack_floats(Format format, const RowGroup& group, float* values, int64_t
     largest[r] = kernels.max_magnitude(row, group.k);
     if (!std::isfinite(largest[r])) return r;
   }
-  if (format == Format::w8) {
-    pack_w8(group, values, largest, rotation);
-  } else if (format == Format::w4) {
-    pack_w4(group, values, largest, rotation);
-  } else {
-    pack_bf16(group, values);
-  }
+  kFloatPackers[static_cast<size_t>(format)](group, values, largest, rotation);
   return -1;
 }
 
@@ -161,7 +163,7 @@ void pack_w8_codes(const RowGroup& group, const int8_t* codes, const float* scal
 }
 
 void pack_w4_codes(Format format, const RowGroup& group, const W4Rows& rows) {
-  const bool has_zeros = format == Format::w4z;
+  const bool has_zeros = traits_of(format).has_zeros;
   const int64_t blocks = padded_k(group.k) / kBlockK;
   std::byte* codes = group.panel;
   for (int64_t block = 0; block < blocks; block++, codes += w4_record_bytes(has_zeros)) {

@@ -34,6 +34,9 @@ struct W4Rows {
   std::vector<float> scales;      // [rows]
 };
 
+// Whether floats can become it; of w4z only codes of a file can.
+bool packs_floats(Format format);
+
 // Packs numbers, [rows][k], by the rules of pack_all (loader/pack/pack.h); they are rotated in place. Returns the first
 // row that holds a NaN or an infinity, or -1.
 int64_t pack_floats(Format format, const RowGroup& group, float* values, int64_t rotation);

@@ -327,17 +327,16 @@ TEST(GenerationConfig, ReadsDefaults) {
   const TempFolder folder;
   GenerationDefaults defaults;
   ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "") << "no file: the defaults";
-  EXPECT_FALSE(defaults.do_sample);
-  EXPECT_EQ(defaults.top_k, 50);
+  EXPECT_EQ(defaults.sampler.temperature, 0) << "greedy";
+  EXPECT_EQ(defaults.sampler.top_k, 50);
   folder.write("generation_config.json", R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95,
     "min_p": 0.05, "repetition_penalty": 1.1, "eos_token_id": [5, 6], "bos_token_id": 4, "max_new_tokens": 100})");
   ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "");
-  EXPECT_TRUE(defaults.do_sample);
-  EXPECT_EQ(defaults.temperature, 0.6f);
-  EXPECT_EQ(defaults.top_k, 20);
-  EXPECT_EQ(defaults.top_p, 0.95f);
-  EXPECT_EQ(defaults.min_p, 0.05f);
-  EXPECT_EQ(defaults.repetition_penalty, 1.1f);
+  EXPECT_EQ(defaults.sampler.temperature, 0.6f);
+  EXPECT_EQ(defaults.sampler.top_k, 20);
+  EXPECT_EQ(defaults.sampler.top_p, 0.95f);
+  EXPECT_EQ(defaults.sampler.min_p, 0.05f);
+  EXPECT_EQ(defaults.sampler.repetition_penalty, 1.1f);
   EXPECT_EQ(defaults.bos_id, 4);
   EXPECT_EQ(defaults.eos_ids, (std::vector<int64_t>{5, 6}));
   folder.write("generation_config.json", R"({"top_p": 1.5})");

@@ -283,7 +283,8 @@ TEST(PackW4, ZerosAreForFilesThatHaveThem) {
   const TensorView view = {"w", DType::f32, {1, 32}, reinterpret_cast<const std::byte*>(values.data()), 128};
   Matrix matrix;
   const PackJob job{view, Format::w4z, &matrix};
-  EXPECT_EQ(place_all({&job, 1}, nullptr).message(), "w: cannot pack into this format: want bf16, w8 or w4, have w4z");
+  EXPECT_EQ(place_all({&job, 1}, nullptr).message(),
+            "w: cannot pack floats into this format: want bf16, w8 or w4, have w4z");
 }
 
 TEST(PackW4, RefusesNan) {
