@@ -1,0 +1,2 @@
+// Compiled for its precompiled headers alone (tests/CMakeLists.txt).
+int main() { return 0; }
