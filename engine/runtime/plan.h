@@ -33,9 +33,9 @@ struct Plan {
 
 // What the caller asks for. A team that is asked for is for decode and prefill alike.
 struct PlanOptions {
-  std::vector<int32_t> cpus;  // --cores; empty: as tuned, else the default team
-  int32_t threads = 0;        // --threads; 0: one for each of these
-  int64_t prefill_chunk = 0;  // 0: as tuned, else the default
+  std::vector<int32_t> cpus = {};  // --cores; empty: as tuned, else the default team
+  int32_t threads = 0;             // --threads; 0: one for each of these
+  int64_t prefill_chunk = 0;       // 0: as tuned, else the default
 
   bool has_team() const { return !cpus.empty() || threads > 0; }
 };
