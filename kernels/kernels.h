@@ -30,7 +30,7 @@ struct GemmTerm {
 };
 
 // Rows packed for a matmul: blocks of `rows` rows, inside [k / group][rows][group], with the table's group (floats: 1).
-// The last block may have rows that nobody asked for: they may be read and multiplied, but not stored.
+// The last block may have more rows than are wanted: they may be read and multiplied, but not stored.
 struct RowBlocks {
   int64_t rows;        // of a block
   int64_t step_bytes;  // from a block to the next one
@@ -261,7 +261,7 @@ struct Kernels {
   int64_t (*argmax)(const float* x, int64_t n);
 };
 
-// One instruction set's table. It may be asked for only on a CPU that meets the needs: the function itself is compiled
+// One instruction set's table. Call it only on a CPU that meets the needs: the function itself is compiled
 // for that CPU.
 struct Variant {
   const char* name;

@@ -82,7 +82,7 @@ struct Matrix {
   const float* scale = nullptr;         // [padded_n(n)], where the format has scales
   const int32_t* column_sum = nullptr;  // [padded_n(n)] sum over k of the codes, where it has sums
   int64_t interleaved = 1;              // matrices of this format and shape whose panels are interleaved
-  int64_t rotation = 1;                 // w8 and w4: it multiplies inputs rotated in blocks of so many; 1: as they are
+  int64_t rotation = 1;                 // w8 and w4: its inputs are rotated in blocks of this size; 1: they are not
 };
 
 // The block in which inputs of k elements are rotated: the largest power of two that divides k.

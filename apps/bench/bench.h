@@ -1,4 +1,4 @@
-// pinion bench: what is asked for, what was measured, and the three that turn one into the other and into text.
+// pinion bench: the options, what was measured, and the functions that measure, print and draw.
 #pragma once
 
 #include <array>

@@ -113,7 +113,7 @@ TunedTeam tuned_team(const std::vector<Trial>& trials) {
   return {best.plan.decode.cpus, median_of(best.measured.rates), default_rate(trials)};
 }
 
-// Of at least so many threads.
+// Teams of at least `threads`.
 std::vector<Trial> team_trials(const Topology& topology, size_t threads) {
   std::vector<Trial> trials;
   for (const std::vector<int32_t>& cpus : candidate_teams(topology)) {

@@ -32,7 +32,7 @@ struct KvCache {
   int64_t element_bytes() const { return type == KvType::f32 ? 4 : 2; }
   int64_t plane_elements() const { return kAttentionChunk * head_dim; }  // keys or values of one chunk, layer and head
   int64_t chunk_bytes() const { return layers * kv_heads * 2 * plane_elements() * element_bytes(); }
-  // Of the chunks that hold the first so many positions.
+  // Bytes of the chunks that hold the first `positions`.
   int64_t bytes(int64_t positions) const {
     return round_up(positions, kAttentionChunk) / kAttentionChunk * chunk_bytes();
   }

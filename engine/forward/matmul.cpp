@@ -214,9 +214,9 @@ void note_best(const Kernels& kernels, const Projection& to, PanelRun run, int64
   }
 }
 
-// A worker finishes a single row's sums, a tile of which holds kTileRows panels, when the tile is full or no task is
-// left, not panel by panel: whenever it stops reading, the next 16 KB come at half the speed (Zen 4). Where the results
-// go it asks for before it reads: the others have read what was there before.
+// A single row's epilogue runs when a tile, which holds the sums of kTileRows panels, is full or no task is left, not
+// panel by panel: each time a worker stops reading, its stream of weights has to get up to speed again. The lines that
+// the results go to are prefetched first, since other workers have read what was there before.
 void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
                  std::span<const Projection> projections, const Epilogue& after) {
   struct Part {

@@ -60,7 +60,7 @@ struct InputBuffers {
   std::vector<float> values;  // [rows][any width]
   CodeBuffer plain, rotated;
 
-  // Memory for so many rows, in the forms that are wanted.
+  // Sizes the buffers for `rows` of k, in the forms that are wanted.
   void make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k);
 };
 
@@ -134,7 +134,7 @@ void each_part(std::span<const Projection> projections, PanelRun left, F f) {
   }
 }
 
-// The most panels to take at once for so many rows. Those of a single row are read side by side (w4).
+// How many panels a task takes at once. Those of a single row are read side by side, as several streams (w4).
 inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
 
 // out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times the panels, and what comes

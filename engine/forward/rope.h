@@ -21,7 +21,7 @@ RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_
 // The same for each of the model's rotations.
 std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, int64_t sequence);
 
-// Whether a longrope model takes its long factors for a sequence of so many positions.
+// Whether a longrope model takes its long factors for a sequence of that many positions.
 bool uses_long_factors(const ModelConfig& config, int64_t sequence);
 
 // Whether every token more changes the rotations' frequencies: a prompt's come from its whole length.

@@ -35,7 +35,7 @@ struct ExpertGroups {
   std::vector<float> weights;       // likewise
   std::vector<int32_t> next;        // [experts] scratch
 
-  // For so many choices in all; none is made later.
+  // Takes the memory for `choices` in all, so that none is taken later.
   void make(ScratchSizer* sizer, int64_t choices, int64_t expert_count);
 };
 

@@ -34,7 +34,7 @@ std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int pass
 // Bytes per second of such passes, with few streams or many, whichever gives more: the median of at least one.
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
 
-// Seconds that a barrier takes where all come at once: the median of so many rounds (at least one) of 100.
+// Seconds that a barrier takes where all come at once: the median of `rounds` (at least one) of 100 barriers each.
 double barrier_seconds(Team& team, int rounds);
 
 }  // namespace pinion

@@ -18,7 +18,7 @@ namespace pinion {
 // Whole kinds also with their cores' other hardware threads. None larger than what a container grants.
 std::vector<std::vector<int32_t>> candidate_teams(const Topology& topology);
 
-// Prompt tokens in one pass: those that a prompt of so many tokens can tell apart, and the default.
+// Prefill chunks worth a measurement with a prompt of that length, and the default.
 std::vector<int64_t> candidate_chunks(int64_t prompt_tokens);
 
 // One candidate's measurements.

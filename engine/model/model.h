@@ -54,7 +54,7 @@ struct Model {
   std::span<const std::byte> packed() const {
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
   }
-  // What a pass of so many tokens reads of the packed matrices; of experts, if it is several, the most that it may.
+  // Bytes of packed matrices that a pass of `tokens` reads; of experts, where there are several tokens, at most.
   int64_t bytes_per_pass(int64_t tokens) const {
     return weight_bytes - expert_bytes + config.experts.touched(expert_bytes, tokens);
   }

@@ -1,4 +1,4 @@
-// Which cores and what chunk a run takes, and why: what the caller asks for over what `pinion tune` found over the
+// Which cores and what prefill chunk a run takes, and why: the caller's choice, else what `pinion tune` found, else the
 // default.
 #pragma once
 
@@ -31,7 +31,7 @@ struct Plan {
   std::string why_chunk;       // "default", "--prefill-chunk", "tuned"
 };
 
-// What the caller asks for. A team that is asked for is for decode and prefill alike.
+// The caller's choice. A team that it names is for decode and prefill alike.
 struct PlanOptions {
   std::vector<int32_t> cpus = {};  // --cores; empty: as tuned, else the default team
   int32_t threads = 0;             // --threads; 0: one for each of these
@@ -52,8 +52,8 @@ struct Tuning {
 
 Tuning read_tuning(const Topology& topology);
 
-// The CPUs asked for, else the tuned or the default team; then as many as the threads asked for, the fastest other
-// cores added. More threads than there are cores run unpinned.
+// The CPUs that options name, else the tuned or the default team; then as many of them as options.threads, or with the
+// fastest other cores added. More threads than there are cores run unpinned.
 Error make_plan(const PlanOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
 
 }  // namespace pinion

@@ -16,7 +16,7 @@ struct GenerateOptions {
   SamplerOptions sampler;
   bool ignore_eos = false;
   bool hash_logits = true;      // reads every logit once more, alone
-  int64_t tokens_per_hash = 0;  // the hash so far is kept after each so many tokens; 0: only the last
+  int64_t tokens_per_hash = 0;  // the hash is kept after every this many tokens; 0: only the last
 };
 
 enum class FinishReason : uint8_t {

@@ -37,7 +37,7 @@ struct TeamState {
 
   // Who has which part, from each one's slowness (see Team); there may be fewer than workers.
   void share_out(std::span<const double> slowness);
-  // Of so many tasks the first that is this worker's own; they end where the next one's begin.
+  // The first of `tasks` that is this worker's own; its own end where the next worker's begin.
   int64_t begin(size_t owner, int64_t tasks) const {
     return static_cast<int64_t>(shares[owner] * static_cast<double>(tasks));
   }
@@ -121,7 +121,7 @@ struct Worker {
 
   void barrier();
 
-  // Those of so many tasks that it takes first.
+  // The tasks that it takes first: its own.
   TaskRun own(int64_t tasks) const {
     const int64_t first = state->begin(static_cast<size_t>(index), tasks);
     return {first, state->begin(static_cast<size_t>(index) + 1, tasks) - first};

@@ -107,8 +107,7 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       [&](const std::byte* record, bool accumulate, float* to) {
         __m512i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
-    // Unrolled, with the codes in registers, GCC reads the record here and there: a whole model took 1.06 times as long
-    // (Zen 4).
+    // Unrolled, with the codes in registers, GCC reads the record here and there, which is slower.
 #pragma GCC unroll 1
         for (int64_t pair = 0; pair < 4; ++pair) {
           const __m512i x0 = four_codes(x + pair * 8), x1 = four_codes(x + pair * 8 + 4);

@@ -17,8 +17,8 @@ template <class T>
 using Left = std::conditional_t<std::is_same_v<T, bf16_pair>, Pairs::Left, float>;
 
 // Where a tile's operands lie: row r and step i of k of the left at a + r * row + i * step; step i of the right at
-// b + i * ldb, its vectors vector_step apart. A step of pairs is two of k. What comes later is asked for where it lies
-// ahead_bytes ahead; 0: nowhere.
+// b + i * ldb, its vectors vector_step apart. A step of pairs is two of k. ahead_bytes is the prefetch distance; 0:
+// nothing is prefetched.
 template <class T>
 struct FloatTile {
   const Left<T>* a;
@@ -34,17 +34,16 @@ struct FloatTile {
   bool in_blocks() const { return vector_step != kLanes; }
 };
 
-// With so few rows memory is what a tile waits for: it prefetches what comes later, which for attention is the values
-// behind the keys, then the next head's keys. Not where a tile takes a part of what lies side by side: Zen 3, two rows,
-// 19.7 GB/s so, 16.6 when it prefetches values too, 14 when only for values.
+// A tile of at most this many rows waits for memory, so it prefetches: for attention the values behind the keys, then
+// the next head's keys. A tile that takes only a part of what lies side by side does not: that was slower
+// (tools/MEASURED.md).
 constexpr int kAheadRows = 4;
 
-// Tiles of at most so many rows are eight vectors wide.
+// Tiles of at most this many rows are eight vectors wide.
 constexpr int kWidestRows = Lanes::kRows * Lanes::kWide / 12;
 
-// Some of what is asked for while much is on its way gets lost. Pairs, of which a vector is a whole line, are asked for
-// in two steps running, as the halves of lines are anyway (Zen 4, AVX-512 BF16, decode at 2048 positions, two core
-// complexes: 56 tokens/s when asked once, 59 so).
+// A core drops some prefetches while many loads are under way. A vector of pairs is a whole line, so it is prefetched
+// at two steps running; narrower ones share a line with their neighbour, which prefetches it again anyway.
 template <class T>
 constexpr bool kPrefetchesTwice = std::is_same_v<T, bf16_pair>;
 
@@ -79,7 +78,7 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
   unrolled<R>([&](auto r) {
     unrolled<W>([&](auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
   });
-  const bool asks_ahead = R <= kAheadRows && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
+  const bool prefetches = R <= kAheadRows && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
   const Left<T>* a = t.a;
   const T* b = t.b;
   for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
@@ -88,7 +87,7 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
       unrolled<W>([&](auto w) {
         const T* from = b + w * apart * t.vector_step;
         row[w] = Right<T>::load(from, part);
-        if (part > 0 || !asks_ahead) return;
+        if (part > 0 || !prefetches) return;
         const auto* ahead = reinterpret_cast<const char*>(from) + t.ahead_bytes;
         __builtin_prefetch(ahead, 0, 2);
         if (kPrefetchesTwice<T>) __builtin_prefetch(ahead - t.ldb * static_cast<int64_t>(sizeof(T)), 0, 2);
@@ -103,8 +102,8 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
 }
 
 // c[rows][vectors * 16] (+)= a * b for any number of rows and vectors. A tile of few rows is wider, as far as the
-// registers go: its sums' chains hide the latency of fma. Of blocks a tile takes such as lie apart, so that the next
-// tile goes on where this one ends in each: Zen 3, two rows, 24 GB/s so, 16 from neighbours.
+// registers go: its sums' chains hide the latency of fma. A tile takes blocks that lie apart, so that the next tile
+// goes on where this one ends in each of them: that was faster than neighbours (tools/MEASURED.md).
 template <class T>
 void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool accumulate, float* c, int64_t ldc) {
   const auto columns = [&](auto count, int64_t first) {

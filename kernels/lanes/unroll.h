@@ -25,7 +25,7 @@ template <int N, class F>
   unrolled(f, std::make_integer_sequence<int, N>{});
 }
 
-// f(Index<n>) for n in 1 .. N, chosen at run time: a tile of so many rows.
+// f(Index<n>) for n in 1 .. N, chosen at run time: a tile of n rows.
 template <int N, class F>
 [[gnu::always_inline]] inline void with_rows(int64_t n, F f) {
   if constexpr (N > 1) {

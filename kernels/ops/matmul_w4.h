@@ -8,7 +8,7 @@
 // allocated; a mistake in the arguments is an error that names it, and nothing is written.
 //
 // A part of the rows begins at a multiple of m_step, one of the columns at a multiple of n_step; either ends at another
-// one or with the matrix. Pointers are those of the part: a buffer's begin and the offset that is asked for here. One
+// one or with the matrix. Pointers are those of the part: a buffer's begin and the offset from here. One
 // row reads a panel at a time, where the engine reads several (streams.h).
 #pragma once
 

@@ -19,7 +19,7 @@ inline int64_t block_rows(const PackShape& shape, int64_t rows) {
   return round_up(std::max<int64_t>(1, (rows + blocks - 1) / blocks), shape.multiple);
 }
 
-// The most that so many rows, or fewer, come to when they are padded to whole blocks.
+// The most rows that n rows, or fewer, become when they are padded to whole blocks.
 inline int64_t packed_rows(const PackShape& shape, int64_t rows) { return round_up(rows, shape.rows); }
 
 // The tiles of an [m, n] result: every panel of 64 columns by `parts` runs of rows. More than one part only where the
@@ -46,10 +46,10 @@ void each_tile(int64_t begin, int64_t end, int64_t block, F f) {
   for (int64_t first = begin; first < end; first += step) f(first, std::min(step, end - first));
 }
 
-// Asks for the lines that a tile's result will be written to, before its sums are computed: `rows` pieces of `bytes`,
-// row_bytes apart. Rows of a large result share neither a page nor a prefetcher's stream: without this storing them
-// took 20 % of a product of 512 x 1024 x 3072. Asks for them as lines to write, so that a store need not wait until
-// other cores have let go of what they read there: between two core complexes of Zen 4 a third of a row's storing.
+// Prefetches the lines that a tile's result will be written to, before its sums are computed: `rows` pieces of `bytes`,
+// row_bytes apart. Rows of a large result share neither a page nor a hardware prefetcher's stream, so their stores
+// would wait. Prefetched for writing (RFO), so that a store need not wait either until other cores, which have read
+// what was there before, give the line up.
 inline void prefetch_result(const void* out, int64_t rows, int64_t row_bytes, int64_t bytes) {
   const auto* row = static_cast<const char*>(out);
   for (int64_t r = 0; r < rows; ++r, row += row_bytes) {

@@ -58,7 +58,7 @@ struct ExpertsConfig {
   bool mxfp4 = false;        // fused ones are in the file as 4-bit codes
   std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
 
-  // All experts have the same part of `all`: the most of it that a pass of so many tokens uses.
+  // Of `all`, of which every expert has the same part: the most that a pass of `tokens` uses.
   int64_t touched(int64_t all, int64_t tokens) const {
     return count > 0 ? all / count * std::min(count, tokens * per_token) : 0;
   }

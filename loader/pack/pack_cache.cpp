@@ -135,7 +135,7 @@ bool is_abandoned(const KeptFile& file, int64_t now_seconds) {
   return locked == 0 || (errno != EWOULDBLOCK && age > 3600);
 }
 
-// Removes what dead writers left and gives the whole files except `but`, longest unused first.
+// Removes what dead writers left and gives the whole files except `but`, least recently used first.
 std::vector<KeptFile> tidy_up(const fs::path& folder, const fs::path& but) {
   std::vector<KeptFile> kept;
   std::error_code code;

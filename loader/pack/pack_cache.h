@@ -43,8 +43,8 @@ Error open_pack_cache(const PackCache& cache, MappedFile* out);
 std::span<const std::byte> packed_contents(const PackCache& cache, const MappedFile& file);
 
 // Writes the file: under another name in the same folder, then renamed, so that it is whole or not there. Before that
-// it removes what dead writers left, and the files longest unused until all fit into most_bytes and into half of the
-// space that the file system would have free without them. `packed` holds packed_bytes.
+// it removes what dead writers left, and the least recently used files until all fit into most_bytes and into half of
+// the space that the file system would have free without them. `packed` holds packed_bytes.
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t most_bytes = kMostCacheBytes);
 
 // FNV-1a, 64 bits.

@@ -43,7 +43,7 @@ constexpr int64_t kBlockLines = 64;
 void read_byte_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
   const auto* codes = reinterpret_cast<const uint8_t*>(m.codes.data) + first * m.k;
   const uint32_t middle = 1u << (m.scheme.bits - 1);
-  // A byte that is no code of so many bits becomes more than the largest.
+  // A byte that is no code of this many bits becomes more than the largest code.
   for (int64_t i = 0; i < rows * m.k; ++i) out[i] = static_cast<uint8_t>(codes[i] + middle);
 }
 
