@@ -13,19 +13,19 @@ struct AccessPattern {
   std::string_view name;
   std::string_view suits;    // whose memory
   int streams;               // of a w8 panel, read side by side
-  int unrolled;              // of these, in the loop's body
+  int unrolled;              // streams per step of the unrolled loop; divides streams
   int64_t rows_ahead;        // prefetch distance in rows of four k, 256 bytes each
   int64_t flat_rows_ahead;   // the same of the flat layout
   bool halved_loads;         // 64 bytes as two loads
   int64_t w4_panels;         // panels of w4 that are streams
   int64_t w4_records_ahead;  // prefetch distance in records; 0: nothing is prefetched
   int prefetch_level;        // the cache that prefetches bring lines to
-  bool plain_chunks;         // attention of one or two rows reads a whole chunk in order and prefetches nothing
+  bool plain_chunks;         // attention of one or two rows reads a whole chunk in order, without prefetching
 };
 
 inline constexpr AccessPattern kAccessPatterns[] = {
     {.name = "many_streams",
-     .suits = "Intel, and whoever is not below",
+     .suits = "Intel, and every maker not listed below",
      .streams = 16,
      .unrolled = 16,
      .rows_ahead = 4,
@@ -38,7 +38,7 @@ inline constexpr AccessPattern kAccessPatterns[] = {
     {.name = "few_streams",
      .suits = "AMD up to Zen 3",
      .streams = 4,
-     .unrolled = 1,  // of four, GCC would prefetch all at once: a tenth slower
+     .unrolled = 1,  // with 4, GCC issues all prefetches at once, which is slower
      .rows_ahead = 2,
      .flat_rows_ahead = 2,
      .halved_loads = false,

@@ -41,7 +41,7 @@ struct bf16_pair {
 // An operand of attention below this counts as zero. So all products, and all sums of them, are multiples of 2^-114:
 // none is ever denormal, which some instruction sets keep and VDPBF16PS takes for zero.
 constexpr float kLeastOperand = 0x1p-50f;
-constexpr float kLeastExponent = -34.65736f;  // its logarithm
+constexpr float kLogLeastOperand = -34.65736f;  // ln(kLeastOperand)
 
 [[maybe_unused]] static uint32_t operand_in_upper_half(float value) {
   return __builtin_fabsf(value) < kLeastOperand ? 0 : bf16_in_upper_half(value);

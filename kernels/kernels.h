@@ -1,6 +1,7 @@
-// The kernel table: what an instruction set can do, as function pointers. A variant's file copies a lower table and
-// replaces entries, so no entry is ever null. Kernels are stateless: no threads, no allocation, no printing; the caller
-// splits the work. Every entry of every variant gives the same bits as the scalar one, which is the definition.
+// The kernel table: what an instruction set can do, as function pointers. Every function is set: a variant starts from
+// lanes_table() or from a lower table and replaces entries. Kernels are stateless: no threads, no allocation, no
+// printing; the caller splits the work. Every entry of every variant gives the same bits as the scalar one, which is
+// the definition.
 //
 // Common to all: pointers to different arguments do not overlap unless a contract says so; row strides (ld*) are in
 // elements; sums along a vector use sixteen partial sums (lane i takes elements i mod 16) folded 8, 4, 2, 1 apart.
@@ -40,23 +41,23 @@ struct RowBlocks {
 struct W4Panel {
   const std::byte* records;
   int64_t k;  // a multiple of kBlockK, not 0
-  bool has_zeros;
+  bool has_zero_points;
 };
 
-// How a table wants rows packed: blocks of at most `rows` rows, a multiple of `multiple`, in groups of `group`
-// elements. Fewer rows than `least` are not worth its matmul: the next table down does better.
+// How a table wants rows packed: blocks of at most `rows` rows, a multiple of `row_multiple`, in groups of `group`
+// elements. Fewer rows than `min_rows` are not worth its matmul: the next table down does better.
 struct PackShape {
   int32_t rows;
-  int32_t multiple;
+  int32_t row_multiple;
   int32_t group;
-  int32_t least = 1;
+  int32_t min_rows = 1;
 };
 
-// What a gate x and the value that it multiplies, v, become:
-//   silu            v x / (1 + exp(-x)), for x < 0 as x exp(x) / (1 + exp(x))
-//   gelu_tanh       v 0.5 x (1 + tanh(z / 2)), which is v x / (1 + exp(-z)), z = sqrt(8 / pi) (x + 0.044715 x^3),
-//                   likewise
-//   clamped_swiglu  (w + 1) y / (1 + exp(-1.702 y)), likewise, y = min(limit, x), w = min(limit, max(-limit, v))
+// From the gate x and the value v that it multiplies. s(z) = 1 / (1 + exp(-z)); for z < 0 it is computed as
+// exp(z) / (1 + exp(z)), so that nothing overflows.
+//   silu            v * x * s(x)
+//   gelu_tanh       v * x * s(sqrt(8 / pi) * (x + 0.044715 x^3))
+//   clamped_swiglu  (w + 1) * y * s(1.702 y), y = min(limit, x), w = min(limit, max(-limit, v))
 enum class Activation : uint8_t { silu, gelu_tanh, clamped_swiglu };
 
 // What happens to a tile of sums before it is stored, in this order. What is null, one (alpha) or zero (cap, beta) is
@@ -184,7 +185,7 @@ struct Kernels {
   // [rows][64].
   void (*gemm_s8)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows,
                   const int32_t* column_sum, int32_t* acc);
-  PackShape s8;
+  PackShape s8_shape;
 
   // acc[c] = the sum, by fma in the order of the groups g and from 0, of
   //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)
@@ -192,7 +193,7 @@ struct Kernels {
   // least one; a: codes in [-127, 127]; acc: [panels][64].
   void (*gemv_w4)(const int8_t* a, const W4Panel& first, int64_t panels, float* acc);
 
-  // The same for rows of codes as pack_s8 packs them (shape s8). acc: [rows][64].
+  // The same for rows of codes as pack_s8 packs them (s8_shape). acc: [rows][64].
   void (*gemm_w4)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc);
 
   // Floats [rows][lda] into blocks; rows padded with zeros to whole blocks. One row packed is the row itself.
@@ -202,7 +203,7 @@ struct Kernels {
   // floats, panels of bf16 or of float [k][64]; acc: [rows][64].
   void (*gemm_bf16)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
   void (*gemm_f32)(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc);
-  PackShape f32;
+  PackShape f32_shape;
 
   // out[r][c] = the epilogue of sums[r][c], c < columns <= 64; of a single row there may be more. sums:
   // [rows][64], or those of whole panels; out: [rows][ldo], may be the sums where ldo is 64.
@@ -247,10 +248,10 @@ struct Kernels {
 
   // Row r of the state = softmax state of query row q[r] over spans[r] of the chunk. The rows share the kv head (a GQA
   // group of one token or of several), so that K and V are read once. q: [rows][head_dim], each row by this table's
-  // make_query; scores: scratch [rows][kAttentionChunk]. Probabilities, relative to the row's maximum in the chunk, are
-  // rounded like queries where the cache is of bf16, and sum is that of the rounded ones. Values are read, with weight
-  // 0 outside a row's span, from the block that holds the rows' lowest begin up to their highest end, of pairs to the
-  // end's other one: they must be finite.
+  // make_query; scores: scratch [rows][kAttentionChunk]. Probabilities are relative to the row's maximum in the chunk.
+  // With a bf16 cache they are rounded like queries, and `sum` adds the rounded ones. Every value from the first key
+  // block that any row sees to the last position that any row sees is read, with weight 0 outside a row's span: it must
+  // be finite. With pairs of bf16 that includes the last position's partner.
   void (*attend)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                  const AttentionState& state);
 

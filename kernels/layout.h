@@ -52,11 +52,11 @@ constexpr int kMaxZero = 16;
 enum class Format : uint8_t { bf16, w8, w4, w4z };
 
 constexpr int64_t kW4CodeBytes = kBlockK * kPanelColumns / 2;  // of a record
-static constexpr int64_t w4_record_bytes(bool has_zeros) {
-  return kW4CodeBytes + kPanelColumns * 2 + (has_zeros ? kPanelColumns : 0);
+static constexpr int64_t w4_record_bytes(bool has_zero_points) {
+  return kW4CodeBytes + kPanelColumns * 2 + (has_zero_points ? kPanelColumns : 0);
 }
 
-// A format in figures, from which sizes and places follow. A new one is a row here, a row of loader/pack/pack_group.cpp
+// A format in figures, from which sizes and places follow. A new one is a row here, a row of loader/pack/pack_strip.cpp
 // (how floats become it) and a row of engine/forward/matmul.cpp (which kernels multiply it).
 struct FormatTraits {
   const char* name;
@@ -64,7 +64,7 @@ struct FormatTraits {
   int64_t block_bytes;  // of kBlockK k of a panel
   bool has_scales;      // one a column; then it multiplies inputs that are quantised, and may be rotated
   bool has_sums;        // of a column's codes
-  bool has_zeros;
+  bool has_zero_points;
 };
 static constexpr FormatTraits kFormats[] = {
     {"bf16", 16, kBlockK* kPanelColumns * 2, false, false, false},
@@ -121,9 +121,9 @@ static constexpr int64_t w8_offset(int64_t k, int64_t n) {
   return k / 4 * (kPanelColumns * 4) + n % kPanelColumns * 4 + k % 4;
 }
 // The byte of element (k, n) inside its panel's records, and where its nibble begins there.
-static constexpr int64_t w4_offset(int64_t k, int64_t n, bool has_zeros) {
-  return k / kBlockK * w4_record_bytes(has_zeros) + k % kBlockK / 8 * (kPanelColumns * 4) + n % kPanelColumns * 4 +
-         k % 4;
+static constexpr int64_t w4_offset(int64_t k, int64_t n, bool has_zero_points) {
+  return k / kBlockK * w4_record_bytes(has_zero_points) + k % kBlockK / 8 * (kPanelColumns * 4) +
+         n % kPanelColumns * 4 + k % 4;
 }
 static constexpr int w4_shift(int64_t k) { return static_cast<int>(k / 4 % 2 * 4); }
 static constexpr int64_t bf16_offset(int64_t k, int64_t n) { return k * kPanelColumns + n % kPanelColumns; }

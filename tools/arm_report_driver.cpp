@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   for (const Variant& variant : kernel_variants()) {
     if (variant.name != std::string_view(argv[1])) continue;
     const Kernels& kernels = variant.table();
-    const int64_t block = block_rows(kernels.s8, rows);
+    const int64_t block = block_rows(kernels.s8_shape, rows);
     const std::vector<int8_t> codes(static_cast<size_t>(round_up(rows, block) * k));
     const std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(format, k)));
     const W4Panel records = {reinterpret_cast<const std::byte*>(panel.data()), k, false};

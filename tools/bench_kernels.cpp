@@ -194,7 +194,7 @@ void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int6
 
 // The kernel alone, on rows that are packed: nothing is dequantised but the groups.
 void gemm_w4(State& state, const Kernels& kernels, int32_t threads, int64_t m, int64_t k, int64_t n) {
-  const int64_t block = block_rows(kernels.s8, m), panel = panel_bytes(Format::w4, k);
+  const int64_t block = block_rows(kernels.s8_shape, m), panel = panel_bytes(Format::w4, k);
   const Arena rows = bytes(round_up(m, block) * k), weights = bytes(panel * panel_count(n));
   const auto* a = reinterpret_cast<const int8_t*>(rows.data);
   Team team = team_of(threads);

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "engine/forward/hash.h"
 #include "engine/forward/trace.h"
 #include "engine/session/generate.h"
 #include "kernels/cpu.h"
+#include "kernels/hash.h"
 
 namespace pinion {
 namespace {

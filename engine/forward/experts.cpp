@@ -12,7 +12,7 @@ void add_forms(const Expert& expert, InputForms* out) {
 }
 
 // Rows from one expert's packed rows to where the next one's may begin, beyond their number: what padding may take.
-int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8.rows, kernels.f32.rows) - 1; }
+int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8_shape.rows, kernels.f32_shape.rows) - 1; }
 
 int64_t place_of(const Kernels& kernels, const ExpertGroups& groups, int64_t group) {
   return groups.experts[static_cast<size_t>(group)].first + group * padding_rows(kernels);
@@ -28,7 +28,7 @@ struct ExpertInputs {
 
   Input packed(int64_t group) const {
     const int64_t rows = groups.experts[static_cast<size_t>(group)].rows;
-    const int64_t block = rows == 1 ? 1 : block_rows(forms.codes() ? m.kernels.s8 : m.kernels.f32, rows);
+    const int64_t block = rows == 1 ? 1 : block_rows(forms.codes() ? m.kernels.s8_shape : m.kernels.f32_shape, rows);
     const int64_t place = place_of(m.kernels, groups, group);
     return input_in(m.shared, forms, rows, k, block, m.shared.values.data() + place * k, place);
   }
@@ -196,7 +196,7 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   const int64_t entries = tokens * c.per_token;
   const int64_t rows = entries + std::min(c.count, entries) * padding_rows(kernels);
   const int64_t widest = std::max(model.config.hidden_size, c.inner_size);
-  const int64_t block = std::max(kernels.s8.rows, kernels.f32.rows);
+  const int64_t block = std::max(kernels.s8_shape.rows, kernels.f32_shape.rows);
   sizer->make(&out->router, tokens * c.count);
   make_choices(&out->choices, tokens);
   sizer->make(&activations->activation, entries * c.inner_size);

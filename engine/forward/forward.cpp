@@ -152,10 +152,11 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
     sizer->make(&angles.query_scale, tokens);
   }
   sizer->make(&s.panel_best, panel_count(c.vocab_size));
-  s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8, tokens), packed_rows(kernels.f32, tokens)), widest);
+  s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
+                widest);
   s.own_inputs.resize(static_cast<size_t>(workers));
   for (OwnInputBuffers& own : s.own_inputs) {
-    own.make(sizer, forms, std::max(kernels.s8.rows, kernels.f32.rows), widest);
+    own.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);
   }
   make_attention_scratch(model, tokens, positions, workers, sizer, &out->attention);
   make_delta_scratch(c, tokens, workers, sizer, &out->delta);

@@ -83,12 +83,12 @@ void sum_row_w8(const Kernels& kernels, const Matrix& w, PanelRun run, const Inp
 void sum_rows_w4(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
                  Tile* tile) {
   const int64_t k = padded_k(in.k);
-  const W4Panel records = {panel_of(w, panel), k, traits_of(w.format).has_zeros};
+  const W4Panel records = {panel_of(w, panel), k, traits_of(w.format).has_zero_points};
   kernels.gemm_w4(in.codes_for(w).codes + first * k, {in.block, in.block * k}, rows, records, tile->values);
 }
 
 void sum_row_w4(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
-  const W4Panel first = {panel_of(w, run.first), padded_k(in.k), traits_of(w.format).has_zeros};
+  const W4Panel first = {panel_of(w, run.first), padded_k(in.k), traits_of(w.format).has_zero_points};
   kernels.gemv_w4(in.codes_for(w).codes, first, run.count, tile->values + at);
 }
 

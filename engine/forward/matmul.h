@@ -180,7 +180,7 @@ Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_lis
     quantize_row(m, row, k, forms, 0);
     return input_in(m.own, forms, 1, k, 1, row, 0);
   }
-  const int64_t block = block_rows(forms.codes() ? m.kernels.s8 : m.kernels.f32, rows);
+  const int64_t block = block_rows(forms.codes() ? m.kernels.s8_shape : m.kernels.f32_shape, rows);
   const Input in = input_in(m.shared, forms, rows, k, block, m.shared.values.data(), 0);
   m.worker.for_each((rows + block - 1) / block, [&](int64_t task) {
     const int64_t first = task * block;

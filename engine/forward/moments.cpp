@@ -16,7 +16,7 @@ void copy_row(const Input& in, int64_t row, float* out) {
 // Adds the columns of one panel, down to the diagonal: sums over the pass's rows, in their order.
 void add_panel(const Kernels& kernels, const std::vector<float>& rows, int64_t tokens, int64_t n, int64_t column,
                float* out) {
-  const int64_t block = kernels.f32.rows;
+  const int64_t block = kernels.f32_shape.rows;
   std::vector<float> left(static_cast<size_t>(tokens * block)), right(static_cast<size_t>(tokens * kPanelColumns));
   std::vector<float> sums(static_cast<size_t>(block * kPanelColumns));
   const auto gather = [&](int64_t first, int64_t count, int64_t width, std::vector<float>* to) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <span>
 
-#include "engine/forward/hash.h"
+#include "kernels/hash.h"
 
 namespace pinion {
 namespace {

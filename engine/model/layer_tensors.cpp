@@ -120,7 +120,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
 
 int64_t active_parameters(const ModelConfig& config) {
   const ParameterCounts counts = count_parameters(config);
-  return counts.all - counts.in_experts + config.experts.touched(counts.in_experts, 1);
+  return counts.all - counts.in_experts + config.experts.part_read(counts.in_experts, 1);
 }
 
 }  // namespace pinion

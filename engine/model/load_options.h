@@ -32,9 +32,9 @@ struct LoadOptions {
   // weights alone.
   std::vector<int32_t> calibration = {};
   Team* team = nullptr;  // who packs; null: the caller's thread alone
-  // The team will also read the weights, and memory belongs to nodes: freshly packed ones then lie near who reads them
-  // (first_touch.h), and take all their memory from the start.
-  bool place_near_team = false;
+  // Freshly packed weights lie on the NUMA node of the worker that will read them (first_touch.h), and take all their
+  // memory from the start.
+  bool numa_first_touch = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, or a calibration's tokens
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack/pack_cache.h); empty: nowhere
 };

@@ -56,7 +56,7 @@ struct Model {
   }
   // Bytes of packed matrices that a pass of `tokens` reads; of experts, where there are several tokens, at most.
   int64_t bytes_per_pass(int64_t tokens) const {
-    return weight_bytes - expert_bytes + config.experts.touched(expert_bytes, tokens);
+    return weight_bytes - expert_bytes + config.experts.part_read(expert_bytes, tokens);
   }
 };
 

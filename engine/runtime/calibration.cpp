@@ -5,11 +5,11 @@
 #include <functional>
 #include <map>
 
-#include "engine/forward/hash.h"
 #include "engine/forward/moments.h"
 #include "engine/forward/trace.h"
 #include "engine/session/session.h"
 #include "engine/team/memory.h"
+#include "kernels/hash.h"
 #include "loader/pack/feedback.h"
 
 namespace pinion {
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kChunk = 256;  // tokens of a pass: it decides the order of sums, so it is a constant
 
-// The matrices of a layer that share an input, but experts.
+// Matrices of a layer that read the same input, without experts.
 struct SharedInput {
   Stage stage;
   std::vector<const Matrix*> matrices;
@@ -32,7 +32,7 @@ std::vector<SharedInput> inputs_of(const Layer& layer) {
   return inputs;
 }
 
-// The text through the model in windows, shorter ones where its context is, adding up.
+// Runs the text in windows of kCalibrationWindow tokens, or of the model's context if that is less.
 Error run_text(Session& session, std::span<const int32_t> ids, const std::function<void(int64_t)>& done) {
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
   const int64_t most = std::min(kCalibrationWindow, session.cache.capacity);
@@ -61,7 +61,7 @@ int64_t layers_at_once(const Model& model) {
 
 bool takes_feedback(const PackJob& job) { return job.format == Format::w4 && !job.reader.read_w4; }
 
-// Moments of the layers' inputs that a w4 matrix made here multiplies.
+// Sums for the inputs of matrices that are quantised to w4 here.
 Moments moments_for(const Model& model, int64_t first, int64_t count, const std::map<const Matrix*, PackJob*>& jobs) {
   Moments moments;
   moments.first_layer = first;
@@ -78,7 +78,7 @@ Moments moments_for(const Model& model, int64_t first, int64_t count, const std:
   return moments;
 }
 
-// One for each sum; the moments are used up. Sharing out whole factorisations keeps each one's order of sums.
+// One feedback for each sum; frees the moments. A worker does a whole factorisation: its sums keep their order.
 std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* moments) {
   std::vector<std::array<Feedback, kStages>> feedback(moments->layers.size());
   team.run([&](Worker& worker) {
@@ -94,28 +94,38 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
   return feedback;
 }
 
-// Each layer's to the jobs of its matrices; the last of these jobs, which follow the layers.
-PackJob* give_feedback(std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
-                       const std::map<const Matrix*, PackJob*>& jobs) {
-  PackJob* last = nullptr;
+// Gives each job its layer's feedback.
+void give_feedback(std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
+                   const std::map<const Matrix*, PackJob*>& jobs) {
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const SharedInput& input : inputs_of(layers[i])) {
       for (const Matrix* matrix : input.matrices) {
         PackJob* job = jobs.at(matrix);
         if (takes_feedback(*job)) job->feedback = &feedback[i][static_cast<size_t>(input.stage)];
-        last = std::max(last, job);
       }
     }
   }
-  return last;
 }
 
-struct Reference {
+// The first job that is not of these layers. Jobs follow the layers.
+int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers,
+                 const std::map<const Matrix*, PackJob*>& by_matrix) {
+  const PackJob* last = jobs.data();
+  for (const Layer& layer : layers) {
+    each_matrix(layer, [&](MatrixRole, const Linear& linear) {
+      last = std::max<const PackJob*>(last, by_matrix.at(&linear.weight));
+    });
+  }
+  return last - jobs.data() + 1;
+}
+
+// The model in mode none, and what runs the text through it.
+struct Unquantised {
   std::unique_ptr<Model> model;
   std::unique_ptr<Session> session;
 };
 
-Error open_reference(Team& team, Reference* out) {
+Error open_unquantised(Team& team, Unquantised* out) {
   const int64_t capacity = std::min(kCalibrationWindow, context_length(out->model->config));
   return open_session(*out->model, team, {.kv = KvType::f32, .capacity = capacity, .prefill_chunk = kChunk},
                       &out->session);
@@ -154,39 +164,42 @@ Error check_calibration(const LoadOptions& options, const ModelConfig& config) {
   return {};
 }
 
-Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> trained, std::span<PackJob> jobs,
+Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquantised, std::span<PackJob> jobs,
                       Model* model) {
   Team alone({});
   Team& team = options.team ? *options.team : alone;
-  Reference reference = {std::move(trained), nullptr};
-  if (Error e = open_reference(team, &reference)) return e;
+  Unquantised runner = {std::move(unquantised), nullptr};
+  if (Error e = open_unquantised(team, &runner)) return e;
   std::map<const Matrix*, PackJob*> by_matrix;
   for (PackJob& job : jobs) by_matrix[job.out] = &job;
 
   const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model);
   const int64_t runs = (layers + at_once - 1) / at_once;
-  int64_t done = 0, packed = 0;
+  int64_t done = 0;
   const auto tell = [&](int64_t tokens) {
     done += tokens;
     if (options.progress) options.progress(done, runs * std::ssize(options.calibration));
   };
   Trace trace(layers);
-  reference.session->trace = &trace;
+  runner.session->trace = &trace;
+  int64_t packed = 0;  // jobs
   for (int64_t first = 0; first < layers; first += at_once) {
     const int64_t count = std::min(at_once, layers - first);
+    const bool is_last_run = first + count == layers;
+    const auto these =
+        std::span<const Layer>(model->layers).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
     Moments moments = moments_for(*model, first, count, by_matrix);
     moments.rotate = options.rotate;
     trace.moments = &moments;
-    if (Error e = run_text(*reference.session, options.calibration, tell)) return e;
-    const auto feedback = feedback_of(team, &moments);
-    const std::span<const Layer> these = std::span(model->layers).subspan(static_cast<size_t>(first));
-    PackJob* last = give_feedback(these.first(static_cast<size_t>(count)), feedback, by_matrix);
-    const bool is_last_run = first + count == layers;
-    const int64_t end = is_last_run ? std::ssize(jobs) : last - jobs.data() + 1;
-    if (is_last_run) {
-      reference.session.reset();
-      reference.model.reset();
+    if (Error e = run_text(*runner.session, options.calibration, tell)) return e;
+    if (is_last_run) {  // the packing wants the memory
+      runner.session.reset();
+      runner.model.reset();
     }
+    const auto feedback = feedback_of(team, &moments);
+    give_feedback(these, feedback, by_matrix);
+
+    const int64_t end = is_last_run ? std::ssize(jobs) : jobs_end(jobs, these, by_matrix);
     const auto ready = jobs.subspan(static_cast<size_t>(packed), static_cast<size_t>(end - packed));
     std::byte* to = model->arena.data + packed_bytes(jobs.first(static_cast<size_t>(packed)));
     if (Error e = pack_all(workers_of(&team), ready, to, {.source_mapped = true})) return e;

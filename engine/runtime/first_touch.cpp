@@ -17,7 +17,7 @@ struct Toucher {
   std::byte* arena;
 
   void touch(const Matrix& m, int64_t panel) const {
-    std::byte* to = arena + (panel_of(m, panel) - arena);
+    std::byte* to = arena + (panel_of(m, panel) - arena);  // the arena is writable, the matrix's pointer is not
     const std::byte* end = to + panel_bytes(m.format, m.k);
     while (to < end) {
       *static_cast<volatile std::byte*>(to) = std::byte{0};

@@ -1,5 +1,4 @@
-// Where memory belongs to nodes (sockets, or parts of one), a page lies on the node of the thread that first writes to
-// it.
+// NUMA first touch: a page lies on the node of the thread that first writes to it.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +8,9 @@
 
 namespace pinion {
 
-// Writes a zero into every page of `arena`, which is all zeros, that one of the model's matrices, already placed there,
-// has panels in: each worker into those of its own tasks. A page, 2 MB where the system gives huge ones, that several
-// workers or matrices share lies near whoever comes first. The caller's thread is not pinned afterwards.
+// Each worker writes one zero into every page of `arena` that holds panels of its own tasks, so that weights lie near
+// the core that reads them. The model's matrices are placed in `arena`, which is all zeros. A page that several workers
+// or matrices share goes to whoever comes first. Leaves the caller's thread unpinned.
 void touch_first(Team& team, const Model& model, std::byte* arena);
 
 }  // namespace pinion

@@ -51,18 +51,16 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
 
 Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
-  Error e = place_all(jobs, model->arena.data);
-  if (!e && options.team && options.place_near_team) touch_first(*options.team, *model, model->arena.data);
-  if (!e && options.calibration.empty()) {
-    e = pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress});
-  } else if (!e) {
-    std::unique_ptr<Model> reference;  // as it was trained, to run the text
-    e = load_model(model->checkpoint.folder, {.quant = Quant::none, .team = options.team}, &reference);
-    if (!e) e = pack_calibrated(options, std::move(reference), jobs, model);
+  if (Error e = place_all(jobs, model->arena.data)) return e;
+  if (options.team && options.numa_first_touch) touch_first(*options.team, *model, model->arena.data);
+  if (options.calibration.empty()) {
+    return pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress});
   }
-  if (options.team) Team::unpin_caller();
-  if (e) e.where = model->checkpoint.folder + ": " + e.where;
-  return e;
+  std::unique_ptr<Model> unquantised;
+  if (Error e = load_model(model->checkpoint.folder, {.quant = Quant::none, .team = options.team}, &unquantised)) {
+    return e;
+  }
+  return pack_calibrated(options, std::move(unquantised), jobs, model);
 }
 
 // Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads.
@@ -86,8 +84,11 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
     const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
     if (Error e = place_all(jobs, packed.data())) return e;
     prefetch_pages(packed);
-  } else if (Error e = pack_model(options, jobs, model.get())) {
-    return e;
+  } else {
+    Error e = pack_model(options, jobs, model.get());
+    if (options.team) Team::unpin_caller();
+    if (e) e.where = folder + ": " + e.where;
+    if (e) return e;
   }
 
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -104,10 +105,11 @@ Error write_to_cache(const Model& model) {
 std::jthread write_to_cache_in_background(const Model& model) {
   if (model.cache.path.empty() || model.from_cache()) return {};
 #if defined(__SANITIZE_ADDRESS__)
-  // Its allocator cannot be forked while another thread is in it, and chat templates are rendered in a forked child.
+  // ASan's allocator breaks when the process forks while another thread allocates, and chat templates are rendered in a
+  // forked child. So sanitized builds write in the foreground.
   (void)write_to_cache(model);
   return {};
-#endif
+#else
   try {
     return std::jthread([&model] {
       be_in_the_background();
@@ -116,6 +118,7 @@ std::jthread write_to_cache_in_background(const Model& model) {
   } catch (const std::system_error&) {
     return {};  // no thread to be had: as any other failure here, it costs the next start some time
   }
+#endif
 }
 
 Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out) {

@@ -90,7 +90,7 @@ Error make_plan(const PlanOptions& options, const Topology& topology, const Tuni
     out->prefill = tuned ? team_on(topology, tuned->prefill.cpus) : out->decode;
     out->why_team = tuned ? why_tuned(*tuned) : "default: " + why_default_team(topology);
   }
-  out->several_nodes = topology.memory_nodes > 1;
+  out->is_numa = topology.memory_nodes > 1;
   out->prefill_chunk = options.prefill_chunk > 0 ? options.prefill_chunk
                        : tuned                   ? tuned->prefill_chunk
                                                  : kDefaultPrefillChunk;

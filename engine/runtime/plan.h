@@ -26,9 +26,9 @@ struct Plan {
   TeamCpus decode;
   TeamCpus prefill;
   int64_t prefill_chunk = 0;
-  bool several_nodes = false;  // memory belongs to nodes: weights shall lie near who reads them
-  std::string why_team;        // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
-  std::string why_chunk;       // "default", "--prefill-chunk", "tuned"
+  bool is_numa = false;   // several NUMA nodes: each worker's weights shall lie on its own
+  std::string why_team;   // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
+  std::string why_chunk;  // "default", "--prefill-chunk", "tuned"
 };
 
 // The caller's choice. A team that it names is for decode and prefill alike.
@@ -46,8 +46,8 @@ struct Tuning {
   std::string key;                      // of this machine
   std::vector<TunedMachine> machines;   // all that the file has
   std::optional<TunedMachine> machine;  // this one, where it can be used
-  Error reason;                         // why there is a file that does not help
-  bool is_damaged = false;              // that is: it cannot be read, or is no such file
+  Error reason;                         // why the file does not apply; empty: it applies, or there is none
+  bool is_damaged = false;              // the file exists, but cannot be read or is not a valid tune file
 };
 
 Tuning read_tuning(const Topology& topology);

@@ -1,8 +1,5 @@
 #include "engine/runtime/runtime.h"
 
-#include <algorithm>
-
-#include "engine/forward/rope.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -43,7 +40,7 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   out->kv = kv_type(options);
   LoadOptions load = options.load;
   load.team = out->team.get();
-  load.place_near_team = plan.several_nodes;
+  load.numa_first_touch = plan.is_numa;
   if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
   if (Error e = load_model(options.model, load, &out->model)) return e;
   out->cache_writer = write_to_cache_in_background(*out->model);
@@ -53,7 +50,7 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
 Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Session>* out, const Session* also_open) {
   SessionOptions session;
   session.kv = runtime.kv;
-  session.capacity = std::min(capacity, context_length(runtime.model->config));
+  session.capacity = capacity;
   session.prefill_chunk = runtime.prefill_chunk;
   session.prefill_team = runtime.prefill_team.get();
   session.kernels = runtime.kernels;

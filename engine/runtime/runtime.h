@@ -56,7 +56,7 @@ void use_plan(const Plan& plan, Runtime* out);
 // Also keeps freshly packed weights for the next start, in the background. Errors: those of make_plan and load_model.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
-// With room for so many positions, or the model's context where that is less. also_open: see SessionOptions.
+// `capacity`: positions, at most the model's context; 0: all of it. also_open: see SessionOptions.
 Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Session>* out,
                    const Session* also_open = nullptr);
 

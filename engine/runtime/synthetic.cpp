@@ -1,12 +1,17 @@
 // Models of random weights, made straight in the packed form.
+#include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "engine/model/weight_format.h"
 #include "engine/runtime/load.h"
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
 #include "kernels/f16.h"
+#include "kernels/hash.h"
 #include "loader/checkpoint/mapped_file.h"
 #include "loader/config/json.h"
 #include "loader/pack/pack.h"
@@ -14,13 +19,7 @@
 namespace pinion {
 namespace {
 
-// SplitMix64 (Steele et al. 2014) of a counter.
-uint64_t random_bits(uint64_t counter) {
-  uint64_t z = (counter + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
+uint64_t random_bits(uint64_t counter) { return splitmix64_finalise((counter + 1) * kGoldenGamma); }
 
 // Codes in [-127, 127], about uniform.
 void random_codes(std::byte* panel, int64_t bytes, uint64_t seed) {

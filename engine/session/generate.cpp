@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/forward/hash.h"
+#include "kernels/hash.h"
 
 namespace pinion {
 namespace {
@@ -18,9 +18,8 @@ int64_t common_prefix(std::span<const int32_t> cached, std::span<const int32_t> 
   return a - cached.begin();
 }
 
-// A chat renders the whole conversation for each turn, and a template may write the last answer otherwise than it came:
-// without its thoughts, and without the "<think>" that opened it at the very end of the last prompt. What stays of a
-// prompt is all but these last few tokens.
+// A chat template may write the last answer otherwise in the next turn: without its thoughts, and without the "<think>"
+// that ended the last prompt. So the last few tokens of a prompt may change.
 constexpr int64_t kAnswerOpening = 16;
 
 // Evaluates the prompt up to `place`, where that is not behind.
@@ -30,10 +29,11 @@ Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t 
   return evaluate(session, prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(place - held)), false, logits);
 }
 
-// The rest of the prompt, of which the first `shared` tokens are those of the sequence before. Where the model has a
-// recurrent state, snapshots where later prompts may part from this one: where the next turn can begin from whatever
-// becomes of the answer (one that stays as it came needs none, the session is at its end), and, where that is far from
-// it, where this one parted from the last: after the system message, when a chat begins anew.
+// Evaluates the rest of the prompt, whose first `shared` tokens the session held before. A recurrent state cannot go
+// back, so up to two snapshots of it are kept on the way:
+//   - at `shared`, if that is far ahead: here this prompt parts from the last one, and the next may part here, too (a
+//     new chat after the same system message, say);
+//   - shortly before the prompt's end, where the next turn goes on if the template rewrites the answer.
 Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits) {
   const bool can_split = !follow_the_sequence(session.model->config);
   if (can_split && can_keep(session.snapshots, session.state)) {
@@ -45,6 +45,54 @@ Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t
   }
   keep_snapshot(session);
   return evaluate_up_to(session, prompt, std::ssize(prompt), logits);
+}
+
+// Evaluates what the session does not hold of the prompt yet.
+Error prefill(Session& session, std::span<const int32_t> prompt, GenerateResult& result, float* logits) {
+  const int64_t shared = common_prefix(session.ids, prompt);
+  result.reused_tokens = rewind(session, shared);
+  result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
+  const auto start = Clock::now();
+  if (Error e = evaluate_prompt(session, prompt, shared, logits)) return e;
+  result.prefill_seconds = seconds_since(start);
+  return {};
+}
+
+void hash_logits(const GenerateOptions& options, std::span<const float> logits, GenerateResult& result) {
+  if (!options.hash_logits) return;
+  result.logits_hash = hash_floats(result.logits_hash, logits);
+  if (options.tokens_per_hash > 0 && (std::ssize(result.ids) + 1) % options.tokens_per_hash == 0) {
+    result.hashes.push_back(result.logits_hash);
+  }
+}
+
+// Draws a token and evaluates it, until something ends the text. `logits` are those after the prompt.
+Error decode(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
+             const std::function<bool(int32_t)>& on_token, GenerateResult& result, std::span<float> logits) {
+  const std::vector<int32_t>& eos_ids = session.model->eos_ids;
+  const auto end = [&](FinishReason reason) {
+    result.finish_reason = reason;
+    return Error{};
+  };
+  std::vector<int32_t> history(prompt.begin(), prompt.end());
+  Sampler sampler;
+  sampler.options = options.sampler;
+  if (options.max_tokens <= 0) return end(FinishReason::length);
+  while (true) {
+    hash_logits(options, logits, result);
+    const int32_t id = sample(sampler, logits, session.scratch.activations.panel_best, history);
+    if (!options.ignore_eos && std::ranges::find(eos_ids, id) != eos_ids.end()) return end(FinishReason::stop);
+    result.ids.push_back(id);
+    history.push_back(id);
+    if (!on_token(id)) return end(FinishReason::stop);
+    if (std::ssize(result.ids) == options.max_tokens) return end(FinishReason::length);
+    if (std::ssize(session.ids) == session.cache.capacity) return end(FinishReason::context);
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) {
+      // One token is one pass, which is not interrupted; a longrope model may evaluate the whole text again.
+      return session.interrupted && *session.interrupted ? end(FinishReason::stop) : e;
+    }
+    ++result.decode_passes;
+  }
 }
 
 }  // namespace
@@ -63,7 +111,6 @@ const char* finish_reason_name(FinishReason reason) {
 
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
                const std::function<bool(int32_t)>& on_token, GenerateResult* out) {
-  const Model& model = *session.model;
   if (prompt.empty()) return error("empty", "prompt", "at least one token");
   if (std::ssize(prompt) > session.cache.capacity) {
     return error("too long", "prompt", "at most " + std::to_string(session.cache.capacity) + " tokens (the context)",
@@ -71,51 +118,13 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   }
   GenerateResult result;
   result.logits_hash = kHashSeed;
-  const int64_t shared = common_prefix(session.ids, prompt);
-  result.reused_tokens = rewind(session, shared);
-  result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
-
-  std::vector<float> logits(static_cast<size_t>(model.config.vocab_size));
-  const auto prefill_start = Clock::now();
-  if (Error e = evaluate_prompt(session, prompt, shared, logits.data())) return e;
-  result.prefill_seconds = seconds_since(prefill_start);
+  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  if (Error e = prefill(session, prompt, result, logits.data())) return e;
 
   const int64_t regions = session.team->regions();
   const int64_t barriers = session.team->barriers();
   const auto decode_start = Clock::now();
-  std::vector<int32_t> history(prompt.begin(), prompt.end());
-  Sampler sampler;
-  sampler.options = options.sampler;
-  while (std::ssize(result.ids) < options.max_tokens) {
-    if (options.hash_logits) {
-      result.logits_hash = hash_floats(result.logits_hash, logits);
-      if (options.tokens_per_hash > 0 && (std::ssize(result.ids) + 1) % options.tokens_per_hash == 0) {
-        result.hashes.push_back(result.logits_hash);
-      }
-    }
-    const int32_t id = sample(sampler, logits, session.scratch.activations.panel_best, history);
-    if (!options.ignore_eos && std::ranges::find(model.eos_ids, id) != model.eos_ids.end()) {
-      result.finish_reason = FinishReason::stop;
-      break;
-    }
-    result.ids.push_back(id);
-    history.push_back(id);
-    if (!on_token(id)) {
-      result.finish_reason = FinishReason::stop;
-      break;
-    }
-    if (std::ssize(result.ids) == options.max_tokens) break;
-    if (std::ssize(session.ids) == session.cache.capacity) {
-      result.finish_reason = FinishReason::context;
-      break;
-    }
-    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) {
-      if (!session.interrupted || !*session.interrupted) return e;
-      result.finish_reason = FinishReason::stop;
-      break;
-    }
-    ++result.decode_passes;
-  }
+  if (Error e = decode(session, prompt, options, on_token, result, logits)) return e;
   result.decode_seconds = seconds_since(decode_start);
   result.regions = session.team->regions() - regions;
   result.barriers = session.team->barriers() - barriers;

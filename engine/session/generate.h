@@ -20,7 +20,7 @@ struct GenerateOptions {
 };
 
 enum class FinishReason : uint8_t {
-  stop,     // an end-of-sequence id (it is not among the ids), or the callback said so
+  stop,     // an end-of-sequence id (not among the ids), the callback, or Session::interrupted
   length,   // max_tokens
   context,  // the model's context length or the cache is full
 };
@@ -33,11 +33,11 @@ struct GenerateResult {
   int64_t reused_tokens = 0;  // of the prompt, held by the cache already
   int64_t prefilled_tokens = 0;
   double prefill_seconds = 0;  // until the first token's logits
-  double decode_seconds = 0;   // of the passes after that
+  double decode_seconds = 0;   // all after that: passes, sampling, hashing and the callback
   int64_t decode_passes = 0;
   int64_t regions = 0;           // parallel regions that the decode passes took
   int64_t barriers = 0;          // barriers likewise
-  uint64_t logits_hash = 0;      // FNV-1a over the bits of every logits vector a token was drawn from, where wanted
+  uint64_t logits_hash = 0;      // FNV-1a over 32-bit words: all logits that a token was drawn from
   std::vector<uint64_t> hashes;  // the same after every tokens_per_hash tokens
 };
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/hash.h"
 #include "kernels/layout.h"
 
 namespace pinion {
@@ -38,13 +39,8 @@ double exp_weight(double x) {
 
 // The draw number `draws` of the stream that belongs to the seed, in [0, 1): SplitMix64's finaliser over a counter.
 double uniform(uint64_t seed, uint64_t draws) {
-  const auto mix = [](uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  };
-  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
-  return static_cast<double>(mix(mix(seed + kGolden) + (draws + 1) * kGolden) >> 11) * 0x1p-53;
+  const uint64_t stream = splitmix64_finalise(seed + kGoldenGamma);
+  return static_cast<double>(splitmix64_finalise(stream + (draws + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
 // The likeliest id of a panel; the first where there is none.
@@ -97,7 +93,7 @@ int32_t most_likely(std::span<const float> logits, std::span<const int32_t> best
   return winner;
 }
 
-// A logit that at least k reach, as that many panels have one; none is below it where there are fewer panels.
+// A lower bound of the k-th largest logit: k panels have a best that reaches it. Minus infinity if there are fewer.
 float reached_by(int64_t k, std::span<const float> logits, Sampler& sampler) {
   constexpr float kLeast = -std::numeric_limits<float>::infinity();
   std::vector<float>& largest = sampler.panel_logits;
@@ -108,7 +104,7 @@ float reached_by(int64_t k, std::span<const float> logits, Sampler& sampler) {
   return largest[k - 1];
 }
 
-// The k likeliest with their logits. Panels whose best does not come into question are not looked at.
+// The k likeliest tokens with their logits. A panel whose best is below the bound is skipped.
 void find_top_k(Sampler& sampler, std::span<const float> logits) {
   const int32_t k = sampler.options.top_k;
   Candidates& candidates = sampler.candidates;
@@ -141,7 +137,8 @@ double total_weight(const Candidates& candidates) {
   return total;
 }
 
-// What weighs less than an n-th of 1 - p of all n lies outside even when summed up, so only few are left to sort.
+// All n candidates below (1 - p) / n of the total weigh less than 1 - p together, so top-p never keeps them. Dropping
+// them first leaves few to sort.
 void keep_top_p(const SamplerOptions& options, Candidates& candidates) {
   if (!(options.top_p < 1)) return;
   const double total = total_weight(candidates);

@@ -7,8 +7,8 @@
 namespace pinion {
 namespace {
 
-// Tokens into the cache from position `start` on; logits of none (null), the last or, where `all`, each. Returns how
-// many were evaluated: all, unless the session was interrupted.
+// Evaluates tokens from position `start` on, a prefill chunk in each pass. Logits: of none (null), of the last token
+// or, with `all`, of each. Returns how many tokens were evaluated: all, unless the session was interrupted.
 int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, bool all, float* logits) {
   const int64_t count = std::ssize(tokens);
   const int64_t vocab = session.model->config.vocab_size;
@@ -16,22 +16,21 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
   while (done < count) {
     if (done > 0 && session.interrupted && *session.interrupted) break;
     const int64_t rows = std::min(session.prefill_chunk, count - done);
-    const bool last = done + rows == count;
-    const Pass pass{*session.model,
-                    *session.kernels,
-                    session.cache,
-                    session.state,
-                    session.scratch.activations,
-                    session.ropes,
-                    tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
-                    start + done,
-                    !logits ? 0
-                    : all   ? rows
-                    : last  ? 1
-                            : 0,
-                    all ? logits + done * vocab : logits,
-                    session.profile,
-                    session.trace};
+    const bool is_last = done + rows == count;
+    const Pass pass = {.model = *session.model,
+                       .kernels = *session.kernels,
+                       .cache = session.cache,
+                       .state = session.state,
+                       .activations = session.scratch.activations,
+                       .ropes = session.ropes,
+                       .tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
+                       .position = start + done,
+                       .logit_rows = !logits ? 0
+                                     : all   ? rows
+                                             : int64_t{is_last},
+                       .logits = all ? logits + done * vocab : logits,
+                       .profile = session.profile,
+                       .trace = session.trace};
     Team& team = rows > 1 ? *session.prefill_team : *session.team;
     const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, session.scratch); };
     if (rows > 1 || session.profile) {
@@ -48,10 +47,10 @@ Error interruption(int64_t done, int64_t count) {
   return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
 }
 
-// Weights that are mapped from a file count as free, but each token reads them.
+// Mapped weights count as free memory, but every token reads them, so they must fit too.
 int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.weight_bytes : 0; }
 
-// What an open session will take and has not touched yet, so that it still counts as free.
+// Memory that an open session has reserved and not touched: it still counts as free.
 int64_t untouched_bytes(const Session& session) {
   return mapped_bytes(*session.model) + session.cache.bytes(session.cache.capacity) + session.state.bytes();
 }

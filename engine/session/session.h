@@ -30,7 +30,7 @@ struct SessionOptions {
   const Kernels* kernels = nullptr;                // null = the best this CPU has
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // that copies of a recurrent state may take; 0 = none are kept
   Team* prefill_team = nullptr;  // runs passes of several tokens; null = the team that runs those of one
-  // Another model's, open already, that runs alternately with this one: there must be memory for both.
+  // A session that stays open beside this one: memory is checked for both.
   const Session* also_open = nullptr;
 };
 
@@ -40,34 +40,35 @@ struct Session {
   Team* team;          // one token at a time
   Team* prefill_team;  // several
   int64_t prefill_chunk;
-  KvCache cache;             // of the layers that attend
-  DeltaState state;          // of those that do not, after all of ids
-  Snapshots snapshots;       // of that at earlier places
-  std::vector<int32_t> ids;  // what the cache holds, one id a position
+  KvCache cache;             // attention layers
+  DeltaState state;          // recurrent layers, after all of `ids`
+  Snapshots snapshots;       // earlier recurrent states
+  std::vector<int32_t> ids;  // tokens evaluated so far, one a position
   std::vector<RopeFrequencies> ropes;
-  bool long_factors = false;  // the cache holds keys rotated by longrope's
+  bool long_factors = false;  // cached keys were rotated with longrope's long factors
   Scratch scratch;
-  const std::atomic<bool>* interrupted = nullptr;  // set: where true, no further pass of a prompt begins
-  Profile* profile = nullptr;                      // set: where the time of every pass is added, one entry a worker
-  Trace* trace = nullptr;                          // set: what every pass looks like inside (engine/forward/trace.h)
+  // Optional. Null: off.
+  const std::atomic<bool>* interrupted = nullptr;  // becomes true: no further pass of a prompt begins
+  Profile* profile = nullptr;                      // gets the time of every pass, one entry a worker
+  Trace* trace = nullptr;                          // records what passes compute (engine/forward/trace.h)
 };
 
 // Fails, with the figures, when the cache and what passes work in do not fit into the memory that is free now.
 Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out);
 
-// Appends tokens and computes logits: of the last one (out: [vocab]) or, where `all`, of each (out: [tokens, vocab]).
-// Errors: an id outside the vocabulary, more tokens than the cache can hold, interrupted: then the session holds those
-// tokens that were evaluated.
+// Appends tokens and computes logits: of the last token ([vocab]) or, with `all`, of each ([tokens, vocab]). Fails on
+// an id outside the vocabulary, on a full cache, and when interrupted; after an interruption the session holds the
+// tokens that were evaluated until then.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
 
-// Forgets everything from `position` on, or from an earlier place where the model has a recurrent state and the latest
-// snapshot of it lies there. Returns how many tokens are left.
+// Drops the tokens from `position` on and returns how many are left. A recurrent state goes back only to a snapshot,
+// so then fewer may be left.
 int64_t rewind(Session& session, int64_t position);
 
-// Where the model has a recurrent state: keeps a copy, so that rewind can come back to here.
+// Copies the recurrent state, if the model has one, so that rewind can come back to here.
 void keep_snapshot(Session& session);
 
-// What the copies take now.
+// Bytes that the snapshots take now.
 int64_t snapshot_bytes(const Session& session);
 
 }  // namespace pinion

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/forward/hash.h"
 #include "engine/forward/rope.h"
+#include "kernels/hash.h"
 
 namespace pinion {
 namespace {
@@ -36,7 +36,7 @@ uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>
   return hash;
 }
 
-// What the last chunk still has of tokens that were taken back.
+// Zeroes the last chunk's unused positions: an image must not depend on tokens that were dropped.
 void clear_behind(Session& session) {
   const KvCache& cache = session.cache;
   const std::vector<float> zeros(static_cast<size_t>(cache.head_dim));

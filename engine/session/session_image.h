@@ -1,13 +1,14 @@
-// A session as bytes, to go on with later or on another machine: the ids, the keys and values of all but the last
-// tokens, and the latest snapshot of a recurrent state. Little-endian, in this order:
+// A session as bytes, to go on with later or on another machine. Little-endian, in this order:
 //
-//   header | ids [tokens] int32, padded to 8 bytes | chunks of the KV cache that hold `held` tokens | state after
-//   `held`
+//   header
+//   ids     int32 [tokens], padded to 8 bytes
+//   cache   the KV cache's chunks with the first `held` tokens
+//   state   the recurrent state after `held` tokens, if the model has one
 //
-// Checked when an image is restored are its length, the shapes of cache and state, a checksum against damage (no
-// signature: who makes an image can make it fit) and the logits: what follows the held tokens (the last one, or those
-// after the snapshot) is evaluated anew and must give the bits that it gave when the image was made. Another model,
-// config or mode is noticed by those logits alone: a change that leaves them as they were passes.
+// `held` is less than `tokens`: all but the last token, or what the latest snapshot holds. The tokens after it are
+// evaluated again when the image is restored, and their logits must have the bits that they had when it was made. So
+// another model, config or mode is noticed, unless it leaves those logits as they were. Length, shapes and a checksum
+// are looked at before. The checksum is against damage; it is no signature.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,7 @@ struct ImageHeader {
 // The pieces of an image, in order. They lie partly in the session, which must not change before they are written.
 struct SessionImage {
   ImageHeader header;
-  std::vector<int32_t> ids;
+  std::vector<int32_t> ids;  // padded to 8 bytes, as in the image
   std::vector<std::span<const std::byte>> parts;
 };
 

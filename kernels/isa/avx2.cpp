@@ -114,16 +114,16 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
 
 template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+  (first.has_zero_points ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
 }
 
 struct Piece : W4Piece<false, false> {
-  alignas(kAlignmentBytes) int32_t zeros[kPieceGroups * kPanelColumns];
+  alignas(kAlignmentBytes) int32_t zero_points[kPieceGroups * kPanelColumns];
 
-  void expand(int64_t group, const std::byte* record, bool has_zeros) {
-    W4Piece::expand(group, record, has_zeros);
+  void expand(int64_t group, const std::byte* record, bool has_zero_points) {
+    W4Piece::expand(group, record, has_zero_points);
     for (int64_t c = 0; c < kPanelColumns; ++c) {
-      zeros[group * kPanelColumns + c] = static_cast<int32_t>(w4_zero(record, c, has_zeros));
+      zero_points[group * kPanelColumns + c] = static_cast<int32_t>(w4_zero(record, c, has_zero_points));
     }
   }
 };
@@ -166,7 +166,7 @@ void w4_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_
     const int64_t first = g * kPanelColumns + column;
     unrolled<V>([&](auto v) {
       const __m256 scale = _mm256_loadu_ps(piece.scales + first + v * 8);
-      const __m256i zero = at(reinterpret_cast<const int8_t*>(piece.zeros + first), v);
+      const __m256i zero = at(reinterpret_cast<const int8_t*>(piece.zero_points + first), v);
       unrolled<R>([&](auto r) {
         const __m256i excess = _mm256_madd_epi16(_mm256_set1_epi32(sums[g][r]), zero);  // see scale_group
         const __m256i exact = _mm256_sub_epi32(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), excess);
@@ -187,7 +187,8 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
 
 template <class Way>
 constexpr Kernels kTable = lanes_table(
-    "avx2", {gemv_s8<Way>, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
+    "avx2",
+    {gemv_s8<Way>, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .row_multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
 
 }  // namespace
 

@@ -121,8 +121,8 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
           const std::byte* scales = record + kW4CodeBytes;
           __m512i excess = x_sum;
           if constexpr (HasZeros) {
-            const auto* zeros = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
-            excess = _mm512_mullo_epi32(x_sum, _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros)));
+            const auto* zero_points = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
+            excess = _mm512_mullo_epi32(x_sum, _mm512_cvtepu8_epi32(_mm_loadu_si128(zero_points)));
           }
           const __m512 total = accumulate ? _mm512_loadu_ps(to + v * 16) : _mm512_setzero_ps();
           const __m512 scale = Lanes::load(reinterpret_cast<const f16*>(scales) + v * 16).v;
@@ -134,7 +134,7 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
 
 template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+  (first.has_zero_points ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
 }
 
 void correct(const int8_t* w, int32_t* to) {
@@ -187,7 +187,7 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
 template <class Way>
 constexpr Kernels kTable = lanes_table(
     "avx512_vnni",
-    {gemv_s8<Way>, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
+    {gemv_s8<Way>, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .row_multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
 
 }  // namespace
 

@@ -104,7 +104,7 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
 
 template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zeros ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+  (first.has_zero_points ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
 }
 
 void correct(const int8_t* w, int32_t* to) {
@@ -162,7 +162,7 @@ const Kernels& avx_vnni_kernels() {
     });
     table.pack_s8 = pack_s8<4, 0x80>;
     table.gemm_s8 = gemm_s8;
-    table.s8 = {.rows = kRows, .multiple = 1, .group = 4};
+    table.s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4};
     table.gemm_w4 = gemm_w4;
     return table;
   }();

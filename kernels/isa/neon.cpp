@@ -88,7 +88,7 @@ void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
   constexpr int kVectors = 4;
   const uint8x16_t nibble = vdupq_n_u8(15);
   const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zero_points)) {
     const int32_t x_sum = sum_of_codes(a + k);
     for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
       int16x8_t left[kVectors];
@@ -107,8 +107,9 @@ void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
           right[v] = vmlal_high_s8(right[v], w1, x1);
         });
       }
-      unrolled<kVectors>(
-          [&](auto v) { scale_group(fold(left[v], right[v]), x_sum, record, panel.has_zeros, c + v * 4, k > 0, acc); });
+      unrolled<kVectors>([&](auto v) {
+        scale_group(fold(left[v], right[v]), x_sum, record, panel.has_zero_points, c + v * 4, k > 0, acc);
+      });
     }
   }
 }
@@ -152,7 +153,7 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
 }
 
 constexpr Kernels kTable = lanes_table(
-    "neon", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .multiple = 1, .group = 4}, gemv_w4, gemm_w4});
+    "neon", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .row_multiple = 1, .group = 4}, gemv_w4, gemm_w4});
 
 }  // namespace
 

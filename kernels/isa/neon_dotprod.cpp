@@ -89,7 +89,7 @@ void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
   constexpr int kPanelVectors = 16;
   const uint8x16_t nibble = vdupq_n_u8(15);
   const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zeros)) {
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zero_points)) {
     const int32_t x_sum = sum_of_codes(a + k);
     int32x4_t sum[kPanelVectors];
     unrolled<kPanelVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
@@ -105,7 +105,8 @@ void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
         });
       });
     }
-    unrolled<kPanelVectors>([&](auto v) { scale_group(sum[v], x_sum, record, panel.has_zeros, v * 4, k > 0, acc); });
+    unrolled<kPanelVectors>(
+        [&](auto v) { scale_group(sum[v], x_sum, record, panel.has_zero_points, v * 4, k > 0, acc); });
   }
 }
 
@@ -160,7 +161,7 @@ const Kernels& neon_dotprod_kernels() {
     table.gemv_s8 = gemv_s8;
     table.pack_s8 = pack_s8<4, 0>;
     table.gemm_s8 = gemm_s8;
-    table.s8 = {.rows = kRows, .multiple = 2, .group = 4};
+    table.s8_shape = {.rows = kRows, .row_multiple = 2, .group = 4};
     table.gemv_w4 = gemv_w4;
     table.gemm_w4 = gemm_w4;
     return table;

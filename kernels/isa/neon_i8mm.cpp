@@ -119,7 +119,7 @@ const Kernels& neon_i8mm_kernels() {
     table.name = "neon_i8mm";
     table.pack_s8 = pack_s8<8, 0>;
     table.gemm_s8 = gemm_s8;
-    table.s8 = {.rows = kRows, .multiple = 2, .group = 8};
+    table.s8_shape = {.rows = kRows, .row_multiple = 2, .group = 8};
     table.gemm_w4 = gemm_w4;
     return table;
   }();

@@ -36,12 +36,12 @@ template <class F>
 float w4_sum(const W4Panel& panel, int64_t c, F code) {
   float sum = 0;
   for (int64_t k = 0; k < panel.k; k += kBlockK) {
-    const std::byte* record = panel.records + w4_offset(k, 0, panel.has_zeros);
+    const std::byte* record = panel.records + w4_offset(k, 0, panel.has_zero_points);
     const std::byte* scales = record + kW4CodeBytes;
-    const int zero = panel.has_zeros ? static_cast<int>(scales[kPanelColumns * 2 + c]) : 8;
+    const int zero = panel.has_zero_points ? static_cast<int>(scales[kPanelColumns * 2 + c]) : 8;
     int32_t group_sum = 0;
     for (int64_t i = 0; i < kBlockK; ++i) {
-      const int both = static_cast<int>(record[w4_offset(i, c, panel.has_zeros)]);
+      const int both = static_cast<int>(record[w4_offset(i, c, panel.has_zero_points)]);
       group_sum += code(k + i) * ((both >> w4_shift(i) & 15) - zero);
     }
     f16 scale;

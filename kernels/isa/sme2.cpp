@@ -175,8 +175,8 @@ template <bool HasZeros>
 // of a zero's is 0.
 template <int V>
 [[gnu::always_inline]] inline void subtract_zeros(svint32_t a_sums, int64_t column,
-                                                  const uint8_t* zeros) __arm_streaming __arm_inout("za") {
-  const svint32_t zero = svld1ub_vnum_s32(columns_of<V>(column), zeros + column, V);
+                                                  const uint8_t* zero_points) __arm_streaming __arm_inout("za") {
+  const svint32_t zero = svld1ub_vnum_s32(columns_of<V>(column), zero_points + column, V);
   svmops_za32_s16_m(V, svptrue_b16(), svptrue_b16(), svreinterpret_s16(a_sums), svreinterpret_s16(zero));
 }
 
@@ -246,11 +246,11 @@ struct W4Product {
       const svint32_t a_sums = add_group<HasZeros>(t, x + k * t.block_rows, record);
       const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
       if constexpr (HasZeros) {
-        const uint8_t* zeros = record + kW4CodeBytes + kPanelColumns * 2;
-        subtract_zeros<0>(a_sums, t.column, zeros);
-        subtract_zeros<1>(a_sums, t.column, zeros);
-        subtract_zeros<2>(a_sums, t.column, zeros);
-        subtract_zeros<3>(a_sums, t.column, zeros);
+        const uint8_t* zero_points = record + kW4CodeBytes + kPanelColumns * 2;
+        subtract_zeros<0>(a_sums, t.column, zero_points);
+        subtract_zeros<1>(a_sums, t.column, zero_points);
+        subtract_zeros<2>(a_sums, t.column, zero_points);
+        subtract_zeros<3>(a_sums, t.column, zero_points);
       }
       add_scaled(t,
                  svcreate4(scales_of<0>(t.column, scales), scales_of<1>(t.column, scales),
@@ -315,7 +315,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
   if (!worth_it(rows)) return neon_i8mm_kernels().gemm_w4(a, blocks, rows, panel, acc);
-  if (panel.has_zeros) return run_streaming(W4Product<true>{a, blocks, rows, panel, acc});
+  if (panel.has_zero_points) return run_streaming(W4Product<true>{a, blocks, rows, panel, acc});
   run_streaming(W4Product<false>{a, blocks, rows, panel, acc});
 }
 
@@ -341,8 +341,8 @@ const Kernels& sme2_kernels() {
     table.gemm_w4 = gemm_w4;
     table.gemm_bf16 = gemm_bf16;
     table.gemm_f32 = gemm_f32;
-    table.s8.rows = table.f32.rows = static_cast<int32_t>(svcntsw());
-    table.s8.least = table.f32.least = least_rows();
+    table.s8_shape.rows = table.f32_shape.rows = static_cast<int32_t>(svcntsw());
+    table.s8_shape.min_rows = table.f32_shape.min_rows = least_rows();
     return table;
   }();
   return kTable;

@@ -22,8 +22,8 @@ template <bool HasZeros>
   const std::byte* scales = record + kW4CodeBytes;
   __m256i excess;
   if constexpr (HasZeros) {
-    const auto* zeros = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + column);
-    excess = _mm256_madd_epi16(x_sum, _mm256_cvtepu8_epi32(_mm_loadl_epi64(zeros)));
+    const auto* zero_points = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + column);
+    excess = _mm256_madd_epi16(x_sum, _mm256_cvtepu8_epi32(_mm_loadl_epi64(zero_points)));
   } else {
     excess = _mm256_slli_epi32(x_sum, 3);
   }

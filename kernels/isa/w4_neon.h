@@ -20,11 +20,11 @@ namespace {
 }
 
 // For four columns: sums of code * x, less zero times x_sum, the sum of x.
-[[maybe_unused]] void scale_group(int32x4_t sum, int32_t x_sum, const std::byte* record, bool has_zeros, int64_t column,
-                                  bool accumulate, float* acc) {
+[[maybe_unused]] void scale_group(int32x4_t sum, int32_t x_sum, const std::byte* record, bool has_zero_points,
+                                  int64_t column, bool accumulate, float* acc) {
   const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
   int32x4_t zero = vdupq_n_s32(8);
-  if (has_zeros) {
+  if (has_zero_points) {
     uint32_t four;
     __builtin_memcpy(&four, record + kW4CodeBytes + kPanelColumns * 2 + column, sizeof four);
     zero = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four)))));

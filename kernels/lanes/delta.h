@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/kernels.h"
-#include "kernels/lanes/gemm.h"
+#include "kernels/lanes/math.h"
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {
@@ -27,7 +27,7 @@ void conv_silu(const float* const* rows, const float* weight, int64_t stride, in
 }
 
 // Blocks of the state that go together: their sums' chains hide the latency of fma, and for keys of 128 numbers two
-// passes over them stay in the first-level cache.
+// passes over them stay in the L1 cache.
 constexpr int kDeltaBlocks = Lanes::kWide > 1 ? 4 : 2;
 
 // The state of B blocks, from column v on, through all steps.

@@ -1,10 +1,11 @@
-// Matmul of floats, packing of rows and what follows a matmul, over sixteen lanes. Included by ops.h.
+// Matmul of floats and packing of rows, over sixteen lanes.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/kernels.h"
+#include "kernels/lanes/math.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/pairs.h"
 #include "kernels/lanes/unroll.h"
@@ -34,16 +35,16 @@ struct FloatTile {
   bool in_blocks() const { return vector_step != kLanes; }
 };
 
-// A tile of at most this many rows waits for memory, so it prefetches: for attention the values behind the keys, then
-// the next head's keys. A tile that takes only a part of what lies side by side does not: that was slower
+// Tiles of up to this many rows are bound by memory, so they prefetch. In attention the keys prefetch the values, and
+// the values the next head's keys. A tile that takes only a part of what lies side by side does not: that was slower
 // (tools/MEASURED.md).
 constexpr int kAheadRows = 4;
 
 // Tiles of at most this many rows are eight vectors wide.
 constexpr int kWidestRows = Lanes::kRows * Lanes::kWide / 12;
 
-// A core drops some prefetches while many loads are under way. A vector of pairs is a whole line, so it is prefetched
-// at two steps running; narrower ones share a line with their neighbour, which prefetches it again anyway.
+// CPUs drop some prefetches under load. A vector of pairs fills a whole line, so it is prefetched twice. Narrower
+// vectors share a line, so a neighbour's prefetch repeats it anyway.
 template <class T>
 constexpr bool kPrefetchesTwice = std::is_same_v<T, bf16_pair>;
 
@@ -130,7 +131,7 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
 }
 
 // Every tile of rows turns the same bf16 into floats again. Where that keeps sums waiting, from this many rows on a
-// piece of b, four vectors wide, is turned into floats once and stays in the first cache for all of them.
+// piece of b, four vectors wide, is turned into floats once and stays in the L1 cache for all of them.
 constexpr int64_t kWidenRows = 16;
 constexpr int64_t kWidenSteps = 64;
 
@@ -184,77 +185,6 @@ void gemm_float(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, i
       gemm_rows(tile, n, kPanelColumns / kLanes, i > 0, acc + r * kPanelColumns, kPanelColumns);
     }
   }
-}
-
-// x / (1 + exp(-z)) without an exponential that overflows.
-Lanes times_sigmoid(Lanes x, Lanes z) {
-  const Lanes zero = Lanes::broadcast(0.0f);
-  const Lanes e = exp_lanes(Lanes::min(z, Lanes::sub(zero, z)));
-  const Lanes one = Lanes::broadcast(1.0f);
-  return Lanes::div(Lanes::if_less(z, zero, Lanes::mul(x, e), x), Lanes::add(one, e));
-}
-
-Lanes silu(Lanes x) { return times_sigmoid(x, x); }
-
-Lanes gelu_tanh(Lanes x) {
-  const Lanes linear = Lanes::broadcast(1.59576912160573f);  // sqrt(8 / pi)
-  const Lanes cubic = Lanes::broadcast(0.0713548162726f);    // 0.044715 of it
-  return times_sigmoid(x, Lanes::mul(x, Lanes::fma(Lanes::mul(x, x), cubic, linear)));
-}
-
-Lanes clamped_swiglu(Lanes gate, Lanes value, float limit) {
-  const Lanes high = Lanes::broadcast(limit);
-  const Lanes x = Lanes::min(high, gate);
-  const Lanes v = Lanes::min(high, Lanes::max(Lanes::broadcast(-limit), value));
-  const Lanes weight = times_sigmoid(x, Lanes::mul(x, Lanes::broadcast(1.702f)));
-  return Lanes::mul(weight, Lanes::add(v, Lanes::broadcast(1.0f)));
-}
-
-Lanes gated(Lanes gate, Lanes value, const Epilogue& ops) {
-  switch (ops.activation) {
-    case Activation::gelu_tanh:
-      return Lanes::mul(gelu_tanh(gate), value);
-    case Activation::clamped_swiglu:
-      return clamped_swiglu(gate, value, ops.limit);
-    case Activation::silu:
-      break;
-  }
-  return Lanes::mul(silu(gate), value);
-}
-
-// Up to sixteen columns of a tile, row by row.
-template <class T>
-void apply_columns(const T* sums, int64_t rows, int64_t count, const Epilogue& ops, int64_t column, float* out,
-                   int64_t ldo) {
-  const bool clamped = ops.low > -__builtin_inff() || ops.high < __builtin_inff();
-  const Lanes column_scale = ops.row_scale ? load_some(ops.column_scale + column, count) : Lanes::broadcast(1.0f);
-  const Lanes bias = ops.bias ? load_some(ops.bias + column, count) : Lanes::broadcast(0.0f);
-  for (int64_t r = 0; r < rows; ++r, out += ldo) {
-    Lanes value = Lanes::load(sums + r * kPanelColumns);
-    if (ops.row_scale) value = Lanes::mul(Lanes::mul(value, Lanes::broadcast(ops.row_scale[r])), column_scale);
-    if (ops.alpha != 1.0f) value = Lanes::mul(Lanes::broadcast(ops.alpha), value);
-    if (ops.bias) value = Lanes::add(value, bias);
-    if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
-    if (ops.gate) value = gated(load_some(ops.gate + r * ops.gate_stride + column, count), value, ops);
-    if (ops.beta != 0.0f) {
-      value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
-    }
-    if (clamped) value = Lanes::min(Lanes::broadcast(ops.high), Lanes::max(Lanes::broadcast(ops.low), value));
-    store_some(value, out, count);
-  }
-}
-
-template <class T>
-void finish(const T* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
-  for (int64_t c = 0; c < columns; c += kLanes) apply_columns(sums + c, rows, columns - c, ops, c, out + c, ldo);
-}
-
-void epilogue_s32(const int32_t* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
-  finish(sums, rows, columns, ops, out, ldo);
-}
-
-void epilogue_f32(const float* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
-  finish(sums, rows, columns, ops, out, ldo);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // fixed distance apart, and the steps have one order: the bits are the same however many vectors are taken at once.
 #pragma once
 
+#include "kernels/lanes/math.h"
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {

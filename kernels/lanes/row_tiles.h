@@ -29,7 +29,7 @@ void each_row_tile(const GemmTerm* terms, int64_t count, const RowBlocks& blocks
 }
 
 // Terms in runs of at most kRunDepth k, longer ones in pieces: f(terms, count, accumulate). While a run lasts, a row
-// tile and a few columns of the panel stay in the first cache, where every other use of them finds them.
+// tile and a few columns of the panel stay in the L1 cache, where every other use finds them.
 constexpr int64_t kRunDepth = 1024;
 
 template <class F>

@@ -1,4 +1,4 @@
-// Sixteen float lanes as an array: the definition that the other lanes_*.h follow.
+// Sixteen float lanes as an array. It defines what every other Lanes must compute.
 #pragma once
 
 #include <cstdint>

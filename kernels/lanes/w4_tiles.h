@@ -1,5 +1,5 @@
-// Several rows by a panel of w4, a piece of the panel at a time: made ready once for all rows, it stays in the first
-// cache. Included after a lanes_*.h.
+// Several rows by a panel of w4, a piece of the panel at a time: expanded once for all rows, it stays in the L1 cache.
+// Include it after the file that defines Lanes.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace {
 // f(panel, acc) for panels that lie one behind the other, each with its part of acc [panels][64].
 template <class F>
 [[maybe_unused]] void each_panel(W4Panel panel, int64_t panels, float* acc, F f) {
-  const int64_t step_bytes = panel.k / kBlockK * w4_record_bytes(panel.has_zeros);
+  const int64_t step_bytes = panel.k / kBlockK * w4_record_bytes(panel.has_zero_points);
   for (int64_t p = 0; p < panels; ++p, panel.records += step_bytes, acc += kPanelColumns) f(panel, acc);
 }
 
 constexpr int kPieceGroups = 4;
 
-static inline uint32_t w4_zero(const std::byte* record, int64_t column, bool has_zeros) {
-  return has_zeros ? static_cast<uint32_t>(record[kW4CodeBytes + kPanelColumns * 2 + column]) : 8u;
+static inline uint32_t w4_zero(const std::byte* record, int64_t column, bool has_zero_points) {
+  return has_zero_points ? static_cast<uint32_t>(record[kW4CodeBytes + kPanelColumns * 2 + column]) : 8u;
 }
 
 // Zipped: the eight k of a column side by side, for one pair of rows of four k after the other, as SMMLA takes them;
@@ -33,15 +33,15 @@ struct W4Piece {
   alignas(kAlignmentBytes) float scales[kPieceGroups * kPanelColumns];
 
   // Four codes at a time, in a word: the compiler makes vectors of that on every instruction set.
-  void expand(int64_t group, const std::byte* record, bool has_zeros) {
+  void expand(int64_t group, const std::byte* record, bool has_zero_points) {
     constexpr uint32_t kNibbles = 0x0f0f0f0fu, kNoBorrow = 0x80808080u;
     const std::byte* scale = record + kW4CodeBytes;
     for (int64_t c = 0; c < kPanelColumns; c += 16) {
       Lanes::load(reinterpret_cast<const f16*>(scale) + c).store(scales + group * kPanelColumns + c);
     }
-    uint32_t zeros[kPanelColumns];  // in every byte
+    uint32_t zero_points[kPanelColumns];  // in every byte
     for (int64_t c = 0; c < kPanelColumns; ++c) {
-      zeros[c] = Signed ? 0x01010101u * w4_zero(record, c, has_zeros) : 0;
+      zero_points[c] = Signed ? 0x01010101u * w4_zero(record, c, has_zero_points) : 0;
     }
     for (int64_t pair = 0; pair < kBlockK / 8; ++pair) {
       const std::byte* from = record + pair * kPanelColumns * 4;
@@ -49,8 +49,8 @@ struct W4Piece {
       for (int64_t c = 0; c < kPanelColumns; ++c) {
         uint32_t both;
         __builtin_memcpy(&both, from + c * 4, sizeof both);
-        const uint32_t first = (((both & kNibbles) | kNoBorrow) - zeros[c]) ^ kNoBorrow;
-        const uint32_t second = (((both >> 4 & kNibbles) | kNoBorrow) - zeros[c]) ^ kNoBorrow;
+        const uint32_t first = (((both & kNibbles) | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
+        const uint32_t second = (((both >> 4 & kNibbles) | kNoBorrow) - zero_points[c]) ^ kNoBorrow;
         __builtin_memcpy(to + c * (Zipped ? 8 : 4), &first, sizeof first);
         __builtin_memcpy(to + (Zipped ? c * 8 + 4 : kPanelColumns * 4 + c * 4), &second, sizeof second);
       }
@@ -64,8 +64,8 @@ template <int Columns, void (*Correct)(const int8_t* w, int32_t* to)>
 struct CorrectedPiece : W4Piece<false> {
   alignas(kAlignmentBytes) int32_t corrections[kPieceGroups * kPanelColumns];
 
-  void expand(int64_t group, const std::byte* record, bool has_zeros) {
-    W4Piece::expand(group, record, has_zeros);
+  void expand(int64_t group, const std::byte* record, bool has_zero_points) {
+    W4Piece::expand(group, record, has_zero_points);
     for (int64_t c = 0; c < kPanelColumns; c += Columns) {
       Correct(codes + group * kBlockK * kPanelColumns + c * 4, corrections + group * kPanelColumns + c);
     }
@@ -81,8 +81,8 @@ void each_w4_tile(const int8_t* a, const RowBlocks& blocks, int64_t rows, const 
   for (int64_t k = 0; k < panel.k; k += piece.groups * kBlockK) {
     const int64_t left = (panel.k - k) / kBlockK;
     piece.groups = left < kPieceGroups ? left : kPieceGroups;
-    for (int64_t g = 0; g < piece.groups; ++g, record += w4_record_bytes(panel.has_zeros)) {
-      piece.expand(g, record, panel.has_zeros);
+    for (int64_t g = 0; g < piece.groups; ++g, record += w4_record_bytes(panel.has_zero_points)) {
+      piece.expand(g, record, panel.has_zero_points);
     }
     const GemmTerm term = {a + k * blocks.rows, piece.codes, piece.groups * kBlockK};
     each_row_tile<R, Group>(&term, 1, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {

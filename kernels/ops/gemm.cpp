@@ -92,7 +92,7 @@ struct Plan {
 
 Plan make_plan(const Kernels& kernels, const GemmBatch& g) {
   const bool pack_a = gemm_needs_pack_a(g);
-  const PackShape& shape = g.type == GemmType::s8 ? kernels.s8 : kernels.f32;
+  const PackShape& shape = g.type == GemmType::s8 ? kernels.s8_shape : kernels.f32_shape;
   const int64_t block = pack_a ? block_rows(shape, g.m) : 1;
   const int64_t row_bytes = whole_k(g.type, g.k) * (g.type == GemmType::s8 ? 1 : 4);
   const int64_t rows = (g.m + block - 1) / block * block;
@@ -301,7 +301,7 @@ const Kernels& gemm_kernels(const Kernels* kernels, GemmType type, int64_t m) {
     if (variant.needs & ~cpu_features()) continue;
     const Kernels& table = variant.table();
     below = below || &table == kernels;
-    if (below && m >= (type == GemmType::s8 ? table.s8 : table.f32).least) return table;
+    if (below && m >= (type == GemmType::s8 ? table.s8_shape : table.f32_shape).min_rows) return table;
   }
   return scalar_kernels();
 }

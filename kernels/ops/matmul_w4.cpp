@@ -32,8 +32,8 @@ struct Packing {
 Packing packing_of(const MatmulW4& mm) {
   const Kernels& kernels = gemm_kernels(mm.kernels, GemmType::s8, mm.m);
   const int64_t k = padded_k(mm.k);
-  const int64_t block = mm.m == 1 ? 1 : block_rows(kernels.s8, mm.m);
-  const int64_t records_bytes = panel_bytes(mm.has_zeros ? Format::w4z : Format::w4, mm.k);
+  const int64_t block = mm.m == 1 ? 1 : block_rows(kernels.s8_shape, mm.m);
+  const int64_t records_bytes = panel_bytes(mm.has_zero_points ? Format::w4z : Format::w4, mm.k);
   constexpr int64_t kScaleBytes = sizeof(float);
   return {.kernels = kernels,
           .k = k,
@@ -78,8 +78,8 @@ Error check_weights(const MatmulW4& mm, const MatmulW4Weights& w) {
   if (w.group < kBlockK || w.group % kBlockK != 0) {
     return argument(kOperation, "group", "a multiple of " + std::to_string(kBlockK), w.group);
   }
-  if (mm.has_zeros && !w.zeros) return argument(kOperation, "zeros", "not null with has_zeros");
-  if (!mm.has_zeros && w.zeros) return argument(kOperation, "zeros", "null without has_zeros");
+  if (mm.has_zero_points && !w.zero_points) return argument(kOperation, "zero_points", "not null with has_zero_points");
+  if (!mm.has_zero_points && w.zero_points) return argument(kOperation, "zero_points", "null without has_zero_points");
   if (mm.n > 0 && !w.codes) return argument(kOperation, "codes", "not null");
   if (mm.n > 0 && !w.scales) return argument(kOperation, "scales", "not null");
   for (int64_t i = 0; w.column_scale && i < mm.n; ++i) {
@@ -92,9 +92,9 @@ Error check_weights(const MatmulW4& mm, const MatmulW4Weights& w) {
     if (!std::isfinite(to_float(w.scales[i]))) {
       return argument(kOperation, "scales[" + std::to_string(i) + "]", "a finite number");
     }
-    if (w.zeros && w.zeros[i] > kMaxZero) {
-      return argument(kOperation, "zeros[" + std::to_string(i) + "]", "at most " + std::to_string(kMaxZero),
-                      w.zeros[i]);
+    if (w.zero_points && w.zero_points[i] > kMaxZero) {
+      return argument(kOperation, "zero_points[" + std::to_string(i) + "]", "at most " + std::to_string(kMaxZero),
+                      w.zero_points[i]);
     }
   }
   return {};
@@ -127,14 +127,15 @@ void pack_column(const MatmulW4& mm, const MatmulW4Weights& w, const Packing& p,
   const uint8_t* codes = w.codes + column * ((mm.k + 1) / 2);
   for (int64_t k = 0; k < mm.k; ++k) {
     const int code = codes[k / 2] >> (k % 2 * 4) & 15;
-    panel[w4_offset(k, column, mm.has_zeros)] |= static_cast<std::byte>(code << w4_shift(k));
+    panel[w4_offset(k, column, mm.has_zero_points)] |= static_cast<std::byte>(code << w4_shift(k));
   }
   const int64_t groups = (mm.k - 1) / w.group + 1;
   for (int64_t k = 0; k < mm.k; k += kBlockK) {
     const int64_t from = column * groups + k / w.group;
-    std::byte* scales = panel + w4_offset(k, 0, mm.has_zeros) + kW4CodeBytes;
+    std::byte* scales = panel + w4_offset(k, 0, mm.has_zero_points) + kW4CodeBytes;
     std::memcpy(scales + column % kPanelColumns * 2, &w.scales[from], sizeof(f16));
-    if (mm.has_zeros) scales[kPanelColumns * 2 + column % kPanelColumns] = static_cast<std::byte>(w.zeros[from]);
+    if (mm.has_zero_points)
+      scales[kPanelColumns * 2 + column % kPanelColumns] = static_cast<std::byte>(w.zero_points[from]);
   }
   auto* column_scales = reinterpret_cast<float*>(panel + p.records_bytes);
   column_scales[column % kPanelColumns] = w.column_scale ? w.column_scale[column] : 1.0f;
@@ -171,7 +172,7 @@ void multiply_tile(const MatmulW4& mm, const Packing& p, const MatmulW4Part& par
   prefetch_result(out, rows, part.ldo * 4, columns * 4);
   alignas(kAlignmentBytes) float sums[kTileRows * kPanelColumns];
   const auto* codes = reinterpret_cast<const int8_t*>(lhs);
-  const W4Panel panel = {rhs, p.k, mm.has_zeros};
+  const W4Panel panel = {rhs, p.k, mm.has_zero_points};
   if (mm.m == 1) {
     p.kernels.gemv_w4(codes, panel, 1, sums);
   } else {

@@ -7,9 +7,9 @@
 // what a part gives does not depend on the others, on the table or on how the work is split. No threads, nothing is
 // allocated; a mistake in the arguments is an error that names it, and nothing is written.
 //
-// A part of the rows begins at a multiple of m_step, one of the columns at a multiple of n_step; either ends at another
-// one or with the matrix. Pointers are those of the part: a buffer's begin and the offset from here. One
-// row reads a panel at a time, where the engine reads several (streams.h).
+// A part's rows begin at a multiple of m_step and its columns at a multiple of n_step; each ends at such a multiple or
+// at the matrix's edge. Pass pointers to the part: a buffer's begin plus the offset given here. One row reads one panel
+// at a time; the engine reads several side by side (streams.h).
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@
 
 namespace pinion {
 
-// The same one for every call that has to do with a product. How B is packed depends on n, k and has_zeros only.
+// The same one for every call that has to do with a product. How B is packed depends on n, k and has_zero_points only.
 struct MatmulW4 {
   int64_t m = 0, n = 0;              // 0 or more
   int64_t k = 0;                     // 1 or more
-  bool has_zeros = false;            // w4z (layout.h), which may have other zeros than 8
+  bool has_zero_points = false;      // w4z (layout.h), which may have other zeros than 8
   const Kernels* kernels = nullptr;  // null: the best of this CPU. It, or for few rows a lower table, multiplies
 };
 
@@ -46,11 +46,11 @@ Error matmul_w4_rhs_packed_offset(const MatmulW4& mm, int64_t n0, int64_t* offse
 Error matmul_w4_dst_offset(const MatmulW4& mm, int64_t m0, int64_t n0, int64_t ldo, int64_t* offset);
 
 struct MatmulW4Weights {
-  const uint8_t* codes = nullptr;       // [n][(k + 1) / 2]: low nibbles are those of even k, high nibbles of odd k
-  const f16* scales = nullptr;          // [n][(k + group - 1) / group], finite
-  const uint8_t* zeros = nullptr;       // likewise, at most kMaxZero; null if not has_zeros: all are 8
-  int64_t group = kBlockK;              // k of a scale, a multiple of kBlockK
-  const float* column_scale = nullptr;  // [n], finite; null: 1
+  const uint8_t* codes = nullptr;        // [n][(k + 1) / 2]: low nibbles are those of even k, high nibbles of odd k
+  const f16* scales = nullptr;           // [n][(k + group - 1) / group], finite
+  const uint8_t* zero_points = nullptr;  // likewise, at most kMaxZero; null if not has_zero_points: all are 8
+  int64_t group = kBlockK;               // k of a scale, a multiple of kBlockK
+  const float* column_scale = nullptr;   // [n], finite; null: 1
 };
 Error matmul_w4_pack_rhs(const MatmulW4& mm, const MatmulW4Weights& weights, std::byte* packed,
                          const Workers& workers = {});

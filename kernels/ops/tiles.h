@@ -8,7 +8,7 @@
 
 namespace pinion {
 
-// Rows of a tile: its sums [kTileRows][64] stay in the first cache.
+// Rows of a tile: its sums [kTileRows][64] stay in the L1 cache.
 constexpr int64_t kTileRows = 64;
 
 // Blocks of equal size, as few as the table's shape allows: 16 rows by blocks of at most 6 are 6 + 6 + 4, not 6 + 6 + 3
@@ -16,7 +16,7 @@ constexpr int64_t kTileRows = 64;
 inline int64_t block_rows(const PackShape& shape, int64_t rows) {
   const int64_t most = std::min<int64_t>(shape.rows, kTileRows);
   const int64_t blocks = std::max<int64_t>(1, (rows + most - 1) / most);
-  return round_up(std::max<int64_t>(1, (rows + blocks - 1) / blocks), shape.multiple);
+  return round_up(std::max<int64_t>(1, (rows + blocks - 1) / blocks), shape.row_multiple);
 }
 
 // The most rows that n rows, or fewer, become when they are padded to whole blocks.

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 #include "kernels/kernels.h"
 
 namespace pinion {
@@ -28,7 +29,7 @@ void convert(DType dtype, std::span<const std::byte> source, float* out) {
       convert_all<bf16>(source, out, [](bf16 value) { return to_float(value); });
     }
   }
-  if (dtype == DType::f16) convert_all<uint16_t>(source, out, f16_to_float);
+  if (dtype == DType::f16) convert_all<f16>(source, out, [](f16 value) { return to_float(value); });
   if (dtype == DType::f32) convert_all<float>(source, out, [](float value) { return value; });
 }
 

@@ -1,14 +1,12 @@
 // Number formats of checkpoints as fp32. Conversions are exact and the same on every machine.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
-#include "kernels/f16.h"
 #include "loader/checkpoint/safetensors.h"
 
 namespace pinion {
-
-inline float f16_to_float(uint16_t half) { return to_float(f16{half}); }
 
 // E4M3 as F8_E4M3 tensors have it: no infinities, and NaN in all bits but the sign.
 constexpr float f8_e4m3_to_float(uint8_t byte) {

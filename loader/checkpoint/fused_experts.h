@@ -1,10 +1,11 @@
-// A layer's experts in tensors that all of them share (gpt-oss), each matrix transposed, the columns of gate and up in
-// turns:
+// A layer's experts in tensors that all of them share (gpt-oss), each matrix transposed, the columns of gate and up
+// interleaved:
 //   gate_up_proj [experts, hidden, 2 * inner]    gate_up_proj_bias [experts, 2 * inner]
 //   down_proj    [experts, inner, hidden]        down_proj_bias    [experts, hidden]
 // or the matrices as 4-bit codes (loader/quant/mxfp4.h), by rows:
-//   gate_up_proj_blocks U8 [experts, 2 * inner, hidden / 32, 16]    gate_up_proj_scales U8 [experts, 2 * inner, hidden
-//   / 32] down_proj_blocks, down_proj_scales likewise
+//   gate_up_proj_blocks  U8 [experts, 2 * inner, hidden / 32, 16]
+//   gate_up_proj_scales  U8 [experts, 2 * inner, hidden / 32]
+//   down_proj_blocks, down_proj_scales: likewise
 #pragma once
 
 #include <cstdint>

@@ -58,8 +58,8 @@ struct ExpertsConfig {
   bool mxfp4 = false;        // fused ones are in the file as 4-bit codes
   std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
 
-  // Of `all`, of which every expert has the same part: the most that a pass of `tokens` uses.
-  int64_t touched(int64_t all, int64_t tokens) const {
+  // The most bytes (or parameters) of `all` experts together that a pass of `tokens` reads.
+  int64_t part_read(int64_t all, int64_t tokens) const {
     return count > 0 ? all / count * std::min(count, tokens * per_token) : 0;
   }
 };

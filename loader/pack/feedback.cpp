@@ -41,7 +41,7 @@ void factorise_panel(float* h, int64_t n, int64_t c) {
 // each less what the later ones say of it.
 void factorise(float* h, int64_t n) {
   const Kernels& kernels = best_kernels();
-  const int64_t block = kernels.f32.rows;
+  const int64_t block = kernels.f32_shape.rows;
   std::vector<float> left(static_cast<size_t>(block * n)), right(static_cast<size_t>(n * kPanel));
   std::vector<float> sums(static_cast<size_t>(block * kPanel));
   for (int64_t c = n - kPanel; c >= 0; c -= kPanel) {
@@ -89,7 +89,7 @@ Feedback make_feedback(std::vector<float>* moments, int64_t k) {
 
 FeedbackRows::FeedbackRows(const Feedback& feedback)
     : feedback_(feedback),
-      block_(std::min<int64_t>(best_kernels().f32.rows, kW4Columns)),
+      block_(std::min<int64_t>(best_kernels().f32_shape.rows, kW4Columns)),
       errors_(static_cast<size_t>((kW4Columns + block_ - 1) / block_ * block_ * feedback.k)),
       sums_(kW4Columns * kPanel),
       correction_(kPanel * kW4Columns) {}

@@ -13,7 +13,7 @@
 #include "kernels/bf16.h"
 #include "loader/checkpoint/convert.h"
 #include "loader/checkpoint/mapped_file.h"
-#include "loader/pack/pack_group.h"
+#include "loader/pack/pack_strip.h"
 
 namespace pinion {
 namespace {
@@ -88,10 +88,10 @@ void split_job(const PackJob& job, std::vector<Task>* tasks) {
   }
 }
 
-// The destination of rows [n, n + kGroupRows), which the Matrix shows to everybody else as constant.
-RowGroup group_at(const Matrix& matrix, int64_t n) {
+// The destination of rows [n, n + kStripRows), which the Matrix shows to everybody else as constant.
+RowStrip group_at(const Matrix& matrix, int64_t n) {
   const int64_t column_bytes = traits_of(matrix.format).bits == 16 ? 2 : 4;  // of a row of the panel
-  RowGroup group = {.rows = std::clamp<int64_t>(matrix.n - n, 0, kGroupRows), .k = matrix.k};
+  RowStrip group = {.rows = std::clamp<int64_t>(matrix.n - n, 0, kStripRows), .k = matrix.k};
   group.column = n % kPanelColumns;
   group.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + group.column * column_bytes;
   if (matrix.scale) group.scale = const_cast<float*>(matrix.scale) + n;
@@ -103,13 +103,13 @@ bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f
 
 // What a worker packs with.
 struct PackScratch {
-  std::vector<float> values;  // [kGroupRows][k]
+  std::vector<float> values;  // [kStripRows][k]
   W4Rows codes;
 };
 
 // Rows from n on, of which there are some, and which have int8 codes. Returns the first unfit one, or -1.
-int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowGroup& group, float* values) {
-  float scales[kGroupRows];
+int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& group, float* values) {
+  float scales[kStripRows];
   read_scales(job.scale, n, group.rows, scales);
   const float* unfit = std::find_if_not(scales, scales + group.rows, is_scale);
   if (unfit < scales + group.rows) return unfit - scales;
@@ -126,7 +126,7 @@ int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowGroup& group, flo
 
 // Rows from n on. Returns the first unfit one, or -1.
 int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
-  RowGroup group = group_at(*job.out, n);
+  RowStrip group = group_at(*job.out, n);
   group.feedback = job.feedback;
   float* values = scratch->values.data();
   if (traits_of(job.format).bits == 4 && job.reader.read_w4) {
@@ -146,8 +146,8 @@ int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
 void pack_task(Task& task) {
   const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
   PackScratch scratch;
-  scratch.values.resize(static_cast<size_t>(kGroupRows * task.job->out->k));
-  for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kGroupRows) {
+  scratch.values.resize(static_cast<size_t>(kStripRows * task.job->out->k));
+  for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kStripRows) {
     const int64_t bad = pack_rows(*task.job, n, &scratch);
     if (bad < 0) continue;
     task.bad_row = n + bad;

@@ -10,7 +10,7 @@
 #include "kernels/layout.h"
 #include "kernels/workers.h"
 #include "loader/checkpoint/safetensors.h"
-#include "loader/pack/pack_group.h"
+#include "loader/pack/pack_strip.h"
 
 namespace pinion {
 
@@ -29,8 +29,8 @@ struct PackJob {
   Format format = Format::w8;
   Matrix* out = nullptr;
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
-  RowReader reader =
-      {};  // where it reads: the source then is the memory that it reads, under the matrix's name and shape
+  // Reads the rows where pack_all cannot. `source` then is the memory that it reads, with the matrix's name and shape.
+  RowReader reader = {};
   // How many jobs' panels are interleaved: neighbours of one format and shape, each with this number.
   int64_t interleaved = 1;
   // 1, or rotation_of(k): then W D H / rotation is packed in the place of W (kernels/layout.h). Only for w8 and w4 made
@@ -49,15 +49,14 @@ struct PackOptions {
 // Sum of packed_bytes over the jobs: what `destination` must hold.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 
-// How many matrices' panels are interleaved of a gate and what it multiplies, as jobs or placed: 2, but 1 where the two
-// have different formats or only one is rotated.
+// 2 if gate and up can be interleaved panel by panel (same format, same rotation), else 1. For jobs and matrices.
 template <class T>
 constexpr int64_t interleave_of(const T& gate, const T& up) {
   return gate.format == up.format && gate.rotation == up.rotation ? 2 : 1;
 }
 
-// Places matrices of one format and shape, which are set, at least one, in one block from `first` on, and sets their
-// `interleaved`: their panels interleaved, then the scales and sums of each.
+// Places matrices of one format and shape, at least one, in one block from `first` on: their panels interleaved, then
+// the scales and sums of each. Sets their `interleaved`.
 void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first);
 
 // Describes each job's matrix in its `out`, one block after another from `first` (kAlignmentBytes aligned): where

@@ -17,6 +17,8 @@
 #include <system_error>
 #include <vector>
 
+#include "kernels/hash.h"
+
 namespace pinion {
 namespace {
 
@@ -225,11 +227,6 @@ struct TemporaryFile {
 };
 
 }  // namespace
-
-uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash) {
-  for (const std::byte byte : bytes) hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001b3u;
-  return hash;
-}
 
 PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, std::span<const PackJob> jobs,
                         const std::string& calibration) {

@@ -47,7 +47,4 @@ std::span<const std::byte> packed_contents(const PackCache& cache, const MappedF
 // the space that the file system would have free without them. `packed` holds packed_bytes.
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t most_bytes = kMostCacheBytes);
 
-// FNV-1a, 64 bits.
-uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash = 0xcbf29ce484222325u);
-
 }  // namespace pinion

@@ -17,11 +17,10 @@ struct W4Group {
   f16 scales[kW4Columns];
 };
 
-// Codes and scales from the weights. Tried are some scales around those that give the largest weight the code 0, 1 or
-// 15, each followed by the least-squares fit to its codes; where the largest weight may be clipped also such as make it
-// smaller than it is. That leaves the least squared error, which is what counts for rotated weights. As trained, the
-// few large weights are often those that meet the large inputs, and clipping them costs more than it gains
-// (tools/quality_report).
+// Codes and scales from the weights. Tries scales that map the largest weight to code 0, 1 or 15, each refined by a
+// least-squares fit. With may_clip also smaller scales, which clip it. Clipping suits rotated weights, where squared
+// error is what counts. In weights as trained the few large ones often meet the large inputs, and clipping them costs
+// more than it gains (tools/quality_report).
 void quantize_w4(W4Group* group, bool may_clip);
 
 // The two halves of it: the scales; the codes of weights [first, first + count) of each column, the nearest ones by the

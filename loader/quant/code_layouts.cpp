@@ -88,18 +88,18 @@ void read_awq_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* 
   }
 }
 
-void read_byte_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+void read_byte_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t count = rows * m.groups();
   if (!m.zero.data) return fill_middle(m, count, out);
-  const auto* zeros = reinterpret_cast<const int8_t*>(m.zero.data) + first * m.groups();
+  const auto* zero_points = reinterpret_cast<const int8_t*>(m.zero.data) + first * m.groups();
   const int middle = 1 << (m.scheme.bits - 1);
   for (int64_t i = 0; i < count; ++i) {
-    const int zero = zeros[i] + middle;
+    const int zero = zero_points[i] + middle;
     out[i] = zero < 0 || zero >= 2 * middle ? NAN : static_cast<float>(zero);
   }
 }
 
-void read_packed_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+void read_packed_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups(), per_word = m.codes_a_word();
   if (!m.zero.data) return fill_middle(m, rows * groups, out);
   for (int64_t r = 0; r < rows; ++r) {
@@ -110,7 +110,7 @@ void read_packed_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float*
   }
 }
 
-void read_gptq_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+void read_gptq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups(), per_word = m.codes_a_word();
   // The first version stores zero - 1, and so a zero of 0 as the largest code. Of that some tools make 0 again, some
   // one more than the largest code, and some spoilt the neighbours when they wrote it.
@@ -124,7 +124,7 @@ void read_gptq_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* o
   }
 }
 
-void read_awq_zeros(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
+void read_awq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t groups = m.groups(), row_words = m.words(m.n);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t column = first + r;

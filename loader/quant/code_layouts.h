@@ -27,9 +27,8 @@ struct CodedMatrix {
   int64_t group_size() const { return scheme.group_size > 0 ? scheme.group_size : k; }
   int64_t groups() const { return (k + group_size() - 1) / group_size(); }
   int64_t codes_a_word() const { return 32 / scheme.bits; }
-  int64_t words(int64_t count) const {
-    return (count + codes_a_word() - 1) / codes_a_word();
-  }  // that hold so many codes
+  // Words that hold `count` codes.
+  int64_t words(int64_t count) const { return (count + codes_a_word() - 1) / codes_a_word(); }
 };
 
 // Element i of an I32 tensor, which the file does not align.
@@ -47,10 +46,10 @@ void read_gptq_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uin
 void read_awq_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 
 // Zeros of the same rows, out [rows][groups]; NaN where nobody can tell.
-void read_byte_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
-void read_packed_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
-void read_gptq_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
-void read_awq_zeros(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
+void read_byte_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
+void read_packed_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
+void read_gptq_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
+void read_awq_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 
 // Whether every zero of 4-bit codes is 8, told from whole words: what fills up the last ones counts too.
 bool zeros_are_middle(const CodedMatrix& matrix);

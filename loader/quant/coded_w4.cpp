@@ -72,13 +72,13 @@ std::string find_w4_format(const CodedMatrix& m, Format* out) {
 int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t count, W4Rows* out) {
   first += m.first_row;
   const int64_t groups = m.groups(), blocks = padded_k(m.k) / kBlockK;
-  std::vector<float> zeros(static_cast<size_t>(count * groups)), scales(zeros.size());
+  std::vector<float> zero_points(static_cast<size_t>(count * groups)), scales(zero_points.size());
   std::vector<uint8_t> codes(static_cast<size_t>(count * m.k));
-  read_codes(m, first, count, codes.data(), zeros.data());
+  read_codes(m, first, count, codes.data(), zero_points.data());
   read_scales(m, first, count, scales.data());
   out->codes.resize(static_cast<size_t>(count * blocks * kBlockK));
-  out->zeros.resize(static_cast<size_t>(count * blocks));
-  out->group_scales.resize(out->zeros.size());
+  out->zero_points.resize(static_cast<size_t>(count * blocks));
+  out->group_scales.resize(out->zero_points.size());
   out->scales.resize(static_cast<size_t>(count));
   for (int64_t r = 0; r < count; ++r) {
     const std::span row_scales(scales.data() + r * groups, static_cast<size_t>(groups));
@@ -87,9 +87,10 @@ int64_t read_w4_rows(const CodedMatrix& m, int64_t first, int64_t count, W4Rows*
     uint8_t* to = out->codes.data() + r * blocks * kBlockK;
     for (int64_t block = 0; block < blocks; ++block, to += kBlockK) {
       const int64_t k = block * kBlockK, group = k / m.group_size(), i = r * blocks + block;
-      const float zero = zeros[static_cast<size_t>(r * groups + group)], own = row_scales[static_cast<size_t>(group)];
+      const float zero = zero_points[static_cast<size_t>(r * groups + group)],
+                  own = row_scales[static_cast<size_t>(group)];
       if (!std::isfinite(zero) || !std::isfinite(own)) return r;
-      out->zeros[static_cast<size_t>(i)] = static_cast<uint8_t>(zero);
+      out->zero_points[static_cast<size_t>(i)] = static_cast<uint8_t>(zero);
       out->group_scales[static_cast<size_t>(i)] = to_f16(own / scale);
       const int64_t inside = std::min(kBlockK, m.k - k);
       std::copy_n(codes.data() + r * m.k + k, inside, to);

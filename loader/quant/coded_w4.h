@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernels/layout.h"
-#include "loader/pack/pack_group.h"
+#include "loader/pack/pack_strip.h"
 #include "loader/quant/code_layouts.h"
 
 namespace pinion {

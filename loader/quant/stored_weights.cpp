@@ -169,10 +169,10 @@ Error bind_awq(const Checkpoint& checkpoint, const std::string& module, CodedMat
 constexpr CodeFormat kFormats[] = {
     {"int8", false, nullptr, nullptr, nullptr},
     {"FP8 E4M3", false, bind_fp8, nullptr, nullptr},
-    {"int-quantized", false, bind_bytes, read_byte_codes, read_byte_zeros},
-    {"pack-quantized", false, bind_packed, read_packed_codes, read_packed_zeros},
-    {"GPTQ", true, bind_gptq, read_gptq_codes, read_gptq_zeros},
-    {"AWQ", true, bind_awq, read_awq_codes, read_awq_zeros},
+    {"int-quantized", false, bind_bytes, read_byte_codes, read_byte_zero_points},
+    {"pack-quantized", false, bind_packed, read_packed_codes, read_packed_zero_points},
+    {"GPTQ", true, bind_gptq, read_gptq_codes, read_gptq_zero_points},
+    {"AWQ", true, bind_awq, read_awq_codes, read_awq_zero_points},
 };
 
 const CodeFormat& format_of(const CodeScheme& scheme) { return kFormats[static_cast<size_t>(scheme.stored_as)]; }
@@ -215,17 +215,17 @@ Error explain_bytes(const CodedMatrix& m, int64_t row) {
   return find(m.zero, m.groups());
 }
 
-void multiply(const CodedMatrix& m, const uint8_t* codes, const float* zeros, const float* scales, float* out) {
+void multiply(const CodedMatrix& m, const uint8_t* codes, const float* zero_points, const float* scales, float* out) {
   if (m.order.data) {
     for (int64_t i = 0; i < m.k; ++i) {
       const uint32_t group = word(m.order, i);
-      out[i] = (static_cast<float>(codes[i]) - zeros[group]) * scales[group];
+      out[i] = (static_cast<float>(codes[i]) - zero_points[group]) * scales[group];
     }
     return;
   }
   for (int64_t g = 0; g < m.groups(); ++g) {
     const int64_t end = std::min(m.k, (g + 1) * m.group_size());
-    const float zero = zeros[g], scale = scales[g];
+    const float zero = zero_points[g], scale = scales[g];
     for (int64_t i = g * m.group_size(); i < end; ++i) out[i] = (static_cast<float>(codes[i]) - zero) * scale;
   }
 }
@@ -310,14 +310,14 @@ void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) 
   }
 }
 
-void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* codes, float* zeros) {
+void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* codes, float* zero_points) {
   m.format->read_codes(m, first, rows, codes);
-  m.format->read_zeros(m, first, rows, zeros);
+  m.format->read_zero_points(m, first, rows, zero_points);
   if (m.scheme.stored_as != StoredAs::bytes) return;
   for (int64_t r = 0; r < rows; ++r) {
     uint8_t all = 0;
     for (int64_t i = r * m.k; i < (r + 1) * m.k; ++i) all |= codes[i];
-    if (all > largest_code(m.scheme)) std::fill_n(zeros + r * m.groups(), m.groups(), NAN);
+    if (all > largest_code(m.scheme)) std::fill_n(zero_points + r * m.groups(), m.groups(), NAN);
   }
 }
 
@@ -332,21 +332,21 @@ void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
     for (int64_t r = 0; r < rows; ++r) multiply_fp8(m, codes + r * m.k, scales.data() + r * groups, out + r * m.k);
     return;
   }
-  std::vector<float> zeros(count);
+  std::vector<float> zero_points(count);
   std::vector<uint8_t> codes(static_cast<size_t>(rows * m.k));
-  read_codes(m, first, rows, codes.data(), zeros.data());
+  read_codes(m, first, rows, codes.data(), zero_points.data());
   for (int64_t r = 0; r < rows; ++r) {
-    multiply(m, codes.data() + r * m.k, zeros.data() + r * groups, scales.data() + r * groups, out + r * m.k);
+    multiply(m, codes.data() + r * m.k, zero_points.data() + r * groups, scales.data() + r * groups, out + r * m.k);
   }
 }
 
 Error explain_nan(const CodedMatrix& m, int64_t row) {
   row += m.first_row;
   if (m.scheme.stored_as == StoredAs::bytes) return explain_bytes(m, row);
-  if (!m.format->read_zeros) return {};
-  std::vector<float> zeros(static_cast<size_t>(m.groups()));
-  m.format->read_zeros(m, row, 1, zeros.data());
-  if (std::ranges::none_of(zeros, [](float zero) { return std::isnan(zero); })) return {};
+  if (!m.format->read_zero_points) return {};
+  std::vector<float> zero_points(static_cast<size_t>(m.groups()));
+  m.format->read_zero_points(m, row, 1, zero_points.data());
+  if (std::ranges::none_of(zero_points, [](float zero) { return std::isnan(zero); })) return {};
   const int most = largest_code(m.scheme);
   return error("a zero of 0, which tools read in different ways", m.zero.name + " column " + std::to_string(row),
                "stored less one: below " + std::to_string(most), std::to_string(most));

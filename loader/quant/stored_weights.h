@@ -42,7 +42,7 @@ struct CodeFormat {
                 std::vector<std::string>* names);
   // loader/quant/code_layouts.h; null where the code is the number.
   void (*read_codes)(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
-  void (*read_zeros)(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
+  void (*read_zero_points)(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 };
 
 // A linear layer's weight. Of a coded one `weight` is what to call it and about which bytes of the file it is.
@@ -66,7 +66,7 @@ void read_scales(const CodedMatrix& matrix, int64_t first, int64_t rows, float* 
 
 // Codes [rows][k] and zeros [rows][groups] of the tensor's rows [first, first + rows). A row with a code that has too
 // many bits has NaN as all its zeros.
-void read_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* codes, float* zeros);
+void read_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* codes, float* zero_points);
 
 // W's rows [first, first + rows), out [rows][k]: exact but for one rounding to fp32. NaN where a zero or a code says
 // nothing.

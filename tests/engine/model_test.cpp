@@ -60,7 +60,7 @@ TEST(Model, WhoTouchesMemoryFirstDoesNotMatter) {
         std::vector<int32_t>(static_cast<size_t>(workers), 0));  // all on one CPU: the caller, too, while they run
     std::unique_ptr<Model> placed;
     options.team = &team;
-    options.place_near_team = true;
+    options.numa_first_touch = true;
     ASSERT_FALSE(load_model(folder, options, &placed));
     EXPECT_TRUE(std::ranges::equal(plain->packed(), placed->packed()));
     EXPECT_GT(team.regions(), 1);

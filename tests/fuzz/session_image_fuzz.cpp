@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/forward/hash.h"
 #include "engine/runtime/load.h"
 #include "engine/session/session_image.h"
+#include "kernels/hash.h"
 #include "tests/fuzz/check.h"
 
 namespace {

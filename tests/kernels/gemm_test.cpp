@@ -39,7 +39,7 @@ struct Form {
 constexpr Form kForms[] = {{0, 1}, {0, 3}, {2, 1}, {16, 2}, {32, 1}};
 
 int64_t block_of(const Form& form, const PackShape& shape, int64_t rows) {
-  return form.block > 0 ? round_up(form.block, shape.multiple) : block_rows(shape, rows);
+  return form.block > 0 ? round_up(form.block, shape.row_multiple) : block_rows(shape, rows);
 }
 
 // Bounds of the terms: whole units of k, as even as that goes; some are empty where there is too little.
@@ -63,7 +63,7 @@ Result gemm_s8(const Kernels& kernels, Edge edge, const S8Case& c, const S8Panel
   const Guarded<int8_t> a(spread_rows<int8_t>(c.a, c.rows, c.k, lda, -128), edge), weights(panel.codes, edge);
   const Guarded<int32_t> column_sum(panel.column_sum, edge), acc(c.rows * kPanelColumns, edge);
 
-  const int64_t block = block_of(form, kernels.s8, c.rows);
+  const int64_t block = block_of(form, kernels.s8_shape, c.rows);
   const int64_t blocks = (c.rows + block - 1) / block;
   const Guarded<int8_t> packed(blocks * block * c.k, edge);
   kernels.pack_s8(a.data, lda, c.rows, c.k, block, packed.data);
@@ -225,14 +225,14 @@ TEST(Pack, Layout) {
   const std::vector<int8_t> codes = random.codes(kRows * k);
   const std::vector<float> floats = random.floats(kRows * k);
   for (const Kernels* kernels : available_kernels()) {
-    const int64_t g = kernels->s8.group;
+    const int64_t g = kernels->s8_shape.group;
     const int8_t zero_code = [&] {
       int8_t packed[32 * kTileRows], zero = 0;
-      kernels->pack_s8(&zero, 1, 1, 1, kernels->s8.multiple, packed);
+      kernels->pack_s8(&zero, 1, 1, 1, kernels->s8_shape.row_multiple, packed);
       return packed[1];  // a padded one
     }();
     for (int64_t wanted : {2, 4, 6, 16}) {
-      const int64_t block = round_up(wanted, std::max(kernels->s8.multiple, kernels->f32.multiple));
+      const int64_t block = round_up(wanted, std::max(kernels->s8_shape.row_multiple, kernels->f32_shape.row_multiple));
       const int64_t rows = (kRows + block - 1) / block * block;
       const Guarded<int8_t> packed(rows * whole, Edge::end);
       const Guarded<float> packed_floats(rows * k, Edge::begin);
@@ -272,7 +272,7 @@ Result gemm_float(const Kernels& kernels, Edge edge, const Bf16Case& c, const Fo
   const Guarded<float> a(spread_rows(c.a, c.rows, c.k, lda, kNan), edge);
   const Guarded<T> weights(w, edge);
   const Guarded<float> acc(c.rows * kPanelColumns, edge);
-  const int64_t block = block_of(form, kernels.f32, c.rows);
+  const int64_t block = block_of(form, kernels.f32_shape, c.rows);
   const Guarded<float> packed((c.rows + block - 1) / block * block * c.k, edge);
   kernels.pack_f32(a.data, lda, c.rows, c.k, block, packed.data);
 

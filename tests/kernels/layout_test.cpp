@@ -36,18 +36,18 @@ TEST(Layout, OnePanelIsTheDocumentedArray) {
 
 // Two codes a byte, all bytes of a record's first 1024.
 TEST(Layout, EveryNibbleOfW4IsOneCode) {
-  for (const bool has_zeros : {false, true}) {
+  for (const bool has_zero_points : {false, true}) {
     std::set<int64_t> seen;
     for (int64_t k = 0; k < 64; ++k) {
       for (int64_t n = 0; n < kPanelColumns; ++n) {
-        const int64_t at = w4_offset(k, n, has_zeros) - k / 32 * w4_record_bytes(has_zeros);
+        const int64_t at = w4_offset(k, n, has_zero_points) - k / 32 * w4_record_bytes(has_zero_points);
         EXPECT_EQ(at, w8_offset(k % 32 / 8 * 4 + k % 4, n));
         EXPECT_EQ(w4_shift(k), k % 8 < 4 ? 0 : 4);
-        seen.insert(w4_offset(k, n, has_zeros) * 8 + w4_shift(k));
+        seen.insert(w4_offset(k, n, has_zero_points) * 8 + w4_shift(k));
       }
     }
     EXPECT_EQ(seen.size(), 64u * kPanelColumns);
-    EXPECT_EQ(*seen.rbegin(), (w4_record_bytes(has_zeros) + 1023) * 8 + 4);
+    EXPECT_EQ(*seen.rbegin(), (w4_record_bytes(has_zero_points) + 1023) * 8 + 4);
   }
 }
 

@@ -130,10 +130,10 @@ TEST(MatmulW4Errors, Weights) {
   for (int64_t bad : {0, 16, 48, -32}) {
     expect_refused("matmul_w4_pack_rhs", "group", [=](Sound& s) { s.weights.group = bad; });
   }
-  expect_refused("matmul_w4_pack_rhs", "zeros", [](Sound& s) { s.weights.zeros = s.zeros.data(); });
-  expect_refused("matmul_w4_pack_rhs", "zeros", [](Sound& s) { s.mm.has_zeros = true; });
-  expect_refused("matmul_w4_pack_rhs", "zeros[259]", [](Sound& s) {
-    s.mm.has_zeros = true, s.weights.zeros = s.zeros.data(), s.zeros[259] = kMaxZero + 1;
+  expect_refused("matmul_w4_pack_rhs", "zero_points", [](Sound& s) { s.weights.zero_points = s.zeros.data(); });
+  expect_refused("matmul_w4_pack_rhs", "zero_points", [](Sound& s) { s.mm.has_zero_points = true; });
+  expect_refused("matmul_w4_pack_rhs", "zero_points[259]", [](Sound& s) {
+    s.mm.has_zero_points = true, s.weights.zero_points = s.zeros.data(), s.zeros[259] = kMaxZero + 1;
   });
   for (const f16 bad : {f16{0x7c00}, f16{0xfc00}, f16{0x7e00}}) {
     expect_refused("matmul_w4_pack_rhs", "scales[259]", [=](Sound& s) { s.scales[259] = bad; });

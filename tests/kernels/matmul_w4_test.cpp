@@ -33,7 +33,7 @@ struct Problem {
   }
   std::string describe() const {
     return "m " + std::to_string(mm.m) + ", n " + std::to_string(mm.n) + ", k " + std::to_string(mm.k) +
-           (mm.has_zeros ? ", zeros" : "") + ", groups of " + std::to_string(group);
+           (mm.has_zero_points ? ", zeros" : "") + ", groups of " + std::to_string(group);
   }
 };
 
@@ -52,7 +52,7 @@ std::vector<float> define(const Problem& p) {
         int64_t sum = 0;
         for (int64_t i = first; i < std::min(k, first + 32); ++i) {
           sum += codes[static_cast<size_t>(i)] *
-                 (p.codes[static_cast<size_t>(c * k + i)] - (p.mm.has_zeros ? p.zeros[of_group] : 8));
+                 (p.codes[static_cast<size_t>(c * k + i)] - (p.mm.has_zero_points ? p.zeros[of_group] : 8));
         }
         total = std::fma(static_cast<float>(sum), to_float(p.scales[of_group]), total);
       }
@@ -87,7 +87,7 @@ std::vector<std::byte> packed_rhs(const Problem& p, const MatmulW4& mm, Edge edg
   const Guarded<std::byte> packed(sizes.rhs_bytes, edge);
   const MatmulW4Weights weights = {.codes = codes.data,
                                    .scales = scales.data,
-                                   .zeros = mm.has_zeros ? zeros.data : nullptr,
+                                   .zero_points = mm.has_zero_points ? zeros.data : nullptr,
                                    .group = p.group,
                                    .column_scale = p.column_scale.empty() ? nullptr : column_scale.data};
   EXPECT_EQ(matmul_w4_pack_rhs(mm, weights, packed.data, crew(workers)).message(), "");
@@ -170,13 +170,13 @@ std::vector<float> expect_definition(Problem p, bool as_bf16) {
   return expected;
 }
 
-Problem random_problem(Random& random, int64_t m, int64_t n, int64_t k, bool has_zeros, int64_t group) {
-  Problem p = {.mm = {.m = m, .n = n, .k = k, .has_zeros = has_zeros}, .group = group};
+Problem random_problem(Random& random, int64_t m, int64_t n, int64_t k, bool has_zero_points, int64_t group) {
+  Problem p = {.mm = {.m = m, .n = n, .k = k, .has_zero_points = has_zero_points}, .group = group};
   p.x = random.floats(m * k, -3, 3);
   for (int64_t i = 0; i < n * k; ++i) p.codes.push_back(static_cast<int>(random.next() % 16));
   for (int64_t i = 0; i < n * ((k + group - 1) / group); ++i) {
     p.scales.push_back(to_f16(random.uniform(-0.01f, 0.02f)));
-    if (has_zeros) p.zeros.push_back(static_cast<uint8_t>(random.next() % (kMaxZero + 1)));
+    if (has_zero_points) p.zeros.push_back(static_cast<uint8_t>(random.next() % (kMaxZero + 1)));
   }
   return p;
 }
@@ -195,7 +195,7 @@ TEST(MatmulW4, HandWorked) {
   EXPECT_EQ(expect_definition(p, false), (std::vector<float>{63.5f, -32, 127, 0}));
   p.bias = {1, 0.5f}, p.low = -20, p.high = 100;
   EXPECT_EQ(expect_definition(p, false), (std::vector<float>{64.5f, -20, 100, 0.5f}));
-  p.mm.has_zeros = true, p.zeros = {9, 8};  // column 0: 0 -1 6, times 0.5
+  p.mm.has_zero_points = true, p.zeros = {9, 8};  // column 0: 0 -1 6, times 0.5
   EXPECT_EQ(expect_definition(p, false), (std::vector<float>{2, -20, 1, 0.5f}));
 }
 
@@ -203,8 +203,8 @@ TEST(MatmulW4, Shapes) {
   Random random;
   for (int64_t m : {1, 2, 5, 6, 7, 13, 17, 33, 65, 100}) {
     for (int64_t n : {1, 64, 65, 130}) {
-      const bool has_zeros = (m + n) % 2 == 0;
-      expect_definition(random_problem(random, m, n, 33, has_zeros, 32), n == 64);
+      const bool has_zero_points = (m + n) % 2 == 0;
+      expect_definition(random_problem(random, m, n, 33, has_zero_points, 32), n == 64);
       if (kStride > 1 && m > 33) break;
     }
   }

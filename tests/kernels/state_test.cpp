@@ -228,9 +228,9 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "gemv_s8", t->gemv_s8, codes.data(), weights.data(), 256, k, sums.data());
     for (int64_t rows : {int64_t{1}, int64_t{2}, int64_t{9}, kRows}) {
       const std::string tile = ", rows " + std::to_string(rows);
-      const int64_t block = block_rows(t->s8, rows), float_block = block_rows(t->f32, rows);
-      std::vector<int8_t> packed(packed_rows(t->s8, rows) * k);
-      std::vector<float> packed_floats(packed_rows(t->f32, rows) * k);
+      const int64_t block = block_rows(t->s8_shape, rows), float_block = block_rows(t->f32_shape, rows);
+      std::vector<int8_t> packed(packed_rows(t->s8_shape, rows) * k);
+      std::vector<float> packed_floats(packed_rows(t->f32_shape, rows) * k);
       const GemmTerm s8 = {packed.data(), weights.data(), k}, f32 = {packed_floats.data(), w.data(), k},
                      b16 = {packed_floats.data(), w16.data(), k};
       const RowBlocks blocks = {block, block * k}, float_blocks = {float_block, float_block * k * 4};

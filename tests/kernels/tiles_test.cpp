@@ -12,7 +12,7 @@ namespace {
 TEST(GemmKernels, TheFirstThatTakesSoFewRows) {
   const std::vector<const Kernels*> tables = available_kernels();
   for (GemmType type : {GemmType::s8, GemmType::bf16, GemmType::f32}) {
-    const auto least = [&](const Kernels* k) { return (type == GemmType::s8 ? k->s8 : k->f32).least; };
+    const auto least = [&](const Kernels* k) { return (type == GemmType::s8 ? k->s8_shape : k->f32_shape).min_rows; };
     ASSERT_EQ(least(tables.back()), 1);  // or there would be nothing to fall to
     for (size_t from = 0; from < tables.size(); ++from) {
       for (int64_t m : {0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 64, 1000}) {
@@ -84,7 +84,7 @@ TEST(Tiles, BlocksAreEvenAndWithinTheShape) {
                                  {12, 4, 8}}) {
     for (int64_t rows = 1; rows <= 200; ++rows) {
       const int64_t block = block_rows(shape, rows);
-      ASSERT_EQ(block % shape.multiple, 0) << rows;
+      ASSERT_EQ(block % shape.row_multiple, 0) << rows;
       ASSERT_LE(block, std::min<int64_t>(shape.rows, kTileRows)) << rows;
       ASSERT_EQ((rows + block - 1) / block, (rows + shape.rows - 1) / shape.rows) << rows;  // no more than need be
       for (int64_t most = rows; most <= rows + 70; ++most) {
@@ -93,9 +93,9 @@ TEST(Tiles, BlocksAreEvenAndWithinTheShape) {
     }
   }
   for (const Kernels* kernels : available_kernels()) {
-    for (const PackShape& shape : {kernels->s8, kernels->f32}) {
+    for (const PackShape& shape : {kernels->s8_shape, kernels->f32_shape}) {
       EXPECT_LE(shape.rows, kTileRows) << kernels->name;
-      EXPECT_EQ(shape.rows % shape.multiple, 0) << kernels->name;
+      EXPECT_EQ(shape.rows % shape.row_multiple, 0) << kernels->name;
       EXPECT_EQ(kBlockK % shape.group, 0) << kernels->name;
     }
   }

@@ -12,7 +12,7 @@ namespace {
 // a [rows][k], codes [k][64], zeros and scales [k / 32][64]
 struct Case {
   int64_t rows, k;
-  bool has_zeros;
+  bool has_zero_points;
   std::vector<int8_t> a;
   std::vector<int> codes, zeros;
   std::vector<f16> scales;
@@ -34,7 +34,8 @@ std::vector<std::byte> pack(const Case& c) {
       records.push_back(static_cast<std::byte>(bits & 0xff));
       records.push_back(static_cast<std::byte>(bits >> 8));
     }
-    for (int64_t n = 0; n < 64 && c.has_zeros; ++n) records.push_back(static_cast<std::byte>(c.zeros[at(g, n, 64)]));
+    for (int64_t n = 0; n < 64 && c.has_zero_points; ++n)
+      records.push_back(static_cast<std::byte>(c.zeros[at(g, n, 64)]));
   }
   return records;
 }
@@ -62,7 +63,7 @@ Result gemv(const Kernels& kernels, Edge edge, const Case& c, const std::vector<
   const Guarded<std::byte> weights(records, edge);
   const Guarded<float> acc(c.rows * 64, edge);
   for (int64_t r = 0; r < c.rows; ++r) {
-    kernels.gemv_w4(a.data + r * c.k, {weights.data, c.k, c.has_zeros}, 1, acc.data + r * 64);
+    kernels.gemv_w4(a.data + r * c.k, {weights.data, c.k, c.has_zero_points}, 1, acc.data + r * 64);
   }
   return {.floats = acc.copy()};
 }
@@ -71,19 +72,20 @@ Result gemm(const Kernels& kernels, Edge edge, const Case& c, const std::vector<
             int64_t wanted_block) {
   const Guarded<std::byte> weights(records, edge);
   const Guarded<float> acc(c.rows * 64, edge);
-  const int64_t block = wanted_block > 0 ? round_up(wanted_block, kernels.s8.multiple) : block_rows(kernels.s8, c.rows);
+  const int64_t block =
+      wanted_block > 0 ? round_up(wanted_block, kernels.s8_shape.row_multiple) : block_rows(kernels.s8_shape, c.rows);
   const Guarded<int8_t> packed((c.rows + block - 1) / block * block * c.k, edge);
   kernels.pack_s8(c.a.data(), c.k, c.rows, c.k, block, packed.data);
-  kernels.gemm_w4(packed.data, {block, block * c.k}, c.rows, {weights.data, c.k, c.has_zeros}, acc.data);
+  kernels.gemm_w4(packed.data, {block, block * c.k}, c.rows, {weights.data, c.k, c.has_zero_points}, acc.data);
   return {.floats = acc.copy()};
 }
 
 // In blocks of the table's choice (0) and of another size.
 std::vector<float> expect_contract(const std::string& name, const Case& c) {
   const std::string label =
-      name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k) + (c.has_zeros ? ", zeros" : "");
+      name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k) + (c.has_zero_points ? ", zeros" : "");
   const std::vector<std::byte> records = pack(c);
-  EXPECT_EQ(static_cast<int64_t>(records.size()), panel_bytes(c.has_zeros ? Format::w4z : Format::w4, c.k));
+  EXPECT_EQ(static_cast<int64_t>(records.size()), panel_bytes(c.has_zero_points ? Format::w4z : Format::w4, c.k));
   const Result expected = {.floats = by_contract(c)};
   const auto check = [&](const std::string& how, auto run) {
     expect_same(run_everywhere(how + ": " + label, run), expected, how + " by contract: " + label);
@@ -104,17 +106,17 @@ std::vector<int> random_below(Random& random, int64_t n, uint32_t end) {
   return x;
 }
 
-Case random_case(Random& random, int64_t rows, int64_t k, bool has_zeros) {
-  Case c = {rows, k, has_zeros, random.codes(rows * k), random_below(random, k * 64, 16), {}, {}};
-  c.zeros = has_zeros ? random_below(random, k / 32 * 64, kMaxZero + 1) : std::vector<int>(at(k / 32, 0, 64), 8);
+Case random_case(Random& random, int64_t rows, int64_t k, bool has_zero_points) {
+  Case c = {rows, k, has_zero_points, random.codes(rows * k), random_below(random, k * 64, 16), {}, {}};
+  c.zeros = has_zero_points ? random_below(random, k / 32 * 64, kMaxZero + 1) : std::vector<int>(at(k / 32, 0, 64), 8);
   for (int64_t i = 0; i < k / 32 * 64; ++i) c.scales.push_back(to_f16(random.uniform(-0.01f, 0.02f)));
   return c;
 }
 
 TEST(W4, HandWorked) {
-  for (const bool has_zeros : {false, true}) {
-    const int zero = has_zeros ? 3 : 8;
-    Case c = {2, 64, has_zeros, std::vector<int8_t>(128), {}, std::vector<int>(128, zero), {}};
+  for (const bool has_zero_points : {false, true}) {
+    const int zero = has_zero_points ? 3 : 8;
+    Case c = {2, 64, has_zero_points, std::vector<int8_t>(128), {}, std::vector<int>(128, zero), {}};
     c.codes = std::vector<int>(at(64, 0, 64), zero);
     c.scales = std::vector<f16>(128, to_f16(0.5f));
     c.a[0] = 1, c.a[5] = 2, c.a[32] = 3;  // row 0
@@ -135,12 +137,12 @@ TEST(W4, SeveralPanelsAtOnce) {
   Random random;
   for (const int64_t k : {32, 64, 160}) {
     for (int64_t panels = 1; panels <= 6; ++panels) {
-      const bool has_zeros = panels % 2 == 0;
+      const bool has_zero_points = panels % 2 == 0;
       const std::vector<int8_t> a = random.codes(k);
       std::vector<std::byte> records;
       Result expected;
       for (int64_t p = 0; p < panels; ++p) {
-        Case c = random_case(random, 1, k, has_zeros);
+        Case c = random_case(random, 1, k, has_zero_points);
         c.a = a;
         const std::vector<std::byte> panel = pack(c);
         records.insert(records.end(), panel.begin(), panel.end());
@@ -152,7 +154,7 @@ TEST(W4, SeveralPanelsAtOnce) {
         const Guarded<int8_t> row(a, edge);
         const Guarded<std::byte> weights(records, edge);
         const Guarded<float> acc(panels * 64, edge);
-        kernels.gemv_w4(row.data, {weights.data, k, has_zeros}, panels, acc.data);
+        kernels.gemv_w4(row.data, {weights.data, k, has_zero_points}, panels, acc.data);
         return Result{.floats = acc.copy()};
       });
       expect_same(result, expected, label);
@@ -170,8 +172,8 @@ TEST(W4, EveryRowCount) {
 TEST(W4, EveryGroupCount) {
   Random random;
   for (int64_t groups = 1; groups <= 40; groups += groups < 10 ? 1 : kStride) {
-    for (const bool has_zeros : {false, true}) {
-      expect_contract("random", random_case(random, 1 + groups % 7, groups * 32, has_zeros));
+    for (const bool has_zero_points : {false, true}) {
+      expect_contract("random", random_case(random, 1 + groups % 7, groups * 32, has_zero_points));
     }
   }
 }

@@ -12,6 +12,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
+#include "kernels/hash.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack_cache.h"
 #include "tests/loader/coded_checkpoint.h"
@@ -52,10 +53,10 @@ struct Packed {
     failure = pack_all(crew(threads), {&job, 1}, arena.data).message();
   }
 
-  bool has_zeros() const { return matrix.format == Format::w4z; }
+  bool has_zero_points() const { return matrix.format == Format::w4z; }
   const std::byte* record(int64_t n, int64_t k) const {
     return static_cast<const std::byte*>(matrix.panels) + n / 64 * panel_bytes(matrix.format, matrix.k) +
-           k / 32 * (1024 + 128 + (has_zeros() ? 64 : 0));
+           k / 32 * (1024 + 128 + (has_zero_points() ? 64 : 0));
   }
   int code(int64_t n, int64_t k) const {
     const auto both = std::to_integer<int>(record(n, k)[k % 32 / 8 * 256 + n % 64 * 4 + k % 4]);
@@ -67,7 +68,7 @@ struct Packed {
     return to_float(scale);
   }
   int zero(int64_t n, int64_t k) const {
-    return has_zeros() ? std::to_integer<int>(record(n, k)[1024 + 128 + n % 64]) : 8;
+    return has_zero_points() ? std::to_integer<int>(record(n, k)[1024 + 128 + n % 64]) : 8;
   }
   float weight(int64_t n, int64_t k) const {
     return static_cast<float>(code(n, k) - zero(n, k)) * group_scale(n, k) * matrix.scale[n];

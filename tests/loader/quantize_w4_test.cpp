@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/hash.h"
 #include "loader/checkpoint/arena.h"
 #include "loader/pack/pack.h"
 #include "loader/pack/pack_cache.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/f16.h"
 #include "loader/checkpoint/convert.h"
 #include "tests/loader/make_files.h"
 
@@ -139,15 +140,15 @@ TEST(Safetensors, ManyTensorsAreNotQuadratic) {
 }
 
 TEST(Convert, F16IsExact) {
-  EXPECT_EQ(f16_to_float(0x3c00), 1.0f);
-  EXPECT_EQ(f16_to_float(0xc500), -5.0f);
-  EXPECT_EQ(f16_to_float(0x7bff), 65504.0f);
-  EXPECT_EQ(f16_to_float(0x0001), 0x1p-24f);
-  EXPECT_EQ(f16_to_float(0x83ff), -0x3ffp-24f);
-  EXPECT_EQ(f16_to_float(0x0400), 0x1p-14f);
-  EXPECT_EQ(f16_to_float(0x7c00), std::numeric_limits<float>::infinity());
-  EXPECT_NE(f16_to_float(0x7e00), f16_to_float(0x7e00)) << "NaN";
-  EXPECT_TRUE(std::signbit(f16_to_float(0x8000)));
+  EXPECT_EQ(to_float(f16{0x3c00}), 1.0f);
+  EXPECT_EQ(to_float(f16{0xc500}), -5.0f);
+  EXPECT_EQ(to_float(f16{0x7bff}), 65504.0f);
+  EXPECT_EQ(to_float(f16{0x0001}), 0x1p-24f);
+  EXPECT_EQ(to_float(f16{0x83ff}), -0x3ffp-24f);
+  EXPECT_EQ(to_float(f16{0x0400}), 0x1p-14f);
+  EXPECT_EQ(to_float(f16{0x7c00}), std::numeric_limits<float>::infinity());
+  EXPECT_NE(to_float(f16{0x7e00}), to_float(f16{0x7e00})) << "NaN";
+  EXPECT_TRUE(std::signbit(to_float(f16{0x8000})));
 }
 
 TEST(Convert, ReadsFloatsOfEveryType) {

@@ -1,4 +1,4 @@
-#include "loader/pack/pack_group.h"
+#include "loader/pack/pack_strip.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@ namespace pinion {
 namespace {
 
 constexpr int64_t kTileK = 256;
-static_assert(kPanelColumns % kGroupRows == 0 && kTileK % kBlockK == 0 && kGroupRows == kW4Columns);
+static_assert(kPanelColumns % kStripRows == 0 && kTileK % kBlockK == 0 && kStripRows == kW4Columns);
 
 // f(k, count) for pieces of the padded rows, of whose kTileK elements `count` are the rows' own.
 template <class F>
@@ -40,14 +40,14 @@ void store_four_rows(const int8_t* codes, int64_t stride, std::byte* line) {
   for (int i = 0; i < 4; ++i) std::memcpy(line + i * 4 * kPanelColumns, &lines[i], sizeof lines[i]);
 }
 
-// Codes of one tile [kGroupRows][kTileK] to their places in the panel, and their sums.
-void store_w8(const int8_t* codes, int64_t k, const RowGroup& group) {
+// Codes of one tile [kStripRows][kTileK] to their places in the panel, and their sums.
+void store_w8(const int8_t* codes, int64_t k, const RowStrip& group) {
   const int64_t count = std::min(padded_k(group.k) - k, kTileK);
   for (int64_t i = 0; i < count; i += 16) {
     std::byte* line = group.panel + w8_offset(k + i, 0);
-    for (int64_t r = 0; r < kGroupRows; r += 4) store_four_rows(codes + r * kTileK + i, kTileK, line + r * 4);
+    for (int64_t r = 0; r < kStripRows; r += 4) store_four_rows(codes + r * kTileK + i, kTileK, line + r * 4);
   }
-  for (int64_t r = 0; r < kGroupRows; r++) {
+  for (int64_t r = 0; r < kStripRows; r++) {
     int16_t sum = 0;  // of a tile's codes, at most 2^15 in magnitude: half the work of a sum in 32 bits
     for (int64_t i = 0; i < count; i++) sum = static_cast<int16_t>(sum + codes[r * kTileK + i]);
     group.column_sum[r] = sum + (k == 0 ? 0 : group.column_sum[r]);
@@ -55,39 +55,39 @@ void store_w8(const int8_t* codes, int64_t k, const RowGroup& group) {
 }
 
 // The rule of Kernels::quantize, whose division is a true one: by 127 / amax ties would get other codes.
-void pack_w8(const RowGroup& group, const float* values, const float* largest, int64_t rotation) {
+void pack_w8(const RowStrip& group, const float* values, const float* largest, int64_t rotation) {
   const Kernels& kernels = best_kernels();
-  float scale[kGroupRows] = {};
+  float scale[kStripRows] = {};
   for (int64_t r = 0; r < group.rows; r++) scale[r] = code_scale(largest[r]);
   each_tile(group.k, [&](int64_t k, int64_t count) {
-    alignas(kAlignmentBytes) int8_t codes[kGroupRows * kTileK] = {};
+    alignas(kAlignmentBytes) int8_t codes[kStripRows * kTileK] = {};
     for (int64_t r = 0; r < group.rows; r++) {
       kernels.encode(values + r * group.k + k, count, scale[r], codes + r * kTileK);
     }
     store_w8(codes, k, group);
   });
-  for (int64_t r = 0; r < kGroupRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
+  for (int64_t r = 0; r < kStripRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
 }
 
-void pack_bf16(const RowGroup& group, const float* values, const float* /*largest*/, int64_t /*rotation*/) {
+void pack_bf16(const RowStrip& group, const float* values, const float* /*largest*/, int64_t /*rotation*/) {
   bf16* panel = reinterpret_cast<bf16*>(group.panel);
   const Kernels& kernels = best_kernels();
   each_tile(group.k, [&](int64_t k, int64_t count) {
-    bf16 rounded[kGroupRows * kTileK] = {};
+    bf16 rounded[kStripRows * kTileK] = {};
     for (int64_t r = 0; r < group.rows; r++) {
       kernels.to_bf16(values + r * group.k + k, count, rounded + r * kTileK);
     }
     for (int64_t i = 0; i < std::min(padded_k(group.k) - k, kTileK); i++) {
       bf16* line = panel + bf16_offset(k + i, 0);
-      for (int64_t r = 0; r < kGroupRows; r++) line[r] = rounded[r * kTileK + i];
+      for (int64_t r = 0; r < kStripRows; r++) line[r] = rounded[r * kTileK + i];
     }
   });
 }
 
 // The weights of k [k, k + kBlockK), each row's divided by its power of two.
-void load_w4(const RowGroup& group, const float* values, int64_t k, const float* inverse, W4Group* out) {
+void load_w4(const RowStrip& group, const float* values, int64_t k, const float* inverse, W4Group* out) {
   const int64_t count = std::min(kBlockK, group.k - k);
-  if (count < kBlockK || group.rows < kGroupRows) std::memset(out->weights, 0, sizeof out->weights);
+  if (count < kBlockK || group.rows < kStripRows) std::memset(out->weights, 0, sizeof out->weights);
   for (int64_t r = 0; r < group.rows; r++) {
     const float* row = values + r * group.k + k;
     for (int64_t i = 0; i < count; i++) out->weights[i][r] = row[i] * inverse[r];
@@ -96,7 +96,7 @@ void load_w4(const RowGroup& group, const float* values, int64_t k, const float*
 
 void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
   for (int64_t pair = 0; pair < kBlockK / 8; pair++, codes += 4 * kPanelColumns) {
-    for (int64_t r = 0; r < kGroupRows; r++) {
+    for (int64_t r = 0; r < kStripRows; r++) {
       for (int64_t i = 0; i < 4; i++) {
         const int first = group.codes[pair * 8 + i][r], second = group.codes[pair * 8 + 4 + i][r];
         codes[r * 4 + i] = static_cast<std::byte>(first | second << 4);
@@ -107,8 +107,8 @@ void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
 }
 
 // Each row's own scale is a power of two that brings its weights below 4, mostly the largest between 2 and 4.
-void pack_w4(const RowGroup& group, const float* values, const float* largest, int64_t rotation) {
-  float scale[kGroupRows] = {}, inverse[kGroupRows] = {};
+void pack_w4(const RowStrip& group, const float* values, const float* largest, int64_t rotation) {
+  float scale[kStripRows] = {}, inverse[kStripRows] = {};
   for (int64_t r = 0; r < group.rows; r++) {
     const float wide = code_scale(largest[r]) * 64.0f;
     scale[r] = std::bit_cast<float>(std::bit_cast<uint32_t>(wide) & 0x7f800000u);
@@ -127,11 +127,11 @@ void pack_w4(const RowGroup& group, const float* values, const float* largest, i
     }
     store_w4(quantised, codes, codes + kW4CodeBytes - group.column * 2);
   }
-  for (int64_t r = 0; r < kGroupRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
+  for (int64_t r = 0; r < kStripRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
 }
 
 // By Format; null: only codes of a file become it.
-using FloatPacker = void (*)(const RowGroup& group, const float* values, const float* largest, int64_t rotation);
+using FloatPacker = void (*)(const RowStrip& group, const float* values, const float* largest, int64_t rotation);
 constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
@@ -139,9 +139,9 @@ static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
 bool packs_floats(Format format) { return kFloatPackers[static_cast<size_t>(format)] != nullptr; }
 
-int64_t pack_floats(Format format, const RowGroup& group, float* values, int64_t rotation) {
+int64_t pack_floats(Format format, const RowStrip& group, float* values, int64_t rotation) {
   const Kernels& kernels = best_kernels();
-  float largest[kGroupRows] = {};
+  float largest[kStripRows] = {};
   for (int64_t r = 0; r < group.rows; r++) {
     float* row = values + r * group.k;
     if (rotation > 1) kernels.rotate(row, group.k, rotation, row);
@@ -152,37 +152,37 @@ int64_t pack_floats(Format format, const RowGroup& group, float* values, int64_t
   return -1;
 }
 
-void pack_w8_codes(const RowGroup& group, const int8_t* codes, const float* scales) {
+void pack_w8_codes(const RowStrip& group, const int8_t* codes, const float* scales) {
   each_tile(group.k, [&](int64_t k, int64_t count) {
-    alignas(kAlignmentBytes) int8_t tile[kGroupRows * kTileK] = {};
+    alignas(kAlignmentBytes) int8_t tile[kStripRows * kTileK] = {};
     for (int64_t r = 0; r < group.rows; r++) std::copy_n(codes + r * group.k + k, count, tile + r * kTileK);
     store_w8(tile, k, group);
   });
-  std::fill_n(group.scale, kGroupRows, 0.0f);
+  std::fill_n(group.scale, kStripRows, 0.0f);
   std::copy_n(scales, group.rows, group.scale);
 }
 
-void pack_w4_codes(Format format, const RowGroup& group, const W4Rows& rows) {
-  const bool has_zeros = traits_of(format).has_zeros;
+void pack_w4_codes(Format format, const RowStrip& group, const W4Rows& rows) {
+  const bool has_zero_points = traits_of(format).has_zero_points;
   const int64_t blocks = padded_k(group.k) / kBlockK;
   std::byte* codes = group.panel;
-  for (int64_t block = 0; block < blocks; block++, codes += w4_record_bytes(has_zeros)) {
+  for (int64_t block = 0; block < blocks; block++, codes += w4_record_bytes(has_zero_points)) {
     alignas(kAlignmentBytes) W4Group own;
-    uint8_t zeros[kGroupRows];
+    uint8_t zero_points[kStripRows];
     std::memset(own.codes, 8, sizeof own.codes);
     std::memset(own.scales, 0, sizeof own.scales);
-    std::memset(zeros, 8, sizeof zeros);
+    std::memset(zero_points, 8, sizeof zero_points);
     for (int64_t r = 0; r < group.rows; r++) {
       const auto i = static_cast<size_t>(r * blocks + block);
       for (size_t k = 0; k < size_t{kBlockK}; k++) own.codes[k][r] = rows.codes[i * size_t{kBlockK} + k];
       own.scales[r] = rows.group_scales[i];
-      zeros[r] = rows.zeros[i];
+      zero_points[r] = rows.zero_points[i];
     }
     std::byte* scales = codes + kW4CodeBytes - group.column * 2;
     store_w4(own, codes, scales);
-    if (has_zeros) std::memcpy(scales + kPanelColumns * 2 - group.column, zeros, sizeof zeros);
+    if (has_zero_points) std::memcpy(scales + kPanelColumns * 2 - group.column, zero_points, sizeof zero_points);
   }
-  std::fill_n(group.scale, kGroupRows, 0.0f);
+  std::fill_n(group.scale, kStripRows, 0.0f);
   std::copy_n(rows.scales.data(), group.rows, group.scale);
 }
 

@@ -1,0 +1,43 @@
+// Hashes and random bits that every machine computes alike. Not against attackers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace pinion {
+
+// FNV-1a (Fowler, Noll, Vo), 64 bits.
+constexpr uint64_t kHashSeed = 0xcbf29ce484222325u;
+constexpr uint64_t kHashPrime = 0x100000001b3u;
+
+inline uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash = kHashSeed) {
+  for (const std::byte byte : bytes) hash = (hash ^ static_cast<uint64_t>(byte)) * kHashPrime;
+  return hash;
+}
+
+// The same over 32-bit words: it tells whether the bits of two runs are the same. The size is a multiple of 4.
+inline uint64_t hash_words(uint64_t hash, std::span<const std::byte> bytes) {
+  for (size_t i = 0; i < bytes.size(); i += 4) {
+    uint32_t word;
+    std::memcpy(&word, bytes.data() + i, sizeof word);
+    hash = (hash ^ word) * kHashPrime;
+  }
+  return hash;
+}
+
+inline uint64_t hash_floats(uint64_t hash, std::span<const float> values) {
+  return hash_words(hash, std::as_bytes(values));
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014): random bits are the finaliser of counter * kGoldenGamma.
+constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15u;
+
+constexpr uint64_t splitmix64_finalise(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+}  // namespace pinion

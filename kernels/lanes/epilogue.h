@@ -1,0 +1,68 @@
+// What happens to a tile of sums before it is stored (Epilogue in kernels.h), over sixteen lanes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "kernels/lanes/math.h"
+
+namespace pinion {
+namespace {
+
+Lanes clamped_swiglu(Lanes gate, Lanes value, float limit) {
+  const Lanes high = Lanes::broadcast(limit);
+  const Lanes x = Lanes::min(high, gate);
+  const Lanes v = Lanes::min(high, Lanes::max(Lanes::broadcast(-limit), value));
+  const Lanes weight = times_sigmoid(x, Lanes::mul(x, Lanes::broadcast(1.702f)));
+  return Lanes::mul(weight, Lanes::add(v, Lanes::broadcast(1.0f)));
+}
+
+Lanes gated(Lanes gate, Lanes value, const Epilogue& ops) {
+  switch (ops.activation) {
+    case Activation::gelu_tanh:
+      return Lanes::mul(gelu_tanh(gate), value);
+    case Activation::clamped_swiglu:
+      return clamped_swiglu(gate, value, ops.limit);
+    case Activation::silu:
+      break;
+  }
+  return Lanes::mul(silu(gate), value);
+}
+
+// Up to sixteen columns of a tile, row by row.
+template <class T>
+void apply_columns(const T* sums, int64_t rows, int64_t count, const Epilogue& ops, int64_t column, float* out,
+                   int64_t ldo) {
+  const bool clamped = ops.low > -__builtin_inff() || ops.high < __builtin_inff();
+  const Lanes column_scale = ops.row_scale ? load_some(ops.column_scale + column, count) : Lanes::broadcast(1.0f);
+  const Lanes bias = ops.bias ? load_some(ops.bias + column, count) : Lanes::broadcast(0.0f);
+  for (int64_t r = 0; r < rows; ++r, out += ldo) {
+    Lanes value = Lanes::load(sums + r * kPanelColumns);
+    if (ops.row_scale) value = Lanes::mul(Lanes::mul(value, Lanes::broadcast(ops.row_scale[r])), column_scale);
+    if (ops.alpha != 1.0f) value = Lanes::mul(Lanes::broadcast(ops.alpha), value);
+    if (ops.bias) value = Lanes::add(value, bias);
+    if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
+    if (ops.gate) value = gated(load_some(ops.gate + r * ops.gate_stride + column, count), value, ops);
+    if (ops.beta != 0.0f) {
+      value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
+    }
+    if (clamped) value = Lanes::min(Lanes::broadcast(ops.high), Lanes::max(Lanes::broadcast(ops.low), value));
+    store_some(value, out, count);
+  }
+}
+
+template <class T>
+void run_epilogue(const T* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
+  for (int64_t c = 0; c < columns; c += kLanes) apply_columns(sums + c, rows, columns - c, ops, c, out + c, ldo);
+}
+
+void epilogue_s32(const int32_t* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
+  run_epilogue(sums, rows, columns, ops, out, ldo);
+}
+
+void epilogue_f32(const float* sums, int64_t rows, int64_t columns, const Epilogue& ops, float* out, int64_t ldo) {
+  run_epilogue(sums, rows, columns, ops, out, ldo);
+}
+
+}  // namespace
+}  // namespace pinion
