@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/measure/bandwidth.h"
-#include "engine/measure/tuning.h"
+#include "engine/measure/statistics.h"
 #include "engine/team/team.h"
 #include "engine/team/topology.h"
 #include "kernels/cpu.h"

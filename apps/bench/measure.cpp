@@ -6,6 +6,7 @@
 #include "apps/bench/bench.h"
 #include "engine/forward/rope.h"
 #include "engine/measure/bandwidth.h"
+#include "engine/measure/statistics.h"
 
 namespace pinion {
 namespace {
@@ -203,7 +204,7 @@ ProfileShares shares_of(const BenchProfile& p, bool one_token) {
       shares.stages[i] += (work + wait) / all;
       shares.waiting[i] += wait / all;
       shares.outside -= (work + wait) / all;
-      if (one_token && kRepeatedForOneToken[i]) shares.repeated += work / all;
+      if (one_token && kStageTraits[i].is_repeated) shares.repeated += work / all;
       waited += wait;
     }
     shares.workers_waiting.push_back(waited / total);

@@ -138,7 +138,8 @@ void add_bar(const BenchRecord& record, double top, std::string* svg) {
   double x = kLeft;
   for (size_t i = 0; i < kStages; ++i) {
     const double width = shares.stages[i] * (kWidth - kLeft - kRight);
-    add_box(x, top + 14, width, 14, i, std::string(kStageNames[i]) + ": " + number(shares.stages[i] * ms) + " ms", svg);
+    add_box(x, top + 14, width, 14, i, std::string(kStageTraits[i].name) + ": " + number(shares.stages[i] * ms) + " ms",
+            svg);
     x += width;
   }
 }
@@ -148,8 +149,8 @@ void add_legend(double top, std::string* svg) {
   for (size_t i = 0; i < kStages; ++i) {
     const double x = kLeft + static_cast<double>(i % 6) * 92;
     const double y = top + 18 + static_cast<double>(i / 6) * 18;
-    add_box(x, y, 10, 10, i, std::string(kStageNames[i]), svg);
-    add_text(x + 13, y + 9, "start", std::string(kStageNames[i]), svg);
+    add_box(x, y, 10, 10, i, std::string(kStageTraits[i].name), svg);
+    add_text(x + 13, y + 9, "start", std::string(kStageTraits[i].name), svg);
   }
 }
 

@@ -91,7 +91,7 @@ std::vector<Column> csv_columns(bool with_profile) {
   if (!with_profile) return columns;
   static const std::vector<std::string> kHeadings = [] {
     std::vector<std::string> headings;
-    for (const std::string_view name : kStageNames) headings.push_back(std::string(name) + "_ms_per_token");
+    for (const StageTraits& stage : kStageTraits) headings.push_back(std::string(stage.name) + "_ms_per_token");
     return headings;
   }();
   for (size_t i = 0; i < kStages; ++i) {
@@ -139,7 +139,7 @@ void print_profile(const BenchRecord& record) {
   print("| stage | ms/token | share | of that waiting |\n|:--|--:|--:|--:|\n");
   for (size_t i = 0; i < kStages; ++i) {
     const double waiting = shares.stages[i] > 0 ? shares.waiting[i] / shares.stages[i] : 0;
-    print("| " + std::string(kStageNames[i]) + number(" | %.4f", shares.stages[i] * ms) +
+    print("| " + std::string(kStageTraits[i].name) + number(" | %.4f", shares.stages[i] * ms) +
           number(" | %.3f", shares.stages[i]) + number(" | %.3f |\n", waiting));
   }
   print("| outside" + number(" | %.4f", shares.outside * ms) + number(" | %.3f | |\n", shares.outside));
@@ -156,7 +156,7 @@ OrderedJson profile_json(const BenchRecord& record) {
   const ProfileShares shares = shares_of(p, one_token(record.test));
   OrderedJson stages = OrderedJson::array(), workers = OrderedJson::array();
   for (size_t i = 0; i < kStages; ++i) {
-    stages.push_back({{"stage", kStageNames[i]},
+    stages.push_back({{"stage", kStageTraits[i].name},
                       {"ms_per_token", shares.stages[i] * ms_per_token(p)},
                       {"share", shares.stages[i]},
                       {"waiting_share", shares.waiting[i]}});
@@ -165,8 +165,8 @@ OrderedJson profile_json(const BenchRecord& record) {
     OrderedJson work_ms = OrderedJson::object(), wait_ms = OrderedJson::object();
     for (size_t i = 0; i < kStages; ++i) {
       const StageTime& time = p.profile.workers[w].stages[i];
-      work_ms[std::string(kStageNames[i])] = each_token(p, time.work_ns) / 1e6;
-      wait_ms[std::string(kStageNames[i])] = each_token(p, time.wait_ns) / 1e6;
+      work_ms[std::string(kStageTraits[i].name)] = each_token(p, time.work_ns) / 1e6;
+      wait_ms[std::string(kStageTraits[i].name)] = each_token(p, time.wait_ns) / 1e6;
     }
     workers.push_back({{"cpu", record.cpus[w]},
                        {"waiting_share", shares.workers_waiting[w]},

@@ -235,7 +235,9 @@ void tell_of_model(const Model& model) {
   std::set<Format> formats;
   for (const Conversion& one : model.conversions) {
     const std::string others = one.modules > 1 ? " and " + std::to_string(one.modules - 1) + " more" : "";
-    sources.insert(one.from + (one.why_not.empty() ? "" : " (" + one.module + others + ": " + one.why_not + ")"));
+    sources.insert(one.from + (one.requantised_because.empty()
+                                   ? ""
+                                   : " (" + one.module + others + ": " + one.requantised_because + ")"));
     formats.insert(one.to);
   }
   std::string from, to;

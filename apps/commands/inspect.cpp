@@ -58,7 +58,7 @@ int64_t count_matrix(const MatrixTensor& tensor, const LinearWeight& found, cons
   } else {
     out->stored_as.insert(found.stored_as);
     ++(packing.as_stored ? out->codes_kept : *kind_of(true, packing.format, out));
-    if (!packing.why_not.empty()) out->why_not_kept.insert(packing.why_not);
+    if (!packing.requantised_because.empty()) out->why_not_kept.insert(packing.requantised_because);
   }
   if (packing.rotation > 1) ++out->rotated;
   return packed_bytes(packing.format, tensor.n, tensor.k);

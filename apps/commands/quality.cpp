@@ -9,6 +9,7 @@
 #include "engine/forward/rope.h"
 #include "engine/forward/trace.h"
 #include "engine/measure/divergence.h"
+#include "engine/measure/statistics.h"
 
 namespace pinion {
 namespace {

@@ -15,6 +15,7 @@
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "engine/forward/rope.h"
+#include "engine/measure/statistics.h"
 
 namespace pinion {
 namespace {
@@ -157,7 +158,7 @@ Error tune_chunk(Tuner& tuner, const Plan& best, double until, std::vector<Trial
   constexpr int kChunks = 6;  // that a long prompt can tell apart
   BenchTest test = {};
   if (Error e = choose_prompt(tuner, (until - now_seconds()) / (kLeastRounds * kChunks), &test)) return e;
-  for (const int64_t chunk : candidate_chunks(test.prompt_tokens)) {
+  for (const int64_t chunk : candidate_chunks(test.prompt_tokens, kDefaultPrefillChunk)) {
     if (chunk == kDefaultPrefillChunk && best.prefill.cpus == usual) continue;
     out->push_back(make_trial(tuner.topology, best.prefill.cpus, chunk));
   }

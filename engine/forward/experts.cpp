@@ -110,7 +110,7 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
     });
   };
   const int64_t most = panels_at_once(std::ssize(p.tokens));
-  m.worker.for_each_run(std::ssize(groups.experts) * panels, most, [&](TaskRun all) {
+  m.worker.for_each_run(std::ssize(groups.experts) * panels, most, [&](TaskRange all) {
     while (all.count > 0) {  // may go on in the next expert
       const int64_t panel = all.first % panels, count = std::min(all.count, panels - panel);
       multiply_run(all.first / panels, {panel, count});

@@ -81,7 +81,7 @@ struct Multiplier {
   OwnInputBuffers& own;
 
   // The table of the matmuls. Cores that share an SME unit would only wait for one another there.
-  const Kernels& table() const { return worker.leads || !kernels.follower ? kernels : *kernels.follower; }
+  const Kernels& table() const { return worker.is_cluster_leader || !kernels.follower ? kernels : *kernels.follower; }
 };
 
 // What stands between gate and up: activation(gate x) times up x.
@@ -114,7 +114,7 @@ struct Tile {
 };
 
 // Panels of a matrix.
-using PanelRun = TaskRun;
+using PanelRun = TaskRange;
 
 // Of all the projections' matrices together.
 inline int64_t panels_of(std::span<const Projection> projections) {

@@ -25,7 +25,7 @@ struct alignas(128) WorkerProfile final : WaitListener {
 
   // The stage whose work the time from here on is.
   void enter(Stage next) {
-    stop_work();
+    on_barrier_enter();
     stage = next;
   }
   // Time between passes is nobody's.
@@ -33,8 +33,8 @@ struct alignas(128) WorkerProfile final : WaitListener {
     stage = Stage::embed;
     last_ns = now_ns();
   }
-  void stop_work() override { stages[static_cast<size_t>(stage)].work_ns += lap(); }
-  void stop_wait() override { stages[static_cast<size_t>(stage)].wait_ns += lap(); }
+  void on_barrier_enter() override { stages[static_cast<size_t>(stage)].work_ns += lap(); }
+  void on_barrier_exit() override { stages[static_cast<size_t>(stage)].wait_ns += lap(); }
 
  private:
   int64_t lap() {

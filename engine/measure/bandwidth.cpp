@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/measure/tuning.h"
+#include "engine/measure/statistics.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/arena.h"
 
@@ -23,8 +23,8 @@ constexpr int64_t kBlockBytes = int64_t{8} << 10;  // of each stream, between tw
 using Clock = std::chrono::steady_clock;
 using Vector = uint64_t __attribute__((vector_size(16), may_alias));  // one register of every machine we know
 
-// One block of each stream. Eight sums keep the loads from waiting for one another. Sanitizers would check each load,
-// which takes longer than the load; read_part's bounds are what they see.
+// Reads one block of each stream. Eight sums, so that no load waits for another. Sanitizers are off here: checking a
+// load takes longer than the load.
 template <int Streams>
 __attribute__((no_sanitize("address", "undefined", "thread"))) uint64_t read_blocks(const std::byte* first,
                                                                                     int64_t stride) {
@@ -47,8 +47,8 @@ struct SharedPass {
   std::atomic<uint64_t> sum{0};  // a result that nobody asked for would not be read at all
 };
 
-// The streams share one window of it after another: all passes go through the memory in much the same order, so that
-// hardly any finds in a cache what the last one left there.
+// All streams stay in one window of the part, then move to the next. So every pass goes through the memory in about the
+// same order, whatever its number of streams, and finds little of the last pass in a cache.
 template <int Streams>
 void read_part(const std::byte* part, int64_t part_bytes, SharedPass& pass) {
   const int64_t window_bytes = part_bytes / kWindows;
@@ -67,8 +67,8 @@ void read_part(const std::byte* part, int64_t part_bytes, SharedPass& pass) {
   pass.sum.fetch_xor(sum, std::memory_order_relaxed);
 }
 
-// Which number of streams delivers most differs from machine to machine (tools/MEASURED.md). Eight are left out: they
-// were the most on none, and what came after them found a part of the buffer in a cache.
+// Which number of streams reads fastest depends on the machine (tools/MEASURED.md). Eight are left out: they were
+// fastest on none, and the pass after them found part of the buffer in a cache.
 struct Reader {
   int streams;
   void (*read)(const std::byte*, int64_t, SharedPass&);

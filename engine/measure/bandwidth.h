@@ -19,8 +19,8 @@ struct ReadBuffer {
 // buffer_bytes: several times the last-level cache.
 Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
 
-// One streaming read of the buffer by the same team, which ends when the first worker has read its part: no time counts
-// in which only the slow cores are at work.
+// One streaming read of the buffer, by the team that allocated it. All stop when the first worker has finished its
+// part, so no time counts in which only slow cores work.
 struct ReadPass {
   int streams = 0;  // that each worker reads side by side
   int64_t bytes = 0;
@@ -28,10 +28,10 @@ struct ReadPass {
   double seconds = 0;
 };
 
-// So many passes with each number of streams, in turn.
+// `passes` passes for each number of streams, alternating.
 std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int passes);
 
-// Bytes per second of such passes, with few streams or many, whichever gives more: the median of at least one.
+// Bytes per second: the median over the passes (at least one), for the number of streams that reads faster.
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
 
 // Seconds that a barrier takes where all come at once: the median of `rounds` (at least one) of 100 barriers each.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace pinion {
 namespace {
@@ -37,24 +36,6 @@ Divergence compare_logits(std::span<const float> reference, std::span<const floa
   const auto top = [](std::span<const float> logits) { return std::ranges::max_element(logits) - logits.begin(); };
   result.same_top = top(reference) == top(other);
   return result;
-}
-
-Mean mean_of(std::span<const double> values) {
-  const auto n = static_cast<double>(values.size());
-  if (values.empty()) return {};
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
-  if (values.size() < 2) return {mean, 0};
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return {mean, std::sqrt(squares / (n - 1) / n)};
-}
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  const auto rank = static_cast<int64_t>(std::ceil(share * static_cast<double>(values.size())));
-  const auto at = values.begin() + std::clamp<int64_t>(rank - 1, 0, std::ssize(values) - 1);
-  std::ranges::nth_element(values, at);
-  return *at;
 }
 
 }  // namespace pinion

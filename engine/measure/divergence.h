@@ -1,10 +1,9 @@
-// How far a model's predictions move when its arithmetic changes: two logits vectors for the same token, and statistics
-// over many. Natural logarithms, in double precision.
+// How far a model's predictions move when its arithmetic changes: two logits vectors for the same token. Natural
+// logarithms, in double precision.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace pinion {
 
@@ -17,15 +16,5 @@ struct Divergence {
 
 // Both [vocab]; next is the token that came. Logits that are not finite give NaN.
 Divergence compare_logits(std::span<const float> reference, std::span<const float> other, int32_t next);
-
-struct Mean {
-  double value = 0;
-  double standard_error = 0;  // sample deviation / sqrt(n); 0 for fewer than two values
-};
-
-Mean mean_of(std::span<const double> values);
-
-// The smallest value that `share` of all are not above; 0 for none. 0 < share <= 1.
-double quantile(std::vector<double> values, double share);
 
 }  // namespace pinion

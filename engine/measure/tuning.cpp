@@ -6,7 +6,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "engine/session/session.h"
+#include "engine/measure/statistics.h"
 #include "loader/config/json.h"
 
 namespace pinion {
@@ -42,6 +42,12 @@ Cpus all_cpus(std::span<const Core> cores) {
 
 OrderedJson team_json(const TunedTeam& team) {
   return {{"cpus", team.cpus}, {"tokens_per_second", team.rate}, {"default_tokens_per_second", team.default_rate}};
+}
+
+double fastest_median(std::span<const Measured> candidates) {
+  double fastest = 0;
+  for (const Measured& one : candidates) fastest = std::max(fastest, median_of(one.rates));
+  return fastest;
 }
 
 TunedTeam read_team(JsonFields fields, Error* e) {
@@ -98,25 +104,17 @@ std::vector<Cpus> candidate_teams(const Topology& topology) {
   return teams;
 }
 
-std::vector<int64_t> candidate_chunks(int64_t prompt_tokens) {
-  std::vector<int64_t> chunks = {kDefaultPrefillChunk};
+std::vector<int64_t> candidate_chunks(int64_t prompt_tokens, int64_t default_chunk) {
+  std::vector<int64_t> chunks = {default_chunk};
   for (const int64_t chunk : {32, 64, 128, 512, 1024}) {
     // A chunk beyond the prompt is the prompt; so is the default where the prompt is short.
-    if (chunk <= prompt_tokens && chunk != std::min(prompt_tokens, kDefaultPrefillChunk)) chunks.push_back(chunk);
+    if (chunk <= prompt_tokens && chunk != std::min(prompt_tokens, default_chunk)) chunks.push_back(chunk);
   }
   return chunks;
 }
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 size_t best_of(std::span<const Measured> candidates) {
-  double fastest = 0;
-  for (const Measured& one : candidates) fastest = std::max(fastest, median_of(one.rates));
+  const double fastest = fastest_median(candidates);
   const auto rank = [&](const Measured& one) {
     const double rate = median_of(one.rates);
     return std::tuple(rate < fastest * kTie, !one.is_default, one.size, -rate);
@@ -126,8 +124,7 @@ size_t best_of(std::span<const Measured> candidates) {
 
 bool is_clearly_behind(const Measured& candidate, std::span<const Measured> candidates) {
   if (candidate.is_default || candidate.rates.empty()) return false;
-  double fastest = 0;
-  for (const Measured& one : candidates) fastest = std::max(fastest, median_of(one.rates));
+  const double fastest = fastest_median(candidates);
   return std::ranges::max(candidate.rates) < fastest * kBehind;
 }
 

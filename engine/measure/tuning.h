@@ -1,5 +1,5 @@
-// What `pinion tune` measures, how it chooses, and the text of the file in which the choice is kept: values only, the
-// measuring and the file are the program's.
+// The logic of `pinion tune`: which teams and chunks to try, which wins, and the text of the tune file. Pure functions:
+// the command in apps/ does the timing and reads and writes the file.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace pinion {
 // Whole kinds also with their cores' other hardware threads. None larger than what a container grants.
 std::vector<std::vector<int32_t>> candidate_teams(const Topology& topology);
 
-// Prefill chunks worth a measurement with a prompt of that length, and the default.
-std::vector<int64_t> candidate_chunks(int64_t prompt_tokens);
+// Prefill chunks worth a measurement with a prompt of that length, the default first.
+std::vector<int64_t> candidate_chunks(int64_t prompt_tokens, int64_t default_chunk);
 
 // One candidate's measurements.
 struct Measured {
@@ -28,13 +28,11 @@ struct Measured {
   std::vector<double> rates = {};  // tokens a second, one a round
 };
 
-double median_of(std::vector<double> values);  // 0 of none
-
 // The fastest by median; where others are within 2 % of it, the default or, if that is not among them, the smallest.
 size_t best_of(std::span<const Measured> candidates);
 
-// Not worth another round: even its best one is a tenth slower than the fastest's median. Never the default, which is
-// what the result is compared with.
+// Whether to drop a candidate early: its best round is over 10 % slower than the fastest median. The default is never
+// dropped: the result is compared with it.
 bool is_clearly_behind(const Measured& candidate, std::span<const Measured> candidates);
 
 // CPUs, and how fast they were, in tokens a second.

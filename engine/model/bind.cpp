@@ -55,59 +55,56 @@ struct Binder {
     return all_finite(*out) ? Error{} : error("NaN or infinity in the weights", where(tensor.name));
   }
 
-  Error bias(const TensorView& tensor, float scale, std::span<float>* out) {
+  Error read_bias(const TensorView& tensor, float scale, std::span<float>* out) {
     if (Error e = read(tensor, out)) return e;
     for (float& value : *out) value *= scale;
     return {};
   }
 
-  Error norm(const VectorTensor& spec, const float** out) {
+  Error read_vector(const std::string& name, int64_t n, float offset, std::span<float>* out) {
     TensorView tensor;
-    std::span<float> values;
-    if (Error e = bind(spec.name, {spec.n}, &tensor)) return e;
-    if (Error e = read(tensor, &values)) return e;
-    for (float& value : values) value += spec.offset;
-    *out = values.data();
+    if (Error e = bind(name, {n}, &tensor)) return e;
+    if (Error e = read(tensor, out)) return e;
+    for (float& value : *out) value += offset;
     return {};
   }
 
   // [channels, 1, taps] -> [taps][channels]
-  Error convolution(const VectorTensor& spec, const float** out) {
+  Error read_convolution(const VectorTensor& spec, std::span<float>* out) {
     const GatedDelta& d = model->config.delta;
     TensorView tensor;
-    std::span<float> values;
     if (Error e = bind(spec.name, {d.channels(), 1, d.taps}, &tensor)) return e;
-    if (Error e = read(tensor, &values)) return e;
-    const std::vector<float> stored(values.begin(), values.end());
+    if (Error e = read(tensor, out)) return e;
+    const std::vector<float> stored(out->begin(), out->end());
     const auto channels = static_cast<size_t>(d.channels()), taps = static_cast<size_t>(d.taps);
-    for (size_t i = 0; i < stored.size(); ++i) values[i % taps * channels + i / taps] = stored[i];
-    *out = values.data();
+    for (size_t i = 0; i < stored.size(); ++i) (*out)[i % taps * channels + i / taps] = stored[i];
     return {};
   }
 
   // The file holds the logarithm.
-  Error decay_rate(const VectorTensor& spec, const float** out) {
-    if (Error e = norm(spec, out)) return e;
-    const std::span<float> rate(model->vectors.back().get(), static_cast<size_t>(spec.n));
-    for (float& value : rate) value = static_cast<float>(portable_exp(static_cast<double>(value)));
-    return all_finite(rate) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
+  Error read_decay_rate(const VectorTensor& spec, std::span<float>* out) {
+    if (Error e = read_vector(spec.name, spec.n, spec.offset, out)) return e;
+    for (float& value : *out) value = static_cast<float>(portable_exp(static_cast<double>(value)));
+    return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
   }
 
-  Error vector(const VectorTensor& spec, Layer* layer) {
-    const float** out = &vector_of(*layer, spec.role);
-    if (spec.role == VectorRole::delta_conv) return convolution(spec, out);
-    if (spec.role == VectorRole::delta_rate) return decay_rate(spec, out);
-    return norm(spec, out);
+  Error read_layer_vector(const VectorTensor& spec, Layer* layer) {
+    std::span<float> values;
+    Error e = spec.role == VectorRole::delta_conv   ? read_convolution(spec, &values)
+              : spec.role == VectorRole::delta_rate ? read_decay_rate(spec, &values)
+                                                    : read_vector(spec.name, spec.n, spec.offset, &values);
+    vector_of(*layer, spec.role) = values.data();
+    return e;
   }
 
   // --- matrices
 
   void tell_conversion(const std::string& module, const std::string& from, const Packing& to) {
     const auto same = std::ranges::find_if(model->conversions, [&](const Conversion& one) {
-      return one.from == from && one.why_not == to.why_not && one.to == to.format;
+      return one.from == from && one.requantised_because == to.requantised_because && one.to == to.format;
     });
     if (same == model->conversions.end()) {
-      model->conversions.push_back({from, to.why_not, to.format, module, 1});
+      model->conversions.push_back({from, to.requantised_because, to.format, module, 1});
     } else {
       ++same->modules;
     }
@@ -117,12 +114,12 @@ struct Binder {
     if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
     jobs->push_back(std::move(job));
     if (spec.role != MatrixRole::up) return;
-    PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();
+    PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();  // the list has gate right before up
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
 
-  // A tensor that is several matrices, one below the other.
-  Error tensor(std::span<const MatrixTensor> parts) {
+  // Binds one tensor and splits its rows among `parts`: one matrix, or several that are fused.
+  Error bind_matrix(std::span<const MatrixTensor> parts) {
     const MatrixTensor& one = parts.front();
     const std::string module = one.module();
     int64_t rows = 0;
@@ -134,7 +131,7 @@ struct Binder {
     if (one.has_bias) {
       TensorView view;
       if (Error e = bind(module + ".bias", {rows}, &view)) return e;
-      if (Error e = bias(view, one.bias_scale, &biases)) return e;
+      if (Error e = read_bias(view, one.bias_scale, &biases)) return e;
     }
     const Packing packing = one.is_exact ? Packing{} : packing_of(options, model->config, module, found);
     if (!found.stored_as.empty() && !packing.as_stored) tell_conversion(module, found.stored_as, packing);
@@ -152,32 +149,32 @@ struct Binder {
     return {};
   }
 
-  // Matrices whose neighbours of one name are one tensor.
-  Error tensors(std::span<const MatrixTensor> specs) {
+  // Binds matrices in their order. Neighbours with the same module name share one tensor (fused q/k/v).
+  Error bind_matrices(std::span<const MatrixTensor> specs) {
     while (!specs.empty()) {
       const std::string module = specs.front().module();
       const auto other = std::ranges::find_if(specs, [&](const MatrixTensor& one) { return one.module() != module; });
       const auto parts = specs.first(static_cast<size_t>(other - specs.begin()));
-      if (Error e = tensor(parts)) return e;
+      if (Error e = bind_matrix(parts)) return e;
       specs = specs.subspan(parts.size());
     }
     return {};
   }
 
-  // All experts of a layer that share their tensors.
-  Error fused_experts(int64_t index, std::span<const MatrixTensor> specs) {
+  // Binds a layer whose experts all lie in one gate_up and one down tensor (gpt-oss).
+  Error bind_expert_tensors(int64_t index, std::span<const MatrixTensor> specs) {
     const ModelConfig& c = model->config;
     FusedExperts found;
     if (Error e = bind_fused_experts(model->checkpoint, c, index, &found)) return e;
     std::span<float> gate_up_bias, down_bias;
-    if (Error e = bias(found.gate_up.bias, 1.0f, &gate_up_bias)) return e;
+    if (Error e = read_bias(found.gate_up.bias, 1.0f, &gate_up_bias)) return e;
     split_gate_up(c.experts.inner_size, gate_up_bias);
-    if (Error e = bias(found.down.bias, c.branch_scale, &down_bias)) return e;
+    if (Error e = read_bias(found.down.bias, c.branch_scale, &down_bias)) return e;
     for (const FusedMatrix* m : {&found.gate_up, &found.down}) {
       for (const TensorView* view : {&m->values, &m->scales, &m->bias}) bound.insert(view->name);
       const Format to = weight_format(options, m->module + ".weight", false);
-      const bool is_exact = m->stored_as.empty() || to == Format::bf16;  // which holds MXFP4's numbers, too
-      if (!is_exact) tell_conversion(m->module, m->stored_as, {.format = to});
+      const bool keeps_values = m->stored_as.empty() || to == Format::bf16;  // which holds MXFP4's numbers, too
+      if (!keeps_values) tell_conversion(m->module, m->stored_as, {.format = to});
     }
     for (const MatrixTensor& spec : specs) {
       const bool is_down = spec.role == MatrixRole::down;
@@ -193,40 +190,41 @@ struct Binder {
     return {};
   }
 
-  Error layer(int64_t index) {
+  Error bind_layer(int64_t index) {
     const ModelConfig& c = model->config;
     Layer* out = &model->layers[static_cast<size_t>(index)];
     place_layer(c, index, out);
     for (const VectorTensor& spec : layer_vectors(c, index)) {
-      if (Error e = vector(spec, out)) return e;
+      if (Error e = read_layer_vector(spec, out)) return e;
     }
     const std::vector<MatrixTensor> specs = layer_matrices(c, index);
     const bool fused = c.has_experts(index) && c.experts.fused;
     const auto first_expert =
         std::ranges::find_if(specs, [&](const MatrixTensor& spec) { return fused && spec.expert != kNoExpert; });
-    if (Error e = tensors({specs.begin(), first_expert})) return e;
-    return fused ? fused_experts(index, {first_expert, specs.end()}) : Error{};
+    if (Error e = bind_matrices({specs.begin(), first_expert})) return e;
+    return fused ? bind_expert_tensors(index, {first_expert, specs.end()}) : Error{};
   }
 
-  Error head() {
+  Error bind_head() {
     const MatrixTensor spec = head_matrix(model->config);
-    if (!model->config.tied_head) return tensor({&spec, 1});
+    if (!model->config.tied_head) return bind_matrix({&spec, 1});
     PackJob job = {model->embedding, weight_format(options, spec.module() + ".weight", true), &model->head.weight};
     job.rotation = weight_rotation(options, job.format, spec.k);
     add_job(std::move(job), spec);
     return {};
   }
 
-  Error everything() {
+  Error bind_all() {
     const ModelConfig& c = model->config;
     if (Error e = bind(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
     model->layers.resize(static_cast<size_t>(c.layers));
     for (int64_t i = 0; i < c.layers; ++i) {
-      if (Error e = layer(i)) return e;
+      if (Error e = bind_layer(i)) return e;
     }
-    if (Error e = norm({{}, c.names.final_norm + ".weight", c.hidden_size, c.norm_offset}, &model->final_norm))
-      return e;
-    if (Error e = head()) return e;
+    std::span<float> norm;
+    if (Error e = read_vector(c.names.final_norm + ".weight", c.hidden_size, c.norm_offset, &norm)) return e;
+    model->final_norm = norm.data();
+    if (Error e = bind_head()) return e;
     return nothing_left();
   }
 };
@@ -234,7 +232,7 @@ struct Binder {
 }  // namespace
 
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
-  return Binder{options, model, jobs, {}}.everything();
+  return Binder{options, model, jobs, {}}.bind_all();
 }
 
 }  // namespace pinion

@@ -9,8 +9,8 @@
 
 namespace pinion {
 
-// y = W x + bias. The bias is null where the family has none; that of o and down comes with the
-// config's branch_scale in it.
+// y = W x + bias. The bias is null where the family has none. That of o and down is already multiplied by branch_scale,
+// unless a norm follows: then the normed branch is scaled.
 struct Linear {
   Matrix weight;
   const float* bias = nullptr;  // [n]
@@ -18,13 +18,13 @@ struct Linear {
 
 // What a layer with a recurrent state has in place of q, k and v.
 struct DeltaLayer {
-  Linear qkv;         // [channels, hidden]
-  Linear z;           // [value_width, hidden] gates of the output
-  Linear b, a;        // [value_heads, hidden] each, how much a token writes and how fast the state decays
-  const float* conv;  // [taps][channels]
-  const float* rate;  // [value_heads] of decay
-  const float* step;  // [value_heads] added to a
-  const float* norm;  // [value_dim]
+  Linear qkv;                   // [channels, hidden]
+  Linear z;                     // [value_width, hidden] gates of the output
+  Linear b, a;                  // [value_heads, hidden] each, how much a token writes and how fast the state decays
+  const float* conv = nullptr;  // [taps][channels]
+  const float* rate = nullptr;  // [value_heads] of decay
+  const float* step = nullptr;  // [value_heads] added to a
+  const float* norm = nullptr;  // [value_dim]
 };
 
 struct Expert {
@@ -34,24 +34,24 @@ struct Expert {
 
 // Norms that the family does not have are null. A layer with experts has no gate, up and down beside them.
 struct Layer {
-  const float* attention_norm;  // [hidden]
-  bool recurrent;               // has delta, and neither q, k and v nor their norms
-  int64_t slot;                 // among the layers of its kind: where its cache or its state lies
+  const float* attention_norm = nullptr;  // [hidden]
+  bool recurrent = false;                 // has delta, and neither q, k and v nor their norms
+  int64_t slot = 0;                       // among the layers of its kind: where its cache or its state lies
   DeltaLayer delta;
-  Linear q, k, v;                   // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
-  const float* q_norm;              // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
-  const float* k_norm;              // [head_dim], or [kv_heads * head_dim]
-  const float* sinks;               // [heads] one more score of each head's softmax, whose value is zero
-  Linear o;                         // [hidden, heads * head_dim], or [hidden, value_width]
-  const float* attention_out_norm;  // [hidden], of what the branch adds
-  const float* mlp_norm;            // [hidden]
-  Linear gate, up;                  // [intermediate, hidden]
-  Linear down;                      // [hidden, intermediate]
-  const float* mlp_out_norm;        // [hidden], of what the branch adds
-  Linear router;                    // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
-  std::vector<Expert> experts;      // empty where the layer has none
-  int64_t window;                   // positions a token sees, itself included; 0 = all
-  int32_t rope;                     // which of the config's ropes; kNoRope: none
+  Linear q, k, v;                 // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
+  const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
+  const float* k_norm = nullptr;  // [head_dim], or [kv_heads * head_dim]
+  const float* sinks = nullptr;   // [heads] one more score of each head's softmax, whose value is zero
+  Linear o;                       // [hidden, heads * head_dim], or [hidden, value_width]
+  const float* attention_out_norm = nullptr;  // [hidden], of what the branch adds
+  const float* mlp_norm = nullptr;            // [hidden]
+  Linear gate, up;                            // [intermediate, hidden]
+  Linear down;                                // [hidden, intermediate]
+  const float* mlp_out_norm = nullptr;        // [hidden], of what the branch adds
+  Linear router;                // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
+  std::vector<Expert> experts;  // empty where the layer has none
+  int64_t window = 0;           // positions a token sees, itself included; 0 = all
+  int32_t rope = kNoRope;       // which of the config's ropes; kNoRope: none
 };
 
 // What a layer is by its place alone.

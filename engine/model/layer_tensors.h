@@ -15,7 +15,7 @@ namespace pinion {
 // recurrent state, and either gate, up and down once or the router and these three for every expert.
 // The head is the model's.
 enum class MatrixRole : uint8_t { q, k, v, delta_qkv, delta_z, delta_b, delta_a, o, router, gate, up, down, head };
-constexpr size_t kMatrixRoles = 12;  // of a layer
+constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // of a layer: all before the head
 
 // The stage that multiplies it. Matrices of one stage read the same input.
 constexpr Stage stage_of(MatrixRole role) {
@@ -31,9 +31,16 @@ constexpr Stage stage_of(MatrixRole role) {
       return Stage::down;
     case MatrixRole::head:
       return Stage::head;
-    default:
-      return Stage::qkv;
+    case MatrixRole::q:
+    case MatrixRole::k:
+    case MatrixRole::v:
+    case MatrixRole::delta_qkv:
+    case MatrixRole::delta_z:
+    case MatrixRole::delta_b:
+    case MatrixRole::delta_a:
+      break;
   }
+  return Stage::qkv;
 }
 
 constexpr int64_t kNoExpert = -1;

@@ -28,8 +28,8 @@ struct LoadOptions {
   // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep = {};
   bool rotate = true;  // the inputs of matrices that are quantised here (kernels/layout.h)
-  // A text in windows by which w4 is quantised with error feedback (engine/runtime/calibration.h); empty: by the
-  // weights alone.
+  // Token ids of the calibration text, cut into windows: w4 is then quantised with error feedback
+  // (engine/runtime/calibration.h). Empty: w4 is rounded from the weights alone.
   std::vector<int32_t> calibration = {};
   Team* team = nullptr;  // who packs; null: the caller's thread alone
   // Freshly packed weights lie on the NUMA node of the worker that will read them (first_touch.h), and take all their

@@ -19,10 +19,10 @@
 
 namespace pinion {
 
-// Codes of the file that became other numbers.
+// Quantised weights of the file that could not be kept and were quantised again: a loss to report.
 struct Conversion {
-  std::string from;     // how the file holds them
-  std::string why_not;  // of 4-bit codes that became other 4-bit codes: why they did not stay
+  std::string from;                 // how the file holds them
+  std::string requantised_because;  // of 4-bit codes that became other 4-bit codes: why they did not stay
   Format to;
   std::string module;   // the first
   int64_t modules = 0;  // in all
@@ -54,7 +54,8 @@ struct Model {
   std::span<const std::byte> packed() const {
     return from_cache() ? packed_contents(cache, cached) : std::span<const std::byte>(arena.data, arena.bytes);
   }
-  // Bytes of packed matrices that a pass of `tokens` reads; of experts, where there are several tokens, at most.
+  // Bytes of packed weights that a pass of `tokens` reads. With experts and several tokens an upper bound: every token
+  // is assumed to choose other ones.
   int64_t bytes_per_pass(int64_t tokens) const {
     return weight_bytes - expert_bytes + config.experts.part_read(expert_bytes, tokens);
   }

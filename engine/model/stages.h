@@ -1,9 +1,9 @@
 // The stages of a pass, which is what profiles, traces and the list of a layer's tensors speak of.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace pinion {
@@ -26,13 +26,15 @@ enum class Stage : uint8_t {
   head,
 };
 
-constexpr std::array<std::string_view, 13> kStageNames = {
-    "embed",  "attention_norm", "qkv",        "attention", "o_input",    "o",   "mlp_norm",
-    "router", "gate_up",        "down_input", "down",      "final_norm", "head"};
-constexpr size_t kStages = kStageNames.size();
-
-// What every worker does for itself when there is one token: time that more workers do not shorten.
-constexpr std::array<bool, kStages> kRepeatedForOneToken = {false, true,  false, false, true, false, true,
-                                                            false, false, true,  false, true, false};
+struct StageTraits {
+  std::string_view name;
+  bool is_repeated = false;  // for one token every worker does it for itself: more workers do not shorten it
+};
+constexpr StageTraits kStageTraits[] = {
+    {"embed"}, {"attention_norm", true}, {"qkv"},    {"attention"}, {"o_input", true},
+    {"o"},     {"mlp_norm", true},       {"router"}, {"gate_up"},   {"down_input", true},
+    {"down"},  {"final_norm", true},     {"head"},
+};
+constexpr size_t kStages = std::size(kStageTraits);
 
 }  // namespace pinion

@@ -41,8 +41,8 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
   Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
   if (packing.format == Format::w4) {
     if (weight.coded.format && weight.coded.scheme.bits == 4) {
-      packing.why_not = find_w4_format(weight.coded, &packing.format);
-      packing.as_stored = packing.why_not.empty();
+      packing.requantised_because = find_w4_format(weight.coded, &packing.format);
+      packing.as_stored = packing.requantised_because.empty();
     } else if (!is_head && config.quantization && has_w4_codes(*config.quantization)) {
       packing.format = Format::w8;
     }

@@ -9,7 +9,7 @@
 
 namespace pinion {
 
-// The format that a matrix of numbers gets by its tensor's name.
+// The format for a float tensor of this name.
 Format weight_format(const LoadOptions& options, const std::string& name, bool is_head);
 
 // Options that keep the head at bf16 and give it another format contradict themselves.
@@ -17,16 +17,16 @@ Error check_head_format(const LoadOptions& options, const ModelConfig& config);
 
 struct Packing {
   Format format = Format::bf16;
-  bool as_stored = false;    // codes of the file and their scales stay what they are
-  std::string why_not = {};  // where 4-bit codes become other 4-bit codes: why they do not
-  int64_t rotation = 1;      // of the weights made here (see Matrix); codes that stay are in their own basis
+  bool as_stored = false;                // codes of the file and their scales stay what they are
+  std::string requantised_because = {};  // why the file's 4-bit codes could not be kept as such; else empty
+  int64_t rotation = 1;                  // see Matrix; 1 where the file's codes stay: they cannot be rotated
 };
 
-// How weights of this format with k inputs are rotated, where they are made here.
+// Rotation block for weights of this format with k inputs that are quantised here; 1: not rotated.
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k);
 
-// The same of a matrix as the file holds it. Where a file has 4-bit codes, w4a8 takes what it leaves in more bits as
-// int8: its authors did so for the model's sake.
+// What one matrix of the checkpoint becomes. In a file with 4-bit codes, w4a8 makes int8 of matrices that the file
+// leaves in more bits: its authors found 4 bits too few for them.
 Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
                    const LinearWeight& weight);
 

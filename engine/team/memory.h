@@ -8,8 +8,8 @@
 
 namespace pinion {
 
-// What can be allocated without swapping: MemAvailable, or what the process's memory cgroup still grants if that is
-// less.
+// What can be allocated without swapping: MemAvailable, or what the process's own cgroup still grants if that is less.
+// Limits of its parent groups, and cgroups of version 1, are not seen.
 int64_t available_memory_bytes();
 
 int64_t total_memory_bytes();  // 0: unknown

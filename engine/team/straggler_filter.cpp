@@ -11,8 +11,8 @@ StragglerFilter::StragglerFilter(std::span<const double> slowness) {
   }
 }
 
-// Whether another waited longer, while this one was away, than this one's part of the run is worth. Decode is bound by
-// memory: one core fewer costs less than its share of all cores' speed.
+// Whether another worker waited for this one longer than the run would take longer without it. kWorth is below 1
+// because decode is memory-bound: losing a core costs less than its share of the speed.
 bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWaits> each, int64_t run_ns) const {
   constexpr double kWorth = 0.8;
   int64_t lost_ns = 0;
@@ -26,14 +26,14 @@ bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWai
          each[culprit].away_ns > lost_ns / 2;
 }
 
-// Whether the run was slower than those without this one, by more than they differ anyway, and this one was away for
-// long enough to be why.
+// Whether the run was slower than recent ones without this worker, by more than noise (1/16), and the worker was away
+// long enough (1/8 of the run) to be the cause.
 bool StragglerFilter::was_faster_without(size_t culprit, std::span<const WorkerWaits> each, int64_t run_ns) const {
   const int64_t without_ns = workers_[static_cast<size_t>(active_[culprit])].without_ns;
   return without_ns > 0 && run_ns - without_ns > without_ns / 16 && each[culprit].away_ns > run_ns / 8;
 }
 
-// Before it is said who rests next.
+// Updates each worker's without_ns. Before judge(), which changes who rests.
 void StragglerFilter::measure(int64_t run_ns) {
   for (State& worker : workers_) {
     if (worker.resting > 0) {

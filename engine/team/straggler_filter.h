@@ -11,20 +11,20 @@ namespace pinion {
 
 // What one worker lost in a run.
 struct WorkerWaits {
-  int64_t waited_ns = 0;  // at barriers, beyond what a barrier itself takes
+  int64_t waited_ns = 0;  // at barriers, after spinning: long waits only
   int64_t away_ns = 0;    // had work and was not let
 };
 
-// A worker rests after kStrikes runs in a row in which another waited for it longer than its share of the work is
-// worth, and then for kRest runs; it comes back for one run, and where that was no better, rests twice as long. For
-// some time the runs without it are a measure, too: those with it in which it was away and that took longer are no
-// better.
+// A run is a strike against the worker that was away longest, if it cost more time than it saved. After kStrikes
+// strikes in a row the worker rests for kRest runs, then is tried for one run. If that is a strike, too, it rests twice
+// as long, up to kLongestRest. One good run clears its record. A strike shows in two ways: another worker waited for it
+// longer than its share of the work is worth, or the run was slower than recent runs without it.
 class StragglerFilter {
  public:
   static constexpr int32_t kStrikes = 4;
   static constexpr int32_t kRest = 16;
   static constexpr int32_t kLongestRest = 256;
-  static constexpr int32_t kRemembered = 256;  // runs with a worker after which those without it are no measure
+  static constexpr int32_t kRemembered = 256;  // runs with a worker after which without_ns is forgotten
 
   // slowness: of each worker, see Team.
   explicit StragglerFilter(std::span<const double> slowness);

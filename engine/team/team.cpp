@@ -53,8 +53,9 @@ int64_t cpu_time_ns() {
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// How a worker fared in a run that began at start_ns; when it came it had used so much CPU time. It was away while it
-// neither waited for others nor had the CPU, except where nobody took that or a page had to come from a disk.
+// What a worker lost in a run that began at start_ns. It was away for the time in which it neither waited at a barrier
+// nor had the CPU. That is 0 if nobody preempted it, or if it read from a disk: then another process was not the cause.
+// used_before_ns: its CPU time at the start.
 WorkerWaits waits_of(const Worker& worker, int64_t start_ns, int64_t used_before_ns) {
   thread_local int64_t taken_before = 0, faults_before = 0;
   rusage usage = {};
@@ -68,9 +69,9 @@ WorkerWaits waits_of(const Worker& worker, int64_t start_ns, int64_t used_before
   return {worker.waited_ns, std::max<int64_t>(0, active_ns - used_ns)};
 }
 
-// The last to arrive opens the gate: its release pairs with the acquire of those who wait, and each arrival's acq_rel
-// chains the writes of all before it. A wait that is no longer one of spinning is the worker's to remember.
-void meet(TeamState* state, int32_t count, Worker* worker) {
+// A central barrier. The last to arrive releases the others; its release pairs with their acquire. The acq_rel of each
+// arrival passes on the writes of all who came before it. Only the time after spinning counts as waited.
+void wait_for_all(TeamState* state, int32_t count, Worker* worker) {
   const int64_t generation = state->generation.value.load(std::memory_order_relaxed);
   if (state->arrived.value.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
     state->arrived.value.store(0, std::memory_order_relaxed);
@@ -91,7 +92,7 @@ void meet(TeamState* state, int32_t count, Worker* worker) {
 
 }  // namespace
 
-void TeamState::share_out(std::span<const double> slowness) {
+void TeamState::set_shares(std::span<const double> slowness) {
   std::ranges::fill(shares, 0);
   for (size_t i = 0; i < taken.size(); ++i) shares[i + 1] = shares[i] + (i < slowness.size() ? 1 / slowness[i] : 0);
   const double total = shares.back();
@@ -99,16 +100,16 @@ void TeamState::share_out(std::span<const double> slowness) {
 }
 
 void Worker::barrier() {
-  if (listener) listener->stop_work();
-  meet(state, count, this);
+  if (listener) listener->on_barrier_enter();
+  wait_for_all(state, count, this);
   // Nobody claims from this half before the next barrier. Workers that an environment's limit kept away have ranges
   // too.
   for (size_t owner = static_cast<size_t>(index); owner < state->taken.size(); owner += static_cast<size_t>(count)) {
-    for (int32_t i = 0; i < stage; ++i) state->taken[owner].stages[half][i].store(0, std::memory_order_relaxed);
+    for (int32_t i = 0; i < loop; ++i) state->taken[owner].loops[half][i].store(0, std::memory_order_relaxed);
   }
-  stage = 0;
+  loop = 0;
   half = 1 - half;
-  if (listener) listener->stop_wait();
+  if (listener) listener->on_barrier_exit();
 }
 
 namespace {
@@ -142,17 +143,17 @@ Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::sp
 
 void Team::unpin_caller() { pin_thread(-1); }
 
-void Team::line_up(std::span<const int32_t> who) {
-  if (std::ranges::equal(who, lined_up_)) return;
-  lined_up_.assign(who.begin(), who.end());
-  leads_.clear();
+void Team::configure(std::span<const int32_t> who) {
+  if (std::ranges::equal(who, configured_)) return;
+  configured_.assign(who.begin(), who.end());
+  cluster_leaders_.clear();
   reserves_.clear();
   std::vector<int32_t> seen;
   std::vector<double> each;
   for (const int32_t worker : who) {
     const int32_t cluster = clusters_[static_cast<size_t>(worker)];
-    leads_.push_back(std::ranges::find(seen, cluster) == seen.end());
-    if (leads_.back()) seen.push_back(cluster);
+    cluster_leaders_.push_back(std::ranges::find(seen, cluster) == seen.end());
+    if (cluster_leaders_.back()) seen.push_back(cluster);
     each.push_back(slowness_[static_cast<size_t>(worker)]);
   }
   for (const double own : each) {
@@ -160,12 +161,12 @@ void Team::line_up(std::span<const int32_t> who) {
     for (const double other : each) done += other < own ? own / other : 0;
     reserves_.push_back(static_cast<int64_t>(std::ceil(done)));
   }
-  state_->share_out(each);
+  state_->set_shares(each);
 }
 
 void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {
   ++regions_;
-  line_up(who);
+  configure(who);
   const auto wanted = static_cast<int32_t>(who.size());
 #pragma omp parallel num_threads(wanted)
   {
@@ -174,7 +175,7 @@ void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {
     pin_thread(cpus_[static_cast<size_t>(who[i])]);
     // A limit of the environment may have given fewer threads than asked for, perhaps none of the fast ones.
     const int32_t count = omp_get_num_threads();
-    Worker worker{index, count, state_.get(), leads_[i], count == wanted ? reserves_[i] : 0};
+    Worker worker{index, count, state_.get(), cluster_leaders_[i], count == wanted ? reserves_[i] : 0};
     f(worker);
     worker.barrier();  // leaves both halves of the counters at zero for the next run
   }

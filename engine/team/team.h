@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,22 +22,22 @@
 
 namespace pinion {
 
-constexpr int kMaxClaims = 4;  // for_each stages between two barriers
+constexpr int kMaxLoops = 4;  // for_each calls between two barriers; one more is a bug
 
 // What the workers share. Each counter has a cache line (two, for prefetchers that fetch pairs) of its own.
 struct TeamState {
   struct alignas(128) Counter {
     std::atomic<int64_t> value{0};
   };
-  // How many of a worker's own tasks are taken, in each stage between two barriers. One half counts; the other is being
-  // cleared for what comes after the next barrier.
+  // How many tasks of a worker's own range are taken, for each loop since the last barrier. Double buffered: one half
+  // counts while the other is cleared.
   struct alignas(128) Taken {
-    std::atomic<int64_t> stages[2][kMaxClaims];
+    std::atomic<int64_t> loops[2][kMaxLoops];
   };
   explicit TeamState(size_t workers) : taken(workers), shares(workers + 1) {}
 
   // Who has which part, from each one's slowness (see Team); there may be fewer than workers.
-  void share_out(std::span<const double> slowness);
+  void set_shares(std::span<const double> slowness);
   // The first of `tasks` that is this worker's own; its own end where the next worker's begin.
   int64_t begin(size_t owner, int64_t tasks) const {
     return static_cast<int64_t>(shares[owner] * static_cast<double>(tasks));
@@ -50,27 +51,27 @@ struct TeamState {
 };
 
 // Tasks [first, first + count).
-struct TaskRun {
+struct TaskRange {
   int64_t first;
   int64_t count;
 };
 
-// One worker's view of one stage: first the tasks that are its own, one behind the other in memory and the same every
-// time; then what others have not come to yet. A worker that is slow or interrupted so does less. Its own it takes up
-// to `most` at once, never more than half of what is left of them, those of others one by one, so that nobody waits for
-// much at the end of a stage. A slow one also leaves the last `reserve` to faster ones, who are done with them before
-// it would be with one.
+// Work stealing within one for_each. A worker first takes its own tasks: a range that is the same for every token, so
+// it reads the same weights. Then it steals from workers that are behind.
+// - Of its own it takes up to `most` at once, but at most half of what is left. It steals one by one. So nobody waits
+//   long at the end.
+// - A slow worker leaves the last `reserve` tasks to faster ones: they do them all in the time that it needs for one.
 struct Claims {
   TeamState& state;
   int64_t tasks;
   int32_t half;
-  int32_t stage;
+  int32_t loop;
   int32_t worker;
   int64_t reserve;
-  int32_t helped = 0;  // how many ranges this worker has seen the end of
+  int32_t finished = 0;  // ranges that this worker has seen the end of
 
   int64_t begin(size_t owner) const { return state.begin(owner, tasks); }
-  std::atomic<int64_t>& taken(size_t owner) const { return state.taken[owner].stages[half][stage]; }
+  std::atomic<int64_t>& taken(size_t owner) const { return state.taken[owner].loops[half][loop]; }
 
   int64_t remaining() const {
     int64_t count = 0;
@@ -81,15 +82,15 @@ struct Claims {
   }
 
   // The next tasks, none where none are left for this worker.
-  TaskRun next(int64_t most = 1) {
+  TaskRange next(int64_t most = 1) {
     if (reserve > 0) most = std::min(most, remaining() / reserve);
     if (most == 0) return {0, 0};
-    for (const auto workers = std::ssize(state.taken); helped < workers; ++helped) {
-      const auto owner = static_cast<size_t>((worker + helped) % workers);
+    for (const auto workers = std::ssize(state.taken); finished < workers; ++finished) {
+      const auto owner = static_cast<size_t>((worker + finished) % workers);
       const int64_t first = begin(owner), end = begin(owner + 1);
       const int64_t left = end - first - taken(owner).load(std::memory_order_relaxed);
       if (left <= 0) continue;  // a look disturbs less than a claim
-      const int64_t wanted = helped == 0 ? std::clamp<int64_t>(left / 2, 1, most) : 1;
+      const int64_t wanted = finished == 0 ? std::clamp<int64_t>(left / 2, 1, most) : 1;
       const int64_t task = first + taken(owner).fetch_add(wanted, std::memory_order_relaxed);
       if (task < end) return {task, std::min(wanted, end - task)};
     }
@@ -100,8 +101,8 @@ struct Claims {
 // Told when its worker comes to a barrier and when it goes on.
 class WaitListener {
  public:
-  virtual void stop_work() = 0;
-  virtual void stop_wait() = 0;
+  virtual void on_barrier_enter() = 0;
+  virtual void on_barrier_exit() = 0;
 
  protected:
   ~WaitListener() = default;
@@ -111,18 +112,18 @@ struct Worker {
   int32_t index;
   int32_t count;
   TeamState* state;
-  bool leads;                        // its cluster: where cores share a unit, this one uses it
+  bool is_cluster_leader;            // where cores of a cluster share a unit, this one uses it
   int64_t reserve = 0;               // tasks that it leaves to faster workers at the end of a stage; 0 for the fastest
-  int32_t stage = 0;                 // for_each calls since the last barrier, the same for every worker
+  int32_t loop = 0;                  // for_each calls since the last barrier, the same for every worker
   int32_t half = 0;                  // of TeamState::Taken, likewise
-  int64_t waited_ns = 0;             // at barriers, beyond what a barrier itself takes
+  int64_t waited_ns = 0;             // at barriers, after spinning: long waits only
   int64_t waited_used_ns = 0;        // CPU time in these waits
   WaitListener* listener = nullptr;  // null: nobody is told
 
   void barrier();
 
   // The tasks that it takes first: its own.
-  TaskRun own(int64_t tasks) const {
+  TaskRange own(int64_t tasks) const {
     const int64_t first = state->begin(static_cast<size_t>(index), tasks);
     return {first, state->begin(static_cast<size_t>(index) + 1, tasks) - first};
   }
@@ -131,14 +132,15 @@ struct Worker {
   // same calls.
   template <class F>
   void for_each_run(int64_t tasks, int64_t most, F&& f) {
-    Claims claims{*state, tasks, half, stage++, index, reserve};
-    for (TaskRun run = claims.next(most); run.count > 0; run = claims.next(most)) f(run);
+    assert(loop < kMaxLoops);
+    Claims claims{*state, tasks, half, loop++, index, reserve};
+    for (TaskRange run = claims.next(most); run.count > 0; run = claims.next(most)) f(run);
   }
 
   // f(task) for every task in [0, tasks), likewise.
   template <class F>
   void for_each(int64_t tasks, F&& f) {
-    for_each_run(tasks, 1, [&](TaskRun run) { f(run.first); });
+    for_each_run(tasks, 1, [&](TaskRange run) { f(run.first); });
   }
 };
 
@@ -172,17 +174,19 @@ class Team {
   // f(worker) on every worker, the caller being worker 0; returns when all have returned.
   void run(WorkerFunction f) { run_on(everybody_, f); }
 
-  // The same on some, rising and at least one: workers 0 to who.size() - 1, on the CPUs of those.
+  // Runs f on some of the workers only. `who`: ascending, not empty. Worker.index then counts from 0 to who.size() - 1;
+  // worker i runs on the CPU of who[i].
   void run_on(std::span<const int32_t> who, WorkerFunction f);
 
   // Lets the calling thread, and threads that it starts, run on any of the process's CPUs until the next run.
   static void unpin_caller();
 
-  // On all but those whose CPU other processes take away, for work that comes again and again in short runs.
+  // Runs f on the active workers: all but the stragglers (straggler_filter.h). For short runs that repeat, as in
+  // decode.
   void run_active(WorkerFunction f);
 
  private:
-  void line_up(std::span<const int32_t> who);
+  void configure(std::span<const int32_t> who);
 
   std::vector<int32_t> cpus_;
   std::vector<int32_t> clusters_;
@@ -194,8 +198,8 @@ class Team {
   int64_t regions_ = 0;
 
   // Of the last run's workers.
-  std::vector<int32_t> lined_up_;
-  std::vector<bool> leads_;
+  std::vector<int32_t> configured_;
+  std::vector<bool> cluster_leaders_;
   std::vector<int64_t> reserves_;
 };
 

@@ -157,8 +157,8 @@ double group_quota(const std::string& folder) {
   return static_cast<double>(quota_us) / static_cast<double>(period_us);
 }
 
-// The tightest limit on the way from the process's own group to the root; 0 = none. A container may be told its group's
-// path on the host, of which it has the root only: that is its own group then.
+// The tightest CPU limit from the process's own cgroup up to the root; 0 = none. A container may see its group's path
+// as on the host, but only its own group mounted as root: the walk up finds that.
 double cgroup_quota(const std::string& root) {
   double least = std::numeric_limits<double>::infinity();
   std::ifstream groups(root + "/proc/self/cgroup");
@@ -235,9 +235,9 @@ double known_slowness(const Topology& topology, const Core& core) {
   return static_cast<double>(fastest) / static_cast<double>(core.capacity);
 }
 
-// Of a phone's 1 prime, 3 big and 4 little cores that is the prime and the big ones: a big one does three quarters of
-// what the prime does, three of them most of the work. A little one does less than a third: little to gain, and a
-// barrier waits for it wherever a stage has few tasks.
+// Cores less than half as fast as the fastest stay out: they add little, and in a stage with few tasks every barrier
+// waits for them. On a phone with 1 prime, 3 big and 4 little cores the prime and the big ones (3/4 of its speed) make
+// the team; the little ones (below 1/3) do not.
 bool is_worth_a_worker(const Topology& topology, const Core& core) {
   const double slowness = known_slowness(topology, core);
   return slowness == 0 ? core.kind < topology.kinds - 1 : slowness <= 2;

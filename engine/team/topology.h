@@ -42,9 +42,9 @@ Error read_recorded_topology(const std::string& root, std::span<const int32_t> c
 // Its cores, the fastest kind first, of one kind by number.
 std::vector<Core> fastest_first(const Topology& topology);
 
-// CPU numbers of the default team, fastest kind first: one worker per physical core, without the kinds that do less
-// than half of what the fastest does (a token is as slow as its slowest share), no more than the quota but at least
-// one. Where the kernel does not tell how much they do, the slowest of several kinds stays out.
+// CPUs of the default team, fastest kind first: one worker per physical core, at least one, and no more than the
+// container's quota. Kinds below half of the fastest one's capacity stay out. Where the kernel reports no capacities,
+// the slowest of several kinds stays out.
 std::vector<int32_t> default_team(const Topology& topology);
 
 // Why it is that: "one worker a core; without the 4 of the slowest kind".
@@ -53,8 +53,8 @@ std::string why_default_team(const Topology& topology);
 // The cluster of each CPU's core, in the order of `cpus`; 0 for one that is not known.
 std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus);
 
-// How many times as long as the fastest kind's the core of each CPU takes for a task, in the order of `cpus`; 1 for one
-// that is not known.
+// The time that each CPU's core takes for a task; the fastest kind takes 1. In the order of `cpus`. A CPU outside the
+// topology counts as 1, a slower kind whose capacity is unknown as 4.
 std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus);
 
 // {0, 1, 2, 3, 8}: "0-3,8"; -1, a worker that is not pinned, is "any".

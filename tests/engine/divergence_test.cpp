@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/measure/statistics.h"
+
 namespace pinion {
 namespace {
 

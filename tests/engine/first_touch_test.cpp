@@ -99,7 +99,7 @@ TEST(FirstTouch, EveryTaskIsOneWorkersOwn) {
   for (const int64_t tasks : {0, 1, 2, 7, 64}) {
     std::vector<int> owners(static_cast<size_t>(tasks));  // each element has one writer
     team.run([&](Worker& worker) {
-      const TaskRun own = worker.own(tasks);
+      const TaskRange own = worker.own(tasks);
       for (int64_t i = own.first; i < own.first + own.count; ++i) ++owners[static_cast<size_t>(i)];
     });
     EXPECT_EQ(owners, std::vector<int>(static_cast<size_t>(tasks), 1)) << tasks;

@@ -48,7 +48,7 @@ TEST(Team, OneWorkerLeadsEachCluster) {
   const auto leaders = [](int32_t n, const std::vector<int32_t>& clusters) {
     Team team(unpinned(n), clusters);
     std::vector<int> leads(static_cast<size_t>(n));
-    team.run([&](Worker& worker) { leads[static_cast<size_t>(worker.index)] = worker.leads; });
+    team.run([&](Worker& worker) { leads[static_cast<size_t>(worker.index)] = worker.is_cluster_leader; });
     return leads;
   };
   EXPECT_EQ(leaders(4, {0, 0, 1, 1}), (std::vector<int>{1, 0, 1, 0}));
@@ -109,8 +109,8 @@ TEST(Claims, BeginWithTheWorkersOwn) {
   for (const int64_t tasks : {1, 3, 11, 64}) {
     for (int32_t index = 0; index < 3; ++index) {
       TeamState state(3);
-      state.share_out(std::vector<double>{1, 1, 2});
-      const TaskRun own = Worker{index, 3, &state, true}.own(tasks);
+      state.set_shares(std::vector<double>{1, 1, 2});
+      const TaskRange own = Worker{index, 3, &state, true}.own(tasks);
       Claims claims{state, tasks, 0, 0, index, 0};
       for (int64_t task = own.first; task < own.first + own.count; ++task) EXPECT_EQ(claims.next().first, task);
     }
@@ -119,25 +119,25 @@ TEST(Claims, BeginWithTheWorkersOwn) {
 
 TEST(Team, EachWorkersOwnTasksAreInProportionToItsSpeed) {
   TeamState state(3);
-  state.share_out(std::vector<double>{1, 1, 2});
+  state.set_shares(std::vector<double>{1, 1, 2});
   Claims claims{state, 11, 0, 0, 2, 0};
   const std::vector<int64_t> begins = {claims.begin(0), claims.begin(1), claims.begin(2), claims.begin(3)};
   EXPECT_EQ(begins, (std::vector<int64_t>{0, 4, 8, 11}));
   // Its own, then those of the next: of worker 0, who has one already, then of worker 1.
   EXPECT_EQ(Claims({state, 11, 0, 0, 0, 0}).next().count, 1);
   std::vector<int64_t> order;
-  for (TaskRun run = claims.next(); run.count > 0; run = claims.next()) order.push_back(run.first);
+  for (TaskRange run = claims.next(); run.count > 0; run = claims.next()) order.push_back(run.first);
   EXPECT_EQ(order, (std::vector<int64_t>{8, 9, 10, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(claims.remaining(), 0);
 }
 
 TEST(Team, RunsGetShorterTowardsTheEndAndOthersTasksComeOneByOne) {
   TeamState state(2);
-  state.share_out(std::vector<double>{1, 1});
+  state.set_shares(std::vector<double>{1, 1});
   Claims claims{state, 40, 0, 0, 0, 0};
   EXPECT_EQ(Claims({state, 40, 0, 0, 1, 0}).next(64).count, 10);  // half of its own
   std::vector<std::pair<int64_t, int64_t>> runs;
-  for (TaskRun run = claims.next(4); run.count > 0; run = claims.next(4)) runs.push_back({run.first, run.count});
+  for (TaskRange run = claims.next(4); run.count > 0; run = claims.next(4)) runs.push_back({run.first, run.count});
   const std::vector<std::pair<int64_t, int64_t>> expected = {{0, 4},  {4, 4},  {8, 4},  {12, 4}, {16, 2}, {18, 1},
                                                              {19, 1}, {30, 1}, {31, 1}, {32, 1}, {33, 1}, {34, 1},
                                                              {35, 1}, {36, 1}, {37, 1}, {38, 1}, {39, 1}};
@@ -151,7 +151,7 @@ TEST(Team, RunsMakeUpAllTasks) {
       std::vector<int> done(static_cast<size_t>(tasks), 0);
       std::atomic<bool> too_long{false};
       team.run([&](Worker& worker) {
-        worker.for_each_run(tasks, most, [&](TaskRun run) {
+        worker.for_each_run(tasks, most, [&](TaskRange run) {
           if (run.count > most) too_long = true;
           for (int64_t task = run.first; task < run.first + run.count; ++task) ++done[static_cast<size_t>(task)];
         });
@@ -194,7 +194,7 @@ Stage simulate(int64_t tasks, int64_t most, const std::vector<double>& slowness,
   constexpr double kDone = std::numeric_limits<double>::infinity();
   std::vector<Claims> claims;
   TeamState state(slowness.size());
-  state.share_out(slowness);
+  state.set_shares(slowness);
   for (size_t i = 0; i < slowness.size(); ++i) {
     claims.push_back({state, tasks, 0, 0, static_cast<int32_t>(i), reserves[i]});
   }
@@ -206,7 +206,7 @@ Stage simulate(int64_t tasks, int64_t most, const std::vector<double>& slowness,
         free_at.size() - 1 - static_cast<size_t>(std::min_element(free_at.rbegin(), free_at.rend()) - free_at.rbegin());
     const size_t worker = slow_first ? last : first;
     if (free_at[worker] == kDone) return stage;
-    if (const TaskRun run = claims[worker].next(most); run.count > 0) {
+    if (const TaskRange run = claims[worker].next(most); run.count > 0) {
       free_at[worker] += slowness[worker] * static_cast<double>(run.count);
       stage.time = std::max(stage.time, free_at[worker]);
       stage.did[worker] += run.count;
@@ -287,8 +287,8 @@ TEST(Team, SomeDoAllTasks) {
       // One element each: bits of a vector<bool> share words, so only one worker writes at a time.
       team.run_on(sets[set], [&](Worker& worker) {
         EXPECT_EQ(worker.count, std::ssize(sets[set]));
-        if (worker.index == static_cast<int32_t>(i)) led[i] = worker.leads, reserved[i] = worker.reserve;
-        worker.for_each_run(1000, 4, [&](TaskRun run) {
+        if (worker.index == static_cast<int32_t>(i)) led[i] = worker.is_cluster_leader, reserved[i] = worker.reserve;
+        worker.for_each_run(1000, 4, [&](TaskRange run) {
           for (int64_t task = run.first; task < run.first + run.count; ++task) ++done[static_cast<size_t>(task)];
         });
       });

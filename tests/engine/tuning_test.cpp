@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/measure/statistics.h"
 #include "tests/engine/recorded.h"
 
 namespace pinion {
@@ -56,10 +57,10 @@ TEST(CandidateTeams, OnlyUsableCpus) {
 }
 
 TEST(CandidateChunks, AreThoseThatThePromptTellsApart) {
-  EXPECT_EQ(candidate_chunks(1024), std::vector<int64_t>({256, 32, 64, 128, 512, 1024}));
-  EXPECT_EQ(candidate_chunks(256), std::vector<int64_t>({256, 32, 64, 128}));
-  EXPECT_EQ(candidate_chunks(64), std::vector<int64_t>({256, 32}));  // 64 in one pass is what 256 makes of it
-  EXPECT_EQ(candidate_chunks(16), std::vector<int64_t>({256}));
+  EXPECT_EQ(candidate_chunks(1024, 256), std::vector<int64_t>({256, 32, 64, 128, 512, 1024}));
+  EXPECT_EQ(candidate_chunks(256, 256), std::vector<int64_t>({256, 32, 64, 128}));
+  EXPECT_EQ(candidate_chunks(64, 256), std::vector<int64_t>({256, 32}));  // 64 in one pass is what 256 makes of it
+  EXPECT_EQ(candidate_chunks(16, 256), std::vector<int64_t>({256}));
 }
 
 TEST(Median, OfOddEvenAndNone) {

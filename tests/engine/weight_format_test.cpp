@@ -155,7 +155,7 @@ TEST(FourBitFiles, WhatCannotStayIsQuantisedAnewAndTold) {
   ASSERT_EQ(model->conversions.size(), 1u);
   const Conversion& one = model->conversions[0];
   EXPECT_EQ(one.from, "AWQ, 4 bits, groups of 4");
-  EXPECT_EQ(one.why_not, "groups that are no multiple of 32");
+  EXPECT_EQ(one.requantised_because, "groups that are no multiple of 32");
   EXPECT_EQ(one.to, Format::w4);
   EXPECT_EQ(one.module, "model.layers.0.self_attn.qkv_proj");
   EXPECT_EQ(one.modules, 8);
@@ -173,7 +173,7 @@ TEST(FourBitFiles, OtherModesAndKeptMatricesReadTheNumbers) {
   const auto w8 = load(kFamilies + "llama_gptq", mode(Quant::w8a8));
   EXPECT_EQ(body_formats(*w8), std::set{Format::w8});
   ASSERT_EQ(w8->conversions.size(), 1u);
-  EXPECT_EQ(w8->conversions[0].why_not, "");
+  EXPECT_EQ(w8->conversions[0].requantised_because, "");
 }
 
 TEST(FourBitFiles, AreFoundInTheCache) {
