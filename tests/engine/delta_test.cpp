@@ -206,5 +206,31 @@ TEST_F(Delta, FewBarriersForAToken) {
   EXPECT_EQ(result.barriers, 10 * (3 * 5 + 3));
 }
 
+TEST(Snapshots, HandWorked) {
+  DeltaState state;
+  state.layers = 1;
+  state.shape = {.key_heads = 1, .value_heads = 1, .key_dim = 4, .value_dim = 16, .taps = 2};
+  ASSERT_EQ(allocate_arena(state.bytes(), &state.memory).message(), "");
+  const auto becomes = [&](float value) { std::fill_n(state.layer(0), state.layer_floats(), value); };
+  Snapshots snapshots = {.limit_bytes = 2 * state.bytes(), .kept = {}};
+  EXPECT_TRUE(can_keep(snapshots, state));
+  keep(&snapshots, state, 0);
+  EXPECT_TRUE(snapshots.kept.empty()) << "the beginning needs none";
+  for (const int64_t position : {10, 20, 20, 30}) {
+    becomes(static_cast<float>(position));
+    keep(&snapshots, state, position);
+  }
+  ASSERT_EQ(snapshots.kept.size(), 2u) << "the oldest went";
+  EXPECT_EQ(restore(&snapshots, 30, &state), 30) << "exactly there";
+  EXPECT_EQ(*state.layer(0), 30);
+  EXPECT_EQ(restore(&snapshots, 29, &state), 20);
+  EXPECT_EQ(*state.layer(0), 20);
+  EXPECT_EQ(restore(&snapshots, 30, &state), 20) << "later ones are dropped";
+  EXPECT_EQ(restore(&snapshots, 19, &state), 0) << "10 is gone";
+  EXPECT_EQ(*state.layer(0), 0);
+  snapshots.limit_bytes = state.bytes() - 1;
+  EXPECT_FALSE(can_keep(snapshots, state));
+}
+
 }  // namespace
 }  // namespace pinion

@@ -51,6 +51,7 @@ TEST(Mean, HandWorked) {
   EXPECT_EQ(mean_of(std::span(values).first(1)).value, 1);
   EXPECT_EQ(mean_of(std::span(values).first(1)).standard_error, 0);
   EXPECT_EQ(mean_of({}).value, 0);
+  EXPECT_DOUBLE_EQ(mean_of(std::span(values).first(2)).standard_error, 0.5) << "1/4 + 1/4; / 1; / 2";
 }
 
 TEST(Quantile, HandWorked) {

@@ -72,6 +72,7 @@ TEST(Plan, ThreadsCutOrExtendTheTeam) {
   EXPECT_EQ(planned({.threads = 2}, board).decode.cpus, Cpus({4, 5}));
   EXPECT_EQ(planned({.threads = 6}, board).decode.cpus, Cpus({4, 5, 6, 7, 0, 1})) << "the fastest others first";
   EXPECT_EQ(planned({.cpus = {1, 0, 7}, .threads = 2}, board).decode.cpus, Cpus({1, 0}));
+  EXPECT_EQ(planned({.cpus = {1, 0, 7}, .threads = 3}, board).decode.cpus, Cpus({1, 0, 7}));
   EXPECT_EQ(planned({.threads = 1}, board, tuned_for({6, 7}, {4}, 128)).decode.cpus, Cpus({6})) << "of the tuned team";
   EXPECT_EQ(planned({.threads = 9}, board).decode.cpus, Cpus(9, -1)) << "more than there are cores: unpinned";
   EXPECT_EQ(planned({.threads = 2}, board).why_team, "--threads");

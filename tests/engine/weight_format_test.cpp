@@ -95,6 +95,18 @@ TEST(WeightFormat, TheHeadIsAsAsked) {
   }
 }
 
+TEST(WeightFormat, KeepingTheHeadContradictsAnotherFormatOfIt) {
+  LoadOptions options = mode(Quant::w8a8);
+  EXPECT_FALSE(check_head_format(options, config_of(4)));
+  options.keep = {"head"};
+  EXPECT_FALSE(check_head_format(options, config_of(4))) << "no format is asked for";
+  options.head = Format::bf16;
+  EXPECT_FALSE(check_head_format(options, config_of(4))) << "the same twice";
+  options.head = Format::w8;
+  EXPECT_EQ(check_head_format(options, config_of(4)).message(),
+            "head.weight: to be kept by the pattern \"head\" and yet of another format: want bf16, have w8");
+}
+
 std::unique_ptr<Model> load(const std::string& folder, const LoadOptions& options) {
   std::unique_ptr<Model> model;
   EXPECT_EQ(load_model(folder, options, &model).message(), "");
