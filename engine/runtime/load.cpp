@@ -63,6 +63,14 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   return pack_calibrated(options, std::move(unquantised), jobs, model);
 }
 
+// ASan's allocator breaks when the process forks while another thread allocates, and chat templates are rendered in a
+// forked child.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kWritesInForeground = true;
+#else
+constexpr bool kWritesInForeground = false;
+#endif
+
 // Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads.
 void be_in_the_background() {
   const sched_param none = {};
@@ -104,12 +112,10 @@ Error write_to_cache(const Model& model) {
 
 std::jthread write_to_cache_in_background(const Model& model) {
   if (model.cache.path.empty() || model.from_cache()) return {};
-#if defined(__SANITIZE_ADDRESS__)
-  // ASan's allocator breaks when the process forks while another thread allocates, and chat templates are rendered in a
-  // forked child. So sanitized builds write in the foreground.
-  (void)write_to_cache(model);
-  return {};
-#else
+  if (kWritesInForeground) {
+    (void)write_to_cache(model);
+    return {};
+  }
   try {
     return std::jthread([&model] {
       be_in_the_background();
@@ -118,7 +124,6 @@ std::jthread write_to_cache_in_background(const Model& model) {
   } catch (const std::system_error&) {
     return {};  // no thread to be had: as any other failure here, it costs the next start some time
   }
-#endif
 }
 
 Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out) {
