@@ -38,8 +38,8 @@ void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const La
   worker.barrier();
 }
 
-// One head after its norm and its rotation, in the family's order.
-void rotate_head(const Pass& p, const Layer& layer, const float* head, const float* norm, int64_t row, float* out) {
+// A head's norm and rope, in the family's order.
+void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norm, int64_t row, float* out) {
   const ModelConfig& c = p.model.config;
   if (c.qk_norm == QkNorm::heads) {
     p.kernels.rms_norm(head, norm, c.head_dim, c.rms_norm_eps, out);
@@ -63,7 +63,7 @@ const float* query_of(const Pass& p, const AttentionScratch& s, int64_t row, int
 // A query as attention takes it.
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
-  rotate_head(p, layer, query_of(p, s, row, head), layer.q_norm, row, out);
+  norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, row, out);
   const float scale = layer.rope == kNoRope
                           ? 1.0f
                           : p.activations.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
@@ -75,7 +75,7 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, in
                 float* key) {
   const ModelConfig& c = p.model.config;
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
-  rotate_head(p, layer, s.k.data() + at, layer.k_norm, row, key);
+  norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, row, key);
   p.cache.write(p.position + row, layer.slot, kv_head, key, s.v.data() + at, c.head_dim,
                 row + 1 == std::ssize(p.tokens));
 }
@@ -122,16 +122,17 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   });
   worker.barrier();
 
-  return prepare(at(worker, p, Stage::o_input), 1, c.heads * c.head_dim, {&layer.o}, [&](int64_t, int64_t, float* out) {
-    own.state.copy(0, s.partial, 0, c.heads, d);
-    for (int64_t i = 1; i < chunks; ++i) {
-      p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
-    }
-    for (int64_t head = 0; head < c.heads; ++head) {
-      write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.head_dim);
-    }
-    return out;
-  });
+  return prepare(begin_stage(worker, p, Stage::o_input), 1, c.heads * c.head_dim, {&layer.o},
+                 [&](int64_t, int64_t, float* out) {
+                   own.state.copy(0, s.partial, 0, c.heads, d);
+                   for (int64_t i = 1; i < chunks; ++i) {
+                     p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
+                   }
+                   for (int64_t head = 0; head < c.heads; ++head) {
+                     write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.head_dim);
+                   }
+                   return out;
+                 });
 }
 
 // Query rows [first, last) of a kv head, row = token * group + head of the group, over all that they see.
@@ -193,15 +194,16 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   });
   worker.barrier();
   const int64_t width = c.heads * c.head_dim;
-  return prepare(at(worker, p, Stage::o_input), tokens, width, {&layer.o},
+  return prepare(begin_stage(worker, p, Stage::o_input), tokens, width, {&layer.o},
                  [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * width; });
 }
 
 }  // namespace
 
 Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x) {
-  project(at(worker, p, Stage::qkv), x, {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
-  at(worker, p, Stage::attention);
+  project(begin_stage(worker, p, Stage::qkv), x,
+          {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
+  begin_stage(worker, p, Stage::attention);
   if (p.model.config.qk_norm == QkNorm::all_heads) norm_all_heads(worker, p, s, layer);
   return p.tokens.size() == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);
 }

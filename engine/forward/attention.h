@@ -10,7 +10,7 @@
 
 namespace pinion {
 
-// Softmax states of several rows with the memory they stand in.
+// Softmax states of several rows, with their memory.
 struct AttentionBuffer {
   std::vector<float> max;  // [rows]
   std::vector<float> sum;  // [rows]
@@ -18,33 +18,33 @@ struct AttentionBuffer {
 
   void make(ScratchSizer* sizer, int64_t rows, int64_t head_dim);
   AttentionState from(int64_t row, int64_t head_dim);
-  // Rows of another buffer into the ones from `row` on.
+  // Copies rows of another buffer to `row` and those after it.
   void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
 };
 
 struct OwnAttentionScratch {
   std::vector<float> q;           // [heads][padded head_dim] one token's queries as the kernels take them
-  std::vector<bool> has_queries;  // [kv_heads] whose queries are there
+  std::vector<bool> has_queries;  // [kv_heads] whether q has its queries yet
   std::vector<float> scores;      // [a task's rows][kAttentionChunk]
   std::vector<float> key;         // [padded head_dim]
   AttentionBuffer state;          // [a task's rows, or heads]
   AttentionBuffer next;           // [a task's rows]
-  AttentionBuffer sink;           // [1] a head's, whose value is zero
+  AttentionBuffer sink;           // [1] the state of a sink: one score, whose value is zero
 };
 
 // M: the most tokens in one pass.
 struct AttentionScratch {
   std::vector<float> q, k, v;  // [M][rows of each matrix]: as projected
   std::vector<float> queries;  // [kv_heads][M][group][padded head_dim] as the kernels take them
-  AttentionBuffer partial;     // [chunks of the cache][heads]: one token's attention, chunk by chunk
+  AttentionBuffer partial;     // [attention chunks][heads]: one token's attention, chunk by chunk
   std::vector<OwnAttentionScratch> workers;
 };
 
-// Of passes of at most `tokens`, in a cache of `positions`.
+// For passes of at most `tokens` in a cache of `positions`.
 void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
                             AttentionScratch* out);
 
-// What the layer's attention makes of x, the input that q, k and v share; what o multiplies.
+// A layer's attention over x, the input of q, k and v. Returns the input of o.
 Input attend(Worker& worker, const Pass& pass, AttentionScratch& scratch, const Layer& layer, const Input& x);
 
 }  // namespace pinion

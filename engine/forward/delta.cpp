@@ -84,10 +84,10 @@ Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& lay
   const GatedDelta& d = p.model.config.delta;
   const int64_t tokens = std::ssize(p.tokens);
   const DeltaLayer& l = layer.delta;
-  project(at(worker, p, Stage::qkv), x,
+  project(begin_stage(worker, p, Stage::qkv), x,
           {{&l.qkv, conv_input(p, s, layer, 0)}, {&l.z, s.z.data()}, {&l.b, s.b.data()}, {&l.a, s.a.data()}});
 
-  at(worker, p, Stage::attention);
+  begin_stage(worker, p, Stage::attention);
   worker.for_each(d.value_heads, [&](int64_t head) {
     DeltaRows* own = &s.workers[static_cast<size_t>(worker.index)];
     for (int64_t first = 0; first < tokens; first += kDeltaTokens) {
@@ -97,7 +97,7 @@ Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& lay
   worker.barrier();
   keep_inputs(worker, p, s, layer);
   return prepare(
-      at(worker, p, Stage::o_input), tokens, d.value_width(), {&layer.o},
+      begin_stage(worker, p, Stage::o_input), tokens, d.value_width(), {&layer.o},
       [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * d.value_width(); });
 }
 

@@ -14,7 +14,7 @@ namespace pinion {
 // Tokens of a head that go through a layer together.
 constexpr int64_t kDeltaTokens = 16;
 
-// A few tokens of one head of a layer with a recurrent state.
+// Scratch for up to kDeltaTokens tokens of one head.
 struct DeltaRows {
   std::vector<float> q, k, v;      // [kDeltaTokens][key_dim] twice, [kDeltaTokens][value_dim]
   std::vector<float> decay, beta;  // [kDeltaTokens]
@@ -32,7 +32,7 @@ struct DeltaScratch {
 void make_delta_scratch(const ModelConfig& config, int64_t tokens, int32_t workers, ScratchSizer* sizer,
                         DeltaScratch* out);
 
-// What the layer computes of x, the input that its matrices share; what o multiplies.
+// A recurrent layer over x, the input that its matrices share. Returns the input of o.
 Input delta_net(Worker& worker, const Pass& pass, DeltaScratch& scratch, const Layer& layer, const Input& x);
 
 }  // namespace pinion

@@ -11,15 +11,15 @@ void add_forms(const Expert& expert, InputForms* out) {
   for (const auto matrix : kMatrices) out->add((expert.*matrix).weight);
 }
 
-// Rows from one expert's packed rows to where the next one's may begin, beyond their number: what padding may take.
+// The most rows that padding adds to an expert's packed rows.
 int64_t padding_rows(const Kernels& kernels) { return std::max(kernels.s8_shape.rows, kernels.f32_shape.rows) - 1; }
 
 int64_t place_of(const Kernels& kernels, const ExpertGroups& groups, int64_t group) {
   return groups.experts[static_cast<size_t>(group)].first + group * padding_rows(kernels);
 }
 
-// The rows of each chosen expert as a matmul takes them. Several tokens': packed, in the scratch that all share. One
-// token's: as they lie, with codes of each worker's own.
+// The inputs of the chosen experts. Of several tokens: packed, in the shared buffers. Of one token: the row itself,
+// with codes in the worker's own buffers.
 struct ExpertInputs {
   Multiplier m;
   const ExpertGroups& groups;
@@ -51,7 +51,7 @@ struct ExpertInputs {
   }
 };
 
-// From the router's logits, which stand in the scratch, to the worker's own groups.
+// Chooses experts by the router's logits in the scratch, and groups the tokens by expert.
 void choose(Worker& worker, const Pass& p, ExpertScratch& s, OwnExpertScratch* own) {
   const ExpertsConfig& c = p.model.config.experts;
   const int64_t tokens = std::ssize(p.tokens);
@@ -60,7 +60,7 @@ void choose(Worker& worker, const Pass& p, ExpertScratch& s, OwnExpertScratch* o
     const std::span<int32_t> experts(out->experts.data() + token * c.per_token, static_cast<size_t>(c.per_token));
     choose_experts(logits, c.normalised, experts, out->weights.data() + token * c.per_token);
   };
-  // For one token that is less than a barrier, as is sorting those of several.
+  // Every worker chooses for a single token, and sorts the choices of several: each costs less than a barrier.
   Choices& choices = tokens == 1 ? own->choices : s.choices;
   if (tokens == 1) {
     choose_for(0, &choices);
@@ -100,7 +100,7 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
   const int64_t panels = panel_count(inner);
   const Kernels& kernels = m.table();
   Tile tile;
-  const auto multiply_run = [&](int64_t index, PanelRun run) {
+  const auto multiply_run = [&](int64_t index, PanelRange run) {
     const ExpertRows& group = groups.experts[static_cast<size_t>(index)];
     const Expert& expert = expert_of(layer, group);
     const Input in = input_of(index);
@@ -120,8 +120,8 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
   m.worker.barrier();
 }
 
-// What the experts give, into the residual stream: all that goes to the same columns is one task, so each sum has one
-// order.
+// Adds the experts' outputs to the residual stream. One task sums all experts for its columns, by rising index, so the
+// order of each sum is fixed.
 template <class InputOf>
 void down(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
   const int64_t hidden = p.model.config.hidden_size;
@@ -129,7 +129,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGr
   const Kernels& kernels = m.table();
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
-  m.worker.for_each_run(panel_count(hidden), panels_at_once(std::ssize(p.tokens)), [&](PanelRun run) {
+  m.worker.for_each_run(panel_count(hidden), panels_at_once(std::ssize(p.tokens)), [&](PanelRange run) {
     const int64_t column = run.first * kPanelColumns;
     const int64_t columns = std::min(run.count * kPanelColumns, hidden - column);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
@@ -157,7 +157,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   const ExpertGroups& groups = own.groups;
   const int64_t inner = c.experts.inner_size;
 
-  const Multiplier m = at(worker, p, Stage::router);
+  const Multiplier m = begin_stage(worker, p, Stage::router);
   project(m, y, {{&layer.router, s.router.data()}});
   choose(worker, p, s, &own);
   InputForms forms;
@@ -168,17 +168,19 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
 
   if (p.tokens.size() == 1) {
     in.quantize(y.values, 0);
-    gate_and_up(at(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t) { return in.one_row(y.values, 0); });
-    at(worker, p, Stage::down_input);
+    gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups,
+                [&](int64_t) { return in.one_row(y.values, 0); });
+    begin_stage(worker, p, Stage::down_input);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) activated.quantize(row(i), i);
-    down(at(worker, p, Stage::down), p, layer, groups, [&](int64_t i) { return activated.one_row(row(i), i); });
+    down(begin_stage(worker, p, Stage::down), p, layer, groups,
+         [&](int64_t i) { return activated.one_row(row(i), i); });
     return;
   }
   gather(p, layer, in);
-  gate_and_up(at(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
-  at(worker, p, Stage::down_input);
+  gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
+  begin_stage(worker, p, Stage::down_input);
   activated.pack([&](const ExpertRows& group, int64_t first, int64_t, float*) { return row(group.first + first); });
-  down(at(worker, p, Stage::down), p, layer, groups, [&](int64_t i) { return activated.packed(i); });
+  down(begin_stage(worker, p, Stage::down), p, layer, groups, [&](int64_t i) { return activated.packed(i); });
 }
 
 void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, ScratchSizer* sizer,

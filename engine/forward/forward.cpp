@@ -28,7 +28,7 @@ Input normalized(const Multiplier& m, const Pass& p, const float* weight, int64_
 Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
   const int64_t tokens = std::ssize(p.tokens);
   const DeltaLayer& d = layer.delta;
-  const Multiplier m = at(worker, p, Stage::attention_norm);
+  const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
   return layer.recurrent ? normalized(m, p, layer.attention_norm, tokens, {&d.qkv, &d.z, &d.b, &d.a})
                          : normalized(m, p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
 }
@@ -78,7 +78,7 @@ void embed(Worker& worker, const Pass& p) {
 void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
   const ModelConfig& c = p.model.config;
   const int64_t tokens = std::ssize(p.tokens);
-  const Multiplier m = at(worker, p, Stage::mlp_norm);
+  const Multiplier m = begin_stage(worker, p, Stage::mlp_norm);
   if (!layer.experts.empty()) {
     const Input y = normalized(m, p, layer.mlp_norm, tokens, {&layer.router});
     return add_experts(worker, p, s.experts, layer, y);
@@ -86,12 +86,12 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
   const Input y = normalized(m, p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
   trace_input(worker, p, index, Stage::gate_up, y);
   float* activation = p.activations.activation.data();
-  project_gated(at(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(c), activation);
+  project_gated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(c), activation);
   const Input activated =
-      prepare(at(worker, p, Stage::down_input), tokens, c.intermediate_size, {&layer.down},
+      prepare(begin_stage(worker, p, Stage::down_input), tokens, c.intermediate_size, {&layer.down},
               [&](int64_t first, int64_t, float*) { return activation + first * c.intermediate_size; });
   trace_input(worker, p, index, Stage::down, activated);
-  add_branch(at(worker, p, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
+  add_branch(begin_stage(worker, p, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
 }
 
 void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
@@ -100,7 +100,7 @@ void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer
   const Input attended =
       layer.recurrent ? delta_net(worker, p, s.delta, layer, x) : attend(worker, p, s.attention, layer, x);
   trace_input(worker, p, index, Stage::o, attended);
-  add_branch(at(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
+  add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
 }
 
 }  // namespace
@@ -121,8 +121,9 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
   }
   if (p.logit_rows == 0) return;
   const Linear& head = p.model.head;
-  const Input last = normalized(at(worker, p, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&head});
-  project(at(worker, p, Stage::head), last, {{&head, p.logits, p.activations.panel_best.data()}},
+  const Input last =
+      normalized(begin_stage(worker, p, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&head});
+  project(begin_stage(worker, p, Stage::head), last, {{&head, p.logits, p.activations.panel_best.data()}},
           {.alpha = c.logit_scale, .cap = c.logit_cap});
 }
 

@@ -20,7 +20,7 @@ struct Scratch {
   ExpertScratch experts;
 };
 
-// Of passes of at most `tokens`, in a cache of `positions`. Where the sizer only counts, `out` is of no use.
+// For passes of at most `tokens` in a cache of `positions`. If the sizer only counts, `out` must not be used.
 void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
                   ScratchSizer* sizer, Scratch* out);
 

@@ -4,7 +4,7 @@
 //   chunk (position / 256) | layer | kv head | keys   [16 blocks][head_dim / 2][16 positions][2]
 //                                            | values [128 pairs of positions][head_dim][2]
 //
-// with the later of two in front (see AttentionChunk); floats without pairs.
+// with the later of two in front (see AttentionChunk). A cache of f32 has no pairs.
 #pragma once
 
 #include <array>

@@ -27,7 +27,7 @@ void OwnInputBuffers::make(ScratchSizer* sizer, InputForms forms, int64_t rows, 
 
 namespace {
 
-int64_t columns_of(const Matrix& w, PanelRun run) {
+int64_t columns_of(const Matrix& w, PanelRange run) {
   return std::min(run.count * kPanelColumns, w.n - run.first * kPanelColumns);
 }
 
@@ -46,7 +46,7 @@ Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const I
 struct Product {
   void (*sum_rows)(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
                    Tile* tile);
-  void (*sum_row)(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile);
+  void (*sum_row)(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile);
   void (*epilogue)(const Kernels& kernels, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
                    const Epilogue& ops, float* out, int64_t ldo);
 };
@@ -58,7 +58,7 @@ void sum_rows_bf16(const Kernels& kernels, const Matrix& w, int64_t panel, const
   kernels.gemm_bf16(&term, 1, blocks, rows, tile->values);
 }
 
-void sum_row_bf16(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
+void sum_row_bf16(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
     const GemmTerm term = {in.values, panel_of(w, panel), in.k};
     kernels.gemm_bf16(&term, 1, {1, 0}, 1, tile->values + at);
@@ -72,7 +72,7 @@ void sum_rows_w8(const Kernels& kernels, const Matrix& w, int64_t panel, const I
   kernels.gemm_s8(&term, 1, {in.block, in.block * k}, rows, w.column_sum + panel * kPanelColumns, tile->sums);
 }
 
-void sum_row_w8(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
+void sum_row_w8(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
   const int8_t* codes = in.codes_for(w).codes;
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
     const auto* weights = reinterpret_cast<const int8_t*>(panel_of(w, panel));
@@ -87,7 +87,7 @@ void sum_rows_w4(const Kernels& kernels, const Matrix& w, int64_t panel, const I
   kernels.gemm_w4(in.codes_for(w).codes + first * k, {in.block, in.block * k}, rows, records, tile->values);
 }
 
-void sum_row_w4(const Kernels& kernels, const Matrix& w, PanelRun run, const Input& in, int64_t at, Tile* tile) {
+void sum_row_w4(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
   const W4Panel first = {panel_of(w, run.first), padded_k(in.k), traits_of(w.format).has_zero_points};
   kernels.gemv_w4(in.codes_for(w).codes, first, run.count, tile->values + at);
 }
@@ -112,8 +112,8 @@ constexpr Product kProducts[] = {
 static_assert(std::size(kProducts) == std::size(kFormats));
 const Product& product_of(const Matrix& w) { return kProducts[static_cast<size_t>(w.format)]; }
 
-// The same of a gate and of what it multiplies: of each panel first the one's, then the other's.
-void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRun run, const Input& in,
+// sum_row for gate and up: for each panel first the gate's sums, then up's.
+void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRange run, const Input& in,
                    int64_t at, Tile* tile) {
   if (gate.interleaved == 2) {
     const Matrix both = {.format = gate.format,
@@ -131,16 +131,16 @@ void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up,
   }
 }
 
-// Writes a byte that is there anyway into every 64 of a result. Cache lines that other cores have read become this
-// core's side by side so (read for ownership); while results are stored to them it waits for one after the other, and
-// prefetching them helps little.
+// Rewrites one byte in every cache line of a result. Other cores have read these lines; this way they become this
+// core's side by side (read for ownership), not one after the other while results are stored. Prefetching them helps
+// little.
 void own_lines(float* out, int64_t count) {
   auto* bytes = reinterpret_cast<volatile unsigned char*>(out);
   for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(float)); at += kAlignmentBytes) bytes[at] = bytes[at];
 }
 
-// What becomes of them. out: where these panels' columns begin.
-void apply_row(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, const Tile& tile,
+// The epilogue of a single row's sums. out: where these panels' columns begin.
+void apply_row(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, const Tile& tile,
                int64_t at, const Epilogue& ops, float* out) {
   const Matrix& w = linear.weight;
   const int64_t column = run.first * kPanelColumns;
@@ -152,8 +152,8 @@ Epilogue gated_by(const float* gates, const Gating& gating) {
   return {.gate = gates, .gate_stride = kPanelColumns, .activation = gating.activation, .limit = gating.limit};
 }
 
-// out: where these panels' columns begin.
-void apply_gated_row(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+// Likewise for gate and up.
+void apply_gated_row(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                      const Input& in, int64_t at, Tile* tile, float* out) {
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, out += kPanelColumns) {
     apply_row(kernels, gate, {panel, 1}, in, *tile, at, {}, tile->gates);
@@ -165,8 +165,8 @@ void apply_gated_row(const Kernels& kernels, const Linear& gate, const Linear& u
 
 }  // namespace
 
-void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
-              const Epilogue& ops, Tile* tile, float* out, int64_t ldo) {
+void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, int64_t first,
+              int64_t rows, const Epilogue& ops, Tile* tile, float* out, int64_t ldo) {
   const Matrix& w = linear.weight;
   const int64_t column = run.first * kPanelColumns;
   const int64_t columns = columns_of(w, run);
@@ -179,7 +179,7 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const 
   product_of(w).epilogue(kernels, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
 }
 
-void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
   if (in.rows == 1) {
     out += run.first * kPanelColumns;
@@ -201,11 +201,11 @@ void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
   worker.for_each(grid.panels * grid.parts, [&](int64_t task) {
     const int64_t begin = task % grid.parts * grid.part_rows;
     each_tile(begin, std::min(in.rows, begin + grid.part_rows), in.block,
-              [&](int64_t first, int64_t rows) { f(PanelRun{task / grid.parts, 1}, first, rows); });
+              [&](int64_t first, int64_t rows) { f(PanelRange{task / grid.parts, 1}, first, rows); });
   });
 }
 
-void note_best(const Kernels& kernels, const Projection& to, PanelRun run, int64_t row) {
+void note_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
   const int64_t n = to.linear->weight.n;
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
     const int64_t column = panel * kPanelColumns;
@@ -221,7 +221,7 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
                  std::span<const Projection> projections, const Epilogue& after) {
   struct Part {
     const Projection* to;
-    PanelRun run;
+    PanelRange run;
   };
   Tile tile;
   Part parts[kTileRows];
@@ -238,9 +238,9 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
     }
     count = panels = 0;
   };
-  worker.for_each_run(all_panels, panels_at_once(1), [&](PanelRun all) {
+  worker.for_each_run(all_panels, panels_at_once(1), [&](PanelRange all) {
     if (panels + all.count > kTileRows) apply_all();
-    each_part(projections, all, [&](const Projection& to, PanelRun run) {
+    each_part(projections, all, [&](const Projection& to, PanelRange run) {
       prefetch_result(to.out + run.first * kPanelColumns, 1, 0, columns_of(to.linear->weight, run) * 4);
       product_of(to.linear->weight).sum_row(kernels, to.linear->weight, run, in, panels * kPanelColumns, &tile);
       parts[count++] = {&to, run};
@@ -255,19 +255,19 @@ void project_gated_row(Worker& worker, const Kernels& kernels, const Input& in, 
                        const Gating& gating, float* out) {
   constexpr int64_t kMostPanels = kTileRows / 2;  // of each
   Tile tile;
-  PanelRun parts[kMostPanels];
+  PanelRange parts[kMostPanels];
   int64_t count = 0, panels = 0;
   const auto apply_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
-    for (const PanelRun run : done) own_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
+    for (const PanelRange run : done) own_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
     int64_t at = 0;
-    for (const PanelRun run : done) {
+    for (const PanelRange run : done) {
       apply_gated_row(kernels, gate, up, gating, run, in, at, &tile, out + run.first * kPanelColumns);
       at += 2 * run.count * kPanelColumns;
     }
     count = panels = 0;
   };
-  worker.for_each_run(panel_count(gate.weight.n), panels_at_once(1), [&](PanelRun run) {
+  worker.for_each_run(panel_count(gate.weight.n), panels_at_once(1), [&](PanelRange run) {
     if (panels + run.count > kMostPanels) apply_all();
     prefetch_result(out + run.first * kPanelColumns, 1, 0, columns_of(gate.weight, run) * 4);
     sum_gated_row(kernels, gate.weight, up.weight, run, in, 2 * panels * kPanelColumns, &tile);
@@ -288,8 +288,8 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
     return m.worker.barrier();
   }
   Tile tile;
-  for_each_tile(m.worker, in, panels, [&](PanelRun panel, int64_t first, int64_t rows) {
-    each_part(projections, panel, [&](const Projection& to, PanelRun run) {
+  for_each_tile(m.worker, in, panels, [&](PanelRange panel, int64_t first, int64_t rows) {
+    each_part(projections, panel, [&](const Projection& to, PanelRange run) {
       const int64_t n = to.linear->weight.n;
       multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.out + first * n + run.first * kPanelColumns,
                n);
@@ -309,7 +309,7 @@ void project_gated(const Multiplier& m, const Input& in, const Linear& gate, con
   }
   Tile tile;
   // The same panels of both matrices are one task.
-  for_each_tile(m.worker, in, panel_count(n), [&](PanelRun run, int64_t first, int64_t rows) {
+  for_each_tile(m.worker, in, panel_count(n), [&](PanelRange run, int64_t first, int64_t rows) {
     multiply_gated(kernels, gate, up, gating, run, in, first, rows, &tile, out + first * n);
   });
   m.worker.barrier();

@@ -16,7 +16,7 @@
 
 namespace pinion {
 
-// In which forms the inputs of some matrices are wanted.
+// The forms in which some matrices want their input.
 struct InputForms {
   bool values = false;   // bf16
   bool plain = false;    // codes
@@ -47,7 +47,7 @@ struct Input {
   InputForms forms() const { return {values != nullptr, plain.codes != nullptr, rotated.codes != nullptr}; }
 };
 
-// Rows as codes, with room for as many as there are.
+// Quantised rows.
 struct CodeBuffer {
   std::vector<int8_t> codes;  // [rows][padded k]
   std::vector<float> scales;  // [rows]
@@ -55,7 +55,7 @@ struct CodeBuffer {
   void make(ScratchSizer* sizer, int64_t rows, int64_t k);
 };
 
-// Where inputs of several rows stand, in blocks, for all workers. Rows are padded.
+// Inputs of several rows, in blocks, shared by all workers. Rows are padded.
 struct InputBuffers {
   std::vector<float> values;  // [rows][any width]
   CodeBuffer plain, rotated;
@@ -64,7 +64,7 @@ struct InputBuffers {
   void make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k);
 };
 
-// Each worker's own: where rows are made, and where a single row's input stands.
+// Each worker's own: here it makes rows, and here a single row's input lies.
 struct OwnInputBuffers {
   std::vector<float> values;       // [a block's rows][any width]
   std::vector<float> rotated_row;  // [any width]
@@ -73,18 +73,19 @@ struct OwnInputBuffers {
   void make(ScratchSizer* sizer, InputForms forms, int64_t rows, int64_t k);
 };
 
-// A worker that multiplies, with the tables and the memory that it does so in.
+// What a worker multiplies with.
 struct Multiplier {
   Worker& worker;
   const Kernels& kernels;
   InputBuffers& shared;
   OwnInputBuffers& own;
 
-  // The table of the matmuls. Cores that share an SME unit would only wait for one another there.
+  // The kernels for matmuls. Cores that share an SME unit would wait for one another there, so only the cluster's
+  // leader uses it.
   const Kernels& table() const { return worker.is_cluster_leader || !kernels.follower ? kernels : *kernels.follower; }
 };
 
-// What stands between gate and up: activation(gate x) times up x.
+// The activation of a gated MLP: activation(gate x) * (up x).
 struct Gating {
   Activation activation;
   float limit;  // clamped_swiglu's
@@ -96,7 +97,7 @@ struct Projection {
   int32_t* panel_best = nullptr;  // [panels]: which column of each is the last row's largest; null: not wanted
 };
 
-// out = W x + b for matrices that share an input, with `after` on the way out (its scales and bias are the matrices').
+// out = W x + b for matrices that share an input, then the epilogue `after` (its scales and bias are the matrices').
 void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> projections,
              const Epilogue& after = {});
 
@@ -104,9 +105,9 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
 void project_gated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
                    float* out);
 
-// --- For those who share out the work themselves.
+// --- For callers that distribute the work themselves: experts, and first touch.
 
-// What one worker works on: sums and, gated, gates.
+// One worker's tile: sums, and the gates of a gated MLP.
 struct Tile {
   alignas(kAlignmentBytes) int32_t sums[kTileRows * kPanelColumns];
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
@@ -114,7 +115,7 @@ struct Tile {
 };
 
 // Panels of a matrix.
-using PanelRun = TaskRange;
+using PanelRange = TaskRange;
 
 // Of all the projections' matrices together.
 inline int64_t panels_of(std::span<const Projection> projections) {
@@ -123,30 +124,30 @@ inline int64_t panels_of(std::span<const Projection> projections) {
   return panels;
 }
 
-// f(projection, run) for the parts of a run of all projections' panels, which may begin in one and end in another.
+// Splits a range of all projections' panels at their borders: f(projection, its part of the range).
 template <class F>
-void each_part(std::span<const Projection> projections, PanelRun left, F f) {
+void each_part(std::span<const Projection> projections, PanelRange left, F f) {
   for (const Projection& to : projections) {
     const int64_t here = panel_count(to.linear->weight.n);
-    const PanelRun run = {left.first, std::clamp<int64_t>(here - left.first, 0, left.count)};
+    const PanelRange run = {left.first, std::clamp<int64_t>(here - left.first, 0, left.count)};
     left = {std::max<int64_t>(0, left.first - here), left.count - run.count};
     if (run.count > 0) f(to, run);
   }
 }
 
-// How many panels a task takes at once. Those of a single row are read side by side, as several streams (w4).
+// Panels that a task takes at once. For a single row several are read side by side, as streams (w4).
 inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
 
-// out = rows [first, first + rows) of the input, at most kTileRows of whole blocks, times the panels, and what comes
-// after it. Several panels, at most kTileRows, only for a single row; ops.gate is theirs.
-void multiply(const Kernels& kernels, const Linear& linear, PanelRun run, const Input& in, int64_t first, int64_t rows,
-              const Epilogue& ops, Tile* tile, float* out, int64_t ldo);
+// out = epilogue of rows [first, first + rows) of the input times the panels: whole blocks, at most kTileRows rows.
+// Several panels, at most kTileRows, only for a single row; ops.gate then belongs to all of them.
+void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, int64_t first,
+              int64_t rows, const Epilogue& ops, Tile* tile, float* out, int64_t ldo);
 
-// The same panels of activation(gate x, up x); of a single row at most kTileRows / 2. out: these rows' own, [rows][n].
-void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRun run,
+// The same for activation(gate x) * (up x); for a single row at most kTileRows / 2 panels. out: [rows][n].
+void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 
-// The input that lies in these buffers from row `first` on, in some forms.
+// The input that the buffers hold from row `first` on, in these forms.
 template <class Buffers>  // InputBuffers or OwnInputBuffers
 Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k, int64_t block, const float* values,
                int64_t first) {
@@ -161,16 +162,16 @@ Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k
           codes(forms.rotated, buffers.rotated)};
 }
 
-// A row's codes, in the forms that are wanted, as row `at` of the worker's own.
+// Quantises a row, in these forms, into row `at` of the worker's own buffers.
 void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at);
 
 // Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
-// row `first` of the shared buffers. The only row of an input stays as it is.
+// row `first` of the shared buffers. A single row is not packed.
 void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in);
 
-// The input that these matrices share. make(first, count, out) gives that many rows: `out` filled, or rows that exist
-// already. A single row is made by every worker for itself, which costs less than a barrier; blocks of several are
-// shared out.
+// Makes the input that these matrices share. make(first, count, out) returns `count` rows from `first` on: `out`,
+// filled, or rows that exist already. Every worker makes a single row for itself, which costs less than a barrier;
+// blocks of several rows are distributed.
 template <class Make>
 Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices, Make make) {
   InputForms forms;

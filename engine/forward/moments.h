@@ -1,4 +1,4 @@
-// What the inputs of a layer's matrices look like: their second moments over the rows of passes.
+// Second moments of the inputs of a layer's matrices, summed over the rows of passes: what calibration needs.
 #pragma once
 
 #include <array>

@@ -16,22 +16,22 @@
 
 namespace pinion {
 
-// What a rotation makes of the tokens' positions.
+// One rope's cos and sin of the tokens' positions.
 struct RopeAngles {
   std::vector<float> cos, sin;     // [M][dims / 2]
   std::vector<float> query_scale;  // [M]
 };
 
-// What the parts of a pass hand on to one another, allocated once. M: the most tokens in one pass; E: times experts of
-// a token, where the model has experts.
+// Buffers that the parts of a pass share, allocated once. M: the most tokens in a pass; E: experts of a token, 1 in a
+// model without experts.
 struct Activations {
-  std::vector<float> x;                     // [M][hidden] the residual stream
-  std::vector<float> branch;                // [M][hidden] what is normed before it is added to that
-  std::vector<float> attended;              // [M][heads * head_dim or value_width] what o multiplies
-  std::vector<float> activation;            // [ME][intermediate] what down multiplies
-  std::vector<RopeAngles> angles;           // by each of the model's ropes
-  std::vector<int32_t> panel_best;          // [panels of the vocabulary]: the last row's likeliest id of each
-  InputBuffers inputs;                      // ME rows
+  std::vector<float> x;             // [M][hidden] the residual stream
+  std::vector<float> branch;        // [M][hidden] a branch's output, where a norm stands before it is added to x
+  std::vector<float> attended;      // [M][heads * head_dim or value_width] the input of o
+  std::vector<float> activation;    // [ME][intermediate] the input of down
+  std::vector<RopeAngles> angles;   // by each of the model's ropes
+  std::vector<int32_t> panel_best;  // [panels of the vocabulary]: the last row's likeliest id of each
+  InputBuffers inputs;              // ME rows
   std::vector<OwnInputBuffers> own_inputs;  // [workers]
 };
 
@@ -46,14 +46,14 @@ struct Pass {
   std::span<const RopeFrequencies> ropes;  // the model's, for the sequence as this pass leaves it
   std::span<const int32_t> tokens;         // checked: in the vocabulary, no more than the memory and the cache hold
   int64_t position;                        // of tokens[0]
-  int64_t logit_rows;                      // of how many of the last tokens logits are wanted
+  int64_t logit_rows;                      // this many of the last tokens get logits
   float* logits;                           // [logit_rows][vocab]
-  Profile* profile;                        // one entry a worker, where time is added; null: nowhere
-  Trace* trace;                            // what the pass looks like inside; null: not wanted
+  Profile* profile;                        // gets each worker's times; null: off
+  Trace* trace;                            // records what the pass computes; null: off
 };
 
-// The worker as it multiplies; its time from here on counts for `stage`.
-inline Multiplier at(Worker& worker, const Pass& p, Stage stage) {
+// Starts a stage: from here on the worker's time counts for it. Returns what the worker multiplies with.
+inline Multiplier begin_stage(Worker& worker, const Pass& p, Stage stage) {
   const auto index = static_cast<size_t>(worker.index);
   if (p.profile) p.profile->workers[index].enter(stage);
   return {worker, p.kernels, p.activations.inputs, p.activations.own_inputs[index]};

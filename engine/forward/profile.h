@@ -23,7 +23,7 @@ struct alignas(128) WorkerProfile final : WaitListener {
   Stage stage = Stage::embed;
   int64_t last_ns = 0;  // up to when time is accounted for
 
-  // The stage whose work the time from here on is.
+  // Time from here on is work of this stage.
   void enter(Stage next) {
     on_barrier_enter();
     stage = next;

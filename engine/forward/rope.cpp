@@ -164,7 +164,7 @@ int64_t context_length(const ModelConfig& config) {
   return config.max_positions;
 }
 
-bool follow_the_sequence(const ModelConfig& config) {
+bool frequencies_follow_length(const ModelConfig& config) {
   return std::ranges::any_of(config.ropes, [](const Rope& rope) { return rope.kind == RopeKind::dynamic; });
 }
 

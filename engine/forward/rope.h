@@ -18,14 +18,14 @@ struct RopeFrequencies {
 // whose factors change once: where uses_long_factors does, what is cached has to be evaluated anew.
 RopeFrequencies rope_frequencies(const Rope& rope, int64_t max_positions, int64_t sequence);
 
-// The same for each of the model's rotations.
+// The same for each of the model's ropes.
 std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, int64_t sequence);
 
 // Whether a longrope model takes its long factors for a sequence of that many positions.
 bool uses_long_factors(const ModelConfig& config, int64_t sequence);
 
-// Whether every token more changes the rotations' frequencies: a prompt's come from its whole length.
-bool follow_the_sequence(const ModelConfig& config);
+// Whether the frequencies change with every token (the dynamic rule): a prompt's come from its whole length.
+bool frequencies_follow_length(const ModelConfig& config);
 
 // cos, sin: [dims / 2] for one position.
 void rope_angles(const RopeFrequencies& frequencies, int64_t position, float* cos, float* sin);

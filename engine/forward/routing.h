@@ -16,9 +16,9 @@ struct Choices {
   std::vector<float> weights;    // [tokens][per_token]
 };
 
-// Chooses the experts with the largest logits, among equals the lower index: as many as there is room for in `experts`,
-// at most one for each logit. Weights are exp(logit) over the sum of exp(logit) of those chosen where `normalised`,
-// else of all, in double, summed by rising index.
+// Chooses the experts.size() experts with the largest logits, among equals the lower index; at most one for each logit.
+// Weights are exp(logit) over the sum of exp(logit) of those chosen where `normalised`, else of all, in double, summed
+// by rising index.
 void choose_experts(std::span<const float> logits, bool normalised, std::span<int32_t> experts, float* weights);
 
 // The tokens that one expert works on: entries [first, first + rows) of the groups.

@@ -23,7 +23,7 @@ struct Spread {
 struct Trace {
   std::vector<uint64_t> residual;                   // [layers]: hash over the bits of the stream after each layer
   std::vector<std::array<Spread, kStages>> inputs;  // [layers]: by the stage that multiplies; single rows only
-  Moments* moments = nullptr;                       // set: where inputs are added up
+  Moments* moments = nullptr;                       // gets the sums of the inputs; null: off
 
   explicit Trace(int64_t layers);
 };

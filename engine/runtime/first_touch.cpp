@@ -27,7 +27,7 @@ struct Toucher {
 
   // Matrices whose panels a worker claims as one range of tasks.
   void together(std::span<const Projection> matrices) const {
-    each_part(matrices, worker.own(panels_of(matrices)), [&](const Projection& one, PanelRun run) {
+    each_part(matrices, worker.own(panels_of(matrices)), [&](const Projection& one, PanelRange run) {
       for (int64_t i = 0; i < run.count; ++i) touch(one.linear->weight, run.first + i);
     });
   }

@@ -35,7 +35,7 @@ Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t 
 //     new chat after the same system message, say);
 //   - shortly before the prompt's end, where the next turn goes on if the template rewrites the answer.
 Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits) {
-  const bool can_split = !follow_the_sequence(session.model->config);
+  const bool can_split = !frequencies_follow_length(session.model->config);
   if (can_split && can_keep(session.snapshots, session.state)) {
     if (shared > std::ssize(session.ids) + kAnswerOpening) {
       if (Error e = evaluate_up_to(session, prompt, shared, nullptr)) return e;

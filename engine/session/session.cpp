@@ -123,7 +123,7 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
     }
   }
   const bool changes_factors = uses_long_factors(c, start + count) != session.long_factors;
-  if (changes_factors || follow_the_sequence(c)) session.ropes = rope_frequencies(c, start + count);
+  if (changes_factors || frequencies_follow_length(c)) session.ropes = rope_frequencies(c, start + count);
   if (changes_factors) {
     session.long_factors = !session.long_factors;
     restore(&session.snapshots, 0, &session.state);

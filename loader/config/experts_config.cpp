@@ -1,4 +1,4 @@
-#include "loader/config/experts_config.h"
+#include "loader/config/config_parts.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "loader/config/families.h"
+#include "loader/config/config_parts.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -6,12 +6,8 @@
 
 #include "kernels/layout.h"
 #include "loader/checkpoint/mapped_file.h"
-#include "loader/config/delta_config.h"
-#include "loader/config/experts_config.h"
-#include "loader/config/families.h"
+#include "loader/config/config_parts.h"
 #include "loader/config/json.h"
-#include "loader/config/other_fields.h"
-#include "loader/config/rope_config.h"
 
 namespace pinion {
 namespace {
