@@ -1,5 +1,6 @@
 // What a model is, in plain numbers: config.json read with the help of its family's description (configs/models).
-// Fields of the file that nothing here reads are refused where transformers reads them (loader/config/other_fields.cpp).
+// Fields of the file that nothing here reads are refused where transformers reads them
+// (loader/config/other_fields.cpp).
 #pragma once
 
 #include <algorithm>
