@@ -74,7 +74,9 @@ void add_report_options(Command app, const std::shared_ptr<BenchOptions>& option
   app.add_flag("--profile", options->profile, "Also where the time goes: by stage, by worker, waiting at barriers");
   app.add_option("--plot", options->plot, "Also a picture: speed against threads, and the stages with --profile")
       .type_name("F.svg");
-  app.add_option("--sysfs", options->sysfs, "Where the board's sensors are found").hidden();  // for tests
+  // For tests.
+  app.add_option("--sysfs", options->sysfs, "Where the board's sensors are found").hidden();
+  app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();
 }
 
 }  // namespace

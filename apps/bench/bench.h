@@ -24,6 +24,7 @@ struct BenchOptions {
   bool profile = false;
   std::string plot;  // file of the picture; empty: none
   std::string sysfs = "/sys";
+  int64_t roof_mb = 0;  // what the roof reads; 0: several times the last-level cache
 };
 
 // A prompt, tokens decoded one by one, or the one and then the other.

@@ -114,7 +114,8 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   out->bytes_per_token = bytes_per_token(runtime, test);
   Team& team = std::ranges::equal(runtime.team->cpus(), out->cpus) ? *runtime.team : *runtime.prefill_team;
   ReadBuffer buffer;
-  if (Error e = allocate_read_buffer(team, roof_buffer_bytes(), &buffer)) return e;
+  const int64_t roof_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes();
+  if (Error e = allocate_read_buffer(team, roof_bytes, &buffer)) return e;
   if (Error e = run_repetitions(*session, options, team, buffer, logits, tick, out)) return e;
   if (options.profile) {
     if (Error e = run_profiled(*session, test, logits, out)) return e;
