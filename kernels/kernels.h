@@ -12,16 +12,12 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/attention_chunk.h"
 #include "kernels/bf16.h"
 #include "kernels/error.h"
 #include "kernels/layout.h"
 
 namespace pinion {
-
-// Positions in one block of the K cache (the lanes of a vector) and in one chunk of an attention sum. The chunk decides
-// the order of floating-point sums: it is a constant and never depends on threads or prompt chunking.
-constexpr int kKeyBlock = 16;
-constexpr int kAttentionChunk = 256;
 
 // A term of a batch-reduced product: k of some packed rows and the same k of a panel.
 struct GemmTerm {
@@ -90,44 +86,6 @@ struct AttentionState {
   float* acc;  // [rows][head_dim]
 };
 
-// One kv head's part of the cache, from the chunk's first position on: floats, or pairs of bf16 (zero, or of a
-// magnitude of at least kLeastOperand), in which the sums take the even element, or position, first.
-//   floats:  keys    [blocks of kKeyBlock positions][head_dim][kKeyBlock]
-//            values  [positions][value_stride]
-//   pairs:   keys    [blocks of kKeyBlock positions][head_dim / 2][kKeyBlock]
-//            values  [positions / 2][value_stride]
-struct AttentionChunk {
-  const void* keys;
-  const void* values;
-  int64_t value_stride;  // floats or pairs
-  bool is_float;
-  int32_t head_dim;  // multiple of 16
-  float cap = 0;     // score = cap * tanh(q.k / cap); 0: no cap
-};
-
-// Where element i of a position's key or value lies, in floats (T: float) or bf16 from the first position's.
-template <class T>
-int64_t key_at(int64_t position, int64_t i, int64_t head_dim);
-template <class T>
-int64_t value_at(int64_t position, int64_t i, int64_t value_stride);
-
-template <>
-inline int64_t key_at<float>(int64_t position, int64_t i, int64_t head_dim) {
-  return position / kKeyBlock * kKeyBlock * head_dim + i * kKeyBlock + position % kKeyBlock;
-}
-template <>
-inline int64_t key_at<bf16>(int64_t position, int64_t i, int64_t head_dim) {
-  return position / kKeyBlock * kKeyBlock * head_dim + i / 2 * 2 * kKeyBlock + position % kKeyBlock * 2 + 1 - i % 2;
-}
-template <>
-inline int64_t value_at<float>(int64_t position, int64_t i, int64_t value_stride) {
-  return position * value_stride + i;
-}
-template <>
-inline int64_t value_at<bf16>(int64_t position, int64_t i, int64_t value_stride) {
-  return position / 2 * 2 * value_stride + 2 * i + 1 - position % 2;
-}
-
 // Tokens of one head through the gated delta rule, in turn.
 struct DeltaSteps {
   int64_t count;  // tokens
@@ -172,6 +130,9 @@ struct Kernels {
   // The signs are a bent function's (Rothaus 1976): a mean in x, which H alone would put into one element, is spread
   // evenly over all. out may be x.
   void (*rotate)(const float* x, int64_t n, int64_t block, float* out);
+
+  // Takes it back: out = D H x / block. block: at least 16.
+  void (*unrotate)(const float* x, int64_t n, int64_t block, float* out);
 
   // acc[c] = sum over k of a[k] * w(k, c), exact int32, for 64 columns. a: codes in [-127, 127]; b: rows of four k, 256
   // bytes each, row_bytes apart; k a multiple of 4, <= kMaxK. For one row nothing is packed.
@@ -246,6 +207,10 @@ struct Kernels {
   // bf16, rounded to nearest even, zero under kLeastOperand; in a form of the table's own.
   void (*make_query)(float* q, int64_t n, float scale, bool is_float);
 
+  // Likewise for attend_s8: codes of q, as quantize makes them, in a form of the table's own that takes at most half of
+  // the row, and behind that half (query_scale_at) the product of their scale and `scale`.
+  void (*make_query_s8)(float* q, int64_t n, float scale);
+
   // Row r of the state = softmax state of query row q[r] over spans[r] of the chunk. The rows share the kv head (a GQA
   // group of one token or of several), so that K and V are read once. q: [rows][head_dim], each row by this table's
   // make_query; scores: scratch [rows][kAttentionChunk]. Probabilities are relative to the row's maximum in the chunk.
@@ -255,12 +220,34 @@ struct Kernels {
   void (*attend)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                  const AttentionState& state);
 
+  // The same over a cache of q8, from its first key panel that any row sees. With the row's span as i, in lanes:
+  //   score[i] = cap((float(sum of the codes' products) * q_scale) * key_scale[i]), exact int32 sums; from kCentred on
+  //              plus (float(sum of q's and the centre's) * q_scale) * centre_scale, before the cap
+  //   e[i] = e^(score[i] - max), to within 2^-18; sum = their sum; w[i] = e[i] * value_scale[i]
+  //   code[i] = round_half_even(w[i] * (16256 / max w)), acc = float(sum of code[i] * value[i]) * (max w / 16256)
+  // Values of the last panel of columns are read as if it were whole, past its end.
+  void (*attend_s8)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans,
+                    float* scores, const AttentionState& state);
+
   // state = that of state's and next's positions together; merging is done in the order of positions.
   void (*merge_attention)(const AttentionState& state, const AttentionState& next, int64_t rows, int64_t head_dim);
 
   // Index of the largest value, the lowest index among equals; n >= 1. NaN never wins.
   int64_t (*argmax)(const float* x, int64_t n);
 };
+
+static constexpr int64_t query_scale_at(int64_t n) { return n / 2; }  // in floats
+
+// attend or attend_s8.
+static inline void attend_chunk(const Kernels& kernels, const AttentionChunk& chunk, const float* q, int64_t rows,
+                                const AttentionSpan* spans, float* scores, const AttentionState& state) {
+  (chunk.type == KvType::q8 ? kernels.attend_s8 : kernels.attend)(chunk, q, rows, spans, scores, state);
+}
+
+static inline void make_query_row(const Kernels& kernels, float* q, int64_t n, float scale, KvType type) {
+  if (type == KvType::q8) return kernels.make_query_s8(q, n, scale);
+  kernels.make_query(q, n, scale, type == KvType::f32);
+}
 
 // One instruction set's table. Call it only on a CPU that meets the needs: the function itself is compiled
 // for that CPU.

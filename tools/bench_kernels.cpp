@@ -217,12 +217,15 @@ void gemm_w4(State& state, const Kernels& kernels, int32_t threads, int64_t m, i
   report_macs(state, static_cast<double>(m * n * k), best, peak, threads);
 }
 
-// Query rows over a chunk of a bf16 cache, which each worker has in its own cache.
-void attend(State& state, const Kernels& kernels, int32_t threads, int64_t rows) {
+// Query rows over a chunk of the KV cache, which each worker has in its own cache.
+void attend(State& state, const Kernels& kernels, int32_t threads, int64_t rows, KvType type) {
   constexpr int64_t kHeadDim = 128, kPlane = kAttentionChunk * kHeadDim, kCalls = 64;
-  const std::vector<bf16> chunk(2 * kPlane, to_bf16(0.5f));
+  const std::vector<bf16> data(3 * kPlane, to_bf16(0.5f));  // any codes and positive scales
+  const int64_t plane_bytes = type == KvType::q8 ? kPlane : 2 * kPlane;
+  const auto* keys = reinterpret_cast<const std::byte*>(data.data());
+  const AttentionChunk chunk = {type, keys, keys + plane_bytes, kHeadDim, kHeadDim};
   std::vector<float> q(static_cast<size_t>(rows * kHeadDim), 1.0f);
-  for (int64_t r = 0; r < rows; ++r) kernels.make_query(q.data() + r * kHeadDim, kHeadDim, 0.1f, false);
+  for (int64_t r = 0; r < rows; ++r) make_query_row(kernels, q.data() + r * kHeadDim, kHeadDim, 0.1f, type);
   const std::vector<AttentionSpan> spans(static_cast<size_t>(rows), {0, kAttentionChunk});
   Team team = team_of(threads);
   double best = 1e9;
@@ -230,10 +233,9 @@ void attend(State& state, const Kernels& kernels, int32_t threads, int64_t rows)
     const Clock::time_point start = Clock::now();
     team.run([&](Worker&) {
       const auto floats = [rows](int64_t each) { return std::vector<float>(static_cast<size_t>(rows * each)); };
-      std::vector<float> scores = floats(kAttentionChunk), max = floats(1), sum = floats(1), acc = floats(kHeadDim);
+      std::vector<float> scores = floats(kScoreFloats), max = floats(1), sum = floats(1), acc = floats(kHeadDim);
       for (int64_t i = 0; i < kCalls; ++i) {
-        kernels.attend({chunk.data(), chunk.data() + kPlane, kHeadDim, false, kHeadDim}, q.data(), rows, spans.data(),
-                       scores.data(), {max.data(), sum.data(), acc.data()});
+        attend_chunk(kernels, chunk, q.data(), rows, spans.data(), scores.data(), {max.data(), sum.data(), acc.data()});
       }
     });
     const double seconds = seconds_since(start);
@@ -288,9 +290,12 @@ void add_all() {
         add("rotate k:" + std::to_string(k) + end,
             [&kernels, threads, k](State& s) { rotate(s, kernels, threads, k); });
       }
-      for (const int64_t rows : {60, 2}) {
-        add("attend rows:" + std::to_string(rows) + " positions:256 head_dim:128" + end,
-            [&kernels, threads, rows](State& s) { attend(s, kernels, threads, rows); });
+      for (const int64_t rows : {60, 8, 2, 1}) {
+        for (const KvType type : {KvType::bf16, KvType::q8}) {
+          const std::string cache = type == KvType::q8 ? "q8" : "bf16";
+          add("attend " + cache + " rows:" + std::to_string(rows) + " positions:256 head_dim:128" + end,
+              [&kernels, threads, rows, type](State& s) { attend(s, kernels, threads, rows, type); });
+        }
       }
     }
   }

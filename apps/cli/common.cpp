@@ -85,7 +85,7 @@ void add_number_options(Command app, RunOptions* options) {
   add_weight_options(app, options);
   app.add_choice(
          "--kv", kKvNames, [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); },
-         "Numbers of the KV cache: f32 (default for none) or bf16 (default else)")
+         "Numbers of the KV cache: f32 (default for none), bf16, or q8 (default else: int8, rotated, half the bytes)")
       .type_name("TYPE");
 }
 

@@ -60,24 +60,53 @@ const float* query_of(const Pass& p, const AttentionScratch& s, int64_t row, int
   return s.q.data() + (row * c.heads + head) * c.query_stride();
 }
 
+// x, of head_dim, as a cache of codes wants it: balanced, padded and rotated.
+void rotate_head(const Pass& p, const float* balance, float* x) {
+  const int64_t n = p.model.config.head_dim, d = p.cache.head_dim;
+  for (int64_t i = 0; balance && i < n; ++i) x[i] *= balance[i];
+  std::fill(x + n, x + d, 0.0f);
+  p.kernels.rotate(x, d, rotation_of(d), x);
+}
+
+const float* of_head(const std::vector<float>& balance, int64_t kv_head, int64_t head_dim) {
+  return balance.empty() ? nullptr : balance.data() + kv_head * head_dim;
+}
+
 // A query as attention takes it.
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
+  const int64_t d = p.cache.head_dim;
   norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, row, out);
-  const float scale = layer.rope == kNoRope
-                          ? 1.0f
-                          : p.activations.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
-  std::fill(out + c.head_dim, out + p.cache.head_dim, 0.0f);
-  p.kernels.make_query(out, p.cache.head_dim, scale * c.score_scale, p.cache.type == KvType::f32);
+  const float rope_scale =
+      layer.rope == kNoRope
+          ? 1.0f
+          : p.activations.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
+  float scale = rope_scale * c.score_scale;
+  if (p.cache.type == KvType::q8) {
+    rotate_head(p, of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), out);
+    scale /= static_cast<float>(rotation_of(d));  // a power of two, by which both sides' rotation makes sums larger
+  } else {
+    std::fill(out + c.head_dim, out + d, 0.0f);
+  }
+  make_query_row(p.kernels, out, d, scale, p.cache.type);
 }
 
+// A head's key and value of a row into the cache.
 void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head,
-                float* key) {
+                OwnAttentionScratch* own) {
   const ModelConfig& c = p.model.config;
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
+  const int64_t position = p.position + row;
+  float *key = own->key.data(), *value = own->value.data();
   norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, row, key);
-  p.cache.write(p.position + row, layer.slot, kv_head, key, s.v.data() + at, c.head_dim,
-                row + 1 == std::ssize(p.tokens));
+  if (p.cache.type != KvType::q8) {
+    const bool is_last = row + 1 == std::ssize(p.tokens);
+    return p.cache.write(position, layer.slot, kv_head, key, s.v.data() + at, c.head_dim, is_last);
+  }
+  rotate_head(p, of_head(layer.key_balance, kv_head, c.head_dim), key);
+  std::copy_n(s.v.data() + at, c.head_dim, value);
+  rotate_head(p, nullptr, value);
+  p.cache.write_codes(p.kernels, position, layer.slot, kv_head, key, value);
 }
 
 // out = acc / sum for a head, with its sink and through its gate.
@@ -87,6 +116,9 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Ow
   if (layer.sinks) {  // last of all: a place that no chunking moves
     own->sink.max[0] = layer.sinks[head];
     p.kernels.merge_attention(state, own->sink.from(0, p.cache.head_dim), 1, p.cache.head_dim);
+  }
+  if (p.cache.type == KvType::q8) {
+    p.kernels.unrotate(state.acc, p.cache.head_dim, rotation_of(p.cache.head_dim), state.acc);
   }
   for (int64_t i = 0; i < c.head_dim; ++i) out[i] = state.acc[i] / *state.sum;
   if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, s, row, head) + c.head_dim, out, c.head_dim, out);
@@ -105,7 +137,7 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   worker.for_each(c.kv_heads * chunks, [&](int64_t task) {
     const int64_t kv_head = task % c.kv_heads;
     const int64_t chunk = first_chunk + task / c.kv_heads;
-    if (chunk == chunk_of(p.position)) cache_head(p, s, layer, 0, kv_head, own.key.data());
+    if (chunk == chunk_of(p.position)) cache_head(p, s, layer, 0, kv_head, &own);
     const int64_t begin = kv_head * group;
     const int64_t end = begin + group;
     if (!own.has_queries[static_cast<size_t>(kv_head)]) {
@@ -116,8 +148,8 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
     AttentionSpan spans[kAttentionRows];
     std::ranges::fill(spans, span_in(layer, p.position, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
-      p.kernels.attend(part, own.q.data() + head * d, std::min(kAttentionRows, end - head), spans, own.scores.data(),
-                       s.partial.from((chunk - first_chunk) * c.heads + head, d));
+      attend_chunk(p.kernels, part, own.q.data() + head * d, std::min(kAttentionRows, end - head), spans,
+                   own.scores.data(), s.partial.from((chunk - first_chunk) * c.heads + head, d));
     }
   });
   worker.barrier();
@@ -153,8 +185,8 @@ void attend_rows(const Pass& p, const AttentionScratch& s, const Layer& layer, i
     while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
-    p.kernels.attend(p.cache.chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from, spans,
-                     own->scores.data(), own->next.from(0, d));
+    attend_chunk(p.kernels, p.cache.chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from, spans,
+                 own->scores.data(), own->next.from(0, d));
     // Earlier rows have seen chunks before this one; for later ones it is the first.
     int64_t begun = from;
     while (begun < to && chunk_of(first_seen(layer, position(begun))) < chunk) ++begun;
@@ -168,23 +200,41 @@ void attend_rows(const Pass& p, const AttentionScratch& s, const Layer& layer, i
   }
 }
 
+// Keys, values and queries of several tokens, in blocks of kKeyBlock positions: workers write to no line of the cache
+// together. Where keys are told from the chunk's centre, its first block comes before the others.
+void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
+  const ModelConfig& c = p.model.config;
+  const int64_t tokens = std::ssize(p.tokens), d = p.cache.head_dim;
+  const int64_t group = c.heads / c.kv_heads;
+  constexpr int64_t kBlocks = kAttentionChunk / kKeyBlock;
+  const int64_t first = p.position / kKeyBlock, last = (p.position + tokens - 1) / kKeyBlock;
+  static_assert(kCentred == kKeyBlock);
+  const bool centred = p.cache.type == KvType::q8;
+  for (const bool first_blocks : {true, false}) {
+    if (first_blocks && !centred) continue;
+    worker.for_each((last - first + 1) * c.kv_heads, [&](int64_t task) {
+      const int64_t block = first + task / c.kv_heads, kv_head = task % c.kv_heads;
+      if (centred && (block % kBlocks == 0) != first_blocks) return;
+      const int64_t start = block * kKeyBlock - p.position;
+      for (int64_t row = std::max<int64_t>(0, start); row < std::min(tokens, start + kKeyBlock); ++row) {
+        cache_head(p, s, layer, row, kv_head, &s.workers[static_cast<size_t>(worker.index)]);
+        for (int64_t g = 0; g < group; ++g) {
+          float* query = s.queries.data() + ((kv_head * tokens + row) * group + g) * d;
+          make_query(p, s, layer, row, kv_head * group + g, query);
+        }
+      }
+    });
+    worker.barrier();
+  }
+}
+
 // Several tokens: first all of them into the cache, then every (kv head, block of query rows) is a task.
 Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
-  const int64_t d = p.cache.head_dim;
   const int64_t group = c.heads / c.kv_heads;
   const int64_t tokens = std::ssize(p.tokens);
-
-  worker.for_each(tokens * c.kv_heads, [&](int64_t task) {
-    const int64_t row = task / c.kv_heads;
-    const int64_t kv_head = task % c.kv_heads;
-    cache_head(p, s, layer, row, kv_head, own.key.data());
-    for (int64_t g = 0; g < group; ++g) {
-      make_query(p, s, layer, row, kv_head * group + g, s.queries.data() + ((kv_head * tokens + row) * group + g) * d);
-    }
-  });
-  worker.barrier();
+  cache_tokens(worker, p, s, layer);
 
   const int64_t rows = tokens * group;
   const int64_t blocks = (rows + kAttentionRows - 1) / kAttentionRows;
@@ -238,8 +288,9 @@ void make_attention_scratch(const Model& model, int64_t tokens, int64_t position
   for (OwnAttentionScratch& own : out->workers) {
     sizer->make(&own.q, c.heads * d);
     own.has_queries.resize(static_cast<size_t>(c.kv_heads));
-    sizer->make(&own.scores, kAttentionRows * kAttentionChunk);
+    sizer->make(&own.scores, kAttentionRows * kScoreFloats);
     sizer->make(&own.key, d);
+    sizer->make(&own.value, d);
     own.state.make(sizer, std::max(c.heads, kAttentionRows), d);
     own.next.make(sizer, kAttentionRows, d);
     own.sink.make(sizer, 1, d);

@@ -25,8 +25,8 @@ struct AttentionBuffer {
 struct OwnAttentionScratch {
   std::vector<float> q;           // [heads][padded head_dim] one token's queries as the kernels take them
   std::vector<bool> has_queries;  // [kv_heads] whether q has its queries yet
-  std::vector<float> scores;      // [a task's rows][kAttentionChunk]
-  std::vector<float> key;         // [padded head_dim]
+  std::vector<float> scores;      // [a task's rows][kScoreFloats]
+  std::vector<float> key, value;  // [padded head_dim]
   AttentionBuffer state;          // [a task's rows, or heads]
   AttentionBuffer next;           // [a task's rows]
   AttentionBuffer sink;           // [1] the state of a sink: one score, whose value is zero

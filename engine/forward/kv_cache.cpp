@@ -1,6 +1,8 @@
 #include "engine/forward/kv_cache.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 namespace pinion {
 namespace {
@@ -32,6 +34,54 @@ void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const
   }
 }
 
+// A chunk of q8, see AttentionChunk.
+struct CodeChunk {
+  int8_t* keys;
+  int8_t* values;
+  float* key_scales;
+  float* value_scales;
+  float* centre_scale;
+  int8_t* centre;
+};
+
+CodeChunk codes_of(std::byte* chunk, int64_t head_dim) {
+  auto* keys = reinterpret_cast<int8_t*>(chunk);
+  auto* scales = reinterpret_cast<float*>(chunk + q8_scales_at(head_dim));
+  auto* centre = reinterpret_cast<float*>(chunk + q8_centre_at(head_dim));
+  return {keys,   keys + kAttentionChunk * head_dim,    scales, scales + kAttentionChunk,
+          centre, reinterpret_cast<int8_t*>(centre + 1)};
+}
+
+// Floats become codes in their place. Returns the scale.
+float encode_in_place(const Kernels& kernels, float* x, int64_t n) {
+  const float scale = code_scale(kernels.max_magnitude(x, n));
+  kernels.encode(x, n, scale, reinterpret_cast<int8_t*>(x));
+  return scale;
+}
+
+void place_codes(const CodeChunk& chunk, int64_t slot, int64_t head_dim, const int8_t* key, const int8_t* value) {
+  int8_t* to = chunk.keys + key_code_at(slot, 0, head_dim);
+  for (int64_t i = 0; i < head_dim; i += 4, to += 4 * kPanelColumns) std::copy_n(key + i, 4, to);
+  for (int64_t first = 0; first < head_dim; first += kPanelColumns) {
+    const int64_t width = std::min(kPanelColumns, head_dim - first);
+    to = chunk.values + value_code_at(slot, first, head_dim);
+    for (int64_t i = 0; i < width; ++i) to[4 * i] = value[first + i];
+  }
+}
+
+// The mean of the first kCentred keys, as they are stored. sums: scratch [head_dim].
+void write_centre(const Kernels& kernels, const CodeChunk& chunk, int64_t head_dim, float* sums) {
+  for (int64_t i = 0; i < head_dim; ++i) {
+    float sum = 0;
+    for (int64_t slot = 0; slot < kCentred; ++slot) {
+      sum += chunk.key_scales[slot] * static_cast<float>(chunk.keys[key_code_at(slot, i, head_dim)]);
+    }
+    sums[i] = sum / kCentred;
+  }
+  *chunk.centre_scale = encode_in_place(kernels, sums, head_dim);
+  std::copy_n(reinterpret_cast<const int8_t*>(sums), head_dim, chunk.centre);
+}
+
 KvCache shape(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
   KvCache cache;
   cache.type = type;
@@ -56,6 +106,39 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
     write_pairs(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count);
     if (!is_last || slot % 2 != 0) return;
     for (int64_t i = 0; i < count; ++i) reinterpret_cast<bf16*>(v)[value_at<bf16>(slot + 1, i, head_dim)] = {};
+  }
+}
+
+void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t layer, int64_t kv_head, float* key,
+                          float* value) {
+  const int64_t slot = position % kAttentionChunk;
+  const CodeChunk chunk = codes_of(keys(position / kAttentionChunk, layer, kv_head), head_dim);
+  if (slot >= kCentred) {
+    for (int64_t i = 0; i < head_dim; ++i) key[i] -= *chunk.centre_scale * static_cast<float>(chunk.centre[i]);
+  }
+  const float value_scale = encode_in_place(kernels, value, head_dim);
+  const bool is_damaged = std::isnan(value_scale);
+  chunk.key_scales[slot] = is_damaged ? value_scale : encode_in_place(kernels, key, head_dim);
+  chunk.value_scales[slot] = is_damaged ? 0.0f : value_scale;
+  place_codes(chunk, slot, head_dim, reinterpret_cast<int8_t*>(key), reinterpret_cast<int8_t*>(value));
+  if (slot == kCentred - 1) write_centre(kernels, chunk, head_dim, key);
+}
+
+void KvCache::clear(int64_t position) {
+  const int64_t slot = position % kAttentionChunk;
+  const std::vector<float> zeros(static_cast<size_t>(head_dim));
+  const auto* no_codes = reinterpret_cast<const int8_t*>(zeros.data());
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      if (type == KvType::q8) {
+        const CodeChunk chunk = codes_of(keys(position / kAttentionChunk, layer, head), head_dim);
+        chunk.key_scales[slot] = chunk.value_scales[slot] = 0;
+        place_codes(chunk, slot, head_dim, no_codes, no_codes);
+        if (slot < kCentred) *chunk.centre_scale = 0, std::fill_n(chunk.centre, head_dim, int8_t{0});
+      } else {
+        write(position, layer, head, zeros.data(), zeros.data(), head_dim);
+      }
+    }
   }
 }
 

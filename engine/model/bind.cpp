@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 
+#include "engine/model/head_balance.h"
 #include "engine/model/weight_format.h"
 #include "kernels/math.h"
 #include "loader/checkpoint/convert.h"
@@ -197,6 +198,7 @@ struct Binder {
     for (const VectorTensor& spec : layer_vectors(c, index)) {
       if (Error e = read_layer_vector(spec, out)) return e;
     }
+    balance_heads(c, out);
     const std::vector<MatrixTensor> specs = layer_matrices(c, index);
     const bool fused = c.has_experts(index) && c.experts.fused;
     const auto first_expert =

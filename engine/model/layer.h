@@ -41,13 +41,14 @@ struct Layer {
   Linear q, k, v;                 // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
   const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
   const float* k_norm = nullptr;  // [head_dim], or [kv_heads * head_dim]
-  const float* sinks = nullptr;   // [heads] one more score of each head's softmax, whose value is zero
-  Linear o;                       // [hidden, heads * head_dim], or [hidden, value_width]
-  const float* attention_out_norm = nullptr;  // [hidden], of what the branch adds
-  const float* mlp_norm = nullptr;            // [hidden]
-  Linear gate, up;                            // [intermediate, hidden]
-  Linear down;                                // [hidden, intermediate]
-  const float* mlp_out_norm = nullptr;        // [hidden], of what the branch adds
+  std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see head_balance.h
+  const float* sinks = nullptr;                   // [heads] one more score of each head's softmax, whose value is zero
+  Linear o;                                       // [hidden, heads * head_dim], or [hidden, value_width]
+  const float* attention_out_norm = nullptr;      // [hidden], of what the branch adds
+  const float* mlp_norm = nullptr;                // [hidden]
+  Linear gate, up;                                // [intermediate, hidden]
+  Linear down;                                    // [hidden, intermediate]
+  const float* mlp_out_norm = nullptr;            // [hidden], of what the branch adds
   Linear router;                // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
   std::vector<Expert> experts;  // empty where the layer has none
   int64_t window = 0;           // positions a token sees, itself included; 0 = all

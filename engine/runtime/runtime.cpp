@@ -5,7 +5,7 @@
 namespace pinion {
 
 KvType kv_type(const RuntimeOptions& options) {
-  return options.kv.value_or(options.load.quant == Quant::none ? KvType::f32 : KvType::bf16);
+  return options.kv.value_or(options.load.quant == Quant::none ? KvType::f32 : KvType::q8);
 }
 
 Quant default_quant(const std::string& model) {

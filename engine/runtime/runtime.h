@@ -28,7 +28,7 @@ struct RuntimeOptions {
   std::string model;                 // folder, as Hugging Face lays it out
   std::string synthetic;             // instead: a config.json whose shape gets random weights
   LoadOptions load;                  // its team is that of the plan
-  std::optional<KvType> kv;          // none: f32 for Quant::none, else bf16
+  std::optional<KvType> kv;          // none: f32 for Quant::none, else q8
   std::optional<Plan> plan;          // none: as tuned, else the default
   const Kernels* kernels = nullptr;  // null: the best the CPU has
 };
@@ -45,7 +45,7 @@ struct Runtime {
   std::unique_ptr<Team> team;  // decodes
   std::unique_ptr<Team> prefill_team;
   int64_t prefill_chunk = kDefaultPrefillChunk;
-  KvType kv = KvType::bf16;
+  KvType kv = KvType::q8;
   std::unique_ptr<Model> model;
   std::jthread cache_writer;  // behind what it reads: it ends first
 };

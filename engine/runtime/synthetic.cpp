@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/model/head_balance.h"
 #include "engine/model/weight_format.h"
 #include "engine/runtime/load.h"
 #include "engine/team/memory.h"
@@ -131,6 +132,7 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
     for (const VectorTensor& spec : layer_vectors(c, i)) {
       vector_of(*layer, spec.role) = constant_vector(model, spec.n, value_of(spec.role));
     }
+    balance_heads(c, layer);
     for (const MatrixTensor& spec : layer_matrices(c, i)) add(spec);
   }
   model->final_norm = constant_vector(model, c.hidden_size, 1.0f);

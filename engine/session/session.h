@@ -23,7 +23,7 @@ constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
 struct Session;
 
 struct SessionOptions {
-  KvType kv = KvType::bf16;
+  KvType kv = KvType::q8;
   int64_t capacity = 0;  // positions the cache can hold; 0 = the model's context length, which is also the limit
   // Prompt tokens in one pass; changes speed and memory, never the result.
   int64_t prefill_chunk = kDefaultPrefillChunk;

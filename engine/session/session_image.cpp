@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '2'};
+constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '3'};
 
 int64_t padded_ids(int64_t tokens) { return round_up(tokens, 2); }
 
@@ -19,7 +19,7 @@ ImageHeader header_of(const Session& session) {
                         .layers = cache.layers,
                         .kv_heads = cache.kv_heads,
                         .head_dim = cache.head_dim,
-                        .is_float = cache.type == KvType::f32,
+                        .kv_type = static_cast<int64_t>(cache.type),
                         .state_bytes = session.state.bytes(),
                         .tokens = 0,
                         .held = 0,
@@ -38,15 +38,9 @@ uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>
 
 // Zeroes the last chunk's unused positions: an image must not depend on tokens that were dropped.
 void clear_behind(Session& session) {
-  const KvCache& cache = session.cache;
-  const std::vector<float> zeros(static_cast<size_t>(cache.head_dim));
   const int64_t tokens = std::ssize(session.ids);
   for (int64_t position = tokens; position < round_up(tokens, kAttentionChunk); ++position) {
-    for (int64_t layer = 0; layer < cache.layers; ++layer) {
-      for (int64_t head = 0; head < cache.kv_heads; ++head) {
-        session.cache.write(position, layer, head, zeros.data(), zeros.data(), cache.head_dim);
-      }
-    }
+    session.cache.clear(position);
   }
 }
 
@@ -66,8 +60,8 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
   std::memcpy(&h, image.data(), sizeof h);
   const ImageHeader own = header_of(session);
   if (std::memcmp(h.magic, own.magic, sizeof h.magic) != 0) return error("no image of a session", where);
-  if (h.layers != own.layers || h.kv_heads != own.kv_heads || h.head_dim != own.head_dim ||
-      h.is_float != own.is_float || h.state_bytes != own.state_bytes) {
+  if (h.layers != own.layers || h.kv_heads != own.kv_heads || h.head_dim != own.head_dim || h.kv_type != own.kv_type ||
+      h.state_bytes != own.state_bytes) {
     return error("its cache has another shape than this model's", where);
   }
   if (h.tokens < 1 || h.tokens > session.cache.capacity) {

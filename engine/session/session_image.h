@@ -23,8 +23,8 @@ namespace pinion {
 
 struct ImageHeader {
   char magic[8];
-  int64_t layers, kv_heads, head_dim, is_float;  // of the KV cache
-  int64_t state_bytes;                           // of a recurrent state, 0 without one
+  int64_t layers, kv_heads, head_dim, kv_type;  // of the KV cache
+  int64_t state_bytes;                          // of a recurrent state, 0 without one
   int64_t tokens;
   int64_t held;
   uint64_t logits_hash;  // after all tokens

@@ -185,10 +185,75 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
   each_w4_tile<Piece, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
 }
 
+// Attention's left sides are 16 bits wide: a weight is one of them, where it would be two digits of 8 bits.
+struct Words {
+  using Code = int16_t;
+
+  static void store_query(Lanes codes, float* row, int64_t i) { store(codes, reinterpret_cast<int16_t*>(row) + i); }
+  static void store_weight(Lanes codes, std::byte* row, int64_t i) {
+    store(codes, reinterpret_cast<int16_t*>(row) + i);
+  }
+  static void scores(const float* q, int64_t d, int64_t rows, const int8_t* panel, int32_t* sums) {
+    multiply(reinterpret_cast<const int16_t*>(q), 2 * d, rows, panel, 4 * kPanelColumns, d, sums);
+  }
+  static void values(const std::byte* weights, int64_t from, int64_t rows, const int8_t* values, int64_t row_bytes,
+                     int64_t k, int32_t* sums) {
+    multiply(reinterpret_cast<const int16_t*>(weights) + from, kAttentionChunk, rows, values, row_bytes, k, sums);
+  }
+
+  static void store(Lanes codes, int16_t* to) {
+    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(codes.lo), _mm256_cvtps_epi32(codes.hi));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(words, 0xd8));
+  }
+
+  // R rows by V vectors of 4 columns, each of which has two sums: of the first two and of the last two of four k.
+  template <int R, int V>
+  static void tile(const int16_t* a, int64_t lda, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+    __m256i sum[R][V];
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
+    for (const int16_t* end = a + k; a < end; a += 4, b += row_bytes) {
+      __m256i w[V];
+      unrolled<V>(
+          [&](auto v) { w[v] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + v * 16))); });
+      unrolled<R>([&](auto r) {
+        int64_t four;
+        __builtin_memcpy(&four, a + r * lda, sizeof four);
+        const __m256i x = _mm256_set1_epi64x(four);
+        unrolled<V>([&](auto v) { sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(x, w[v])); });
+      });
+    }
+    unrolled<R>([&](auto r) {
+      unrolled<V / 2>([&](auto v) {
+        const __m256i pairs = _mm256_hadd_epi32(sum[r][2 * v], sum[r][2 * v + 1]);  // 0 1 4 5 2 3 6 7
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(acc + r * kPanelColumns + v * 8),
+                            _mm256_permute4x64_epi64(pairs, 0xd8));
+      });
+    });
+  }
+
+  static void multiply(const int16_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
+                       int32_t* acc) {
+    constexpr int kTileRows = 6;  // 6 x 2 sums, 2 vectors of w, one of x: 15 of the 16 registers
+    for (int64_t r = 0; r < rows; r += kTileRows) {
+      with_rows<kTileRows>(rows - r, [&](auto n) {
+        constexpr int kV = n == 1 ? 8 : n == 2 ? 4 : 2;
+        for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
+          tile<n, kV>(a + r * lda, lda, b + c * 4, row_bytes, k, acc + r * kPanelColumns + c);
+        }
+      });
+    }
+  }
+};
+
 template <class Way>
-constexpr Kernels kTable = lanes_table(
-    "avx2",
-    {gemv_s8<Way>, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .row_multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
+constexpr Kernels kTable = lanes_table("avx2", {gemv_s8<Way>,
+                                                pack_s8<4, 0>,
+                                                gemm_s8,
+                                                {.rows = kRows, .row_multiple = 1, .group = 4},
+                                                gemv_w4<Way>,
+                                                gemm_w4,
+                                                make_query_s8<Words>,
+                                                attend_s8<Words>});
 
 }  // namespace
 

@@ -184,10 +184,65 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                     [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
 }
 
+// 128 times the sum of a row's k codes.
+__m512i sum_times_128(const int8_t* a, int64_t k) {
+  __m512i sum = _mm512_setzero_si512();
+  for (int64_t i = 0; i < k; i += 64) {
+    const __mmask64 some = k - i < 64 ? (uint64_t{1} << (k - i)) - 1 : ~uint64_t{0};
+    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), _mm512_maskz_loadu_epi8(some, a + i));
+  }
+  return _mm512_set1_epi32(_mm512_reduce_add_epi32(sum));
+}
+
+// R rows, as they lie, by 64 columns. Rows without a negative code are the unsigned side themselves.
+template <int R, bool IsSigned>
+void rows_tile(const int8_t* a, int64_t lda, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  const __m512i flip = _mm512_set1_epi8(-128);
+  __m512i sum[R][kVectors];
+  unrolled<R>([&](auto r) {
+    __m512i start = _mm512_setzero_si512();
+    if constexpr (IsSigned) start = _mm512_sub_epi32(start, sum_times_128(a + r * lda, k));
+    unrolled<kVectors>([&](auto v) { sum[r][v] = start; });
+  });
+  for (const int8_t* end = a + k; a < end; a += 4, b += row_bytes) {
+    __m512i w[kVectors];
+    unrolled<kVectors>([&](auto v) {
+      w[v] = _mm512_loadu_si512(b + v * 64);
+      if constexpr (R <= kFewRows) __builtin_prefetch(b + v * 64 + kCodesAheadBytes, 0, 2);
+      if constexpr (IsSigned) w[v] = _mm512_xor_si512(w[v], flip);
+    });
+    unrolled<R>([&](auto r) {
+      const __m512i x = four_codes(a + r * lda);
+      unrolled<kVectors>([&](auto v) {
+        sum[r][v] = IsSigned ? _mm512_dpbusd_epi32(sum[r][v], w[v], x) : _mm512_dpbusd_epi32(sum[r][v], x, w[v]);
+      });
+    });
+  }
+  unrolled<R>([&](auto r) {
+    unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]); });
+  });
+}
+
+template <bool IsSigned>
+void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
+                   int32_t* acc) {
+  for (int64_t r = 0; r < rows; r += kRows) {
+    with_rows<kRows>(
+        rows - r, [&](auto n) { rows_tile<n, IsSigned>(a + r * lda, lda, b, row_bytes, k, acc + r * kPanelColumns); });
+  }
+}
+
+using Attention = Digits<multiply_rows<true>, multiply_rows<false>>;
+
 template <class Way>
-constexpr Kernels kTable = lanes_table(
-    "avx512_vnni",
-    {gemv_s8<Way>, pack_s8<4, 0x80>, gemm_s8, {.rows = kRows, .row_multiple = 1, .group = 4}, gemv_w4<Way>, gemm_w4});
+constexpr Kernels kTable = lanes_table("avx512_vnni", {gemv_s8<Way>,
+                                                       pack_s8<4, 0x80>,
+                                                       gemm_s8,
+                                                       {.rows = kRows, .row_multiple = 1, .group = 4},
+                                                       gemv_w4<Way>,
+                                                       gemm_w4,
+                                                       make_query_s8<Attention>,
+                                                       attend_s8<Attention>});
 
 }  // namespace
 

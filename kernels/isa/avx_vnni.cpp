@@ -6,6 +6,8 @@
 #include "kernels/isa/w4_avx2.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/avx2.h"
+
+#include "kernels/lanes/attention_s8.h"  // over the lanes above
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/streams.h"
@@ -150,6 +152,58 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                     [](auto n, const auto&... args) { w4_tile<n>(args...); });
 }
 
+// 128 times the sum of a row's k codes.
+__m256i sum_times_128(const int8_t* a, int64_t k) {
+  __m128i sum = _mm_setzero_si128();
+  for (int64_t i = 0; i < k; i += 16) {
+    sum = _mm_dpbusd_avx_epi32(sum, _mm_set1_epi8(-128), _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i)));
+  }
+  sum = _mm_hadd_epi32(sum, sum);
+  return _mm256_broadcastd_epi32(_mm_hadd_epi32(sum, sum));
+}
+
+// R rows of attention, as they lie, by 16 columns. Rows without a negative code are the unsigned side themselves.
+template <int R, bool IsSigned>
+void rows_tile(const int8_t* a, int64_t lda, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  const __m256i flip = _mm256_set1_epi8(-128);
+  __m256i sum[R][2];
+  unrolled<R>([&](auto r) {
+    sum[r][0] = _mm256_setzero_si256();
+    if constexpr (IsSigned) sum[r][0] = _mm256_sub_epi32(sum[r][0], sum_times_128(a + r * lda, k));
+    sum[r][1] = sum[r][0];
+  });
+  for (const int8_t* end = a + k; a < end; a += 4, b += row_bytes) {
+    __m256i w[2];
+    unrolled<2>([&](auto v) {
+      w[v] = load(b + v * 32);
+      if constexpr (IsSigned) w[v] = _mm256_xor_si256(w[v], flip);
+    });
+    if constexpr (R <= kFewRows) __builtin_prefetch(b + kCodesAheadBytes, 0, 2);
+    unrolled<R>([&](auto r) {
+      const __m256i x = four_codes(a + r * lda);
+      unrolled<2>([&](auto v) {
+        sum[r][v] =
+            IsSigned ? _mm256_dpbusd_avx_epi32(sum[r][v], w[v], x) : _mm256_dpbusd_avx_epi32(sum[r][v], x, w[v]);
+      });
+    });
+  }
+  unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { store(acc + r * kPanelColumns + v * 8, sum[r][v]); }); });
+}
+
+template <bool IsSigned>
+void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
+                   int32_t* acc) {
+  for (int64_t r = 0; r < rows; r += kRows) {
+    with_rows<kRows>(rows - r, [&](auto n) {
+      for (int64_t c = 0; c < kPanelColumns; c += 16) {
+        rows_tile<n, IsSigned>(a + r * lda, lda, b + c * 4, row_bytes, k, acc + r * kPanelColumns + c);
+      }
+    });
+  }
+}
+
+using Attention = Digits<multiply_rows<true>, multiply_rows<false>>;
+
 }  // namespace
 
 const Kernels& avx_vnni_kernels() {
@@ -164,6 +218,8 @@ const Kernels& avx_vnni_kernels() {
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4};
     table.gemm_w4 = gemm_w4;
+    table.make_query_s8 = make_query_s8<Attention>;
+    table.attend_s8 = attend_s8<Attention>;
     return table;
   }();
   return kTable;

@@ -152,8 +152,26 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                              [](auto n, const auto&... args) { w4_tile<n, 4>(args...); });
 }
 
-constexpr Kernels kTable = lanes_table(
-    "neon", {gemv_s8, pack_s8<4, 0>, gemm_s8, {.rows = kRows, .row_multiple = 1, .group = 4}, gemv_w4, gemm_w4});
+// Rows of attention, as they lie.
+void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
+                   int32_t* acc) {
+  for (int64_t r = 0; r < rows; r += kRows) {
+    with_rows<kRows>(rows - r, [&](auto n) {
+      for (int64_t c = 0; c < kPanelColumns; c += 16) {
+        gemm_tile<n, 4>(a + r * lda, lda, 4, b + c * 4, row_bytes, k, false, acc + r * kPanelColumns + c);
+      }
+    });
+  }
+}
+
+constexpr Kernels kTable = lanes_table("neon", {gemv_s8,
+                                                pack_s8<4, 0>,
+                                                gemm_s8,
+                                                {.rows = kRows, .row_multiple = 1, .group = 4},
+                                                gemv_w4,
+                                                gemm_w4,
+                                                make_query_s8<Digits<multiply_rows, multiply_rows>>,
+                                                attend_s8<Digits<multiply_rows, multiply_rows>>});
 
 }  // namespace
 

@@ -1,8 +1,12 @@
 // NEON with SDOT (Cortex-A55, A76 and later, Apple): four columns of four k an instruction, read as they lie.
 #include <arm_neon.h>
 
+#include "kernels/isa/rows_sdot.h"
 #include "kernels/isa/w4_neon.h"
 #include "kernels/kernels.h"
+#include "kernels/lanes/neon.h"
+
+#include "kernels/lanes/attention_s8.h"  // over the lanes above
 #include "kernels/lanes/ordered_load.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
@@ -163,6 +167,8 @@ const Kernels& neon_dotprod_kernels() {
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 2, .group = 4};
     table.gemv_w4 = gemv_w4;
+    table.make_query_s8 = make_query_s8<Digits<sdot_rows, sdot_rows>>;
+    table.attend_s8 = attend_s8<Digits<sdot_rows, sdot_rows>>;
     table.gemm_w4 = gemm_w4;
     return table;
   }();

@@ -3,8 +3,11 @@
 // single row has nothing to gain: SDOT does it.
 #include <arm_neon.h>
 
+#include "kernels/isa/rows_sdot.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/neon.h"
+
+#include "kernels/lanes/attention_s8.h"  // over the lanes above
 #include "kernels/lanes/ordered_load.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
@@ -19,17 +22,18 @@ constexpr int kVectors = 2;  // of 4 columns
 
 // `rows` of P pairs of rows by 8 columns; `column` is the first of these, c its sum.
 template <int P>
-void gemm_tile(const RowTile& tile, int64_t column, int rows, bool accumulate, int32_t* c) {
+[[gnu::always_inline]] inline void gemm_tile(const RowTile& tile, int64_t row_bytes, int64_t column, int rows,
+                                             bool accumulate, int32_t* c) {
   int32x4_t sum[P][2 * kVectors];  // of a pair of columns: row 0 column 0, 0 1, 1 0, 1 1
   unrolled<P>([&](auto p) { unrolled<2 * kVectors>([&](auto v) { sum[p][v] = vdupq_n_s32(0); }); });
   for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
     const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
     const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
-    for (int64_t i = 0; i < term->k; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
+    for (int64_t i = 0; i < term->k; i += 8, a += tile.block_rows * 8, b += 2 * row_bytes) {
       int8x16_t w[2 * kVectors];
       unrolled<kVectors>([&](auto v) {
         const int32x4_t w0 = vreinterpretq_s32_s8(vld1q_s8(b + v * 16));
-        const int32x4_t w1 = vreinterpretq_s32_s8(vld1q_s8(b + 4 * kPanelColumns + v * 16));
+        const int32x4_t w1 = vreinterpretq_s32_s8(vld1q_s8(b + row_bytes + v * 16));
         w[2 * v] = vreinterpretq_s8_s32(vzip1q_s32(w0, w1));
         w[2 * v + 1] = vreinterpretq_s8_s32(vzip2q_s32(w0, w1));
       });
@@ -59,7 +63,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
     each_row_tile<kRows, 8>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
       for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
-        gemm_tile<(n + 1) / 2>(tile, c, n, accumulate, acc + row * kPanelColumns + c);
+        gemm_tile<(n + 1) / 2>(tile, 4 * kPanelColumns, c, n, accumulate, acc + row * kPanelColumns + c);
       }
     });
   });
@@ -111,6 +115,43 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                              [](auto n, const auto&... args) { w4_tile<(n + 1) / 2>(n, args...); });
 }
 
+// Rows as pack_s8 packs them, for k a multiple of 16, where that has to be quick. The last of an odd number is there
+// twice.
+void pack_pairs(const int8_t* a, int64_t lda, int64_t rows, int64_t k, int8_t* packed) {
+  const int64_t step = round_up(rows, 2) * 8;
+  for (int64_t r = 0; r < rows; r += 2, packed += 16) {
+    const int8_t* first = a + r * lda;
+    const int8_t* second = r + 1 < rows ? first + lda : first;
+    int8_t* to = packed;
+    for (int64_t i = 0; i < k; i += 16, to += 2 * step) {
+      const int64x2_t x = vreinterpretq_s64_s8(vld1q_s8(first + i)), y = vreinterpretq_s64_s8(vld1q_s8(second + i));
+      vst1q_s8(to, vreinterpretq_s8_s64(vzip1q_s64(x, y)));
+      vst1q_s8(to + step, vreinterpretq_s8_s64(vzip2q_s64(x, y)));
+    }
+  }
+}
+
+// Rows of attention, packed in pairs. Of one or two SDOT has as much; heads that would not fit are rare.
+void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
+                   int32_t* acc) {
+  if (rows <= 2 || k > kAttentionChunk) return sdot_rows(a, lda, rows, b, row_bytes, k, acc);
+  int8_t packed[kRows * kAttentionChunk];
+  for (int64_t first = 0, count; first < rows; first += count) {
+    const int64_t tiles = (rows - first + kRows - 1) / kRows;
+    count = (rows - first + tiles - 1) / tiles;
+    pack_pairs(a + first * lda, lda, count, k, packed);
+    const GemmTerm term = {packed, b, k};
+    with_rows<kRows>(count, [&](auto n) {
+      for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
+        gemm_tile<(n + 1) / 2>({&term, 1, round_up(count, 2), 0}, row_bytes, c, n, false,
+                               acc + first * kPanelColumns + c);
+      }
+    });
+  }
+}
+
+using Attention = Digits<multiply_rows, multiply_rows>;
+
 }  // namespace
 
 const Kernels& neon_i8mm_kernels() {
@@ -121,6 +162,8 @@ const Kernels& neon_i8mm_kernels() {
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 2, .group = 8};
     table.gemm_w4 = gemm_w4;
+    table.make_query_s8 = make_query_s8<Attention>;
+    table.attend_s8 = attend_s8<Attention>;
     return table;
   }();
   return kTable;

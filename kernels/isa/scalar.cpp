@@ -66,7 +66,19 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
   }
 }
 
-constexpr Kernels kTable = lanes_table("scalar", {gemv_s8, pack_s8<4, 0>, gemm_s8, {4, 1, 4}, gemv_w4, gemm_w4});
+void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
+                   int32_t* acc) {
+  for (int64_t r = 0; r < rows; ++r) gemv_s8(a + r * lda, b, row_bytes, k, acc + r * kPanelColumns);
+}
+
+constexpr Kernels kTable = lanes_table("scalar", {gemv_s8,
+                                                  pack_s8<4, 0>,
+                                                  gemm_s8,
+                                                  {4, 1, 4},
+                                                  gemv_w4,
+                                                  gemm_w4,
+                                                  make_query_s8<Digits<multiply_rows, multiply_rows>>,
+                                                  attend_s8<Digits<multiply_rows, multiply_rows>>});
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/lanes/gemm.h"
 #include "kernels/lanes/math.h"
+#include "kernels/lanes/softmax.h"
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {
@@ -34,19 +35,6 @@ Lanes store_exp(Lanes x, Left<T>* p) {
   } else {
     return Pairs::store_left(exp_to_operand(x), p);
   }
-}
-
-// The largest of a row's scores, which are capped and, outside the span, minus infinity from now on. [from, to) are
-// whole blocks around the span.
-float mask_row(float* scores, AttentionSpan span, int64_t from, int64_t to, float cap) {
-  if (cap != 0.0f) {
-    for (int64_t i = from; i < to; i += kLanes) soft_cap(Lanes::load(scores + i), cap).store(scores + i);
-  }
-  for (int64_t i = from; i < span.begin; ++i) scores[i] = -__builtin_inff();
-  for (int64_t i = span.end; i < to; ++i) scores[i] = -__builtin_inff();
-  Lanes largest = Lanes::broadcast(-__builtin_inff());
-  for (int64_t i = from; i < to; i += kLanes) largest = Lanes::max(Lanes::load(scores + i), largest);
-  return fold(largest, Lanes::max);
 }
 
 // Scores become probabilities relative to their maximum, as left sides in the place of what they come from. Their sum.
@@ -92,21 +80,12 @@ void make_query(float* q, int64_t n, float scale) {
   }
 }
 
-void make_query(float* q, int64_t n, float scale, bool is_float) {
-  is_float ? make_query<float>(q, n, scale) : make_query<bf16_pair>(q, n, scale);
-}
-
 template <class T>
 void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                   const AttentionState& state) {
-  int64_t from = kAttentionChunk;
   int64_t end = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    from = spans[r].begin < from ? spans[r].begin : from;
-    end = spans[r].end > end ? spans[r].end : end;
-  }
-  from = from / kKeyBlock * kKeyBlock;
-  const int64_t to = round_up(end, kKeyBlock);
+  for (int64_t r = 0; r < rows; ++r) end = spans[r].end > end ? spans[r].end : end;
+  const int64_t from = seen_by_any(spans, rows).begin, to = round_up(end, kKeyBlock);
   const int64_t d = chunk.head_dim;
   constexpr bool kPrefetches = Lanes::kAheadBytes > 0;
   const bool is_whole = to - from == kAttentionChunk;
@@ -140,7 +119,7 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
 
 void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
             const AttentionState& state) {
-  if (chunk.is_float) {
+  if (chunk.type == KvType::f32) {
     attend_typed<float>(chunk, q, rows, spans, scores, state);
   } else {
     attend_typed<bf16_pair>(chunk, q, rows, spans, scores, state);

@@ -69,11 +69,17 @@ struct Lanes {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);
   }
-  void store_codes(int8_t* p) const {
-    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi));  // 0-3 8-11 4-7 12-15
-    const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
-    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+  // Sixteen codes as bytes.
+  static void store_bytes(__m256i first, __m256i second, int8_t* p) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  }
+  void store_codes(int8_t* p) const { store_bytes(_mm256_cvtps_epi32(lo), _mm256_cvtps_epi32(hi), p); }
+  void store_digits(int8_t* high, int8_t* low) const {
+    const __m256i a = _mm256_cvtps_epi32(lo), b = _mm256_cvtps_epi32(hi), seven = _mm256_set1_epi32(127);
+    store_bytes(_mm256_srli_epi32(a, 7), _mm256_srli_epi32(b, 7), high);
+    store_bytes(_mm256_and_si256(a, seven), _mm256_and_si256(b, seven), low);
   }
 
   static Lanes add(Lanes a, Lanes b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }

@@ -49,6 +49,12 @@ struct Lanes {
   void store_codes(int8_t* p) const {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
   }
+  void store_digits(int8_t* high, int8_t* low) const {
+    const __m512i codes = _mm512_cvtps_epi32(v);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srli_epi32(codes, 7)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(low),
+                     _mm512_cvtepi32_epi8(_mm512_and_si512(codes, _mm512_set1_epi32(127))));
+  }
 
   static Lanes add(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
   static Lanes sub(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }

@@ -21,13 +21,13 @@ Lanes load_some(const T* p, int64_t count) {
   return Lanes::load(padded);
 }
 
-void store_some(Lanes value, bf16* p, int64_t count) {
+inline void store_some(Lanes value, bf16* p, int64_t count) {
   float all[kLanes];
   value.store(all);
   for (int i = 0; i < kLanes && i < count; ++i) p[i] = to_bf16(all[i]);
 }
 
-void store_some(Lanes value, float* p, int64_t count) {
+inline void store_some(Lanes value, float* p, int64_t count) {
   if (count >= kLanes) return value.store(p);
   float all[kLanes];
   value.store(all);
@@ -46,19 +46,19 @@ float fold(Lanes value, F f) {
 // To the nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves no bits for a fraction.
 constexpr float kRoundingMagic = 12582912.0f;
 
-Lanes round_half_even(Lanes x) {
+inline Lanes round_half_even(Lanes x) {
   const Lanes magic = Lanes::broadcast(kRoundingMagic);
   return Lanes::sub(Lanes::add(x, magic), magic);
 }
 
 // 2^n for integral n in [-126, 127]: the sum's lowest mantissa bits are n + 127, moved into the exponent field.
-Lanes exp2_integer(Lanes n) {
+inline Lanes exp2_integer(Lanes n) {
   return Lanes::shift_to_exponent(Lanes::add(n, Lanes::broadcast(kRoundingMagic + 127.0f)));
 }
 
 // e^x: x = n ln2 + r, |r| <= ln2 / 2, polynomial of degree 7 (Cephes expf), then two exact scalings so that results
 // down to the smallest denormal are rounded once. Below -104: 0; above 88.73: infinity; NaN: NaN.
-Lanes exp_lanes(Lanes x) {
+inline Lanes exp_lanes(Lanes x) {
   x = Lanes::min(Lanes::broadcast(89.0f), Lanes::max(Lanes::broadcast(-104.0f), x));
   const Lanes n = round_half_even(Lanes::mul(x, Lanes::broadcast(1.44269504088896341f)));
   Lanes r = Lanes::fma(n, Lanes::broadcast(-0.693359375f), x);
@@ -74,7 +74,7 @@ Lanes exp_lanes(Lanes x) {
 
 // e^x for x <= 0 to within 2^-18, of which rounding to bf16 leaves one in some thousands to see, and zero where that is
 // less than an operand may be. A polynomial of degree 4 for 2^r, minimax for |r| <= 1/2.
-Lanes exp_to_operand(Lanes x) {
+inline Lanes exp_to_operand(Lanes x) {
   const Lanes log2_e = Lanes::broadcast(1.44269504088896341f), magic = Lanes::broadcast(kRoundingMagic + 127.0f);
   const Lanes shifted = Lanes::fma(x, log2_e, magic);  // the exponent field of 2^round(x log2 e), in the lowest bits
   const Lanes r = Lanes::fma(x, log2_e, Lanes::sub(magic, shifted));
@@ -86,7 +86,7 @@ Lanes exp_to_operand(Lanes x) {
 }
 
 // tanh x: an odd polynomial below 0.625 (Cephes tanhf), where the quotient would lose digits, else by e^(-2|x|).
-Lanes tanh_lanes(Lanes x) {
+inline Lanes tanh_lanes(Lanes x) {
   const Lanes zero = Lanes::broadcast(0.0f);
   const Lanes magnitude = Lanes::max(x, Lanes::sub(zero, x));
   const Lanes square = Lanes::mul(x, x);
@@ -101,22 +101,22 @@ Lanes tanh_lanes(Lanes x) {
   return Lanes::if_less(magnitude, Lanes::broadcast(0.625f), small, with_sign);
 }
 
-Lanes soft_cap(Lanes x, float cap) {
+inline Lanes soft_cap(Lanes x, float cap) {
   const Lanes limit = Lanes::broadcast(cap);
   return Lanes::mul(tanh_lanes(Lanes::div(x, limit)), limit);
 }
 
 // x / (1 + exp(-z)) without an exponential that overflows.
-Lanes times_sigmoid(Lanes x, Lanes z) {
+inline Lanes times_sigmoid(Lanes x, Lanes z) {
   const Lanes zero = Lanes::broadcast(0.0f);
   const Lanes e = exp_lanes(Lanes::min(z, Lanes::sub(zero, z)));
   const Lanes one = Lanes::broadcast(1.0f);
   return Lanes::div(Lanes::if_less(z, zero, Lanes::mul(x, e), x), Lanes::add(one, e));
 }
 
-Lanes silu(Lanes x) { return times_sigmoid(x, x); }
+inline Lanes silu(Lanes x) { return times_sigmoid(x, x); }
 
-Lanes gelu_tanh(Lanes x) {
+inline Lanes gelu_tanh(Lanes x) {
   const Lanes linear = Lanes::broadcast(1.59576912160573f);  // sqrt(8 / pi)
   const Lanes cubic = Lanes::broadcast(0.0713548162726f);    // 0.044715 of it
   return times_sigmoid(x, Lanes::mul(x, Lanes::fma(Lanes::mul(x, x), cubic, linear)));

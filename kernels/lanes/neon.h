@@ -77,6 +77,13 @@ struct Lanes {
     const int16x8_t b = vcombine_s16(vqmovn_s32(vcvtq_s32_f32(v[2])), vqmovn_s32(vcvtq_s32_f32(v[3])));
     vst1q_s8(p, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
   }
+  void store_digits(int8_t* high, int8_t* low) const {
+    const uint16x8_t a = vcombine_u16(vmovn_u32(vcvtnq_u32_f32(v[0])), vmovn_u32(vcvtnq_u32_f32(v[1])));
+    const uint16x8_t b = vcombine_u16(vmovn_u32(vcvtnq_u32_f32(v[2])), vmovn_u32(vcvtnq_u32_f32(v[3])));
+    vst1q_s8(high, vreinterpretq_s8_u8(vcombine_u8(vshrn_n_u16(a, 7), vshrn_n_u16(b, 7))));
+    const uint8x16_t lower = vcombine_u8(vmovn_u16(a), vmovn_u16(b));
+    vst1q_s8(low, vreinterpretq_s8_u8(vandq_u8(lower, vdupq_n_u8(127))));
+  }
 
   static Lanes add(Lanes a, Lanes b) {
     return each([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });

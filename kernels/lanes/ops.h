@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/lanes/attention.h"
+#include "kernels/lanes/attention_s8.h"
 #include "kernels/lanes/delta.h"
 #include "kernels/lanes/epilogue.h"
 #include "kernels/lanes/gemm.h"
@@ -102,6 +103,10 @@ void convert_to_float(const bf16* x, int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i), out + i, n - i);
 }
 
+void make_query(float* q, int64_t n, float scale, bool is_float) {
+  is_float ? make_query<float>(q, n, scale) : make_query<bf16_pair>(q, n, scale);
+}
+
 // The instruction set's own integer matmuls.
 struct Int8Kernels {
   decltype(Kernels::gemv_s8) gemv;
@@ -110,6 +115,8 @@ struct Int8Kernels {
   PackShape shape;
   decltype(Kernels::gemv_w4) gemv_w4;
   decltype(Kernels::gemm_w4) gemm_w4;
+  decltype(Kernels::make_query_s8) make_query_s8;
+  decltype(Kernels::attend) attend_s8;
 };
 
 // A table of it and of the kernels above.
@@ -120,6 +127,7 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .max_magnitude = max_magnitude,
           .encode = encode,
           .rotate = rotate,
+          .unrotate = unrotate,
           .gemv_s8 = s8.gemv,
           .pack_s8 = s8.pack,
           .gemm_s8 = s8.gemm,
@@ -143,7 +151,9 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .conv_silu = conv_silu,
           .delta_rule = delta_rule,
           .make_query = make_query,
+          .make_query_s8 = s8.make_query_s8,
           .attend = attend,
+          .attend_s8 = s8.attend_s8,
           .merge_attention = merge_attention,
           .argmax = argmax};
 }

@@ -58,17 +58,18 @@ template <int Distance, int R>
   });
 }
 
-// The steps of distances stride, 2 stride ... R stride / 2, over R vectors that lie `stride` apart. The first ones of a
-// row, whose vectors are neighbours, begin with the signs and the steps inside each vector. at: x's place in its block.
-template <int R, bool IsFirst>
+// The first steps of a row, whose vectors are neighbours, take place inside them, too, and may begin with the signs.
+enum class Steps : uint8_t { first_of_signed, first, later };
+
+// The steps of distances stride, 2 stride ... R stride / 2, over R vectors that lie `stride` apart. at: x's place in
+// its block.
+template <int R, Steps S>
 [[gnu::always_inline]] inline void rotate_vectors(const float* x, int64_t at, int64_t stride, float* out) {
   Lanes v[R];
   unrolled<R>([&](auto r) {
     v[r] = Lanes::load(x + r * stride);
-    if constexpr (IsFirst) {
-      v[r] = Lanes::mul(v[r], signs_at(at + r * kLanes));
-      v[r] = add_within<8>(add_within<4>(add_within<2>(add_within<1>(v[r]))));
-    }
+    if constexpr (S == Steps::first_of_signed) v[r] = Lanes::mul(v[r], signs_at(at + r * kLanes));
+    if constexpr (S != Steps::later) v[r] = add_within<8>(add_within<4>(add_within<2>(add_within<1>(v[r]))));
   });
   add_across<1>(v);
   add_across<2>(v);
@@ -77,32 +78,42 @@ template <int R, bool IsFirst>
   unrolled<R>([&](auto r) { v[r].store(out + r * stride); });
 }
 
-template <int R, bool IsFirst>
+template <int R, Steps S>
 void rotate_all(const float* x, int64_t n, int64_t block, int64_t stride, float* out) {
   for (int64_t at = 0; at < n; at += R * stride) {
     for (int64_t i = at; i < at + stride; i += kLanes) {
-      rotate_vectors<R, IsFirst>(x + i, i & (block - 1), stride, out + i);
+      rotate_vectors<R, S>(x + i, i & (block - 1), stride, out + i);
     }
   }
 }
 
 // The same with as many vectors at once as there are left of a block; how many those are.
-template <int R, bool IsFirst>
+template <int R, Steps S>
 int64_t rotate_at_once(const float* x, int64_t n, int64_t block, int64_t stride, float* out) {
   if constexpr (R > 1) {
-    if (block / stride < R) return rotate_at_once<R / 2, IsFirst>(x, n, block, stride, out);
+    if (block / stride < R) return rotate_at_once<R / 2, S>(x, n, block, stride, out);
   }
-  rotate_all<R, IsFirst>(x, n, block, stride, out);
+  rotate_all<R, S>(x, n, block, stride, out);
   return R;
 }
 
+template <Steps First>
+void rotate_blocks(const float* x, int64_t n, int64_t block, float* out) {
+  int64_t stride = kLanes * rotate_at_once<Lanes::kRotated, First>(x, n, block, kLanes, out);
+  while (stride < block) stride *= rotate_at_once<Lanes::kRotated, Steps::later>(out, n, block, stride, out);
+}
+
 void rotate(const float* x, int64_t n, int64_t block, float* out) {
-  if (block < kLanes) {
-    for (int64_t i = 0; i < n; i += kLanes) store_some(rotate_within(load_some(x + i, n - i), block), out + i, n - i);
-    return;
+  if (block >= kLanes) return rotate_blocks<Steps::first_of_signed>(x, n, block, out);
+  for (int64_t i = 0; i < n; i += kLanes) store_some(rotate_within(load_some(x + i, n - i), block), out + i, n - i);
+}
+
+void unrotate(const float* x, int64_t n, int64_t block, float* out) {
+  rotate_blocks<Steps::first>(x, n, block, out);
+  const Lanes factor = Lanes::broadcast(1.0f / static_cast<float>(block));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes::mul(Lanes::load(out + i), Lanes::mul(signs_at(i & (block - 1)), factor)).store(out + i);
   }
-  int64_t stride = kLanes * rotate_at_once<Lanes::kRotated, true>(x, n, block, kLanes, out);
-  while (stride < block) stride *= rotate_at_once<Lanes::kRotated, false>(out, n, block, stride, out);
 }
 
 }  // namespace

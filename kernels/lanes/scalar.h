@@ -72,6 +72,14 @@ struct Lanes {
   void store_codes(int8_t* p) const {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(v[i]);
   }
+  // Values in [0, 2^14), rounded to nearest even, as digits of base 128.
+  void store_digits(int8_t* high, int8_t* low) const {
+    for (int i = 0; i < 16; ++i) {
+      const int code = static_cast<int>(__builtin_rintf(v[i]));
+      high[i] = static_cast<int8_t>(code / 128);
+      low[i] = static_cast<int8_t>(code % 128);
+    }
+  }
 
   static Lanes add(Lanes a, Lanes b) {
     return each([&](int i) { return a.v[i] + b.v[i]; });

@@ -73,6 +73,18 @@ struct AttentionPlan {
 };
 
 template <class T>
+constexpr KvType kTypeOf = std::is_same_v<T, float>  ? KvType::f32
+                           : std::is_same_v<T, bf16> ? KvType::bf16
+                                                     : KvType::q8;
+
+// Of a lane's keys, and of its values if they are copied. A chunk of codes has both in one block.
+template <class T>
+int64_t block_bytes(int64_t padded) {
+  if (std::is_same_v<T, int8_t>) return q8_chunk_bytes(padded);
+  return kAttentionChunk * padded * static_cast<int64_t>(sizeof(T));
+}
+
+template <class T>
 AttentionPlan<T> attention_plan(const FlashAttnDecode<T>& args, const OpOptions& options) {
   AttentionPlan<T> p{args, 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0, 0, 0};
   p.group = args.num_heads / args.num_kv_heads;
@@ -81,17 +93,17 @@ AttentionPlan<T> attention_plan(const FlashAttnDecode<T>& args, const OpOptions&
   p.lanes = std::clamp<int64_t>(options.workers.count, 1, args.num_kv_heads * p.chunks);
   p.k_head = args.stride_kh ? args.stride_kh : args.seq_len * args.stride_kn;
   p.v_head = args.stride_vh ? args.stride_vh : args.seq_len * args.stride_vn;
-  p.copies_values = sizeof(T) == sizeof(bf16) || p.padded != args.head_dim;
+  p.copies_values = std::is_same_v<T, bf16> || (std::is_same_v<T, float> && p.padded != args.head_dim);
   const auto place = [&p](int64_t* where, int64_t bytes) { *where = p.total, p.total += aligned(bytes); };
   const int64_t states = p.chunks * args.num_heads;
-  const int64_t block = kAttentionChunk * p.padded * static_cast<int64_t>(sizeof(T));
+  const int64_t block = block_bytes<T>(p.padded);
   place(&p.q, args.num_heads * p.padded * 4);
   place(&p.max, states * 4);
   place(&p.sum, states * 4);
   place(&p.acc, states * p.padded * 4);
   place(&p.keys, p.lanes * block);
   place(&p.values, p.copies_values ? p.lanes * block : 0);
-  place(&p.scores, p.lanes * kRows * kAttentionChunk * 4);
+  place(&p.scores, p.lanes * kRows * kScoreFloats * 4);
   return p;
 }
 
@@ -124,33 +136,63 @@ void place_values(const T* values, int64_t stride, int64_t positions, int64_t he
   }
 }
 
-// A kv head's group over one chunk.
+// A chunk's keys and values as the kernels read them, in the lane's memory where they do not lie so already.
 template <class T>
-void attend_chunk(const Kernels& kernels, const AttentionPlan<T>& p, std::byte* base, int64_t lane, int64_t kv_head,
-                  int64_t chunk) {
+AttentionChunk place_chunk(const AttentionPlan<T>& p, std::byte* base, int64_t lane, int64_t kv_head, int64_t first,
+                           int64_t positions) {
   const FlashAttnDecode<T>& a = p.args;
-  const int64_t first = chunk * kAttentionChunk;
-  const int64_t positions = std::min<int64_t>(kAttentionChunk, a.seq_len - first);
-  T* keys = reinterpret_cast<T*>(base + p.keys) + lane * kAttentionChunk * p.padded;
+  T* keys = reinterpret_cast<T*>(base + p.keys + lane * block_bytes<T>(p.padded));
   place_keys(a.k + kv_head * p.k_head + first * a.stride_kn, a.stride_kn, positions, a.head_dim, p.padded, keys);
   const T* values = a.v + kv_head * p.v_head + first * a.stride_vn;
   int64_t value_stride = a.stride_vn;
   if (p.copies_values) {
-    T* copy = reinterpret_cast<T*>(base + p.values) + lane * kAttentionChunk * p.padded;
+    T* copy = reinterpret_cast<T*>(base + p.values + lane * block_bytes<T>(p.padded));
     place_values(values, a.stride_vn, positions, a.head_dim, p.padded, copy);
     values = copy, value_stride = p.padded;
   }
-  const AttentionChunk part = {keys, values, value_stride, sizeof(T) == 4, static_cast<int32_t>(p.padded)};
-  float* scores = reinterpret_cast<float*>(base + p.scores) + lane * kRows * kAttentionChunk;
+  return {kTypeOf<T>, keys, values, value_stride, static_cast<int32_t>(p.padded)};
+}
+
+template <>
+AttentionChunk place_chunk(const AttentionPlan<int8_t>& p, std::byte* base, int64_t lane, int64_t kv_head,
+                           int64_t first, int64_t positions) {
+  const FlashAttnDecode<int8_t>& a = p.args;
+  std::byte* block = base + p.keys + lane * block_bytes<int8_t>(p.padded);
+  auto* keys = reinterpret_cast<int8_t*>(block);
+  int8_t* values = keys + kAttentionChunk * p.padded;
+  auto* scales = reinterpret_cast<float*>(block + q8_scales_at(p.padded));
+  std::fill_n(block, block_bytes<int8_t>(p.padded), std::byte{0});  // the centre, too
+  for (int64_t position = 0; position < positions; ++position) {
+    const int8_t* key = a.k + kv_head * p.k_head + (first + position) * a.stride_kn;
+    const int8_t* value = a.v + kv_head * p.v_head + (first + position) * a.stride_vn;
+    for (int64_t i = 0; i < a.head_dim; ++i) {
+      keys[key_code_at(position, i, p.padded)] = key[i];
+      values[value_code_at(position, i, p.padded)] = value[i];
+    }
+  }
+  std::copy_n(a.k_scale + kv_head * a.seq_len + first, positions, scales);
+  std::copy_n(a.v_scale + kv_head * a.seq_len + first, positions, scales + kAttentionChunk);
+  return {KvType::q8, keys, values, 0, static_cast<int32_t>(p.padded)};
+}
+
+// A kv head's group over one chunk.
+template <class T>
+void attend_group(const Kernels& kernels, const AttentionPlan<T>& p, std::byte* base, int64_t lane, int64_t kv_head,
+                  int64_t chunk) {
+  const FlashAttnDecode<T>& a = p.args;
+  const int64_t first = chunk * kAttentionChunk;
+  const int64_t positions = std::min<int64_t>(kAttentionChunk, a.seq_len - first);
+  const AttentionChunk part = place_chunk(p, base, lane, kv_head, first, positions);
+  float* scores = reinterpret_cast<float*>(base + p.scores) + lane * kRows * kScoreFloats;
   AttentionSpan spans[kRows];
   std::fill_n(spans, kRows, AttentionSpan{0, static_cast<int32_t>(positions)});
   for (int64_t row = 0; row < p.group; row += kRows) {
     const int64_t head = kv_head * p.group + row;
     const int64_t state = chunk * a.num_heads + head;
-    kernels.attend(part, reinterpret_cast<float*>(base + p.q) + head * p.padded, std::min(kRows, p.group - row), spans,
-                   scores,
-                   {reinterpret_cast<float*>(base + p.max) + state, reinterpret_cast<float*>(base + p.sum) + state,
-                    reinterpret_cast<float*>(base + p.acc) + state * p.padded});
+    attend_chunk(kernels, part, reinterpret_cast<float*>(base + p.q) + head * p.padded, std::min(kRows, p.group - row),
+                 spans, scores,
+                 {reinterpret_cast<float*>(base + p.max) + state, reinterpret_cast<float*>(base + p.sum) + state,
+                  reinterpret_cast<float*>(base + p.acc) + state * p.padded});
   }
 }
 
@@ -187,7 +229,10 @@ Error check_attention(const FlashAttnDecode<T>& a) {
   }
   if (a.stride_kh < 0) return wrong("stride_kh", "0 or more", a.stride_kh);
   if (a.stride_vh < 0) return wrong("stride_vh", "0 or more", a.stride_vh);
-  if (!a.q || !a.k || !a.v || !a.out) return error("wrong argument", "flash_attn_decode", "pointers that are not null");
+  const bool has_scales = !std::is_same_v<T, int8_t> || (a.k_scale && a.v_scale);
+  if (!a.q || !a.k || !a.v || !a.out || !has_scales) {
+    return error("wrong argument", "flash_attn_decode", "pointers that are not null");
+  }
   return {};
 }
 
@@ -286,14 +331,14 @@ Error flash_attn_decode(const FlashAttnDecode<T>& args, std::span<std::byte> scr
   std::fill_n(q, args.num_heads * p.padded, 0.0f);
   for (int64_t h = 0; h < args.num_heads; ++h) {
     widen(kernels, args.q + h * args.head_dim, args.head_dim, q + h * p.padded);
-    kernels.make_query(q + h * p.padded, p.padded, args.sm_scale, sizeof(T) == sizeof(float));
+    make_query_row(kernels, q + h * p.padded, p.padded, args.sm_scale, kTypeOf<T>);
   }
   std::atomic<int64_t> next{0};
   run_pieces(options.workers, p.lanes, [&](int64_t lane) {
     const int64_t tasks = args.num_kv_heads * p.chunks;
     for (int64_t t = next.fetch_add(1, std::memory_order_relaxed); t < tasks;
          t = next.fetch_add(1, std::memory_order_relaxed)) {
-      attend_chunk(kernels, p, base, lane, t / p.chunks, t % p.chunks);
+      attend_group(kernels, p, base, lane, t / p.chunks, t % p.chunks);
     }
   });
   run_pieces(options.workers, args.num_heads, [&](int64_t head) { finish_head(kernels, p, base, head); });
@@ -302,7 +347,9 @@ Error flash_attn_decode(const FlashAttnDecode<T>& args, std::span<std::byte> scr
 
 template int64_t flash_attn_decode_scratch_bytes(const FlashAttnDecode<bf16>&, const OpOptions&);
 template int64_t flash_attn_decode_scratch_bytes(const FlashAttnDecode<float>&, const OpOptions&);
+template int64_t flash_attn_decode_scratch_bytes(const FlashAttnDecode<int8_t>&, const OpOptions&);
 template Error flash_attn_decode(const FlashAttnDecode<bf16>&, std::span<std::byte>, const OpOptions&);
 template Error flash_attn_decode(const FlashAttnDecode<float>&, std::span<std::byte>, const OpOptions&);
+template Error flash_attn_decode(const FlashAttnDecode<int8_t>&, std::span<std::byte>, const OpOptions&);
 
 }  // namespace pinion

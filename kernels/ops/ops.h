@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "kernels/bf16.h"
 #include "kernels/error.h"
@@ -49,12 +50,17 @@ Error swiglu(const bf16* gate, const bf16* up, bf16* out, int64_t n, const OpOpt
 // Online softmax over chunks of kAttentionChunk positions, merged in their order; K and V are read from memory once for
 // a group. Of bf16 the scaled queries and the probabilities are rounded to bf16, too, products are added in fp32, and
 // magnitudes under kLeastOperand count as zero.
+// Of int8_t K and V are codes in [-127, 127] with a scale for each position and kv head, q and out are bf16. Queries
+// become codes, too, and both products are exact sums of integers (Kernels::attend_s8). Codes keep most where the
+// caller has rotated q and k alike, and v, by a Hadamard matrix.
 template <class T>
 struct FlashAttnDecode {
-  const T* q = nullptr;
+  using Number = std::conditional_t<std::is_same_v<T, int8_t>, bf16, T>;
+
+  const Number* q = nullptr;
   const T* k = nullptr;
   const T* v = nullptr;
-  T* out = nullptr;
+  Number* out = nullptr;
   int64_t seq_len = 0;  // at least 1
   int64_t head_dim = 0;
   float sm_scale = 1;  // any
@@ -62,13 +68,15 @@ struct FlashAttnDecode {
   int64_t num_kv_heads = 0;              // divides num_heads
   int64_t stride_kn = 0, stride_vn = 0;  // from a position to the next, at least head_dim
   int64_t stride_kh = 0, stride_vh = 0;  // from a kv head to the next; 0: seq_len * stride_kn, stride_vn
+  const float* k_scale = nullptr;        // of int8_t: [num_kv_heads, seq_len], finite
+  const float* v_scale = nullptr;
 };
 
 // Bytes of scratch, kAlignmentBytes aligned; more workers need more.
 template <class T>
 int64_t flash_attn_decode_scratch_bytes(const FlashAttnDecode<T>& args, const OpOptions& options = {});
 
-// T: bf16 or float.
+// T: bf16, float or int8_t.
 template <class T>
 Error flash_attn_decode(const FlashAttnDecode<T>& args, std::span<std::byte> scratch, const OpOptions& options = {});
 

@@ -36,7 +36,7 @@ TEST(Generate, JsonHasEveryFigure) {
   }
   EXPECT_EQ(answer["stats"]["regions_per_token"], 1.0);
   EXPECT_EQ(answer["stats"]["quant"], "w8a8");
-  EXPECT_EQ(answer["stats"]["kv"], "bf16");
+  EXPECT_EQ(answer["stats"]["kv"], "q8");
   EXPECT_EQ(answer["stats"]["prompt_tokens"], answer["prompt_ids"].size());
 }
 

@@ -77,7 +77,7 @@ TEST(Quality, Windows) {
   const Outcome text = run_pinion({"quality", "--model", kStories, "--file", folder / "F.txt", "--tokens", "7"});
   EXPECT_EQ(text.status, 0);
   EXPECT_NE(text.out.find("7 tokens predicted, in windows of 512\n"), std::string::npos) << text.out;
-  EXPECT_NE(text.out.find("perplexity, w8a8, KV bf16: "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("perplexity, w8a8, KV q8: "), std::string::npos) << text.out;
 }
 
 // By half of the passage, for the other half.

@@ -376,9 +376,10 @@ TEST(Inspect, TellsARecurrentStateFromTheCache) {
   const std::string model = PINION_TEST_DATA "/families/qwen3_5_beside_vision";
   const json report = run_json({"inspect", "--model", model, "--json"});
   EXPECT_EQ(report["recurrent_layers"], 2);
-  const int64_t state = 2 * 4 * (4 * 96 + 2 * 12 * 32), kv = 2 * 2 * 16 * 2;  // a position: K and V of two heads of 16
+  const int64_t state = 2 * 4 * (4 * 96 + 2 * 12 * 32),
+                kv = 2 * 2 * (16 + 4);  // a position: K and V of two heads of 16 codes and a scale
   EXPECT_EQ(report["memory_bytes"]["recurrent_state"], state);
-  EXPECT_EQ(report["memory_bytes"]["kv_per_1024_positions"], 1024 * kv);
+  EXPECT_EQ(report["memory_bytes"]["kv_per_1024_positions"], 1024 * kv + 4 * 2 * 64) << "a centre for each head of 256";
   const json alone = run_json({"inspect", "--model", PINION_TEST_DATA "/families/qwen3_5", "--json"});
   EXPECT_EQ(report["parameters"], alone["parameters"]) << "without the vision tower";
 

@@ -29,7 +29,7 @@ TEST(Calibration, SameBytesForAnyThreads) {
     EXPECT_TRUE(std::ranges::equal(one->packed(), three->packed())) << family;
     EXPECT_FALSE(std::ranges::equal(one->packed(), plain->packed())) << family;
     EXPECT_EQ(one->packed().size(), plain->packed().size());
-    expect_one_result(*one, 20, KvType::bf16);
+    expect_one_result(*one, 20, KvType::q8);
   }
 }
 

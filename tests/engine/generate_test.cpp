@@ -40,7 +40,7 @@ TEST(Generate, StopsForEveryReason) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::bf16, .capacity = 16}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .capacity = 16}, &session));
   const std::vector<int32_t> prompt = some_tokens(10, model->config.vocab_size);
   GenerateResult result;
   ASSERT_FALSE(generate(
@@ -75,7 +75,7 @@ TEST(Generate, AnInterruptedPromptGoesOnLater) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::bf16, .capacity = 0, .prefill_chunk = 8}, &session));
+  ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .capacity = 0, .prefill_chunk = 8}, &session));
   std::atomic<bool> interrupted = true;
   const std::vector<int32_t> prompt = some_tokens(30, model->config.vocab_size);
   const auto go_on = [](int32_t) { return true; };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -108,6 +109,99 @@ TEST(KvCache, AnyNumberOfThem) {
       EXPECT_EQ(keys[key_at<bf16>(3, i, cache.head_dim)].bits, k.bits) << i << " of " << count;
       EXPECT_EQ(values[value_at<bf16>(3, i, cache.head_dim)].bits, v.bits) << i << " of " << count;
     }
+  }
+}
+
+// A chunk of q8, head_dim 80: a panel of 64 columns of values and one of 16.
+TEST(KvCache, CodesHandWorked) {
+  KvCache cache = make(2, 3, 80, KvType::q8, 512);
+  EXPECT_EQ(cache.head_bytes(), 2 * 256 * 80 + 2 * 256 * 4 + 128);
+  EXPECT_EQ(cache.bytes(257), 2 * 2 * 3 * cache.head_bytes());
+  std::vector<float> key(80), value(80);
+  key[0] = 127, key[79] = -3;
+  value[1] = 12.7f, value[64] = -0.2f;
+  cache.write_codes(best_kernels(), 256 + 70, 1, 2, key.data(), value.data());
+  const auto* keys = reinterpret_cast<const int8_t*>(cache.keys(1, 1, 2));
+  const auto* values = reinterpret_cast<const int8_t*>(cache.values(1, 1, 2));
+  const auto* scales = reinterpret_cast<const float*>(keys + 2 * 256 * 80);
+  EXPECT_EQ(values, keys + 256 * 80);
+  EXPECT_EQ(keys[64 * 80 + 6 * 4], 127);  // the second panel's position 6
+  EXPECT_EQ(keys[64 * 80 + 19 * 256 + 6 * 4 + 3], -3);
+  EXPECT_EQ(values[17 * 256 + 1 * 4 + 2], 127);  // 70 = 17 * 4 + 2
+  EXPECT_EQ(values[256 * 64 + 17 * 64 + 2], -2);
+  EXPECT_EQ(scales[70], 1);
+  EXPECT_EQ(scales[256 + 70], 12.7f / 127);
+}
+
+TEST(KvCache, EveryCodeHasAPlace) {
+  for (const int64_t head_dim : {16, 64, 80, 256}) {
+    std::vector<int> keys(static_cast<size_t>(kAttentionChunk * head_dim)), values = keys;
+    for (int64_t p = 0; p < kAttentionChunk; ++p) {
+      for (int64_t i = 0; i < head_dim; ++i) {
+        ++keys.at(static_cast<size_t>(key_code_at(p, i, head_dim)));
+        ++values.at(static_cast<size_t>(value_code_at(p, i, head_dim)));
+      }
+    }
+    EXPECT_EQ(keys, std::vector<int>(keys.size(), 1));
+    EXPECT_EQ(values, keys);
+  }
+}
+
+// Sixteen keys of which one element is 127 and one is the position: the centre has their means, 127 and 7.5, and what
+// comes behind them is told from it.
+TEST(KvCache, KeysAreToldFromTheCentre) {
+  KvCache cache = make(1, 1, 16, KvType::q8, 256);
+  const std::vector<float> values(16, 1.0f);
+  const auto write = [&](int64_t position, float second) {
+    std::vector<float> key(16), value = values;
+    key[0] = 127, key[1] = second;
+    cache.write_codes(best_kernels(), position, 0, 0, key.data(), value.data());
+  };
+  for (int64_t position = 0; position < 16; ++position) write(position, static_cast<float>(position));
+  const std::byte* chunk = cache.keys(0, 0, 0);
+  const auto* scales = reinterpret_cast<const float*>(chunk + q8_scales_at(16));
+  const auto* centre_scale = reinterpret_cast<const float*>(chunk + q8_centre_at(16));
+  const auto* keys = reinterpret_cast<const int8_t*>(chunk);
+  const auto* centre = reinterpret_cast<const int8_t*>(centre_scale + 1);
+  EXPECT_EQ(keys[key_code_at(5, 1, 16)], 5);
+  EXPECT_EQ(*centre_scale, 1);
+  EXPECT_EQ(centre[0], 127);
+  EXPECT_EQ(centre[1], 8);
+  write(16, 8 - 2.54f);
+  EXPECT_EQ(keys[key_code_at(16, 0, 16)], 0);
+  EXPECT_EQ(keys[key_code_at(16, 1, 16)], -127);
+  EXPECT_FLOAT_EQ(scales[16], 0.02f);
+}
+
+// A value that is damaged damages its key: rows that do not see the position multiply its value's scale by zero.
+TEST(KvCache, DamagedCodesShowInTheKey) {
+  KvCache cache = make(1, 1, 16, KvType::q8, 256);
+  for (const bool in_key : {true, false}) {
+    std::vector<float> key(16, 1.0f), value(16, 1.0f);
+    (in_key ? key : value)[3] = std::numeric_limits<float>::infinity();
+    cache.write_codes(best_kernels(), 2, 0, 0, key.data(), value.data());
+    const auto* scales = reinterpret_cast<const float*>(cache.keys(0, 0, 0) + q8_scales_at(16));
+    EXPECT_TRUE(std::isnan(scales[2]));
+    EXPECT_TRUE(std::isfinite(scales[256 + 2]));
+  }
+}
+
+TEST(KvCache, ClearedPositionsAreZeros) {
+  for (const KvType type : {KvType::f32, KvType::bf16, KvType::q8}) {
+    KvCache cache = make(1, 2, 32, type, 256);
+    for (int64_t position = 0; position < 40; ++position) {
+      for (const int64_t head : {0, 1}) {
+        std::vector<float> key(32, 3.0f), value(32, 2.0f);
+        if (type == KvType::q8) {
+          cache.write_codes(best_kernels(), position, 0, head, key.data(), value.data());
+        } else {
+          cache.write(position, 0, head, key.data(), value.data(), 32);
+        }
+      }
+    }
+    for (int64_t position = 0; position < 40; ++position) cache.clear(position);
+    EXPECT_TRUE(std::all_of(cache.memory.data, cache.memory.data + cache.bytes(40),
+                            [](std::byte b) { return b == std::byte{0}; }));
   }
 }
 

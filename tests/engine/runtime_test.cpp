@@ -30,7 +30,7 @@ TEST(Runtime, GivesTheNumbersOfItsParts) {
     ASSERT_EQ(open_runtime(options, &runtime).message(), "");
     EXPECT_EQ(runtime.team->size(), 1);
     EXPECT_EQ(runtime.prefill_team->size(), 2);
-    EXPECT_EQ(runtime.kv, quant == Quant::none ? KvType::f32 : KvType::bf16);
+    EXPECT_EQ(runtime.kv, quant == Quant::none ? KvType::f32 : KvType::q8);
     std::unique_ptr<Session> session;
     ASSERT_EQ(open_session(runtime, 40, &session).message(), "");
     EXPECT_EQ(session->prefill_chunk, 5);

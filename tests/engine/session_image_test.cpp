@@ -46,7 +46,7 @@ class SessionImages : public testing::TestWithParam<std::string> {};
 // Recurrent states, caches of a part of the layers, longrope before, at and after its factors change.
 TEST_P(SessionImages, GoOnWithTheSameBits) {
   const std::string folder = GetParam() == "stories260k" ? kStories : kFamilies + GetParam();
-  for (const KvType kv : {KvType::bf16, KvType::f32}) {
+  for (const KvType kv : {KvType::q8, KvType::bf16, KvType::f32}) {
     Opened first(folder, {.kv = kv});
     Opened second(folder, {.kv = kv, .capacity = 0, .prefill_chunk = 5});
     std::vector<int32_t> prompt = some_tokens(40, first.model->config.vocab_size);
@@ -113,7 +113,7 @@ TEST(SessionImage, RefusesIdsOutsideTheVocabulary) {
 
 TEST(SessionImage, RefusesWhatOtherModelsHeld) {
   Opened w8a8(kStories), none(kStories, {}, Quant::none), wide(kStories, {.kv = KvType::f32}), small(kStories);
-  small.open({.kv = KvType::bf16, .capacity = 10});
+  small.open({.kv = KvType::q8, .capacity = 10});
   w8a8.answer(some_tokens(20, 512), 0);
   const Bytes image = w8a8.image();
   EXPECT_EQ(none.restore(image), "f: not of this model: it gives other logits");

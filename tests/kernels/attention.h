@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
 #include "tests/kernels/guarded.h"
 
@@ -12,7 +14,7 @@ struct AttentionCase {
   int32_t head_dim = 16;
   float scale = 1;
   float cap = 0;
-  bool is_float = false;
+  KvType type = KvType::bf16;
   std::vector<float> keys = {}, values = {};  // [positions][head_dim]
   std::vector<float> q = {};                  // [rows][head_dim]
   std::vector<AttentionSpan> spans = {};
@@ -21,16 +23,17 @@ struct AttentionCase {
   int64_t positions() const { return static_cast<int64_t>(values.size()) / head_dim; }
 };
 
-inline AttentionCase random_attention(Random& random, int32_t head_dim, bool is_float,
-                                      std::vector<AttentionSpan> spans) {
+inline constexpr KvType kFloatTypes[] = {KvType::bf16, KvType::f32};
+inline constexpr KvType kTypes[] = {KvType::bf16, KvType::f32, KvType::q8};
+
+inline AttentionCase random_attention(Random& random, int32_t head_dim, KvType type, std::vector<AttentionSpan> spans) {
   int64_t positions = 0;
   for (const AttentionSpan& span : spans) positions = std::max<int64_t>(positions, span.end);
-  AttentionCase c = {
-      .head_dim = head_dim, .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)), .is_float = is_float};
+  AttentionCase c = {.head_dim = head_dim, .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)), .type = type};
   c.keys = random.floats(positions * head_dim, -2, 2);
   c.values = random.floats(positions * head_dim, -1, 1);
   for (std::vector<float>* cache : {&c.keys, &c.values}) {
-    for (float& v : *cache) v = is_float ? v : to_float(to_bf16(v));
+    for (float& v : *cache) v = type == KvType::bf16 ? to_float(to_bf16(v)) : v;
   }
   c.q = random.floats(static_cast<int64_t>(spans.size()) * head_dim, -2, 2);
   c.spans = std::move(spans);
@@ -66,24 +69,73 @@ std::vector<T> cached_values(const AttentionCase& c) {
   return values;
 }
 
-// max of all rows, then sum, then acc.
-template <class T>
-Result attend_typed(const Kernels& kernels, Edge edge, const AttentionCase& c) {
-  const Guarded<T> keys(cached_keys<T>(c), edge), values(cached_values<T>(c), edge);
-  const Guarded<float> q(c.q, edge), scores(c.rows() * kAttentionChunk, edge);
+inline Result attend_chunk(const Kernels& kernels, Edge edge, const AttentionCase& c, const void* keys,
+                           const void* values) {
+  const Guarded<float> q(c.q, edge), scores(c.rows() * kScoreFloats, edge);
   const Guarded<AttentionSpan> spans(c.spans, edge);
   const Guarded<float> max(c.rows(), edge), sum(c.rows(), edge), acc(c.rows() * c.head_dim, edge);
-  for (int64_t r = 0; r < c.rows(); ++r) kernels.make_query(q.data + r * c.head_dim, c.head_dim, c.scale, c.is_float);
-  kernels.attend({keys.data, values.data, c.head_dim, c.is_float, c.head_dim, c.cap}, q.data, c.rows(), spans.data,
-                 scores.data, {max.data, sum.data, acc.data});
+  for (int64_t r = 0; r < c.rows(); ++r) {
+    make_query_row(kernels, q.data + r * c.head_dim, c.head_dim, c.scale, c.type);
+  }
+  attend_chunk(kernels, {c.type, keys, values, c.head_dim, c.head_dim, c.cap}, q.data, c.rows(), spans.data,
+               scores.data, {max.data, sum.data, acc.data});
   Result result = {.floats = max.copy()};
   append(result.floats, sum.copy());
   append(result.floats, acc.copy());
   return result;
 }
 
+template <class T>
+Result attend_typed(const Kernels& kernels, Edge edge, const AttentionCase& c) {
+  const Guarded<T> keys(cached_keys<T>(c), edge), values(cached_values<T>(c), edge);
+  return attend_chunk(kernels, edge, c, keys.data, values.data);
+}
+
+// A head's codes and their scale, as the contract of quantize has them.
+inline float encode(const float* x, int64_t n, std::vector<int8_t>* codes) {
+  codes->resize(static_cast<size_t>(padded_k(n)));
+  float scale;
+  scalar_kernels().quantize(x, n, codes->data(), &scale);
+  return scale;
+}
+
+// A chunk of q8. Positions that no query sees hold -128, no code, and their keys have NaN for a scale; values' scales
+// are finite everywhere. Any centre will do: it is half of key 0.
+inline std::vector<int8_t> cached_codes(const AttentionCase& c) {
+  const int64_t d = c.head_dim;
+  std::vector<int8_t> chunk(static_cast<size_t>(q8_chunk_bytes(d)), -128);
+  std::vector<float> scales(2 * kAttentionChunk, 3e38f);
+  std::fill_n(scales.begin(), kAttentionChunk, kNan);
+  std::vector<int8_t> centre, key, value;
+  std::vector<float> x(c.keys.begin(), c.keys.begin() + d);
+  for (float& v : x) v = std::isfinite(v) ? v / 2 : 0;
+  const float centre_scale = encode(x.data(), d, &centre);
+  for (int64_t p = 0; p < c.positions(); ++p) {
+    for (int64_t i = 0; i < d; ++i) {
+      const float taken = p < kCentred ? 0.0f : centre_scale * centre[static_cast<size_t>(i)];
+      x[static_cast<size_t>(i)] = c.keys[static_cast<size_t>(p * d + i)] - taken;
+    }
+    float* scale = &scales[static_cast<size_t>(p)];
+    scale[0] = encode(x.data(), d, &key);
+    scale[kAttentionChunk] = encode(&c.values[static_cast<size_t>(p * d)], d, &value);
+    if (std::isnan(scale[kAttentionChunk])) scale[0] = kNan, scale[kAttentionChunk] = 0;
+    for (int64_t i = 0; i < d; ++i) {
+      chunk[static_cast<size_t>(key_code_at(p, i, d))] = key[static_cast<size_t>(i)];
+      chunk[static_cast<size_t>(kAttentionChunk * d + value_code_at(p, i, d))] = value[static_cast<size_t>(i)];
+    }
+  }
+  std::memcpy(&chunk[static_cast<size_t>(q8_scales_at(d))], scales.data(), scales.size() * 4);
+  std::memcpy(&chunk[static_cast<size_t>(q8_centre_at(d))], &centre_scale, 4);
+  std::copy_n(centre.begin(), d, chunk.begin() + q8_centre_at(d) + 4);
+  return chunk;
+}
+
+// max of all rows, then sum, then acc.
 inline Result attend(const Kernels& kernels, Edge edge, const AttentionCase& c) {
-  return c.is_float ? attend_typed<float>(kernels, edge, c) : attend_typed<bf16>(kernels, edge, c);
+  if (c.type == KvType::f32) return attend_typed<float>(kernels, edge, c);
+  if (c.type == KvType::bf16) return attend_typed<bf16>(kernels, edge, c);
+  const Guarded<int8_t> chunk(cached_codes(c), edge);
+  return attend_chunk(kernels, edge, c, chunk.data, chunk.data + kAttentionChunk * c.head_dim);
 }
 
 // The softmax state of some rows, in memory of its own.

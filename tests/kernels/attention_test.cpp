@@ -5,8 +5,8 @@ namespace pinion {
 namespace {
 
 std::string describe(const AttentionCase& c) {
-  std::string text =
-      std::string(c.is_float ? "float" : "bf16") + ", head_dim " + std::to_string(c.head_dim) + ", spans";
+  std::string text = std::string(std::array{"f32", "bf16", "q8"}[static_cast<size_t>(c.type)]) + ", head_dim " +
+                     std::to_string(c.head_dim) + ", spans";
   for (const AttentionSpan& span : c.spans) text += " " + std::to_string(span.begin) + "-" + std::to_string(span.end);
   return text;
 }
@@ -55,9 +55,9 @@ const std::vector<AttentionSpan> kSpans[] = {
 TEST(Attend, Spans) {
   Random random;
   for (const std::vector<AttentionSpan>& spans : kSpans) {
-    for (bool is_float : {false, true}) {
+    for (const KvType type : kTypes) {
       for (int32_t head_dim : {16, 64, 128}) {
-        const AttentionCase c = random_attention(random, head_dim, is_float, spans);
+        const AttentionCase c = random_attention(random, head_dim, type, spans);
         expect_rows_independent(c, attend_everywhere(c));
       }
     }
@@ -67,14 +67,14 @@ TEST(Attend, Spans) {
 TEST(Attend, HeadDims) {
   Random random;
   for (int32_t head_dim = 16; head_dim <= 256; head_dim += 16) {
-    const bool is_float = head_dim / 16 % 2;
-    const AttentionCase c = random_attention(random, head_dim, is_float, {{0, 20}, {2, 37}, {1, 19}});
+    const KvType type = kTypes[head_dim / 16 % 3];
+    const AttentionCase c = random_attention(random, head_dim, type, {{0, 20}, {2, 37}, {1, 19}});
     expect_rows_independent(c, attend_everywhere(c));
   }
   for (int32_t rows = 1; rows <= 14; ++rows) {
     std::vector<AttentionSpan> spans;
     for (int32_t r = 0; r < rows; ++r) spans.push_back({r % 3, 30 + r / 2});
-    const AttentionCase c = random_attention(random, 80, rows % 2, spans);
+    const AttentionCase c = random_attention(random, 80, kTypes[rows % 3], spans);
     expect_rows_independent(c, attend_everywhere(c));
   }
 }
@@ -87,7 +87,11 @@ TEST(Attend, ManyRows) {
     for (int32_t positions : {1, 2, 127, 128, 129, 256}) {
       std::vector<AttentionSpan> spans;
       for (int32_t r = 0; r < rows; ++r) spans.push_back({positions > 30 ? r % 2 : 0, std::max(1, positions - r / 3)});
-      const AttentionCase c = random_attention(random, positions % 2 ? 80 : 128, rows == 17, spans);
+      const AttentionCase c = random_attention(random, positions % 2 ? 80 : 128,
+                                               rows == 17   ? KvType::f32
+                                               : rows == 16 ? KvType::bf16
+                                                            : KvType::q8,
+                                               spans);
       expect_rows_independent(c, attend_everywhere(c));
     }
   }
@@ -95,8 +99,8 @@ TEST(Attend, ManyRows) {
 
 TEST(Attend, WhatNoRowSeesDoesNotMatter) {
   Random random;
-  for (bool is_float : {false, true}) {
-    AttentionCase c = random_attention(random, 32, is_float, {{40, 60}, {45, 61}});
+  for (const KvType type : kFloatTypes) {
+    AttentionCase c = random_attention(random, 32, type, {{40, 60}, {45, 61}});
     const Result before = attend_everywhere(c);
     // Whole blocks before the first position, by value and by key; cached_keys does the same behind the last.
     std::fill_n(c.values.begin(), 32 * 32, kNan);
@@ -112,9 +116,9 @@ TEST(Attend, WhatNoRowSeesDoesNotMatter) {
 
 TEST(Attend, HugeScores) {
   Random random;
-  for (bool is_float : {false, true}) {
+  for (const KvType type : kTypes) {
     for (float factor : {1e3f, 1e15f, 1e-30f}) {
-      AttentionCase c = random_attention(random, 48, is_float, {{0, 33}, {3, 50}});
+      AttentionCase c = random_attention(random, 48, type, {{0, 33}, {3, 50}});
       for (float& v : c.q) v *= factor;
       attend_everywhere(c);
     }
@@ -124,7 +128,7 @@ TEST(Attend, HugeScores) {
 // The smallest operands there are: were a product or a sum of them denormal, tables would differ.
 TEST(Attend, LeastOperands) {
   Random random;
-  AttentionCase c = random_attention(random, 48, false, {{0, 33}, {3, 50}, {17, 18}});
+  AttentionCase c = random_attention(random, 48, KvType::bf16, {{0, 33}, {3, 50}, {17, 18}});
   for (std::vector<float>* all : {&c.q, &c.keys, &c.values}) {
     for (float& v : *all) v = std::copysign(kLeastOperand * random.floats(1, 1, 4)[0], v);
   }
@@ -137,8 +141,8 @@ TEST(Attend, LeastOperands) {
 // Products beyond the largest float, of both signs, and what is infinite already.
 TEST(Attend, Overflow) {
   Random random;
-  for (bool is_float : {false, true}) {
-    AttentionCase c = random_attention(random, 32, is_float, {{0, 33}, {3, 50}, {17, 18}});
+  for (const KvType type : kTypes) {
+    AttentionCase c = random_attention(random, 32, type, {{0, 33}, {3, 50}, {17, 18}});
     for (std::vector<float>* all : {&c.q, &c.keys}) {
       for (float& v : *all) v *= 1e19f;
     }
@@ -166,19 +170,19 @@ AttentionCase one_hot_keys(int32_t positions, std::vector<AttentionSpan> spans) 
 
 // A query of one element against keys of one element.
 TEST(Attend, QueriesAreRounded) {
-  const auto score = [](float q, float scale, bool is_float) {
+  const auto score = [](float q, float scale, KvType type) {
     AttentionCase c = one_hot_keys(1, {{0, 1}});
-    c.q[0] = q, c.scale = scale, c.is_float = is_float;
+    c.q[0] = q, c.scale = scale, c.type = type;
     return split(attend_everywhere(c), 1).max[0];
   };
-  EXPECT_EQ(score(1 + 0x1p-8f, 1, true), 1 + 0x1p-8f);
-  EXPECT_EQ(score(1 + 0x1p-8f, 1, false), 1);            // half way: to the even one
-  EXPECT_EQ(score(1 + 0x3p-8f, 1, false), 1 + 0x1p-6f);  // likewise
-  EXPECT_EQ(score(-1 - 0x1.1p-8f, 1, false), -1 - 0x1p-7f);
-  EXPECT_EQ(score(1 + 0x1p-7f, 1 + 0x1p-7f, false), 1 + 0x1p-6f);  // once, after the scale
-  EXPECT_EQ(score(0x1p-50f, 1, false), 0x1p-50f);
-  EXPECT_EQ(score(0x1.fep-51f, 1, false), 0);
-  EXPECT_EQ(score(0x1.fep-51f, 1, true), 0x1.fep-51f);
+  EXPECT_EQ(score(1 + 0x1p-8f, 1, KvType::f32), 1 + 0x1p-8f);
+  EXPECT_EQ(score(1 + 0x1p-8f, 1, KvType::bf16), 1);            // half way: to the even one
+  EXPECT_EQ(score(1 + 0x3p-8f, 1, KvType::bf16), 1 + 0x1p-6f);  // likewise
+  EXPECT_EQ(score(-1 - 0x1.1p-8f, 1, KvType::bf16), -1 - 0x1p-7f);
+  EXPECT_EQ(score(1 + 0x1p-7f, 1 + 0x1p-7f, KvType::bf16), 1 + 0x1p-6f);  // once, after the scale
+  EXPECT_EQ(score(0x1p-50f, 1, KvType::bf16), 0x1p-50f);
+  EXPECT_EQ(score(0x1.fep-51f, 1, KvType::bf16), 0);
+  EXPECT_EQ(score(0x1.fep-51f, 1, KvType::f32), 0x1.fep-51f);
 }
 
 // Of two positions the second is that far below the first: its weight in a cache of bf16.
@@ -216,8 +220,8 @@ TEST(Attend, ProbabilitiesAreRounded) {
 
 TEST(Attend, DamageShows) {
   Random random;
-  for (bool is_float : {false, true}) {
-    AttentionCase c = random_attention(random, 16, is_float, {{0, 5}, {0, 20}, {0, 5}});
+  for (const KvType type : kTypes) {
+    AttentionCase c = random_attention(random, 16, type, {{0, 5}, {0, 20}, {0, 5}});
     c.keys[10 * 16] = kNan;  // only row 1 sees it
     c.q[2 * 16 + 3] = kNan;
     const State state = split(attend_everywhere(c), 3);
@@ -228,9 +232,9 @@ TEST(Attend, DamageShows) {
 }
 
 TEST(Attend, HandWorked) {
-  for (bool is_float : {false, true}) {
+  for (const KvType type : kFloatTypes) {
     AttentionCase c = one_hot_keys(16, {{0, 16}, {0, 16}, {2, 5}});
-    c.is_float = is_float;
+    c.type = type;
     c.q[3] = 1000;  // row 0: one huge score picks position 3; rows 1 and 2: all alike
     const State state = split(attend_everywhere(c), 3);
     EXPECT_EQ(state.max, (std::vector<float>{1000, 0, 0}));
@@ -248,33 +252,33 @@ TEST(Attend, HandWorked) {
 }
 
 // e^x as a cache's sums take it.
-float weight_of(float x, bool is_float) { return is_float ? std::exp(x) : to_float(to_bf16(std::exp(x))); }
+float weight_of(float x, KvType type) { return type == KvType::f32 ? std::exp(x) : to_float(to_bf16(std::exp(x))); }
 
 TEST(Attend, TheScaleIsApplied) {
-  for (bool is_float : {false, true}) {
+  for (const KvType type : kFloatTypes) {
     AttentionCase c = one_hot_keys(2, {{0, 2}});
-    c.is_float = is_float;
+    c.type = type;
     c.q[0] = 8, c.q[1] = 4;
     c.scale = 0.25f;
     const State state = split(attend_everywhere(c), 1);
     EXPECT_EQ(state.max[0], 2);
-    EXPECT_NEAR(state.sum[0], 1 + weight_of(-1, is_float), 1e-6);
-    EXPECT_NEAR(state.acc[7], weight_of(-1, is_float), 1e-6);  // value 1 with weight e^-1, value 0 with weight 1
+    EXPECT_NEAR(state.sum[0], 1 + weight_of(-1, type), 1e-6);
+    EXPECT_NEAR(state.acc[7], weight_of(-1, type), 1e-6);  // value 1 with weight e^-1, value 0 with weight 1
   }
 }
 
 // Scores 800 and 0 under a cap of 2 are 2 and 0, wherever they stand.
 TEST(Attend, TheCapIsApplied) {
-  for (bool is_float : {false, true}) {
+  for (const KvType type : kFloatTypes) {
     AttentionCase c = one_hot_keys(16, {{0, 16}, {4, 6}});
-    c.is_float = is_float;
+    c.type = type;
     c.q[4] = 800, c.q[16 + 5] = -800;
     c.cap = 2;
     const State state = split(attend_everywhere(c), 2);
     EXPECT_EQ(state.max, (std::vector<float>{2, 0}));
-    EXPECT_NEAR(state.sum[0], 1 + 15 * weight_of(-2, is_float), 1e-5);
-    EXPECT_NEAR(state.sum[1], 1 + weight_of(-2, is_float), 1e-6);
-    EXPECT_NEAR(state.acc[16], 4 + 5 * weight_of(-2, is_float), 1e-5);
+    EXPECT_NEAR(state.sum[0], 1 + 15 * weight_of(-2, type), 1e-5);
+    EXPECT_NEAR(state.sum[1], 1 + weight_of(-2, type), 1e-6);
+    EXPECT_NEAR(state.acc[16], 4 + 5 * weight_of(-2, type), 1e-5);
   }
 }
 

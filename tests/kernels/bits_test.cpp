@@ -99,12 +99,22 @@ Result rotated(const Kernels& k, Random& random) {
 }
 
 Result attended_below(float cap, const Kernels& k, Random& random) {
-  AttentionCase first = random_attention(random, 48, false, {{0, 256}, {3, 256}, {200, 256}});
-  AttentionCase second = random_attention(random, 48, true, {{0, 30}, {0, 31}, {0, 32}});
+  AttentionCase first = random_attention(random, 48, KvType::bf16, {{0, 256}, {3, 256}, {200, 256}});
+  AttentionCase second = random_attention(random, 48, KvType::f32, {{0, 30}, {0, 31}, {0, 32}});
   first.cap = second.cap = cap;
   return merge(k, Edge::end, split(attend(k, Edge::end, first), 3), split(attend(k, Edge::end, second), 3));
 }
 
+Result attended_codes(const Kernels& k, Random& random) {
+  AttentionCase c = random_attention(random, 80, KvType::q8, {{0, 256}, {3, 256}, {200, 256}, {17, 100}});
+  c.cap = 4;
+  return attend(k, Edge::end, c);
+}
+Result unrotated(const Kernels& k, Random& random) {
+  Result result = {.floats = random.floats(512, -3, 3)};
+  k.unrotate(result.floats.data(), 512, 128, result.floats.data());
+  return result;
+}
 Result attended(const Kernels& k, Random& random) { return attended_below(0, k, random); }
 Result attended_capped(const Kernels& k, Random& random) { return attended_below(1.5f, k, random); }
 
@@ -164,6 +174,8 @@ constexpr Golden kGolden[] = {
     {"rms_norm", normed, 0x982e3e5c6573bd7cu},
     {"rope", rotated, 0x45e47466c825e75au},
     {"attend and merge_attention", attended, 0x337811eadfdc15e6u},
+    {"attend_s8", attended_codes, 0xceb5fcb998e34e6bu},
+    {"unrotate", unrotated, 0x123f12d18f6b905fu},
     {"attend under a cap", attended_capped, 0x8b09630f1f4fdac0u},
     {"conv_silu and sigmoid_mul", convolved, 0x6b47d3129de025abu},
     {"delta_rule", recurred, 0x81e8b58979372015u},

@@ -101,5 +101,25 @@ TEST(Rotate, InfinityAndNan) {
   }
 }
 
+TEST(Unrotate, TakesItBack) {
+  Random random;
+  for (int64_t block = 16; block <= 1024; block *= 2) {
+    for (const int64_t blocks : {1, 3, 8}) {
+      std::vector<float> x;  // whole numbers, so that sums stay exact
+      for (const int8_t code : random.codes(block * blocks)) x.push_back(code);
+      const std::vector<float> there = rotated(best_kernels(), Edge::end, x, block);
+      const auto back = [&](const Kernels& kernels, Edge edge) {
+        const auto n = static_cast<int64_t>(there.size());
+        const Guarded<float> in(there, edge), out(n, edge);
+        kernels.unrotate(in.data, n, block, out.data);
+        kernels.unrotate(in.data, n, block, in.data);
+        EXPECT_TRUE(same_bits(in.copy(), out.copy())) << kernels.name << ": in place";
+        return Result{.floats = out.copy()};
+      };
+      EXPECT_EQ(run_everywhere("unrotate", back).floats, x) << blocks << " of " << block;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pinion

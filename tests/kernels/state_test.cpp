@@ -195,7 +195,7 @@ TEST(State, IsTheCallers) {
   const std::vector<int8_t> codes = random.codes(kRows * k), weights = random.codes(k * kPanelColumns);
   const std::vector<float> x = random.floats(kRows * k), w = random.floats(k * kPanelColumns);
   std::vector<bf16> w16(w.size()), out16(k);
-  std::vector<float> out(kRows * k), scores(2 * kAttentionChunk), query = x;
+  std::vector<float> out(kRows * k), scores(2 * kScoreFloats), query = x;
   std::vector<int8_t> quantized(k);
   std::vector<int32_t> sums(kRows * kPanelColumns), column_sum(kPanelColumns);
   const Epilogue ops = {.row_scale = x.data(),
@@ -210,8 +210,11 @@ TEST(State, IsTheCallers) {
   const std::vector<float> cache = random.floats(2 * kKeyBlock * kHeadDim);
   std::vector<bf16> cache16;
   for (const float v : cache) cache16.push_back(to_operand(v));
-  const AttentionChunk chunk = {
-      .keys = cache.data(), .values = cache.data(), .value_stride = kHeadDim, .is_float = true, .head_dim = kHeadDim};
+  const std::vector<int8_t> codes8(q8_chunk_bytes(kHeadDim), 1);
+  const AttentionChunk chunks[] = {
+      {KvType::f32, cache.data(), cache.data(), kHeadDim, kHeadDim},
+      {KvType::bf16, cache16.data(), cache16.data(), kHeadDim, kHeadDim},
+      {KvType::q8, codes8.data(), codes8.data() + kAttentionChunk * kHeadDim, kHeadDim, kHeadDim}};
   const AttentionSpan spans[2] = {{0, 9}, {3, 20}};
   float max[2], sum[2], max2[2] = {0, 1}, sum2[2] = {1, 1};
   std::vector<float> acc(2 * kHeadDim), acc2(2 * kHeadDim);
@@ -249,15 +252,20 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "silu_mul_bf16", t->silu_mul_bf16, w16.data(), w16.data(), 50, out16.data());
     expect_kept(name + "rms_norm_bf16", t->rms_norm_bf16, w16.data(), w16.data(), 50, 1e-5f, out16.data());
     expect_kept(name + "rope", t->rope, out.data(), x.data(), w.data(), 20);
-    for (const bool is_float : {false, true}) {
-      AttentionChunk some = chunk;
-      some.is_float = is_float;
-      if (!is_float) some.keys = some.values = cache16.data();
+    for (const AttentionChunk& chunk : chunks) {
+      const bool is_q8 = chunk.type == KvType::q8;
       for (float* row : {query.data(), query.data() + kHeadDim}) {
-        expect_kept(name + "make_query", t->make_query, row, kHeadDim, 0.25f, is_float);
+        if (is_q8) {
+          expect_kept(name + "make_query_s8", t->make_query_s8, row, kHeadDim, 0.25f);
+        } else {
+          expect_kept(name + "make_query", t->make_query, row, kHeadDim, 0.25f, chunk.type == KvType::f32);
+        }
       }
-      expect_kept(name + "attend", t->attend, &some, query.data(), 2, spans, scores.data(), &state);
+      expect_kept(name + (is_q8 ? "attend_s8" : "attend"), is_q8 ? t->attend_s8 : t->attend, &chunk, query.data(), 2,
+                  spans, scores.data(), &state);
     }
+    expect_kept(name + "rotate", t->rotate, x.data(), 96, 32, out.data());
+    expect_kept(name + "unrotate", t->unrotate, x.data(), 96, 32, out.data());
     expect_kept(name + "merge_attention", t->merge_attention, &state, &next, 2, kHeadDim);
     expect_kept(name + "sigmoid_mul", t->sigmoid_mul, x.data(), w.data(), 50, out.data());
     expect_kept(name + "conv_silu", t->conv_silu, inputs, w.data(), 50, 4, 50, out.data());
