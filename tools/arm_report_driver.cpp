@@ -1,6 +1,6 @@
 // What tools/arm_report counts instructions of: `arm_report_driver VARIANT FORMAT ROWS K PANELS` multiplies ROWS rows
-// of K codes by so many panels (w8 or w4) and does nothing else with the kernels, so that two runs differ by the kernel
-// alone.
+// of K codes by so many panels (w8 or w4), or lets ROWS queries of K elements attend to so many chunks of a cache
+// (FORMAT is bf16 or q8), and does nothing else with the kernels, so that two runs differ by the kernel alone.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -9,37 +9,62 @@
 #include "kernels/kernels.h"
 #include "kernels/ops/tiles.h"
 
+namespace {
+
+using namespace pinion;
+
+void multiply(const Kernels& kernels, Format format, int64_t rows, int64_t k, int64_t panels) {
+  const int64_t block = block_rows(kernels.s8_shape, rows);
+  const std::vector<int8_t> codes(static_cast<size_t>(round_up(rows, block) * k));
+  const std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(format, k)));
+  const W4Panel records = {reinterpret_cast<const std::byte*>(panel.data()), k, false};
+  const std::vector<int32_t> column_sum(kPanelColumns);
+  std::vector<int32_t> sums(kTileRows * kPanelColumns);
+  std::vector<float> values(sums.size());
+  for (int64_t p = 0; p < panels; ++p) {
+    if (rows == 1 && format == Format::w4) kernels.gemv_w4(codes.data(), records, 1, values.data());
+    if (rows == 1 && format == Format::w8) {
+      kernels.gemv_s8(codes.data(), panel.data(), 4 * kPanelColumns, k, sums.data());
+    }
+    if (rows == 1) continue;
+    each_tile(0, rows, block, [&](int64_t first, int64_t count) {
+      const RowBlocks blocks = {block, block * k};
+      const GemmTerm term = {codes.data() + first * k, panel.data(), k};
+      if (format == Format::w4) {
+        return kernels.gemm_w4(codes.data() + first * k, blocks, count, records, values.data());
+      }
+      kernels.gemm_s8(&term, 1, blocks, count, column_sum.data(), sums.data());
+    });
+  }
+}
+
+void attend(const Kernels& kernels, KvType type, int64_t rows, int64_t head_dim, int64_t chunks) {
+  const int64_t plane_bytes = kAttentionChunk * head_dim * (type == KvType::q8 ? 1 : 2);
+  const std::vector<float> cache(static_cast<size_t>(q8_chunk_bytes(head_dim) / 2), 1.0f);
+  const auto* keys = reinterpret_cast<const std::byte*>(cache.data());
+  const AttentionChunk chunk = {type, keys, keys + plane_bytes, head_dim, static_cast<int32_t>(head_dim)};
+  const auto floats = [rows](int64_t each) { return std::vector<float>(static_cast<size_t>(rows * each), 1.0f); };
+  std::vector<float> q = floats(head_dim), scores = floats(kScoreFloats), max = floats(1), sum = floats(1),
+                     acc = floats(head_dim);
+  for (int64_t r = 0; r < rows; ++r) make_query_row(kernels, q.data() + r * head_dim, head_dim, 0.1f, type);
+  const std::vector<AttentionSpan> spans(static_cast<size_t>(rows), {0, kAttentionChunk});
+  for (int64_t i = 0; i < chunks; ++i) {
+    attend_chunk(kernels, chunk, q.data(), rows, spans.data(), scores.data(), {max.data(), sum.data(), acc.data()});
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace pinion;
   if (argc != 6) return 2;
-  const Format format = argv[2] == std::string_view("w4") ? Format::w4 : Format::w8;
-  const int64_t rows = std::atol(argv[3]);
-  const int64_t k = std::atol(argv[4]);
-  const int64_t panels = std::atol(argv[5]);
+  const std::string_view format = argv[2];
+  const int64_t rows = std::atol(argv[3]), k = std::atol(argv[4]), count = std::atol(argv[5]);
   for (const Variant& variant : kernel_variants()) {
     if (variant.name != std::string_view(argv[1])) continue;
-    const Kernels& kernels = variant.table();
-    const int64_t block = block_rows(kernels.s8_shape, rows);
-    const std::vector<int8_t> codes(static_cast<size_t>(round_up(rows, block) * k));
-    const std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(format, k)));
-    const W4Panel records = {reinterpret_cast<const std::byte*>(panel.data()), k, false};
-    const std::vector<int32_t> column_sum(kPanelColumns);
-    std::vector<int32_t> sums(kTileRows * kPanelColumns);
-    std::vector<float> values(sums.size());
-    for (int64_t p = 0; p < panels; ++p) {
-      if (rows == 1 && format == Format::w4) kernels.gemv_w4(codes.data(), records, 1, values.data());
-      if (rows == 1 && format == Format::w8) {
-        kernels.gemv_s8(codes.data(), panel.data(), 4 * kPanelColumns, k, sums.data());
-      }
-      if (rows == 1) continue;
-      each_tile(0, rows, block, [&](int64_t first, int64_t count) {
-        const RowBlocks blocks = {block, block * k};
-        const GemmTerm term = {codes.data() + first * k, panel.data(), k};
-        if (format == Format::w4) {
-          return kernels.gemm_w4(codes.data() + first * k, blocks, count, records, values.data());
-        }
-        kernels.gemm_s8(&term, 1, blocks, count, column_sum.data(), sums.data());
-      });
+    if (format.starts_with("w")) {
+      multiply(variant.table(), format == "w4" ? Format::w4 : Format::w8, rows, k, count);
+    } else {
+      attend(variant.table(), format == "q8" ? KvType::q8 : KvType::bf16, rows, k, count);
     }
     return 0;
   }
