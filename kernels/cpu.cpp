@@ -18,6 +18,7 @@ constexpr FeatureName kNames[] = {
     {kCpuNeon, "neon"},
     {kCpuDotprod, "dotprod"},
     {kCpuI8mm, "i8mm"},
+    {kCpuBf16, "bf16"},
     {kCpuSve2, "sve2"},
     {kCpuSme2, "sme2"},
     {kCpuAvx2, "avx2"},
@@ -38,6 +39,7 @@ uint32_t cpu_features() {
   uint32_t features = kCpuNeon;
   if (hwcap >> 20 & 1) features |= kCpuDotprod;
   if (hwcap2 >> 13 & 1) features |= kCpuI8mm;
+  if (hwcap2 >> 14 & 1) features |= kCpuBf16;
   // Some kernels announce SVE2 for what is there in streaming mode only: then plain SVE is missing.
   if ((hwcap >> 22 & 1) && (hwcap2 >> 1 & 1)) features |= kCpuSve2;
   if (hwcap2 >> 37 & 1) features |= kCpuSme2;

@@ -12,6 +12,7 @@ enum CpuFeature : uint32_t {
   kCpuI8mm = 1u << 2,
   kCpuSve2 = 1u << 3,
   kCpuSme2 = 1u << 4,
+  kCpuBf16 = 1u << 5,
   kCpuAvx2 = 1u << 8,  // with FMA and F16C
   kCpuAvxVnni = 1u << 9,
   kCpuAvx512 = 1u << 10,  // F, BW, DQ, VL

@@ -12,8 +12,9 @@ std::span<const Variant> kernel_variants() {
 #if defined(__aarch64__)
 #if defined(PINION_SME2)
       // SVE2 too: the file's ordinary functions are compiled with it.
-      {"sme2", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuSve2 | kCpuSme2, sme2_kernels},
+      {"sme2", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16 | kCpuSve2 | kCpuSme2, sme2_kernels},
 #endif
+      {"neon_bf16", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16, neon_bf16_kernels},
       {"neon_i8mm", kCpuNeon | kCpuDotprod | kCpuI8mm, neon_i8mm_kernels},
       {"neon_dotprod", kCpuNeon | kCpuDotprod, neon_dotprod_kernels},
       {"neon", kCpuNeon, neon_kernels},

@@ -276,6 +276,7 @@ const Kernels& avx512_bf16_kernels();
 const Kernels& neon_kernels();
 const Kernels& neon_dotprod_kernels();
 const Kernels& neon_i8mm_kernels();
+const Kernels& neon_bf16_kernels();
 const Kernels& sme2_kernels();
 
 }  // namespace pinion

@@ -1,10 +1,47 @@
 // NEON as every Armv8.0 core has it (Cortex-A53, A72). int8: SMULL, SMLAL, SADALP. Two products are at most 32512 in
 // magnitude and are added in 16 bits, a third would not fit.
+#define PINION_PAIRS  // see lanes/pairs.h
 #include "kernels/lanes/neon.h"
 
-#include "kernels/isa/w4_neon.h"
-#include "kernels/lanes/ops.h"  // over the lanes above
 #include "kernels/lanes/ordered_load.h"
+#include "kernels/lanes/pairs.h"  // over the lanes above
+#include "kernels/lanes/unroll.h"
+
+namespace pinion {
+namespace {
+
+// A register of pairs at a time: its firsts and seconds need two more, and sums have the rest.
+struct Pairs : FloatPairs {
+  static constexpr bool kWidens = true;
+
+  // vfmaq_lane_f32, of which GCC would make copies of each x that fill the registers.
+  template <int Lane>
+  [[gnu::always_inline]] static float32x4_t fma_lane(float32x4_t sum, float32x4_t b, float32x2_t x) {
+    asm("fmla %0.4s, %1.4s, %2.s[%3]" : "+w"(sum) : "w"(b), "w"(x), "i"(Lane));
+    return sum;
+  }
+  template <int R, int W, class From>
+  [[gnu::always_inline]] static void add(const Left* a, int64_t row, From from, Lanes (&acc)[R][W]) {
+    float32x2_t x[R];
+    unrolled<R>([&](auto r) { x[r] = vld1_f32(a + r * row); });
+    unrolled<W>([&](auto w) {
+      const auto* vector = reinterpret_cast<const int8_t*>(from(w));
+      unrolled<4>([&](auto i) {
+        const auto pairs = vreinterpretq_u32_s8(ordered_load(vector + 16 * i));
+        const float32x4_t first = vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000u)));
+        unrolled<R>([&](auto r) { acc[r][w].v[i] = fma_lane<0>(acc[r][w].v[i], first, x[r]); });
+        const float32x4_t second = vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16));
+        unrolled<R>([&](auto r) { acc[r][w].v[i] = fma_lane<1>(acc[r][w].v[i], second, x[r]); });
+      });
+    });
+  }
+};
+
+}  // namespace
+}  // namespace pinion
+
+#include "kernels/isa/w4_neon.h"
+#include "kernels/lanes/ops.h"  // over the lanes and pairs above
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/w4_tiles.h"
 
@@ -84,11 +121,13 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
 
 // Codes of w4 are at most 15: a group's eight products of one lane, at most 15240, are added in 16 bits.
+template <bool HasZeros>
 void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
   constexpr int kVectors = 4;
+  for (int64_t c = 0; c < kPanelColumns; c += 4) vst1q_f32(acc + c, vdupq_n_f32(0.0f));
   const uint8x16_t nibble = vdupq_n_u8(15);
   const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zero_points)) {
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(HasZeros)) {
     const int32_t x_sum = sum_of_codes(a + k);
     for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
       int16x8_t left[kVectors];
@@ -107,15 +146,16 @@ void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
           right[v] = vmlal_high_s8(right[v], w1, x1);
         });
       }
-      unrolled<kVectors>([&](auto v) {
-        scale_group(fold(left[v], right[v]), x_sum, record, panel.has_zero_points, c + v * 4, k > 0, acc);
-      });
+      const auto sum = [&](int v) { return vaddq_s32(fold(left[v], right[v]), first_sums<HasZeros>(x_sum)); };
+      unrolled<kVectors / 2>(
+          [&](auto v) { scale_group<HasZeros>(sum(2 * v), sum(2 * v + 1), x_sum, record, c + v * 8, acc); });
     }
   }
 }
 
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { gemv_w4_panel(a, panel, to); });
+  const auto panel_of = first.has_zero_points ? gemv_w4_panel<true> : gemv_w4_panel<false>;
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { panel_of(a, panel, to); });
 }
 
 // R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16, eight products at most 16256.

@@ -89,14 +89,16 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 }
 
 // A group's 32 codes of x fill two registers. Pairs of rows of four k lie in the lanes 0 and 1 or 2 and 3 of one.
+template <bool HasZeros>
 void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
   constexpr int kPanelVectors = 16;
+  unrolled<kPanelVectors>([&](auto v) { vst1q_f32(acc + v * 4, vdupq_n_f32(0.0f)); });
   const uint8x16_t nibble = vdupq_n_u8(15);
   const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(panel.has_zero_points)) {
+  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(HasZeros)) {
     const int32_t x_sum = sum_of_codes(a + k);
     int32x4_t sum[kPanelVectors];
-    unrolled<kPanelVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
+    unrolled<kPanelVectors>([&](auto v) { sum[v] = first_sums<HasZeros>(x_sum); });
     for (int64_t half = 0; half < 2; ++half) {
       const int8x16_t x = vld1q_s8(a + k + half * 16);
       unrolled<2>([&](auto pair) {
@@ -109,13 +111,14 @@ void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
         });
       });
     }
-    unrolled<kPanelVectors>(
-        [&](auto v) { scale_group(sum[v], x_sum, record, panel.has_zero_points, v * 4, k > 0, acc); });
+    unrolled<kPanelVectors / 2>(
+        [&](auto v) { scale_group<HasZeros>(sum[2 * v], sum[2 * v + 1], x_sum, record, v * 8, acc); });
   }
 }
 
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { gemv_w4_panel(a, panel, to); });
+  const auto panel_of = first.has_zero_points ? gemv_w4_panel<true> : gemv_w4_panel<false>;
+  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { panel_of(a, panel, to); });
 }
 
 // R rows by V vectors of 4 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x.

@@ -309,23 +309,23 @@ bool worth_it(int64_t rows) {
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
              int32_t* acc) {
-  if (!worth_it(rows)) return neon_i8mm_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
+  if (!worth_it(rows)) return neon_bf16_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
   run_streaming(Product<int8_t, int8_t>{terms, count, blocks, rows, acc});
 }
 
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  if (!worth_it(rows)) return neon_i8mm_kernels().gemm_w4(a, blocks, rows, panel, acc);
+  if (!worth_it(rows)) return neon_bf16_kernels().gemm_w4(a, blocks, rows, panel, acc);
   if (panel.has_zero_points) return run_streaming(W4Product<true>{a, blocks, rows, panel, acc});
   run_streaming(W4Product<false>{a, blocks, rows, panel, acc});
 }
 
 void gemm_bf16(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
-  if (!worth_it(rows)) return neon_i8mm_kernels().gemm_bf16(terms, count, blocks, rows, acc);
+  if (!worth_it(rows)) return neon_bf16_kernels().gemm_bf16(terms, count, blocks, rows, acc);
   run_streaming(Product<float, bf16>{terms, count, blocks, rows, acc});
 }
 
 void gemm_f32(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
-  if (!worth_it(rows)) return neon_i8mm_kernels().gemm_f32(terms, count, blocks, rows, acc);
+  if (!worth_it(rows)) return neon_bf16_kernels().gemm_f32(terms, count, blocks, rows, acc);
   run_streaming(Product<float, float>{terms, count, blocks, rows, acc});
 }
 
@@ -334,9 +334,9 @@ void gemm_f32(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int
 // Rows stay packed as for SMMLA, only in blocks of another size: NEON can multiply what was packed for SMOPA.
 const Kernels& sme2_kernels() {
   static const Kernels kTable = [] {
-    Kernels table = neon_i8mm_kernels();
+    Kernels table = neon_bf16_kernels();
     table.name = "sme2";
-    table.follower = &neon_i8mm_kernels();
+    table.follower = &neon_bf16_kernels();
     table.gemm_s8 = gemm_s8;
     table.gemm_w4 = gemm_w4;
     table.gemm_bf16 = gemm_bf16;

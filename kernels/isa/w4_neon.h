@@ -19,18 +19,26 @@ namespace {
   return vaddlvq_s8(vld1q_s8(a)) + vaddlvq_s8(vld1q_s8(a + 16));
 }
 
-// For four columns: sums of code * x, less zero times x_sum, the sum of x.
-[[maybe_unused]] void scale_group(int32x4_t sum, int32_t x_sum, const std::byte* record, bool has_zero_points,
-                                  int64_t column, bool accumulate, float* acc) {
-  const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
-  int32x4_t zero = vdupq_n_s32(8);
-  if (has_zero_points) {
-    uint32_t four;
-    __builtin_memcpy(&four, record + kW4CodeBytes + kPanelColumns * 2 + column, sizeof four);
-    zero = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four)))));
+// Where sums of code * x begin: less 8 times x_sum, the sum of x. With zeros of their own columns begin at nothing.
+template <bool HasZeros>
+int32x4_t first_sums(int32_t x_sum) {
+  return vdupq_n_s32(HasZeros ? 0 : -8 * x_sum);
+}
+
+// For eight columns, whose totals are in acc: += float(sum) * scale, sums less zero times x_sum where there are zeros.
+template <bool HasZeros>
+void scale_group(int32x4_t low, int32x4_t high, int32_t x_sum, const std::byte* record, int64_t column, float* acc) {
+  if constexpr (HasZeros) {
+    const auto* zero_points = reinterpret_cast<const uint8_t*>(record + kW4CodeBytes + kPanelColumns * 2);
+    const int16x8_t zero = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(zero_points + column)));
+    const int16x4_t x = vdup_n_s16(static_cast<int16_t>(x_sum));
+    low = vmlsl_s16(low, vget_low_s16(zero), x);
+    high = vmlsl_s16(high, vget_high_s16(zero), x);
   }
-  const float32x4_t scale = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(scales + column)));
-  add_scaled(vmlsq_n_s32(sum, zero, x_sum), scale, accumulate, acc + column);
+  const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
+  const float16x8_t scale = vreinterpretq_f16_u16(vld1q_u16(scales + column));
+  add_scaled(low, vcvt_f32_f16(vget_low_f16(scale)), true, acc + column);
+  add_scaled(high, vcvt_high_f32_f16(scale), true, acc + column + 4);
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ struct Lanes {
   static constexpr int kWide = 4;
   static constexpr int kRotated = 16;
   static constexpr int64_t kAheadBytes = int64_t{32} << 10;
-  static constexpr bool kWidens = false;
 
   static Lanes broadcast(float x) { return {_mm512_set1_ps(x)}; }
   static Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }

@@ -48,16 +48,24 @@ constexpr int kWidestRows = Lanes::kRows * Lanes::kWide / 12;
 template <class T>
 constexpr bool kPrefetchesTwice = std::is_same_v<T, bf16_pair>;
 
-// A tile's vectors: bf16 in whichever order is loaded fastest, others as they lie.
+// A step of a tile: acc[r][w] += a * b for R rows and W vectors. from(w), for each w once: where the vector's sixteen
+// numbers, or pairs, lie.
 template <class T>
-struct Right : Lanes {
-  static constexpr int kParts = 1;
-
-  static Lanes load(const T* p, Index<0>) {
+struct Right {
+  template <int R, int W, class From>
+  [[gnu::always_inline]] static void add(const float* a, int64_t row, From from, Lanes (&acc)[R][W]) {
+    Lanes vector[W];
+    unrolled<W>([&](auto w) { vector[w] = load(from(w)); });
+    unrolled<R>([&](auto r) {
+      const Lanes x = Lanes::broadcast(a[r * row]);
+      unrolled<W>([&](auto w) { acc[r][w] = Lanes::fma(x, vector[w], acc[r][w]); });
+    });
+  }
+  // bf16 in whichever order is loaded fastest, others as they lie.
+  static Lanes load(const T* p) {
     if constexpr (std::is_same_v<T, bf16>) return Lanes::load_mixed(p);
     return Lanes::load(p);
   }
-  static Lanes broadcast(const float* p, Index<0>) { return Lanes::broadcast(*p); }
 };
 template <>
 struct Right<bf16_pair> : Pairs {};
@@ -79,25 +87,21 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
   unrolled<R>([&](auto r) {
     unrolled<W>([&](auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
   });
-  const bool prefetches = R <= kAheadRows && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
+  constexpr bool kMayPrefetch = R <= kAheadRows && Lanes::kAheadBytes > 0;
+  const bool prefetches = kMayPrefetch && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
   const Left<T>* a = t.a;
   const T* b = t.b;
   for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
-    unrolled<Right<T>::kParts>([&](auto part) {
-      decltype(Right<T>::load(b, part)) row[W];
-      unrolled<W>([&](auto w) {
-        const T* from = b + w * apart * t.vector_step;
-        row[w] = Right<T>::load(from, part);
-        if (part > 0 || !prefetches) return;
-        const auto* ahead = reinterpret_cast<const char*>(from) + t.ahead_bytes;
+    const auto from = [&](auto w) {
+      const T* vector = b + w * apart * t.vector_step;
+      if (prefetches) {
+        const auto* ahead = reinterpret_cast<const char*>(vector) + t.ahead_bytes;
         __builtin_prefetch(ahead, 0, 2);
         if (kPrefetchesTwice<T>) __builtin_prefetch(ahead - t.ldb * static_cast<int64_t>(sizeof(T)), 0, 2);
-      });
-      unrolled<R>([&](auto r) {
-        const auto x = Right<T>::broadcast(a + r * t.row, part);
-        unrolled<W>([&](auto w) { acc[r][w] = Right<T>::fma(x, row[w], acc[r][w]); });
-      });
-    });
+      }
+      return vector;
+    };
+    Right<T>::template add<R, W>(a, t.row, from, acc);
   }
   unrolled<R>([&](auto r) { unrolled<W>([&](auto w) { store_sums<T>(acc[r][w], at(r, w)); }); });
 }
@@ -162,7 +166,7 @@ void gemm_widened(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float
 // c[rows][vectors * 16] = a * b; k at least 1.
 template <class T>
 void gemm_many(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
-  if constexpr (Lanes::kWidens && std::is_same_v<T, bf16_pair>) {
+  if constexpr (Pairs::kWidens && std::is_same_v<T, bf16_pair>) {
     if (rows >= kWidenRows) return gemm_widened(tile, rows, vectors, c, ldc);
   }
   gemm_rows(tile, rows, vectors, false, c, ldc);

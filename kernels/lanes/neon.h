@@ -18,7 +18,6 @@ struct Lanes {
   static constexpr int kWide = 1;
   static constexpr int kRotated = 4;
   static constexpr int64_t kAheadBytes = 0;
-  static constexpr bool kWidens = true;
 
   template <class F>
   static Lanes each(F f) {

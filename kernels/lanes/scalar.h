@@ -18,7 +18,6 @@ struct Lanes {
   static constexpr int kWide = 1;
   static constexpr int kRotated = 4;  // vectors that a rotation holds at once: a power of two, at most 16
   static constexpr int64_t kAheadBytes = 0;
-  static constexpr bool kWidens = false;  // turns bf16 into floats before the tiles, see gemm_many
 
   // Where another order of the lanes costs less to load, a matmul uses that one: load_mixed(p) is load(p).mixed().
   static Lanes load_mixed(const bf16* p) { return load(p); }
