@@ -13,7 +13,7 @@ namespace pinion {
 // the order of floating-point sums: it is a constant and never depends on threads or prompt chunking.
 constexpr int kKeyBlock = 16;
 constexpr int kAttentionChunk = 256;
-constexpr int64_t kScoreFloats = kAttentionChunk * 3 / 2;  // scratch of a query row in attend
+constexpr int64_t kScoreFloats = kAttentionChunk * 3 / 2;  // scratch of a query row; attend takes kAttentionChunk of it
 
 // What keys and values are in a cache.
 enum class KvType : uint8_t { f32, bf16, q8 };
@@ -29,14 +29,14 @@ enum class KvType : uint8_t { f32, bf16, q8 };
 //         keys    N = positions, K = head_dim: panels of 64 positions [head_dim / 4][64][4]
 //         values  N = head_dim, K = positions: panels of 64 columns [kAttentionChunk / 4][64][4]; a last panel of fewer
 //                 columns is as narrow as they are
-//         scales  float [kAttentionChunk] of keys, [kAttentionChunk] of values, right behind the values
-//         centre  its scale, then codes [head_dim]: what the keys from position kCentred on are told from. Keys of a
-//         text
-//                 have much in common; without that their differences get more of the eight bits.
+//         scales  float [kAttentionChunk] of keys, [kAttentionChunk] of values, which are not negative
+//         centre  its scale, then codes [head_dim]: the mean of the first kCentred keys. Later ones are stored as
+//                 differences from it: keys of a text have much in common, and what remains has finer codes.
+//         All of it lies together, from `keys` on: see Q8Chunk.
 struct AttentionChunk {
   KvType type;
   const void* keys;
-  const void* values;
+  const void* values;    // not for q8
   int64_t value_stride;  // floats or pairs; not for q8
   int32_t head_dim;      // multiple of 16
   float cap = 0;         // score = cap * tanh(q.k / cap); 0: no cap
@@ -81,5 +81,27 @@ constexpr int64_t kCentred = kKeyBlock;  // the first positions, whose mean is t
 static constexpr int64_t q8_scales_at(int64_t head_dim) { return 2 * kAttentionChunk * head_dim; }
 static constexpr int64_t q8_centre_at(int64_t head_dim) { return q8_scales_at(head_dim) + 2 * kAttentionChunk * 4; }
 static constexpr int64_t q8_chunk_bytes(int64_t head_dim) { return q8_centre_at(head_dim) + aligned(4 + head_dim); }
+
+template <class Code, class Float>
+struct Q8Chunk {
+  Code* keys;
+  Code* values;
+  Float* key_scales;
+  Float* value_scales;
+  Float* centre_scale;
+  Code* centre;
+};
+
+static inline Q8Chunk<int8_t, float> q8_chunk(void* begin, int64_t head_dim) {
+  auto* codes = static_cast<int8_t*>(begin);
+  auto* scales = reinterpret_cast<float*>(codes + q8_scales_at(head_dim));
+  auto* centre = reinterpret_cast<float*>(codes + q8_centre_at(head_dim));
+  return {codes,  codes + kAttentionChunk * head_dim,   scales, scales + kAttentionChunk,
+          centre, reinterpret_cast<int8_t*>(centre + 1)};
+}
+static inline Q8Chunk<const int8_t, const float> q8_chunk(const void* begin, int64_t head_dim) {
+  const auto chunk = q8_chunk(const_cast<void*>(begin), head_dim);
+  return {chunk.keys, chunk.values, chunk.key_scales, chunk.value_scales, chunk.centre_scale, chunk.centre};
+}
 
 }  // namespace pinion

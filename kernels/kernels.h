@@ -119,7 +119,7 @@ struct Kernels {
   void (*quantize)(const float* x, int64_t n, int8_t* codes, float* scale);
 
   // The two halves of it, for rows that are not at hand as a whole: the largest |x| (NaN > infinity > every number);
-  // codes by a scale, which is code_scale of the largest. Nothing is padded.
+  // codes by a scale, which is code_scale of the largest. Nothing is padded. codes may take x's own place.
   float (*max_magnitude)(const float* x, int64_t n);
   void (*encode)(const float* x, int64_t n, float scale, int8_t* codes);
 
@@ -131,7 +131,7 @@ struct Kernels {
   // evenly over all. out may be x.
   void (*rotate)(const float* x, int64_t n, int64_t block, float* out);
 
-  // Takes it back: out = D H x / block. block: at least 16.
+  // Takes it back: out = D H x / block. block: at least 16. out may be x.
   void (*unrotate)(const float* x, int64_t n, int64_t block, float* out);
 
   // acc[c] = sum over k of a[k] * w(k, c), exact int32, for 64 columns. a: codes in [-127, 127]; b: rows of four k, 256
@@ -220,12 +220,14 @@ struct Kernels {
   void (*attend)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                  const AttentionState& state);
 
-  // The same over a cache of q8, from its first key panel that any row sees. With the row's span as i, in lanes:
+  // The same over a cache of q8, from its first key panel that any row sees; scores: [rows][kScoreFloats]. With the
+  // row's span as i, in lanes:
   //   score[i] = cap((float(sum of the codes' products) * q_scale) * key_scale[i]), exact int32 sums; from kCentred on
   //              plus (float(sum of q's and the centre's) * q_scale) * centre_scale, before the cap
   //   e[i] = e^(score[i] - max), to within 2^-18; sum = their sum; w[i] = e[i] * value_scale[i]
   //   code[i] = round_half_even(w[i] * (16256 / max w)), acc = float(sum of code[i] * value[i]) * (max w / 16256)
-  // Values of the last panel of columns are read as if it were whole, past its end.
+  // If no w is at least 2^-100, acc is 0. It is NaN where sum is, or where a w is infinite. Values of the last panel of
+  // columns are read as if it were whole: up to 192 bytes past its end, where the scales lie.
   void (*attend_s8)(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans,
                     float* scores, const AttentionState& state);
 

@@ -201,31 +201,40 @@ void attend_rows(const Pass& p, const AttentionScratch& s, const Layer& layer, i
 }
 
 // Keys, values and queries of several tokens, in blocks of kKeyBlock positions: workers write to no line of the cache
-// together. Where keys are told from the chunk's centre, its first block comes before the others.
+// together. A chunk's first block, whose mean the others' keys are told from, comes before those.
 void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
+  OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
   const int64_t tokens = std::ssize(p.tokens), d = p.cache.head_dim;
   const int64_t group = c.heads / c.kv_heads;
+  const auto each_row = [&](int64_t block, auto f) {
+    const int64_t start = block * kKeyBlock - p.position;
+    for (int64_t row = std::max<int64_t>(0, start); row < std::min(tokens, start + kKeyBlock); ++row) f(row);
+  };
+  static_assert(kCentred == kKeyBlock);
   constexpr int64_t kBlocks = kAttentionChunk / kKeyBlock;
   const int64_t first = p.position / kKeyBlock, last = (p.position + tokens - 1) / kKeyBlock;
-  static_assert(kCentred == kKeyBlock);
-  const bool centred = p.cache.type == KvType::q8;
-  for (const bool first_blocks : {true, false}) {
-    if (first_blocks && !centred) continue;
-    worker.for_each((last - first + 1) * c.kv_heads, [&](int64_t task) {
-      const int64_t block = first + task / c.kv_heads, kv_head = task % c.kv_heads;
-      if (centred && (block % kBlocks == 0) != first_blocks) return;
-      const int64_t start = block * kKeyBlock - p.position;
-      for (int64_t row = std::max<int64_t>(0, start); row < std::min(tokens, start + kKeyBlock); ++row) {
-        cache_head(p, s, layer, row, kv_head, &s.workers[static_cast<size_t>(worker.index)]);
-        for (int64_t g = 0; g < group; ++g) {
-          float* query = s.queries.data() + ((kv_head * tokens + row) * group + g) * d;
-          make_query(p, s, layer, row, kv_head * group + g, query);
-        }
-      }
+  const int64_t first_centre = p.cache.type == KvType::q8 ? (first + kBlocks - 1) / kBlocks : 0;
+  const int64_t centres = p.cache.type == KvType::q8 ? std::max<int64_t>(0, last / kBlocks + 1 - first_centre) : 0;
+  if (centres > 0) {
+    worker.for_each(centres * c.kv_heads, [&](int64_t task) {
+      each_row((first_centre + task / c.kv_heads) * kBlocks,
+               [&](int64_t row) { cache_head(p, s, layer, row, task % c.kv_heads, &own); });
     });
     worker.barrier();
   }
+  worker.for_each((last - first + 1) * c.kv_heads, [&](int64_t task) {
+    const int64_t block = first + task / c.kv_heads, kv_head = task % c.kv_heads;
+    const bool is_cached = centres > 0 && block % kBlocks == 0;
+    each_row(block, [&](int64_t row) {
+      if (!is_cached) cache_head(p, s, layer, row, kv_head, &own);
+      for (int64_t g = 0; g < group; ++g) {
+        float* query = s.queries.data() + ((kv_head * tokens + row) * group + g) * d;
+        make_query(p, s, layer, row, kv_head * group + g, query);
+      }
+    });
+  });
+  worker.barrier();
 }
 
 // Several tokens: first all of them into the cache, then every (kv head, block of query rows) is a task.

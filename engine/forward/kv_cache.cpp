@@ -34,23 +34,7 @@ void write_pairs(bf16* keys, bf16* values, int64_t slot, const float* key, const
   }
 }
 
-// A chunk of q8, see AttentionChunk.
-struct CodeChunk {
-  int8_t* keys;
-  int8_t* values;
-  float* key_scales;
-  float* value_scales;
-  float* centre_scale;
-  int8_t* centre;
-};
-
-CodeChunk codes_of(std::byte* chunk, int64_t head_dim) {
-  auto* keys = reinterpret_cast<int8_t*>(chunk);
-  auto* scales = reinterpret_cast<float*>(chunk + q8_scales_at(head_dim));
-  auto* centre = reinterpret_cast<float*>(chunk + q8_centre_at(head_dim));
-  return {keys,   keys + kAttentionChunk * head_dim,    scales, scales + kAttentionChunk,
-          centre, reinterpret_cast<int8_t*>(centre + 1)};
-}
+using CodeChunk = Q8Chunk<int8_t, float>;
 
 // Floats become codes in their place. Returns the scale.
 float encode_in_place(const Kernels& kernels, float* x, int64_t n) {
@@ -112,13 +96,14 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
 void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t layer, int64_t kv_head, float* key,
                           float* value) {
   const int64_t slot = position % kAttentionChunk;
-  const CodeChunk chunk = codes_of(keys(position / kAttentionChunk, layer, kv_head), head_dim);
+  const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, layer, kv_head), head_dim);
   if (slot >= kCentred) {
     for (int64_t i = 0; i < head_dim; ++i) key[i] -= *chunk.centre_scale * static_cast<float>(chunk.centre[i]);
   }
   const float value_scale = encode_in_place(kernels, value, head_dim);
+  const float key_scale = encode_in_place(kernels, key, head_dim);
   const bool is_damaged = std::isnan(value_scale);
-  chunk.key_scales[slot] = is_damaged ? value_scale : encode_in_place(kernels, key, head_dim);
+  chunk.key_scales[slot] = is_damaged ? value_scale : key_scale;
   chunk.value_scales[slot] = is_damaged ? 0.0f : value_scale;
   place_codes(chunk, slot, head_dim, reinterpret_cast<int8_t*>(key), reinterpret_cast<int8_t*>(value));
   if (slot == kCentred - 1) write_centre(kernels, chunk, head_dim, key);
@@ -131,7 +116,7 @@ void KvCache::clear(int64_t position) {
   for (int64_t layer = 0; layer < layers; ++layer) {
     for (int64_t head = 0; head < kv_heads; ++head) {
       if (type == KvType::q8) {
-        const CodeChunk chunk = codes_of(keys(position / kAttentionChunk, layer, head), head_dim);
+        const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, layer, head), head_dim);
         chunk.key_scales[slot] = chunk.value_scales[slot] = 0;
         place_codes(chunk, slot, head_dim, no_codes, no_codes);
         if (slot < kCentred) *chunk.centre_scale = 0, std::fill_n(chunk.centre, head_dim, int8_t{0});

@@ -138,7 +138,7 @@ void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, b
       int8x8_t x[(R + 1) / 2];
       unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
       int8x16_t w[V];
-      unrolled<V>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
+      unrolled<V>([&](auto v) { w[v] = ordered_load(b + v * 16); });
       unrolled<R>([&](auto r) {
         unrolled<V>([&](auto v) {
           constexpr int kLane = r % 2;

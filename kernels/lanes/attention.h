@@ -51,8 +51,10 @@ float exponentials(float* scores, int64_t from, int64_t to, float largest) {
     });
     unrolled<count>([&](auto j) { sum = Lanes::add(sum, x[j]); });
   };
+  // Where they fit the registers, several chains of operations side by side.
+  constexpr int kTogether = Lanes::kWide > 1 ? 4 : 1;
   int64_t i = from;
-  for (; i + 4 * kLanes <= to; i += 4 * kLanes) some(Index<4>{}, i);
+  for (; i + kTogether * kLanes <= to; i += kTogether * kLanes) some(Index<kTogether>{}, i);
   for (; i < to; i += kLanes) some(Index<1>{}, i);
   return fold(sum, Lanes::add);
 }

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention_chunk.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/math.h"
 #include "kernels/lanes/softmax.h"
@@ -68,23 +69,7 @@ struct Digits {
   }
 };
 
-// A chunk's arrays.
-struct Codes {
-  const int8_t* keys;
-  const int8_t* values;
-  const float* key_scales;
-  const float* value_scales;
-  const float* centre_scale;
-  const int8_t* centre;
-};
-
-inline Codes codes_of(const AttentionChunk& chunk) {
-  const auto* begin = static_cast<const int8_t*>(chunk.keys);
-  const auto* scales = reinterpret_cast<const float*>(begin + q8_scales_at(chunk.head_dim));
-  const auto* centre = reinterpret_cast<const float*>(begin + q8_centre_at(chunk.head_dim));
-  return {begin,  static_cast<const int8_t*>(chunk.values),   scales, scales + kAttentionChunk,
-          centre, reinterpret_cast<const int8_t*>(centre + 1)};
-}
+using Codes = Q8Chunk<const int8_t, const float>;
 
 template <class Code>
 float centre_score(const float* q, const Codes& codes, int64_t d) {
@@ -194,8 +179,8 @@ void attend_s8(const AttentionChunk& chunk, const float* q, int64_t rows, const 
                const AttentionState& state) {
   const AttentionSpan seen = seen_by_any(spans, rows);
   auto* weights = reinterpret_cast<std::byte*>(scores + rows * kAttentionChunk);
-  const Codes codes = codes_of(chunk);
   const int64_t d = chunk.head_dim;
+  const Codes codes = q8_chunk(chunk.keys, d);
   score_rows<Product>(codes, d, q, rows, seen.begin, seen.end, scores);
   softmax_rows<Product>(codes.value_scales, chunk.cap, rows, spans, seen.begin, seen.end, scores, weights, state);
   add_values<Product>(codes, d, weights, scores, rows, seen.begin, seen.end, state.acc);
@@ -206,7 +191,12 @@ void make_query_s8(float* q, int64_t n, float scale) {
   Lanes largest = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, Lanes::load(q + i));
   const float code = code_scale(fold(largest, Lanes::max_magnitude));
-  const Lanes divisor = Lanes::broadcast(code > 0 ? code : __builtin_inff());
+  if (!(code > 0)) {  // NaN too
+    __builtin_memset(q, 0, static_cast<size_t>(n) * sizeof(float));
+    q[query_scale_at(n)] = code * scale;
+    return;
+  }
+  const Lanes divisor = Lanes::broadcast(code);
   for (int64_t i = 0; i < n; i += kLanes) {
     const Lanes x = round_half_even(Lanes::div(Lanes::load(q + i), divisor));
     Product::store_query(Lanes::min(Lanes::broadcast(127.0f), Lanes::max(Lanes::broadcast(-127.0f), x)), q, i);

@@ -158,21 +158,22 @@ AttentionChunk place_chunk(const AttentionPlan<int8_t>& p, std::byte* base, int6
                            int64_t first, int64_t positions) {
   const FlashAttnDecode<int8_t>& a = p.args;
   std::byte* block = base + p.keys + lane * block_bytes<int8_t>(p.padded);
-  auto* keys = reinterpret_cast<int8_t*>(block);
-  int8_t* values = keys + kAttentionChunk * p.padded;
-  auto* scales = reinterpret_cast<float*>(block + q8_scales_at(p.padded));
   std::fill_n(block, block_bytes<int8_t>(p.padded), std::byte{0});  // the centre, too
+  const auto codes = q8_chunk(block, p.padded);
+  const float* key_scales = a.k_scale + kv_head * a.seq_len + first;
+  const float* value_scales = a.v_scale + kv_head * a.seq_len + first;
   for (int64_t position = 0; position < positions; ++position) {
     const int8_t* key = a.k + kv_head * p.k_head + (first + position) * a.stride_kn;
     const int8_t* value = a.v + kv_head * p.v_head + (first + position) * a.stride_vn;
+    const int sign = value_scales[position] < 0 ? -1 : 1;  // a cache's scales are not negative
     for (int64_t i = 0; i < a.head_dim; ++i) {
-      keys[key_code_at(position, i, p.padded)] = key[i];
-      values[value_code_at(position, i, p.padded)] = value[i];
+      codes.keys[key_code_at(position, i, p.padded)] = key[i];
+      codes.values[value_code_at(position, i, p.padded)] = static_cast<int8_t>(sign * value[i]);
     }
+    codes.key_scales[position] = key_scales[position];
+    codes.value_scales[position] = std::abs(value_scales[position]);
   }
-  std::copy_n(a.k_scale + kv_head * a.seq_len + first, positions, scales);
-  std::copy_n(a.v_scale + kv_head * a.seq_len + first, positions, scales + kAttentionChunk);
-  return {KvType::q8, keys, values, 0, static_cast<int32_t>(p.padded)};
+  return {KvType::q8, block, nullptr, 0, static_cast<int32_t>(p.padded)};
 }
 
 // A kv head's group over one chunk.

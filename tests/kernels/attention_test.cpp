@@ -251,6 +251,52 @@ TEST(Attend, HandWorked) {
   }
 }
 
+// Keys 3 and 19 are alike, but only the second is told from the centre. The codes are within 1/254 of what they stand
+// for, q's too.
+TEST(Attend, CodesByHand) {
+  AttentionCase c = one_hot_keys(20, {{0, 20}, {14, 18}});
+  c.type = KvType::q8;
+  c.q[3] = 8, c.q[16 + 1] = 2;
+  const State state = split(attend_everywhere(c), 2);
+  const float far = std::exp(-8.0f), near = std::exp(-2.0f);
+  EXPECT_NEAR(state.max[0], 8, 0.06);
+  EXPECT_NEAR(state.max[1], 2, 0.02);
+  EXPECT_NEAR(state.sum[0], 2 + 18 * far, 0.1);
+  EXPECT_NEAR(state.sum[1], 1 + 3 * near, 0.02);
+  EXPECT_NEAR(state.acc[5] / state.sum[0], (3 + 19 + far * (190 - 22)) / (2 + 18 * far), 0.5);
+  EXPECT_NEAR(state.acc[16 + 5] / state.sum[1], (17 + near * (14 + 15 + 16)) / (1 + 3 * near), 0.05);
+
+  c.q[3] = 800, c.cap = 2;
+  const State capped = split(attend_everywhere(c), 2);
+  EXPECT_EQ(capped.max[0], 2);
+  EXPECT_NEAR(capped.sum[0], 2 + 18 * near, 0.02);
+}
+
+// Values that are zero, or too small to be told from it, have no largest one to be measured by.
+TEST(Attend, CodesOfNoWeight) {
+  Random random;
+  for (const float size : {0.0f, 0x1p-110f}) {
+    AttentionCase c = random_attention(random, 32, KvType::q8, {{0, 16}, {0, 40}, {3, 16}});
+    for (size_t i = 0; i < 16 * 32; ++i) c.values[i] = size;
+    const State state = split(attend_everywhere(c), 3);
+    for (size_t i = 0; i < 32; ++i) EXPECT_EQ(state.acc[i], 0);
+    for (size_t i = 64; i < 96; ++i) EXPECT_EQ(state.acc[i], 0);
+    EXPECT_NE(state.acc[32], 0);
+    EXPECT_GT(state.sum[0], 1);
+  }
+}
+
+// Two digits tell weights of 14 bits apart: position 0 has the weight 1, the others e^-7.5, which one digit would
+// round to nothing.
+TEST(Attend, CodesHaveTwoDigits) {
+  AttentionCase c = one_hot_keys(16, {{0, 16}});
+  c.type = KvType::q8;
+  for (size_t i = 0; i < 16; ++i) c.q[i] = i == 0 ? 0.0f : -7.5f;
+  for (int64_t p = 0; p < 16; ++p) std::fill_n(c.values.begin() + p * 16, 16, p == 0 ? 0.0f : 1.0f);
+  c.values[0] = 1;  // so that the largest weight is position 0's
+  EXPECT_NEAR(split(attend_everywhere(c), 1).acc[1] / (15 * std::exp(-7.5f)), 1, 0.05);
+}
+
 // e^x as a cache's sums take it.
 float weight_of(float x, KvType type) { return type == KvType::f32 ? std::exp(x) : to_float(to_bf16(std::exp(x))); }
 

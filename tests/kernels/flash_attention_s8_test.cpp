@@ -19,7 +19,7 @@ CodedAttention random_codes(Random& random, const Shape& s) {
                       .k = random.codes(positions * s.head_dim),
                       .v = random.codes(positions * s.head_dim),
                       .k_scale = random.floats(positions, 0.005f, 0.02f),
-                      .v_scale = random.floats(positions, 0.0f, 0.01f),
+                      .v_scale = random.floats(positions, -0.005f, 0.01f),
                       .wide = random_attention<float>(random, s, Lay::dense)};
   const auto d = static_cast<size_t>(s.head_dim);
   for (size_t i = 0; i < a.q.size(); ++i) a.wide.q[i] = to_float(a.q[i]);

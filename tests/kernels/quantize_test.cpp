@@ -54,6 +54,9 @@ Result encode_row(const Kernels& kernels, Edge edge, const std::vector<float>& x
   const Guarded<int8_t> codes(n, edge);
   const float largest = kernels.max_magnitude(in.data, n);
   kernels.encode(in.data, n, scale, codes.data);
+  const Guarded<float> place(x, edge);
+  kernels.encode(place.data, n, scale, reinterpret_cast<int8_t*>(place.data));
+  EXPECT_EQ(std::memcmp(place.data, codes.data, static_cast<size_t>(n)), 0) << kernels.name << ": in place";
   return {.codes = codes.copy(), .floats = {largest}};
 }
 

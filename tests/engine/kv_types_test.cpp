@@ -1,0 +1,51 @@
+// A cache of bf16 and one of q8 against one of f32, for every family: whatever stands between keys, values and the
+// output (norms, windows, sinks, caps, gates) is taken into account.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "engine/runtime/load.h"
+#include "tests/engine/one_result.h"
+
+namespace pinion {
+namespace {
+
+double relative_error(const std::vector<float>& x, const std::vector<float>& reference) {
+  double difference = 0, all = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    difference += std::pow(x[i] - reference[i], 2);
+    all += std::pow(reference[i], 2);
+  }
+  return std::sqrt(difference / all);
+}
+
+// More than a chunk. Codes of eight bits are as fine as bf16 for the largest number of a head and coarser for the
+// others; a token that goes to another expert makes more of a difference.
+TEST(KvTypes, NoFamilyIsFarFromFloats) {
+  for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
+    std::unique_ptr<Model> model;
+    if (load_model(entry.path(), {.quant = Quant::none}, &model)) continue;  // says nothing of its cache
+    const int64_t tokens = std::min<int64_t>(270, model->config.max_positions);
+    const std::vector<int32_t> ids = some_tokens(tokens, model->config.vocab_size);
+    const auto run = [&](KvType kv) { return all_logits(*model, ids, tokens, {2, {kv, 0, 64}}); };
+    const std::vector<float> floats = run(KvType::f32);
+    const double bf16 = relative_error(run(KvType::bf16), floats), q8 = relative_error(run(KvType::q8), floats);
+    const double most = model->config.experts.count > 0 ? 10 : 5;
+    EXPECT_LT(q8, most * bf16) << entry.path().filename() << ": bf16 " << bf16;
+    EXPECT_GT(q8, 0) << entry.path().filename();
+  }
+}
+
+// Keys that are normed per head have a balance from the norm's weights; the others are left as they are.
+TEST(KvTypes, NormedKeysAreBalanced) {
+  const auto balance = [](const char* family) {
+    std::unique_ptr<Model> model;
+    EXPECT_FALSE(load_model(std::string(PINION_TEST_DATA "/families/") + family, {.quant = Quant::none}, &model));
+    return model ? model->layers.back().key_balance.size() : 0;
+  };
+  EXPECT_GT(balance("qwen3"), 0u);
+  EXPECT_EQ(balance("mixtral"), 0u);
+}
+
+}  // namespace
+}  // namespace pinion
