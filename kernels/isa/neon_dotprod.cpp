@@ -93,7 +93,7 @@ template <bool HasZeros>
 void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
   constexpr int kPanelVectors = 16;
   unrolled<kPanelVectors>([&](auto v) { vst1q_f32(acc + v * 4, vdupq_n_f32(0.0f)); });
-  const uint8x16_t nibble = vdupq_n_u8(15);
+  const int8x16_t nibble = vdupq_n_s8(15);
   const std::byte* record = panel.records;
   for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(HasZeros)) {
     const int32_t x_sum = sum_of_codes(a + k);
@@ -103,11 +103,16 @@ void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
       const int8x16_t x = vld1q_s8(a + k + half * 16);
       unrolled<2>([&](auto pair) {
         const auto* from = reinterpret_cast<const int8_t*>(record) + (half * 2 + pair) * 256;
-        unrolled<kPanelVectors>([&](auto v) {
+        unrolled<kPanelVectors / 4>([&](auto four) {
           constexpr int kLane = pair * 2;
-          const uint8x16_t both = vreinterpretq_u8_s8(ordered_load(from + v * 16));
-          sum[v] = vdotq_laneq_s32(sum[v], vreinterpretq_s8_u8(vandq_u8(both, nibble)), x, kLane);
-          sum[v] = vdotq_laneq_s32(sum[v], vreinterpretq_s8_u8(vshrq_n_u8(both, 4)), x, kLane + 1);
+          int8x16_t both[4], low[4], high[4];
+          unrolled<4>([&](auto v) { both[v] = vld1q_s8(from + (four * 4 + v) * 16); });
+          unrolled<4>(
+              [&](auto v) { high[v] = ordered(vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(both[v]), 4))); });
+          unrolled<4>([&](auto v) { low[v] = ordered(vandq_s8(both[v], nibble)); });
+          int32x4_t* const sums = sum + four * 4;
+          unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], low[v], x, kLane); });
+          unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], high[v], x, kLane + 1); });
         });
       });
     }
@@ -133,7 +138,7 @@ void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, b
   const int8_t* b = piece.codes + column * 4;
   for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
     int32x4_t sum[R][V];
-    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = vdupq_n_s32(0); }); });
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = no_sum(); }); });
     for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x8_t x[(R + 1) / 2];
       unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
@@ -148,7 +153,7 @@ void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, b
     }
     unrolled<V>([&](auto v) {
       const float32x4_t scale = vld1q_f32(piece.scales + g + v * 4);
-      unrolled<R>([&](auto r) { total[r][v] = vfmaq_f32(total[r][v], vcvtq_f32_s32(sum[r][v]), scale); });
+      unrolled<R>([&](auto r) { total[r][v] = vfmaq_f32(total[r][v], to_float(sum[r][v]), scale); });
     });
   }
   unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { vst1q_f32(at(r, v), total[r][v]); }); });

@@ -4,6 +4,7 @@
 #include <arm_neon.h>
 
 #include "kernels/isa/rows_sdot.h"
+#include "kernels/isa/w4_neon.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/neon.h"
 
@@ -48,10 +49,12 @@ template <int P>
     const int32x4_t value = vreinterpretq_s32_s64(sums);
     vst1q_s32(to, accumulate ? vaddq_s32(value, vld1q_s32(to)) : value);
   };
+  // Copies, since what is called below knows where they are: that would keep the sums in memory in the loop, too.
+  int64x2_t pair[P][2 * kVectors];
+  unrolled<P>([&](auto p) { unrolled<2 * kVectors>([&](auto v) { pair[p][v] = vreinterpretq_s64_s32(sum[p][v]); }); });
   unrolled<P>([&](auto p) {
     unrolled<kVectors>([&](auto v) {
-      const int64x2_t left = vreinterpretq_s64_s32(sum[p][2 * v]);
-      const int64x2_t right = vreinterpretq_s64_s32(sum[p][2 * v + 1]);
+      const int64x2_t left = pair[p][2 * v], right = pair[p][2 * v + 1];
       store(2 * p, v, vzip1q_s64(left, right));
       if (2 * p + 1 < rows) store(2 * p + 1, v, vzip2q_s64(left, right));
     });
@@ -87,7 +90,7 @@ void w4_tile(int rows, const RowTile& tile, const W4Piece<true>& piece, int64_t 
   const int8_t* b = piece.codes + column * 8;
   for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
     int32x4_t sum[P][4];
-    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = vdupq_n_s32(0); }); });
+    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = no_sum(); }); });
     for (int64_t i = 0; i < kBlockK; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
       int8x16_t w[4];
       unrolled<4>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
@@ -99,7 +102,7 @@ void w4_tile(int rows, const RowTile& tile, const W4Piece<true>& piece, int64_t 
     unrolled<4>([&](auto v) {
       const float32x2_t two = vld1_f32(piece.scales + g + v * 2);
       const float32x4_t scale = vcombine_f32(two, two);
-      unrolled<P>([&](auto p) { total[p][v] = vfmaq_f32(total[p][v], vcvtq_f32_s32(sum[p][v]), scale); });
+      unrolled<P>([&](auto p) { total[p][v] = vfmaq_f32(total[p][v], to_float(sum[p][v]), scale); });
     });
   }
   unrolled<P>([&](auto p) {

@@ -14,6 +14,13 @@ namespace {
   vst1q_f32(acc, vfmaq_f32(total, vcvtq_f32_s32(sum), scale));
 }
 
+// Sums of a group are below 2^22 in magnitude. Counted from the bits of 1.5 * 2^23, where a float's unit is one, they
+// become floats by a subtraction, which more ports have than a conversion (Cortex-A7xx, Neoverse N2).
+[[maybe_unused]] int32x4_t no_sum() { return vreinterpretq_s32_f32(vdupq_n_f32(0x1.8p23f)); }
+[[maybe_unused]] float32x4_t to_float(int32x4_t sum) {
+  return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(0x1.8p23f));
+}
+
 // The sum of a group's codes of one row.
 [[maybe_unused]] int32_t sum_of_codes(const int8_t* a) {
   return vaddlvq_s8(vld1q_s8(a)) + vaddlvq_s8(vld1q_s8(a + 16));
