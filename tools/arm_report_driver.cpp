@@ -1,6 +1,8 @@
-// What tools/arm_report counts instructions of: `arm_report_driver VARIANT FORMAT ROWS K PANELS` multiplies ROWS rows
-// of K codes by so many panels (w8 or w4), or lets ROWS queries of K elements attend to so many chunks of a cache
-// (FORMAT is bf16 or q8), and does nothing else with the kernels, so that two runs differ by the kernel alone.
+// What tools/arm_report counts instructions of: `arm_report_driver VARIANT WHAT ROWS K COUNT` does one thing COUNT
+// times and nothing else with the kernels, so that two runs differ by the kernel alone.
+//   w8, w4      ROWS rows of K codes times a panel
+//   bf16, q8    ROWS queries of K elements attend to a chunk of such a cache
+//   quantize, rotate, rms_norm, silu_mul    of a row of K elements
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -53,18 +55,33 @@ void attend(const Kernels& kernels, KvType type, int64_t rows, int64_t head_dim,
   }
 }
 
+void each_row(const Kernels& kernels, std::string_view what, int64_t n, int64_t count) {
+  std::vector<float> x(static_cast<size_t>(n), 1.0f), out(x.size());
+  std::vector<int8_t> codes(x.size());
+  float scale = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (what == "quantize") kernels.quantize(x.data(), n, codes.data(), &scale);
+    if (what == "rotate") kernels.rotate(x.data(), n, 1024, out.data());
+    if (what == "rms_norm") kernels.rms_norm(x.data(), x.data(), n, 1e-6f, out.data());
+    if (what == "silu_mul") kernels.silu_mul(x.data(), x.data(), n, out.data());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 6) return 2;
-  const std::string_view format = argv[2];
+  const std::string_view what = argv[2];
   const int64_t rows = std::atol(argv[3]), k = std::atol(argv[4]), count = std::atol(argv[5]);
   for (const Variant& variant : kernel_variants()) {
     if (variant.name != std::string_view(argv[1])) continue;
-    if (format.starts_with("w")) {
-      multiply(variant.table(), format == "w4" ? Format::w4 : Format::w8, rows, k, count);
+    const Kernels& kernels = variant.table();
+    if (what == "w8" || what == "w4") {
+      multiply(kernels, what == "w4" ? Format::w4 : Format::w8, rows, k, count);
+    } else if (what == "bf16" || what == "q8") {
+      attend(kernels, what == "q8" ? KvType::q8 : KvType::bf16, rows, k, count);
     } else {
-      attend(variant.table(), format == "q8" ? KvType::q8 : KvType::bf16, rows, k, count);
+      each_row(kernels, what, k, count);
     }
     return 0;
   }
