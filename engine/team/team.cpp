@@ -10,21 +10,14 @@
 #include <numeric>
 
 #include "engine/team/clock.h"
+#include "engine/team/wait.h"
 
 namespace pinion {
 namespace {
 
-// Spins this often before it gives the core away: long against a barrier's own time, short against a time slice, so
-// that a team larger than the machine still moves.
-constexpr int kSpins = 1000;
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+// Spins for so long before it gives the core away: long against a barrier's own time, short against a time slice, so
+// that a team larger than the machine still moves. A bound by time, since a pause is 5 to 140 cycles.
+constexpr int64_t kSpin_ns = 25'000;
 
 cpu_set_t process_affinity() {
   cpu_set_t set;
@@ -79,13 +72,12 @@ void wait_for_all(TeamState* state, int32_t count, Worker* worker) {
     state->generation.value.store(generation + 1, std::memory_order_release);
     return;
   }
-  const auto is_closed = [&] { return state->generation.value.load(std::memory_order_acquire) == generation; };
-  for (int spins = 0; spins < kSpins; ++spins) {
-    if (!is_closed()) return;
-    pause_cpu();
+  if (wait_a_moment(state->generation.value, generation)) return;
+  for (const int64_t spin_ns = now_ns(); now_ns() - spin_ns < kSpin_ns;) {
+    if (wait_a_moment(state->generation.value, generation)) return;
   }
   const int64_t start_ns = now_ns(), used_before_ns = cpu_time_ns();
-  while (is_closed()) sched_yield();
+  while (state->generation.value.load(std::memory_order_acquire) == generation) sched_yield();
   worker->waited_ns += now_ns() - start_ns;
   worker->waited_used_ns += cpu_time_ns() - used_before_ns;
 }

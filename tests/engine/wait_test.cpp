@@ -1,0 +1,45 @@
+#include "engine/team/wait.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace pinion {
+namespace {
+
+TEST(Wait, ReturnsAtOnceWhereTheValueIsAnother) {
+  const std::atomic<int64_t> value{7};
+  EXPECT_TRUE(wait_a_moment(value, 6));
+  EXPECT_TRUE(wait_a_moment(value, (int64_t{1} << 40) + 7));
+}
+
+// It must end though nobody writes: a team larger than the machine gives its cores away after that.
+TEST(Wait, EndsWhereNobodyWrites) {
+  const std::atomic<int64_t> value{7};
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(wait_a_moment(value, 7));
+}
+
+TEST(Wait, SeesWhatWasWrittenBefore) {
+  for (int64_t round = 0; round < 200; ++round) {
+    std::atomic<int64_t> value{round};
+    int64_t plain = 0;
+    std::jthread writer([&] {
+      plain = round + 5;
+      value.store(round + 1, std::memory_order_release);
+    });
+    while (!wait_a_moment(value, round)) std::this_thread::yield();
+    EXPECT_EQ(plain, round + 5);
+  }
+}
+
+#if defined(__aarch64__)
+// The emulator has no event stream, but its WFE always ends.
+TEST(Wait, SleepEndsWhereTheValueIsAnother) {
+  const std::atomic<int64_t> value{(int64_t{1} << 40) + 7};
+  wait_for_write(value, 7);
+  wait_for_write(value, 0);
+}
+#endif
+
+}  // namespace
+}  // namespace pinion
