@@ -39,15 +39,14 @@ OrderedJson kernels_json(const Kernels& chosen) {
   return list;
 }
 
-// How weights are read from memory; null where there is one way only.
-OrderedJson access_json() {
-  if (!kHasAccessPatterns) return nullptr;
-  const AccessPattern& pattern = kAccessPatterns[access_pattern()];
+// How weights are read from memory.
+OrderedJson access_json(size_t row) {
+  const AccessPattern& pattern = kAccessPatterns[row];
   return {{"name", pattern.name},
           {"suits", pattern.suits},
           {"streams", pattern.streams},
           {"rows_ahead", pattern.rows_ahead},
-          {"halved_loads", pattern.halved_loads},
+          {"load_bytes", pattern.load_bytes},
           {"w4_streams", pattern.w4_panels},
           {"w4_records_ahead", pattern.w4_records_ahead}};
 }
@@ -91,10 +90,9 @@ std::string readable(const OrderedJson& report) {
   for (const auto& kernels : report["not_built"]) {
     text += "  " + kernels.get<std::string>() + "  (not in this build: its compiler lacks them)\n";
   }
-  if (const OrderedJson& access = report["access_pattern"]; !access.is_null()) {
-    text += "access pattern: " + access["name"].get<std::string>() + "  (" + access["suits"].get<std::string>() +
-            "; PINION_ACCESS chooses another)\n";
-  }
+  const OrderedJson& access = report["access_pattern"];
+  text += "access pattern: " + access["name"].get<std::string>() + "  (" + access["suits"].get<std::string>() +
+          "; PINION_ACCESS chooses another)\n";
   text += team_text(report);
   text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
   text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
@@ -117,7 +115,7 @@ int run(const Options& options) {
   if (Error e = make_plan(options.run, topology, tuning, &plan)) return fail(e);
   OrderedJson report = {{"cpu", cpu_name()},
                         {"features", feature_names(cpu_features())},
-                        {"access_pattern", access_json()},
+                        {"access_pattern", access_json(plan.access)},
                         {"cores", cores_json(topology)},
                         {"kinds", topology.kinds},
                         {"cpu_quota", topology.cpu_quota},

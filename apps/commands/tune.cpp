@@ -1,4 +1,5 @@
-// pinion tune: measures teams and prefill chunks in rounds, keeps the best for this machine, and says by how much.
+// pinion tune: measures teams, ways through the weights and prefill chunks in rounds, keeps the best for this machine,
+// and says by how much.
 #include "engine/measure/tuning.h"
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "apps/commands.h"
 #include "engine/forward/rope.h"
 #include "engine/measure/statistics.h"
+#include "kernels/access_pattern.h"
 
 namespace pinion {
 namespace {
@@ -28,16 +30,17 @@ struct Options {
   bool json = false;
 };
 
-// A team with a chunk.
+// A team with a way through the weights and a chunk.
 struct Trial {
   Plan plan;
   Measured measured;
   bool is_dropped = false;
 };
 
-// What was measured: teams for decode and for prefill, then chunks with the best of the latter.
+// What was measured: teams for decode, access patterns with the best of them; teams for prefill, chunks with the best
+// of them.
 struct Trials {
-  std::vector<Trial> decode, prefill_teams, prefill;
+  std::vector<Trial> decode_teams, decode, prefill_teams, prefill;
 };
 
 struct Tuner {
@@ -125,9 +128,28 @@ std::vector<Trial> team_trials(const Topology& topology, size_t threads) {
   return trials;
 }
 
-Error tune_decode(Tuner& tuner, double until, std::vector<Trial>* out) {
+BenchTest decode_test(const Tuner& tuner) {
+  return {0, std::min<int64_t>(4, context_length(tuner.runtime.model->config)), 0};
+}
+
+Error tune_decode_team(Tuner& tuner, double until, std::vector<Trial>* out) {
   *out = team_trials(tuner.topology, 1);
-  return measure_trials(tuner, {0, std::min<int64_t>(4, context_length(tuner.runtime.model->config)), 0}, until, *out);
+  return measure_trials(tuner, decode_test(tuner), until, *out);
+}
+
+// The ways through the weights on that team, and what would run untuned to compare with.
+Error tune_access(Tuner& tuner, const Plan& best, double until, std::vector<Trial>* out) {
+  const std::vector<int32_t> usual = default_team(tuner.topology);
+  out->push_back(make_trial(tuner.topology, usual, kDefaultPrefillChunk));
+  for (size_t row = 0; row < std::size(kAccessPatterns); ++row) {
+    if (row == default_access_pattern() && best.decode.cpus == usual) continue;
+    Trial trial = make_trial(tuner.topology, best.decode.cpus, kDefaultPrefillChunk);
+    trial.plan.access = row;
+    trial.measured.is_default = false;
+    out->push_back(std::move(trial));
+  }
+  for (Trial& trial : *out) trial.measured.size = std::ssize(trial.plan.decode.cpus);
+  return measure_trials(tuner, decode_test(tuner), until, *out);
 }
 
 // The longest prompt that takes the default team no longer, a power of two.
@@ -170,7 +192,9 @@ Error tune_chunk(Tuner& tuner, const Plan& best, double until, std::vector<Trial
 Error measure_all(Tuner& tuner, Trials* out) {
   tuner.start_seconds = now_seconds();
   const auto after = [&](double share) { return tuner.start_seconds + share * tuner.options.seconds; };
-  if (Error e = tune_decode(tuner, after(0.5), &out->decode)) return e;
+  if (Error e = tune_decode_team(tuner, after(0.3), &out->decode_teams)) return e;
+  const Plan& team = out->decode_teams[best_trial(out->decode_teams)].plan;
+  if (Error e = tune_access(tuner, team, after(0.5), &out->decode)) return e;
   if (Error e = tune_prefill_team(tuner, after(0.75), &out->prefill_teams)) return e;
   return tune_chunk(tuner, out->prefill_teams[best_trial(out->prefill_teams)].plan, after(1), &out->prefill);
 }
@@ -189,6 +213,7 @@ OrderedJson trials_json(const std::vector<Trial>& trials) {
     const Trial& trial = trials[i];
     list.push_back({{"cpus", trial.plan.decode.cpus},
                     {"prefill_chunk", trial.plan.prefill_chunk},
+                    {"access", kAccessPatterns[trial.plan.access].name},
                     {"tokens_per_second", median_of(trial.measured.rates)},
                     {"rounds", trial.measured.rates.size()},
                     {"default", trial.measured.is_default},
@@ -197,9 +222,19 @@ OrderedJson trials_json(const std::vector<Trial>& trials) {
   return list;
 }
 
-void print_table(const char* heading, const std::vector<Trial>& trials, bool with_chunk) {
-  print(std::string("| ") + heading + " on CPUs | threads | " + (with_chunk ? "chunk | " : "") +
-        "tokens/s | rounds | |\n|:--|--:|" + (with_chunk ? "--:|" : "") + "--:|--:|:--|\n");
+// What a table's trials differ in besides their teams.
+struct Column {
+  const char* heading = nullptr;
+  std::string (*text)(const Plan&) = nullptr;
+};
+constexpr Column kChunkColumn = {"chunk", [](const Plan& plan) { return std::to_string(plan.prefill_chunk); }};
+constexpr Column kAccessColumn = {"access pattern",
+                                  [](const Plan& plan) { return std::string(kAccessPatterns[plan.access].name); }};
+
+void print_table(const char* heading, const std::vector<Trial>& trials, const Column& column) {
+  print(std::string("| ") + heading + " on CPUs | threads | " +
+        (column.heading ? std::string(column.heading) + " | " : "") + "tokens/s | rounds | |\n|:--|--:|" +
+        (column.heading ? "--:|" : "") + "--:|--:|:--|\n");
   for (size_t i = 0; i < trials.size(); ++i) {
     const Trial& trial = trials[i];
     const std::vector<int32_t>& cpus = trial.plan.decode.cpus;
@@ -207,9 +242,8 @@ void print_table(const char* heading, const std::vector<Trial>& trials, bool wit
                         : trial.measured.is_default ? "default"
                                                     : "";
     print("| " + cpus_text(cpus) + " | " + std::to_string(cpus.size()) + " | " +
-          (with_chunk ? std::to_string(trial.plan.prefill_chunk) + " | " : "") +
-          rate_text(median_of(trial.measured.rates), 1) + " | " + std::to_string(trial.measured.rates.size()) + " | " +
-          marks + " |\n");
+          (column.text ? column.text(trial.plan) + " | " : "") + rate_text(median_of(trial.measured.rates), 1) + " | " +
+          std::to_string(trial.measured.rates.size()) + " | " + marks + " |\n");
   }
   print("\n");
 }
@@ -218,14 +252,16 @@ void print_result(const Options& options, const Tuning& tuning, const Trials& tr
   const std::string file = options.dry_run ? "" : tuning.path;
   if (options.json) {
     return print_json({{"machine", tuning.key},
+                       {"decode_teams", trials_json(trials.decode_teams)},
                        {"decode", trials_json(trials.decode)},
                        {"prefill_teams", trials_json(trials.prefill_teams)},
                        {"prefill", trials_json(trials.prefill)},
                        {"file", file.empty() ? OrderedJson(nullptr) : OrderedJson(file)}});
   }
-  print_table("decode", trials.decode, false);
-  print_table("prefill", trials.prefill_teams, false);
-  print_table("prefill", trials.prefill, true);
+  print_table("decode", trials.decode_teams, {});
+  print_table("decode", trials.decode, kAccessColumn);
+  print_table("prefill", trials.prefill_teams, {});
+  print_table("prefill", trials.prefill, kChunkColumn);
   print(options.dry_run ? "nothing kept: --dry-run\n" : "kept for this machine in " + file + "\n");
 }
 
@@ -284,8 +320,10 @@ Error keep(const Tuner& tuner, const Trials& trials) {
   std::erase_if(tuning.machines, [&](const TunedMachine& one) { return one.machine == tuning.key; });
   const Options& options = tuner.options;
   tuning.machines.push_back({tuning.key, tuned_team(trials.decode), tuned_team(trials.prefill),
-                             trials.prefill[best_trial(trials.prefill)].plan.prefill_chunk, model_name(options.run),
-                             mode_text(options.run), tuner.runtime.kernels->name, today(), PINION_VERSION});
+                             trials.prefill[best_trial(trials.prefill)].plan.prefill_chunk,
+                             std::string(kAccessPatterns[trials.decode[best_trial(trials.decode)].plan.access].name),
+                             model_name(options.run), mode_text(options.run), tuner.runtime.kernels->name, today(),
+                             PINION_VERSION});
   if (Error e = open_tune_file(tuning, &file)) return e;
   return write_tune_file(tuning, file);
 }

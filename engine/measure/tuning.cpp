@@ -70,6 +70,7 @@ Error read_machine(const Json& json, const std::string& where, TunedMachine* out
   out->decode = read_team(fields.fields("decode"), &e);
   out->prefill = read_team(fields.fields("prefill"), &e);
   out->prefill_chunk = fields.integer("prefill_chunk", {}, 1, kMostChunk);
+  out->access = fields.text("access", "");  // what older files do not have
   out->model = fields.text("model");
   out->quant = fields.text("quant");
   out->kernels = fields.text("kernels");
@@ -148,6 +149,7 @@ std::string tune_file_text(std::span<const TunedMachine> machines) {
                     {"decode", team_json(one.decode)},
                     {"prefill", team_json(one.prefill)},
                     {"prefill_chunk", one.prefill_chunk},
+                    {"access", one.access},
                     {"model", one.model},
                     {"quant", one.quant},
                     {"kernels", one.kernels},

@@ -47,6 +47,7 @@ struct TunedMachine {
   TunedTeam decode;
   TunedTeam prefill;
   int64_t prefill_chunk = 0;
+  std::string access;                 // a row of kAccessPatterns; empty: the default
   std::string model, quant, kernels;  // with which it was measured
   std::string date;                   // "2026-11-21"
   std::string version;                // of the program

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "engine/session/session.h"
@@ -41,6 +42,12 @@ std::string why_tuned(const TunedMachine& tuned) {
   std::snprintf(text, sizeof text, "tuned: %.4g tokens/s where the default team had %.4g, measured on ",
                 tuned.decode.rate, tuned.decode.default_rate);
   return text + tuned.date + " with " + tuned.model + " " + tuned.quant;
+}
+
+// The environment's word counts more than what was measured; a name of another version's is nobody's.
+size_t access_of(const TunedMachine* tuned) {
+  if (tuned == nullptr || std::getenv("PINION_ACCESS")) return default_access_pattern();
+  return find_access_pattern(tuned->access).value_or(default_access_pattern());
 }
 
 }  // namespace
@@ -90,6 +97,7 @@ Error make_plan(const PlanOptions& options, const Topology& topology, const Tuni
     out->prefill = tuned ? team_on(topology, tuned->prefill.cpus) : out->decode;
     out->why_team = tuned ? why_tuned(*tuned) : "default: " + why_default_team(topology);
   }
+  out->access = access_of(tuned);
   out->is_numa = topology.memory_nodes > 1;
   out->prefill_chunk = options.prefill_chunk > 0 ? options.prefill_chunk
                        : tuned                   ? tuned->prefill_chunk

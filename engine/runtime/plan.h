@@ -9,6 +9,7 @@
 
 #include "engine/measure/tuning.h"
 #include "engine/team/topology.h"
+#include "kernels/access_pattern.h"
 #include "kernels/error.h"
 
 namespace pinion {
@@ -26,7 +27,8 @@ struct Plan {
   TeamCpus decode;
   TeamCpus prefill;
   int64_t prefill_chunk = 0;
-  bool is_numa = false;   // several NUMA nodes: each worker's weights shall lie on its own
+  size_t access = default_access_pattern();  // a row of kAccessPatterns
+  bool is_numa = false;                      // several NUMA nodes: each worker's weights shall lie on its own
   std::string why_team;   // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
   std::string why_chunk;  // "default", "--prefill-chunk", "tuned"
 };

@@ -21,6 +21,7 @@ void use_plan(const Plan& plan, Runtime* out) {
   out->team = make_team(plan.decode);
   out->prefill_team = make_team(plan.prefill);
   out->prefill_chunk = plan.prefill_chunk;
+  use_access_pattern(plan.access);
 }
 
 Error open_runtime(const RuntimeOptions& options, Runtime* out) {

@@ -46,7 +46,7 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
 }
 
 template <class Way>
-void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+[[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   constexpr int kVectors = 8;  // a panel's columns
   __m256i sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
@@ -58,6 +58,10 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
     });
   });
   unrolled<kVectors>([&](auto v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(acc + v * 8), sum[v]); });
+}
+
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
 }
 
 constexpr int kRows = 4;
@@ -78,7 +82,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 // Codes of w4 are at most 15: a group's eight pairs of products, at most 30480, are added in 16 bits. The totals wait
 // in memory, for the sums of a whole panel take half of the registers.
 template <class Way, bool HasZeros>
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+[[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   constexpr int kVectors = 8;  // a panel's columns
   const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
   __m256i x[kBlockK / 4], x_sum;
@@ -112,9 +116,11 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       });
 }
 
-template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zero_points ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+  with_access_pattern([&](auto way) {
+    using Way = decltype(way);
+    (first.has_zero_points ? gemv_w4_by<Way, true> : gemv_w4_by<Way, false>)(a, first, panels, acc);
+  });
 }
 
 struct Piece : W4Piece<false, false> {
@@ -245,20 +251,17 @@ struct Words {
   }
 };
 
-template <class Way>
-constexpr Kernels kTable = lanes_table("avx2", {gemv_s8<Way>,
+constexpr Kernels kTable = lanes_table("avx2", {gemv_s8,
                                                 pack_s8<4, 0>,
                                                 gemm_s8,
                                                 {.rows = kRows, .row_multiple = 1, .group = 4},
-                                                gemv_w4<Way>,
+                                                gemv_w4,
                                                 gemm_w4,
                                                 make_query_s8<Words>,
                                                 attend_s8<Words>});
 
 }  // namespace
 
-const Kernels& avx2_kernels() {
-  return *with_access_pattern([](auto way) { return &kTable<decltype(way)>; });
-}
+const Kernels& avx2_kernels() { return kTable; }
 
 }  // namespace pinion

@@ -22,7 +22,7 @@ __m512i four_codes(const int8_t* a) {
 // 64 codes of a row of the panel; see streams.h. clang makes one load of the halves again.
 template <class Way>
 __m512i load_codes(const int8_t* w) {
-  if constexpr (Way::kPattern.halved_loads) {
+  if constexpr (Way::kPattern.load_bytes == 32) {
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
     const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 32));
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
@@ -33,7 +33,7 @@ __m512i load_codes(const int8_t* w) {
 
 // Eight sums wait less for each other than four; integer sums may be split anywhere. Of few streams, four do it.
 template <class Way>
-void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+[[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m512i flip = _mm512_set1_epi8(-128);
   __m512i sum[2][kVectors];
   __m512i ones[2];  // of x, for the correction
@@ -53,6 +53,10 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
   unrolled<kVectors>([&](auto v) {
     _mm512_storeu_si512(acc + v * 16, _mm512_sub_epi32(_mm512_add_epi32(sum[0][v], sum[1][v]), correction));
   });
+}
+
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
 }
 
 constexpr int kRows = 6;  // 6 x 4 sums, 4 vectors of w, one of x: 29 of the 32 registers
@@ -91,7 +95,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 
 // The codes are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
 template <class Way, bool HasZeros>
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+[[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const __m512i nibble = _mm512_set1_epi8(15);
   const int8_t* x = a;  // a group's
   __m512i x_sum;        // times the zero where that is always 8
@@ -132,9 +136,11 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       });
 }
 
-template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zero_points ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+  with_access_pattern([&](auto way) {
+    using Way = decltype(way);
+    (first.has_zero_points ? gemv_w4_by<Way, true> : gemv_w4_by<Way, false>)(a, first, panels, acc);
+  });
 }
 
 void correct(const int8_t* w, int32_t* to) {
@@ -234,20 +240,17 @@ void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, 
 
 using Attention = Digits<multiply_rows<true>, multiply_rows<false>>;
 
-template <class Way>
-constexpr Kernels kTable = lanes_table("avx512_vnni", {gemv_s8<Way>,
+constexpr Kernels kTable = lanes_table("avx512_vnni", {gemv_s8,
                                                        pack_s8<4, 0x80>,
                                                        gemm_s8,
                                                        {.rows = kRows, .row_multiple = 1, .group = 4},
-                                                       gemv_w4<Way>,
+                                                       gemv_w4,
                                                        gemm_w4,
                                                        make_query_s8<Attention>,
                                                        attend_s8<Attention>});
 
 }  // namespace
 
-const Kernels& avx512_vnni_kernels() {
-  return *with_access_pattern([](auto way) { return &kTable<decltype(way)>; });
-}
+const Kernels& avx512_vnni_kernels() { return kTable; }
 
 }  // namespace pinion

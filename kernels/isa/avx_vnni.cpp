@@ -27,7 +27,7 @@ __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256
 void store(int32_t* p, __m256i value) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), value); }
 
 template <class Way>
-void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+[[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m256i flip = _mm256_set1_epi8(-128);
   __m256i sum[kVectors];
   __m256i correction = _mm256_setzero_si256();  // 128 times the sum of x
@@ -39,6 +39,10 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
         [&](auto v) { sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_xor_si256(load(w + v * 32), flip), x); });
   });
   unrolled<kVectors>([&](auto v) { store(acc + v * 8, _mm256_sub_epi32(sum[v], correction)); });
+}
+
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
 }
 
 constexpr int kRows = 6;  // 6 x 2 sums, 2 vectors of w, one of x: 15 of the 16 registers
@@ -76,7 +80,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 
 // The codes of w4 are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
 template <class Way, bool HasZeros>
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+[[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const __m256i nibble = _mm256_set1_epi8(15);
   __m256i x[kBlockK / 4], x_sum;
   each_record<Way, HasZeros>(
@@ -104,9 +108,11 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
       });
 }
 
-template <class Way>
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  (first.has_zero_points ? gemv_w4<Way, true> : gemv_w4<Way, false>)(a, first, panels, acc);
+  with_access_pattern([&](auto way) {
+    using Way = decltype(way);
+    (first.has_zero_points ? gemv_w4_by<Way, true> : gemv_w4_by<Way, false>)(a, first, panels, acc);
+  });
 }
 
 void correct(const int8_t* w, int32_t* to) {
@@ -210,10 +216,8 @@ const Kernels& avx_vnni_kernels() {
   static const Kernels kTable = [] {
     Kernels table = avx2_kernels();
     table.name = "avx_vnni";
-    with_access_pattern([&](auto way) {
-      table.gemv_s8 = gemv_s8<decltype(way)>;
-      table.gemv_w4 = gemv_w4<decltype(way)>;
-    });
+    table.gemv_s8 = gemv_s8;
+    table.gemv_w4 = gemv_w4;
     table.pack_s8 = pack_s8<4, 0x80>;
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4};

@@ -10,24 +10,39 @@
 #include "kernels/lanes/ordered_load.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/streams.h"
 #include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
 namespace {
 
+// Sixteen columns' next four k.
+template <class Way>
+[[gnu::always_inline]] inline void load_codes(const int8_t* from, int8x16_t (&w)[4]) {
+  if constexpr (Way::kPattern.load_bytes == 64) {
+    const int8x16x4_t line = vld1q_s8_x4(from);
+    unrolled<4>([&](auto v) { w[v] = line.val[v]; });
+  } else {
+    unrolled<4>([&](auto v) { w[v] = vld1q_s8(from + v * 16); });
+  }
+}
+
 // Sixteen k at a time: the codes fill one register and each SDOT names its four of them by lane.
-void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+template <class Way>
+[[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   constexpr int kVectors = 16;  // a panel's columns
   int32x4_t sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
-  int64_t i = 0;
-  for (; i + 16 <= k; i += 16, b += 4 * row_bytes) {
-    const int8x16_t x = vld1q_s8(a + i);
+  int64_t i = k / 16 * 16;
+  // Inlined by force: GCC would call it, with the sums in memory, where a loop for what is left of the streams has it
+  // too.
+  const auto add = [&](auto, const int8_t* codes, const int8_t* rows) __attribute__((always_inline)) {
+    const int8x16_t x = vld1q_s8(codes);
     unrolled<4>([&](auto lane) {
       unrolled<kVectors / 4>([&](auto four) {
-        const int8_t* from = b + lane * row_bytes + four * 64;
         int8x16_t w[4];
-        unrolled<4>([&](auto v) { w[v] = ordered_load(from + v * 16); });
+        load_codes<Way>(rows + lane * row_bytes + four * 64, w);
+        unrolled<4>([&](auto v) { w[v] = ordered(w[v]); });
         unrolled<4>([&](auto v) {
           constexpr int kLane = lane;
           constexpr int kAt = four * 4 + v;
@@ -35,14 +50,19 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
         });
       });
     });
-  }
-  for (; i < k; i += 4, b += row_bytes) {
+  };
+  each_four_k<Way, 4>(a, b, row_bytes, i, add);
+  for (b += i / 4 * row_bytes; i < k; i += 4, b += row_bytes) {
     int32_t four;
     __builtin_memcpy(&four, a + i, sizeof four);
     const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
     unrolled<kVectors>([&](auto v) { sum[v] = vdotq_s32(sum[v], vld1q_s8(b + v * 16), x); });
   }
   unrolled<kVectors>([&](auto v) { vst1q_s32(acc + v * 4, sum[v]); });
+}
+
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
 }
 
 constexpr int kRows = 6;     // 6 x 4 sums, 4 vectors of w, 3 of x: 31 of the 32 registers
@@ -89,41 +109,45 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 }
 
 // A group's 32 codes of x fill two registers. Pairs of rows of four k lie in the lanes 0 and 1 or 2 and 3 of one.
-template <bool HasZeros>
-void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
+template <class Way, bool HasZeros>
+[[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   constexpr int kPanelVectors = 16;
-  unrolled<kPanelVectors>([&](auto v) { vst1q_f32(acc + v * 4, vdupq_n_f32(0.0f)); });
   const int8x16_t nibble = vdupq_n_s8(15);
-  const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(HasZeros)) {
-    const int32_t x_sum = sum_of_codes(a + k);
-    int32x4_t sum[kPanelVectors];
-    unrolled<kPanelVectors>([&](auto v) { sum[v] = first_sums<HasZeros>(x_sum); });
-    for (int64_t half = 0; half < 2; ++half) {
-      const int8x16_t x = vld1q_s8(a + k + half * 16);
-      unrolled<2>([&](auto pair) {
-        const auto* from = reinterpret_cast<const int8_t*>(record) + (half * 2 + pair) * 256;
-        unrolled<kPanelVectors / 4>([&](auto four) {
-          constexpr int kLane = pair * 2;
-          int8x16_t both[4], low[4], high[4];
-          unrolled<4>([&](auto v) { both[v] = vld1q_s8(from + (four * 4 + v) * 16); });
-          unrolled<4>(
-              [&](auto v) { high[v] = ordered(vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(both[v]), 4))); });
-          unrolled<4>([&](auto v) { low[v] = ordered(vandq_s8(both[v], nibble)); });
-          int32x4_t* const sums = sum + four * 4;
-          unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], low[v], x, kLane); });
-          unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], high[v], x, kLane + 1); });
-        });
+  const int8_t* codes = a;  // a group's
+  int32_t x_sum = 0;
+  each_record<Way, HasZeros>(
+      a, first, panels, acc, [&](const int8_t* group) { codes = group, x_sum = sum_of_codes(group); },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        if (!accumulate) unrolled<kPanelVectors>([&](auto v) { vst1q_f32(to + v * 4, vdupq_n_f32(0.0f)); });
+        int32x4_t sum[kPanelVectors];
+        unrolled<kPanelVectors>([&](auto v) { sum[v] = first_sums<HasZeros>(x_sum); });
+        for (int64_t half = 0; half < 2; ++half) {
+          const int8x16_t x = vld1q_s8(codes + half * 16);
+          unrolled<2>([&](auto pair) {
+            const auto* from = reinterpret_cast<const int8_t*>(record) + (half * 2 + pair) * 256;
+            unrolled<kPanelVectors / 4>([&](auto four) {
+              constexpr int kLane = pair * 2;
+              int8x16_t both[4], low[4], high[4];
+              load_codes<Way>(from + four * 64, both);
+              unrolled<4>(
+                  [&](auto v) { high[v] = ordered(vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(both[v]), 4))); });
+              unrolled<4>([&](auto v) { low[v] = ordered(vandq_s8(both[v], nibble)); });
+              int32x4_t* const sums = sum + four * 4;
+              unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], low[v], x, kLane); });
+              unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], high[v], x, kLane + 1); });
+            });
+          });
+        }
+        unrolled<kPanelVectors / 2>(
+            [&](auto v) { scale_group<HasZeros>(sum[2 * v], sum[2 * v + 1], x_sum, record, v * 8, to); });
       });
-    }
-    unrolled<kPanelVectors / 2>(
-        [&](auto v) { scale_group<HasZeros>(sum[2 * v], sum[2 * v + 1], x_sum, record, v * 8, acc); });
-  }
 }
 
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  const auto panel_of = first.has_zero_points ? gemv_w4_panel<true> : gemv_w4_panel<false>;
-  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { panel_of(a, panel, to); });
+  with_access_pattern([&](auto way) {
+    using Way = decltype(way);
+    (first.has_zero_points ? gemv_w4_by<Way, true> : gemv_w4_by<Way, false>)(a, first, panels, acc);
+  });
 }
 
 // R rows by V vectors of 4 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x.

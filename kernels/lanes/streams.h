@@ -19,11 +19,11 @@ struct Access {
   static constexpr const AccessPattern& kPattern = kAccessPatterns[Row];
 };
 
-// f(Access) of this CPU's row.
-template <class F, size_t Row = 0>
-auto with_access_pattern(F f) {
+// f(Access) of the row in use.
+template <size_t Row = 0, class F>
+[[gnu::always_inline]] inline auto with_access_pattern(F f, size_t row = access_pattern()) {
   if constexpr (Row + 1 < std::size(kAccessPatterns)) {
-    if (access_pattern() != Row) return with_access_pattern<F, Row + 1>(f);
+    if (row != Row) return with_access_pattern<Row + 1>(f, row);
   }
   return f(Access<Row>());
 }
@@ -35,28 +35,36 @@ template <int64_t Bytes, int Level>
   }
 }
 
-// f(u, a + i, w) for every four k: w is where their 256 bytes of weights begin, u counts those that are unrolled. Sums
-// must not depend on their order. Contract of the arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the
-// next panel, which is most often the next task; behind the rows of a flat matrix lies nothing that comes soon.
-template <class Way, class F>
+// f(u, a + i, w) for every Rows times four k: w is where the first 256 bytes of their weights begin, u counts those
+// that are unrolled. k is a multiple of Rows times four; sums must not depend on their order. Contract of the
+// arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the next panel, which is most often the next task;
+// behind the rows of a flat matrix lies nothing that comes soon.
+template <class Way, int Rows = 1, class F>
 [[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f) {
-  const int64_t part = k / (4 * Way::kPattern.streams);  // rows of four k in a stream
+  const int64_t steps = k / (4 * Rows);
+  const int64_t part = steps / Way::kPattern.streams;  // in a stream
   const bool is_flat = row_bytes != 4 * kPanelColumns;
   const int64_t ahead = is_flat ? Way::kPattern.flat_rows_ahead : Way::kPattern.rows_ahead;
-  const int64_t to_next_panel = is_flat ? 0 : k / 4 - part;
+  const int64_t to_next_panel = is_flat ? 0 : (steps - part) * Rows;
   for (int64_t i = 0; i < part; ++i) {
-    const int64_t rows_ahead = (i + ahead < part ? 0 : to_next_panel) + ahead;
+    const int64_t rows_ahead = (i * Rows + ahead < part * Rows ? 0 : to_next_panel) + ahead;
 #pragma GCC unroll 1
     for (int64_t s = 0; s < Way::kPattern.streams; s += Way::kPattern.unrolled) {
       unrolled<Way::kPattern.unrolled>([&](auto u) {
-        const int64_t row = (s + u) * part + i;
+        const int64_t row = ((s + u) * part + i) * Rows;
         const int8_t* w = b + row * row_bytes;
-        prefetch<4 * kPanelColumns, Way::kPattern.prefetch_level>(w + rows_ahead * row_bytes);
+        if constexpr (Way::kPattern.rows_ahead > 0) {
+          unrolled<Rows>([&](auto r) {
+            prefetch<4 * kPanelColumns, Way::kPattern.prefetch_level>(w + (rows_ahead + r) * row_bytes);
+          });
+        }
         f(u, a + 4 * row, w);
       });
     }
   }
-  for (int64_t row = Way::kPattern.streams * part; row < k / 4; ++row) f(Index<0>{}, a + 4 * row, b + row * row_bytes);
+  for (int64_t i = Way::kPattern.streams * part; i < steps; ++i) {
+    f(Index<0>{}, a + 4 * Rows * i, b + Rows * i * row_bytes);
+  }
 }
 
 // One row by panels of w4: a group of each of so many in turn, so that every panel is a stream. begin(a + k) for a

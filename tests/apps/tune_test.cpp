@@ -1,4 +1,6 @@
 // pinion tune: what it measures and keeps, that later runs take it, and that a bad file never stops one.
+#include <set>
+
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -53,7 +55,7 @@ TEST(Tune, KeepsTheFastestAndLaterRunsTakeIt) {
   const Home home;
   const json result = home.run_json(tune({"--json"}));
   EXPECT_EQ(result["file"], home.file());
-  for (const char* part : {"decode", "prefill_teams", "prefill"}) {
+  for (const char* part : {"decode_teams", "decode", "prefill_teams", "prefill"}) {
     int chosen = 0, defaults = 0;
     for (const json& trial : result[part]) {
       chosen += trial["chosen"] == true;
@@ -72,6 +74,10 @@ TEST(Tune, KeepsTheFastestAndLaterRunsTakeIt) {
   EXPECT_EQ(cpu["team"], kept["decode"]["cpus"]);
   EXPECT_EQ(cpu["prefill_team"], kept["prefill"]["cpus"]);
   EXPECT_EQ(cpu["prefill_chunk"], kept["prefill_chunk"]);
+  EXPECT_EQ(cpu["access_pattern"]["name"], kept["access"]);
+  std::set<std::string> patterns;
+  for (const json& trial : result["decode"]) patterns.insert(trial["access"]);
+  EXPECT_GE(patterns.size(), 3u) << "each was tried";
   EXPECT_TRUE(cpu["why_team"].get<std::string>().starts_with("tuned: "));
   EXPECT_EQ(home.run_json(generate())["stats"]["threads"], kept["decode"]["cpus"].size());
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 #include "engine/session/session.h"
 #include "tests/engine/recorded.h"
 
@@ -17,6 +19,7 @@ Tuning tuned_for(std::vector<int32_t> decode, std::vector<int32_t> prefill, int6
                                 .decode = {std::move(decode), 43.4, 38},
                                 .prefill = {std::move(prefill), 500, 450},
                                 .prefill_chunk = chunk,
+                                .access = {},
                                 .model = "demo",
                                 .quant = "w8a8",
                                 .kernels = "neon",
@@ -52,6 +55,18 @@ TEST(Plan, TunedTeamsAndChunk) {
   EXPECT_EQ(plan.prefill_chunk, 128);
   EXPECT_EQ(plan.why_team, "tuned: 43.4 tokens/s where the default team had 38, measured on 2026-11-21 with demo w8a8");
   EXPECT_EQ(plan.why_chunk, "tuned");
+}
+
+TEST(Plan, TheTunedWayThroughTheWeightsWhereItIsKnown) {
+  Tuning tuning = tuned_for({4, 5}, {4, 5}, 128);
+  const AccessPattern& last = *std::rbegin(kAccessPatterns);
+  tuning.machine->access = last.name;
+  EXPECT_EQ(kAccessPatterns[planned({}, recorded("rk3588"), tuning).access].name, last.name);
+  for (const char* unknown : {"", "sideways"}) {
+    tuning.machine->access = unknown;
+    EXPECT_EQ(planned({}, recorded("rk3588"), tuning).access, default_access_pattern());
+  }
+  EXPECT_EQ(planned({}, recorded("rk3588")).access, default_access_pattern());
 }
 
 TEST(Plan, WhatIsAskedForIsForBothAndLeavesTheRestTuned) {

@@ -108,8 +108,9 @@ TEST(MachineKey, SaysWhatMustBeTheSame) {
 }
 
 TunedMachine some_machine(const std::string& name) {
-  return {name,   {{4, 5, 6, 7}, 12.5, 10.25}, {{4, 5, 0}, 99.5, 88}, 128, "Llama", "w8a8", "neon", "2026-11-21",
-          "0.1.0"};
+  return {
+      name,   {{4, 5, 6, 7}, 12.5, 10.25}, {{4, 5, 0}, 99.5, 88}, 128, "ahead", "Llama", "w8a8", "neon", "2026-11-21",
+      "0.1.0"};
 }
 
 TEST(TuneFile, ReadsWhatItWrote) {
@@ -125,8 +126,18 @@ TEST(TuneFile, ReadsWhatItWrote) {
   EXPECT_EQ(two->decode.default_rate, 10.25);
   EXPECT_EQ(two->prefill.cpus, Cpus({4, 5, 0}));
   EXPECT_EQ(two->prefill_chunk, 128);
+  EXPECT_EQ(two->access, "ahead");
   EXPECT_EQ(two->date, "2026-11-21");
   EXPECT_EQ(find_machine(read, "three"), nullptr);
+}
+
+TEST(TuneFile, WithoutAnAccessPatternItIsTheDefaults) {
+  std::string text = tune_file_text(std::vector{some_machine("one")});
+  const std::string field = "\"access\": \"ahead\",";
+  text.erase(text.find(field), field.size());
+  std::vector<TunedMachine> read;
+  ASSERT_EQ(parse_tune_file(text, "F", &read).message(), "");
+  EXPECT_EQ(read.at(0).access, "");
 }
 
 TEST(TuneFile, EveryPrefixIsRefused) {
@@ -157,6 +168,7 @@ TEST(TuneFile, WrongFieldsAreNamed) {
       {"88.0", "null", "default_tokens_per_second"},
       {"\"prefill_chunk\": 128", "\"prefill_chunk\": 0", "prefill_chunk"},
       {"\"prefill_chunk\": 128", "\"prefill_chunk\": 65537", "prefill_chunk"},
+      {"\"ahead\"", "1", "access"},
       {"\"date\"", "\"day\"", "date"},
   };
   std::vector<TunedMachine> read;

@@ -1,4 +1,4 @@
-// The ways through the weights on x86-64, all of them, whichever this CPU's kernels take.
+// The ways through the weights, all of them, whichever this CPU's kernels take.
 #include "kernels/lanes/streams.h"
 
 #include <gtest/gtest.h>
@@ -12,25 +12,31 @@ namespace {
 
 template <class Way>
 class Streams : public testing::Test {};
-using AllPatterns = testing::Types<Access<0>, Access<1>, Access<2>>;
-static_assert(std::size(kAccessPatterns) == 3, "all of them");
+template <size_t... Row>
+testing::Types<Access<Row>...> patterns(std::index_sequence<Row...>);
+using AllPatterns = decltype(patterns(std::make_index_sequence<std::size(kAccessPatterns)>()));
 TYPED_TEST_SUITE(Streams, AllPatterns);
 
-TYPED_TEST(Streams, EveryFourKComeOnce) {
+template <class Way, int Rows>
+void expect_every_step() {
+  constexpr int64_t kStep = 4 * Rows;
   for (const int64_t row_bytes : {256, 768}) {
-    for (int64_t k = 4; k <= 640; k += k < 160 ? 4 : 60) {
+    for (int64_t k = kStep; k <= 160 * Rows; k += k < 40 * Rows ? kStep : 15 * kStep) {
       const std::vector<int8_t> a(static_cast<size_t>(k)), b(static_cast<size_t>(k / 4 * row_bytes));
       std::set<int64_t> seen;
-      each_four_k<TypeParam>(a.data(), b.data(), row_bytes, k, [&](auto, const int8_t* x, const int8_t* w) {
+      each_four_k<Way, Rows>(a.data(), b.data(), row_bytes, k, [&](auto, const int8_t* x, const int8_t* w) {
         EXPECT_EQ((x - a.data()) * row_bytes, (w - b.data()) * 4);
         EXPECT_TRUE(seen.insert(x - a.data()).second) << "k " << k;
       });
-      ASSERT_EQ(static_cast<int64_t>(seen.size()), k / 4);
+      ASSERT_EQ(static_cast<int64_t>(seen.size()), k / kStep);
       EXPECT_EQ(*seen.begin(), 0);
-      EXPECT_EQ(*seen.rbegin(), k - 4);
+      EXPECT_EQ(*seen.rbegin(), k - kStep);
     }
   }
 }
+
+TYPED_TEST(Streams, EveryFourKComeOnce) { expect_every_step<TypeParam, 1>(); }
+TYPED_TEST(Streams, EverySixteenKComeOnce) { expect_every_step<TypeParam, 4>(); }
 
 template <class Way, bool HasZeros>
 void expect_every_record(int64_t groups, int64_t panels) {
@@ -71,6 +77,17 @@ TEST(AccessPattern, IsOneOfTheTable) {
   EXPECT_EQ(chosen, kAccessPatterns[access_pattern()].name);
   std::set<std::string_view> names;
   for (const AccessPattern& pattern : kAccessPatterns) EXPECT_TRUE(names.insert(pattern.name).second);
+}
+
+TEST(AccessPattern, TheOneInUseCanBeChanged) {
+  const size_t before = access_pattern();
+  for (size_t row = 0; row < std::size(kAccessPatterns); ++row) {
+    EXPECT_EQ(find_access_pattern(kAccessPatterns[row].name), row);
+    use_access_pattern(row);
+    EXPECT_EQ(access_pattern(), row);
+  }
+  use_access_pattern(before);
+  EXPECT_FALSE(find_access_pattern("sideways"));
 }
 
 }  // namespace
