@@ -3,12 +3,20 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 
 namespace pinion {
 namespace {
+
+// Each once.
+void tell_of_clock_limits(const std::vector<BenchRecord>& records) {
+  std::set<std::string> lines;
+  for (const BenchRecord& record : records) lines.insert(record.clock_limits.begin(), record.clock_limits.end());
+  for (const std::string& line : lines) note(line);
+}
 
 int run(BenchOptions options) {
   if (options.run.model.empty() && options.run.synthetic.empty()) {
@@ -24,6 +32,7 @@ int run(BenchOptions options) {
   }
   if (Error e = measure(options, runtime, &records)) return fail(e);
   print_report(options, runtime, records);
+  tell_of_clock_limits(records);
   if (options.plot.empty()) return kSuccess;
   const std::string picture = plot_svg(records);
   if (Error e = plot.write(picture.data(), picture.size())) return fail(e);

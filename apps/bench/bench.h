@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench/sensors.h"
 #include "apps/cli/common.h"
+#include "apps/cli/sensors.h"
 #include "engine/forward/profile.h"
 
 namespace pinion {
@@ -79,11 +79,12 @@ struct BenchRecord {
   std::string cores;  // as --cores said it
   std::vector<int32_t> cpus;
   Rates rates;
-  double bytes_per_token = 0;        // read from memory: weights and, decoding, the KV cache
-  double roof = 0;                   // bytes a second, the median of those measured before each repetition
-  std::optional<double> roof_share;  // the median of the repetitions' own
-  std::optional<ClockRange> clock;   // while it ran
-  std::optional<double> celsius;     // the highest seen
+  double bytes_per_token = 0;             // read from memory: weights and, decoding, the KV cache
+  double roof = 0;                        // bytes a second, the median of those measured before each repetition
+  std::optional<double> roof_share;       // the median of the repetitions' own
+  std::optional<ClockRange> clock;        // while it ran
+  std::vector<std::string> clock_limits;  // what held it back, in words
+  std::optional<double> celsius;          // the highest seen
   std::optional<double> joules_per_token;
   std::optional<BenchProfile> profile;
 

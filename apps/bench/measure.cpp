@@ -90,6 +90,11 @@ Error run_repetitions(Session& session, const BenchOptions& options, Team& team,
     if (out->clock && now.mhz) out->clock->least_mhz = std::min(out->clock->least_mhz, *now.mhz);
     tick();
   }
+  out->clock_limits = clock_limits(options.sysfs, out->cpus);
+  if (out->clock && out->clock->throttled()) {
+    out->clock_limits.push_back("CPUs " + cpus_text(out->cpus) +
+                                ": throttled while it ran (see MHz); cool the board, or wait until it has cooled");
+  }
   out->rates = rates_of(rates);
   out->roof = rates_of(roofs).median;
   if (test.prompt_tokens == 0) out->roof_share = rates_of(shares).median;

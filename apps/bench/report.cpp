@@ -203,6 +203,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"mhz_first", record.clock ? OrderedJson(record.clock->first_mhz) : OrderedJson(nullptr)},
                       {"mhz_least", record.clock ? OrderedJson(record.clock->least_mhz) : OrderedJson(nullptr)},
                       {"throttled", record.clock ? OrderedJson(record.clock->throttled()) : OrderedJson(nullptr)},
+                      {"clock_limits", record.clock_limits},
                       {"celsius", json_or_null(record.celsius)},
                       {"joules_per_token", json_or_null(record.joules_per_token)},
                       {"model", model_path(options)},

@@ -2,9 +2,11 @@
 #include "kernels/cpu.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/machine.h"
+#include "apps/cli/sensors.h"
 #include "apps/commands.h"
 #include "engine/measure/bandwidth.h"
 #include "engine/team/memory.h"
@@ -16,6 +18,7 @@ namespace {
 
 struct Options {
   RunOptions run;
+  std::string topology;  // a folder with another machine's /sys and /proc; empty: this machine
   bool bandwidth = false;
   bool json = false;
 };
@@ -72,16 +75,8 @@ std::string two_decimals(const OrderedJson& number) {
   return text;
 }
 
-std::string readable(const OrderedJson& report) {
-  std::string text = report["cpu"].get<std::string>() + "\n";
-  text += "features: " + report["features"].get<std::string>() + "\n";
-  text += "cores:\n";
-  for (const auto& core : report["cores"]) {
-    const auto mhz = core["max_mhz"].get<int64_t>();
-    text += "  cpu " + core["cpu"].dump() + ", kind " + core["kind"].dump() + ", package " + core["package"].dump() +
-            (mhz > 0 ? ", up to " + std::to_string(mhz) + " MHz" : "") + "\n";
-  }
-  text += "kernels, best first:\n";
+std::string kernels_text(const OrderedJson& report) {
+  std::string text = "kernels, best first:\n";
   for (const auto& kernels : report["kernels"]) {
     const auto missing = kernels["missing"].get<std::string>();
     text += "  " + kernels["name"].get<std::string>() + (kernels["chosen"].get<bool>() ? "  <- chosen" : "") +
@@ -91,13 +86,31 @@ std::string readable(const OrderedJson& report) {
     text += "  " + kernels.get<std::string>() + "  (not in this build: its compiler lacks them)\n";
   }
   const OrderedJson& access = report["access_pattern"];
-  text += "access pattern: " + access["name"].get<std::string>() + "  (" + access["suits"].get<std::string>() +
-          "; PINION_ACCESS chooses another)\n";
+  return text + "access pattern: " + access["name"].get<std::string>() + "  (" + access["suits"].get<std::string>() +
+         "; PINION_ACCESS chooses another)\n";
+}
+
+std::string memory_text(const OrderedJson& report) {
+  return "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
+         bytes_text(report["available_bytes"].get<double>()) + " available" +
+         (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
+}
+
+// What a report of another machine does not say is left out.
+std::string readable(const OrderedJson& report) {
+  std::string text = report["cpu"].get<std::string>() + "\n";
+  if (report.contains("features")) text += "features: " + report["features"].get<std::string>() + "\n";
+  text += "cores:\n";
+  for (const auto& core : report["cores"]) {
+    const auto mhz = core["max_mhz"].get<int64_t>();
+    text += "  cpu " + core["cpu"].dump() + ", kind " + core["kind"].dump() + ", package " + core["package"].dump() +
+            (mhz > 0 ? ", up to " + std::to_string(mhz) + " MHz" : "") + "\n";
+  }
+  if (report.contains("kernels")) text += kernels_text(report);
   text += team_text(report);
+  for (const auto& limit : report["clock_limits"]) text += "clock: " + limit.get<std::string>() + "\n";
   text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
-  text += "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
-          bytes_text(report["available_bytes"].get<double>()) + " available" +
-          (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
+  if (report.contains("memory_bytes")) text += memory_text(report);
   if (report.contains("read_gb_per_s")) {
     text += "read bandwidth of the team: " + two_decimals(report["read_gb_per_s"]) + " GB/s\n";
     text += "a barrier of the team: " + two_decimals(report["barrier_us"]) + " us\n";
@@ -105,7 +118,41 @@ std::string readable(const OrderedJson& report) {
   return text;
 }
 
+// What the machine at `root` says about its cores, and the plan for them.
+OrderedJson cores_report(const Topology& topology, const Plan& plan, const Tuning& tuning, const std::string& root) {
+  return {{"cores", cores_json(topology)},
+          {"kinds", topology.kinds},
+          {"cpu_quota", topology.cpu_quota},
+          {"team", plan.decode.cpus},
+          {"prefill_team", plan.prefill.cpus},
+          {"why_team", plan.why_team},
+          {"prefill_chunk", plan.prefill_chunk},
+          {"why_prefill_chunk", plan.why_chunk},
+          {"default_team", default_team(topology)},
+          {"why_default_team", why_default_team(topology)},
+          {"tuning", tuning_json(tuning)},
+          {"clock_limits", clock_limits(root + "/sys", topology.cpus)},
+          {"last_level_cache_bytes", topology.last_level_cache_bytes},
+          {"memory_nodes", topology.memory_nodes}};
+}
+
+int run_recorded(const Options& options) {
+  const std::string& root = options.topology;
+  if (!std::filesystem::is_directory(root + "/sys/devices/system/cpu")) {
+    return fail(error("no copy of a machine", root, "a folder with its sys/devices/system/cpu"));
+  }
+  Topology topology;
+  if (Error e = read_recorded_topology(root, {}, &topology)) return fail(e);
+  Plan plan;
+  if (Error e = make_plan(options.run, topology, {}, &plan)) return fail(e);
+  OrderedJson report = {{"cpu", root}};
+  report.update(cores_report(topology, plan, {}, root));
+  print_report(report, options.json, readable);
+  return kSuccess;
+}
+
 int run(const Options& options) {
+  if (!options.topology.empty()) return run_recorded(options);
   Topology topology;
   if (Error e = read_topology(&topology)) return fail(e);
   const Kernels* chosen = nullptr;
@@ -116,25 +163,13 @@ int run(const Options& options) {
   OrderedJson report = {{"cpu", cpu_name()},
                         {"features", feature_names(cpu_features())},
                         {"access_pattern", access_json(plan.access)},
-                        {"cores", cores_json(topology)},
-                        {"kinds", topology.kinds},
-                        {"cpu_quota", topology.cpu_quota},
                         {"kernels", kernels_json(*chosen)},
                         {"not_built", OrderedJson::array()},
-                        {"team", plan.decode.cpus},
-                        {"prefill_team", plan.prefill.cpus},
-                        {"why_team", plan.why_team},
-                        {"prefill_chunk", plan.prefill_chunk},
-                        {"why_prefill_chunk", plan.why_chunk},
-                        {"default_team", default_team(topology)},
-                        {"why_default_team", why_default_team(topology)},
-                        {"tuning", tuning_json(tuning)},
-                        {"last_level_cache_bytes", topology.last_level_cache_bytes},
-                        {"memory_nodes", topology.memory_nodes},
                         {"memory_bytes", total_memory_bytes()},
                         {"available_bytes", available_memory_bytes()},
                         {"compiler", compiler_name()},
                         {"version", PINION_VERSION}};
+  report.update(cores_report(topology, plan, tuning, ""));
 #if defined(PINION_NO_SME2)
   report["not_built"].push_back("sme2");
 #endif
@@ -155,8 +190,12 @@ Run setup_cpu(Command app) {
   auto options = std::make_shared<Options>();
   add_threads_option(app, &options->run);
   add_speed_options(app, &options->run);
-  app.add_flag("--bandwidth", options->bandwidth,
-               "Measure how fast the team reads memory and how long a barrier takes");
+  Option bandwidth = app.add_flag("--bandwidth", options->bandwidth,
+                                  "Measure how fast the team reads memory and how long a barrier takes");
+  app.add_option("--topology", options->topology,
+                 "Plan for another machine: a folder with a copy of its /sys and /proc")
+      .excludes(bandwidth)
+      .type_name("DIR");
   app.add_flag("--json", options->json, "Print one JSON object");
   return [options] { return run(*options); };
 }

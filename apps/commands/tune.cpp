@@ -14,6 +14,7 @@
 #include "apps/bench/bench.h"
 #include "apps/cli/machine.h"
 #include "apps/cli/output_file.h"
+#include "apps/cli/sensors.h"
 #include "apps/commands.h"
 #include "engine/forward/rope.h"
 #include "engine/measure/statistics.h"
@@ -344,6 +345,7 @@ int run(const Options& options) {
   if (Error e = prepare(options, &tuner)) return fail(e);
   Trials trials;
   if (Error e = measure_all(tuner, &trials)) return fail(e);
+  for (const std::string& line : clock_limits("/sys", tuner.topology.cpus)) note(line);
   if (!options.dry_run) {
     if (Error e = keep(tuner, trials)) return fail(e);
   }

@@ -204,6 +204,11 @@ TEST(Bench, WhatTheBoardSaysIsReported) {
   EXPECT_EQ(record["celsius"], 61.5);
   EXPECT_EQ(record["joules_per_token"], 0.0);
   EXPECT_NE(run("md").find("| MHz | °C | J/token |"), std::string::npos);
+  EXPECT_EQ(record["clock_limits"], json::array());
+  put("devices/system/cpu/cpu" + cpu + "/cpufreq/scaling_governor", "powersave\n");
+  const Outcome slow = run_pinion(bench({"-t", "1", "--cores", cpu, "--sysfs", sys.path, "-o", "json"}));
+  EXPECT_NE(slow.err.find("pinion: CPUs " + cpu + ": governor powersave; run: "), std::string::npos) << slow.err;
+  EXPECT_EQ(json::parse(slow.out)[0]["clock_limits"].size(), 1u);
 }
 
 TEST(Bench, CountsATokensExpertsOnly) {

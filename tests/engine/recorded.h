@@ -19,9 +19,9 @@ namespace pinion {
 
 using Cpus = std::vector<int32_t>;
 
-// more: lines that are added to the recording.
-inline Topology recorded(const std::string& name, const Cpus& usable = {}, const std::vector<std::string>& more = {}) {
-  const TempFolder root;
+// Writes its files below `root`; more: lines that are added to the recording.
+inline void unpack_recording(const std::string& name, const std::filesystem::path& root,
+                             const std::vector<std::string>& more = {}) {
   std::ifstream recording(PINION_TEST_DATA "/topology/" + name + ".txt");
   EXPECT_TRUE(recording.is_open()) << name;
   std::vector<std::string> lines;
@@ -31,10 +31,15 @@ inline Topology recorded(const std::string& name, const Cpus& usable = {}, const
   lines.insert(lines.end(), more.begin(), more.end());
   for (const std::string& line : lines) {
     const size_t colon = line.find(':');
-    const std::filesystem::path path = root.path / line.substr(0, colon);
+    const std::filesystem::path path = root / line.substr(0, colon);
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::app) << line.substr(colon + 1) << '\n';
   }
+}
+
+inline Topology recorded(const std::string& name, const Cpus& usable = {}, const std::vector<std::string>& more = {}) {
+  const TempFolder root;
+  unpack_recording(name, root.path, more);
   Topology topology;
   const Error e = read_recorded_topology(root.string(), usable, &topology);
   EXPECT_FALSE(e) << e.message();

@@ -41,4 +41,9 @@ struct ClockRange {
   bool throttled() const { return least_mhz < 0.9 * first_mhz; }
 };
 
+// What keeps these CPUs below their full clock, a line each with what to do about it. Only what the board says: none of
+// it says everything. Sources: Linux, Documentation/admin-guide/pm/cpufreq.rst and intel_pstate.rst (governors),
+// driver-api/thermal/sysfs-api.rst (cooling devices), hwmon/raspberrypi-hwmon.rst (the supply).
+std::vector<std::string> clock_limits(const std::string& sysfs, std::span<const int32_t> cpus);
+
 }  // namespace pinion

@@ -1,0 +1,223 @@
+#include "apps/cli/sensors.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/team/topology.h"
+
+namespace pinion {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kFullClock = 0.95;  // of the highest: what counts as not held back
+
+std::optional<double> read_number(const std::string& path) {
+  std::ifstream file(path);
+  double value = 0;
+  if (!(file >> value)) return {};
+  return value;
+}
+
+std::string read_word(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+// Entries of a folder whose name begins with `prefix`, sorted.
+std::vector<fs::path> entries(const fs::path& folder, const std::string& prefix) {
+  std::vector<fs::path> found;
+  std::error_code failure;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failure)) {
+    if (entry.path().filename().string().starts_with(prefix)) found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+std::vector<fs::path> cpu_folders(const fs::path& sysfs, std::span<const int32_t> cpus) {
+  const fs::path folder = sysfs / "devices/system/cpu";
+  if (std::ranges::find(cpus, -1) != cpus.end()) return entries(folder, "cpu");
+  std::vector<fs::path> found;
+  for (const int32_t cpu : cpus) found.push_back(folder / ("cpu" + std::to_string(cpu)));
+  return found;
+}
+
+std::vector<std::string> find_clocks(const fs::path& sysfs, std::span<const int32_t> cpus) {
+  std::vector<std::string> found;
+  for (const fs::path& cpu : cpu_folders(sysfs, cpus)) {
+    const std::string path = cpu / "cpufreq/scaling_cur_freq";
+    if (read_number(path)) found.push_back(path);
+  }
+  return found;
+}
+
+// A zone may be the battery's or the radio's: those named after a processor count, all only where none is.
+std::vector<std::string> find_temperatures(const fs::path& sysfs) {
+  std::vector<std::string> all, processors;
+  for (const fs::path& zone : entries(sysfs / "class/thermal", "thermal_zone")) {
+    const std::string path = zone / "temp";
+    if (!read_number(path)) continue;
+    all.push_back(path);
+    const std::string type = read_word(zone / "type");
+    for (const char* part : {"cpu", "soc", "pkg", "core", "cluster"}) {
+      if (type.find(part) == std::string::npos) continue;
+      processors.push_back(path);
+      break;
+    }
+  }
+  return processors.empty() ? all : processors;
+}
+
+// Whole packages: their cores and memory are counted inside them and would count twice.
+std::vector<EnergyCounter> find_energy(const fs::path& sysfs) {
+  std::vector<EnergyCounter> found;
+  for (const fs::path& zone : entries(sysfs / "class/powercap", "")) {
+    const std::string path = zone / "energy_uj";
+    if (!read_word(zone / "name").starts_with("package") || !read_number(path)) continue;
+    found.push_back({path, read_number(zone / "max_energy_range_uj").value_or(0)});
+  }
+  if (!found.empty()) return found;
+  for (const fs::path& chip : entries(sysfs / "class/hwmon", "hwmon")) {
+    for (const fs::path& input : entries(chip, "energy")) {
+      const std::string name = input.filename();
+      if (!name.ends_with("_input") || !read_number(input)) continue;
+      const std::string label = read_word(chip / (name.substr(0, name.find('_')) + "_label"));
+      if (!label.starts_with("Ecore")) found.push_back({input, 0});
+    }
+  }
+  return found;
+}
+
+std::string mhz_text(double khz) { return std::to_string(static_cast<int64_t>(khz / 1e3)); }
+
+// The command that writes `value` into a file of every CPU.
+std::string write_command(const std::string& value, const std::string& file) {
+  return "run: echo " + value + " | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/" + file;
+}
+
+// Drivers that choose the clock in the CPU: their "powersave" is the usual way and goes up under load.
+bool chooses_clock_itself(const std::string& driver) {
+  return driver.starts_with("intel_pstate") || driver.starts_with("amd-pstate-epp");
+}
+
+// What a CPU's governor costs; empty: nothing that is known.
+std::string governor_limit(const fs::path& cpufreq) {
+  const std::string governor = read_word(cpufreq / "scaling_governor");
+  if (chooses_clock_itself(read_word(cpufreq / "scaling_driver"))) {
+    const std::string preference = read_word(cpufreq / "energy_performance_preference");
+    if (!preference.ends_with("power")) return {};
+    return "energy preference " + preference + "; " +
+           write_command("balance_performance", "energy_performance_preference");
+  }
+  const std::string wanted = "governor " + governor + "; " + write_command("performance", "scaling_governor");
+  if (governor == "powersave") return wanted;
+  const std::optional<double> set = read_number(cpufreq / "scaling_setspeed");
+  const std::optional<double> full = read_number(cpufreq / "cpuinfo_max_freq");
+  return governor == "userspace" && set && full && *set < kFullClock * *full ? wanted : std::string();
+}
+
+// A lid that was put on the clock.
+std::string ceiling_limit(const fs::path& cpufreq) {
+  const std::optional<double> ceiling = read_number(cpufreq / "scaling_max_freq");
+  const std::optional<double> full = read_number(cpufreq / "cpuinfo_max_freq");
+  if (!ceiling || !full || *ceiling >= kFullClock * *full) return {};
+  return "at most " + mhz_text(*ceiling) + " of " + mhz_text(*full) + " MHz allowed; " +
+         write_command(std::to_string(static_cast<int64_t>(*full)), "scaling_max_freq");
+}
+
+// Cooling that works by lowering a CPU's clock, while it does.
+void add_cooling(const fs::path& sysfs, std::vector<std::string>* out) {
+  for (const fs::path& device : entries(sysfs / "class/thermal", "cooling_device")) {
+    const std::string type = read_word(device / "type");
+    if (type.find("cpufreq") == std::string::npos && type != "Processor") continue;
+    const double state = read_number(device / "cur_state").value_or(0);
+    if (state <= 0) continue;
+    out->push_back("throttled by heat (" + type + " at step " + std::to_string(static_cast<int64_t>(state)) + " of " +
+                   std::to_string(static_cast<int64_t>(read_number(device / "max_state").value_or(state))) +
+                   "); cool the board");
+  }
+}
+
+void add_supply(const fs::path& sysfs, std::vector<std::string>* out) {
+  for (const fs::path& chip : entries(sysfs / "class/hwmon", "hwmon")) {
+    if (read_word(chip / "name") == "rpi_volt" && read_number(chip / "in0_lcrit_alarm").value_or(0) > 0) {
+      out->push_back("the supply's voltage was too low; use a stronger power supply");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> clock_limits(const std::string& sysfs, std::span<const int32_t> cpus) {
+  std::vector<std::pair<std::string, std::vector<int32_t>>> limits;  // with whom they hold back
+  for (const fs::path& cpu : cpu_folders(sysfs, cpus)) {
+    for (const std::string& limit : {governor_limit(cpu / "cpufreq"), ceiling_limit(cpu / "cpufreq")}) {
+      if (limit.empty()) continue;
+      const auto same = std::ranges::find(limits, limit, &decltype(limits)::value_type::first);
+      const int32_t number = std::atoi(cpu.filename().c_str() + std::strlen("cpu"));
+      if (same == limits.end()) {
+        limits.push_back({limit, {number}});
+      } else {
+        same->second.push_back(number);
+      }
+    }
+  }
+  std::vector<std::string> lines;
+  for (auto& [limit, held] : limits) {
+    std::ranges::sort(held);
+    lines.push_back("CPUs " + cpus_text(held) + ": " + limit);
+  }
+  add_cooling(sysfs, &lines);
+  add_supply(sysfs, &lines);
+  return lines;
+}
+
+Sensors find_sensors(const std::string& sysfs, std::span<const int32_t> cpus) {
+  return {find_clocks(sysfs, cpus), find_temperatures(sysfs), find_energy(sysfs)};
+}
+
+SensorSample read_sensors(const Sensors& sensors) {
+  SensorSample sample;
+  double sum = 0, count = 0;
+  for (const std::string& path : sensors.clocks) {
+    const std::optional<double> khz = read_number(path);
+    if (!khz || *khz <= 0) continue;
+    sum += *khz / 1e3;
+    ++count;
+  }
+  if (count > 0) sample.mhz = sum / count;
+  for (const std::string& path : sensors.temperatures) {
+    if (const std::optional<double> milli = read_number(path)) {
+      sample.celsius = std::max(sample.celsius.value_or(-273), *milli / 1e3);
+    }
+  }
+  for (const EnergyCounter& counter : sensors.energy) {
+    const std::optional<double> microjoules = read_number(counter.path);
+    if (!microjoules) {
+      sample.energy.clear();
+      break;
+    }
+    sample.energy.push_back(*microjoules);
+  }
+  return sample;
+}
+
+std::optional<double> joules_between(const Sensors& sensors, const SensorSample& before, const SensorSample& after) {
+  if (before.energy.empty() || before.energy.size() != after.energy.size()) return {};
+  double sum = 0;
+  for (size_t i = 0; i < after.energy.size(); ++i) {
+    double used = after.energy[i] - before.energy[i];
+    if (used < 0) used += sensors.energy[i].wraps_at;
+    if (used < 0) return {};
+    sum += used;
+  }
+  return sum / 1e6;
+}
+
+}  // namespace pinion
