@@ -7,12 +7,17 @@
 
 namespace pinion {
 
+#if defined(PINION_SME2_NEEDS_SVE2)
+constexpr uint32_t kCpuBesideSme2 = kCpuSve2;  // see sme2.cmake
+#elif defined(PINION_SME2)
+constexpr uint32_t kCpuBesideSme2 = 0;
+#endif
+
 std::span<const Variant> kernel_variants() {
   static constexpr Variant kVariants[] = {
 #if defined(__aarch64__)
 #if defined(PINION_SME2)
-      // SVE2 too: the file's ordinary functions are compiled with it.
-      {"sme2", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16 | kCpuSve2 | kCpuSme2, sme2_kernels},
+      {"sme2", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16 | kCpuSme2 | kCpuBesideSme2, sme2_kernels},
 #endif
       {"neon_bf16", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16, neon_bf16_kernels},
       {"neon_i8mm", kCpuNeon | kCpuDotprod | kCpuI8mm, neon_i8mm_kernels},

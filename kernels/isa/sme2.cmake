@@ -1,7 +1,10 @@
 # sme2.cpp needs GCC 14 or clang 19. Where the compiler is older (Debian 12's), a clang beside it compiles this one file; its
 # object has no C++ library of its own and links like any other. Without either the build has no SME2 kernels and says so.
 include(CheckCXXSourceCompiles)
-set(sme2_march -march=armv9-a+sme2)
+#
+# Some chips have SME2 and no SVE2 (Apple M4). A compiler whose +sme2 brings SVE2 along may use that in the file's
+# ordinary functions, so its table then needs both.
+set(sme2_march -march=armv8.2-a+dotprod+i8mm+bf16+sme2)
 if(PINION_SANITIZE OR PINION_FUZZ)
   set(sme2_last -fno-sanitize=all)  # what a sanitizer adds are calls out of streaming mode
 endif()
@@ -15,6 +18,10 @@ int main() { __asm__(\"smstart\"); }
 ")
 set(CMAKE_REQUIRED_FLAGS ${sme2_march})
 check_cxx_source_compiles("${sme2_probe}" PINION_COMPILER_HAS_SME2)
+check_cxx_source_compiles("#if defined(__ARM_FEATURE_SVE)
+#error
+#endif
+int main() {}" PINION_COMPILER_HAS_SME2_ALONE)
 unset(CMAKE_REQUIRED_FLAGS)
 
 if(NOT PINION_COMPILER_HAS_SME2)
@@ -57,6 +64,9 @@ elseif(sme2_clang)
 endif()
 if(PINION_COMPILER_HAS_SME2 OR sme2_clang)
   target_compile_definitions(pinion_kernels PRIVATE PINION_SME2)
+  if(PINION_COMPILER_HAS_SME2 AND NOT PINION_COMPILER_HAS_SME2_ALONE)
+    target_compile_definitions(pinion_kernels PRIVATE PINION_SME2_NEEDS_SVE2)
+  endif()
 else()
   message(STATUS "SME2 kernels: left out, no compiler here knows SME2 (clang 19 does)")
   target_compile_definitions(pinion_kernels PUBLIC PINION_NO_SME2)

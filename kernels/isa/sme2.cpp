@@ -1,6 +1,6 @@
 // SME2: outer products into the ZA tiles, in streaming mode, whatever its vector length. A tile of sums is one vector
-// of rows by four vectors of columns, that is 16 x 64 (a whole panel) at 512 bits. One row has nothing to gain from an
-// outer product: that, and all that is no matmul, stays with NEON.
+// of rows by four vectors of columns, that is 16 x 64 (a whole panel) at 512 bits. One row takes whole vectors by
+// elements instead (sme2_row.h). All that is no matmul stays with NEON.
 //
 // Streaming code may not touch NEON registers, and whatever the compiler makes of an ordinary function may: so the
 // functions that run in streaming mode say so, and call nothing but each other.
@@ -8,6 +8,8 @@
 
 #include <cstddef>
 
+#include "kernels/isa/sme2_row.h"
+#include "kernels/isa/sme2_w4.h"
 #include "kernels/kernels.h"
 
 namespace pinion {
@@ -86,12 +88,6 @@ template <class B>
   }
 }
 
-// Those of vector V of a tile's columns that the panel has; `column` is the tile's first.
-template <int V>
-[[gnu::always_inline]] inline svbool_t columns_of(int64_t column) __arm_streaming {
-  return svwhilelt_b32(column + V * static_cast<int64_t>(svcntw()), kPanelColumns);
-}
-
 // to[rows][64] from `column` on = ZA.
 [[gnu::always_inline]] inline void store_tile(const TileAt& t, int32_t* to) __arm_streaming __arm_inout("za") {
   const int64_t lanes = static_cast<int64_t>(svcntw());
@@ -107,6 +103,9 @@ template <int V>
   }
 }
 
+template <class Product>
+void multiply(const Product& p) __arm_streaming __arm_inout("za", "zt0");
+
 // Products of floats, or of codes: the arguments of the table's entries.
 template <class A, class B>
 struct Product {
@@ -115,6 +114,8 @@ struct Product {
   RowBlocks blocks;
   int64_t rows;
   void* acc;  // [rows][64] of 32 bits
+
+  void run() const __arm_streaming __arm_inout("za", "zt0") { multiply(*this); }
 
   [[gnu::always_inline]] void tile(const TileAt& t) const __arm_streaming __arm_inout("za") {
     svzero_za();
@@ -127,25 +128,6 @@ struct Product {
 };
 
 // --- four-bit weights: a group's sums in ZA, the totals of the groups in memory ---
-
-// What LUTI4 looks a nibble up in: of each entry's 32 bits a code is the lowest eight.
-struct CodeTable {
-  uint32_t entries[16];
-};
-constexpr CodeTable code_table(int zero) {
-  CodeTable table = {};
-  for (int i = 0; i < 16; ++i) table.entries[i] = static_cast<uint8_t>(i - zero);
-  return table;
-}
-constexpr CodeTable kSigned = code_table(8), kUnsigned = code_table(0);
-
-// The codes of a pair of rows of four k. LUTI4 takes nibbles as they come, of each byte the low one, which is the first
-// row's, then the high one, which is the second's: a UZP of bytes takes the rows apart. Masks, a shift and subtractions
-// would be four instructions for these two.
-[[gnu::always_inline]] inline svint8x2_t two_rows(svuint8_t both) __arm_streaming __arm_preserves("za") __arm_in(
-    "zt0") {
-  return svuzp(svluti4_lane_zt_s8_x2(0, both, 0));
-}
 
 // ZA of a tile = sums of one group, zeros not yet taken off. a, record: the group's. Returns the sums of each row's
 // codes.
@@ -178,12 +160,6 @@ template <int V>
                                                   const uint8_t* zero_points) __arm_streaming __arm_inout("za") {
   const svint32_t zero = svld1ub_vnum_s32(columns_of<V>(column), zero_points + column, V);
   svmops_za32_s16_m(V, svptrue_b16(), svptrue_b16(), svreinterpret_s16(a_sums), svreinterpret_s16(zero));
-}
-
-template <int V>
-[[gnu::always_inline]] inline svfloat32_t scales_of(int64_t column, const uint16_t* scales) __arm_streaming {
-  const svbool_t some = columns_of<V>(column);
-  return svcvt_f32_x(some, svreinterpret_f16(svld1uh_vnum_u32(some, scales + column, V)));
 }
 
 // Row R of four: acc (+)= sums * scales. Totals that are not there yet are zeros to a load with no active lane. Were
@@ -237,6 +213,8 @@ struct W4Product {
   W4Panel panel;
   float* acc;
 
+  void run() const __arm_streaming __arm_inout("za", "zt0") { multiply(*this); }
+
   [[gnu::always_inline]] void tile(const TileAt& t) const __arm_streaming __arm_inout("za", "zt0") {
     constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);  // not called: it is an ordinary function
     svldr_zt(0, HasZeros ? &kUnsigned : &kSigned);
@@ -262,8 +240,7 @@ struct W4Product {
 
 // All tiles of a product.
 template <class Product>
-void multiply(const void* product) __arm_streaming __arm_inout("za", "zt0") {
-  const Product& p = *static_cast<const Product*>(product);
+[[gnu::always_inline]] inline void multiply(const Product& p) __arm_streaming __arm_inout("za", "zt0") {
   const int64_t lanes = static_cast<int64_t>(svcntw());
   TileAt t = {.block_rows = p.blocks.rows};
   for (int64_t first = 0; first < p.rows; first += t.block_rows, t.at_bytes += p.blocks.step_bytes) {
@@ -276,12 +253,17 @@ void multiply(const void* product) __arm_streaming __arm_inout("za", "zt0") {
   }
 }
 
+template <class Product>
+void run(const void* product) __arm_streaming __arm_inout("za", "zt0") {
+  static_cast<const Product*>(product)->run();
+}
+
 // f(product) in streaming mode with ZA and ZT0. By hand, and in one piece: the compiler's own switch (__arm_new("za"))
 // needs a run-time function that GCC's library has since version 14 only, and nothing may come between the switches,
 // for they clear every vector register. Those are named, so that the caller's d8 to d15 are kept.
 template <class Product>
 void run_streaming(const Product& product) {
-  void (*f)(const void*) __arm_streaming __arm_inout("za", "zt0") = multiply<Product>;
+  void (*f)(const void*) __arm_streaming __arm_inout("za", "zt0") = run<Product>;
   register const void* argument asm("x0") = &product;
   asm volatile(
       "smstart\n\t"
@@ -299,12 +281,34 @@ void run_streaming(const Product& product) {
 // Up to a quarter of a tile NEON is as fast, and cores do not share it as they may share their SME unit.
 int32_t least_rows() { return static_cast<int32_t>(svcntsw() / 4 + 1); }
 
-// Nor is this for where a caller further up has left its ZA on, to be saved by whoever needs the registers (the ABI's
-// lazy save, announced in TPIDR2_EL0): NEON needs none.
-bool worth_it(int64_t rows) {
+// Nothing here is for where a caller further up has left its ZA on, to be saved by whoever needs the registers (the
+// ABI's lazy save, announced in TPIDR2_EL0): NEON needs none.
+bool is_za_free() {
   uint64_t lazy_save;
   asm volatile("mrs %0, tpidr2_el0" : "=r"(lazy_save));
-  return lazy_save == 0 && rows >= least_rows();
+  return lazy_save == 0;
+}
+
+bool worth_it(int64_t rows) { return rows >= least_rows() && is_za_free(); }
+
+// One row: vectors no wider than NEON's have nothing to offer.
+bool worth_it_for_one() { return svcntsw() > 4 && is_za_free(); }
+
+void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
+  if (!worth_it_for_one()) return neon_bf16_kernels().gemv_s8(a, b, row_bytes, k, acc);
+  if (svcntsw() == 8) return run_streaming(RowProduct<2>{a, b, row_bytes, k, acc});
+  run_streaming(RowProduct<1>{a, b, row_bytes, k, acc});
+}
+
+template <int Parts>
+void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  if (first.has_zero_points) return run_streaming(W4RowProduct<Parts, true>{a, first, panels, acc});
+  run_streaming(W4RowProduct<Parts, false>{a, first, panels, acc});
+}
+
+void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+  if (!worth_it_for_one()) return neon_bf16_kernels().gemv_w4(a, first, panels, acc);
+  (svcntsw() == 8 ? gemv_w4_by<2> : gemv_w4_by<1>)(a, first, panels, acc);
 }
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
@@ -337,6 +341,8 @@ const Kernels& sme2_kernels() {
     Kernels table = neon_bf16_kernels();
     table.name = "sme2";
     table.follower = &neon_bf16_kernels();
+    table.gemv_s8 = gemv_s8;
+    table.gemv_w4 = gemv_w4;
     table.gemm_s8 = gemm_s8;
     table.gemm_w4 = gemm_w4;
     table.gemm_bf16 = gemm_bf16;
