@@ -174,7 +174,7 @@ int run(const Options& options) {
   report["not_built"].push_back("sme2");
 #endif
   if (options.bandwidth) {
-    Team workers(plan.decode.cpus, plan.decode.clusters, plan.decode.slowness);
+    Team workers(plan.decode.cpus, plan.decode.sme, plan.decode.slowness);
     ReadBuffer buffer;
     if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);
     report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;

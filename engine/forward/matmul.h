@@ -80,9 +80,9 @@ struct Multiplier {
   InputBuffers& shared;
   OwnInputBuffers& own;
 
-  // The kernels for matmuls. Cores that share an SME unit would wait for one another there, so only the cluster's
-  // leader uses it.
-  const Kernels& table() const { return worker.is_cluster_leader || !kernels.follower ? kernels : *kernels.follower; }
+  // The kernels for matmuls. Cores that share an SME unit would wait for one another there, so only as many use it
+  // as there are units.
+  const Kernels& table() const { return worker.uses_sme || !kernels.follower ? kernels : *kernels.follower; }
 };
 
 // The activation of a gated MLP: activation(gate x) * (up x).

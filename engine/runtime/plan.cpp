@@ -54,7 +54,7 @@ size_t access_of(const TunedMachine* tuned) {
 
 TeamCpus team_on(const Topology& topology, std::vector<int32_t> cpus) {
   TeamCpus team;
-  team.clusters = clusters_of(topology, cpus);
+  team.sme = sme_shares_of(topology, cpus);
   team.slowness = slowness_of(topology, cpus);
   team.cpus = std::move(cpus);
   return team;

@@ -14,10 +14,10 @@
 
 namespace pinion {
 
-// The CPUs of a team's workers, the clusters of those, and how slow they are (see Team).
+// The CPUs of a team's workers, the SME units of those, and how slow they are (see Team).
 struct TeamCpus {
   std::vector<int32_t> cpus;
-  std::vector<int32_t> clusters;
+  std::vector<SmeShare> sme;
   std::vector<double> slowness;
 };
 

@@ -16,7 +16,7 @@ Quant default_quant(const std::string& model) {
 
 void use_plan(const Plan& plan, Runtime* out) {
   const auto make_team = [](const TeamCpus& team) {
-    return std::make_unique<Team>(team.cpus, team.clusters, team.slowness);
+    return std::make_unique<Team>(team.cpus, team.sme, team.slowness);
   };
   out->team = make_team(plan.decode);
   out->prefill_team = make_team(plan.prefill);

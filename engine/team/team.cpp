@@ -121,9 +121,9 @@ std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
 
 }  // namespace
 
-Team::Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters, std::span<const double> slowness)
+Team::Team(std::vector<int32_t> cpus, std::span<const SmeShare> sme, std::span<const double> slowness)
     : cpus_(cpus.empty() ? std::vector<int32_t>{-1} : std::move(cpus)),
-      clusters_(filled(clusters, cpus_.size(), 0)),
+      sme_(filled(sme, cpus_.size(), SmeShare{})),
       slowness_(filled(slowness, cpus_.size(), 1.0)),
       everybody_(numbers_to(cpus_.size())),
       stragglers_(slowness_),
@@ -138,14 +138,14 @@ void Team::unpin_caller() { pin_thread(-1); }
 void Team::configure(std::span<const int32_t> who) {
   if (std::ranges::equal(who, configured_)) return;
   configured_.assign(who.begin(), who.end());
-  cluster_leaders_.clear();
+  use_sme_.clear();
   reserves_.clear();
-  std::vector<int32_t> seen;
+  std::vector<SmeShare> taken;
   std::vector<double> each;
   for (const int32_t worker : who) {
-    const int32_t cluster = clusters_[static_cast<size_t>(worker)];
-    cluster_leaders_.push_back(std::ranges::find(seen, cluster) == seen.end());
-    if (cluster_leaders_.back()) seen.push_back(cluster);
+    const SmeShare share = sme_[static_cast<size_t>(worker)];
+    use_sme_.push_back(std::ranges::count(taken, share.group, &SmeShare::group) < share.units);
+    if (use_sme_.back()) taken.push_back(share);
     each.push_back(slowness_[static_cast<size_t>(worker)]);
   }
   for (const double own : each) {
@@ -167,7 +167,7 @@ void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {
     pin_thread(cpus_[static_cast<size_t>(who[i])]);
     // A limit of the environment may have given fewer threads than asked for, perhaps none of the fast ones.
     const int32_t count = omp_get_num_threads();
-    Worker worker{index, count, state_.get(), cluster_leaders_[i], count == wanted ? reserves_[i] : 0};
+    Worker worker{index, count, state_.get(), use_sme_[i], count == wanted ? reserves_[i] : 0};
     f(worker);
     worker.barrier();  // leaves both halves of the counters at zero for the next run
   }

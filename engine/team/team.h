@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/team/sme_units.h"
 #include "engine/team/straggler_filter.h"
 #include "kernels/error.h"
 #include "kernels/workers.h"
@@ -112,7 +113,7 @@ struct Worker {
   int32_t index;
   int32_t count;
   TeamState* state;
-  bool is_cluster_leader;            // where cores of a cluster share a unit, this one uses it
+  bool uses_sme;                     // where cores share SME units, as many use them as there are: it is one of those
   int64_t reserve = 0;               // tasks that it leaves to faster workers at the end of a stage; 0 for the fastest
   int32_t loop = 0;                  // for_each calls since the last barrier, the same for every worker
   int32_t half = 0;                  // of TeamState::Taken, likewise
@@ -161,10 +162,9 @@ class WorkerFunction {
 class Team {
  public:
   // One worker per entry: the CPU it is pinned to, or -1 for a worker that is not pinned. Empty: one unpinned worker.
-  // clusters: of each worker's core; where that is not said, all are in one. slowness: how many times as long as the
+  // sme: of each worker's core; where that is not said, all share one unit. slowness: how many times as long as the
   // fastest each takes for a task; where that is not said, 1.
-  explicit Team(std::vector<int32_t> cpus, std::span<const int32_t> clusters = {},
-                std::span<const double> slowness = {});
+  explicit Team(std::vector<int32_t> cpus, std::span<const SmeShare> sme = {}, std::span<const double> slowness = {});
 
   int32_t size() const { return static_cast<int32_t>(cpus_.size()); }
   std::span<const int32_t> cpus() const { return cpus_; }
@@ -189,7 +189,7 @@ class Team {
   void configure(std::span<const int32_t> who);
 
   std::vector<int32_t> cpus_;
-  std::vector<int32_t> clusters_;
+  std::vector<SmeShare> sme_;
   std::vector<double> slowness_;
   std::vector<int32_t> everybody_;
   StragglerFilter stragglers_;
@@ -199,7 +199,7 @@ class Team {
 
   // Of the last run's workers.
   std::vector<int32_t> configured_;
-  std::vector<bool> cluster_leaders_;
+  std::vector<bool> use_sme_;
   std::vector<int64_t> reserves_;
 };
 

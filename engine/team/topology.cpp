@@ -36,6 +36,7 @@ struct CoreTraits {
   int64_t capacity = 0;  // the kernel's figure for the work it does in a given time, 1024 for the fastest
   int64_t max_mhz = 0;
   int64_t efficiency = 0;  // hwloc's rank, the most powerful highest
+  std::string smidr;       // see sme_share
 };
 
 // The first word of a small file; empty when there is none.
@@ -62,6 +63,7 @@ CoreTraits read_traits(hwloc_topology* machine, const std::string& root, const h
   const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(thread->os_index);
   CoreTraits traits;
   traits.type = arm_part(folder);
+  traits.smidr = read_word(folder + "/regs/identification/smidr_el1");
   traits.capacity = read_number(folder + "/cpu_capacity");
   traits.max_mhz = read_number(folder + "/cpufreq/cpuinfo_max_freq") / 1000;
 
@@ -198,7 +200,8 @@ void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bi
     const hwloc_obj* package = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_PACKAGE, thread);
     const int32_t socket = package == nullptr ? 0 : static_cast<int32_t>(package->logical_index);
     const CoreTraits& known = traits.back();
-    out->cores.push_back({cpu, 0, socket, cluster_of(machine, thread, socket), known.max_mhz, known.capacity});
+    const SmeShare sme = sme_share(known.smidr, cpu, cluster_of(machine, thread, socket));
+    out->cores.push_back({cpu, 0, socket, sme, known.max_mhz, known.capacity});
   }
   out->kinds = number_kinds(traits, out->cores);
 }
@@ -322,13 +325,13 @@ std::string why_default_team(const Topology& topology) {
   return text + "; no more than the " + quota.str() + " CPUs that the container grants";
 }
 
-std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus) {
-  std::vector<int32_t> clusters;
+std::vector<SmeShare> sme_shares_of(const Topology& topology, std::span<const int32_t> cpus) {
+  std::vector<SmeShare> shares;
   for (const int32_t cpu : cpus) {
     const Core* core = core_of(topology, cpu);
-    clusters.push_back(core == nullptr ? 0 : core->cluster);
+    shares.push_back(core == nullptr ? SmeShare{} : core->sme);
   }
-  return clusters;
+  return shares;
 }
 
 std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/team/sme_units.h"
 #include "kernels/error.h"
 
 namespace pinion {
@@ -15,7 +16,7 @@ struct Core {
   int32_t cpu;           // the operating system's number of its first hardware thread that the process may use
   int32_t kind;          // 0 = fastest kind of core, rising as they get slower
   int32_t package;       // socket
-  int32_t cluster;       // cores that share their last cache have one number
+  SmeShare sme;          // the SME units that it uses, if it has SME, and with whom
   int64_t max_mhz;       // 0 = unknown
   int64_t capacity = 0;  // the kernel's figure for the work it does in a given time, 1024 for the fastest; 0 = unknown
   std::vector<int32_t> siblings = {};  // its other hardware threads that the process may use
@@ -50,8 +51,8 @@ std::vector<int32_t> default_team(const Topology& topology);
 // Why it is that: "one worker a core; without the 4 of the slowest kind".
 std::string why_default_team(const Topology& topology);
 
-// The cluster of each CPU's core, in the order of `cpus`; 0 for one that is not known.
-std::vector<int32_t> clusters_of(const Topology& topology, std::span<const int32_t> cpus);
+// The SME units of each CPU's core, in the order of `cpus`; those of the default SmeShare for one that is not known.
+std::vector<SmeShare> sme_shares_of(const Topology& topology, std::span<const int32_t> cpus);
 
 // The time that each CPU's core takes for a task; the fastest kind takes 1. In the order of `cpus`. A CPU outside the
 // topology counts as 1, a slower kind whose capacity is unknown as 4.

@@ -38,7 +38,7 @@ TEST(Plan, DefaultTeamWhereNobodySaysAnything) {
   const Plan plan = planned({}, recorded("rk3588"));
   EXPECT_EQ(plan.decode.cpus, Cpus({4, 5, 6, 7}));
   EXPECT_EQ(plan.prefill.cpus, plan.decode.cpus);
-  EXPECT_EQ(plan.decode.clusters.size(), 4u);
+  EXPECT_EQ(plan.decode.sme.size(), 4u);
   EXPECT_EQ(plan.decode.slowness, std::vector<double>(4, 1.0));
   EXPECT_EQ(plan.prefill_chunk, kDefaultPrefillChunk);
   EXPECT_TRUE(plan.why_team.starts_with("default: ")) << plan.why_team;

@@ -44,16 +44,17 @@ TEST(Team, EveryTaskIsDoneOnce) {
   }
 }
 
-TEST(Team, OneWorkerLeadsEachCluster) {
-  const auto leaders = [](int32_t n, const std::vector<int32_t>& clusters) {
-    Team team(unpinned(n), clusters);
-    std::vector<int> leads(static_cast<size_t>(n));
-    team.run([&](Worker& worker) { leads[static_cast<size_t>(worker.index)] = worker.is_cluster_leader; });
-    return leads;
+TEST(Team, AsManyWorkersUseSmeAsAGroupHasUnits) {
+  const auto users = [](int32_t n, const std::vector<SmeShare>& shares) {
+    Team team(unpinned(n), shares);
+    std::vector<int> use(static_cast<size_t>(n));
+    team.run([&](Worker& worker) { use[static_cast<size_t>(worker.index)] = worker.uses_sme; });
+    return use;
   };
-  EXPECT_EQ(leaders(4, {0, 0, 1, 1}), (std::vector<int>{1, 0, 1, 0}));
-  EXPECT_EQ(leaders(3, {5, 2, 5}), (std::vector<int>{1, 1, 0}));
-  EXPECT_EQ(leaders(3, {}), (std::vector<int>{1, 0, 0}));
+  EXPECT_EQ(users(4, {{0, 1}, {0, 1}, {1, 1}, {1, 1}}), (std::vector<int>{1, 0, 1, 0}));
+  EXPECT_EQ(users(3, {{5, 1}, {2, 1}, {5, 1}}), (std::vector<int>{1, 1, 0}));
+  EXPECT_EQ(users(5, {{5, 2}, {5, 2}, {2, 1}, {5, 2}, {2, 1}}), (std::vector<int>{1, 1, 1, 0, 0}));
+  EXPECT_EQ(users(3, {}), (std::vector<int>{1, 0, 0}));
 }
 
 TEST(Team, SeveralStagesBetweenTwoBarriers) {
@@ -269,7 +270,7 @@ TEST(Team, EveryTaskIsDoneOnceBesideSlowWorkers) {
 
 // Each of the workers once, with everybody's part again in between.
 TEST(Team, SomeDoAllTasks) {
-  Team team(unpinned(4), std::vector<int32_t>{0, 0, 1, 1}, std::vector<double>{1, 1, 4, 4});
+  Team team(unpinned(4), std::vector<SmeShare>{{0, 1}, {0, 1}, {1, 1}, {1, 1}}, std::vector<double>{1, 1, 4, 4});
   const std::vector<std::vector<int32_t>> sets = {{0}, {3}, {0, 1, 2, 3}, {1, 2}, {2, 3}, {0, 1, 3}, {0, 1, 2, 3}};
   const std::vector<std::vector<bool>> leads = {{true},
                                                 {true},
@@ -287,7 +288,7 @@ TEST(Team, SomeDoAllTasks) {
       // One element each: bits of a vector<bool> share words, so only one worker writes at a time.
       team.run_on(sets[set], [&](Worker& worker) {
         EXPECT_EQ(worker.count, std::ssize(sets[set]));
-        if (worker.index == static_cast<int32_t>(i)) led[i] = worker.is_cluster_leader, reserved[i] = worker.reserve;
+        if (worker.index == static_cast<int32_t>(i)) led[i] = worker.uses_sme, reserved[i] = worker.reserve;
         worker.for_each_run(1000, 4, [&](TaskRange run) {
           for (int64_t task = run.first; task < run.first + run.count; ++task) ++done[static_cast<size_t>(task)];
         });

@@ -10,6 +10,11 @@
 namespace pinion {
 namespace {
 
+using Shares = std::vector<SmeShare>;
+
+// What cores have that share their last cache, the first there is or the second, where nothing else is said.
+constexpr SmeShare kFirst = {0, 1}, kSecond = {1, 1};
+
 // Numbers of the cores of a kind.
 Cpus of_kind(const Topology& topology, int32_t kind) {
   Cpus cpus;
@@ -41,17 +46,46 @@ TEST(Topology, Rk3588HasTwoKinds) {
   EXPECT_EQ(board.last_level_cache_bytes, 3 << 20);
   EXPECT_EQ(board.cpu_quota, 0);
   EXPECT_EQ(default_team(board), Cpus({4, 5, 6, 7}));
-  EXPECT_EQ(clusters_of(board, Cpus({4, 0, 7, -1})), Cpus({0, 0, 0, 0}));  // all share the last cache
+  EXPECT_EQ(sme_shares_of(board, Cpus({4, 0, 7, -1})), Shares(4, kFirst));  // all share the last cache
 }
 
-TEST(Topology, ClustersShareTheirLastCache) {
+TEST(Topology, AClustersCoresShareAnSmeUnit) {
   const Topology machine = recorded("x86_smt");
-  const Cpus clusters = clusters_of(machine, default_team(machine));
-  EXPECT_EQ(clusters.size(), default_team(machine).size());
+  EXPECT_EQ(sme_shares_of(machine, default_team(machine)).size(), default_team(machine).size());
   Topology two;
-  two.cores = {{.cpu = 0, .kind = 0, .package = 0, .cluster = 0, .max_mhz = 0},
-               {.cpu = 4, .kind = 0, .package = 0, .cluster = 1, .max_mhz = 0}};
-  EXPECT_EQ(clusters_of(two, Cpus({4, 0, 4, 9})), Cpus({1, 0, 1, 0}));
+  two.cores = {{.cpu = 0, .kind = 0, .package = 0, .sme = kFirst, .max_mhz = 0},
+               {.cpu = 4, .kind = 0, .package = 0, .sme = kSecond, .max_mhz = 0}};
+  EXPECT_EQ(sme_shares_of(two, Cpus({4, 0, 4, 9})), Shares({kSecond, kFirst, kSecond, kFirst}));
+}
+
+// SMIDR_EL1: Affinity in bits 0 to 11, SH 13 to 14, the implementer 24 to 31, Affinity2 32 to 51, NSMC 56 to 59.
+TEST(Topology, SmeUnitsAreSharedAsTheirRegisterSays) {
+  const auto share = [](uint64_t smidr, int32_t cpu, int32_t cluster) {
+    char text[32];
+    std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(smidr));
+    return sme_share(text, cpu, cluster);
+  };
+  constexpr uint64_t kArm = 0x41u << 24, kAlone = 2u << 13, kShared = 3u << 13;
+  EXPECT_EQ(share(kArm | 5, 0, 0), share(kArm | 5, 7, 1));  // an affinity: shared across clusters
+  EXPECT_FALSE(share(kArm | 5, 0, 0) == share(kArm | 6, 0, 0));
+  EXPECT_FALSE(share(kArm, 0, 0) == share(kArm, 1, 0));  // none: each core has its own
+  EXPECT_FALSE(share(kArm | kAlone | 5, 0, 0) == share(kArm | kAlone | 5, 1, 0));
+  EXPECT_EQ(share(kArm | kShared, 0, 0), share(kArm | kShared, 1, 1));
+  EXPECT_FALSE(share(kArm | kShared | uint64_t{1} << 32, 0, 0) == share(kArm | kShared, 0, 0));
+  EXPECT_EQ(share(kArm | kShared, 0, 0).units, 1);
+  EXPECT_EQ(share(kArm | kShared | uint64_t{1} << 56, 0, 0).units, 2);
+  EXPECT_EQ(share(5, 0, 3), share(5, 9, 3));  // no implementer: a virtual machine's register says nothing
+  EXPECT_EQ(sme_share("", 0, 3), share(0, 1, 3));
+  EXPECT_FALSE(sme_share("", 0, 3) == sme_share("", 0, 2));
+}
+
+TEST(Topology, ReadsTheRegisterOfEachCore) {
+  const Topology board = recorded("cix_p1", {},
+                                  {"sys/devices/system/cpu/cpu0/regs/identification/smidr_el1:0x0100000041006001",
+                                   "sys/devices/system/cpu/cpu5/regs/identification/smidr_el1:0x0100000041006001"});
+  EXPECT_EQ(board.cores[0].sme.group, board.cores[5].sme.group);
+  EXPECT_EQ(board.cores[5].sme.units, 2);
+  EXPECT_NE(board.cores[0].sme.group, board.cores[6].sme.group);
 }
 
 TEST(Topology, OnlyUsableCpusCount) {
@@ -115,7 +149,7 @@ TEST(Topology, RaspberryPi5HasOneKind) {
   EXPECT_EQ(board.cores[3].max_mhz, 2400);
   EXPECT_EQ(board.last_level_cache_bytes, 2 << 20);
   EXPECT_EQ(default_team(board), Cpus({0, 1, 2, 3}));
-  EXPECT_EQ(clusters_of(board, default_team(board)), Cpus({0, 0, 0, 0}));
+  EXPECT_EQ(sme_shares_of(board, default_team(board)), Shares(4, kFirst));
   EXPECT_EQ(slowness_of(board, default_team(board)), std::vector<double>({1, 1, 1, 1}));
 }
 
@@ -138,7 +172,7 @@ TEST(Topology, SnapdragonHasThreeKinds) {
   EXPECT_EQ(of_kind(phone, 2), Cpus({0, 1, 2, 3}));
   EXPECT_EQ(phone.last_level_cache_bytes, 4 << 20);
   EXPECT_EQ(default_team(phone), Cpus({7, 4, 5, 6}));
-  EXPECT_EQ(clusters_of(phone, default_team(phone)), Cpus({0, 0, 0, 0}));
+  EXPECT_EQ(sme_shares_of(phone, default_team(phone)), Shares(4, kFirst));
   EXPECT_EQ(slowness_of(phone, Cpus({7, 4, 0, -1})), std::vector<double>({1, 1024 / 810.0, 1024 / 325.0, 1}));
 }
 
@@ -166,7 +200,7 @@ TEST(Topology, GravitonHasOneKind) {
   EXPECT_EQ(server.cores[0].max_mhz, 0);
   EXPECT_EQ(server.last_level_cache_bytes, 32 << 20);
   EXPECT_EQ(default_team(server), Cpus({0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(clusters_of(server, default_team(server)), Cpus(8, 0));
+  EXPECT_EQ(sme_shares_of(server, default_team(server)), Shares(8, kFirst));
 }
 
 TEST(Topology, HybridX86HasPerformanceAndEfficiencyCores) {
@@ -179,7 +213,7 @@ TEST(Topology, HybridX86HasPerformanceAndEfficiencyCores) {
   EXPECT_EQ(desktop.cores[4].max_mhz, 3600);
   EXPECT_EQ(desktop.last_level_cache_bytes, 25 << 20);
   EXPECT_EQ(default_team(desktop), Cpus({0, 2, 4, 6}));
-  EXPECT_EQ(clusters_of(desktop, Cpus({0, 2, 8, 12})), Cpus({0, 0, 0, 0}));  // the L2s differ, the last cache does not
+  EXPECT_EQ(sme_shares_of(desktop, Cpus({0, 2, 8, 12})), Shares(4, kFirst));  // the L2s differ, the last cache does not
   EXPECT_EQ(slowness_of(desktop, Cpus({0, 8})), std::vector<double>({1, 4}));  // not told: a cautious guess
   EXPECT_EQ(desktop.cores[3].siblings, Cpus({7}));
   EXPECT_TRUE(desktop.cores[4].siblings.empty());
@@ -205,9 +239,9 @@ TEST(DefaultTeam, SaysWhy) {
 TEST(Topology, SiblingsAreOfTheirCoresClusterAndSpeed) {
   Topology two;
   two.kinds = 2;
-  two.cores = {{.cpu = 0, .kind = 0, .package = 0, .cluster = 0, .max_mhz = 0, .capacity = 1024, .siblings = {2}},
-               {.cpu = 1, .kind = 1, .package = 0, .cluster = 1, .max_mhz = 0, .capacity = 512, .siblings = {3}}};
-  EXPECT_EQ(clusters_of(two, Cpus({2, 3})), Cpus({0, 1}));
+  two.cores = {{.cpu = 0, .kind = 0, .package = 0, .sme = kFirst, .max_mhz = 0, .capacity = 1024, .siblings = {2}},
+               {.cpu = 1, .kind = 1, .package = 0, .sme = kSecond, .max_mhz = 0, .capacity = 512, .siblings = {3}}};
+  EXPECT_EQ(sme_shares_of(two, Cpus({2, 3})), Shares({kFirst, kSecond}));
   EXPECT_EQ(slowness_of(two, Cpus({2, 3})), std::vector<double>({1, 2}));
 }
 
