@@ -91,6 +91,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   if (!model->cache.path.empty() && !open_pack_cache(model->cache, &model->cached)) {
     const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
     if (Error e = place_all(jobs, packed.data())) return e;
+    prefer_huge_pages(packed);
     prefetch_pages(packed);
   } else {
     Error e = pack_model(options, jobs, model.get());

@@ -53,7 +53,7 @@ Error map_file(const std::filesystem::path& path, MappedFile* out) {
   return {};
 }
 
-// madvise's answer is of no interest in either: these are hints.
+// madvise's answer is of no interest in any: these are hints.
 void release_pages(std::span<const std::byte> range) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
@@ -61,12 +61,15 @@ void release_pages(std::span<const std::byte> range) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-void prefetch_pages(std::span<const std::byte> range) {
+static void advise_touched(std::span<const std::byte> range, int advice) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(range.data()) / page * page;
   const auto end = reinterpret_cast<uintptr_t>(range.data()) + range.size();
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
 }
+
+void prefetch_pages(std::span<const std::byte> range) { advise_touched(range, MADV_WILLNEED); }
+void prefer_huge_pages(std::span<const std::byte> range) { advise_touched(range, MADV_HUGEPAGE); }
 
 Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out) {
   OpenFile file;

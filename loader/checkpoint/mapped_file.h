@@ -30,9 +30,11 @@ struct MappedFile {
 Error map_file(const std::filesystem::path& path, MappedFile* out);
 
 // Hints for a range of a mapped file. release_pages drops the whole pages inside the range from this process (a later
-// read brings them back); prefetch_pages starts reading without waiting. Never for heap memory: releasing zeroes it.
+// read brings them back); prefetch_pages starts reading without waiting; prefer_huge_pages, before that, has a file
+// system that can do so read and map as large pieces as it has. Never for heap memory: releasing zeroes it.
 void release_pages(std::span<const std::byte> range);
 void prefetch_pages(std::span<const std::byte> range);
+void prefer_huge_pages(std::span<const std::byte> range);
 
 // A regular file of at most max_bytes (an empty one is fine) as a string.
 Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out);

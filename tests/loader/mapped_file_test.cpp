@@ -19,6 +19,7 @@ TEST(MappedFile, ShowsTheBytes) {
   ASSERT_EQ(map_file(folder.write("a", text), &file).message(), "");
   ASSERT_EQ(file.contents().size(), text.size());
   EXPECT_EQ(std::memcmp(file.contents().data(), text.data(), text.size()), 0);
+  prefer_huge_pages(file.contents());
   prefetch_pages(file.contents());
   release_pages(file.contents());
   EXPECT_EQ(std::memcmp(file.contents().data(), text.data(), text.size()), 0) << "released pages must come back";
