@@ -26,7 +26,7 @@ struct f16 {
   return result;
 }
 
-// |value| < 65520: what is larger, an infinity or a NaN, has no place among scales.
+// From 65520 on infinite. NaN stays NaN.
 [[maybe_unused]] static f16 to_f16(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -39,6 +39,9 @@ struct f16 {
     uint32_t sum_bits;
     std::memcpy(&sum_bits, &sum, sizeof sum_bits);
     return {static_cast<uint16_t>(sign | (sum_bits - 0x3f000000u))};
+  }
+  if (magnitude >= 0x477ff000u) {  // 65520
+    return {static_cast<uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u))};
   }
   const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23);
   return {static_cast<uint16_t>(sign | rounded >> 13)};

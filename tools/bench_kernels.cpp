@@ -169,7 +169,7 @@ void report_macs(State& state, double macs, double best_seconds, double peak, in
 // The way in, as others use it: A packed, multiplied by a packed B, dequantised to float.
 void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int64_t k, int64_t n) {
   const Arena a = bytes(m * k), b = bytes(k * n), packed = bytes(gemm_packed_b_bytes(GemmType::s8, n, k));
-  gemm_pack_b(GemmType::s8, b.data, n, n, k, packed.data);
+  gemm_pack_b(GemmType::s8, {b.data, n}, n, k, packed.data);
   const std::vector<float> row_scale(static_cast<size_t>(m), 0.01f), column_scale(static_cast<size_t>(n), 0.01f);
   const Arena c = bytes(m * n * 4);
   GemmBatch args = {.type = GemmType::s8, .m = m, .n = n, .k = k};

@@ -3,78 +3,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu.h"
+#include "kernels/f16.h"
+#include "kernels/ops/gemm_pack.h"
 #include "kernels/ops/tiles.h"
 
 namespace pinion {
 namespace {
-
-int64_t element_bytes(GemmType type) { return type == GemmType::s8 ? 1 : type == GemmType::bf16 ? 2 : 4; }
-int64_t whole_k(GemmType type, int64_t k) { return type == GemmType::s8 ? padded_k(k) : k; }
-int64_t b_panel_bytes(GemmType type, int64_t k) { return whole_k(type, k) * kPanelColumns * element_bytes(type); }
-
-// --- packing
-// -----------------------------------------------------------------------------------------------------------
-
-void pack_s8_panel(const int8_t* b, int64_t ldb, int64_t columns, int64_t k, int8_t* panel, int32_t* column_sum) {
-  std::memset(panel, 0, static_cast<size_t>(b_panel_bytes(GemmType::s8, k)));
-  std::fill_n(column_sum, kPanelColumns, 0);
-  for (int64_t i = 0; i < k; ++i) {
-    for (int64_t c = 0; c < columns; ++c) {
-      panel[w8_offset(i, c)] = b[i * ldb + c];
-      column_sum[c] += b[i * ldb + c];
-    }
-  }
-}
-
-template <class T>
-void pack_float_panel(const T* b, int64_t ldb, int64_t columns, int64_t k, T* panel) {
-  for (int64_t i = 0; i < k; ++i, panel += kPanelColumns) {
-    std::copy_n(b + i * ldb, columns, panel);
-    std::fill_n(panel + columns, kPanelColumns - columns, T{});
-  }
-}
-
-void pack_b_panel(GemmType type, const void* b, int64_t ldb, int64_t n, int64_t k, int64_t index, std::byte* packed) {
-  const int64_t column = index * kPanelColumns;
-  const int64_t columns = std::min(kPanelColumns, n - column);
-  const auto* from = static_cast<const std::byte*>(b) + column * element_bytes(type);
-  std::byte* panel = packed + index * b_panel_bytes(type, k);
-  if (type == GemmType::s8) {
-    auto* sums = reinterpret_cast<int32_t*>(packed + panel_count(n) * b_panel_bytes(type, k)) + column;
-    pack_s8_panel(reinterpret_cast<const int8_t*>(from), ldb, columns, k, reinterpret_cast<int8_t*>(panel), sums);
-  } else if (type == GemmType::bf16) {
-    pack_float_panel(reinterpret_cast<const bf16*>(from), ldb, columns, k, reinterpret_cast<bf16*>(panel));
-  } else {
-    pack_float_panel(reinterpret_cast<const float*>(from), ldb, columns, k, reinterpret_cast<float*>(panel));
-  }
-}
-
-// One block of A's rows. bf16 is widened a few rows at a time on the way.
-void pack_a_block(const Kernels& kernels, const GemmBatch& g, const void* a, int64_t first, int64_t block,
-                  std::byte* packed) {
-  const int64_t rows = std::min(block, g.m - first);
-  const int64_t k = whole_k(g.type, g.k);
-  if (g.type == GemmType::s8) {
-    const auto* from = static_cast<const int8_t*>(a) + first * g.lda;
-    return kernels.pack_s8(from, g.lda, rows, g.k, block, reinterpret_cast<int8_t*>(packed));
-  }
-  auto* to = reinterpret_cast<float*>(packed);
-  if (g.type == GemmType::f32) {
-    return kernels.pack_f32(static_cast<const float*>(a) + first * g.lda, g.lda, rows, g.k, block, to);
-  }
-  constexpr int64_t kPiece = 16;  // of k
-  float wide[kTileRows * kPiece];
-  for (int64_t i = 0; i < k; i += kPiece) {
-    const int64_t count = std::min(kPiece, k - i);
-    for (int64_t r = 0; r < rows; ++r) {
-      kernels.to_float(static_cast<const bf16*>(a) + (first + r) * g.lda + i, count, wide + r * kPiece);
-    }
-    kernels.pack_f32(wide, kPiece, rows, count, block, to + i * block);
-  }
-}
 
 // --- the plan: what is packed and where
 // ---------------------------------------------------------------------------------
@@ -94,7 +33,7 @@ Plan make_plan(const Kernels& kernels, const GemmBatch& g) {
   const bool pack_a = gemm_needs_pack_a(g);
   const PackShape& shape = g.type == GemmType::s8 ? kernels.s8_shape : kernels.f32_shape;
   const int64_t block = pack_a ? block_rows(shape, g.m) : 1;
-  const int64_t row_bytes = whole_k(g.type, g.k) * (g.type == GemmType::s8 ? 1 : 4);
+  const int64_t row_bytes = packed_k(g.type, g.k) * (g.type == GemmType::s8 ? 1 : 4);
   const int64_t rows = (g.m + block - 1) / block * block;
   return {kernels, g, block, row_bytes, pack_a ? aligned(rows * row_bytes) : 0, gemm_packed_b_bytes(g.type, g.n, g.k)};
 }
@@ -102,12 +41,18 @@ Plan make_plan(const Kernels& kernels, const GemmBatch& g) {
 int64_t scratch_bytes(const Plan& plan) { return plan.g.batch * (plan.a_bytes + (plan.g.b_packed ? 0 : plan.b_bytes)); }
 
 const void* matrix_a(const GemmBatch& g, int64_t index) {
-  return static_cast<const std::byte*>(g.a) + index * g.a_stride * element_bytes(g.type);
+  const int64_t at = g.a_offsets ? g.a_offsets[index] : index * g.a_stride;
+  return static_cast<const std::byte*>(g.a) + at * element_bytes(g.type);
 }
 
-const std::byte* matrix_b(const Plan& plan, int64_t index) {
-  if (plan.packed_b) return plan.packed_b + index * plan.b_bytes;
-  return static_cast<const std::byte*>(plan.g.b) + index * plan.g.b_stride;
+// The caller's, packed or not.
+const std::byte* given_b(const GemmBatch& g, int64_t index) {
+  const int64_t at = g.b_offsets ? g.b_offsets[index] : index * g.b_stride;
+  return static_cast<const std::byte*>(g.b) + at * (g.b_packed ? 1 : element_bytes(g.type));
+}
+
+const std::byte* packed_b(const Plan& plan, int64_t index) {
+  return plan.packed_b ? plan.packed_b + index * plan.b_bytes : given_b(plan.g, index);
 }
 
 void pack_operands(const Plan& plan, const Workers& workers) {
@@ -118,14 +63,66 @@ void pack_operands(const Plan& plan, const Workers& workers) {
     const int64_t index = piece / (blocks + panels);
     const int64_t part = piece % (blocks + panels);
     if (part < blocks) {
-      pack_a_block(plan.kernels, g, matrix_a(g, index), part * plan.block, plan.block,
-                   plan.packed_a + index * plan.a_bytes + part * plan.block * plan.a_row_bytes);
+      const int64_t first = part * plan.block;
+      pack_a_block(plan.kernels, g.type, {matrix_a(g, index), g.lda, g.a_transposed}, first,
+                   std::min(plan.block, g.m - first), g.k, plan.block,
+                   plan.packed_a + index * plan.a_bytes + first * plan.a_row_bytes);
     } else {
-      const auto* b = static_cast<const std::byte*>(g.b) + index * g.b_stride * element_bytes(g.type);
-      pack_b_panel(g.type, b, g.ldb, g.n, g.k, part - blocks, plan.packed_b + index * plan.b_bytes);
+      pack_b_panel(g.type, {given_b(g, index), g.ldb, g.b_transposed}, g.n, g.k, part - blocks,
+                   plan.packed_b + index * plan.b_bytes);
     }
   });
 }
+
+// --- results
+// -------------------------------------------------------------------------------------------------------------
+
+// How numbers of C become floats, and floats numbers of C. f32 needs neither, s32 has no floats.
+struct ResultType {
+  int64_t bytes;
+  void (*load)(const Kernels& kernels, const void* from, int64_t n, float* to) = nullptr;
+  void (*store)(const Kernels& kernels, const float* from, int64_t n, void* to) = nullptr;
+};
+
+template <class T>
+void load_each(const Kernels&, const void* from, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<T, f16>) {
+      to[i] = to_float(static_cast<const f16*>(from)[i]);
+    } else {
+      to[i] = static_cast<const T*>(from)[i];
+    }
+  }
+}
+
+void load_bf16(const Kernels& kernels, const void* from, int64_t n, float* to) {
+  kernels.to_float(static_cast<const bf16*>(from), n, to);
+}
+void store_bf16(const Kernels& kernels, const float* from, int64_t n, void* to) {
+  kernels.to_bf16(from, n, static_cast<bf16*>(to));
+}
+void store_f16(const Kernels&, const float* from, int64_t n, void* to) {
+  for (int64_t i = 0; i < n; ++i) static_cast<f16*>(to)[i] = to_f16(from[i]);
+}
+
+template <class T>
+void store_rounded(const Kernels&, const float* from, int64_t n, void* to) {
+  constexpr float kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
+  constexpr float kUnit = 0x1.8p23f;  // beside it floats are whole: adding it rounds, to nearest even
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = from[i] != from[i] ? 0 : std::min(kHigh, std::max(kLow, from[i]));
+    static_cast<T*>(to)[i] = static_cast<T>(value + kUnit - kUnit);
+  }
+}
+
+// In the order of GemmResult.
+constexpr ResultType kResultTypes[] = {{4},
+                                       {4},
+                                       {2, load_bf16, store_bf16},
+                                       {2, load_each<f16>, store_f16},
+                                       {1, load_each<int8_t>, store_rounded<int8_t>},
+                                       {1, load_each<uint8_t>, store_rounded<uint8_t>}};
+const ResultType& type_of(GemmResult result) { return kResultTypes[static_cast<size_t>(result)]; }
 
 // --- tiles
 // -------------------------------------------------------------------------------------------------------------
@@ -139,17 +136,17 @@ struct Sums {
 void multiply_tile(const Plan& plan, int64_t index, int64_t count, int64_t panel, int64_t first, int64_t rows,
                    Sums* sums) {
   const GemmBatch& g = plan.g;
-  const int64_t k = whole_k(g.type, g.k);
+  const int64_t k = packed_k(g.type, g.k);
   GemmTerm terms[kMaxGemmTerms];
   int32_t column_sum[kPanelColumns] = {};
   for (int64_t i = 0; i < count; ++i) {
-    const std::byte* b = matrix_b(plan, index + i);
+    const std::byte* b = packed_b(plan, index + i);
     const auto* a = static_cast<const std::byte*>(plan.a_bytes > 0 ? plan.packed_a + (index + i) * plan.a_bytes +
                                                                          first * plan.a_row_bytes
                                                                    : matrix_a(g, index + i));
-    terms[i] = {a, b + panel * b_panel_bytes(g.type, g.k), k};
+    terms[i] = {a, b + panel * packed_panel_bytes(g.type, g.k), k};
     if (g.type != GemmType::s8) continue;
-    const auto* own = reinterpret_cast<const int32_t*>(b + panel_count(g.n) * b_panel_bytes(g.type, g.k));
+    const auto* own = reinterpret_cast<const int32_t*>(b + panel_count(g.n) * packed_panel_bytes(g.type, g.k));
     for (int64_t c = 0; c < kPanelColumns; ++c) column_sum[c] += own[panel * kPanelColumns + c];
   }
   const RowBlocks blocks = {plan.block, plan.block * plan.a_row_bytes};
@@ -201,12 +198,15 @@ void store_tile(const Plan& plan, const Sums& sums, const Epilogue& ops, int64_t
   };
   if (g.result == GemmResult::f32) return finish(static_cast<float*>(g.c) + at, g.ldc);
   float wide[kTileRows * kPanelColumns];
-  bf16* c = static_cast<bf16*>(g.c) + at;
+  const ResultType& type = type_of(g.result);
+  std::byte* c = static_cast<std::byte*>(g.c) + at * type.bytes;
   for (int64_t r = 0; r < rows && g.beta != 0; ++r) {
-    plan.kernels.to_float(c + r * g.ldc, columns, wide + r * kPanelColumns);
+    type.load(plan.kernels, c + r * g.ldc * type.bytes, columns, wide + r * kPanelColumns);
   }
   finish(wide, kPanelColumns);
-  for (int64_t r = 0; r < rows; ++r) plan.kernels.to_bf16(wide + r * kPanelColumns, columns, c + r * g.ldc);
+  for (int64_t r = 0; r < rows; ++r) {
+    type.store(plan.kernels, wide + r * kPanelColumns, columns, c + r * g.ldc * type.bytes);
+  }
 }
 
 void multiply_all(const Plan& plan, const Workers& workers) {
@@ -222,7 +222,7 @@ void multiply_all(const Plan& plan, const Workers& workers) {
       Sums sums;
       const int64_t columns = std::min(kPanelColumns, g.n - column);
       const int64_t at = index * g.c_stride + first * g.ldc + column;
-      const int64_t c_bytes = g.result == GemmResult::bf16 ? 2 : 4;
+      const int64_t c_bytes = type_of(g.result).bytes;
       prefetch_result(static_cast<std::byte*>(g.c) + at * c_bytes, rows, g.ldc * c_bytes, columns * c_bytes);
       if (g.k > 0 && g.batch > 0) {
         multiply_tile(plan, index, g.reduce ? g.batch : 1, column / kPanelColumns, first, rows, &sums);
@@ -244,6 +244,13 @@ Error argument(const std::string& name, const std::string& expected) {
   return error("wrong argument", "gemm_batch: " + name, expected);
 }
 
+// That a row, or where it is transposed a column, is not longer than the distance to the next.
+Error check_row(const char* name, int64_t ld, bool transposed, std::pair<const char*, int64_t> rows,
+                std::pair<const char*, int64_t> columns) {
+  const auto& [what, least] = transposed ? rows : columns;
+  return ld >= least ? Error{} : argument(name, "at least " + std::string(what) + " = " + std::to_string(least), ld);
+}
+
 Error check_sizes(const GemmBatch& g) {
   for (const auto& [name, value] : {std::pair{"batch", g.batch}, {"m", g.m}, {"n", g.n}, {"k", g.k}}) {
     if (value < 0) return argument(name, "0 or more", value);
@@ -255,15 +262,17 @@ Error check_sizes(const GemmBatch& g) {
   if (g.type == GemmType::s8 && g.k > kMaxK / terms) {
     return argument("k", "at most " + std::to_string(kMaxK / terms) + ", or int32 may overflow", g.k);
   }
-  if (g.lda < g.k) return argument("lda", "at least k = " + std::to_string(g.k), g.lda);
-  if (!g.b_packed && g.ldb < g.n) return argument("ldb", "at least n = " + std::to_string(g.n), g.ldb);
+  if (Error e = check_row("lda", g.lda, g.a_transposed, {"m", g.m}, {"k", g.k})) return e;
+  if (Error e = g.b_packed ? Error{} : check_row("ldb", g.ldb, g.b_transposed, {"k", g.k}, {"n", g.n})) return e;
   if (g.ldc < g.n) return argument("ldc", "at least n = " + std::to_string(g.n), g.ldc);
   const int64_t c_span = g.m > 0 ? (g.m - 1) * g.ldc + g.n : 0;
   if (!g.reduce && g.batch > 1 && std::abs(g.c_stride) < c_span) {
     return argument("c_stride", "at least " + std::to_string(c_span) + ", or results overlap", g.c_stride);
   }
-  if (g.b_packed && g.batch > 1 && g.b_stride % kAlignmentBytes != 0) {
-    return argument("b_stride", "a multiple of " + std::to_string(kAlignmentBytes), g.b_stride);
+  for (int64_t i = 0; g.b_packed && i < (g.b_offsets ? g.batch : std::min<int64_t>(g.batch, 2)); ++i) {
+    const int64_t at = g.b_offsets ? g.b_offsets[i] : i * g.b_stride;
+    if (at % kAlignmentBytes == 0) continue;
+    return argument(g.b_offsets ? "b_offsets" : "b_stride", "a multiple of " + std::to_string(kAlignmentBytes), at);
   }
   if (g.gate && g.gate_stride < g.n) {
     return argument("gate_stride", "at least n = " + std::to_string(g.n), g.gate_stride);
@@ -286,7 +295,7 @@ Error check_pointers(const GemmBatch& g) {
 
 Error check_post_ops(const GemmBatch& g) {
   if (g.result != GemmResult::s32) return {};
-  if (g.type != GemmType::s8) return argument("result", "f32 or bf16: only s8 has int32 sums");
+  if (g.type != GemmType::s8) return argument("result", "of floats or codes: only A and B of s8 have int32 sums");
   if (g.alpha != 1) return argument("alpha", "1 for an int32 result");
   if (g.beta != 0 && g.beta != 1) return argument("beta", "0 or 1 for an int32 result");
   const bool plain = !g.row_scale && !g.bias && !g.gate && g.low == -__builtin_inff() && g.high == __builtin_inff();
@@ -307,17 +316,17 @@ const Kernels& gemm_kernels(const Kernels* kernels, GemmType type, int64_t m) {
 }
 
 int64_t gemm_packed_b_bytes(GemmType type, int64_t n, int64_t k) {
-  return aligned(panel_count(n) * b_panel_bytes(type, k) + (type == GemmType::s8 ? padded_n(n) * 4 : 0));
+  return aligned(panel_count(n) * packed_panel_bytes(type, k) + (type == GemmType::s8 ? padded_n(n) * 4 : 0));
 }
 
-void gemm_pack_b(GemmType type, const void* b, int64_t ldb, int64_t n, int64_t k, std::byte* packed,
-                 const Workers& workers) {
-  run_pieces(workers, panel_count(n), [&](int64_t panel) { pack_b_panel(type, b, ldb, n, k, panel, packed); });
+void gemm_pack_b(GemmType type, const GemmMatrix& b, int64_t n, int64_t k, std::byte* packed, const Workers& workers) {
+  run_pieces(workers, panel_count(n), [&](int64_t panel) { pack_b_panel(type, b, n, k, panel, packed); });
 }
 
 bool gemm_needs_pack_a(const GemmBatch& g) {
-  if (g.m != 1) return g.m > 0;
-  return g.type == GemmType::bf16 || (g.type == GemmType::s8 && (g.k % 4 != 0 || (g.reduce && g.batch > 1)));
+  if (g.m != 1 || g.a_transposed) return g.m > 0;
+  return g.type == GemmType::bf16 || g.type == GemmType::f16 ||
+         (g.type == GemmType::s8 && (g.k % 4 != 0 || (g.reduce && g.batch > 1)));
 }
 
 int64_t gemm_scratch_bytes(const Kernels* kernels, const GemmBatch& g) {

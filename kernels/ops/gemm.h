@@ -7,7 +7,10 @@
 // B [k][ldb] row-major, or packed once by gemm_pack_b. The bits of the result depend on nothing but the operands (NaN
 // has many; which one comes out is the CPU's business): not on the kernels, the workers, or whether B was packed
 // before. Sums of int8 are exact int32; a sum of floats is fma sequentially in k from 0 (reduced: in i, then k). bf16
-// is widened, which is exact.
+// and f16 are widened, which is exact.
+//
+// What the operations that this follows have and it has not is u8. Tables take A's codes in [-127, 127] (AVX2 would
+// overflow at -128), and to take a zero point off a product needs the rows' sums in the epilogue, which no table has.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +24,17 @@
 
 namespace pinion {
 
-enum class GemmType : uint8_t { s8, bf16, f32 };     // of A and B; codes of A lie in [-127, 127]
-enum class GemmResult : uint8_t { s32, f32, bf16 };  // of C; s32 is for s8 only: alpha 1, beta 0 or 1, no epilogue
+enum class GemmType : uint8_t { s8, bf16, f16, f32 };  // of A and B; codes of A lie in [-127, 127]
+
+// Of C. s32 is for s8 only: alpha 1, beta 0 or 1, no epilogue. All others are rounded to nearest even; f16 becomes
+// infinite from 65520 on; s8 and u8 stay within [-128, 127] and [0, 255], and NaN is 0 there.
+enum class GemmResult : uint8_t { s32, f32, bf16, f16, s8, u8 };
+
+struct GemmMatrix {
+  const void* data;
+  int64_t ld;               // elements from a row to the next
+  bool transposed = false;  // [columns][ld] instead of [rows][ld]
+};
 
 // Reduced products have at most this many terms.
 constexpr int64_t kMaxGemmTerms = 256;
@@ -34,10 +46,14 @@ struct GemmBatch {
   bool reduce = false;
 
   const void* a = nullptr;
-  int64_t lda = 0, a_stride = 0;  // elements from a row, a matrix to the next
+  int64_t lda = 0, a_stride = 0;       // elements from a row, a matrix to the next
+  const int64_t* a_offsets = nullptr;  // [batch]: elements from a to each matrix, instead of a_stride
+  bool a_transposed = false;           // A [k][lda]
   const void* b = nullptr;
   bool b_packed = false;
   int64_t ldb = 0, b_stride = 0;  // likewise; packed: ldb is not used, b_stride in bytes, a multiple of kAlignmentBytes
+  const int64_t* b_offsets = nullptr;  // likewise
+  bool b_transposed = false;           // B [n][ldb]; packed: not used
   void* c = nullptr;
   int64_t ldc = 0, c_stride = 0;  // results of a batch may not overlap
 
@@ -54,9 +70,10 @@ struct GemmBatch {
 // rows.
 const Kernels& gemm_kernels(const Kernels* kernels, GemmType type, int64_t m);
 
-// B in panels (layout.h; floats: [k][64]), then, for s8, the int32 column sums. kAlignmentBytes aligned.
+// B [k][n] in panels (layout.h; floats: [k][64], f16 as float), then, for s8, the int32 column sums. kAlignmentBytes
+// aligned.
 int64_t gemm_packed_b_bytes(GemmType type, int64_t n, int64_t k);
-void gemm_pack_b(GemmType type, const void* b, int64_t ldb, int64_t n, int64_t k, std::byte* packed,
+void gemm_pack_b(GemmType type, const GemmMatrix& b, int64_t n, int64_t k, std::byte* packed,
                  const Workers& workers = {});
 
 // Whether A is packed at all: a single row mostly is not.

@@ -5,10 +5,13 @@
 #include "kernels/ops/gemm.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "kernels/f16.h"
 #include "tests/crew.h"
 #include "tests/kernels/guarded.h"
 
@@ -17,14 +20,21 @@ namespace pinion {
 template <class T>
 constexpr GemmType kType = std::is_same_v<T, int8_t> ? GemmType::s8
                            : std::is_same_v<T, bf16> ? GemmType::bf16
+                           : std::is_same_v<T, f16>  ? GemmType::f16
                                                      : GemmType::f32;
 template <class R>
-constexpr GemmResult kResult = std::is_same_v<R, int32_t> ? GemmResult::s32
-                               : std::is_same_v<R, bf16>  ? GemmResult::bf16
-                                                          : GemmResult::f32;
+constexpr GemmResult kResult = std::is_same_v<R, int32_t>   ? GemmResult::s32
+                               : std::is_same_v<R, bf16>    ? GemmResult::bf16
+                               : std::is_same_v<R, f16>     ? GemmResult::f16
+                               : std::is_same_v<R, int8_t>  ? GemmResult::s8
+                               : std::is_same_v<R, uint8_t> ? GemmResult::u8
+                                                            : GemmResult::f32;
 
 inline float wide(float x) { return x; }
 inline float wide(bf16 x) { return to_float(x); }
+inline float wide(f16 x) { return to_float(x); }
+inline float wide(int8_t x) { return x; }
+inline float wide(uint8_t x) { return x; }
 inline int32_t wide(int32_t x) { return x; }
 
 // Any NaN equals any other, of bf16 too.
@@ -40,6 +50,12 @@ template <class T>
 T number(float x) {
   if constexpr (std::is_same_v<T, bf16>) {
     return to_bf16(x);
+  } else if constexpr (std::is_same_v<T, f16>) {
+    return to_f16(x);
+  } else if constexpr (sizeof(T) == 1) {
+    if (std::isnan(x)) return 0;
+    const float low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+    return static_cast<T>(std::nearbyint(std::clamp(x, low, high)));
   } else {
     return static_cast<T>(x);
   }
@@ -49,7 +65,7 @@ T number(float x) {
 template <class T>
 T foreign() {
   if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(sizeof(T) == 1 ? -128 : 123456789);
+    return static_cast<T>(sizeof(T) == 1 ? 128 : 123456789);
   } else {
     return number<T>(kNan);
   }
@@ -180,22 +196,63 @@ struct Form {
   bool b_packed;
   int32_t workers;
   Edge edge;
+  bool a_transposed = false, b_transposed = false;
+  bool offsets = false;  // instead of strides
 };
-constexpr Form kForms[] = {{false, 1, Edge::begin}, {true, 1, Edge::end}, {false, 2, Edge::end},
-                           {true, 2, Edge::begin},  {true, 5, Edge::end}, {false, 5, Edge::begin}};
+constexpr Form kForms[] = {{false, 1, Edge::begin, true},
+                           {true, 1, Edge::end, false, true},
+                           {false, 2, Edge::end, false, true},
+                           {true, 2, Edge::begin, true, false, true},
+                           {true, 5, Edge::end},
+                           {false, 5, Edge::begin, false, false, true},
+                           {false, 1, Edge::end, true, true, true}};
+
+// Matrices [rows][columns] as [columns][rows].
+template <class T>
+std::vector<T> transposed(const std::vector<T>& dense, int64_t rows, int64_t columns) {
+  std::vector<T> x(dense.size());
+  for (int64_t i = 0; i < std::ssize(dense); ++i) {
+    const int64_t matrix = i / (rows * columns), row = i / columns % rows;
+    x[static_cast<size_t>((matrix * columns + i % columns) * rows + row)] = dense[static_cast<size_t>(i)];
+  }
+  return x;
+}
+
+// Operands as they lie in memory: rows, or where they are transposed columns, `more` elements further apart than they
+// are long.
+template <class T>
+struct Laid {
+  int64_t ld, stride;
+  std::vector<T> elements;
+};
+template <class T>
+Laid<T> lay_out(const std::vector<T>& dense, int64_t count, int64_t rows, int64_t columns, bool is_transposed,
+                int64_t more) {
+  if (is_transposed) return lay_out(transposed(dense, rows, columns), count, columns, rows, false, more);
+  const int64_t ld = columns + more, stride = rows * ld + more / 2;
+  return {ld, stride, spread(dense, count, rows, columns, ld, stride, foreign<T>())};
+}
+
+inline std::vector<int64_t> offsets_of(int64_t count, int64_t stride) {
+  std::vector<int64_t> offsets;
+  for (int64_t i = 0; i < count; ++i) offsets.push_back(i * stride);
+  return offsets;
+}
 
 // C as it lies in memory, with all that must not have changed around it.
 template <class T, class R>
 std::vector<R> run(const Kernels* kernels, const Form& form, const Problem<T, R>& p) {
   GemmBatch g = p.g;
   const Workers workers = crew(form.workers);
-  g.lda = g.k + 3, g.a_stride = g.m * g.lda + 1;
-  g.ldb = g.n + 2, g.b_stride = g.k * g.ldb + 5;
+  const Laid<T> a_laid = lay_out(p.a, g.batch, g.m, g.k, form.a_transposed, 3);
+  const Laid<T> b_laid = lay_out(p.b, g.batch, g.k, g.n, form.b_transposed, 5);
+  g.lda = a_laid.ld, g.a_stride = a_laid.stride, g.a_transposed = form.a_transposed;
+  g.ldb = b_laid.ld, g.b_stride = b_laid.stride, g.b_transposed = form.b_transposed;
   g.ldc = g.n + 1, g.c_stride = g.m * g.ldc + 2;
   g.gate_stride = g.n + 4;
   const Edge edge = form.edge;
-  const Guarded<T> a(spread(p.a, g.batch, g.m, g.k, g.lda, g.a_stride, foreign<T>()), edge);
-  const Guarded<T> b(spread(p.b, g.batch, g.k, g.n, g.ldb, g.b_stride, foreign<T>()), edge);
+  const Guarded<T> a(a_laid.elements, edge);
+  const Guarded<T> b(b_laid.elements, edge);
   const Guarded<R> c(spread(p.c, p.results(), g.m, g.n, g.ldc, g.c_stride, foreign<R>()), edge);
   const Guarded<float> row_scale(p.row_scale, edge), column_scale(p.column_scale, edge), bias(p.bias, edge),
       gate(spread(p.gate, 1, g.m, g.n, g.gate_stride, 0, kNan), edge);
@@ -210,9 +267,15 @@ std::vector<R> run(const Kernels* kernels, const Form& form, const Problem<T, R>
   const Guarded<std::byte> packed(pack ? (g.batch - 1) * packed_stride + packed_bytes : 0, edge);
   if (form.b_packed) {
     for (int64_t i = 0; i < g.batch; ++i) {
-      gemm_pack_b(g.type, b.data + i * g.b_stride, g.ldb, g.n, g.k, packed.data + i * packed_stride, workers);
+      gemm_pack_b(g.type, {b.data + i * g.b_stride, g.ldb, g.b_transposed}, g.n, g.k, packed.data + i * packed_stride,
+                  workers);
     }
     g.b = packed.data, g.b_packed = true, g.b_stride = packed_stride, g.ldb = -1;  // not used
+  }
+  const std::vector<int64_t> a_offsets = offsets_of(g.batch, g.a_stride), b_offsets = offsets_of(g.batch, g.b_stride);
+  if (form.offsets) {
+    g.a_offsets = a_offsets.data(), g.b_offsets = b_offsets.data();
+    g.a_stride = g.b_stride = -1;  // not used
   }
   const int64_t bytes = gemm_scratch_bytes(kernels, g);
   const Guarded<std::byte> scratch(bytes, edge);
@@ -227,8 +290,9 @@ void expect_defined(const Problem<T, R>& p, const Kernels* kernels, const Form& 
   const std::vector<R> laid_out =
       spread(expected, p.results(), p.g.m, p.g.n, p.g.n + 1, p.g.m * (p.g.n + 1) + 2, foreign<R>());
   EXPECT_TRUE(same(run(kernels, form, p), laid_out))
-      << (kernels ? kernels->name : "the best") << (form.b_packed ? ", B packed" : "") << ", workers " << form.workers
-      << ": " << p.describe();
+      << (kernels ? kernels->name : "the best") << (form.b_packed ? ", B packed" : "")
+      << (form.a_transposed ? ", A transposed" : "") << (form.b_transposed ? ", B transposed" : "")
+      << (form.offsets ? ", offsets" : "") << ", workers " << form.workers << ": " << p.describe();
 }
 
 // Every table in every form.
@@ -265,10 +329,13 @@ void each_type(F f) {
   f(int8_t{}, int32_t{});
   f(int8_t{}, float{});
   f(int8_t{}, bf16{});
+  f(int8_t{}, int8_t{});
   f(bf16{}, float{});
   f(bf16{}, bf16{});
   f(float{}, float{});
   f(float{}, bf16{});
+  f(float{}, uint8_t{});
+  f(f16{}, f16{});
 }
 
 }  // namespace pinion

@@ -48,6 +48,29 @@ TEST(GemmBatch, EpilogueByHand) {
   expect_everywhere(rounded);
 }
 
+// What is rounded, where what is too large ends, and what NaN is.
+TEST(GemmBatch, NarrowResultsByHand) {
+  const std::vector<float> values = {2.5f, 3.5f, -2.5f, 127.5f, 300, -0.5f, -200, kNan};
+  const auto one_row = [&]<class R>(R, const std::vector<R>& by_hand) {
+    Problem<float, R> p;
+    p.g.result = kResult<R>, p.g.m = 1, p.g.n = std::ssize(values), p.g.k = 1;
+    p.a = {1}, p.b = values, p.c.assign(values.size(), foreign<R>());
+    ASSERT_TRUE(same(define(p), by_hand));
+    expect_everywhere(p);
+  };
+  one_row(int8_t{}, std::vector<int8_t>{2, 4, -2, 127, 127, 0, -128, 0});
+  one_row(uint8_t{}, std::vector<uint8_t>{2, 4, 0, 128, 255, 0, 0, 0});
+
+  Problem<float, f16> halves;  // units: 2^-10 at 1, 32 below 65536, 2^-24 at 0
+  halves.g.result = GemmResult::f16, halves.g.m = 1, halves.g.n = 6, halves.g.k = 1;
+  halves.a = {1}, halves.c.resize(6);
+  halves.b = {1 + 0x1p-11f, 1 + 0x3p-11f, 65519, 65520, -0x1p-25f, 0x3p-25f};
+  expect_everywhere(halves);
+  std::vector<uint16_t> bits;
+  for (f16 h : define(halves)) bits.push_back(h.bits);
+  EXPECT_EQ(bits, (std::vector<uint16_t>{0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x8000, 0x0002}));
+}
+
 // A bit of everything that a sum in another order, or of products that are rounded, would get wrong.
 TEST(GemmBatch, FloatsAreFusedAndInOrder) {
   Problem<float, float> p;

@@ -19,7 +19,7 @@ TEST(GemmPackB, Layout) {
     const int64_t bytes = gemm_packed_b_bytes(GemmType::s8, n, k);
     ASSERT_EQ(bytes, 2 * 64 * 64 + 2 * 64 * 4);
     const Guarded<std::byte> packed(bytes, Edge::end);
-    gemm_pack_b(GemmType::s8, codes.data(), ldb, n, k, packed.data, crew(workers));
+    gemm_pack_b(GemmType::s8, {codes.data(), ldb}, n, k, packed.data, crew(workers));
     const auto* code = reinterpret_cast<const int8_t*>(packed.data);
     const auto* sums = reinterpret_cast<const int32_t*>(packed.data + 2 * 64 * 64);
     for (int64_t c = 0; c < 128; ++c) {
@@ -34,8 +34,9 @@ TEST(GemmPackB, Layout) {
 
     ASSERT_EQ(gemm_packed_b_bytes(GemmType::bf16, n, k), round_up(2 * 64 * k * 2, 64));
     ASSERT_EQ(gemm_packed_b_bytes(GemmType::f32, n, k), round_up(2 * 64 * k * 4, 64));
+    ASSERT_EQ(gemm_packed_b_bytes(GemmType::f16, n, k), gemm_packed_b_bytes(GemmType::f32, n, k));
     const Guarded<std::byte> packed_bf16(gemm_packed_b_bytes(GemmType::bf16, n, k), Edge::end);
-    gemm_pack_b(GemmType::bf16, floats.data(), ldb, n, k, packed_bf16.data, crew(workers));
+    gemm_pack_b(GemmType::bf16, {floats.data(), ldb}, n, k, packed_bf16.data, crew(workers));
     const auto* element = reinterpret_cast<const bf16*>(packed_bf16.data);
     for (int64_t c = 0; c < 128; ++c) {
       for (int64_t i = 0; i < k; ++i) {
@@ -58,6 +59,7 @@ TEST(GemmScratch, ARowOfItsOwnNeedsNone) {
   EXPECT_GT(bytes(GemmType::s8, 13, false), 0);
   EXPECT_GT(bytes(GemmType::s8, 12, true), 0);
   EXPECT_GT(bytes(GemmType::bf16, 12, false), 0);
+  EXPECT_GT(bytes(GemmType::f16, 12, false), 0);
 }
 
 // --- mistakes ------------------------------------------------------------------------------------------------------
@@ -113,6 +115,12 @@ TEST(GemmErrors, Sizes) {
   expect_refused("k", [](Sound& s) { s.g.k = -1; });
   expect_refused("lda", [](Sound& s) { s.g.lda = 3; });
   expect_refused("ldb", [](Sound& s) { s.g.ldb = 4; });
+  expect_refused("lda", [](Sound& s) { s.g.a_transposed = true, s.g.lda = 2; });
+  expect_refused("ldb", [](Sound& s) { s.g.b_transposed = true, s.g.ldb = 3; });
+  expect_refused("b_offsets", [](Sound& s) {
+    static constexpr int64_t kOffsets[] = {0, 32};
+    s.g.b = s.scratch, s.g.b_packed = true, s.g.b_offsets = kOffsets;
+  });
   expect_refused("ldc", [](Sound& s) { s.g.ldc = 4; });
   expect_refused("c_stride", [](Sound& s) { s.g.c_stride = 14; });
   expect_refused("c_stride", [](Sound& s) { s.g.c_stride = -14; });

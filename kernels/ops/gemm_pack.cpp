@@ -1,0 +1,148 @@
+#include "kernels/ops/gemm_pack.h"
+
+#include <algorithm>
+
+#include "kernels/f16.h"
+#include "kernels/ops/tiles.h"
+
+namespace pinion {
+namespace {
+
+int8_t widened(int8_t x) { return x; }
+float widened(bf16 x) { return to_float(x); }
+float widened(f16 x) { return to_float(x); }
+float widened(float x) { return x; }
+
+template <class T>
+struct Elements {
+  const T* data;
+  int64_t ld;
+  bool transposed;
+
+  explicit Elements(const GemmMatrix& m) : data(static_cast<const T*>(m.data)), ld(m.ld), transposed(m.transposed) {}
+  T at(int64_t row, int64_t column) const { return transposed ? data[column * ld + row] : data[row * ld + column]; }
+};
+
+// f(T{}) with the type of the elements.
+template <class F>
+void with_type(GemmType type, F f) {
+  switch (type) {
+    case GemmType::s8:
+      return f(int8_t{});
+    case GemmType::bf16:
+      return f(bf16{});
+    case GemmType::f16:
+      return f(f16{});
+    case GemmType::f32:
+      return f(float{});
+  }
+}
+
+void pack_s8_panel(const Elements<int8_t>& b, int64_t column, int64_t columns, int64_t k, int8_t* panel,
+                   int32_t* column_sum) {
+  std::fill_n(panel, packed_panel_bytes(GemmType::s8, k), int8_t{0});
+  std::fill_n(column_sum, kPanelColumns, 0);
+  for (int64_t i = 0; i < k; ++i) {
+    for (int64_t c = 0; c < columns; ++c) {
+      const int8_t code = b.at(i, column + c);
+      panel[w8_offset(i, c)] = code;
+      column_sum[c] += code;
+    }
+  }
+}
+
+// bf16 stays what it is, f16 becomes float.
+template <class T, class P>
+void pack_float_panel(const Elements<T>& b, int64_t column, int64_t columns, int64_t k, P* panel) {
+  for (int64_t i = 0; i < k; ++i, panel += kPanelColumns) {
+    for (int64_t c = 0; c < columns; ++c) {
+      if constexpr (std::is_same_v<T, P>) {
+        panel[c] = b.at(i, column + c);
+      } else {
+        panel[c] = widened(b.at(i, column + c));
+      }
+    }
+    std::fill_n(panel + columns, kPanelColumns - columns, P{});
+  }
+}
+
+// A few k at a time of rows that do not lie as the tables want to read them.
+constexpr int64_t kPiece = kBlockK;
+
+template <class T, class Wide>
+void copy_piece(const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t count, Wide* piece) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < count; ++i) piece[r * kPiece + i] = widened(a.at(first + r, k + i));
+  }
+}
+
+void pack_piece(const Kernels& kernels, const int8_t* piece, int64_t rows, int64_t k, int64_t block, int8_t* packed) {
+  kernels.pack_s8(piece, kPiece, rows, k, block, packed);
+}
+void pack_piece(const Kernels& kernels, const float* piece, int64_t rows, int64_t k, int64_t block, float* packed) {
+  kernels.pack_f32(piece, kPiece, rows, k, block, packed);
+}
+
+template <class T>
+void pack_by_pieces(const Kernels& kernels, const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t block,
+                    std::byte* packed) {
+  using Wide = decltype(widened(T{}));
+  Wide piece[kTileRows * kPiece];
+  auto* to = reinterpret_cast<Wide*>(packed);
+  for (int64_t i = 0; i < k; i += kPiece, to += kPiece * block) {
+    const int64_t count = std::min(kPiece, k - i);
+    copy_piece(a, first, rows, i, count, piece);
+    pack_piece(kernels, piece, rows, count, block, to);
+  }
+}
+
+}  // namespace
+
+int64_t element_bytes(GemmType type) {
+  int64_t bytes = 0;
+  with_type(type, [&](auto element) { bytes = sizeof element; });
+  return bytes;
+}
+
+int64_t packed_k(GemmType type, int64_t k) { return type == GemmType::s8 ? padded_k(k) : k; }
+
+int64_t packed_panel_bytes(GemmType type, int64_t k) {
+  const int64_t bytes = type == GemmType::f16 ? element_bytes(GemmType::f32) : element_bytes(type);
+  return packed_k(type, k) * kPanelColumns * bytes;
+}
+
+void pack_b_panel(GemmType type, const GemmMatrix& b, int64_t n, int64_t k, int64_t index, std::byte* packed) {
+  const int64_t column = index * kPanelColumns;
+  const int64_t columns = std::min(kPanelColumns, n - column);
+  std::byte* panel = packed + index * packed_panel_bytes(type, k);
+  with_type(type, [&]<class T>(T) {
+    const Elements<T> from(b);
+    if constexpr (std::is_same_v<T, int8_t>) {
+      auto* sums = reinterpret_cast<int32_t*>(packed + panel_count(n) * packed_panel_bytes(type, k)) + column;
+      pack_s8_panel(from, column, columns, k, reinterpret_cast<int8_t*>(panel), sums);
+    } else if constexpr (std::is_same_v<T, bf16>) {
+      pack_float_panel(from, column, columns, k, reinterpret_cast<bf16*>(panel));
+    } else {
+      pack_float_panel(from, column, columns, k, reinterpret_cast<float*>(panel));
+    }
+  });
+}
+
+void pack_a_block(const Kernels& kernels, GemmType type, const GemmMatrix& a, int64_t first, int64_t rows, int64_t k,
+                  int64_t block, std::byte* packed) {
+  with_type(type, [&]<class T>(T) {
+    const Elements<T> from(a);
+    if constexpr (std::is_same_v<T, int8_t>) {
+      if (!a.transposed) {
+        return kernels.pack_s8(from.data + first * a.ld, a.ld, rows, k, block, reinterpret_cast<int8_t*>(packed));
+      }
+    } else if constexpr (std::is_same_v<T, float>) {
+      if (!a.transposed) {
+        return kernels.pack_f32(from.data + first * a.ld, a.ld, rows, k, block, reinterpret_cast<float*>(packed));
+      }
+    }
+    pack_by_pieces(kernels, from, first, rows, k, block, packed);
+  });
+}
+
+}  // namespace pinion
