@@ -1,5 +1,5 @@
-// What the scalar kernels give for fixed inputs, as one number each: it has to be the same on every machine and with
-// every compiler. (The other tests hold the variants of one machine against its scalar one.)
+// What every table gives for fixed inputs, as one number for each kernel: it has to be the same on every machine and
+// with every compiler. (The other tests hold a machine's tables against its scalar one, over many shapes.)
 #include "kernels/math.h"
 #include "tests/kernels/attention.h"
 
@@ -34,6 +34,40 @@ Result int8_matmul(const Kernels& k, Random& random) {
   k.pack_s8(a.data(), 96, 3, 96, 4, packed.data());
   const GemmTerm term = {packed.data(), panel.data(), 96};
   k.gemm_s8(&term, 1, {4, 4 * 96}, 3, column_sum.data(), result.sums.data());
+  return result;
+}
+
+// Groups of codes without zero points and with them, by one row and by three.
+Result four_bit_matmul(const Kernels& k, Random& random) {
+  Result result;
+  for (const bool has_zeros : {false, true}) {
+    const int64_t record_bytes = w4_record_bytes(has_zeros);
+    std::vector<uint8_t> records(static_cast<size_t>(3 * record_bytes));
+    for (uint8_t& byte : records) byte = static_cast<uint8_t>(random.next());
+    for (int64_t group = 0; group < 3; ++group) {
+      for (int64_t c = 0; c < kPanelColumns; ++c) {  // scales: halves from 1 to 2; zero points: 0 to 15
+        uint8_t* scale = &records[static_cast<size_t>(group * record_bytes + kW4CodeBytes + 2 * c)];
+        scale[1] = static_cast<uint8_t>(0x3c | (scale[1] & 3));
+        if (has_zeros) records[static_cast<size_t>(group * record_bytes + kW4CodeBytes + 2 * kPanelColumns + c)] &= 15;
+      }
+    }
+    const std::vector<int8_t> a = random.codes(3 * 96);
+    const W4Panel panel = {reinterpret_cast<const std::byte*>(records.data()), 96, has_zeros};
+    std::vector<float> one(kPanelColumns), several(3 * kPanelColumns);
+    k.gemv_w4(a.data(), panel, 1, one.data());
+    std::vector<int8_t> packed(4 * 96);
+    k.pack_s8(a.data(), 96, 3, 96, 4, packed.data());
+    k.gemm_w4(packed.data(), {4, 4 * 96}, 3, panel, several.data());
+    append(result.floats, one);
+    append(result.floats, several);
+  }
+  return result;
+}
+
+Result one_row(const Kernels& k, Random& random) {
+  const std::vector<int8_t> a = random.codes(100), panel = random.codes(100 * kPanelColumns, -128);
+  Result result = {.sums = std::vector<int32_t>(kPanelColumns)};
+  k.gemv_s8(a.data(), panel.data(), 4 * kPanelColumns, 100, result.sums.data());
   return result;
 }
 
@@ -166,6 +200,8 @@ constexpr Golden kGolden[] = {
     {"quantize", quantized, 0x13369a5b0813552au},
     {"rotate", hadamard_rotated, 0xac1a69841fb2c0fcu},
     {"gemm_s8", int8_matmul, 0x8e207ab7eedcea33u},
+    {"gemv_s8", one_row, 0x800bd8995315adaau},
+    {"gemv_w4 and gemm_w4", four_bit_matmul, 0x51a4b4f50beea7b8u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
     {"epilogue_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},
@@ -184,8 +220,10 @@ constexpr Golden kGolden[] = {
 
 TEST(Bits, AreThoseOfEveryMachine) {
   for (const Golden& golden : kGolden) {
-    Random random;
-    EXPECT_EQ(hash(golden.run(scalar_kernels(), random)), golden.hash) << golden.name;
+    for (const Kernels* kernels : available_kernels()) {
+      Random random;
+      EXPECT_EQ(hash(golden.run(*kernels, random)), golden.hash) << golden.name << " of " << kernels->name;
+    }
   }
 }
 
