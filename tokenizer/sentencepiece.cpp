@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 
+#include "loader/checkpoint/foreign_file.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/unicode.h"
 
@@ -107,7 +108,7 @@ Error load_sentencepiece(std::string_view bytes, const std::string& where, const
                          Tokenizer* out) {
   const auto model = std::make_shared<SentencePieceProcessor>();
   if (!model->LoadFromSerializedProto({bytes.data(), bytes.size()}).ok()) {
-    return error("not a sentencepiece model", where);
+    return explained(error("not a sentencepiece model", where), bytes);
   }
   out->sentencepiece = model;
   out->context_piece = find_context_piece(*model);

@@ -228,6 +228,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
 
 std::string model_name(const RunOptions& run) {
   const bool is_file = !run.synthetic.empty();
+  if (const std::string name = repository_name(run.model); !is_file && !name.empty()) return name;
   std::filesystem::path path = std::filesystem::absolute(is_file ? run.synthetic : run.model).lexically_normal();
   if (is_file || path.filename().empty()) path = path.parent_path();
   return path.filename();

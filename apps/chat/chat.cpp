@@ -111,7 +111,7 @@ void run_command(Chat& chat, const std::string& line) {
 
 Error open_chat(const Options& options, Chat* out) {
   const std::string& folder = options.run.model;
-  if (Error e = check_folder(folder)) return e;
+  if (Error e = check_model_folder(folder)) return e;
   if (Error e = load_chat_template(folder, &out->chat_template)) return e;
   if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
   if (Error e = load_tokenizer(folder, &out->tokenizer)) return e;

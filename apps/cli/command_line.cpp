@@ -24,6 +24,16 @@ Option& Option::check(const std::function<std::string(const std::string& text)>&
   return *this;
 }
 
+Option& Option::replace(const std::function<std::string(const std::string& text)>& meaning) {
+  option_->transform(CLI::Validator(
+      [meaning](std::string& text) {
+        text = meaning(text);
+        return std::string();
+      },
+      ""));
+  return *this;
+}
+
 Option& Option::range(double least, double most) {
   return check([least, most](const std::string& text) -> std::string {
     char* end = nullptr;

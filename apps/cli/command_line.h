@@ -29,6 +29,7 @@ class Option {
   Option& whole();                           // refuses 1.5
   Option& one_of(const std::vector<std::string>& values);
   Option& check(const std::function<std::string(const std::string& text)>& complaint);  // empty: the text is right
+  Option& replace(const std::function<std::string(const std::string& text)>& meaning);  // what the text stands for
   Option& excludes(const Option& other);
   Option& show_default();
   Option& repeatable();            // a list, one value each time

@@ -46,7 +46,11 @@ std::string mode_text(const RunOptions& options) {
 }
 
 Option add_model_option(Command app, RunOptions* options) {
-  return app.add_option("--model", options->model, "Folder of the model, as Hugging Face lays it out").type_name("DIR");
+  return app
+      .add_option("--model", options->model,
+                  "Folder of the model, as Hugging Face lays it out, or its ORG/NAME in the Hugging Face cache")
+      .type_name("DIR")
+      .replace(find_model_folder);
 }
 
 void add_calibrate_option(Command app, RunOptions* options) {
@@ -171,14 +175,6 @@ std::string join_ids(std::span<const int32_t> ids) {
   return text;
 }
 
-Error check_folder(const std::string& folder) {
-  std::error_code failure;
-  const std::filesystem::file_status status = std::filesystem::status(folder, failure);
-  if (!std::filesystem::exists(status)) return error("no such folder", folder);
-  if (!std::filesystem::is_directory(status)) return error("not a folder", folder);
-  return {};
-}
-
 bool has_tokenizer(const std::string& folder) { return !tokenizer_file(folder).empty(); }
 
 int64_t roof_buffer_bytes() {
@@ -275,7 +271,7 @@ Error make_plan(const RunOptions& options, Plan* out) {
 Error open_with_progress(const RunOptions& run, Runtime* out) {
   RuntimeOptions options = run;
   if (run.synthetic.empty()) {
-    if (Error e = check_folder(run.model)) return e;
+    if (Error e = check_model_folder(run.model)) return e;
   }
   if (Error e = select_kernels(run.kernels_name, &options.kernels)) return e;
   if (!options.plan) {

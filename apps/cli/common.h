@@ -17,6 +17,7 @@
 #include "engine/runtime/runtime.h"
 #include "engine/session/sampler.h"
 #include "kernels/error.h"
+#include "loader/checkpoint/model_folder.h"
 
 namespace pinion {
 
@@ -77,7 +78,6 @@ Error sampler_options(const std::string& folder, const SamplingFlags& flags, Sam
 Error parse_ids(std::string_view text, std::vector<int32_t>* out);
 std::string join_ids(std::span<const int32_t> ids);  // "1,2,3"
 
-Error check_folder(const std::string& folder);
 bool has_tokenizer(const std::string& folder);
 
 // What to read when measuring the memory: far beyond the caches, yet within what is free.

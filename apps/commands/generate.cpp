@@ -108,7 +108,7 @@ int run(const Options& options) {
   if (options.prompt_ids) {
     if (Error e = parse_ids(*options.prompt_ids, &prompt_ids)) return fail_usage("--prompt-ids: " + e.message());
   }
-  if (Error e = check_folder(options.run.model)) return fail(e);
+  if (Error e = check_model_folder(options.run.model)) return fail(e);
   SamplerOptions sampler;
   if (Error e = sampler_options(options.run.model, options.sampling, &sampler)) return fail(e);
   std::shared_ptr<const Tokenizer> tokenizer;

@@ -254,7 +254,7 @@ std::string readable(const OrderedJson& json) {
 }
 
 int run(const Options& options) {
-  if (Error e = check_folder(options.run.model)) return fail(e);
+  if (Error e = check_model_folder(options.run.model)) return fail(e);
   ModelConfig config;
   if (Error e = read_model_config(options.run.model, &config)) return fail(e);
   tell_of_ignored_fields(config);

@@ -56,7 +56,7 @@ int run(const Options& options) {
   if (!options.prompt && !options.prompt_ids) return fail_usage("no prompt: give --prompt-ids or --prompt");
   std::vector<int32_t> ids;
   if (Error e = parse_ids(options.prompt_ids.value_or(""), &ids)) return fail_usage("--prompt-ids: " + e.message());
-  if (Error e = check_folder(options.run.model)) return fail(e);
+  if (Error e = check_model_folder(options.run.model)) return fail(e);
   if (options.prompt) {
     std::shared_ptr<const Tokenizer> tokenizer;
     if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);

@@ -6,7 +6,7 @@ namespace pinion {
 namespace {
 
 int run(const RunOptions& options) {
-  if (Error e = check_folder(options.model)) return fail(e);
+  if (Error e = check_model_folder(options.model)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);
   Runtime runtime;

@@ -238,7 +238,7 @@ std::string readable(const OrderedJson& json) {
 }
 
 int run(const Options& options) {
-  if (Error e = check_folder(options.run.model)) return fail(e);
+  if (Error e = check_model_folder(options.run.model)) return fail(e);
   Quality quality;
   if (Error e = measure(options, &quality)) return fail(e);
   print_report(report(options, quality), options.json, readable);

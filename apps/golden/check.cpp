@@ -211,7 +211,7 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
   settled.run.load = golden.run.load;
   settled.run.kv = golden.run.kv;
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = check_folder(settled.run.model)) return e;
+  if (Error e = check_model_folder(settled.run.model)) return e;
   if (has_tokenizer(settled.run.model)) {
     if (Error e = load_tokenizer(settled.run.model, &tokenizer)) return e;
   }

@@ -19,7 +19,7 @@ int run_record(const RecordOptions& options) {
   golden.run = options.run;
   apply_flags(options.sampling, &golden.sampler);
   if (Error e = read_prompts(options.prompts, options.max_tokens, &golden.prompts)) return fail(e);
-  if (Error e = check_folder(options.run.model)) return fail(e);
+  if (Error e = check_model_folder(options.run.model)) return fail(e);
   std::shared_ptr<const Tokenizer> tokenizer;
   if (has_tokenizer(options.run.model)) {
     if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);

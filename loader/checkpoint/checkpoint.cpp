@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "loader/checkpoint/model_folder.h"
 #include "loader/config/json.h"
 
 namespace pinion {
@@ -60,11 +61,22 @@ Error check_shard(const std::map<std::string, std::string>& index, const std::st
   return {};
 }
 
+Error check_shards_exist(const fs::path& folder, const std::set<std::string>& shards) {
+  std::error_code code;
+  const auto is_missing = [&](const std::string& shard) { return !fs::exists(folder / shard, code); };
+  const auto first = std::ranges::find_if(shards, is_missing);
+  if (first == shards.end()) return {};
+  return error(std::to_string(std::ranges::count_if(shards, is_missing)) + " of " + std::to_string(shards.size()) +
+                   " shards are missing, the first is " + *first + "; " + how_to_complete(folder),
+               folder.string());
+}
+
 Error add_shards(const fs::path& folder, Checkpoint* out) {
   std::map<std::string, std::string> index;
   if (Error e = read_index(folder / kIndexFile, &index)) return e;
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : index) shards.insert(shard);
+  if (Error e = check_shards_exist(folder, shards)) return e;
   for (const std::string& shard : shards) {
     const size_t before = out->tensors.size();
     if (Error e = add_file(folder / shard, out)) return e;
@@ -101,7 +113,7 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
   } else if (fs::exists(folder / kIndexFile, code)) {
     if (Error e = add_shards(folder, &result)) return e;
   } else {
-    return error("no model.safetensors or model.safetensors.index.json", folder.string());
+    return missing_file(folder, std::string(kSingleFile));
   }
   std::ranges::sort(result.tensors, {}, &TensorView::name);
   *out = std::move(result);

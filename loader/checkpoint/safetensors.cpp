@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "loader/checkpoint/foreign_file.h"
 #include "loader/config/json.h"
 
 namespace pinion {
@@ -37,7 +38,7 @@ Error split_header(std::span<const std::byte> file, const std::string& where, st
                  "at most " + std::to_string(kMaxSafetensorsHeaderBytes) + " bytes", std::to_string(bytes));
   }
   if (bytes > file.size() - kLengthBytes) {
-    return error("file ends inside the safetensors header", where, std::to_string(bytes) + " bytes",
+    return error("file ends inside the safetensors header; download it again", where, std::to_string(bytes) + " bytes",
                  std::to_string(file.size() - kLengthBytes));
   }
   *header = {reinterpret_cast<const char*>(file.data()) + kLengthBytes, bytes};
@@ -68,7 +69,7 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
   const Json* shape = fields.find("shape");
   if (!shape || !shape->is_array()) fields.fail("shape", "wrong type", "an array");
   out->shape = fields.integers("shape", 0);
-  const std::vector<int64_t> offsets = fields.integers("data_offsets", 0, static_cast<int64_t>(data.size()));
+  const std::vector<int64_t> offsets = fields.integers("data_offsets", 0);
   if (offsets.size() != 2) fields.fail("data_offsets", "wrong length", "2", std::to_string(offsets.size()));
   if (const auto unknown = fields.unread(); !unknown.empty()) fields.fail(brief(unknown[0]), "unknown field");
   if (fields.error) return fields.error;
@@ -77,6 +78,10 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
   if (row == std::end(kDTypes)) return error("unknown dtype", fields.where, {}, brief(dtype));
   out->dtype = static_cast<DType>(row - kDTypes);
   if (offsets[0] > offsets[1]) return error("data_offsets run backwards", fields.where);
+  if (offsets[1] > std::ssize(data)) {
+    return error("file ends before this tensor; download it again", fields.where,
+                 std::to_string(offsets[1]) + " bytes of data", std::to_string(data.size()));
+  }
   out->data = data.data() + offsets[0];
   if (!shape_bytes(out->shape, row->bits, &out->bytes)) {
     return error("impossible shape", fields.where, {}, dtype + " " + shape_text(out->shape));
@@ -130,7 +135,9 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 Error parse_safetensors(std::span<const std::byte> file, const std::string& where, Safetensors* out) {
   std::string_view header;
-  if (Error e = split_header(file, where, &header)) return e;
+  if (Error e = split_header(file, where, &header)) {
+    return explained(std::move(e), {reinterpret_cast<const char*>(file.data()), file.size()});
+  }
   Json json;
   if (Error e = parse_json(header, where, &json)) return e;
   const std::span<const std::byte> data = file.subspan(kLengthBytes + header.size());

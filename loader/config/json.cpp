@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "loader/checkpoint/foreign_file.h"
 #include "loader/checkpoint/mapped_file.h"
 
 namespace pinion {
@@ -135,7 +136,7 @@ std::string brief(const Json& value) {
 }
 
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits) {
-  return parse_any(text, where, out, limits);
+  return explained(parse_any(text, where, out, limits), text);
 }
 
 Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,

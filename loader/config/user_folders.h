@@ -1,4 +1,5 @@
-// Where a user's files of this program belong, by the XDG Base Directory Specification.
+// Where a user's files of this program belong, by the XDG Base Directory Specification, and where the tools of Hugging
+// Face keep what they download.
 #pragma once
 
 #include <string>
@@ -11,5 +12,8 @@ std::string default_cache_folder();
 
 // What was decided: $XDG_CONFIG_HOME/pinion, else .config/pinion in a $HOME that exists, else empty.
 std::string default_config_folder();
+
+// $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, else huggingface/hub in the user's caches, else empty.
+std::string hugging_face_cache_folder();
 
 }  // namespace pinion

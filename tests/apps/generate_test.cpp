@@ -144,7 +144,8 @@ TEST(Generate, IdsOutsideTheVocabularyAndEmptyPromptsAreErrors) {
 TEST(Generate, RefusesBadFolders) {
   const std::vector<std::string> options = {"--prompt-ids", "1,2"};
   expect_failure(run_pinion(generate("/nonexistent", options)), 1, "no such folder");
-  expect_failure(run_pinion(generate(kStories + "/config.json", options)), 1, "not a folder");
+  expect_failure(run_pinion(generate(kStories + "/LICENSE", options)), 1,
+                 "a file, where a model's folder was expected");
 
   const struct {
     std::string file, text, cause;

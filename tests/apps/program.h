@@ -64,15 +64,16 @@ inline std::string command_line(const std::vector<std::string>& arguments) {
 }
 
 // Packed weights go to `cache_home`, what was decided to `config_home` or, without one, to a folder that goes away:
-// never to the user's own, and nothing from there counts.
+// never to the user's own, and nothing from there counts. `cache_home` is also where the Hugging Face cache is looked
+// for.
 inline Outcome run_pinion(const std::vector<std::string>& arguments, const std::string& input = "",
                           const std::string& cache_home = "", const std::string& config_home = "") {
   const Folder folder;
   const auto home = [&](const std::string& given) { return quoted(given.empty() ? folder.path.string() : given); };
   write_file(folder / "in", input);
-  const std::string command = "XDG_CACHE_HOME=" + home(cache_home) + " XDG_CONFIG_HOME=" + home(config_home) + " " +
-                              command_line(arguments) + " <" + quoted(folder / "in") + " >" + quoted(folder / "out") +
-                              " 2>" + quoted(folder / "err");
+  const std::string command = "HF_HUB_CACHE= HUGGINGFACE_HUB_CACHE= HF_HOME= XDG_CACHE_HOME=" + home(cache_home) +
+                              " XDG_CONFIG_HOME=" + home(config_home) + " " + command_line(arguments) + " <" +
+                              quoted(folder / "in") + " >" + quoted(folder / "out") + " 2>" + quoted(folder / "err");
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(folder / "out"), read_file(folder / "err")};
 }

@@ -65,7 +65,7 @@ TEST(Checkpoint, SelectsOneModelOfSeveral) {
 TEST(Checkpoint, SaysWhatIsMissing) {
   const TempFolder folder;
   const std::string at = folder.path.string();
-  EXPECT_EQ(open_message(folder.path), at + ": no model.safetensors or model.safetensors.index.json");
+  EXPECT_EQ(open_message(folder.path), at + ": no model.safetensors; download what is missing");
   EXPECT_EQ(open_message(folder.path / "absent"), at + "/absent: no such folder");
   folder.write("model.safetensors", "");
   EXPECT_EQ(open_message(folder.path), at + "/model.safetensors: empty file");
@@ -88,7 +88,10 @@ TEST(Checkpoint, RefusesBadIndexes) {
       {R"({"weight_map": {"a": "../1.safetensors"}})", std::string(kUnfit) + "\"../1.safetensors\""},
       {R"({"weight_map": {"a": "/etc/passwd"}})", std::string(kUnfit) + "\"/etc/passwd\""},
       {R"({"weight_map": {"a": "1.safetensors\u0000x"}})", std::string(kUnfit) + "\"1.safetensors\\u0000x\""},
-      {R"({"weight_map": {"a": "4.safetensors"}})", "/4.safetensors: cannot open: No such file or directory"},
+      {R"({"weight_map": {"a": "4.safetensors"}})",
+       ": 1 of 1 shards are missing, the first is 4.safetensors; download what is missing"},
+      {R"({"weight_map": {"a": "1.safetensors", "d": "5.safetensors", "e": "4.safetensors"}})",
+       ": 2 of 3 shards are missing, the first is 4.safetensors; download what is missing"},
       {R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})",
        "/1.safetensors: tensor of the index is not in its shard: \"b\""},
       {R"({"weight_map": {"b": "3.safetensors"}})", "/3.safetensors: c: tensor that the index does not place here"},

@@ -52,5 +52,20 @@ TEST(UserFolders, FollowTheVariablesThenTheHome) {
   }
 }
 
+TEST(UserFolders, TheHuggingFaceCacheIsWhereItsToolsKeepIt) {
+  const Kept kept[] = {Kept("HF_HUB_CACHE"), Kept("HUGGINGFACE_HUB_CACHE"), Kept("HF_HOME"), Kept("XDG_CACHE_HOME")};
+  setenv("HF_HUB_CACHE", "/first", 1);
+  setenv("HUGGINGFACE_HUB_CACHE", "/second", 1);
+  setenv("HF_HOME", "/third", 1);
+  setenv("XDG_CACHE_HOME", "/fourth", 1);
+  EXPECT_EQ(hugging_face_cache_folder(), "/first");
+  setenv("HF_HUB_CACHE", "", 1);
+  EXPECT_EQ(hugging_face_cache_folder(), "/second");
+  unsetenv("HUGGINGFACE_HUB_CACHE");
+  EXPECT_EQ(hugging_face_cache_folder(), "/third/hub");
+  unsetenv("HF_HOME");
+  EXPECT_EQ(hugging_face_cache_folder(), "/fourth/huggingface/hub");
+}
+
 }  // namespace
 }  // namespace pinion
