@@ -1,8 +1,11 @@
 // The program: a table of sub-commands, the exit status, and the last resort for exceptions.
+#include <algorithm>
 #include <csignal>
 #include <exception>
+#include <iterator>
 #include <new>
 
+#include "apps/cli/nearest.h"
 #include "apps/commands.h"
 
 namespace pinion {
@@ -40,6 +43,32 @@ constexpr CommandRow kCommands[] = {
     {"cpu", "Describe this machine: cores, features, kernels", "pinion cpu --bandwidth", setup_cpu},
 };
 
+// What other programs call it, or what somebody looks for here.
+struct OtherName {
+  const char* name;
+  const char* answer;
+};
+
+constexpr OtherName kOtherNames[] = {
+    {"run", "`pinion chat` talks with a model, `pinion generate` continues a text"},
+    {"pull", "`pinion get ORG/NAME` downloads a model"},
+    {"download", "`pinion get ORG/NAME` downloads a model"},
+    {"serve", "there is no server yet: programs use `pinion generate --json`"},
+    {"server", "there is no server yet: programs use `pinion generate --json`"},
+    {"show", "`pinion inspect` describes a model"},
+    {"convert", "models are read as they are; `pinion pack` prepares fast starts"},
+    {"quantize", "`--quant` says how a model runs, and `pinion pack` prepares that"},
+    {"perplexity", "`pinion quality` measures it"},
+    {"version", "`pinion --version` says it"},
+};
+
+int fail_unknown_command(const std::string& typed, const Command& root) {
+  const auto other = std::ranges::find(kOtherNames, typed, &OtherName::name);
+  const std::string hint = other == std::end(kOtherNames) ? did_you_mean(typed, command_names(root.describe()))
+                                                          : std::string("; ") + other->answer;
+  return fail_usage("no command \"" + typed + "\"" + hint);
+}
+
 int run_program(int argc, char** argv) {
   CommandLine line("pinion", "Pinion runs language models from Hugging Face folders on the CPU.",
                    "pinion " PINION_VERSION,
@@ -49,17 +78,25 @@ int run_program(int argc, char** argv) {
     const Command command = line.root().add_command(row.name, row.description, row.example);
     runs.emplace_back(command, row.setup(command));
   }
+  static char help[] = "--help", both[] = "--pg";
+  if (argc > 1 && std::string_view(argv[1]) == "help") {  // `pinion help chat` is `pinion chat --help`
+    argv[1] = help;
+    std::rotate(argv + 1, argv + 2, argv + argc);
+  }
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool is_known =
+      first.starts_with('-') || std::ranges::find(kCommands, first, &CommandRow::name) != std::end(kCommands);
+  if (!first.empty() && !is_known) return fail_unknown_command(first, line.root());
   // CLI11 has no short options of two letters, llama-bench has this one.
-  static char long_name[] = "--pg";
-  const bool is_bench = argc > 1 && std::string_view(argv[1]) == "bench";
-  for (int i = 2; is_bench && i < argc; ++i) {
-    if (std::string_view(argv[i]) == "-pg") argv[i] = long_name;
+  for (int i = 2; first == "bench" && i < argc; ++i) {
+    if (std::string_view(argv[i]) == "-pg") argv[i] = both;
   }
   if (const std::optional<int> status = line.parse(argc, argv)) return *status;
   for (const auto& [command, run] : runs) {
     if (command.is_given()) return run();
   }
-  return fail_usage("no command given");
+  print(line.root().help());
+  return kSuccess;
 }
 
 }  // namespace

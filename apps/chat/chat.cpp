@@ -190,11 +190,12 @@ Run setup_chat(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
   app.add_option("--system", options->system, "The system message").type_name("TEXT");
-  app.add_option("--max-tokens", options->max_tokens,
+  app.add_option("-n,--max-tokens", options->max_tokens,
                  "Tokens of an answer at most (default: until the context is full)")
       .range(1, 1 << 30)
       .type_name("N");
-  app.add_option("--context", options->context, "Tokens the conversation may have (default: the model's, up to 8192)")
+  app.add_option("-c,--context", options->context,
+                 "Tokens the conversation may have (default: the model's, up to 8192)")
       .range(1, 1 << 30)
       .type_name("N");
   app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");

@@ -6,8 +6,60 @@
 #include <sstream>
 
 #include "apps/cli/console.h"
+#include "apps/cli/nearest.h"
+#include "loader/config/json.h"
 
 namespace pinion {
+namespace {
+
+constexpr std::string_view kExample = "Example: ";
+
+OptionText describe_option(const CLI::Option& option) {
+  OptionText text;
+  for (const std::string& name : option.get_snames()) text.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) text.names.push_back("--" + name);
+  // "MODE:{none,w8a8,w4a8}"
+  const std::string type = option.get_type_name();
+  const size_t colon = type.find(':');
+  if (option.get_items_expected_max() > 0) text.value = type.substr(0, colon);
+  if (colon != std::string::npos) {
+    std::istringstream choices(type.substr(colon + 2, type.size() - colon - 3));
+    for (std::string choice; std::getline(choices, choice, ',');) text.choices.push_back(choice);
+  }
+  text.help = option.get_description();
+  text.default_value = option.get_default_str();
+  text.required = option.get_required();
+  text.repeatable =
+      option.get_items_expected_max() > 1 || option.get_multi_option_policy() == CLI::MultiOptionPolicy::Join;
+  return text;
+}
+
+// Letters alone are near to any other.
+std::vector<std::string> long_names(const CommandText& command) {
+  std::vector<std::string> names;
+  for (const OptionText& option : command.options) {
+    std::ranges::copy_if(option.names, std::back_inserter(names), [](const auto& name) { return name.size() > 2; });
+  }
+  return names;
+}
+
+// What is wrong with a command line, in plainer words than the parser's; empty: it knows better.
+std::string plain_words(CLI::App* app) {
+  while (app->remaining().empty() && !app->get_subcommands().empty()) app = app->get_subcommands().front();
+  const std::vector<std::string> unknown = app->remaining();
+  const CommandText command = Command(app).describe();
+  const std::vector<std::string> commands = command_names(command);
+  if (unknown.empty())
+    return commands.empty() || !app->get_parent() ? "" : command.name + " wants a command: " + joined(commands);
+  const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  const bool is_option = word.starts_with('-');
+  if (is_option && !app->get_parent()) return "options follow a command: pinion COMMAND " + word;
+  if (is_option) return command.name + " has no option " + word + did_you_mean(word, long_names(command));
+  if (!commands.empty()) return command.name + " has no command " + word + did_you_mean(word, commands);
+  return "\"" + word + "\" belongs to no option: text with spaces wants quotes, a model's folder --model before it";
+}
+
+}  // namespace
 
 Option& Option::type_name(const std::string& name) {
   option_->type_name(name);
@@ -127,7 +179,7 @@ Option Command::find(const std::string& name) const { return Option(app_->get_op
 Command Command::add_command(const std::string& name, const std::string& description,
                              const std::string& example) const {
   CLI::App* command = app_->add_subcommand(name, description);
-  command->footer("Example: " + example);
+  command->footer(std::string(kExample) + example);
   return Command(command);
 }
 
@@ -136,6 +188,32 @@ void Command::require_command() const { app_->require_subcommand(1); }
 bool Command::is_given() const { return app_->parsed(); }
 
 void Command::when_parsed(const std::function<void()>& f) const { app_->parse_complete_callback(f); }
+
+std::vector<std::string> command_names(const CommandText& command) {
+  std::vector<std::string> names;
+  for (const CommandText& inner : command.commands) names.push_back(inner.name);
+  return names;
+}
+
+Command Command::whole() const {
+  CLI::App* app = app_;
+  while (app->get_parent()) app = app->get_parent();
+  return Command(app);
+}
+
+CommandText Command::describe() const {
+  CommandText text = {app_->get_name(), app_->get_description(), app_->get_footer(), {}, {}};
+  if (text.example.starts_with(kExample)) text.example.erase(0, kExample.size());
+  for (const CLI::Option* option : app_->get_options()) {
+    if (!option->get_group().empty()) text.options.push_back(describe_option(*option));
+  }
+  for (CLI::App* command : app_->get_subcommands([](CLI::App*) { return true; })) {
+    text.commands.push_back(Command(command).describe());
+  }
+  return text;
+}
+
+std::string Command::help() const { return app_->help(); }
 
 CommandLine::CommandLine(const std::string& program, const std::string& description, const std::string& version,
                          const std::string& footer)
@@ -156,7 +234,8 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app_->exit(help);
   } catch (const CLI::ParseError& usage) {
-    return fail_usage(usage.what());
+    const std::string words = plain_words(app_.get());
+    return fail_usage(words.empty() ? usage.what() : words);
   }
   return {};
 }

@@ -42,6 +42,24 @@ class Option {
   CLI::Option* option_;
 };
 
+// What --help says, as data: for the shells' completion and the man page.
+struct OptionText {
+  std::vector<std::string> names;    // "-m", "--model"
+  std::string value;                 // "DIR"; empty: a flag
+  std::vector<std::string> choices;  // the values, where there are only some
+  std::string help;
+  std::string default_value;  // where --help shows it
+  bool required, repeatable;
+};
+
+struct CommandText {
+  std::string name, help, example;
+  std::vector<OptionText> options;  // without hidden ones
+  std::vector<CommandText> commands;
+};
+
+std::vector<std::string> command_names(const CommandText& command);  // of its commands
+
 // A command, or a command of a command; the command line owns it.
 class Command {
  public:
@@ -62,6 +80,9 @@ class Command {
   void require_command() const;  // one of them
   bool is_given() const;
   void when_parsed(const std::function<void()>& f) const;
+  Command whole() const;  // the command line that it is a command of
+  CommandText describe() const;
+  std::string help() const;
 
  private:
   CLI::App* app_;

@@ -47,7 +47,7 @@ std::string mode_text(const RunOptions& options) {
 
 Option add_model_option(Command app, RunOptions* options) {
   return app
-      .add_option("--model", options->model,
+      .add_option("-m,--model", options->model,
                   "Folder of the model, as Hugging Face lays it out, or its ORG/NAME in the Hugging Face cache")
       .type_name("DIR")
       .replace(find_model_folder);
@@ -79,6 +79,7 @@ void add_weight_options(Command app, RunOptions* options) {
   app.add_option("--keep", options->load.keep,
                  "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
       .type_name("PATTERN")
+      .check([](const std::string& text) { return text.empty() ? "an empty pattern would keep all matrices" : ""; })
       .list();
   app.add_flag("--no-rotate", options->no_rotate,
                "Quantise inputs as they are, not rotated: for comparison, it costs quality");
@@ -94,7 +95,8 @@ void add_number_options(Command app, RunOptions* options) {
 }
 
 void add_threads_option(Command app, RunOptions* options) {
-  app.add_option("--threads", options->team.threads, "Threads (default: as tuned, else one for each core that helps)")
+  app.add_option("-t,--threads", options->team.threads,
+                 "Threads (default: as tuned, else one for each core that helps)")
       .range(1, kMaxThreads)
       .type_name("N");
 }
@@ -125,12 +127,13 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
     const SamplerSetting& setting = kSamplerSettings[i];
     std::string name = "--" + std::string(setting.name);
     std::ranges::replace(name, '_', '-');
+    if (name == "--temperature") name += ",--temp";  // as llama.cpp calls it
     Option option = app.add_option(name, flags->settings[i], setting.help);
     option.range(setting.least, setting.most).type_name(setting.letter);
     if (setting.count) option.whole();
   }
   constexpr double kMostSeed = 9007199254740991;  // what readers of JSON keep exactly
-  app.add_option("--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
+  app.add_option("-s,--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
       .range(0, kMostSeed)
       .type_name("S");
 }

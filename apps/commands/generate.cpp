@@ -161,13 +161,13 @@ int run(const Options& options) {
 Run setup_generate(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
-  Option prompt = app.add_option("--prompt", options->prompt, "The text to continue (default: standard input)");
-  Option file = app.add_option("--prompt-file", options->prompt_file, "A file that holds it");
+  Option prompt = app.add_option("-p,--prompt", options->prompt, "The text to continue (default: standard input)");
+  Option file = app.add_option("-f,--prompt-file", options->prompt_file, "A file that holds it");
   Option ids = app.add_option("--prompt-ids", options->prompt_ids, "Its token ids, 1,2,3: needs no tokenizer");
   prompt.type_name("TEXT");
   file.type_name("F").excludes(prompt);
   ids.type_name("LIST").excludes(prompt).excludes(file);
-  app.add_option("--max-tokens", options->max_tokens, "Tokens to generate at most")
+  app.add_option("-n,--max-tokens", options->max_tokens, "Tokens to generate at most")
       .range(0, 1 << 30)
       .type_name("N")
       .show_default();

@@ -88,7 +88,7 @@ Run setup_logits(Command app) {
   add_run_options(app, &options->run);
   Option ids = app.add_option("--prompt-ids", options->prompt_ids, "The prompt's token ids: 1,2,3");
   ids.type_name("LIST");
-  app.add_option("--prompt", options->prompt, "The prompt as text").type_name("TEXT").excludes(ids);
+  app.add_option("-p,--prompt", options->prompt, "The prompt as text").type_name("TEXT").excludes(ids);
   app.add_flag("--all", options->all, "Logits after every token, not only the last");
   app.add_option("--out", options->out, "The file to write").required().type_name("F.npy");
   return [options] { return run(*options); };
