@@ -7,6 +7,7 @@
 #include "apps/chat/chat.h"
 #include "apps/chat/line_reader.h"
 #include "apps/cli/machine.h"
+#include "apps/cli/nearest.h"
 #include "apps/commands.h"
 #include "engine/team/memory.h"
 
@@ -42,8 +43,7 @@ void take_turn(Chat& chat, const std::string& text) {
   const OrderedJson before = chat.conversation.messages;
   add_message("user", text, &chat.conversation);
   if (Error e = answer_last_message(chat)) {
-    note(e.message());
-    chat.turn_failed = true;
+    complain(chat, e.message());
     chat.conversation.messages = before;
   }
 }
@@ -56,7 +56,7 @@ void reset(Chat& chat, const std::string&) {
 }
 
 void set_system(Chat& chat, const std::string& argument) {
-  if (Error e = restart(chat, argument)) note(e.message());
+  if (Error e = restart(chat, argument)) complain(chat, e.message());
 }
 
 void show_stats(Chat& chat, const std::string&) {
@@ -98,6 +98,12 @@ void show_help() {
   print("A line that ends in \\ goes on in the next one; \"\"\" begins and ends several lines.\n");
 }
 
+void fail_unknown_command(Chat& chat, const std::string& name) {
+  std::vector<std::string> names = {"/help", "/quit"};
+  for (const ChatCommand& command : kChatCommands) names.emplace_back(command.name);
+  complain(chat, "unknown command " + name + did_you_mean(name, names) + " (/help lists them)");
+}
+
 void run_command(Chat& chat, const std::string& line) {
   const size_t space = line.find(' ');
   const std::string name = line.substr(0, space);
@@ -105,7 +111,7 @@ void run_command(Chat& chat, const std::string& line) {
   const std::string argument = begin == std::string::npos ? "" : line.substr(begin);
   if (name == "/help") return show_help();
   const auto command = std::ranges::find(kChatCommands, name, &ChatCommand::name);
-  if (command == std::end(kChatCommands)) return note("unknown command " + name + "; /help lists them");
+  if (command == std::end(kChatCommands)) return fail_unknown_command(chat, name);
   command->run(chat, argument);
 }
 
@@ -181,10 +187,15 @@ int run(const Options& options) {
       take_turn(chat, input->text);
     }
   }
-  return chat.turn_failed && !chat.interactive ? kFailure : kSuccess;
+  return chat.failed && !chat.interactive ? kFailure : kSuccess;
 }
 
 }  // namespace
+
+void complain(Chat& chat, const std::string& message) {
+  note(message);
+  chat.failed = true;
+}
 
 Run setup_chat(Command app) {
   auto options = std::make_shared<Options>();

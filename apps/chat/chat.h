@@ -22,10 +22,13 @@ struct Chat {
   std::unique_ptr<Session> session;
 
   Conversation conversation;
-  bool took_back = false;    // something since the last answer: the session may hold more than the conversation
-  GenerateResult last;       // of the turn before
-  bool turn_failed = false;  // one that had no answer: in a pipe the exit status tells
+  bool took_back = false;  // something since the last answer: the session may hold more than the conversation
+  GenerateResult last;     // of the turn before
+  bool failed = false;     // a turn or a command: in a pipe the exit status tells
 };
+
+// A note; the chat goes on.
+void complain(Chat& chat, const std::string& message);
 
 void add_message(const char* role, const std::string& text, Conversation* out);
 

@@ -110,24 +110,24 @@ Error evaluate_conversation(Chat& chat) {
 }  // namespace
 
 void save_conversation(Chat& chat, const std::string& file) {
-  if (file.empty()) return note("/save wants a file");
+  if (file.empty()) return complain(chat, "/save wants a file");
   Error e = write_messages(chat, file);
   if (!e) {
     forget_the_rest(chat);
     e = write_cache(*chat.session, file, cache_file(file));
   }
-  if (e) note(e.message());
+  if (e) complain(chat, e.message());
 }
 
 void load_conversation(Chat& chat, const std::string& file) {
-  if (file.empty()) return note("/load wants a file");
+  if (file.empty()) return complain(chat, "/load wants a file");
   OrderedJson before = chat.conversation.messages;
   chat.took_back = true;
   Error e = read_messages(file, &chat.conversation.messages);
   if (!e && !read_cache(cache_file(file), chat.session.get())) e = evaluate_last_question(chat);
   if (!e) e = evaluate_conversation(chat);
   if (e) {
-    note(e.message());
+    complain(chat, e.message());
     chat.conversation.messages = std::move(before);
     return;
   }
@@ -136,12 +136,11 @@ void load_conversation(Chat& chat, const std::string& file) {
 }
 
 void regenerate_answer(Chat& chat, const std::string&) {
-  if (!ends_with_role(chat, "assistant")) return note("there is no answer to do again");
+  if (!ends_with_role(chat, "assistant")) return complain(chat, "there is no answer to do again");
   const OrderedJson answer = chat.conversation.messages.back();
   drop_last_message(chat);
   if (Error e = answer_last_message(chat)) {
-    note(e.message());
-    chat.turn_failed = true;
+    complain(chat, e.message());
     chat.conversation.messages.push_back(answer);
   }
 }
@@ -151,7 +150,7 @@ void undo_turn(Chat& chat, const std::string&) {
   while (!chat.conversation.messages.empty() && !ends_with_role(chat, "user")) drop_last_message(chat);
   if (chat.conversation.messages.empty()) {
     chat.conversation.messages = before;
-    return note("there is no question to take back");
+    return complain(chat, "there is no question to take back");
   }
   drop_last_message(chat);
   chat.took_back = true;

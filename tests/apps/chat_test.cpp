@@ -68,9 +68,16 @@ TEST(Chat, AnswersAreThoseOfTheWholeConversation) {
 
 TEST(Chat, Commands) {
   const ChatModel model;
-  const Outcome outcome = chat(model, "/help\n/nonsense\n\n/system Be kind.\nHello\n/stats\n/quit\nnever read\n");
+  const Outcome outcome = chat(model, "/help\n\n/system Be kind.\nHello\n/stats\n/quit\nnever read\n");
   EXPECT_NE(outcome.out.find("/reset"), std::string::npos);
-  EXPECT_NE(outcome.err.find("unknown command /nonsense"), std::string::npos) << outcome.err;
+  EXPECT_EQ(figures(outcome.out).size(), 1u);
+}
+
+TEST(Chat, AWrongCommandFailsAPipedChatAtItsEnd) {
+  const ChatModel model;
+  const Outcome outcome = chat(model, "/nonsense\n/statz\nHello\n/stats\n", {}, 1);
+  EXPECT_NE(outcome.err.find("unknown command /nonsense (/help lists them)"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("unknown command /statz; did you mean /stats?"), std::string::npos) << outcome.err;
   EXPECT_EQ(figures(outcome.out).size(), 1u);
 }
 
@@ -80,7 +87,7 @@ TEST(Chat, RegenAndUndoTakeBackOneTurn) {
   const Outcome outcome = chat(model,
                                "/regen\n/undo\n/system Be kind.\nOne day\nThe cat\n/regen\n/save " + file +
                                    "\n/undo\n/undo\n/undo\n/save " + file + ".undone\n",
-                               {greedy, "0"});
+                               {greedy, "0"}, 1);
   EXPECT_NE(outcome.err.find("no answer to do again"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find("no question"), outcome.err.find("no question to take back")) << outcome.err;
   const json saved = read_json(file);
@@ -169,7 +176,7 @@ TEST(Chat, WhatCannotBeLoadedChangesNothing) {
   const std::string input = "One day\n/load\n/save\n/load " + (model / "missing") + "\n/load " + (model / "text") +
                             "\n/load " + (model / "roles") + "\n/load " + (model / "refused") + "\n/save " +
                             (model / "none/talk") + "\n/save " + (model / "talk") + "\n";
-  const Outcome outcome = chat(model, input);
+  const Outcome outcome = chat(model, input, {}, 1);
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 7) << outcome.err;
   EXPECT_EQ(read_json(model / "talk").size(), 2u);
 }
@@ -358,7 +365,7 @@ TEST(Chat, ATerminalShowsThoughtsDimmed) {
 
 TEST(Chat, ARefusedSystemMessageEndsNothing) {
   const ChatModel model;
-  const Outcome outcome = chat(model, "/system refuse\nHello\n/stats\n");
+  const Outcome outcome = chat(model, "/system refuse\nHello\n/stats\n", {}, 1);
   EXPECT_NE(outcome.err.find("no such role"), std::string::npos) << outcome.err;
   EXPECT_EQ(figures(outcome.out).size(), 1u);
   expect_failure(run_pinion({"chat", "--model", model.path, "--system", "refuse"}), 1, "no such role");
