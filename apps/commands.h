@@ -18,5 +18,7 @@ Run setup_inspect(Command app);
 Run setup_pack(Command app);
 Run setup_cpu(Command app);
 Run setup_tune(Command app);
+Run setup_completion(Command app);
+Run setup_man(Command app);
 
 }  // namespace pinion

@@ -41,6 +41,9 @@ constexpr CommandRow kCommands[] = {
     {"tune", "Find the cores and the prefill chunk that are fastest on this machine, and keep them for later runs",
      "pinion tune --model DIR", setup_tune},
     {"cpu", "Describe this machine: cores, features, kernels", "pinion cpu --bandwidth", setup_cpu},
+    {"completion", "Print what makes a shell complete commands, options and values", "pinion completion fish | source",
+     setup_completion},
+    {"man", "Print the manual page", "pinion man >pinion.1 && man ./pinion.1", setup_man},
 };
 
 // What other programs call it, or what somebody looks for here.

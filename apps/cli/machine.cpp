@@ -15,14 +15,18 @@ std::string compiler_name() {
 
 std::string build_commit() { return PINION_COMMIT; }
 
+std::string shell_quoted(std::string_view word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline");
   std::string line;
   for (std::string word; std::getline(file, word, '\0');) {
     const bool is_plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`;&|<>()*?[]#~!{}") == std::string::npos;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += (line.empty() ? "" : " ") + (is_plain ? word : quoted + "'");
+    line += (line.empty() ? "" : " ") + (is_plain ? word : shell_quoted(word));
   }
   return line;
 }

@@ -119,9 +119,9 @@ std::span<const Json> one_or_list(const Json& value) {
 
 }  // namespace
 
-std::string joined(const std::vector<std::string>& items) {
+std::string joined(const std::vector<std::string>& items, std::string_view between) {
   std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  for (const std::string& item : items) text.append(text.empty() ? "" : between).append(item);
   return text;
 }
 

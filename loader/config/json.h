@@ -77,7 +77,7 @@ struct JsonFields {
 };
 
 // "a, b"
-std::string joined(const std::vector<std::string>& items);
+std::string joined(const std::vector<std::string>& items, std::string_view between = ", ");
 
 // A value as it stands in the text, on one line, short enough for an error message.
 std::string brief(const Json& value);

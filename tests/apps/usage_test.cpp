@@ -5,9 +5,9 @@ namespace pinion {
 namespace {
 
 const std::vector<std::vector<std::string>> kCommands = {
-    {"generate"}, {"chat"},   {"logits"},           {"tokenize"},        {"detokenize"}, {"template"},
-    {"bench"},    {"golden"}, {"golden", "record"}, {"golden", "check"}, {"inspect"},    {"pack"},
-    {"tune"},     {"cpu"}};
+    {"generate"}, {"chat"},   {"logits"},           {"tokenize"},           {"detokenize"}, {"template"},
+    {"bench"},    {"golden"}, {"golden", "record"}, {"golden", "check"},    {"inspect"},    {"pack"},
+    {"tune"},     {"cpu"},    {"completion"},       {"completion", "fish"}, {"man"}};
 
 TEST(Usage, EveryCommandHasHelpWithAnExample) {
   for (std::vector<std::string> command : kCommands) {
