@@ -91,8 +91,9 @@ std::string kernels_text(const OrderedJson& report) {
 }
 
 std::string memory_text(const OrderedJson& report) {
+  const auto limit = report["available_limit"].get<std::string>();
   return "memory: " + bytes_text(report["memory_bytes"].get<double>()) + ", " +
-         bytes_text(report["available_bytes"].get<double>()) + " available" +
+         bytes_text(report["available_bytes"].get<double>()) + " available" + (limit == "free" ? "" : ", " + limit) +
          (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
 }
 
@@ -160,13 +161,15 @@ int run(const Options& options) {
   const Tuning tuning = read_tuning(topology);
   Plan plan;
   if (Error e = make_plan(options.run, topology, tuning, &plan)) return fail(e);
+  const FreeMemory free = free_memory();
   OrderedJson report = {{"cpu", cpu_name()},
                         {"features", feature_names(cpu_features())},
                         {"access_pattern", access_json(plan.access)},
                         {"kernels", kernels_json(*chosen)},
                         {"not_built", OrderedJson::array()},
                         {"memory_bytes", total_memory_bytes()},
-                        {"available_bytes", available_memory_bytes()},
+                        {"available_bytes", free.bytes},
+                        {"available_limit", free.limit},
                         {"compiler", compiler_name()},
                         {"version", PINION_VERSION}};
   report.update(cores_report(topology, plan, tuning, ""));

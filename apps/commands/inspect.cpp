@@ -14,6 +14,7 @@
 #include "engine/model/layer_tensors.h"
 #include "engine/model/weight_format.h"
 #include "engine/runtime/load.h"
+#include "engine/team/memory.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/checkpoint/fused_experts.h"
 #include "loader/config/model_config.h"
@@ -145,6 +146,21 @@ std::string_view rope_name(RopeKind kind) {
   return "";
 }
 
+// Whether this machine holds the weights, and how many positions of the context beside them.
+OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const Parts& parts, const FreeMemory& free) {
+  const int64_t weights = parts.layers + parts.head + parts.vectors + parts.state;
+  OrderedJson json = {{"weights", weights <= free.bytes}, {"available", free.text()}};
+  if (const Error e = check_memory(weights, free, "too little memory for the weights", run.model)) {
+    json["why_not"] = e.message();
+    return json;
+  }
+  const int64_t context = context_length(config);
+  const int64_t kv = kv_cache_bytes(attention_layers(config), config.kv_heads, config.head_dim, kv_type(run), context);
+  const double part = static_cast<double>(free.bytes - weights) / static_cast<double>(std::max<int64_t>(1, kv));
+  json["positions"] = static_cast<int64_t>(std::min(1.0, part) * static_cast<double>(context));
+  return json;
+}
+
 // The file that keeps the packed weights, and "usable" or why it is not.
 OrderedJson cache_json(const RunOptions& run) {
   LoadOptions load = load_options(run);
@@ -215,6 +231,7 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
         {"vectors", parts.vectors},
         {"kv_per_1024_positions", parts.kv_per_1024},
         {"recurrent_state", parts.state}}},
+      {"fits", fits_json(config, run, parts, free_memory())},
       {"run",
        {{"quant", quant_name(run)},
         {"why_quant", run.why_quant},

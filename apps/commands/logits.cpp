@@ -1,9 +1,7 @@
 // pinion logits: evaluates a prompt and writes the logits as a NumPy file, float32 [positions, vocabulary].
 #include <bit>
 #include <span>
-#include <utility>
 
-#include "apps/cli/machine.h"
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "engine/forward/rope.h"
@@ -41,11 +39,7 @@ Error write_logits(Session& session, std::span<const int32_t> ids, bool all, Out
   const int64_t rows = all ? std::ssize(ids) : 1;
   const int64_t vocab = session.model->config.vocab_size;
   const auto bytes = static_cast<size_t>(rows * vocab) * sizeof(float);
-  const int64_t available = available_memory_bytes();
-  if (std::cmp_greater(bytes, available)) {
-    return error("not enough memory", "logits", bytes_text(static_cast<double>(bytes)),
-                 bytes_text(static_cast<double>(available)));
-  }
+  if (Error e = check_memory(static_cast<int64_t>(bytes), free_memory(), "too little memory", "logits")) return e;
   std::vector<float> logits(bytes / sizeof(float));
   if (Error e = evaluate(session, ids, all, logits.data())) return e;
   if (Error e = write_npy_header(file, rows, vocab)) return e;

@@ -82,9 +82,8 @@ Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out) {
   if (part_bytes <= 0) {
     return error("too little to measure", "read bandwidth", "2 MB a thread", std::to_string(buffer_bytes) + " bytes");
   }
-  if (const int64_t available = available_memory_bytes(); available < buffer_bytes) {
-    return error("not enough memory for the buffer", "read bandwidth", megabytes_text(buffer_bytes),
-                 megabytes_text(available));
+  if (Error e = check_memory(buffer_bytes, free_memory(), "too little memory for the buffer", "read bandwidth")) {
+    return e;
   }
   if (Error e = allocate_arena(buffer_bytes, &out->arena)) return e;
   out->part_bytes = part_bytes;

@@ -87,7 +87,10 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   auto model = std::make_unique<Model>();
   std::vector<PackJob> jobs;
   if (Error e = bind_model(folder, options, model.get(), &jobs)) return e;
-  if (Error e = check_memory(model->weight_bytes, folder)) return e;
+  const std::string advice = options.quant == Quant::w4a8 ? "" : " (less with --quant w4a8)";
+  if (Error e = check_memory(model->weight_bytes, free_memory(), "too little memory for the weights", folder, advice)) {
+    return e;
+  }
   if (!model->cache.path.empty() && !open_pack_cache(model->cache, &model->cached)) {
     const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
     if (Error e = place_all(jobs, packed.data())) return e;

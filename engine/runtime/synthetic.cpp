@@ -153,8 +153,9 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
 
   std::vector<Matrix*> matrices = shape_model(options, model.get());
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
-  if (Error e = check_memory(model->weight_bytes + embedding_bytes, config_path)) return e;
-  if (Error e = allocate_arena(model->weight_bytes + embedding_bytes, &model->arena)) return e;
+  const int64_t bytes = model->weight_bytes + embedding_bytes;
+  if (Error e = check_memory(bytes, free_memory(), "too little memory for the weights", config_path)) return e;
+  if (Error e = allocate_arena(bytes, &model->arena)) return e;
   const Workers workers = workers_of(options.team);
   int64_t offset = 0;
   for (std::span<Matrix*> left = matrices; !left.empty();) {

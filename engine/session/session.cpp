@@ -62,12 +62,9 @@ Error check_session_memory(const Model& model, const SessionOptions& options, in
   const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, options.kv, positions);
   const int64_t other_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
   const int64_t bytes = mapped_bytes(model) + cache_bytes + delta_state_of(c).bytes() + scratch_bytes + other_bytes;
-  const int64_t available = available_memory_bytes();
-  if (bytes <= available) return {};
   const std::string other = options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "";
-  return error("too little memory for " + std::to_string(positions) + " positions", "session",
-               megabytes_text(bytes) + " (" + megabytes_text(cache_bytes) + " of them KV cache" + other + ")",
-               megabytes_text(available) + " free");
+  return check_memory(bytes, free_memory(), "too little memory for " + std::to_string(positions) + " positions",
+                      "session", " (" + megabytes_text(cache_bytes) + " of them KV cache" + other + ")");
 }
 
 }  // namespace

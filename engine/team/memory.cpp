@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <utility>
+
+#include "engine/team/cgroup.h"
 
 namespace pinion {
 namespace {
@@ -28,33 +31,47 @@ int64_t read_field(const std::string& path, const std::string& key, int64_t othe
   return otherwise;
 }
 
-int64_t mem_available() {
-  const int64_t kilobytes = read_field("/proc/meminfo", "MemAvailable:", -1);
-  return kilobytes < 0 ? kUnlimited : kilobytes * 1024;
-}
+// Where a group's limit and use are written. The page cache counts as used, but gives way.
+struct MemoryFiles {
+  const char* limit;
+  const char* used;
+  const char* active_cache;  // in memory.stat
+  const char* inactive_cache;
+};
+// The second is where the kernel begins to slow a group down.
+constexpr MemoryFiles kMemoryFiles[] = {
+    {"memory.max", "memory.current", "active_file", "inactive_file"},
+    {"memory.high", "memory.current", "active_file", "inactive_file"},
+    {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file", "total_inactive_file"},
+};
 
-// What a group could still take: its limit less what it uses, the page cache aside, which gives way.
-int64_t group_available(const std::string& group) {
-  const int64_t limit = read_number(group + "/memory.max");
-  const int64_t used = read_number(group + "/memory.current");
+// Version 1 writes no limit as a number near kUnlimited.
+int64_t left_by(const std::string& group, const MemoryFiles& files) {
+  const int64_t limit = read_number(group + "/" + files.limit);
+  const int64_t used = read_number(group + "/" + files.used);
   if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
   const std::string stat = group + "/memory.stat";
-  const int64_t cache = read_field(stat, "active_file", 0) + read_field(stat, "inactive_file", 0);
-  return std::max<int64_t>(0, limit - used + cache);
-}
-
-// The process's own group in the unified hierarchy: "0::/path" in /proc/self/cgroup.
-std::string memory_cgroup() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
-  }
-  return {};
+  const int64_t cache = read_field(stat, files.active_cache, 0) + read_field(stat, files.inactive_cache, 0);
+  return std::max<int64_t>(0, limit - std::max<int64_t>(0, used - cache));
 }
 
 }  // namespace
 
-int64_t available_memory_bytes() { return std::min(mem_available(), group_available(memory_cgroup())); }
+std::string FreeMemory::text() const { return megabytes_text(bytes) + " " + limit; }
+
+FreeMemory free_memory(const std::string& root) {
+  const int64_t kilobytes = read_field(root + "/proc/meminfo", "MemAvailable:", -1);
+  FreeMemory free = {kilobytes < 0 ? kUnlimited : kilobytes * 1024, "free"};
+  for (const std::string& group : cgroup_folders(root, "memory")) {
+    for (const MemoryFiles& files : kMemoryFiles) {
+      const int64_t left = left_by(group, files);
+      if (left < free.bytes) free = {left, "left by " + group.substr(root.size()) + "/" + files.limit};
+    }
+  }
+  return free;
+}
+
+int64_t available_memory_bytes() { return free_memory().bytes; }
 
 int64_t total_memory_bytes() { return read_field("/proc/meminfo", "MemTotal:", 0) * 1024; }
 
@@ -64,11 +81,10 @@ int64_t peak_rss_bytes() {
   return usage.ru_maxrss * 1024;  // Linux counts kilobytes
 }
 
-Error check_memory(int64_t weight_bytes, const std::string& where) {
-  const int64_t available = available_memory_bytes();
-  if (weight_bytes <= available) return {};
-  return error("too little memory for the weights", where, megabytes_text(weight_bytes),
-               megabytes_text(available) + " free");
+Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std::string where,
+                   const std::string& detail) {
+  if (bytes <= free.bytes) return {};
+  return error(std::move(what), std::move(where), megabytes_text(bytes) + detail, free.text());
 }
 
 std::string megabytes_text(int64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }

@@ -8,8 +8,17 @@
 
 namespace pinion {
 
-// What can be allocated without swapping: MemAvailable, or what the process's own cgroup still grants if that is less.
-// Limits of its parent groups, and cgroups of version 1, are not seen.
+// What can be allocated without swapping, and what sets that bound.
+struct FreeMemory {
+  int64_t bytes;
+  std::string limit;  // "free"; where a control group grants less: "left by /sys/fs/cgroup/x/memory.max"
+
+  std::string text() const;  // "512 MB free"
+};
+
+// The least of MemAvailable and what each control group of this process still grants. `root`: of the file system, ""
+// but in tests.
+FreeMemory free_memory(const std::string& root = "");
 int64_t available_memory_bytes();
 
 int64_t total_memory_bytes();  // 0: unknown
@@ -17,8 +26,9 @@ int64_t total_memory_bytes();  // 0: unknown
 // The most that this process has had resident.
 int64_t peak_rss_bytes();
 
-// Whether the packed weights of `where` fit into what is available, before they are made.
-Error check_memory(int64_t weight_bytes, const std::string& where);
+// Whether `bytes` fit into what is free. `what` is the error's, `detail` what is said about the bytes.
+Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std::string where,
+                   const std::string& detail = {});
 
 std::string megabytes_text(int64_t bytes);  // "1234 MB", rounded up
 

@@ -17,6 +17,8 @@
 #include <sstream>
 #include <tuple>
 
+#include "engine/team/cgroup.h"
+
 namespace pinion {
 namespace {
 
@@ -159,25 +161,10 @@ double group_quota(const std::string& folder) {
   return static_cast<double>(quota_us) / static_cast<double>(period_us);
 }
 
-// The tightest CPU limit from the process's own cgroup up to the root; 0 = none. A container may see its group's path
-// as on the host, but only its own group mounted as root: the walk up finds that.
+// The tightest CPU limit; 0 = none.
 double cgroup_quota(const std::string& root) {
   double least = std::numeric_limits<double>::infinity();
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "0::/path", with version 1 also "4:cpu,cpuacct:/path"
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool has_cpu = controllers.find(",cpu,") != std::string::npos;
-    if (!has_cpu && controllers != ",,") continue;
-    const std::string mount = root + (has_cpu ? "/sys/fs/cgroup/cpu" : "/sys/fs/cgroup");
-    std::string path = line.substr(second + 1);
-    least = std::min(least, group_quota(mount + path));
-    while (path.rfind('/') != std::string::npos) {
-      path.resize(path.rfind('/'));
-      least = std::min(least, group_quota(mount + path));
-    }
-  }
+  for (const std::string& folder : cgroup_folders(root, "cpu")) least = std::min(least, group_quota(folder));
   return std::isinf(least) ? 0 : least;
 }
 

@@ -238,6 +238,9 @@ TEST(Inspect, DescribesWithoutLoading) {
   EXPECT_EQ(report["parameters"], 260032);
   EXPECT_EQ(report["context"], 512);
   EXPECT_EQ(report["memory_bytes"]["embedding_mapped"], 512 * 64 * 2);
+  EXPECT_EQ(report["fits"]["weights"], true);
+  EXPECT_EQ(report["fits"]["positions"], 512);
+  EXPECT_NE(report["fits"]["available"].get<std::string>().find(" MB "), std::string::npos);
   EXPECT_EQ(report["run"]["quant"], "w8a8");
   const json kept = run_json({"inspect", "--model", kStories, "--keep", "lm_head", "--json"});
   EXPECT_GT(kept["memory_bytes"]["head"], report["memory_bytes"]["head"]);

@@ -102,7 +102,7 @@ TEST(Bandwidth, RefusesTooMuchAndTooLittle) {
   Team team({});
   ReadBuffer buffer;
   EXPECT_TRUE(
-      allocate_read_buffer(team, int64_t{1} << 50, &buffer).message().starts_with("read bandwidth: not enough"));
+      allocate_read_buffer(team, int64_t{1} << 50, &buffer).message().starts_with("read bandwidth: too little"));
   for (const int64_t bytes : {int64_t{1000}, int64_t{-1}, int64_t{0}}) {
     EXPECT_TRUE(allocate_read_buffer(team, bytes, &buffer).message().starts_with("read bandwidth: too little"))
         << bytes;
