@@ -1,12 +1,18 @@
 #include "engine/team/team.h"
 
+#include <linux/futex.h>
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <ctime>
+#include <limits>
 #include <numeric>
 
 #include "engine/team/clock.h"
@@ -15,9 +21,11 @@
 namespace pinion {
 namespace {
 
-// Spins for so long before it gives the core away: long against a barrier's own time, short against a time slice, so
-// that a team larger than the machine still moves. A bound by time, since a pause is 5 to 140 cycles.
+// Spins for so long before it gives the core away: long against a barrier's own time, short against a time slice. A
+// bound by time, since a pause is 5 to 140 cycles.
 constexpr int64_t kSpin_ns = 25'000;
+// Between two readings of another worker's CPU time: long enough to see it rise if that runs.
+constexpr int64_t kGlance_ns = 5'000;
 
 cpu_set_t process_affinity() {
   cpu_set_t set;
@@ -26,11 +34,12 @@ cpu_set_t process_affinity() {
   return set;
 }
 
-// Threads outlive teams, so each remembers where it is pinned. Failure costs speed only.
+// Threads outlive teams, so each remembers where it is pinned. Another worker may have moved it since (lend_core).
+// Failure costs speed only.
 void pin_thread(int32_t cpu) {
   static const cpu_set_t kUnpinned = process_affinity();  // first called before any pinning, by Team's constructor
   thread_local int32_t pinned_to = -1;
-  if (cpu == pinned_to) return;
+  if (cpu == pinned_to && (cpu < 0 || cpu == sched_getcpu())) return;
   cpu_set_t set = kUnpinned;
   if (cpu >= 0) {
     CPU_ZERO(&set);
@@ -40,9 +49,9 @@ void pin_thread(int32_t cpu) {
   pinned_to = cpu;
 }
 
-int64_t cpu_time_ns() {
+int64_t cpu_time_ns(clockid_t thread = CLOCK_THREAD_CPUTIME_ID) {
   timespec time = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  clock_gettime(thread, &time);
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
@@ -62,22 +71,87 @@ WorkerWaits waits_of(const Worker& worker, int64_t start_ns, int64_t used_before
   return {worker.waited_ns, std::max<int64_t>(0, active_ns - used_ns)};
 }
 
-// A central barrier. The last to arrive releases the others; its release pairs with their acquire. The acq_rel of each
-// arrival passes on the writes of all who came before it. Only the time after spinning counts as waited.
-void wait_for_all(TeamState* state, int32_t count, Worker* worker) {
-  const int64_t generation = state->generation.value.load(std::memory_order_relaxed);
-  if (state->arrived.value.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
-    state->arrived.value.store(0, std::memory_order_relaxed);
-    state->barriers.fetch_add(1, std::memory_order_relaxed);
-    state->generation.value.store(generation + 1, std::memory_order_release);
+// Release and acquire: who reads the thread's number finds its clock.
+void take_seat(int32_t cpu, TeamState::Seat* seat) {
+  clockid_t clock = 0;
+  if (cpu < 0 || pthread_getcpuclockid(pthread_self(), &clock) != 0) return;
+  seat->cpu_clock.store(clock, std::memory_order_relaxed);
+  seat->thread.store(static_cast<int32_t>(gettid()), std::memory_order_release);
+}
+
+static_assert(std::endian::native == std::endian::little);  // the system waits for the low half of a counter
+
+long futex(std::atomic<int64_t>* counter, int operation, int32_t value, const timespec* timeout = nullptr) {
+  return syscall(SYS_futex, counter, operation | FUTEX_PRIVATE_FLAG, value, timeout, nullptr, 0);
+}
+
+// Until the generation changes, or 1 ms. Pairs with the last to arrive, who changes it and then looks who is asleep.
+void sleep_a_while(TeamState* state, int64_t generation) {
+  constexpr timespec kTimeout = {.tv_sec = 0, .tv_nsec = 1'000'000};
+  state->asleep.value.fetch_add(1, std::memory_order_seq_cst);
+  futex(&state->generation.value, FUTEX_WAIT, static_cast<int32_t>(generation), &kTimeout);
+  state->asleep.value.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool has_passed(const TeamState* state, int64_t generation) {
+  return state->generation.value.load(std::memory_order_acquire) != generation;
+}
+
+bool spin(const TeamState* state, int64_t generation, int64_t spin_ns) {
+  for (const int64_t start_ns = now_ns(); now_ns() - start_ns < spin_ns;) {
+    if (wait_a_moment(state->generation.value, generation)) return true;
+  }
+  return false;
+}
+
+// Moves a straggler to this worker's core, and sleeps to leave it that. After the barrier it goes back to its own.
+void lend_core(TeamState* state, int64_t generation, int32_t thread) {
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &here);
+  sched_setaffinity(thread, sizeof here, &here);
+  sleep_a_while(state, generation);
+}
+
+// Looks a moment at one that has not come. If its CPU time stands still, another process has its core.
+void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, bool can_lend) {
+  const int32_t thread = other->thread.load(std::memory_order_acquire);
+  if (!can_lend || thread == 0) {
+    sched_yield();
     return;
   }
-  if (wait_a_moment(state->generation.value, generation)) return;
-  for (const int64_t spin_ns = now_ns(); now_ns() - spin_ns < kSpin_ns;) {
-    if (wait_a_moment(state->generation.value, generation)) return;
+  const clockid_t clock = other->cpu_clock.load(std::memory_order_relaxed);
+  const int64_t used_ns = cpu_time_ns(clock);
+  if (spin(state, generation, kGlance_ns) || cpu_time_ns(clock) != used_ns) return;
+  const bool is_first = other->lent_core.exchange(generation, std::memory_order_relaxed) != generation;
+  if (is_first) lend_core(state, generation, thread);
+}
+
+void wait_long(TeamState* state, int64_t generation, const Worker& worker) {
+  for (int32_t i = 1; !has_passed(state, generation); ++i) {
+    TeamState::Seat& other = state->seats[static_cast<size_t>((worker.index + i) % worker.count)];
+    if (other.arrived.load(std::memory_order_relaxed) == generation) continue;
+    wait_for_one(state, generation, &other, worker.cpu >= 0);
   }
+}
+
+// A central barrier. The last to arrive releases the others; its release pairs with their acquire. The acq_rel of each
+// arrival passes on the writes of all who came before it. Only the time after spinning counts as waited.
+void wait_for_all(TeamState* state, Worker* worker) {
+  const int64_t generation = state->generation.value.load(std::memory_order_relaxed);
+  state->seats[static_cast<size_t>(worker->index)].arrived.store(generation, std::memory_order_relaxed);
+  if (state->arrived.value.fetch_add(1, std::memory_order_acq_rel) + 1 == worker->count) {
+    state->arrived.value.store(0, std::memory_order_relaxed);
+    state->barriers.fetch_add(1, std::memory_order_relaxed);
+    state->generation.value.store(generation + 1, std::memory_order_seq_cst);
+    if (state->asleep.value.load(std::memory_order_seq_cst) > 0) {
+      futex(&state->generation.value, FUTEX_WAKE, std::numeric_limits<int32_t>::max());
+    }
+    return;
+  }
+  if (wait_a_moment(state->generation.value, generation) || spin(state, generation, kSpin_ns)) return;
   const int64_t start_ns = now_ns(), used_before_ns = cpu_time_ns();
-  while (state->generation.value.load(std::memory_order_acquire) == generation) sched_yield();
+  wait_long(state, generation, *worker);
   worker->waited_ns += now_ns() - start_ns;
   worker->waited_used_ns += cpu_time_ns() - used_before_ns;
 }
@@ -93,7 +167,8 @@ void TeamState::set_shares(std::span<const double> slowness) {
 
 void Worker::barrier() {
   if (listener) listener->on_barrier_enter();
-  wait_for_all(state, count, this);
+  wait_for_all(state, this);
+  pin_thread(cpu);  // after a stay on a core that was lent
   // Nobody claims from this half before the next barrier. Workers that an environment's limit kept away have ranges
   // too.
   for (size_t owner = static_cast<size_t>(index); owner < state->taken.size(); owner += static_cast<size_t>(count)) {
@@ -164,12 +239,15 @@ void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {
   {
     const int32_t index = omp_get_thread_num();
     const auto i = static_cast<size_t>(index);
-    pin_thread(cpus_[static_cast<size_t>(who[i])]);
+    const int32_t cpu = cpus_[static_cast<size_t>(who[i])];
+    pin_thread(cpu);
     // A limit of the environment may have given fewer threads than asked for, perhaps none of the fast ones.
     const int32_t count = omp_get_num_threads();
-    Worker worker{index, count, state_.get(), use_sme_[i], count == wanted ? reserves_[i] : 0};
+    Worker worker{index, count, state_.get(), cpu, use_sme_[i], count == wanted ? reserves_[i] : 0};
+    take_seat(cpu, &state_->seats[i]);
     f(worker);
     worker.barrier();  // leaves both halves of the counters at zero for the next run
+    state_->seats[i].thread.store(0, std::memory_order_relaxed);
   }
 }
 

@@ -35,7 +35,14 @@ struct TeamState {
   struct alignas(128) Taken {
     std::atomic<int64_t> loops[2][kMaxLoops];
   };
-  explicit TeamState(size_t workers) : taken(workers), shares(workers + 1) {}
+  // What the others must know of a worker to help it when they wait for it.
+  struct alignas(128) Seat {
+    std::atomic<int64_t> arrived{-1};    // generation of the last barrier that it came to
+    std::atomic<int64_t> lent_core{-1};  // of the last barrier for which another lent it a core
+    std::atomic<int32_t> thread{0};      // the system's number; 0: not in a run, or not pinned
+    std::atomic<int32_t> cpu_clock{0};   // of that thread
+  };
+  explicit TeamState(size_t workers) : taken(workers), seats(workers), shares(workers + 1) {}
 
   // Who has which part, from each one's slowness (see Team); there may be fewer than workers.
   void set_shares(std::span<const double> slowness);
@@ -46,8 +53,10 @@ struct TeamState {
 
   Counter arrived;
   Counter generation;
+  Counter asleep;  // workers that sleep until the generation changes
   std::atomic<int64_t> barriers{0};
   std::vector<Taken> taken;    // [workers]
+  std::vector<Seat> seats;     // [workers]
   std::vector<double> shares;  // [workers + 1], from 0 to 1: where each worker's own tasks begin
 };
 
@@ -113,6 +122,7 @@ struct Worker {
   int32_t index;
   int32_t count;
   TeamState* state;
+  int32_t cpu;                       // where it is pinned; -1: it is not
   bool uses_sme;                     // where cores share SME units, as many use them as there are: it is one of those
   int64_t reserve = 0;               // tasks that it leaves to faster workers at the end of a stage; 0 for the fastest
   int32_t loop = 0;                  // for_each calls since the last barrier, the same for every worker

@@ -2,11 +2,14 @@
 #include "engine/team/team.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -111,7 +114,7 @@ TEST(Claims, BeginWithTheWorkersOwn) {
     for (int32_t index = 0; index < 3; ++index) {
       TeamState state(3);
       state.set_shares(std::vector<double>{1, 1, 2});
-      const TaskRange own = Worker{index, 3, &state, true}.own(tasks);
+      const TaskRange own = Worker{index, 3, &state, -1, true}.own(tasks);
       Claims claims{state, tasks, 0, 0, index, 0};
       for (int64_t task = own.first; task < own.first + own.count; ++task) EXPECT_EQ(claims.next().first, task);
     }
@@ -308,6 +311,68 @@ TEST(Team, WhoIsPresentDoesAllTasks) {
         [&](Worker& worker) { worker.for_each(1000, [&](int64_t task) { ++done[static_cast<size_t>(task)]; }); });
   }
   EXPECT_EQ(done, std::vector<int>(1000, 200));
+}
+
+// Two CPUs that this process may use; fewer where there are none.
+std::vector<int32_t> two_cpus() {
+  Team::unpin_caller();
+  cpu_set_t usable;
+  std::vector<int32_t> cpus;
+  sched_getaffinity(0, sizeof usable, &usable);
+  for (int32_t cpu = 0; cpu < CPU_SETSIZE && cpus.size() < 2; ++cpu) {
+    if (CPU_ISSET(static_cast<size_t>(cpu), &usable)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// One that sleeps uses no CPU time, as one whose core another process has.
+TEST(Team, AStragglerIsMovedToACoreThatWaitsAndBack) {
+  const std::vector<int32_t> cpus = two_cpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "takes two CPUs";
+  for (const int32_t straggler : {0, 1}) {
+    const int32_t own = cpus[static_cast<size_t>(straggler)], other = cpus[static_cast<size_t>(1 - straggler)];
+    bool was_lent = false, is_back = false;
+    Team(cpus).run([&](Worker& worker) {
+      for (int waits = 0; worker.index == straggler && !was_lent && waits < 20'000; ++waits) {
+        usleep(1000);
+        was_lent = sched_getcpu() == other;
+      }
+      worker.barrier();
+      for (int barriers = 0; !is_back && barriers < 20'000; ++barriers) {  // on a busy core it may soon be moved again
+        worker.barrier();
+        if (worker.index == straggler) is_back = sched_getcpu() == own;
+        worker.barrier();
+      }
+    });
+    EXPECT_TRUE(was_lent);
+    EXPECT_TRUE(is_back);
+  }
+}
+
+TEST(Team, AllTasksAreDoneBesideALoopOnOneOfItsCores) {
+  const std::vector<int32_t> cpus = two_cpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "takes two CPUs";
+  std::atomic<bool> is_over = false;
+  std::jthread loop([&] {
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(static_cast<size_t>(cpus[0]), &first);
+    sched_setaffinity(0, sizeof first, &first);
+    while (!is_over) continue;
+  });
+  Team team(cpus);
+  constexpr int kStages = 1000;
+  std::vector<int> done(16, 0);
+  const auto stages = [&](Worker& worker) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      worker.for_each(std::ssize(done), [&](int64_t task) { ++done[static_cast<size_t>(task)]; });
+      worker.barrier();
+    }
+  };
+  team.run(stages);
+  team.run_active(stages);
+  is_over = true;
+  EXPECT_EQ(done, std::vector<int>(done.size(), 2 * kStages));
 }
 
 TEST(Team, AnEmptyListIsOneWorker) {
