@@ -98,6 +98,7 @@ Error decode(Session& session, std::span<const int32_t> prompt, const GenerateOp
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
+  sampler.prompt_tokens = std::ssize(prompt);
   switch (reason) {
     case FinishReason::stop:
       return "stop";

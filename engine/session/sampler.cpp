@@ -1,14 +1,15 @@
-// Penalty, temperature, then filters that narrow the candidates, then one draw, in the order that Hugging Face's
+// Penalties, temperature, then filters that narrow the candidates, then one draw, in the order that Hugging Face's
 // generate() has. Owns no model state: what it needs of the past is the history it is given.
 #include "engine/session/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "kernels/hash.h"
 #include "kernels/layout.h"
+#include "kernels/math.h"
 
 namespace pinion {
 namespace {
@@ -19,22 +20,6 @@ using Candidates = std::vector<Candidate>;
 // A total order, so that sorting gives the same candidates with every standard library.
 bool more_likely(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-}
-
-// e^x for x <= 0, to 1e-8; 0 for NaN and for less than e^-64, which no draw would ever meet. Plain operations, which
-// round the same way everywhere.
-double exp_weight(double x) {
-  constexpr double kRoundingMagic = 6755399441055744.0;  // 1.5 * 2^52: the sum's low mantissa bits are the integer
-  const double bounded = x > -64 ? x : -64;
-  const double sum = bounded * 1.4426950408889634 + kRoundingMagic;
-  const double r = bounded - (sum - kRoundingMagic) * 0.6931471805599453;  // |r| <= ln2 / 2
-  double p = 1.0 / 5040;
-  for (const double inverse_factorial : {1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0}) {
-    p = p * r + inverse_factorial;
-  }
-  const uint64_t exponent = (std::bit_cast<uint64_t>(sum) << 52) + (uint64_t{1023} << 52);
-  const double weight = p * std::bit_cast<double>(exponent);
-  return x > -64 ? weight : 0;
 }
 
 // The draw number `draws` of the stream that belongs to the seed, in [0, 1): SplitMix64's finaliser over a counter.
@@ -65,21 +50,103 @@ void find_best(Sampler& sampler, std::span<const float> logits, std::span<const 
   }
 }
 
-void penalise(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
+void set_logit(Sampler& sampler, int32_t id, float logit) {
+  sampler.penalised[static_cast<size_t>(id)] = logit;
+  sampler.changed[static_cast<size_t>(id / kPanelColumns)] = true;
+}
+
+// Of the ids in the vocabulary; all the others count for nothing.
+int32_t* count_of(Sampler& sampler, int32_t id) {
+  return id >= 0 && id < std::ssize(sampler.counts) ? &sampler.counts[static_cast<size_t>(id)] : nullptr;
+}
+
+// Calls f(id, count) once for each id that has a count, and takes the count back. `ids` has them all.
+void visit_counts(Sampler& sampler, std::span<const int32_t> ids, const auto& f) {
+  for (const int32_t id : ids) {
+    int32_t* count = count_of(sampler, id);
+    if (count && *count > 0) f(id, std::exchange(*count, 0));
+  }
+}
+
+void count_ids(Sampler& sampler, std::span<const int32_t> ids) {
+  for (const int32_t id : ids) {
+    if (int32_t* count = count_of(sampler, id)) ++*count;
+  }
+}
+
+void penalise_repetition(Sampler& sampler, std::span<const int32_t> history) {
   const float penalty = sampler.options.repetition_penalty;
+  count_ids(sampler, history);
+  visit_counts(sampler, history, [&](int32_t id, int32_t) {
+    const float logit = sampler.penalised[static_cast<size_t>(id)];
+    set_logit(sampler, id, logit > 0 ? logit / penalty : logit * penalty);
+  });
+}
+
+void penalise_presence_and_frequency(Sampler& sampler, std::span<const int32_t> history) {
+  const auto generated = history.subspan(std::min(history.size(), static_cast<size_t>(sampler.prompt_tokens)));
+  count_ids(sampler, generated);
+  visit_counts(sampler, generated, [&](int32_t id, int32_t count) {
+    const float times = static_cast<float>(count);
+    const float penalty = sampler.options.presence_penalty + times * sampler.options.frequency_penalty;
+    set_logit(sampler, id, sampler.penalised[static_cast<size_t>(id)] - penalty);
+  });
+}
+
+// The longest repetition that each id would prolong: where the text's end stands earlier in it, too, the id after that
+// place. Backwards from the end a repetition is a common prefix, and the Z-function finds all of them in linear time.
+void penalise_dry(Sampler& sampler, std::span<const int32_t> history) {
+  const SamplerOptions& options = sampler.options;
+  const auto is_breaker = [&](int32_t id) {
+    return std::ranges::find(options.dry_breakers, id) != options.dry_breakers.end();
+  };
+  const auto n = std::ssize(history);
+  const auto from_end = [&](int64_t i) { return history[static_cast<size_t>(n - 1 - i)]; };
+  int64_t most = 0;
+  while (most < n && !is_breaker(from_end(most))) ++most;
+  std::vector<int64_t>& common = sampler.common_with_end;
+  common.assign(static_cast<size_t>(n), 0);
+  for (int64_t i = 1, left = 0, right = 0; i < n; ++i) {
+    int64_t length = i < right ? std::min(right - i, common[static_cast<size_t>(i - left)]) : 0;
+    while (i + length < n && from_end(length) == from_end(i + length)) ++length;
+    if (i + length > right) left = i, right = i + length;
+    common[static_cast<size_t>(i)] = length;
+    const int64_t repeated = std::min(length, most);
+    int32_t* longest = count_of(sampler, from_end(i - 1));
+    if (!longest || repeated < options.dry_allowed_length || is_breaker(from_end(i - 1))) continue;
+    *longest = std::max(*longest, static_cast<int32_t>(repeated));
+  }
+  visit_counts(sampler, history, [&](int32_t id, int32_t length) {
+    const double penalty = options.dry_multiplier * portable_pow(options.dry_base, length - options.dry_allowed_length);
+    set_logit(sampler, id, static_cast<float>(sampler.penalised[static_cast<size_t>(id)] - penalty));
+  });
+}
+
+// In the order in which they are applied.
+struct Penalty {
+  bool (*is_on)(const SamplerOptions&);
+  void (*apply)(Sampler&, std::span<const int32_t> history);
+};
+constexpr Penalty kPenalties[] = {
+    {[](const SamplerOptions& o) { return o.repetition_penalty != 1; }, penalise_repetition},
+    {[](const SamplerOptions& o) { return o.presence_penalty != 0 || o.frequency_penalty != 0; },
+     penalise_presence_and_frequency},
+    {[](const SamplerOptions& o) { return o.dry_multiplier > 0; }, penalise_dry},
+};
+
+// The logits after all penalties, with the likeliest of each panel.
+std::span<const float> penalise(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
+  if (std::ranges::none_of(kPenalties, [&](const Penalty& one) { return one.is_on(sampler.options); })) return logits;
   sampler.penalised.assign(logits.begin(), logits.end());
-  sampler.seen.assign(logits.size(), false);
-  for (const int32_t id : history) {
-    if (id < 0 || id >= std::ssize(logits) || sampler.seen[id]) continue;
-    sampler.seen[id] = true;
-    float& logit = sampler.penalised[id];
-    logit = logit > 0 ? logit / penalty : logit * penalty;
+  sampler.counts.resize(logits.size());
+  sampler.changed.assign(sampler.best.size(), false);
+  for (const Penalty& one : kPenalties) {
+    if (one.is_on(sampler.options)) one.apply(sampler, history);
   }
   for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
-    const auto first = sampler.seen.begin() + panel * kPanelColumns;
-    const auto end = panel + 1 < std::ssize(sampler.best) ? first + kPanelColumns : sampler.seen.end();
-    if (std::find(first, end, true) != end) sampler.best[panel] = best_of(sampler.penalised, panel);
+    if (sampler.changed[panel]) sampler.best[panel] = best_of(sampler.penalised, panel);
   }
+  return sampler.penalised;
 }
 
 int32_t most_likely(std::span<const float> logits, std::span<const int32_t> best) {
@@ -181,10 +248,7 @@ int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const 
                std::span<const int32_t> history) {
   const SamplerOptions& options = sampler.options;
   find_best(sampler, logits, panel_best);
-  if (options.repetition_penalty != 1) {
-    penalise(sampler, logits, history);
-    logits = sampler.penalised;
-  }
+  logits = penalise(sampler, logits, history);
   const int32_t best = most_likely(logits, sampler.best);
   if (!(options.temperature > 0)) return best;
 

@@ -12,7 +12,8 @@ namespace pinion {
 
 struct Sampler {
   SamplerOptions options;
-  uint64_t draws = 0;  // the generator's counter
+  int64_t prompt_tokens = 0;  // that many ids of the history were not generated
+  uint64_t draws = 0;         // the generator's counter
 
   struct Candidate {
     float weight;  // its probability over that of the most likely: e^((logit - largest logit) / temperature)
@@ -21,11 +22,14 @@ struct Sampler {
   std::vector<Candidate> candidates{};  // scratch
   std::vector<int32_t> best{};          // scratch: the likeliest id of each panel
   std::vector<float> panel_logits{};    // scratch: their logits
-  std::vector<float> penalised{};       // scratch: logits with the repetition penalty
-  std::vector<bool> seen{};             // scratch: by id
+  std::vector<float> penalised{};       // scratch: logits after penalties
+  std::vector<bool> changed{};          // scratch: panels of which one was
+  std::vector<int32_t> counts{};        // scratch: by id; 0 between uses
+  std::vector<int64_t>
+      common_with_end{};  // scratch: how many ids up to a place are those at the end; places from there
 };
 
-// history: the prompt and what was generated so far (for the repetition penalty). panel_best: the likeliest id of each
+// history: the prompt and what was generated so far, for penalties. panel_best: the likeliest id of each
 // kPanelColumns logits, as the team has found them (Scratch); empty: they are searched here. A NaN never wins.
 int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best,
                std::span<const int32_t> history);

@@ -18,10 +18,18 @@ struct SamplerOptions {
   float top_p = 1;               // keep the fewest whose probabilities reach p
   float min_p = 0;               // drop those less likely than min_p times the most likely
   float repetition_penalty = 1;  // > 1 makes ids seen before less likely (Keskar et al. 2019, CTRL)
+  // Subtracted from the logit of an id that was generated before, once and for each time (OpenAI's API reference).
+  float presence_penalty = 0, frequency_penalty = 0;
+  // DRY (p-e-w 2024, github.com/oobabooga/text-generation-webui/pull/5677): an id that would prolong a repetition of
+  // `length` ids loses multiplier * base^(length - allowed_length), if that is no negative power. 0: off.
+  float dry_multiplier = 0;
+  float dry_base = 1.75f;
+  int32_t dry_allowed_length = 2;
+  std::vector<int32_t> dry_breakers{};  // ids that no repetition goes across
   uint64_t seed = 0;
 };
 
-// All of these but the seed: generation_config.json, golden files and the command line go by this table.
+// All of these but breakers and seed: generation_config.json, golden files and the command line go by this table.
 struct SamplerSetting {
   std::string_view name;  // in files; --top-k on the command line
   double least, most;
@@ -45,6 +53,15 @@ inline constexpr SamplerSetting kSamplerSettings[] = {
     {"min_p", 0, 1, 0, &SamplerOptions::min_p, nullptr, "P", "Drop tokens less likely than P times the most likely"},
     {"repetition_penalty", 0.01, 100, 1, &SamplerOptions::repetition_penalty, nullptr, "R",
      "Above 1 makes tokens seen before less likely"},
+    {"presence_penalty", -100, 100, 0, &SamplerOptions::presence_penalty, nullptr, "R",
+     "Taken once from the logits of tokens that were generated before"},
+    {"frequency_penalty", -100, 100, 0, &SamplerOptions::frequency_penalty, nullptr, "R",
+     "Taken from them for each time they were generated"},
+    {"dry_multiplier", 0, 100, 0, &SamplerOptions::dry_multiplier, nullptr, "M",
+     "Above 0 keeps sequences from being repeated (DRY): M * B^(length - N) is taken from a token that prolongs one"},
+    {"dry_base", 1, 100, 1.75, &SamplerOptions::dry_base, nullptr, "B", "DRY's B"},
+    {"dry_allowed_length", 1, 1 << 30, 2, nullptr, &SamplerOptions::dry_allowed_length, "N",
+     "DRY's N: shorter repetitions cost nothing"},
 };
 
 struct JsonFields;  // json.h

@@ -57,6 +57,93 @@ TEST(RepetitionPenalty, DividesPositiveAndMultipliesNegativeLogitsOnce) {
   EXPECT_EQ(greedy({3, 2, 1}, {-1, 7}, 2), 0);        // ids outside the vocabulary count for nothing
 }
 
+// What is left of the logits: the bias that makes an id win by a hair tells.
+std::vector<float> penalised(const SamplerOptions& options, const std::vector<float>& logits,
+                             const std::vector<int32_t>& history, int64_t prompt_tokens = 0) {
+  Sampler sampler{.options = options, .prompt_tokens = prompt_tokens};
+  sample(sampler, logits, {}, history);
+  EXPECT_EQ(sampler.penalised.size(), logits.size());
+  for (const int32_t count : sampler.counts) EXPECT_EQ(count, 0);
+  return sampler.penalised;
+}
+
+using Logits = std::vector<float>;
+
+TEST(PresenceAndFrequency, AreOfGeneratedTokensOnly) {
+  const std::vector<int32_t> history = {3, 3, 0, 1, 1, 1, -1, 7};  // the first two are the prompt's
+  EXPECT_EQ(penalised({.presence_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 1.5f, 3, 4}));
+  EXPECT_EQ(penalised({.frequency_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 0.5f, 3, 4}));
+  EXPECT_EQ(penalised({.presence_penalty = 1, .frequency_penalty = -0.5f}, {1, 2, 3, 4}, history, 2),
+            Logits({0.5f, 2.5f, 3, 4}));
+  EXPECT_EQ(penalised({.presence_penalty = 1}, {1, 2}, {0, 1}, 9), Logits({1, 2})) << "nothing was generated";
+}
+
+TEST(PresenceAndFrequency, ComeAfterTheRepetitionPenalty) {
+  EXPECT_EQ(penalised({.repetition_penalty = 2, .presence_penalty = 1}, {4, 4}, {0, 1}, 1), Logits({2, 1}));
+}
+
+TEST(Dry, TakesMoreTheLongerTheRepetition) {
+  const SamplerOptions dry = {.dry_multiplier = 1, .dry_base = 2, .dry_allowed_length = 2};
+  const Logits zeros(10, 0);
+  const auto lowered = [&](const SamplerOptions& options, const std::vector<int32_t>& history) {
+    return penalised(options, zeros, history);
+  };
+  const auto only = [&](size_t id, float logit) {
+    Logits expected = zeros;
+    expected[id] = logit;
+    return expected;
+  };
+  EXPECT_EQ(lowered(dry, {1, 2, 3, 1}), zeros) << "one token only: 2 may follow";
+  EXPECT_EQ(lowered(dry, {1, 2, 3, 1, 2}), only(3, -1));
+  EXPECT_EQ(lowered(dry, {5, 1, 2, 3, 5, 1, 2}), only(3, -2));
+  EXPECT_EQ(lowered(dry, {4, 5, 1, 2, 3, 9, 4, 5, 1, 2}), only(3, -4));
+  Logits both = only(3, -1);
+  both[4] = -2;
+  EXPECT_EQ(lowered(dry, {1, 2, 3, 5, 1, 2, 4, 5, 1, 2}), both) << "3 would prolong two tokens, 4 three";
+  EXPECT_EQ(lowered(dry, {7, 7, 7, 7}), only(7, -2)) << "a repetition may overlap itself";
+  SamplerOptions breaks = dry;
+  breaks.dry_breakers = {1};
+  EXPECT_EQ(lowered(breaks, {5, 1, 2, 3, 5, 1, 2}), zeros) << "not across a breaker";
+  breaks.dry_breakers = {3};
+  EXPECT_EQ(lowered(breaks, {5, 1, 2, 3, 5, 1, 2}), zeros) << "a breaker may always follow";
+  breaks.dry_breakers = {2};
+  EXPECT_EQ(lowered(breaks, {5, 1, 2, 3, 5, 1, 2}), zeros) << "nothing begins with one";
+  EXPECT_EQ(lowered(dry, {1, 2, 99, 1, 2}), zeros) << "no logit of this vocabulary";
+  EXPECT_EQ(lowered(dry, {}), zeros);
+  const std::vector<int32_t> long_history(3000, 7);
+  EXPECT_EQ(lowered(dry, long_history)[7], -kInfinity);
+}
+
+// Its author's description, word by word: for each place of the last token, how far the text before it is the same.
+TEST(Dry, IsWhatTheDescriptionSays) {
+  uint32_t state = 1;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int32_t> history;
+    const auto next = [&](uint32_t below) {
+      return static_cast<int32_t>((state = state * 1664525u + 1013904223u) >> 8) % static_cast<int32_t>(below);
+    };
+    while (history.size() < 40) history.push_back(next(3));
+    const SamplerOptions options = {
+        .dry_multiplier = 0.5f, .dry_base = 1.5f, .dry_allowed_length = 1 + next(3), .dry_breakers = {next(6)}};
+    const auto is_breaker = [&](int32_t id) { return id == options.dry_breakers[0]; };
+    std::vector<int> longest(3, 0);
+    const int n = static_cast<int>(history.size());
+    const auto at = [&](int i) { return history[static_cast<size_t>(i)]; };
+    for (int i = 0; i < n - 1; ++i) {
+      if (is_breaker(at(n - 1)) || at(i) != at(n - 1) || is_breaker(at(i + 1))) continue;
+      int length = 1;
+      while (i - length >= 0 && at(i - length) == at(n - 1 - length) && !is_breaker(at(i - length))) ++length;
+      longest[static_cast<size_t>(at(i + 1))] = std::max(longest[static_cast<size_t>(at(i + 1))], length);
+    }
+    const Logits logits = {1, 2, 3}, found = penalised(options, logits, history);
+    for (size_t id = 0; id < logits.size(); ++id) {
+      const int beyond = longest[id] - options.dry_allowed_length;
+      const double penalty = beyond >= 0 && longest[id] > 0 ? 0.5 * std::pow(1.5, beyond) : 0;
+      EXPECT_NEAR(found[id], logits[id] - penalty, 1e-5 * (1 + penalty)) << "round " << round << ", id " << id;
+    }
+  }
+}
+
 TEST(TopK, KeepsTheMostLikely) {
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 1}, kHalves), Ids({2}));
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, kHalves), Ids({2, 0}));

@@ -42,6 +42,20 @@ TEST(PortableExp, SpecialValues) {
   EXPECT_TRUE(std::isnan(portable_exp(static_cast<double>(kNan))));
 }
 
+TEST(ExpWeight, AccuracyAndSpecialValues) {
+  Random random;
+  double worst = 0;
+  for (int64_t i = 0; i < kSamples; ++i) {
+    const double x = -63.9 * uniform(random);
+    worst = std::max(worst, relative_error(exp_weight(x), std::exp(static_cast<long double>(x))));
+  }
+  EXPECT_LE(worst, 1e-8);
+  EXPECT_EQ(exp_weight(0), 1);
+  EXPECT_EQ(exp_weight(-64), 0);
+  EXPECT_EQ(exp_weight(-static_cast<double>(kInfinity)), 0);
+  EXPECT_EQ(exp_weight(static_cast<double>(kNan)), 0);
+}
+
 TEST(PortableLog, Accuracy) {
   Random random;
   double worst = 0;
