@@ -47,13 +47,34 @@ Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t
   return evaluate_up_to(session, prompt, std::ssize(prompt), logits);
 }
 
+// The same from the beginning, with the log probability of each token after those before it.
+Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, int32_t top, GenerateResult& result,
+                             std::span<float> logits) {
+  const auto sink = [&](int64_t first, std::span<const float> rows) {
+    for (; !rows.empty(); rows = rows.subspan(logits.size())) {
+      const std::span<const float> row = rows.first(logits.size());
+      if (++first < std::ssize(prompt)) {
+        result.prompt_logprobs.push_back(logprobs_of(row, prompt[static_cast<size_t>(first)], top));
+      } else {
+        std::ranges::copy(row, logits.begin());
+      }
+    }
+  };
+  return evaluate(session, prompt, sink);
+}
+
 // Evaluates what the session does not hold of the prompt yet.
-Error prefill(Session& session, std::span<const int32_t> prompt, GenerateResult& result, float* logits) {
-  const int64_t shared = common_prefix(session.ids, prompt);
+Error prefill(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options, GenerateResult& result,
+              std::span<float> logits) {
+  const int64_t shared = options.logprobs ? 0 : common_prefix(session.ids, prompt);
   result.reused_tokens = rewind(session, shared);
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
   const auto start = Clock::now();
-  if (Error e = evaluate_prompt(session, prompt, shared, logits)) return e;
+  if (options.logprobs) {
+    if (Error e = evaluate_with_logprobs(session, prompt, *options.logprobs, result, logits)) return e;
+  } else if (Error e = evaluate_prompt(session, prompt, shared, logits.data())) {
+    return e;
+  }
   result.prefill_seconds = seconds_since(start);
   return {};
 }
@@ -77,12 +98,14 @@ Error decode(Session& session, std::span<const int32_t> prompt, const GenerateOp
   std::vector<int32_t> history(prompt.begin(), prompt.end());
   Sampler sampler;
   sampler.options = options.sampler;
+  sampler.prompt_tokens = std::ssize(prompt);
   if (options.max_tokens <= 0) return end(FinishReason::length);
   while (true) {
     hash_logits(options, logits, result);
     const int32_t id = sample(sampler, logits, session.scratch.activations.panel_best, history);
     if (!options.ignore_eos && std::ranges::find(eos_ids, id) != eos_ids.end()) return end(FinishReason::stop);
     result.ids.push_back(id);
+    if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
     history.push_back(id);
     if (!on_token(id)) return end(FinishReason::stop);
     if (std::ssize(result.ids) == options.max_tokens) return end(FinishReason::length);
@@ -98,7 +121,6 @@ Error decode(Session& session, std::span<const int32_t> prompt, const GenerateOp
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
-  sampler.prompt_tokens = std::ssize(prompt);
   switch (reason) {
     case FinishReason::stop:
       return "stop";
@@ -120,7 +142,7 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   GenerateResult result;
   result.logits_hash = kHashSeed;
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
-  if (Error e = prefill(session, prompt, result, logits.data())) return e;
+  if (Error e = prefill(session, prompt, options, result, logits)) return e;
 
   const int64_t regions = session.team->regions();
   const int64_t barriers = session.team->barriers();

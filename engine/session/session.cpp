@@ -7,15 +7,25 @@
 namespace pinion {
 namespace {
 
-// Evaluates tokens from position `start` on, a prefill chunk in each pass. Logits: of none (null), of the last token
-// or, with `all`, of each. Returns how many tokens were evaluated: all, unless the session was interrupted.
-int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, bool all, float* logits) {
+// Where the logits of passes go: of none (null), of the last token or, with `all`, of each.
+struct LogitsTarget {
+  bool all = false;
+  float* logits = nullptr;
+  const LogitsSink* sink = nullptr;  // gets those of a pass before the next one overwrites them
+};
+
+constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
+
+// Evaluates tokens from position `start` on, a prefill chunk in each pass. Returns how many tokens were evaluated: all,
+// unless the session was interrupted.
+int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, const LogitsTarget& target) {
   const int64_t count = std::ssize(tokens);
   const int64_t vocab = session.model->config.vocab_size;
+  const int64_t chunk = target.sink ? std::min(session.prefill_chunk, kSinkRows) : session.prefill_chunk;
   int64_t done = 0;
   while (done < count) {
     if (done > 0 && session.interrupted && *session.interrupted) break;
-    const int64_t rows = std::min(session.prefill_chunk, count - done);
+    const int64_t rows = std::min(chunk, count - done);
     const bool is_last = done + rows == count;
     const Pass pass = {.model = *session.model,
                        .kernels = *session.kernels,
@@ -25,10 +35,10 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
                        .ropes = session.ropes,
                        .tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
                        .position = start + done,
-                       .logit_rows = !logits ? 0
-                                     : all   ? rows
-                                             : int64_t{is_last},
-                       .logits = all ? logits + done * vocab : logits,
+                       .logit_rows = !target.logits ? 0
+                                     : target.all   ? rows
+                                                    : int64_t{is_last},
+                       .logits = target.all && !target.sink ? target.logits + done * vocab : target.logits,
                        .profile = session.profile,
                        .trace = session.trace};
     Team& team = rows > 1 ? *session.prefill_team : *session.team;
@@ -38,6 +48,7 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
     } else {
       team.run_active(evaluate_rows);
     }
+    if (target.sink) (*target.sink)(done, {target.logits, static_cast<size_t>(rows * vocab)});
     done += rows;
   }
   return done;
@@ -65,6 +76,33 @@ Error check_session_memory(const Model& model, const SessionOptions& options, in
   const std::string other = options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "";
   return check_memory(bytes, free_memory(), "too little memory for " + std::to_string(positions) + " positions",
                       "session", " (" + megabytes_text(cache_bytes) + " of them KV cache" + other + ")");
+}
+
+Error evaluate_to(Session& session, std::span<const int32_t> tokens, const LogitsTarget& target) {
+  const ModelConfig& c = session.model->config;
+  const int64_t start = std::ssize(session.ids);
+  const int64_t count = std::ssize(tokens);
+  if (start + count > session.cache.capacity) {
+    return error("too many tokens", "context", "at most " + std::to_string(session.cache.capacity),
+                 std::to_string(start + count));
+  }
+  for (const int32_t id : tokens) {
+    if (id < 0 || id >= c.vocab_size) {
+      return error("not in the vocabulary", "token id", "0 to " + std::to_string(c.vocab_size - 1), std::to_string(id));
+    }
+  }
+  const bool changes_factors = uses_long_factors(c, start + count) != session.long_factors;
+  if (changes_factors || frequencies_follow_length(c)) session.ropes = rope_frequencies(c, start + count);
+  if (changes_factors) {
+    session.long_factors = !session.long_factors;
+    restore(&session.snapshots, 0, &session.state);
+    const int64_t done = run_passes(session, session.ids, 0, {});
+    session.ids.resize(static_cast<size_t>(done));
+    if (done < start) return interruption(done, start + count);
+  }
+  const int64_t done = run_passes(session, tokens, start, target);
+  session.ids.insert(session.ids.end(), tokens.begin(), tokens.begin() + done);
+  return done < count ? interruption(done, count) : Error{};
 }
 
 }  // namespace
@@ -107,30 +145,12 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 }
 
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits) {
-  const ModelConfig& c = session.model->config;
-  const int64_t start = std::ssize(session.ids);
-  const int64_t count = std::ssize(tokens);
-  if (start + count > session.cache.capacity) {
-    return error("too many tokens", "context", "at most " + std::to_string(session.cache.capacity),
-                 std::to_string(start + count));
-  }
-  for (const int32_t id : tokens) {
-    if (id < 0 || id >= c.vocab_size) {
-      return error("not in the vocabulary", "token id", "0 to " + std::to_string(c.vocab_size - 1), std::to_string(id));
-    }
-  }
-  const bool changes_factors = uses_long_factors(c, start + count) != session.long_factors;
-  if (changes_factors || frequencies_follow_length(c)) session.ropes = rope_frequencies(c, start + count);
-  if (changes_factors) {
-    session.long_factors = !session.long_factors;
-    restore(&session.snapshots, 0, &session.state);
-    const int64_t done = run_passes(session, session.ids, 0, false, nullptr);
-    session.ids.resize(static_cast<size_t>(done));
-    if (done < start) return interruption(done, start + count);
-  }
-  const int64_t done = run_passes(session, tokens, start, all, logits);
-  session.ids.insert(session.ids.end(), tokens.begin(), tokens.begin() + done);
-  return done < count ? interruption(done, count) : Error{};
+  return evaluate_to(session, tokens, {.all = all, .logits = logits});
+}
+
+Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink) {
+  std::vector<float> logits(static_cast<size_t>(kSinkRows * session.model->config.vocab_size));
+  return evaluate_to(session, tokens, {.all = true, .logits = logits.data(), .sink = &sink});
 }
 
 int64_t rewind(Session& session, int64_t position) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -60,6 +61,11 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 // an id outside the vocabulary, on a full cache, and when interrupted; after an interruption the session holds the
 // tokens that were evaluated until then.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
+
+// The same with the logits of each token, which are handed over as they come instead of being kept: [rows, vocab] of
+// the tokens from the one with the index `first` on.
+using LogitsSink = std::function<void(int64_t first, std::span<const float> logits)>;
+Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink);
 
 // Drops the tokens from `position` on and returns how many are left. A recurrent state goes back only to a snapshot,
 // so then fewer may be left.

@@ -1,0 +1,130 @@
+// Log probabilities: by hand, and the same bits however a model runs.
+#include "engine/session/logprobs.h"
+
+#include <cmath>
+#include <limits>
+
+#include "engine/session/generate.h"
+#include "tests/engine/one_result.h"
+
+namespace pinion {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+TEST(Logprobs, HandWorked) {
+  // Probabilities 1/8, 1/2, 1/8, 1/4.
+  const float logits[] = {5, std::log(4.0f) + 5, 5, std::log(2.0f) + 5};
+  const Logprobs found = logprobs_of(logits, 0, 3);
+  EXPECT_EQ(found.token.id, 0);
+  EXPECT_NEAR(found.token.logprob, std::log(1.0 / 8), 1e-6);
+  ASSERT_EQ(found.top.size(), 3u);
+  EXPECT_EQ(found.top[0].id, 1);
+  EXPECT_NEAR(found.top[0].logprob, std::log(1.0 / 2), 1e-6);
+  EXPECT_EQ(found.top[1].id, 3);
+  EXPECT_EQ(found.top[2].id, 0) << "the lower id of equals";
+  EXPECT_EQ(logprobs_of(logits, 0, 0).top.size(), 0u);
+  EXPECT_EQ(logprobs_of(logits, 0, 9).top.size(), 4u);
+}
+
+TEST(Logprobs, AgreeWithTheLibrary) {
+  std::vector<float> logits;
+  for (int i = 0; i < 5000; ++i) logits.push_back(12 * std::sin(static_cast<float>(i)));
+  long double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<long double>(logit));
+  const LogSoftmax log_softmax = log_softmax_of(logits);
+  for (const size_t i : {size_t{0}, size_t{17}, size_t{4999}}) {
+    EXPECT_NEAR(log_softmax(logits[i]), static_cast<double>(logits[i] - std::log(sum)), 2e-8);
+  }
+}
+
+TEST(Logprobs, WhatIsImpossibleOrDamaged) {
+  const float impossible[] = {0, -kInfinity, 0};
+  EXPECT_EQ(logprobs_of(impossible, 1, 1).token.logprob, -static_cast<double>(kInfinity));
+  EXPECT_NEAR(logprobs_of(impossible, 0, 1).token.logprob, -std::log(2.0), 1e-8);
+  const float damaged[] = {0, kNan, 1};
+  EXPECT_TRUE(std::isnan(logprobs_of(damaged, 0, 3).token.logprob));
+  EXPECT_EQ(logprobs_of(damaged, 0, 3).top[0].id, 2);
+  EXPECT_EQ(logprobs_of(damaged, 0, 3).top[2].id, 1) << "NaN goes last";
+}
+
+struct Way {
+  int32_t threads;
+  int64_t chunk;
+  const Kernels* kernels;
+};
+
+std::vector<double> flat(const std::vector<Logprobs>& list) {
+  std::vector<double> all;
+  for (const Logprobs& one : list) {
+    all.insert(all.end(), {static_cast<double>(one.token.id), one.token.logprob});
+    for (const TokenLogprob& likely : one.top) all.insert(all.end(), {static_cast<double>(likely.id), likely.logprob});
+  }
+  return all;
+}
+
+void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt) {
+  const auto generate_by = [&](const Way& way) {
+    Team team(std::vector<int32_t>(static_cast<size_t>(way.threads), -1));
+    std::unique_ptr<Session> session;
+    const Error opened =
+        open_session(model, team, {.capacity = 300, .prefill_chunk = way.chunk, .kernels = way.kernels}, &session);
+    EXPECT_FALSE(opened) << opened.message();
+    GenerateOptions options = {.max_tokens = 10, .sampler = {}, .ignore_eos = true};
+    options.logprobs = 3;
+    GenerateResult result;
+    const auto go_on = [](int32_t) { return true; };
+    EXPECT_FALSE(generate(*session, prompt, options, go_on, &result));
+    EXPECT_FALSE(generate(*session, prompt, options, go_on, &result)) << "once more, all of it held";
+    EXPECT_EQ(result.reused_tokens, 0);
+    return result;
+  };
+  const GenerateResult expected = generate_by({1, 256, nullptr});
+  ASSERT_EQ(expected.prompt_logprobs.size(), prompt.size() - 1);
+  ASSERT_EQ(expected.logprobs.size(), expected.ids.size());
+  for (size_t i = 1; i < prompt.size(); ++i) EXPECT_EQ(expected.prompt_logprobs[i - 1].token.id, prompt[i]);
+
+  // From all logits at once.
+  const int64_t vocab = model.config.vocab_size;
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(model, team, {.capacity = 300}, &session));
+  std::vector<float> logits(prompt.size() * static_cast<size_t>(vocab));
+  ASSERT_FALSE(evaluate(*session, prompt, true, logits.data()));
+  std::vector<Logprobs> whole;
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    const auto row = std::span(logits).subspan((i - 1) * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
+    whole.push_back(logprobs_of(row, prompt[i], 3));
+  }
+  EXPECT_EQ(flat(expected.prompt_logprobs), flat(whole));
+  EXPECT_EQ(expected.logprobs[0].token.id, expected.logprobs[0].top[0].id) << "greedy";
+
+  std::vector<Way> ways = {{2, 7, nullptr}, {3, 64, nullptr}, {1, 1, nullptr}};
+  for (const Variant& variant : kernel_variants()) {
+    if (!(variant.needs & ~cpu_features())) ways.push_back({2, 50, &variant.table()});
+  }
+  for (const Way& way : ways) {
+    const GenerateResult other = generate_by(way);
+    EXPECT_EQ(flat(other.prompt_logprobs), flat(expected.prompt_logprobs)) << way.threads << " " << way.chunk;
+    EXPECT_EQ(flat(other.logprobs), flat(expected.logprobs)) << way.threads << " " << way.chunk;
+  }
+}
+
+TEST(Logprobs, TheSameBitsHoweverAModelRuns) {
+  const auto model = load_stories(Quant::w8a8);
+  expect_same_logprobs(*model, some_tokens(100, model->config.vocab_size));
+}
+
+// Ropes that look at the length of the whole prompt, and a recurrent state.
+TEST(Logprobs, OfPromptsThatCannotBeCut) {
+  for (const char* family : {"llama_dynamic", "phi3_crossing", "qwen3_5"}) {
+    std::unique_ptr<Model> model;
+    const Error e = load_model(PINION_TEST_DATA "/families/" + std::string(family), {.quant = Quant::w8a8}, &model);
+    ASSERT_FALSE(e) << e.message();
+    expect_same_logprobs(*model, some_tokens(70, model->config.vocab_size));
+  }
+}
+
+}  // namespace
+}  // namespace pinion
