@@ -2,18 +2,12 @@
 
 #include <algorithm>
 
+#include "tokenizer/stop_texts.h"
+
 namespace pinion {
 namespace {
 
 constexpr std::string_view kOpen = "<think>", kClose = "</think>";
-
-// How many bytes at the end of `text` may be the beginning of `mark`.
-size_t begun_mark(std::string_view text, std::string_view mark) {
-  for (size_t bytes = std::min(text.size(), mark.size() - 1); bytes > 0; --bytes) {
-    if (text.ends_with(mark.substr(0, bytes))) return bytes;
-  }
-  return 0;
-}
 
 }  // namespace
 
