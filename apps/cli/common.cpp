@@ -132,6 +132,10 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
     option.range(setting.least, setting.most).type_name(setting.letter);
     if (setting.count) option.whole();
   }
+  app.add_option("--dry-sequence-breaker", flags->dry_breakers,
+                 "DRY sees no repetition across TEXT; repeatable; none: across all (default: newline : \" *)")
+      .type_name("TEXT")
+      .repeatable();
   constexpr double kMostSeed = 9007199254740991;  // what readers of JSON keep exactly
   app.add_option("-s,--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
       .range(0, kMostSeed)
@@ -145,6 +149,16 @@ void apply_flags(const SamplingFlags& flags, SamplerOptions* options) {
   options->seed = flags.seed.value_or(options->seed);
 }
 
+OrderedJson sampler_json(const SamplerOptions& options) {
+  OrderedJson json = OrderedJson::object();
+  for (const SamplerSetting& setting : kSamplerSettings) {
+    const std::string name(setting.name);
+    if (setting.number) json[name] = options.*setting.number;
+    if (setting.count) json[name] = options.*setting.count;
+  }
+  return json;
+}
+
 Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out) {
   GenerationDefaults defaults;
   if (Error e = read_generation_config(folder, &defaults)) return e;
@@ -152,6 +166,32 @@ Error sampler_options(const std::string& folder, const SamplingFlags& flags, Sam
   out->seed = std::random_device{}();
   apply_flags(flags, out);
   return {};
+}
+
+Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, SamplerOptions* out) {
+  if (!(out->dry_multiplier > 0)) return {};
+  std::vector<std::string> texts = flags.dry_breakers;
+  if (!tokenizer && !texts.empty()) return error("needs a tokenizer", "--dry-sequence-breaker");
+  if (!tokenizer || texts == std::vector<std::string>{"none"}) return {};
+  if (texts.empty()) texts.assign(std::begin(kDryBreakers), std::end(kDryBreakers));
+  for (const std::string& text : texts) {
+    // After a letter: at a beginning some tokenizers put a blank before it.
+    const std::vector<int32_t> ids = encode(*tokenizer, "a" + text, {.add_special = false});
+    if (!ids.empty()) out->dry_breakers.push_back(ids.back());
+  }
+  return {};
+}
+
+Option add_stop_option(Command app, std::vector<std::string>* stops) {
+  return app
+      .add_option("--stop", *stops, "End the text before TEXT, which is not shown, as $'\\n' or \"User:\"; repeatable")
+      .type_name("TEXT")
+      .check([](const std::string& text) { return text.empty() ? "want a text, have none" : ""; })
+      .repeatable();
+}
+
+void add_quiet_option(Command app, bool* quiet) {
+  app.add_flag("--quiet", *quiet, "On standard error only failures: no notes, no progress, no figures");
 }
 
 Error parse_ids(std::string_view text, std::vector<int32_t>* out) {

@@ -18,6 +18,7 @@
 #include "engine/session/sampler.h"
 #include "kernels/error.h"
 #include "loader/checkpoint/model_folder.h"
+#include "tokenizer/tokenizer.h"
 
 namespace pinion {
 
@@ -65,14 +66,25 @@ void add_run_options(Command app, RunOptions* options);   // all of them
 // What a user said about sampling.
 struct SamplingFlags {
   std::array<std::optional<double>, std::size(kSamplerSettings)> settings;
+  std::vector<std::string> dry_breakers;  // texts; empty: kDryBreakers
   std::optional<uint64_t> seed;
 };
 
+// At which DRY's author has repetitions end; "none" alone is none.
+inline constexpr std::string_view kDryBreakers[] = {"\n", ":", "\"", "*"};
+
 void add_sampling_options(Command app, SamplingFlags* flags);
 void apply_flags(const SamplingFlags& flags, SamplerOptions* options);
+OrderedJson sampler_json(const SamplerOptions& options);  // by the table of settings
 
 // The flags over what generation_config.json says over greedy; a seed of chance where none is given.
 Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out);
+
+// The breakers as ids, where DRY is on: a text's last token, as its author has it. Without a tokenizer there are none.
+Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, SamplerOptions* out);
+
+Option add_stop_option(Command app, std::vector<std::string>* stops);
+void add_quiet_option(Command app, bool* quiet);
 
 // "1,2,3", "1 2 3" or "[1, 2, 3]"
 Error parse_ids(std::string_view text, std::vector<int32_t>* out);

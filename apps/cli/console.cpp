@@ -1,5 +1,6 @@
 #include "apps/cli/console.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -20,23 +21,31 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
+bool quiet = false;
+
 }  // namespace
 
 int fail(const Error& failure) {
-  note(failure.message());
+  warn(failure.message());
   return kFailure;
 }
 
 int fail_usage(std::string_view message) {
-  note(std::string(message) + " (--help explains)");
+  warn(std::string(message) + " (--help explains)");
   return kUsage;
 }
 
-void note(std::string_view message) { std::fprintf(stderr, "pinion: %s\n", one_line(message).c_str()); }
+void warn(std::string_view message) { std::fprintf(stderr, "pinion: %s\n", one_line(message).c_str()); }
+
+void note(std::string_view message) {
+  if (!quiet) warn(message);
+}
+
+void be_quiet() { quiet = true; }
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
-  if (errno != EPIPE) note(std::string("standard output: ") + std::strerror(errno));
+  if (errno != EPIPE) warn(std::string("standard output: ") + std::strerror(errno));
   std::_Exit(kFailure);
 }
 
@@ -103,6 +112,16 @@ Error read_standard_input(int64_t max_bytes, std::string* out) {
 
 bool on_terminal(int descriptor) { return isatty(descriptor) == 1; }
 
+int64_t terminal_columns() {
+  winsize size = {};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+bool has_colour() {
+  const char* forbidden = std::getenv("NO_COLOR");
+  return !forbidden || !*forbidden;
+}
+
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -114,7 +133,7 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::show(double fraction) {
-  if (!on_terminal(STDERR_FILENO) || now_seconds() - start_seconds_ < 1.0) return;
+  if (quiet || !on_terminal(STDERR_FILENO) || now_seconds() - start_seconds_ < 1.0) return;
   constexpr int kWidth = 30;
   const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');

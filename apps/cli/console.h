@@ -19,7 +19,9 @@ constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 int fail(const Error& failure);
 int fail_usage(std::string_view message);
-void note(std::string_view message);  // the same line for what does not end the program
+void warn(std::string_view message);  // the same line for a failure that does not end the program
+void note(std::string_view message);  // the same for what is good to know: not once be_quiet() was called
+void be_quiet();                      // no notes, no progress
 
 // Standard output, flushed at once. The program ends here, with kFailure, when it cannot be written.
 void print(std::string_view text);
@@ -33,6 +35,8 @@ std::string hash_text(uint64_t hash);                 // sixteen hexadecimal dig
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or a text to look at
 Error read_standard_input(int64_t max_bytes, std::string* out);
 bool on_terminal(int descriptor);
+int64_t terminal_columns();  // of standard output; 0: unknown
+bool has_colour();           // not where NO_COLOR forbids it (no-color.org)
 
 double now_seconds();  // of a steady clock
 

@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/mapped_file.h"
+#include "tokenizer/stop_texts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace pinion {
@@ -20,9 +21,14 @@ struct Options {
   SamplingFlags sampling;
   std::optional<std::string> prompt, prompt_file, prompt_ids;
   int64_t max_tokens = 256;
+  std::vector<std::string> stops;
+  std::optional<double> logprobs;
   bool ignore_eos = false;
   bool json = false;
+  bool quiet = false;
 };
+
+constexpr double kMostLogprobs = 1000;
 
 // One newline at the end is the editor's or echo's, not the prompt's.
 std::string without_final_newline(std::string text) {
@@ -83,23 +89,77 @@ void print_figures(const Runtime& runtime, const SamplerOptions& sampler, const 
                runtime.model->load_seconds, bytes_text(static_cast<double>(peak_rss_bytes())).c_str(), seed.c_str());
 }
 
-// Text as it becomes whole characters; without a tokenizer the ids, separated by commas.
-struct Stream {
-  std::optional<StreamDecoder> decoder;
-  bool first = true;
+OrderedJson token_json(const TokenLogprob& one, const Tokenizer* tokenizer) {
+  return {{"id", one.id},
+          {"token", tokenizer ? OrderedJson(token_text(*tokenizer, one.id)) : OrderedJson(nullptr)},
+          {"logprob", one.logprob}};
+}
 
-  void put(int32_t id) {
-    if (decoder) {
-      print(decoder->put(id));
-    } else {
-      print((first ? "" : ",") + std::to_string(id));
-    }
-    first = false;
+OrderedJson logprobs_json(const std::vector<Logprobs>& list, const Tokenizer* tokenizer) {
+  OrderedJson json = OrderedJson::array();
+  for (const Logprobs& one : list) {
+    OrderedJson& item = json.emplace_back(token_json(one.token, tokenizer));
+    item["top"] = OrderedJson::array();
+    for (const TokenLogprob& likely : one.top) item["top"].push_back(token_json(likely, tokenizer));
   }
-  void finish() { print((decoder ? decoder->finish() : "") + "\n"); }
+  return json;
+}
+
+// Text as it becomes whole characters, up to where a stop text begins; without a tokenizer the ids, separated by
+// commas.
+class Stream {
+ public:
+  Stream(const Options& options, std::shared_ptr<const Tokenizer> tokenizer)
+      : shown_(!options.json), stop_texts_(options.stops) {
+    if (tokenizer) decoder_.emplace(std::move(tokenizer));
+  }
+
+  void put_prompt(std::span<const int32_t> ids) {
+    for (const int32_t id : ids) show(decoder_->put(id));
+  }
+  // Whether the text goes on.
+  bool put(int32_t id) {
+    add(decoder_ ? stop_texts_.put(decoder_->put(id)) : (text_.empty() ? "" : ",") + std::to_string(id));
+    return !stop_texts_.found();
+  }
+  void finish() {
+    if (decoder_) add(stop_texts_.finish(decoder_->finish()));
+    show("\n");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void add(const std::string& text) {
+    text_ += text;
+    show(text);
+  }
+  void show(std::string_view text) const {
+    if (shown_) print(text);
+  }
+
+  bool shown_;
+  std::optional<StreamDecoder> decoder_;
+  StopTexts stop_texts_;
+  std::string text_;
 };
 
+void print_result(const Options& options, const std::vector<int32_t>& prompt_ids, const Tokenizer* tokenizer,
+                  const std::string& text, const GenerateResult& result, const OrderedJson& stats) {
+  OrderedJson json = {{"prompt_ids", prompt_ids},
+                      {"ids", result.ids},
+                      {"text", tokenizer ? OrderedJson(text) : OrderedJson(nullptr)},
+                      {"finish_reason", finish_reason_name(result.finish_reason)}};
+  if (options.logprobs) {
+    json["prompt_logprobs"] = logprobs_json(result.prompt_logprobs, tokenizer);
+    json["logprobs"] = logprobs_json(result.logprobs, tokenizer);
+  }
+  json["stats"] = stats;
+  print_json(json);
+}
+
 int run(const Options& options) {
+  if (options.quiet) be_quiet();
+  if (options.logprobs && !options.json) return fail_usage("--logprobs needs --json");
   const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids;
   if (!is_prompt_given && on_terminal(STDIN_FILENO)) {
     return fail_usage("no prompt: give --prompt, --prompt-file, --prompt-ids or text on standard input");
@@ -120,6 +180,8 @@ int run(const Options& options) {
     if (Error e = read_prompt(options, &prompt)) return fail(e);
     prompt_ids = encode(*tokenizer, prompt);
   }
+  if (!tokenizer && !options.stops.empty()) return fail(error("needs a tokenizer", "--stop"));
+  if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &sampler)) return fail(e);
 
   Runtime runtime;
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
@@ -128,30 +190,29 @@ int run(const Options& options) {
   if (Error e = open_session(runtime, capacity, &session)) return fail(e);
   session->snapshots.limit_bytes = 0;  // nothing follows this prompt
 
-  Stream stream;
-  if (tokenizer) stream.decoder.emplace(tokenizer);
+  Stream stream(options, tokenizer);
   // A person reads the whole text; a script gets the continuation alone.
   if (tokenizer && !options.json && on_terminal(STDOUT_FILENO)) {
-    for (const int32_t id : prompt_ids) stream.put(id);
+    stream.put_prompt(prompt_ids);
   }
   GenerateResult result;
-  const auto on_token = [&](int32_t id) {
-    if (!options.json) stream.put(id);
-    return true;
-  };
-  const GenerateOptions how = {options.max_tokens, sampler, options.ignore_eos, options.json};
-  if (Error e = generate(*session, prompt_ids, how, on_token, &result)) {
+  GenerateOptions how = {.max_tokens = options.max_tokens,
+                         .sampler = sampler,
+                         .ignore_eos = options.ignore_eos,
+                         .hash_logits = options.json};
+  if (options.logprobs) how.logprobs = static_cast<int32_t>(*options.logprobs);
+  if (Error e = generate(*session, prompt_ids, how, [&](int32_t id) { return stream.put(id); }, &result)) {
     return fail(e);
   }
+  stream.finish();
   if (options.json) {
-    print_json({{"prompt_ids", prompt_ids},
-                {"ids", result.ids},
-                {"text", tokenizer ? OrderedJson(decode(*tokenizer, result.ids)) : OrderedJson(nullptr)},
-                {"finish_reason", finish_reason_name(result.finish_reason)},
-                {"stats", stats_json(options, runtime, sampler, result)}});
-  } else {
-    stream.finish();
+    const OrderedJson stats = stats_json(options, runtime, sampler, result);
+    print_result(options, prompt_ids, tokenizer.get(), stream.text(), result, stats);
+  } else if (!options.quiet) {
     print_figures(runtime, sampler, result);
+  }
+  if (result.finish_reason == FinishReason::context && result.ids.size() < static_cast<size_t>(options.max_tokens)) {
+    note("the text ends here: the context of " + std::to_string(session->cache.capacity) + " tokens is full");
   }
   return kSuccess;
 }
@@ -171,9 +232,16 @@ Run setup_generate(Command app) {
       .range(0, 1 << 30)
       .type_name("N")
       .show_default();
+  add_stop_option(app, &options->stops);
   add_sampling_options(app, &options->sampling);
+  app.add_option("--logprobs", options->logprobs,
+                 "With --json: log probabilities of the prompt's and the text's tokens, each with the N likeliest")
+      .range(0, kMostLogprobs)
+      .whole()
+      .type_name("N");
   app.add_flag("--ignore-eos", options->ignore_eos, "Go on after the model has ended its text");
   app.add_flag("--json", options->json, "Print one JSON object at the end instead of text");
+  add_quiet_option(app, &options->quiet);
   return [options] { return run(*options); };
 }
 

@@ -35,11 +35,8 @@ OrderedJson settings_json(const Golden& golden) {
   OrderedJson json = {{"quant", quant_name(golden.run)},  {"kv", kv_name(golden.run)},
                       {"head", head_name(golden.run)},    {"keep", golden.run.load.keep},
                       {"rotate", golden.run.load.rotate}, {"calibration", golden.calibration}};
-  for (const SamplerSetting& setting : kSamplerSettings) {
-    const std::string name(setting.name);
-    if (setting.number) json[name] = golden.sampler.*setting.number;
-    if (setting.count) json[name] = golden.sampler.*setting.count;
-  }
+  json.update(sampler_json(golden.sampler));
+  json["dry_breakers"] = golden.sampler.dry_breakers;
   json["seed"] = golden.sampler.seed;
   return json;
 }
@@ -65,6 +62,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   out->calibration = settings.text("calibration", "");
   out->run.load.rotate = settings.boolean("rotate", false);  // files of before do not say, and did not
   read_sampler_settings(settings, &out->sampler);
+  out->sampler.dry_breakers = read_ids(settings, "dry_breakers");
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
   if (const auto unknown = settings.unread(); !unknown.empty()) settings.fail(brief(unknown[0]), "unknown setting");
   return settings.error;

@@ -26,6 +26,7 @@ int run_record(const RecordOptions& options) {
   }
   Runtime runtime;
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &golden.sampler)) return fail(e);
   golden.weights = weights_hash(*runtime.model);
   golden.calibration = runtime.model->calibration;
   for (GoldenPrompt& prompt : golden.prompts) {

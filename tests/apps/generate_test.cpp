@@ -115,6 +115,9 @@ TEST(Generate, StopsWhereTheContextEnds) {
       generate(folder.path, {"--prompt-ids", "1,403,407,261", "--max-tokens", "100", "--ignore-eos", "--json"}));
   EXPECT_EQ(answer["finish_reason"], "context");
   EXPECT_EQ(answer["ids"].size(), 32 - 4 + 1);  // the last token needs no place in the cache
+  const Outcome text =
+      run_pinion(generate(folder.path, {"--prompt-ids", "1,403,407,261", "--max-tokens", "100", "--ignore-eos"}));
+  EXPECT_NE(text.err.find("the context of 32 tokens is full"), std::string::npos) << text.err;
 
   std::string ids = "1";
   for (int i = 0; i < 40; ++i) ids += ",403";
@@ -134,6 +137,102 @@ TEST(Generate, StopsAtTheEndOfSequence) {
   const json ignored =
       run_json(generate(folder.path, {"--prompt", "Once", "--max-tokens", "6", "--ignore-eos", "--json"}));
   EXPECT_EQ(ignored["ids"], free_run["ids"]);
+}
+
+TEST(Generate, EndsBeforeAStopText) {
+  const std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "60"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), options.begin(), options.end());
+    return generate(kStories, more);
+  };
+  const std::string whole = run_json(with({"--json"}))["text"];
+  // Beginnings and ends of tokens do not matter.
+  for (size_t at = 10; at + 5 < whole.size(); at += 7) {
+    const std::string stop = whole.substr(at, 5);
+    const std::string before = whole.substr(0, whole.find(stop));
+    EXPECT_EQ(run_pinion(with({"--stop", "never said", "--stop", stop})).out, before + "\n") << stop;
+    if (at > 30) break;
+  }
+  const std::string stop = whole.substr(whole.size() / 2, 8);
+  const json answer = run_json(with({"--json", "--stop", stop}));
+  EXPECT_EQ(answer["text"], whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(answer["finish_reason"], "stop");
+  EXPECT_LT(answer["ids"].size(), 60u);
+  expect_failure(run_pinion(with({"--stop", ""})), 2, "--stop");
+}
+
+TEST(Generate, LogprobsOfThePromptAndTheText) {
+  const std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "6", "--json"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), options.begin(), options.end());
+    return run_json(generate(kStories, more));
+  };
+  const json plain = with({}), answer = with({"--logprobs", "2"});
+  EXPECT_FALSE(plain.contains("logprobs"));
+  EXPECT_EQ(answer["ids"], plain["ids"]);
+  EXPECT_EQ(answer["stats"]["logits_hash"], plain["stats"]["logits_hash"]);
+  ASSERT_EQ(answer["logprobs"].size(), 6u);
+  ASSERT_EQ(answer["prompt_logprobs"].size(), answer["prompt_ids"].size() - 1);
+  for (size_t i = 0; i < 6; ++i) {
+    const json& one = answer["logprobs"][i];
+    EXPECT_EQ(one["id"], answer["ids"][i]);
+    EXPECT_TRUE(one["token"].is_string());
+    ASSERT_EQ(one["top"].size(), 2u);
+    EXPECT_EQ(one["top"][0]["id"], one["id"]) << "greedy";
+    EXPECT_EQ(one["top"][0]["logprob"], one["logprob"]);
+    EXPECT_GE(one["top"][0]["logprob"], one["top"][1]["logprob"]);
+    EXPECT_LE(one["logprob"], 0.0);
+  }
+  EXPECT_EQ(answer["prompt_logprobs"][0]["id"], answer["prompt_ids"][1]);
+  for (const char* way : {"1", "2"}) {
+    const json other = with({"--logprobs", "2", "--threads", way, "--prefill-chunk", way, "--kernels", "scalar"});
+    EXPECT_EQ(other["logprobs"], answer["logprobs"]);
+    EXPECT_EQ(other["prompt_logprobs"], answer["prompt_logprobs"]);
+  }
+  EXPECT_TRUE(with({"--logprobs", "0"})["logprobs"][0]["top"].empty());
+  expect_failure(run_pinion(generate(kStories, {"--prompt", "Hi", "--logprobs", "2"})), 2, "--json");
+  expect_failure(run_pinion(generate(kStories, {"--prompt", "Hi", "--json", "--logprobs", "1.5"})), 2, "whole number");
+}
+
+TEST(Generate, PenaltiesKeepItFromRepeatingItself) {
+  const auto ids = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--prompt", "Once upon a time", "--temperature", "0", "--max-tokens", "150",
+                               "--ignore-eos", "--json"});
+    const json list = run_json(generate(kStories, more))["ids"];
+    return list.get<std::vector<int>>();
+  };
+  const auto longest_repetition = [](const std::vector<int>& list) {
+    int64_t longest = 0;
+    for (size_t i = 0; i < list.size(); ++i) {
+      for (size_t j = i + 1; j < list.size(); ++j) {
+        const auto [a, b] =
+            std::mismatch(list.begin() + static_cast<int64_t>(j), list.end(), list.begin() + static_cast<int64_t>(i));
+        longest = std::max<int64_t>(longest, a - (list.begin() + static_cast<int64_t>(j)));
+      }
+    }
+    return longest;
+  };
+  const std::vector<int> plain = ids({});
+  EXPECT_NE(ids({"--presence-penalty", "0.7"}), plain);
+  EXPECT_NE(ids({"--frequency-penalty", "0.7"}), plain);
+  const std::vector<int> dry = ids({"--dry-multiplier", "5", "--dry-sequence-breaker", "none"});
+  EXPECT_LT(longest_repetition(dry), longest_repetition(plain));
+  EXPECT_LE(longest_repetition(dry), 4);
+  expect_failure(run_pinion(generate(kStories, {"--prompt", "Hi", "--dry-base", "0.5"})), 2, "--dry-base");
+}
+
+TEST(Generate, QuietSaysNothingButFailures) {
+  const Folder folder;
+  copy_stories(folder);
+  json config = read_json(folder / "config.json");
+  config["axolotl_config"] = 1;
+  write_file(folder / "config.json", config.dump());
+  const std::vector<std::string> options = {"--prompt", "Once", "--max-tokens", "4", "--quiet"};
+  const Outcome outcome = run_pinion(generate(folder.path, options));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_FALSE(outcome.out.empty());
+  expect_failure(run_pinion(generate("/nonexistent", options)), 1, "no such folder");
 }
 
 TEST(Generate, IdsOutsideTheVocabularyAndEmptyPromptsAreErrors) {
