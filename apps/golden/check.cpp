@@ -10,6 +10,7 @@
 #include "engine/session/generate.h"
 #include "kernels/cpu.h"
 #include "kernels/hash.h"
+#include "loader/config/json.h"
 
 namespace pinion {
 namespace {
@@ -21,14 +22,16 @@ std::string token_label(const std::vector<int32_t>& ids, size_t index, const Tok
   return tokenizer ? id + " " + OrderedJson(token_text(*tokenizer, ids[index])).dump() : id;
 }
 
-// The last token that can be the first with other logits: where the ids part, or the end of the first stretch whose
-// hash differs.
+// Where the ids part; where they do not, the last token that can be the first with other logits: the end of the first
+// stretch whose hash differs.
 size_t last_suspect(const GoldenAnswer& want, const GoldenAnswer& have) {
   const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
   const auto token = static_cast<size_t>(w - want.ids.begin());
-  if (want.hashes_on_way.empty()) return token;
+  if (want.ids != have.ids) return token;
+  const size_t last = token - std::min<size_t>(token, 1);
+  if (want.hashes_on_way.empty()) return last;
   const auto [a, b] = std::ranges::mismatch(want.hashes_on_way, have.hashes_on_way);
-  return std::min(token, static_cast<size_t>((a - want.hashes_on_way.begin() + 1) * kTokensPerHash - 1));
+  return std::min(last, static_cast<size_t>((a - want.hashes_on_way.begin() + 1) * kTokensPerHash - 1));
 }
 
 Error compare(const std::string& where, const GoldenAnswer& want, const GoldenAnswer& have,
@@ -131,8 +134,26 @@ std::string layer_text(int64_t layer, bool same_logits) {
   return same_logits ? "none: both are this build's arithmetic, the recording is of another" : "the head";
 }
 
-// This way and the definition, the scalar table on one thread, through the recorded tokens up to where they part; at
-// the latest to where the answer left the recording.
+// One of two candidates for a place, with what this way makes of it.
+std::string candidate_text(const std::vector<int32_t>& ids, size_t index, const std::vector<float>& logits,
+                           const Tokenizer* tokenizer) {
+  std::string text = token_label(ids, index, tokenizer);
+  if (index >= ids.size() || ids[index] >= std::ssize(logits)) return text;
+  std::array<char, 48> value;
+  std::snprintf(value.data(), value.size(), ", log probability %.4f",
+                log_softmax_of(logits)(logits[static_cast<size_t>(ids[index])]));
+  return text + value.data();
+}
+
+// The last of what was generated before a place.
+std::string text_before(const std::vector<int32_t>& ids, size_t index, const Tokenizer* tokenizer) {
+  constexpr size_t kTokens = 12;
+  const auto before = std::span(ids).first(index).last(std::min(index, kTokens));
+  return tokenizer ? brief(Json(decode(*tokenizer, before))) : "[" + join_ids(before) + "]";
+}
+
+// This way and the definition, the scalar table on one thread, through the recorded tokens up to the first that
+// differs, or where none does to where other bits can have begun.
 Error explain(const CheckOptions& options, const Runtime& runtime, const GoldenPrompt& prompt, const GoldenAnswer& want,
               const GoldenAnswer& have, const Tokenizer* tokenizer, std::string* out) {
   std::unique_ptr<Session> here, defined;
@@ -144,18 +165,26 @@ Error explain(const CheckOptions& options, const Runtime& runtime, const GoldenP
 
   Follower a(here.get()), b(defined.get());
   const size_t last = std::min(last_suspect(want, have), want.ids.size());
+  std::string other;  // how the definition parts from this way
   size_t index = 0;
   for (std::span<const int32_t> next = prompt.ids;; ++index) {
     if (Error e = a.take(next)) return e;
     if (Error e = b.take(next)) return e;
-    if (a.logits != b.logits || index == last) break;
+    if (other.empty() && a.logits != b.logits) {
+      other =
+          "    from token " + std::to_string(index) +
+          " on other logits than scalar on one thread, likeliest\n      this way: " + top_five(a.logits, tokenizer) +
+          "\n      scalar:   " + top_five(b.logits, tokenizer) + "\n";
+      if (options.bisect)
+        other += "    first difference: " + layer_text(first_difference(a.trace, b.trace), false) + "\n";
+    }
+    if (index == last) break;
     next = std::span(want.ids).subspan(index, 1);
   }
-  *out = "  at token " + std::to_string(index) + ", recorded: " + token_label(want.ids, index, tokenizer) +
-         "\n    likeliest this way:  " + top_five(a.logits, tokenizer) +
-         "\n    scalar, one thread:  " + top_five(b.logits, tokenizer) + "\n";
-  if (!options.bisect) return {};
-  *out += "    first difference: " + layer_text(first_difference(a.trace, b.trace), a.logits == b.logits) + "\n";
+  if (other.empty() && options.bisect) other = "    first difference: " + layer_text(-1, true) + "\n";
+  *out = "    after " + text_before(want.ids, index, tokenizer) + "\n    token " + std::to_string(index) +
+         " recorded: " + candidate_text(want.ids, index, a.logits, tokenizer) + "\n    token " + std::to_string(index) +
+         " now:      " + candidate_text(have.ids, index, a.logits, tokenizer) + "\n" + other;
   return {};
 }
 
@@ -233,7 +262,12 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
       continue;  // more threads than cores were asked for, or the like: not a way to run here
     }
     for (size_t i = 0; i < golden.prompts.size(); ++i) {
-      CheckResult result = {.way = way_text(way), .prompt = i, .difference = {}, .explanation = {}};
+      const GoldenPrompt& prompt = golden.prompts[i];
+      CheckResult result = {.way = way_text(way),
+                            .prompt = i,
+                            .prompt_text = prompt.text ? brief(Json(*prompt.text)) : "[" + join_ids(prompt.ids) + "]",
+                            .difference = {},
+                            .explanation = {}};
       if (Error e = check_prompt(settled, runtime, golden, i, tokenizer.get(), &result)) result.difference = e;
       shown(result);
       out->push_back(std::move(result));

@@ -28,6 +28,7 @@ struct CheckOptions {
 struct CheckResult {
   std::string way;  // "kernels avx2, threads 1"
   size_t prompt = 0;
+  std::string prompt_text;  // its beginning, quoted
   size_t tokens = 0;
   double seconds = 0;
   Error difference;         // none: the same

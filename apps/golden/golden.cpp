@@ -1,5 +1,7 @@
 // pinion golden: records what a model answers to some prompts, with a hash over the bits of every logits vector, and
 // checks later, elsewhere, with other kernels or threads, that the same comes out.
+#include <algorithm>
+
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
 #include "apps/golden/check.h"
@@ -24,9 +26,9 @@ int run_record(const RecordOptions& options) {
   if (has_tokenizer(options.run.model)) {
     if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
   }
+  if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &golden.sampler)) return fail(e);
   Runtime runtime;
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
-  if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &golden.sampler)) return fail(e);
   golden.weights = weights_hash(*runtime.model);
   golden.calibration = runtime.model->calibration;
   for (GoldenPrompt& prompt : golden.prompts) {
@@ -52,6 +54,28 @@ void show(const CheckOptions& options, const CheckResult& one) {
   }
 }
 
+// Each difference once, with the ways of a matrix that have it.
+void show_differences(const CheckOptions& options, const std::vector<CheckResult>& results) {
+  std::vector<std::pair<const CheckResult*, std::string>> shown;  // and its ways
+  for (const CheckResult& one : results) {
+    if (!one.difference) continue;
+    const auto same = std::ranges::find_if(shown, [&](const auto& other) {
+      return one.prompt == other.first->prompt && one.explanation == other.first->explanation &&
+             one.difference.message() == other.first->difference.message();
+    });
+    if (same == shown.end()) {
+      shown.emplace_back(&one, one.way);
+    } else {
+      same->second += "; " + one.way;
+    }
+  }
+  for (const auto& [one, ways] : shown) {
+    print("\nprompt " + std::to_string(one->prompt) + ", " + one->prompt_text + ": " +
+          (one->explanation.empty() ? one->difference.message() : one->difference.what) + "\n" + one->explanation);
+    if (options.matrix) print("    ways: " + ways + "\n");
+  }
+}
+
 int run_check(const CheckOptions& options) {
   OutputFile junit;
   if (!options.junit.empty()) {
@@ -65,14 +89,12 @@ int run_check(const CheckOptions& options) {
     if (Error e = junit.write(xml.data(), xml.size())) return fail(e);
     if (Error e = junit.finish()) return fail(e);
   }
-  const CheckResult* first = nullptr;
-  for (const CheckResult& one : results) {
-    if (!one.difference) continue;
-    if (!first) first = &one;
-    print("\n" + one.way + ", prompt " + std::to_string(one.prompt) + ": " + one.difference.what + "\n" +
-          one.explanation);
-  }
-  return first ? fail(first->difference) : kSuccess;
+  const auto differ = std::ranges::count_if(results, [](const CheckResult& one) { return bool(one.difference); });
+  if (differ == 0) return kSuccess;
+  show_differences(options, results);
+  return fail(error(std::to_string(differ) + " of " + std::to_string(results.size()) +
+                        (options.matrix ? " runs differ from the recording" : " prompts differ from the recording"),
+                    options.golden));
 }
 
 }  // namespace
