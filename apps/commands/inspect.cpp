@@ -17,7 +17,9 @@
 #include "engine/team/memory.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/checkpoint/fused_experts.h"
+#include "loader/config/generation_config.h"
 #include "loader/config/model_config.h"
+#include "tokenizer/chat_template.h"
 
 namespace pinion {
 namespace {
@@ -182,6 +184,22 @@ OrderedJson matrices_json(const Parts& parts) {
   return json;
 }
 
+// How the folder wants texts to be sampled and ended.
+OrderedJson generation_json(const ModelConfig& config, const GenerationDefaults& defaults) {
+  OrderedJson json = sampler_json(defaults.sampler);
+  std::set<int64_t> eos_ids(config.eos_ids.begin(), config.eos_ids.end());
+  eos_ids.insert(defaults.eos_ids.begin(), defaults.eos_ids.end());
+  json["eos_ids"] = eos_ids;
+  return json;
+}
+
+// Whether there is one, or why it cannot be used.
+OrderedJson template_json(const std::string& folder) {
+  std::shared_ptr<const ChatTemplate> chat_template;
+  if (Error e = load_chat_template(folder, &chat_template)) return e.message();
+  return chat_template != nullptr;
+}
+
 OrderedJson experts_json(const ExpertsConfig& experts) {
   return {{"count", experts.count},
           {"per_token", experts.per_token},
@@ -197,9 +215,10 @@ std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
   return names;
 }
 
-OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, const Parts& parts,
-                   const Kernels& kernels, const Plan& plan) {
+OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults, const Checkpoint& checkpoint,
+                   const RunOptions& run, const Parts& parts, const Kernels& kernels, const Plan& plan) {
   const auto sliding = std::ranges::count_if(config.windows, [](int64_t window) { return window > 0; });
+  const FreeMemory free = free_memory();
   return {
       {"family", config.family},
       {"architecture", config.architecture},
@@ -212,26 +231,37 @@ OrderedJson report(const ModelConfig& config, const Checkpoint& checkpoint, cons
       {"vocab_size", config.vocab_size},
       {"context", context_length(config)},
       {"sliding_window_layers", sliding},
+      {"sliding_window", std::ranges::max(config.windows)},
       {"recurrent_layers", config.layers - attention_layers(config)},
       {"rope", rope_name(config.ropes.front().kind)},
+      {"rope_theta", config.ropes.front().theta},
+      {"rope_factor", config.ropes.front().factor},
+      {"rms_norm_eps", config.rms_norm_eps},
       {"tied_head", config.tied_head},
       {"experts", config.experts.count > 0 ? experts_json(config.experts) : OrderedJson(nullptr)},
       {"parameters", count_parameters(config).all},
       {"active_parameters", active_parameters(config)},
       {"files", checkpoint.files.size()},
+      {"tensors", checkpoint.tensors.size()},
+      {"tensor_bytes", checkpoint.tensor_bytes},
       {"file_dtypes", dtypes(checkpoint)},
       {"quantised_file", !parts.stored_as.empty()},
       {"stored_as", parts.stored_as.empty() ? OrderedJson(nullptr) : OrderedJson(parts.stored_as)},
       {"matrices", matrices_json(parts)},
+      {"ignored_fields", config.ignored_fields},
       {"tokenizer", has_tokenizer(run.model)},
+      {"tokenizer_file", tokenizer_file(run.model).filename().string()},
+      {"chat_template", template_json(run.model)},
+      {"generation", generation_json(config, defaults)},
       {"memory_bytes",
        {{"embedding_mapped", parts.embedding},
         {"layers", parts.layers},
         {"head", parts.head},
         {"vectors", parts.vectors},
         {"kv_per_1024_positions", parts.kv_per_1024},
-        {"recurrent_state", parts.state}}},
-      {"fits", fits_json(config, run, parts, free_memory())},
+        {"recurrent_state", parts.state},
+        {"available", free.bytes}}},
+      {"fits", fits_json(config, run, parts, free)},
       {"run",
        {{"quant", quant_name(run)},
         {"why_quant", run.why_quant},
@@ -276,6 +306,8 @@ int run(const Options& options) {
   if (Error e = read_model_config(options.run.model, &config)) return fail(e);
   tell_of_ignored_fields(config);
   if (Error e = check_head_format(options.run.load, config)) return fail(e);
+  GenerationDefaults defaults;
+  if (Error e = read_generation_config(options.run.model, &defaults)) return fail(e);
   Checkpoint checkpoint;
   if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);
   if (Error e = select_tensors(config.tensors, &checkpoint)) return fail(e);
@@ -285,7 +317,7 @@ int run(const Options& options) {
   if (Error e = select_kernels(options.run.kernels_name, &kernels)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options.run, &plan)) return fail(e);
-  print_report(report(config, checkpoint, options.run, parts, *kernels, plan), options.json, readable);
+  print_report(report(config, defaults, checkpoint, options.run, parts, *kernels, plan), options.json, readable);
   return kSuccess;
 }
 

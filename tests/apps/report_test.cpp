@@ -140,28 +140,6 @@ TEST(Bench, ProfileIsPartOfEveryFormat) {
             std::string::npos);
 }
 
-int64_t occurrences(const std::string& text, const std::string& part) {
-  int64_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
-TEST(Bench, PlotHasACurveATestAndTheRoofOfDecoding) {
-  const Folder folder;
-  const Outcome outcome = run_pinion(bench({"-t", "1,2", "--profile", "--plot", folder / "speed.svg"}));
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
-  const std::string svg = read_file(folder / "speed.svg");
-  EXPECT_TRUE(svg.starts_with("<svg xmlns"));
-  EXPECT_TRUE(svg.ends_with("</svg>\n"));
-  EXPECT_EQ(occurrences(svg, "<polyline class=\"speed\""), 2);
-  EXPECT_EQ(occurrences(svg, "<polyline class=\"roof\""), 1);
-  EXPECT_EQ(occurrences(svg, "<circle"), 6);
-  EXPECT_EQ(occurrences(svg, "<text"), occurrences(svg, "</text>"));
-  EXPECT_EQ(occurrences(svg, "<rect"), 1 + 13 * (1 + 4));  // the ground, the legend, four bars
-  for (const char* bad : {"nan", "inf", "\"-"}) EXPECT_EQ(svg.find(bad), std::string::npos) << bad;
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path), {}), 1);
-}
-
 TEST(Bench, CoresAreSweptAsLists) {
   const std::string cpu = std::to_string(run_json({"cpu", "--json"})["team"][0].get<int>());
   for (const std::vector<std::string>& cores :
@@ -245,6 +223,21 @@ TEST(Inspect, DescribesWithoutLoading) {
   const json kept = run_json({"inspect", "--model", kStories, "--keep", "lm_head", "--json"});
   EXPECT_GT(kept["memory_bytes"]["head"], report["memory_bytes"]["head"]);
   EXPECT_NE(run_pinion({"inspect", "--model", kStories}).out.find("family: llama"), std::string::npos);
+  EXPECT_EQ(report["rope_theta"], 10000.0);
+  EXPECT_GT(report["rms_norm_eps"], 0.0);
+  EXPECT_EQ(report["tensors"], 2 + 5 * 9);
+  EXPECT_GT(report["tensor_bytes"], 2 * 260032 - 1);
+  EXPECT_EQ(report["tokenizer_file"], "tokenizer.json");
+  EXPECT_EQ(report["chat_template"], false);
+  EXPECT_EQ(report["ignored_fields"], json::array());
+  EXPECT_EQ(report["generation"]["temperature"], 0.0);
+  EXPECT_EQ(report["generation"]["dry_multiplier"], 0.0);
+  EXPECT_GT(report["memory_bytes"]["available"], 0);
+  const json demo = run_json({"inspect", "--model", kDemo, "--json"});
+  EXPECT_EQ(demo["chat_template"], true);
+  EXPECT_FALSE(demo["generation"]["eos_ids"].empty());
+  const json window = run_json({"inspect", "--model", PINION_TEST_DATA "/families/mistral_window", "--json"});
+  EXPECT_GT(window["sliding_window"], 0);
   expect_failure(run_pinion({"inspect", "--model", "/nonexistent"}), 1, "no such folder");
 }
 
