@@ -9,16 +9,34 @@
 namespace pinion {
 namespace {
 
-constexpr double kWidth = 640, kPanel = 260, kBar = 34, kLegend = 60;
-constexpr double kLeft = 70, kRight = 20, kTop = 40, kBottom = 50;
-constexpr const char* kColours[] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b",
-                                    "#e377c2", "#7f7f7f", "#bcbd22", "#17becf", "#393b79", "#637939"};
-constexpr size_t kColourCount = std::size(kColours);
+constexpr double kWidth = 640, kPanel = 210, kLegendRow = 20, kBar = 40;
+constexpr double kLeft = 70, kRight = 20, kTitle = 30, kBottom = 50, kEnd = 10;
+// A character takes less than this of a sans-serif font of 12 pixels, on the average over a word.
+constexpr double kCharacter = 7.8;
+constexpr const char* kCurveColours[] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728",
+                                         "#9467bd", "#8c564b", "#e377c2", "#17becf"};
+// By stage. Neighbours differ most.
+constexpr const char* kStageColours[] = {"#8c8c8c", "#c5b0d5", "#1f77b4", "#17becf", "#9edae5", "#2ca02c", "#e377c2",
+                                         "#8c564b", "#ff7f0e", "#ffbb78", "#d62728", "#9467bd", "#bcbd22"};
+static_assert(std::size(kStageColours) == kStages);
+// The rest has the colours of a light page in its attributes.
+constexpr const char* kDarkStyle =
+    "<style>@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .ground { fill: #0d1117 } "
+    ".grid { stroke: #30363d } }</style>\n";
 
-std::string number(double value) {
+std::string number(double value, int digits = 7) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.5g", value);
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
+}
+
+std::string figure(double value) { return number(value, 4); }
+
+// " on 0-3", as long as there is room for.
+std::string cores_suffix(const std::string& cores) {
+  constexpr size_t kMost = 20;
+  if (cores.empty()) return "";
+  return " on " + (cores.size() > kMost ? cores.substr(0, kMost - 3) + "..." : cores);
 }
 
 // anchor: start, middle or end.
@@ -27,16 +45,48 @@ void add_text(double x, double y, const char* anchor, const std::string& text, s
           "</text>\n";
 }
 
-void add_line(double x1, double y1, double x2, double y2, std::string* svg) {
-  *svg += "<line x1=\"" + number(x1) + "\" y1=\"" + number(y1) + "\" x2=\"" + number(x2) + "\" y2=\"" + number(y2) +
-          "\" stroke=\"#ccc\"/>\n";
+void add_grid_line(double y, std::string* svg) {
+  *svg += "<line class=\"grid\" x1=\"" + number(kLeft) + "\" y1=\"" + number(y) + "\" x2=\"" + number(kWidth - kRight) +
+          "\" y2=\"" + number(y) + "\" stroke=\"#d0d7de\"/>\n";
 }
 
-void add_box(double x, double y, double width, double height, size_t colour, const std::string& title,
+void add_box(double x, double y, double width, double height, const std::string& colour, const std::string& title,
              std::string* svg) {
   *svg += "<rect x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(width) + "\" height=\"" +
-          number(height) + "\" fill=\"" + kColours[colour % kColourCount] + "\"><title>" + xml_text(title) +
-          "</title></rect>\n";
+          number(height) + "\" fill=\"" + colour + "\"><title>" + xml_text(title) + "</title></rect>\n";
+}
+
+std::string stroke(const std::string& colour, bool is_roof) {
+  return "stroke=\"" + colour + "\" stroke-width=\"2\"" + (is_roof ? " stroke-dasharray=\"6 4\"" : "");
+}
+
+enum class Key { box, line, dashes };
+
+struct LegendEntry {
+  std::string text, colour;
+  Key key;
+};
+
+// In rows, as many entries in each as fit. Gives the y below them.
+double add_legend(const std::vector<LegendEntry>& entries, double top, std::string* svg) {
+  constexpr double kKey = 18, kGap = 14;
+  double x = kLeft;
+  for (const LegendEntry& entry : entries) {
+    const double width = kKey + kCharacter * static_cast<double>(entry.text.size());
+    if (x > kLeft && x + width > kWidth - kRight) {
+      x = kLeft;
+      top += kLegendRow;
+    }
+    if (entry.key == Key::box) {
+      add_box(x, top + 4, 12, 12, entry.colour, entry.text, svg);
+    } else {
+      *svg += "<path d=\"M" + number(x) + " " + number(top + 10) + "h14\" " +
+              stroke(entry.colour, entry.key == Key::dashes) + "/>\n";
+    }
+    add_text(x + kKey, top + 14, "start", entry.text, svg);
+    x += width + kGap;
+  }
+  return top + kLegendRow;
 }
 
 // 1, 2 or 5 times a power of ten: about four of them reach `most`.
@@ -55,17 +105,23 @@ struct Axes {
   double most_rate;
 
   double x(double threads) const { return kLeft + (kWidth - kLeft - kRight) * threads / most_threads; }
-  double y(double rate) const { return top + kPanel - kBottom - (kPanel - kTop - kBottom) * rate / most_rate; }
+  double y(double rate) const { return top + kPanel - kBottom - (kPanel - kBottom - kEnd) * rate / most_rate; }
 };
 
-void add_axes(const Axes& axes, const std::vector<int32_t>& threads, const std::string& title, std::string* svg) {
-  add_text(kLeft, axes.top + 20, "start", title + ": tokens a second", svg);
+void add_axes(const Axes& axes, const std::vector<int32_t>& threads, std::string* svg) {
   const double step = step_of(axes.most_rate);
   for (int i = 0; i * step <= axes.most_rate; ++i) {
-    add_line(kLeft, axes.y(i * step), kWidth - kRight, axes.y(i * step), svg);
+    add_grid_line(axes.y(i * step), svg);
     add_text(kLeft - 6, axes.y(i * step) + 4, "end", number(i * step), svg);
   }
-  for (const int32_t count : threads) add_text(axes.x(count), axes.y(0) + 18, "middle", std::to_string(count), svg);
+  double free = 0;  // from here on there is no number
+  for (const int32_t count : threads) {
+    const std::string text = std::to_string(count);
+    const double half = kCharacter * static_cast<double>(text.size()) / 2;
+    if (axes.x(count) - half < free) continue;
+    add_text(axes.x(count), axes.y(0) + 18, "middle", text, svg);
+    free = axes.x(count) + half;
+  }
   add_text((kLeft + kWidth - kRight) / 2, axes.y(0) + 36, "middle", "threads", svg);
 }
 
@@ -73,15 +129,15 @@ struct Point {
   double threads, rate;
 };
 
-void add_curve(const Axes& axes, const std::vector<Point>& points, size_t colour, bool is_roof, std::string* svg) {
-  const std::string paint = kColours[colour % kColourCount];
-  *svg += std::string("<polyline class=\"") + (is_roof ? "roof" : "speed") + "\" fill=\"none\" stroke=\"" + paint +
-          "\" stroke-width=\"2\"" + (is_roof ? " stroke-dasharray=\"6 4\"" : "") + " points=\"";
+void add_curve(const Axes& axes, const std::vector<Point>& points, const std::string& colour, bool is_roof,
+               std::string* svg) {
+  *svg += std::string("<polyline class=\"") + (is_roof ? "roof" : "speed") + "\" fill=\"none\" " +
+          stroke(colour, is_roof) + " points=\"";
   for (const Point& p : points) *svg += number(axes.x(p.threads)) + "," + number(axes.y(p.rate)) + " ";
   *svg += "\"/>\n";
   for (const Point& p : points) {
     *svg += "<circle cx=\"" + number(axes.x(p.threads)) + "\" cy=\"" + number(axes.y(p.rate)) + "\" r=\"" +
-            (is_roof ? "2" : "4") + "\" fill=\"" + paint + "\"><title>" + number(p.rate) +
+            (is_roof ? "2" : "4") + "\" fill=\"" + colour + "\"><title>" + figure(p.rate) +
             " tokens/s</title></circle>\n";
   }
 }
@@ -91,67 +147,99 @@ double roof_rate(const BenchRecord& record) { return record.roof / record.bytes_
 // The roof is drawn where it is what limits: in decoding.
 bool has_roof(const BenchRecord& record) { return record.roof_share.has_value(); }
 
-// One test: a curve, and a roof where it has one, for each list of cores.
-void add_panel(const std::vector<const BenchRecord*>& records, double top, std::string* svg) {
-  Axes axes = {top, 0, 0};
+// One list of cores.
+struct Curve {
+  std::string cores;
+  std::vector<Point> speed, roof;
+};
+
+std::vector<Curve> curves_of(const std::vector<const BenchRecord*>& records) {
+  std::vector<Curve> curves;
+  for (const BenchRecord* r : records) {
+    auto curve = std::ranges::find(curves, r->cores, &Curve::cores);
+    if (curve == curves.end()) curve = curves.insert(curves.end(), {r->cores, {}, {}});
+    curve->speed.push_back({static_cast<double>(r->threads()), r->rates.median});
+    if (has_roof(*r)) curve->roof.push_back({static_cast<double>(r->threads()), roof_rate(*r)});
+  }
+  for (Curve& curve : curves) {
+    std::ranges::sort(curve.speed, {}, &Point::threads);
+    std::ranges::sort(curve.roof, {}, &Point::threads);
+  }
+  return curves;
+}
+
+// One test: a curve, and a roof where it has one, for each list of cores. Gives the y below it.
+double add_panel(const std::vector<const BenchRecord*>& records, double top, std::string* svg) {
+  const std::vector<Curve> curves = curves_of(records);
+  add_text(kLeft, top + 20, "start", test_name(records[0]->test) + ": tokens a second", svg);
+  std::vector<LegendEntry> legend;
+  for (size_t i = 0; i < curves.size(); ++i) {
+    const std::string colour = kCurveColours[i % std::size(kCurveColours)];
+    const std::string suffix = cores_suffix(curves[i].cores);
+    legend.push_back({"measured" + suffix, colour, Key::line});
+    if (!curves[i].roof.empty()) legend.push_back({"roof: memory" + suffix, colour, Key::dashes});
+  }
+  Axes axes = {add_legend(legend, top + kTitle, svg), 0, 0};
   std::vector<int32_t> threads;
-  std::vector<std::string> cores;
   for (const BenchRecord* r : records) {
     axes.most_threads = std::max<double>(axes.most_threads, r->threads());
     axes.most_rate = std::max({axes.most_rate, r->rates.median * 1.1, has_roof(*r) ? roof_rate(*r) * 1.1 : 0});
-    if (std::ranges::find(threads, r->threads()) == threads.end()) threads.push_back(r->threads());
-    if (std::ranges::find(cores, r->cores) == cores.end()) cores.push_back(r->cores);
+    threads.push_back(r->threads());
   }
+  std::ranges::sort(threads);
   axes.most_threads *= 1.05;
-  add_axes(axes, threads, test_name(records[0]->test), svg);
-  for (size_t i = 0; i < cores.size(); ++i) {
-    std::vector<Point> speed, roof;
-    for (const BenchRecord* r : records) {
-      if (r->cores != cores[i]) continue;
-      speed.push_back({static_cast<double>(r->threads()), r->rates.median});
-      if (has_roof(*r)) roof.push_back({static_cast<double>(r->threads()), roof_rate(*r)});
-    }
-    std::ranges::sort(speed, {}, &Point::threads);
-    std::ranges::sort(roof, {}, &Point::threads);
-    add_curve(axes, speed, i, false, svg);
-    const std::string suffix = cores[i].empty() ? "" : " on " + cores[i];
-    const auto label = [&](const Point& p, const std::string& text) {
-      add_text(axes.x(p.threads) - 6, axes.y(p.rate) - 8, "end", text + suffix, svg);
-    };
-    label(speed.back(), "measured");
-    if (roof.empty()) continue;
-    add_curve(axes, roof, i, true, svg);
-    label(roof.back(), "roof: memory");
+  add_axes(axes, threads, svg);
+  for (size_t i = 0; i < curves.size(); ++i) {
+    const std::string colour = kCurveColours[i % std::size(kCurveColours)];
+    add_curve(axes, curves[i].speed, colour, false, svg);
+    if (!curves[i].roof.empty()) add_curve(axes, curves[i].roof, colour, true, svg);
   }
+  return axes.top + kPanel;
+}
+
+ProfileShares shares_of(const BenchRecord& record) {
+  return shares_of(*record.profile, record.test.prompt_tokens == 0);
 }
 
 // Milliseconds a token by stage, `outside` last; each bar is its own whole.
 void add_bar(const BenchRecord& record, double top, std::string* svg) {
-  const BenchProfile& p = *record.profile;
-  const ProfileShares shares = shares_of(p, record.test.prompt_tokens == 0);
-  const double ms = p.seconds * 1e3 / static_cast<double>(p.tokens);
-  add_text(kLeft, top + 10, "start",
-           test_name(record.test) + ", " + std::to_string(record.threads()) + " threads" +
-               (record.cores.empty() ? "" : " on " + record.cores) + ": " + number(ms) + " ms a token, waiting " +
-               number(std::round(shares.waiting_all * 1000) / 10) + " %",
+  const ProfileShares shares = shares_of(record);
+  const double ms = record.profile->seconds * 1e3 / static_cast<double>(record.profile->tokens);
+  add_text(kLeft, top + 12, "start",
+           test_name(record.test) + ", " + std::to_string(record.threads()) +
+               (record.threads() == 1 ? " thread" : " threads") + cores_suffix(record.cores) + ": " + figure(ms) +
+               " ms a token, waiting " + figure(std::round(shares.waiting_all * 1000) / 10) + " %",
            svg);
   double x = kLeft;
   for (size_t i = 0; i < kStages; ++i) {
     const double width = shares.stages[i] * (kWidth - kLeft - kRight);
-    add_box(x, top + 14, width, 14, i, std::string(kStageTraits[i].name) + ": " + number(shares.stages[i] * ms) + " ms",
-            svg);
+    if (!(width > 0)) continue;
+    add_box(x, top + 17, width, 14, kStageColours[i],
+            std::string(kStageTraits[i].name) + ": " + figure(shares.stages[i] * ms) + " ms", svg);
     x += width;
   }
 }
 
-void add_legend(double top, std::string* svg) {
-  add_text(kLeft, top + 10, "start", "Time by stage, waiting included; blank: outside the parallel region", svg);
+// The stages that take any time.
+std::vector<LegendEntry> stages_of(const std::vector<BenchRecord>& records) {
+  std::vector<LegendEntry> entries;
   for (size_t i = 0; i < kStages; ++i) {
-    const double x = kLeft + static_cast<double>(i % 6) * 92;
-    const double y = top + 18 + static_cast<double>(i / 6) * 18;
-    add_box(x, y, 10, 10, i, std::string(kStageTraits[i].name), svg);
-    add_text(x + 13, y + 9, "start", std::string(kStageTraits[i].name), svg);
+    const auto takes_time = [i](const BenchRecord& record) { return shares_of(record).stages[i] > 0; };
+    if (std::ranges::none_of(records, takes_time)) continue;
+    entries.push_back({std::string(kStageTraits[i].name), kStageColours[i], Key::box});
   }
+  return entries;
+}
+
+// A bar for each record, below what their colours mean. Gives the y below them.
+double add_bars(const std::vector<BenchRecord>& records, double top, std::string* svg) {
+  add_text(kLeft, top + 20, "start", "Time by stage, waiting included; blank: outside the parallel region", svg);
+  top = add_legend(stages_of(records), top + kTitle, svg) + kEnd;
+  for (const BenchRecord& record : records) {
+    add_bar(record, top, svg);
+    top += kBar;
+  }
+  return top;
 }
 
 }  // namespace
@@ -167,22 +255,14 @@ std::string plot_svg(const std::vector<BenchRecord>& records) {
   }
   std::string body;
   double top = 0;
-  for (const auto& panel : panels) {
-    add_panel(panel, top, &body);
-    top += kPanel;
-  }
-  if (records[0].profile) {
-    add_legend(top, &body);
-    top += kLegend;
-    for (const BenchRecord& record : records) {
-      add_bar(record, top, &body);
-      top += kBar;
-    }
-    top += 10;
-  }
-  const std::string size = "width=\"" + number(kWidth) + "\" height=\"" + number(top) + "\"";
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" " + size + " font-family=\"sans-serif\" font-size=\"12\">\n<rect " +
-         size + " fill=\"white\"/>\n" + body + "</svg>\n";
+  for (const auto& panel : panels) top = add_panel(panel, top, &body);
+  if (records[0].profile) top = add_bars(records, top, &body);
+  top += kEnd;
+  const std::string width = number(kWidth), height = number(top);
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + width + "\" height=\"" + height + "\" viewBox=\"0 0 " +
+         width + " " + height + "\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#1f2328\">\n" + kDarkStyle +
+         "<rect class=\"ground\" width=\"" + width + "\" height=\"" + height + "\" fill=\"white\"/>\n" + body +
+         "</svg>\n";
 }
 
 }  // namespace pinion
