@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "apps/chat/chat.h"
-#include "apps/chat/line_reader.h"
+#include "apps/chat/input.h"
 #include "apps/cli/machine.h"
 #include "apps/cli/nearest.h"
 #include "apps/commands.h"
@@ -94,7 +94,7 @@ constexpr ChatCommand kChatCommands[] = {
 
 void show_help() {
   for (const ChatCommand& command : kChatCommands) print(std::string(command.name) + "\t" + command.help + "\n");
-  print("/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer\n");
+  print("/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer, and leaves what is typed\n");
   print("A line that ends in \\ goes on in the next one; \"\"\" begins and ends several lines.\n");
 }
 
@@ -131,42 +131,6 @@ Error open_chat(const Options& options, Chat* out) {
   return open_session(out->runtime, context, &out->session);
 }
 
-struct Input {
-  std::string text;
-  bool is_command;
-};
-
-// The lines after an opening """ up to the closing one.
-std::string read_block(LineReader& reader, std::string text) {
-  constexpr std::string_view kQuotes = "\"\"\"";
-  if (text.empty()) text = reader.read_more().value_or("");
-  while (!text.ends_with(kQuotes)) {
-    const std::optional<std::string> line = reader.read_more();
-    if (!line) return text;
-    text += "\n" + *line;
-  }
-  text.resize(text.size() - kQuotes.size());
-  return text;
-}
-
-// One line, or those up to the first that does not end in a backslash, or those between """ and """.
-std::optional<Input> read_input(LineReader& reader) {
-  std::optional<std::string> line = reader.read();
-  if (!line) return {};
-  Input input{*line, line->starts_with('/')};
-  if (line->starts_with("\"\"\"")) {
-    input.text = read_block(reader, line->substr(3));
-  } else {
-    while (line && line->ends_with('\\')) {
-      line = reader.read_more();
-      input.text.back() = '\n';
-      input.text += line.value_or("");
-    }
-  }
-  input.text.erase(input.text.find_last_not_of(" \t\r\n") + 1);
-  return input;
-}
-
 int run(const Options& options) {
   Chat chat;
   if (Error e = open_chat(options, &chat)) return fail(e);
@@ -178,7 +142,7 @@ int run(const Options& options) {
           std::to_string(count_parameters(chat.runtime.model->config).all / 1000) + "k parameters, " +
           mode_text(options.run) + "; /help lists commands\n");
   }
-  while (const std::optional<Input> input = read_input(reader)) {
+  while (const std::optional<ChatInput> input = read_input(reader)) {
     if (input->is_command && input->text == "/quit") break;
     clear_interrupt();
     if (input->is_command) {

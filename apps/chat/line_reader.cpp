@@ -47,10 +47,18 @@ std::string private_history_file() {
   return is_private ? path : std::string();
 }
 
-const char* prompt_of(EditLine* editor) {
+LineReader& reader_of(EditLine* editor) {
   void* reader = nullptr;
   el_get(editor, EL_CLIENTDATA, &reader);
-  return static_cast<LineReader*>(reader)->prompt().c_str();
+  return *static_cast<LineReader*>(reader);
+}
+
+const char* prompt_of(EditLine* editor) { return reader_of(editor).prompt().c_str(); }
+
+unsigned char cancel_line(EditLine* editor, int) {
+  reader_of(editor).cancel();
+  print("^C\n");
+  return CC_NEWLINE;
 }
 
 }  // namespace
@@ -65,7 +73,8 @@ LineReader::LineReader(std::string prompt) : prompt_(std::move(prompt)) {
   el_set(editor_, EL_EDITOR, "emacs");
   // Ctrl-C as a key while a line is edited: as a signal it would only interrupt the read.
   el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
-  el_set(editor_, EL_BIND, "^C", "em-kill-line", nullptr);
+  el_set(editor_, EL_ADDFN, "cancel-line", "Leaves the line and those before that belong to it", cancel_line);
+  el_set(editor_, EL_BIND, "^C", "cancel-line", nullptr);
   history_ = history_init();
   if (!history_) return;
   HistEvent event;
@@ -81,10 +90,10 @@ LineReader::~LineReader() {
   if (editor_) el_end(editor_);
 }
 
-void LineReader::remember(const std::string& line) {
-  if (!history_ || line.empty()) return;
+void LineReader::remember(const std::string& typed) {
+  if (!history_ || typed.empty()) return;
   HistEvent event;
-  history(history_, &event, H_ENTER, line.c_str());
+  history(history_, &event, H_ENTER, typed.c_str());
   if (!history_path_.empty()) history(history_, &event, H_SAVE, history_path_.c_str());
 }
 
@@ -96,14 +105,15 @@ std::optional<std::string> LineReader::read() {
     return line;
   }
   int count = 0;
+  is_cancelled_ = false;
   const char* text = el_gets(editor_, &count);
+  if (is_cancelled_) return line;
   if (!text || count <= 0) {
     print("\n");
     return {};
   }
   line = text;
   while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
-  remember(line);
   return line;
 }
 

@@ -19,15 +19,17 @@ class LineReader {
   bool interactive() const { return editor_ != nullptr; }
   const std::string& prompt() const { return is_more_ ? more_prompt_ : prompt_; }
 
-  // Without the newline, or CR LF; nothing at the end of the input (Ctrl-D). Ctrl-C clears the line.
+  // Without the newline, or CR LF; nothing at the end of the input (Ctrl-D). A line out of the history may hold
+  // several.
   std::optional<std::string> read();
-  std::optional<std::string> read_more();  // a line that belongs to the one before: with another prompt
+  std::optional<std::string> read_more();           // a line that belongs to the one before: with another prompt
+  bool cancelled() const { return is_cancelled_; }  // the last one, by Ctrl-C
+  void cancel() { is_cancelled_ = true; }
+  void remember(const std::string& typed);  // as one entry of the history
 
  private:
-  void remember(const std::string& line);
-
   std::string prompt_, more_prompt_ = "... ";
-  bool is_more_ = false;
+  bool is_more_ = false, is_cancelled_ = false;
   std::string history_path_;  // empty: nowhere to keep it
   editline* editor_ = nullptr;
   history* history_ = nullptr;
