@@ -1,11 +1,10 @@
 // pinion chat: a conversation by the folder's own template. Each turn renders all of it; the session evaluates only
 // what its cache does not hold yet.
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "apps/chat/chat.h"
 #include "apps/chat/input.h"
+#include "apps/chat/word_wrap.h"
 #include "apps/cli/machine.h"
 #include "apps/cli/nearest.h"
 #include "apps/commands.h"
@@ -20,7 +19,9 @@ struct Options {
   std::string system;
   int64_t max_tokens = 0;  // 0: until the context is full
   int64_t context = 0;     // 0: the model's, up to kDefaultContext
-  bool hide_thinking = false, no_thinking = false;
+  std::vector<std::string> stops;
+  Overflow overflow = Overflow::drop;
+  bool hide_thinking = false, no_thinking = false, quiet = false;
 };
 
 // A cache for a context of 128k can take more memory than the weights, and few conversations get there.
@@ -59,21 +60,26 @@ void set_system(Chat& chat, const std::string& argument) {
   if (Error e = restart(chat, argument)) complain(chat, e.message());
 }
 
-void show_stats(Chat& chat, const std::string&) {
+std::string stats_text(const Chat& chat) {
   const GenerateResult& last = chat.last;
-  std::array<char, 256> text;
-  std::snprintf(text.data(), text.size(),
-                "prefilled %lld tokens at %s/s, reused %lld, generated %zu at %s/s, context %zu of %lld, peak %s\n",
-                static_cast<long long>(last.prefilled_tokens),
-                rate_text(static_cast<double>(last.prefilled_tokens), last.prefill_seconds).c_str(),
-                static_cast<long long>(last.reused_tokens), last.ids.size(),
-                rate_text(static_cast<double>(last.decode_passes), last.decode_seconds).c_str(),
-                chat.session->ids.size(), static_cast<long long>(chat.session->cache.capacity),
-                bytes_text(static_cast<double>(peak_rss_bytes())).c_str());
-  print(text.data());
+  const size_t used = chat.session->ids.size();
+  const auto capacity = static_cast<size_t>(chat.session->cache.capacity);
+  std::string text;
+  const auto add = [&](const char* name, const std::string& figures) { text += std::string(name) + figures + "\n"; };
+  add("prompt   ", std::to_string(last.prefilled_tokens) + " tokens at " +
+                       rate_text(static_cast<double>(last.prefilled_tokens), last.prefill_seconds) + "/s, " +
+                       std::to_string(last.reused_tokens) + " reused");
+  add("answer   ", std::to_string(last.ids.size()) + " tokens at " +
+                       rate_text(static_cast<double>(last.decode_passes), last.decode_seconds) + "/s");
+  add("context  ", std::to_string(used) + " of " + std::to_string(capacity) + " tokens, " +
+                       std::to_string(used * 100 / capacity) + " %");
   const auto snapshots = static_cast<double>(snapshot_bytes(*chat.session));
-  if (snapshots > 0) print("snapshots of the recurrent state " + bytes_text(snapshots) + "\n");
+  add("memory   ", bytes_text(static_cast<double>(peak_rss_bytes())) + " at most" +
+                       (snapshots > 0 ? ", " + bytes_text(snapshots) + " of snapshots of the recurrent state" : ""));
+  return text;
 }
+
+void show_stats(Chat& chat, const std::string&) { print(stats_text(chat)); }
 
 struct ChatCommand {
   const char* name;
@@ -122,25 +128,32 @@ Error open_chat(const Options& options, Chat* out) {
   if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
   if (Error e = load_tokenizer(folder, &out->tokenizer)) return e;
   if (Error e = sampler_options(folder, options.sampling, &out->sampler)) return e;
+  if (Error e = find_dry_breakers(options.sampling, out->tokenizer.get(), &out->sampler)) return e;
   if (options.no_thinking) out->conversation.variables["enable_thinking"] = false;
   if (Error e = restart(*out, options.system)) return e;
   out->hide_thinking = options.hide_thinking;
   out->max_tokens = options.max_tokens;
+  out->stops = options.stops;
+  out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
   return open_session(out->runtime, context, &out->session);
 }
 
 int run(const Options& options) {
+  if (options.quiet) be_quiet();
   Chat chat;
   if (Error e = open_chat(options, &chat)) return fail(e);
   LineReader reader("> ");
   chat.interactive = reader.interactive();
   if (chat.interactive) {
     stop_answers_on_interrupt(chat.session.get());
-    print(chat.runtime.model->config.architecture + ", " +
-          std::to_string(count_parameters(chat.runtime.model->config).all / 1000) + "k parameters, " +
-          mode_text(options.run) + "; /help lists commands\n");
+  }
+  if (chat.interactive && !options.quiet) {
+    WordWrap wrap(terminal_columns());
+    print(wrap.put(chat.runtime.model->config.architecture + ", " +
+                   std::to_string(count_parameters(chat.runtime.model->config).all / 1000) + "k parameters, " +
+                   mode_text(options.run) + "; /help lists commands\n"));
   }
   while (const std::optional<ChatInput> input = read_input(reader)) {
     if (input->is_command && input->text == "/quit") break;
@@ -173,9 +186,15 @@ Run setup_chat(Command app) {
                  "Tokens the conversation may have (default: the model's, up to 8192)")
       .range(1, 1 << 30)
       .type_name("N");
+  app.add_choice(
+         "--overflow", kOverflowNames, [options](size_t i) { options->overflow = static_cast<Overflow>(i); },
+         "When the context is full: drop the oldest turns (default), or stop until /reset")
+      .type_name("WHAT");
+  add_stop_option(app, &options->stops);
   app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");
   app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);
+  add_quiet_option(app, &options->quiet);
   return [options] { return run(*options); };
 }
 

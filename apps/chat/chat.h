@@ -11,20 +11,27 @@
 
 namespace pinion {
 
+// What happens to a conversation that no longer fits into the context.
+enum class Overflow : uint8_t { drop, stop };
+inline constexpr std::string_view kOverflowNames[] = {"drop", "stop"};
+
 struct Chat {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
   SamplerOptions sampler;
   int64_t max_tokens = 0;  // 0: until the context is full
+  std::vector<std::string> stops;
+  Overflow overflow = Overflow::drop;
   bool interactive = false;
   bool hide_thinking = false;
   Runtime runtime;
   std::unique_ptr<Session> session;
 
   Conversation conversation;
-  bool took_back = false;  // something since the last answer: the session may hold more than the conversation
-  GenerateResult last;     // of the turn before
-  bool failed = false;     // a turn or a command: in a pipe the exit status tells
+  bool took_back = false;        // something since the last answer: the session may hold more than the conversation
+  GenerateResult last;           // of the turn before
+  bool told_of_context = false;  // that it is nearly full
+  bool failed = false;           // a turn or a command: in a pipe the exit status tells
 };
 
 // A note; the chat goes on.
@@ -36,11 +43,17 @@ void stop_answers_on_interrupt(Session* session);  // Ctrl-C from now on: prompt
 void clear_interrupt();                            // before it does something new
 
 // The conversation as token ids, checked to fit the context.
-Error encode_conversation(const Chat& chat, Prompt* out);
+Error encode_conversation(Chat& chat, Prompt* out);
 
-// generate for a chat, until Ctrl-C.
+// The same with room for an answer: the oldest turns are dropped for it, if they may be, and a note says so.
+Error fit_conversation(Chat& chat, Prompt* out);
+
+// A note after an answer that ended with the context, or the first time that the context is nearly full.
+void tell_of_full_context(Chat& chat);
+
+// generate for a chat, until Ctrl-C or until on_token returns false.
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
-                   const std::function<void(int32_t)>& on_token);
+                   const std::function<bool(int32_t)>& on_token);
 
 // Prints the answer to the last message as it comes, and adds it to the conversation.
 Error answer_last_message(Chat& chat);

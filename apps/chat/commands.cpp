@@ -37,9 +37,9 @@ Error read_messages(const std::string& path, OrderedJson* out) {
 std::string cache_file(const std::string& file) { return file + ".cache"; }
 
 // The conversation as it stands: no answer begins after it.
-Error encode_as_it_stands(Chat& chat, Prompt* out) {
+Error encode_as_it_stands(Chat& chat, Prompt* out, Error (*encode)(Chat&, Prompt*) = encode_conversation) {
   chat.conversation.add_generation_prompt = false;
-  Error e = encode_conversation(chat, out);
+  Error e = encode(chat, out);
   chat.conversation.add_generation_prompt = true;
   return e;
 }
@@ -84,7 +84,8 @@ bool read_cache(const std::string& path, Session* session) {
 }
 
 Error evaluate_prompt(Chat& chat, const Prompt& prompt) {
-  return generate_for(chat, prompt, {.max_tokens = 0, .sampler = chat.sampler, .hash_logits = false}, [](int32_t) {});
+  return generate_for(chat, prompt, {.max_tokens = 0, .sampler = chat.sampler, .hash_logits = false},
+                      [](int32_t) { return true; });
 }
 
 // Up to the last question as if it were to be answered: the next prompt may part from this one there, where the
@@ -124,6 +125,8 @@ void load_conversation(Chat& chat, const std::string& file) {
   OrderedJson before = chat.conversation.messages;
   chat.took_back = true;
   Error e = read_messages(file, &chat.conversation.messages);
+  Prompt shortened;
+  if (!e) e = encode_as_it_stands(chat, &shortened, fit_conversation);
   if (!e && !read_cache(cache_file(file), chat.session.get())) e = evaluate_last_question(chat);
   if (!e) e = evaluate_conversation(chat);
   if (e) {
@@ -137,11 +140,11 @@ void load_conversation(Chat& chat, const std::string& file) {
 
 void regenerate_answer(Chat& chat, const std::string&) {
   if (!ends_with_role(chat, "assistant")) return complain(chat, "there is no answer to do again");
-  const OrderedJson answer = chat.conversation.messages.back();
+  const OrderedJson before = chat.conversation.messages;
   drop_last_message(chat);
   if (Error e = answer_last_message(chat)) {
     complain(chat, e.message());
-    chat.conversation.messages.push_back(answer);
+    chat.conversation.messages = before;
   }
 }
 

@@ -1,49 +1,12 @@
-// pinion chat, from a pipe and on a terminal: each line is a turn.
-#include <pty.h>
-#include <unistd.h>
+// pinion chat, from a pipe: each line is a turn.
+#include "tests/apps/chat.h"
 
-#include <array>
-#include <regex>
 #include <sstream>
 
 #include "engine/session/session_image.h"
-#include "tests/apps/program.h"
 
 namespace pinion {
 namespace {
-
-struct Figures {
-  int prefilled = -1, reused = -1, generated = -1;
-};
-
-// What each /stats printed.
-std::vector<Figures> figures(const std::string& out) {
-  static const std::regex kPattern("prefilled (\\d+) tokens at [^,]*, reused (\\d+), generated (\\d+)");
-  std::vector<Figures> list;
-  for (std::sregex_iterator match(out.begin(), out.end(), kPattern), end; match != end; ++match) {
-    list.push_back({std::stoi((*match)[1]), std::stoi((*match)[2]), std::stoi((*match)[3])});
-  }
-  return list;
-}
-
-// The stories model with a template: it never saw a chat, but nothing here asks what it says.
-struct ChatModel : Folder {
-  ChatModel() {
-    copy_stories(*this);
-    write_file(path / "chat_template.jinja",
-               "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' and m.content == 'refuse' %}"
-               "{{ raise_exception('no such role') }}{% endif %}{{ m.content }}\n{% endfor %}");
-  }
-};
-
-Outcome chat(const Folder& model, const std::string& input, const std::vector<std::string>& options = {},
-             int status = 0) {
-  std::vector<std::string> arguments = {"chat", "--model", model.path, "--max-tokens", "12"};
-  arguments.insert(arguments.end(), options.begin(), options.end());
-  const Outcome outcome = run_pinion(arguments, input);
-  EXPECT_EQ(outcome.status, status) << outcome.err;
-  return outcome;
-}
 
 TEST(Chat, EachTurnPrefillsOnlyWhatIsNew) {
   const ChatModel model;
@@ -112,7 +75,7 @@ TEST(Chat, ASavedConversationGoesOn) {
   const std::vector<Figures> at_once = figures(whole.out);
   ASSERT_EQ(at_once.size(), 1u);
   const auto last_answer = [](const std::string& out) {
-    const size_t end = out.rfind("\nprefilled");
+    const size_t end = out.rfind("\nprompt ");
     return out.substr(out.rfind('\n', end - 1) + 1, end - out.rfind('\n', end - 1));
   };
   const auto go_on = [&](const char* expected_note) {
@@ -213,28 +176,6 @@ TEST(Chat, LinesMayEndAsOnOtherSystems) {
   EXPECT_EQ(saved[2]["content"], "One \nday");
 }
 
-// The stories model, told that its full stop ends a thought, which the template opens.
-struct ThinkingModel : Folder {
-  explicit ThinkingModel(bool special) {
-    copy_stories(*this);
-    json tokenizer = read_json(path / "tokenizer.json");
-    json& vocabulary = tokenizer["model"]["vocab"];
-    vocabulary["</think>"] = vocabulary["."];
-    vocabulary.erase(".");
-    tokenizer["added_tokens"].push_back({{"id", vocabulary["</think>"]},
-                                         {"content", "</think>"},
-                                         {"single_word", false},
-                                         {"lstrip", false},
-                                         {"rstrip", false},
-                                         {"normalized", false},
-                                         {"special", special}});
-    write_file(path / "tokenizer.json", tokenizer.dump());
-    write_file(path / "chat_template.jinja",
-               "{{ bos_token }}{% for m in messages %}{{ m.content }}\n{% endfor %}"
-               "{{ 'Once' if enable_thinking is false else '<think>\n' }}");
-  }
-};
-
 TEST(Chat, ThoughtsCanBeHiddenOrNotThought) {
   for (const bool special : {false, true}) {
     const ThinkingModel model(special);
@@ -328,56 +269,12 @@ TEST(Chat, AfterResetTheSystemMessageIsReused) {
   EXPECT_GE(figures(talk.out)[0].reused, 26);  // its characters
 }
 
-// What a terminal shows while `input` is typed.
-std::string on_terminal(const std::vector<std::string>& arguments, const std::string& input) {
-  const Folder home;
-  const std::string command = "XDG_STATE_HOME=" + quoted(home.path) + " XDG_CONFIG_HOME=" + quoted(home.path) +
-                              " TERM=xterm " + command_line(arguments);
-  int terminal = -1;
-  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (child == 0) {
-    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    _exit(127);
-  }
-  EXPECT_EQ(write(terminal, input.data(), input.size()), std::ssize(input));
-  std::string shown;
-  std::array<char, 4096> buffer;
-  for (ssize_t bytes; (bytes = read(terminal, buffer.data(), buffer.size())) > 0;) shown.append(buffer.data(), bytes);
-  close(terminal);
-  int status = -1;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << shown;
-  return shown;
-}
-
-TEST(Chat, ATerminalShowsThoughtsDimmed) {
-  const ThinkingModel model(true);
-  const std::string shown =
-      on_terminal({"chat", "--model", model.path, "--no-cache", "--temperature", "0", "--max-tokens", "60"},
-                  "One day \\\na cat sat\n/quit\n");
-  const size_t dim = shown.find("\x1b[2m"), plain = shown.find("\x1b[0m");
-  EXPECT_NE(shown.find("> One day"), std::string::npos) << shown;
-  EXPECT_NE(shown.find("... a cat sat"), std::string::npos) << shown;
-  EXPECT_LT(dim + 10, plain) << shown;
-  EXPECT_NE(plain, std::string::npos) << shown;
-  EXPECT_EQ(shown.substr(dim, plain - dim).find("think>"), std::string::npos) << shown;
-}
-
 TEST(Chat, ARefusedSystemMessageEndsNothing) {
   const ChatModel model;
   const Outcome outcome = chat(model, "/system refuse\nHello\n/stats\n", {}, 1);
   EXPECT_NE(outcome.err.find("no such role"), std::string::npos) << outcome.err;
   EXPECT_EQ(figures(outcome.out).size(), 1u);
   expect_failure(run_pinion({"chat", "--model", model.path, "--system", "refuse"}), 1, "no such role");
-}
-
-TEST(Chat, AFullContextEndsNothing) {
-  const ChatModel model;
-  const std::string lines = "Tom and Mia went to the big park to play.\n";
-  const Outcome outcome = chat(model, lines + lines + lines + "/reset\nHi\n/stats\n", {"--context", "40"}, 1);
-  EXPECT_NE(outcome.err.find("/reset starts a new"), std::string::npos) << outcome.err;
-  ASSERT_EQ(figures(outcome.out).size(), 1u);
-  EXPECT_GT(figures(outcome.out)[0].generated, 0);
 }
 
 TEST(Chat, AFolderWithoutTemplateIsAnError) {

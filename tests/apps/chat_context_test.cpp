@@ -1,0 +1,119 @@
+// A chat whose context gets full: what it says, what it drops, and that the rest is as if nothing else had been said.
+#include "tests/apps/chat.h"
+
+namespace pinion {
+namespace {
+
+const std::string kTurn = "Tom and Mia went to the big park to play.\n";
+
+std::string repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+int lines_with(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// What `generate` makes of the prompt of all saved messages but the last answer, which it has to give.
+void expect_the_answer_of_a_fresh_run(const Folder& model, const std::string& file,
+                                      const std::vector<std::string>& sampling) {
+  json messages = read_json(file);
+  ASSERT_EQ(messages.back()["role"], "assistant");
+  const std::string answer = messages.back()["content"];
+  messages.erase(messages.size() - 1);
+  write_file(model / "shortened.json", messages.dump());
+  const Outcome ids = run_pinion({"template", "--model", model.path, "--messages", model / "shortened.json", "--ids"});
+  ASSERT_EQ(ids.status, 0) << ids.err;
+  std::vector<std::string> arguments = {"generate", "--model", model.path,     "--prompt-ids",
+                                        ids.out,    "--json",  "--max-tokens", "12"};
+  arguments.insert(arguments.end(), sampling.begin(), sampling.end());
+  EXPECT_EQ(run_json(arguments)["text"], answer);
+}
+
+TEST(FullContext, DropsTheOldestTurnsAndIsAFreshRunsAfterThat) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  const struct {
+    std::vector<std::string> chat, fresh;
+  } kWays[] = {{{"--temperature", "0"}, {"--temperature", "0"}},
+               // Each turn has the next seed.
+               {{"--temperature", "1", "--seed", "5"}, {"--temperature", "1", "--seed", "11"}}};
+  for (const auto& way : kWays) {
+    std::vector<std::string> options = {"--context", "130", "--system", "You tell stories."};
+    options.insert(options.end(), way.chat.begin(), way.chat.end());
+    const Outcome outcome = chat(model, repeated(kTurn, 7) + "/save " + file + "\n/stats\n", options);
+    EXPECT_EQ(std::ranges::count(outcome.out, '\n'), 7 + 4) << outcome.out;
+    const json saved = read_json(file);
+    EXPECT_EQ(saved[0], (json{{"role", "system"}, {"content", "You tell stories."}})) << "stays";
+    EXPECT_EQ(saved[1]["role"], "user");
+    EXPECT_LT(saved.size(), 1u + 2 * 7);
+    EXPECT_GT(saved.size(), 1u + 2);
+    EXPECT_GE(lines_with(outcome.err, "the context is full: dropped the "), 1) << outcome.err;
+    expect_the_answer_of_a_fresh_run(model, file, way.fresh);
+  }
+}
+
+TEST(FullContext, TellsOnceWhenItIsNear) {
+  const ChatModel model;
+  const Outcome outcome = chat(model, repeated(kTurn, 3) + "Hi\nHi\n", {"--context", "85", "--max-tokens", "4"});
+  EXPECT_EQ(lines_with(outcome.err, "% of the context's 85 tokens are used; soon the oldest turns are dropped"), 1)
+      << outcome.err;
+  const Outcome stops =
+      chat(model, repeated(kTurn, 3) + "Hi\nHi\n", {"--context", "85", "--max-tokens", "4", "--overflow", "stop"});
+  EXPECT_EQ(lines_with(stops.err, "tokens are used; /reset starts a new"), 1) << stops.err;
+  const Outcome quiet =
+      chat(model, repeated(kTurn, 3) + "Hi\nHi\n", {"--context", "85", "--max-tokens", "4", "--quiet"});
+  EXPECT_EQ(quiet.err, "");
+}
+
+TEST(FullContext, MayStopTheConversation) {
+  const ChatModel model;
+  const Outcome outcome =
+      chat(model, repeated(kTurn, 3) + "/reset\nHi\n/stats\n", {"--context", "40", "--overflow", "stop"}, 1);
+  EXPECT_NE(outcome.err.find("/reset starts a new"), std::string::npos) << outcome.err;
+  ASSERT_EQ(figures(outcome.out).size(), 1u);
+  EXPECT_GT(figures(outcome.out)[0].generated, 0);
+}
+
+TEST(FullContext, AQuestionThatNeverFitsIsRefusedAndChangesNothing) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  const std::string longest = repeated("Tom and Mia went to the big park. ", 12) + "\n";
+  const Outcome outcome = chat(model, "Hi\n" + longest + "/save " + file + "\n", {"--context", "60"}, 1);
+  EXPECT_NE(outcome.err.find("the conversation no longer fits"), std::string::npos) << outcome.err;
+  EXPECT_EQ(read_json(file).size(), 2u);
+}
+
+TEST(FullContext, ASavedConversationThatIsTooLongIsShortened) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  chat(model, repeated(kTurn, 5) + "/save " + file + "\n", {"--context", "400"});
+  ASSERT_EQ(read_json(file).size(), 10u);
+  const std::string again = model / "again.json";
+  const Outcome outcome =
+      chat(model, "/load " + file + "\n" + kTurn + "/save " + again + "\n", {"--context", "120", "--temperature", "0"});
+  EXPECT_EQ(lines_with(outcome.err, "dropped the "), 1) << outcome.err;
+  EXPECT_LT(read_json(again).size(), 10u);
+  expect_the_answer_of_a_fresh_run(model, again, {"--temperature", "0"});
+  const Outcome refused = chat(model, "/load " + file + "\nHi\n", {"--context", "120", "--overflow", "stop"});
+  EXPECT_NE(refused.err.find("no longer fits"), std::string::npos) << refused.err;
+}
+
+// An answer that meets the end of the context is cut there, and the next question has room again.
+TEST(FullContext, EndsAnAnswerButNotTheConversation) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  const Outcome outcome = chat(model, repeated(kTurn, 4) + "/save " + file + "\n",
+                               {"--context", "48", "--max-tokens", "40", "--temperature", "0"});
+  EXPECT_GE(lines_with(outcome.err, "the answer ends here: the context is full; the next question drops"), 1)
+      << outcome.err;
+  EXPECT_GE(lines_with(outcome.err, "dropped the oldest turn, "), 1) << outcome.err;
+  EXPECT_EQ(read_json(file).back()["role"], "assistant");
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,173 @@
+// pinion chat on a terminal: what a person types and sees.
+#include <pty.h>
+#include <unistd.h>
+
+#include <array>
+#include <sstream>
+
+#include "tests/apps/chat.h"
+
+namespace pinion {
+namespace {
+
+// What a person does: waits until something is shown, then types.
+struct Step {
+  std::string wait, type;
+};
+
+struct Screen {
+  uint16_t columns = 200;
+  std::string environment = {};  // "NO_COLOR=1"
+  std::string state_home = {};   // where the history is; empty: a folder that goes away
+};
+
+// What a terminal shows, without carriage returns.
+std::string on_terminal(const std::vector<std::string>& arguments, const std::vector<Step>& steps,
+                        const Screen& screen = {}) {
+  const Folder home;
+  const std::string state = screen.state_home.empty() ? home.path.string() : screen.state_home;
+  const std::string command = "XDG_STATE_HOME=" + quoted(state) + " XDG_CONFIG_HOME=" + quoted(home.path) +
+                              " TERM=xterm " + screen.environment + " " + command_line(arguments);
+  const winsize size = {.ws_row = 50, .ws_col = screen.columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  std::string shown;
+  std::array<char, 4096> buffer;
+  const auto read_more = [&] {
+    const ssize_t bytes = read(terminal, buffer.data(), buffer.size());
+    if (bytes > 0) shown.append(buffer.data(), static_cast<size_t>(bytes));
+    return bytes > 0;
+  };
+  size_t seen = 0;
+  for (const Step& step : steps) {
+    size_t at;
+    while ((at = shown.find(step.wait, seen)) == std::string::npos && read_more()) {
+    }
+    EXPECT_NE(at, std::string::npos) << "no " << step.wait << " in " << shown;
+    if (at == std::string::npos) break;
+    seen = at + step.wait.size();
+    EXPECT_EQ(write(terminal, step.type.data(), step.type.size()), std::ssize(step.type));
+  }
+  while (read_more()) {
+  }
+  close(terminal);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << shown;
+  std::erase(shown, '\r');
+  return shown;
+}
+
+std::string on_terminal(const std::vector<std::string>& arguments, const std::string& input,
+                        const Screen& screen = {}) {
+  return on_terminal(arguments, std::vector<Step>{{"", input}}, screen);
+}
+
+std::vector<std::string> chat_with(const Folder& model, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"chat", "--model", model.path, "--no-cache", "--temperature", "0"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST(Terminal, ShowsThoughtsDimmed) {
+  const ThinkingModel model(true);
+  const std::string shown = on_terminal(chat_with(model, {"--max-tokens", "60"}), "One day \\\na cat sat\n/quit\n");
+  const size_t dim = shown.find("\x1b[2m"), plain = shown.find("\x1b[0m");
+  EXPECT_NE(shown.find("> One day"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("... a cat sat"), std::string::npos) << shown;
+  EXPECT_LT(dim + 10, plain) << shown;
+  EXPECT_NE(plain, std::string::npos) << shown;
+  EXPECT_EQ(shown.substr(dim, plain - dim).find("think>"), std::string::npos) << shown;
+}
+
+TEST(Terminal, HasNoColoursWhereTheyAreUnwelcome) {
+  const ThinkingModel model(true);
+  const std::vector<std::string> arguments = chat_with(model, {"--max-tokens", "60"});
+  const std::string shown = on_terminal(arguments, "One day a cat sat\n/quit\n", {.environment = "NO_COLOR=1"});
+  EXPECT_EQ(shown.find("\x1b[2m"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find("\x1b[0m"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("<think>\n"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("\n</think>\n\n"), std::string::npos) << shown;
+  const std::string empty = on_terminal(arguments, "One day a cat sat\n/quit\n", {.environment = "NO_COLOR="});
+  EXPECT_NE(empty.find("\x1b[2m"), std::string::npos) << empty;
+}
+
+TEST(Terminal, WrapsBetweenWords) {
+  const ChatModel model;
+  const std::string file = model / "talk.json";
+  for (const uint16_t columns : {uint16_t{30}, uint16_t{41}}) {
+    const std::string shown = on_terminal(chat_with(model, {"--max-tokens", "80"}),
+                                          "One day a cat\n/save " + file + "\n/quit\n", {.columns = columns});
+    const std::string answer = read_json(file)[1]["content"];
+    const size_t begin = shown.find('\n', shown.find("> One day a cat")) + 1;
+    std::istringstream lines(shown.substr(begin, shown.find("\n>", begin) - begin));
+    std::string joined, longest;
+    for (std::string line; std::getline(lines, line);) {
+      joined += (joined.empty() ? "" : " ") + line;
+      if (line.size() > longest.size()) longest = line;
+    }
+    std::string expected;  // the same with every run of blanks as one
+    std::istringstream words(answer);
+    for (std::string word; words >> word;) expected += (expected.empty() ? "" : " ") + word;
+    std::string found;
+    std::istringstream shown_words(joined);
+    for (std::string word; shown_words >> word;) found += (found.empty() ? "" : " ") + word;
+    EXPECT_EQ(found, expected) << shown;
+    EXPECT_LE(longest.size(), columns) << longest;
+    EXPECT_GT(longest.size(), columns / 2u) << shown;
+  }
+}
+
+TEST(Terminal, ABlockIsOneLineOfTheHistory) {
+  const ChatModel model;
+  const Folder state;
+  const std::string file = model / "talk.json";
+  const std::vector<std::string> arguments = chat_with(model, {"--max-tokens", "4"});
+  on_terminal(arguments, "\"\"\"\nOne day\n a cat\n\"\"\"\nThe dog \\\nsat\n/quit\n", {.state_home = state.path});
+  const std::string history = read_file(state.path / "pinion/history");
+  EXPECT_EQ(std::ranges::count(history, '\n'), 1 + 3) << history;
+  // Four entries up is the block, which the key for a line's end sends as it was.
+  on_terminal(arguments, "\x10\x10\x10\n\x10\x10\x10\n/save " + file + "\n/quit\n", {.state_home = state.path});
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 4u) << saved;
+  EXPECT_EQ(saved[0]["content"], "One day\n a cat");
+  EXPECT_EQ(saved[2]["content"], "The dog \nsat") << saved;
+}
+
+TEST(Terminal, ControlCLeavesABlock) {
+  const ChatModel model;
+  const Folder state;
+  const std::string file = model / "talk.json";
+  // Only while a line is edited ^C is a key.
+  on_terminal(chat_with(model, {"--max-tokens", "4"}),
+              std::vector<Step>{{"> ", "\"\"\"\n"},
+                                {"... ", "One day\n"},
+                                {"... ", " a c\x03"},
+                                {"> ", "/save " + file + ".empty\n"},
+                                {"> ", "The dog \\\n"},
+                                {"... ", "is\x03"},
+                                {"> ", "nothing\x03"},
+                                {"> ", "\x03"},
+                                {"> ", "Hi\n"},
+                                {"> ", "/save " + file + "\n"},
+                                {"> ", "/quit\n"}},
+              {.state_home = state.path});
+  EXPECT_EQ(read_json(file + ".empty"), json::array());
+  const json saved = read_json(file);
+  ASSERT_EQ(saved.size(), 2u) << saved;
+  EXPECT_EQ(saved[0]["content"], "Hi");
+  EXPECT_EQ(read_file(state.path / "pinion/history").find("dog"), std::string::npos);
+}
+
+TEST(Terminal, QuietShowsTheConversationAlone) {
+  const ChatModel model;
+  const std::vector<std::string> arguments = chat_with(model, {"--max-tokens", "4", "--quiet"});
+  EXPECT_EQ(on_terminal(arguments, "/quit\n").find("parameters"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pinion
