@@ -170,7 +170,7 @@ int run(const Options& options) {
 }  // namespace
 
 void complain(Chat& chat, const std::string& message) {
-  note(message);
+  warn(message);
   chat.failed = true;
 }
 

@@ -34,7 +34,7 @@ struct Chat {
   bool failed = false;           // a turn or a command: in a pipe the exit status tells
 };
 
-// A note; the chat goes on.
+// A failure; the chat goes on.
 void complain(Chat& chat, const std::string& message);
 
 void add_message(const char* role, const std::string& text, Conversation* out);
