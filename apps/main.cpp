@@ -6,6 +6,7 @@
 #include <new>
 
 #include "apps/cli/nearest.h"
+#include "apps/cli/start.h"
 #include "apps/commands.h"
 
 namespace pinion {
@@ -102,16 +103,21 @@ int run_program(int argc, char** argv) {
   return kSuccess;
 }
 
+int run_guarded(int argc, char** argv) {
+  try {
+    return run_program(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fail(error("out of memory", ""));
+  } catch (const std::exception& failure) {
+    return fail(error(failure.what(), ""));
+  }
+}
+
 }  // namespace
 }  // namespace pinion
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write, which ends the program quietly
-  try {
-    return pinion::run_program(argc, argv);
-  } catch (const std::bad_alloc&) {
-    return pinion::fail(pinion::error("out of memory", ""));
-  } catch (const std::exception& failure) {
-    return pinion::fail(pinion::error(failure.what(), ""));
-  }
+  pinion::open_standard_descriptors();
+  return pinion::run_on_enough_stack([&] { return pinion::run_guarded(argc, argv); });
 }

@@ -232,7 +232,10 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app_->exit(help);
+    std::ostringstream text;
+    const int status = app_->exit(help, text, text);
+    print(text.str());
+    return status;
   } catch (const CLI::ParseError& usage) {
     const std::string words = plain_words(app_.get());
     return fail_usage(words.empty() ? usage.what() : words);

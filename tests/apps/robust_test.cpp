@@ -1,0 +1,94 @@
+// What the program is started with, and what it is made to print, may be anything: outputs that are full or closed, a
+// small stack, control characters.
+#include "tests/apps/program.h"
+
+namespace pinion {
+namespace {
+
+// A folder whose template prints control characters of every kind.
+constexpr std::string_view kControls =
+    "a\x07"
+    "b\x1b[2J\rc\x7f"
+    "d\u009be\tf\x01";
+constexpr std::string_view kShown = "a\u2407b\u241b[2J\u240dc\u2421d<9B>e\tf\u2401";
+
+struct ControlModel : Folder {
+  ControlModel() {
+    copy_stories(*this);
+    write_file(path / "chat_template.jinja", std::string(kControls));
+    write_file(path / "messages.json", R"([{"role": "user", "content": "Hi"}])");
+  }
+};
+
+// Every command with arguments that it can do something with, quickly.
+std::vector<std::vector<std::string>> all_commands(const Folder& folder) {
+  const std::string ids = "1,2,3", golden = folder / "golden.json";
+  write_file(folder / "prompts.json", R"(["Once"])");
+  write_file(folder / "text.txt", "Once upon a time there was a dog. It was big.");
+  std::vector<std::vector<std::string>> commands = {
+      {"generate", "--prompt", "Once", "--max-tokens", "2"},
+      {"chat", "--max-tokens", "2"},
+      {"logits", "--prompt-ids", ids, "--out", folder / "logits.npy"},
+      {"tokenize", "--text", "Once"},
+      {"detokenize", "--ids", ids},
+      {"template", "--messages", folder / "messages.json"},
+      {"bench", "-p", "2", "-n", "1", "-r", "1", "-t", "1"},
+      {"golden", "record", "--prompts", folder / "prompts.json", "--out", golden, "--max-tokens", "2"},
+      {"golden", "check", "--golden", golden},
+      {"quality", "--file", folder / "text.txt", "--tokens", "8"},
+      {"inspect"},
+      {"pack"},
+      {"tune", "--seconds", "1", "--dry-run"}};
+  for (auto& command : commands) command.insert(command.end(), {"--model", folder.path});
+  commands.push_back({"cpu"});
+  commands.push_back({"--version"});
+  commands.push_back({"--help"});
+  return commands;
+}
+
+// The shell's words before and behind the command.
+Outcome run_shell(const std::string& before, const std::vector<std::string>& arguments, const std::string& behind) {
+  const Folder folder;
+  const std::string homes = "XDG_CACHE_HOME=" + quoted(folder.path) + " XDG_CONFIG_HOME=" + quoted(folder.path) + " ";
+  const std::string command = before + homes + command_line(arguments) + " <" + quoted(folder / "in") + " >" +
+                              quoted(folder / "out") + " 2>" + quoted(folder / "err") + " " + behind;
+  write_file(folder / "in", "Hello\n");
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(folder / "out"), read_file(folder / "err")};
+}
+
+TEST(Outputs, FullOnesAreAnError) {
+  const ControlModel model;
+  for (const auto& command : all_commands(model)) {
+    if (command[0] == "logits" || command[0] == "tune") continue;  // which may have nothing to print
+    const Outcome outcome = run_shell("", command, ">/dev/full");
+    EXPECT_EQ(outcome.status, 1) << command[0];
+    EXPECT_NE(outcome.err.find("pinion: standard output: No space left on device\n"), std::string::npos)
+        << command[0] << ": " << outcome.err;
+  }
+}
+
+// A file that the program opens must not get the number of a closed output.
+TEST(Outputs, ClosedOnesGetNoFile) {
+  const ControlModel model;
+  all_commands(model);  // writes the prompts
+  const std::vector<std::string> record = {
+      "golden", "record", "--model", model.path, "--prompts", model / "prompts.json", "--out", model / "out.json"};
+  EXPECT_EQ(run_shell("", record, "<&- >&- 2>&-").status, 1);
+  EXPECT_EQ(read_json(model / "out.json")["prompts"].size(), 1u);
+  const Outcome outcome = run_shell("", {"--version"}, ">&-");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.err, "pinion: standard output: Bad file descriptor\n");
+}
+
+TEST(Stack, ASmallOneIsEnough) {
+  if (!std::string(PINION_EMULATOR).empty()) GTEST_SKIP() << "the emulator needs a stack of its own";
+  const ControlModel model;
+  for (const auto& command : all_commands(model)) {
+    const Outcome outcome = run_shell("ulimit -s 64; ", command, "");
+    EXPECT_EQ(outcome.status, 0) << command[0] << ": " << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace pinion
