@@ -75,7 +75,13 @@ class AnswerPrinter {
       leave_thought();
       return print(wrap_.put(part.text));
     }
-    if (!chat_.hide_thinking) print((in_thought_ ? "" : wrap_.flush() + marks_.begin) + wrap_.put(part.text));
+    if (!chat_.hide_thinking) {
+      if (!in_thought_) {
+        print(wrap_.flush());
+        print_control(marks_.begin);
+      }
+      print(wrap_.put(part.text));
+    }
     in_thought_ = true;
   }
 
@@ -83,7 +89,8 @@ class AnswerPrinter {
     if (!in_thought_) return;
     in_thought_ = false;
     if (!chat_.hide_thinking) {
-      print(wrap_.flush() + marks_.end);
+      print(wrap_.flush());
+      print_control(marks_.end);
       wrap_ = WordWrap(chat_.interactive ? terminal_columns() : 0);
       return;
     }

@@ -12,18 +12,43 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tokenizer/unicode.h"
+
 namespace pinion {
 namespace {
 
 std::string one_line(std::string_view text) {
   std::string line(text);
-  std::ranges::replace_if(line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  std::ranges::replace_if(line, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
   return line;
 }
 
 bool quiet = false;
 
+std::string text_for(int descriptor, std::string_view text) {
+  return on_terminal(descriptor) ? terminal_text(text) : std::string(text);
+}
+
 }  // namespace
+
+std::string terminal_text(std::string_view text) {
+  constexpr char32_t kDelete = 0x7F, kLastC1 = 0x9F, kPictures = 0x2400, kPictureOfDelete = 0x2421;
+  std::string result;
+  const std::string clean = to_utf8(text);
+  for (size_t at = 0; at < clean.size();) {
+    const char32_t c = next_char(clean, &at);
+    if (c > kDelete && c <= kLastC1) {
+      std::array<char, 8> name;
+      std::snprintf(name.data(), name.size(), "<%02X>", static_cast<unsigned>(c));
+      result += name.data();
+    } else if (c == kDelete) {
+      append_utf8(kPictureOfDelete, &result);
+    } else {
+      append_utf8(c < ' ' && c != '\n' && c != '\t' ? kPictures + c : c, &result);
+    }
+  }
+  return result;
+}
 
 int fail(const Error& failure) {
   warn(failure.message());
@@ -35,7 +60,10 @@ int fail_usage(std::string_view message) {
   return kUsage;
 }
 
-void warn(std::string_view message) { std::fprintf(stderr, "pinion: %s\n", one_line(message).c_str()); }
+void warn(std::string_view message) {
+  const std::string line = "pinion: " + text_for(STDERR_FILENO, one_line(message)) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 void note(std::string_view message) {
   if (!quiet) warn(message);
@@ -43,7 +71,9 @@ void note(std::string_view message) {
 
 void be_quiet() { quiet = true; }
 
-void print(std::string_view text) {
+void print(std::string_view text) { print_control(text_for(STDOUT_FILENO, text)); }
+
+void print_control(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
   if (errno != EPIPE) warn(std::string("standard output: ") + std::strerror(errno));
   std::_Exit(kFailure);

@@ -1,5 +1,7 @@
 // How the program speaks: text and JSON on standard output, one line a failure on standard error, the exit status, and
-// progress where a person watches.
+// progress where a person watches. Nothing else in the program writes to either. What a model, a template or a file
+// name holds cannot steer a terminal: its control characters are shown as signs. Pipes and files get every byte as it
+// is.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,7 @@ void be_quiet();                      // no notes, no progress
 
 // Standard output, flushed at once. The program ends here, with kFailure, when it cannot be written.
 void print(std::string_view text);
+void print_control(std::string_view sequence);  // our own, for a terminal: as it is
 void print_json(const OrderedJson& json, int indent = -1);
 void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&));
 OrderedJson rate_json(double count, double seconds);  // count a second; null where no time was taken
@@ -37,6 +40,11 @@ Error read_standard_input(int64_t max_bytes, std::string* out);
 bool on_terminal(int descriptor);
 int64_t terminal_columns();  // of standard output; 0: unknown
 bool has_colour();           // not where NO_COLOR forbids it (no-color.org)
+
+// What a terminal may be sent: of the control characters only newline and tab stay, the others become signs: U+241B for
+// ESC, <9B> for the C1 characters, which have none. What is not UTF-8 becomes U+FFFD, for a terminal may take single
+// bytes for C1.
+std::string terminal_text(std::string_view text);
 
 double now_seconds();  // of a steady clock
 

@@ -1,65 +1,19 @@
 // pinion chat on a terminal: what a person types and sees.
-#include <pty.h>
-#include <unistd.h>
-
-#include <array>
 #include <sstream>
 
 #include "tests/apps/chat.h"
+#include "tests/apps/terminal.h"
 
 namespace pinion {
 namespace {
 
-// What a person does: waits until something is shown, then types.
-struct Step {
-  std::string wait, type;
-};
-
-struct Screen {
-  uint16_t columns = 200;
-  std::string environment = {};  // "NO_COLOR=1"
-  std::string state_home = {};   // where the history is; empty: a folder that goes away
-};
-
 // What a terminal shows, without carriage returns.
 std::string on_terminal(const std::vector<std::string>& arguments, const std::vector<Step>& steps,
                         const Screen& screen = {}) {
-  const Folder home;
-  const std::string state = screen.state_home.empty() ? home.path.string() : screen.state_home;
-  const std::string command = "XDG_STATE_HOME=" + quoted(state) + " XDG_CONFIG_HOME=" + quoted(home.path) +
-                              " TERM=xterm " + screen.environment + " " + command_line(arguments);
-  const winsize size = {.ws_row = 50, .ws_col = screen.columns, .ws_xpixel = 0, .ws_ypixel = 0};
-  int terminal = -1;
-  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
-  if (child == 0) {
-    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    _exit(127);
-  }
-  std::string shown;
-  std::array<char, 4096> buffer;
-  const auto read_more = [&] {
-    const ssize_t bytes = read(terminal, buffer.data(), buffer.size());
-    if (bytes > 0) shown.append(buffer.data(), static_cast<size_t>(bytes));
-    return bytes > 0;
-  };
-  size_t seen = 0;
-  for (const Step& step : steps) {
-    size_t at;
-    while ((at = shown.find(step.wait, seen)) == std::string::npos && read_more()) {
-    }
-    EXPECT_NE(at, std::string::npos) << "no " << step.wait << " in " << shown;
-    if (at == std::string::npos) break;
-    seen = at + step.wait.size();
-    EXPECT_EQ(write(terminal, step.type.data(), step.type.size()), std::ssize(step.type));
-  }
-  while (read_more()) {
-  }
-  close(terminal);
-  int status = -1;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << shown;
-  std::erase(shown, '\r');
-  return shown;
+  Outcome outcome = run_on_terminal(arguments, steps, screen);
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  std::erase(outcome.out, '\r');
+  return outcome.out;
 }
 
 std::string on_terminal(const std::vector<std::string>& arguments, const std::string& input,

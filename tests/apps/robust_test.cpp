@@ -1,6 +1,6 @@
 // What the program is started with, and what it is made to print, may be anything: outputs that are full or closed, a
 // small stack, control characters.
-#include "tests/apps/program.h"
+#include "tests/apps/terminal.h"
 
 namespace pinion {
 namespace {
@@ -88,6 +88,34 @@ TEST(Stack, ASmallOneIsEnough) {
     const Outcome outcome = run_shell("ulimit -s 64; ", command, "");
     EXPECT_EQ(outcome.status, 0) << command[0] << ": " << outcome.err;
   }
+}
+
+TEST(Controls, ATerminalIsShownSigns) {
+  const ControlModel model;
+  const std::vector<std::string> arguments = {"template", "--model", model.path, "--messages", model / "messages.json"};
+  Outcome outcome = run_on_terminal(arguments);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.out, kShown);
+  outcome = run_pinion(arguments);
+  EXPECT_EQ(outcome.out, kControls) << "a pipe gets the bytes";
+}
+
+TEST(Controls, NoErrorHasThem) {
+  const ControlModel model;
+  for (std::vector<std::string> command : all_commands(model)) {
+    const auto option = std::ranges::find(command, "--model");
+    if (option == command.end() || command[1] == "check") continue;  // which wants its golden file first
+    option[1] =
+        "no\x1b[31m\u009b31m\x9b"
+        "31m";
+    const Outcome outcome = run_on_terminal(command);
+    EXPECT_EQ(outcome.status, 1) << command[0];
+    EXPECT_NE(outcome.out.find("no\u241b[31m<9B>31m\uFFFD31m"), std::string::npos) << command[0] << ": " << outcome.out;
+    EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << command[0] << ": " << outcome.out;
+  }
+  const Outcome outcome = run_on_terminal({"no\x1b[31m"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << outcome.out;
 }
 
 }  // namespace
