@@ -29,7 +29,7 @@ constexpr std::regex_constants::match_flag_type minja_search_flags(std::string_v
 namespace pinion {
 
 struct JinjaTemplate {
-  std::shared_ptr<minja::TemplateNode> root;
+  std::string source;  // without the comments' contents
   std::string where;
 };
 
@@ -40,7 +40,7 @@ using minja::Context;
 using minja::Value;
 using OrderedJson = nlohmann::ordered_json;
 
-// Far above any template in use; bounds what parsing may take in this process.
+// Far above any template in use.
 constexpr size_t kMostTemplateBytes = size_t{256} << 10;
 
 // Messages of the engine show the lines around the place, innermost first: the first line says it all.
@@ -203,25 +203,64 @@ size_t literal_end(const std::string& source, size_t at) {
   return std::min(at + 1, source.size());
 }
 
-// Writes tests otherwise: the engine has no "is undefined", and its "is false" is true of what is undefined. In tags,
-// not in text or quoted strings.
+enum class Part { text, comment, tag, literal };
+
+// One past the part of a template that begins at `at`: a whole comment or quoted string, a bracket of a tag, or a
+// character. *in_tag is false at the start.
+size_t part_end(const std::string& source, size_t at, bool* in_tag, Part* part) {
+  const std::string_view two = std::string_view(source).substr(at, 2);
+  if (!*in_tag && two == "{#") {
+    *part = Part::comment;
+    const size_t close = source.find("#}", at + 2);
+    return close == std::string::npos ? source.size() : close + 2;
+  }
+  *part = *in_tag ? Part::tag : Part::text;
+  if (two == (*in_tag ? "}}" : "{{") || two == (*in_tag ? "%}" : "{%")) {
+    *in_tag = !*in_tag;
+    return at + 2;
+  }
+  if (!*in_tag || (source[at] != '"' && source[at] != '\'')) return at + 1;
+  *part = Part::literal;
+  return literal_end(source, at);
+}
+
+// Of a comment only the marks that strip white space stay, and its newlines, by which errors count lines: the engine
+// matches comments with a regular expression that needs stack for each character. Of very many lines some are left out.
+std::string without_comments(const std::string& source) {
+  constexpr size_t kMostLines = 1000;
+  std::string result;
+  bool in_tag = false;
+  Part part = Part::text;
+  for (size_t i = 0, end = 0; i < source.size(); i = end) {
+    end = part_end(source, i, &in_tag, &part);
+    const std::string_view all = std::string_view(source).substr(i, end - i);
+    if (part != Part::comment || all.size() < 4 || !all.ends_with("#}")) {
+      result += all;
+      continue;
+    }
+    const std::string_view body = all.substr(2, all.size() - 4);
+    const auto is_mark = [](char c) { return c == '-' || c == '~'; };
+    const auto lines = static_cast<size_t>(std::ranges::count(body, '\n'));
+    result += "{#";
+    if (!body.empty() && is_mark(body.front())) result += body.front();
+    result.append(std::min(lines, kMostLines), '\n');
+    if (body.size() > 1 && is_mark(body.back())) result += body.back();
+    result += "#}";
+  }
+  return result;
+}
+
+// Writes tests otherwise: the engine has no "is undefined", and its "is false" is true of what is undefined.
 std::string with_known_tests(const std::string& source) {
   static const std::regex kTest(R"(\sis\s+(not\s+)?(undefined|true|false)\b)");
   std::string result;
   bool in_tag = false;
+  Part part = Part::text;
   for (size_t i = 0, end = 0; i < source.size(); i = end) {
-    const std::string_view two = std::string_view(source).substr(i, 2);
     std::smatch test;
-    end = i + 1;
-    if (!in_tag && two == "{#") {
-      end = std::min(source.find("#}", i), source.size());
-    } else if (two == (in_tag ? "}}" : "{{") || two == (in_tag ? "%}" : "{%")) {
-      in_tag = !in_tag;
-      end = i + 2;
-    } else if (in_tag && (source[i] == '"' || source[i] == '\'')) {
-      end = literal_end(source, i);
-    } else if (in_tag && std::regex_search(source.begin() + static_cast<std::ptrdiff_t>(i), source.end(), test, kTest,
-                                           std::regex_constants::match_continuous)) {
+    end = part_end(source, i, &in_tag, &part);
+    if (part == Part::tag && std::regex_search(source.begin() + static_cast<std::ptrdiff_t>(i), source.end(), test,
+                                               kTest, std::regex_constants::match_continuous)) {
       const bool negated = test[1].matched;
       if (test[2] == "undefined") {
         result += negated ? " is defined" : " is not defined";
@@ -236,12 +275,12 @@ std::string with_known_tests(const std::string& source) {
   return result;
 }
 
-Error parse(const std::string& source, JinjaTemplate* out) {
+Error parse(const JinjaTemplate& jinja, std::shared_ptr<minja::TemplateNode>* out) {
   try {
-    out->root = minja::Parser::parse(with_known_tests(source),
-                                     {.trim_blocks = true, .lstrip_blocks = true, .keep_trailing_newline = false});
+    *out = minja::Parser::parse(with_known_tests(jinja.source),
+                                {.trim_blocks = true, .lstrip_blocks = true, .keep_trailing_newline = false});
   } catch (const std::exception& e) {
-    return engine_error("template does not parse", out->where, e);
+    return engine_error("template does not parse", jinja.where, e);
   }
   return {};
 }
@@ -249,20 +288,17 @@ Error parse(const std::string& source, JinjaTemplate* out) {
 }  // namespace
 
 Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out) {
-  if (source.size() > kMostTemplateBytes) {
+  const auto jinja = std::make_shared<const JinjaTemplate>(without_comments(source), where);
+  if (jinja->source.size() > kMostTemplateBytes) {
     return error("template is too long", where, "at most " + std::to_string(kMostTemplateBytes) + " bytes",
-                 std::to_string(source.size()));
+                 std::to_string(jinja->source.size()));
   }
-  const auto jinja = std::make_shared<JinjaTemplate>();
-  jinja->where = where;
-  // What parses there, and is taken down there, does so here: the parser has no state but its text.
   const auto trial = [&](std::string*) {
-    JinjaTemplate mine{nullptr, where};
-    return parse(source, &mine);
+    std::shared_ptr<minja::TemplateNode> root;
+    return parse(*jinja, &root);
   };
   std::string nothing;
   if (Error e = run_limited(trial, where, &nothing)) return e;
-  if (Error e = parse(source, jinja.get())) return e;
   *out = jinja;
   return {};
 }
@@ -271,10 +307,12 @@ std::string printed_by_jinja(const nlohmann::ordered_json& value) { return Value
 
 Error render_jinja(const JinjaTemplate& jinja, const nlohmann::ordered_json& variables, std::string* out) {
   const auto work = [&](std::string* text) -> Error {
+    std::shared_ptr<minja::TemplateNode> root;
+    if (Error e = parse(jinja, &root)) return e;
     try {
       const auto context = Context::make(variables);
       set_functions(*context);
-      *text = jinja.root->render(context);
+      *text = root->render(context);
     } catch (const std::exception& e) {
       return engine_error("template fails", jinja.where, e);
     }

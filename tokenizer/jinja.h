@@ -1,6 +1,5 @@
 // Jinja templates as transformers sets Jinja up. The engine is minja; jinja.cpp alone meets it, and its exceptions end
-// there. A template is code from a stranger: parsing it for the first time and rendering it happen in a process of
-// their own (limited_run.h).
+// there. A template is code from a stranger: it is parsed and rendered in a process of its own alone (limited_run.h).
 #pragma once
 
 #include <memory>
@@ -11,9 +10,9 @@
 
 namespace pinion {
 
-struct JinjaTemplate;  // immutable after parsing
+struct JinjaTemplate;  // immutable
 
-// `where` names the template in errors.
+// Whether it parses; `where` names the template in errors.
 Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out);
 
 // What a template that prints `value` writes: Python's spelling.

@@ -1,4 +1,5 @@
-// Runs code that cannot be trusted to end, or to survive, in a child process with limits on its time and memory.
+// Runs code that cannot be trusted to end, to survive, or to be harmless, in a child process: with limits on its time
+// and memory, without files, and without the right to open any, to talk to others or to start programs.
 #pragma once
 
 #include <cstdint>

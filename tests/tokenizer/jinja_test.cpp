@@ -52,6 +52,17 @@ TEST(Jinja, HasTheTestsThatTheEngineLacks) {
             "False True True True");
 }
 
+TEST(Jinja, PassesOverLongComments) {
+  const std::string long_text(3'000'000, 'x');
+  EXPECT_EQ(rendered("a{# " + long_text + " #}b {#- " + long_text + " -#} c"), "abc");
+  EXPECT_EQ(rendered("a\n{#" + std::string(2'000'000, '\n') + "#}\nb"), "a\nb");
+  EXPECT_EQ(rendered("{{ '{# no comment #}' }}{# {{ 'none' }} #}{##}{#-#} {# a {# b #}"), "{# no comment #} ");
+  EXPECT_EQ(rendered("{# one\ntwo #}\n{{ raise_exception('No.') }}"),
+            "error: t: template fails: No. at row 3, column 19");
+  EXPECT_EQ(rendered("{#"), rendered("{#}"));
+  EXPECT_NE(rendered("{#").find("end of comment"), std::string::npos);
+}
+
 TEST(Jinja, SaysWhatFailsAndWhere) {
   EXPECT_EQ(rendered("a\n{{ raise_exception('No.') }}"), "error: t: template fails: No. at row 2, column 19");
   EXPECT_NE(rendered("a\nb\n{% if %}").find("does not parse: "), std::string::npos);

@@ -1,15 +1,19 @@
 // What comes back from a child process, whatever becomes of it.
 #include "tokenizer/limited_run.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
 
 namespace pinion {
 namespace {
@@ -18,6 +22,11 @@ std::string outcome(const std::function<Error(std::string*)>& work, RunLimits li
   std::string text = "untouched";
   const Error e = run_limited(work, "w", &text, limits);
   return e ? "error: " + e.message() : text;
+}
+
+void wait_for_ever() {
+  std::atomic<int> never{0};
+  never.wait(0);
 }
 
 TEST(LimitedRun, BringsBackTextsAndErrors) {
@@ -50,7 +59,8 @@ TEST(LimitedRun, HoldsWhateverHappens) {
   contains(outcome([](std::string*) -> Error { _exit(3); }), "exit status 3");
   contains(outcome([](std::string*) -> Error { _exit(0); }), "crashed");
   contains(outcome([](std::string*) { return raise(SIGKILL), Error(); }), "signal 9");
-  contains(outcome([](std::string*) -> Error { return pause(), Error(); }, {.wall_seconds = 1}),
+  contains(outcome([](std::string*) -> Error { std::abort(); }), "signal 6");
+  contains(outcome([](std::string*) -> Error { return wait_for_ever(), Error(); }, {.wall_seconds = 1}),
            "takes too long: want at most 1 s");
 }
 
@@ -69,23 +79,69 @@ TEST(LimitedRun, HoldsWhateverSignalsAreIgnored) {
 }
 
 TEST(LimitedRun, TheChildEndsWithTheParent) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(pipe(ends.data()), 0);
+  void* shared = mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto* grandchild = new (shared) std::atomic<pid_t>(0);
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that the grandchild becomes a child of this process
   const pid_t parent = fork();
   if (parent == 0) {
-    close(ends[0]);
     std::string text;
-    _exit(run_limited([&](std::string*) -> Error { return write(ends[1], "x", 1), pause(), Error(); }, "w", &text) ? 1
-                                                                                                                   : 0);
+    const Error e = run_limited(
+        [&](std::string*) -> Error {
+          grandchild->store(getpid());
+          return wait_for_ever(), Error();
+        },
+        "w", &text);
+    _exit(e ? 1 : 0);
   }
-  close(ends[1]);
-  char byte = 0;
-  EXPECT_EQ(read(ends[0], &byte, 1), 1);  // the grandchild runs
+  while (*grandchild == 0) usleep(1000);
   kill(parent, SIGKILL);
   EXPECT_EQ(waitpid(parent, nullptr, 0), parent);
-  pollfd ended{ends[0], POLLIN, 0};
-  EXPECT_EQ(poll(&ended, 1, 10'000), 1);  // nobody has the other end any more
-  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(*grandchild, &status, 0), *grandchild);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  munmap(shared, sizeof(std::atomic<pid_t>));
+}
+
+TEST(LimitedRun, TheChildHasNoFilesOfTheParent) {
+  const int low = memfd_create("file", 0), file = fcntl(low, F_DUPFD, 100);  // the pipe gets a low number
+  ASSERT_GE(file, 100);
+  const auto write_there = [&](std::string* text) -> Error {
+    *text = write(file, "x", 1) < 0 ? std::strerror(errno) : "written";
+    return {};
+  };
+  EXPECT_EQ(outcome(write_there), std::strerror(EBADF));
+  EXPECT_EQ(lseek(file, 0, SEEK_END), 0);
+  close(file);
+  close(low);
+}
+
+TEST(LimitedRun, TheChildReachesNothing) {
+  if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
+    GTEST_SKIP() << "no filters for system calls here: " << std::strerror(errno);
+  const struct {
+    const char* name;
+    long (*call)();
+  } kCalls[] = {
+      {"open", [] { return static_cast<long>(open("/dev/null", O_RDONLY)); }},
+      {"create", [] { return static_cast<long>(creat("/tmp/pinion-limited-run-test", 0600)); }},
+      {"unlink", [] { return static_cast<long>(unlink("/tmp/pinion-limited-run-test")); }},
+      {"socket", [] { return static_cast<long>(socket(AF_INET, SOCK_STREAM, 0)); }},
+      {"local socket", [] { return static_cast<long>(socket(AF_UNIX, SOCK_STREAM, 0)); }},
+      {"exec", [] { return static_cast<long>(execl("/bin/true", "true", nullptr)); }},
+      {"fork", [] { return static_cast<long>(fork()); }},
+      {"signal to the parent", [] { return static_cast<long>(kill(getppid(), 0)); }},
+      {"signal to a thread of the parent", [] { return static_cast<long>(tgkill(1, 1, 0)); }},
+      {"undo", [] { return static_cast<long>(prctl(PR_SET_SECCOMP, 0)); }},
+  };
+  for (const auto& [name, call] : kCalls) {
+    const auto attempt = [&](std::string* text) -> Error {
+      *text = call() < 0 ? std::strerror(errno) : "done";
+      return {};
+    };
+    EXPECT_EQ(outcome(attempt), std::strerror(EPERM)) << name;
+  }
 }
 
 }  // namespace
