@@ -8,6 +8,16 @@
 namespace pinion {
 namespace {
 
+constexpr std::string_view kMark = "\u2581";
+
+// Where the first mark begins that stands behind something else; the text's end if none does.
+size_t next_mark(std::string_view text) {
+  for (size_t at = text.find(kMark, 1); at != std::string_view::npos; at = text.find(kMark, at + 1)) {
+    if (!text.substr(0, at).ends_with(kMark)) return at;
+  }
+  return text.size();
+}
+
 void add_symbol(int32_t id, std::vector<BpeSymbol>* symbols) {
   const auto index = static_cast<int32_t>(symbols->size());
   if (index > 0) symbols->back().next = index;
@@ -87,6 +97,12 @@ void merge_all(const BpeModel& model, BpeScratch* scratch) {
 
 }  // namespace
 
+void find_cuts(BpeModel* model) {
+  const auto has_cut = [](const std::string& token) { return next_mark(token) < token.size(); };
+  model->cuts_before_marks =
+      !model->ignore_merges && model->ids.contains(kMark) && std::ranges::none_of(model->tokens, has_cut);
+}
+
 void encode_word(const BpeModel& model, std::string_view word, BpeScratch* scratch, std::vector<int32_t>* ids) {
   if (model.ignore_merges) {
     if (const auto found = model.ids.find(word); found != model.ids.end()) {
@@ -94,11 +110,15 @@ void encode_word(const BpeModel& model, std::string_view word, BpeScratch* scrat
       return;
     }
   }
-  scratch->symbols.clear();
-  split_characters(model, word, &scratch->symbols);
-  merge_all(model, scratch);
-  for (const BpeSymbol& symbol : scratch->symbols) {
-    if (!symbol.gone) ids->push_back(symbol.id);
+  while (!word.empty()) {
+    const size_t length = model.cuts_before_marks ? next_mark(word) : word.size();
+    scratch->symbols.clear();
+    split_characters(model, word.substr(0, length), &scratch->symbols);
+    merge_all(model, scratch);
+    for (const BpeSymbol& symbol : scratch->symbols) {
+      if (!symbol.gone) ids->push_back(symbol.id);
+    }
+    word.remove_prefix(length);
   }
 }
 

@@ -30,9 +30,14 @@ struct BpeModel {
   int32_t unknown_id = -1;                     // -1: unknown characters are dropped
   bool fuse_unknown = false;                   // neighbouring unknown characters are one token
   bool ignore_merges = false;                  // a word in the vocabulary is taken whole
+  bool cuts_before_marks = false;              // see find_cuts()
 
   BpeModel() { byte_ids.fill(-1); }
 };
+
+// Where no token has U+2581, the mark for a space, behind another character, nothing merges over that place: a whole
+// text that comes as one word is encoded part by part, which takes a part's memory.
+void find_cuts(BpeModel* model);
 
 inline uint64_t merge_key(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);

@@ -220,9 +220,8 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   }
   std::string text;
   if (Error e = render(chat_template, guarded, &text)) return e;
-  out->ids = encode(tokenizer, text, encoding);
   out->text = unescaped(text, encoding.escapes);
-  return {};
+  return encode(tokenizer, text, encoding, &out->ids);
 }
 
 }  // namespace pinion

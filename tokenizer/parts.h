@@ -42,7 +42,8 @@ struct Tokenizer {
 
   std::vector<int32_t> prefix, suffix;  // special tokens around every text
   std::optional<int32_t> bos, eos;
-  int32_t size = 0;  // highest id + 1
+  int32_t size = 0;                // highest id + 1
+  size_t longest_token_bytes = 1;  // as the vocabulary spells it, which is never shorter than the text
 };
 
 // Components of tokenizer.json; `where` names the file and the field.

@@ -3,24 +3,25 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <optional>
+#include <span>
 
 namespace pinion {
 namespace {
 
 // `*cut_front`: the text no longer begins with what it began with.
-std::string replace_matches(std::string_view text, const RegexFinder& finder, std::string_view content,
-                            bool* cut_front) {
-  std::vector<Span> spans;
-  finder.find(text, &spans);
+Error replace_matches(const Regex& pattern, std::string_view content, RegexFinder& finder, std::string* text,
+                      bool* cut_front) {
   std::string result;
-  result.reserve(text.size());
-  for (const Span& span : spans) {
-    result += span.match ? content : text.substr(span.begin, span.end - span.begin);
-  }
-  *cut_front = spans[0].match && spans[0].end > 0 && content.empty();
-  return result;
+  result.reserve(text->size());
+  const auto replace = [&](const Span& span) {
+    if (span.begin == 0) *cut_front = *cut_front || (span.match && span.end > 0 && content.empty());
+    result += span.match ? content : std::string_view(*text).substr(span.begin, span.end - span.begin);
+    return Error{};
+  };
+  if (Error e = finder.find(pattern, *text, replace)) return e;
+  *text = std::move(result);
+  return {};
 }
 
 std::string replace_text(std::string_view text, std::string_view what, std::string_view with) {
@@ -47,92 +48,98 @@ std::string strip_white_space(std::string_view text, bool left, bool right) {
   return std::string(text.substr(std::min(begin, end), end - std::min(begin, end)));
 }
 
-TextPiece apply(const Normalizer& step, TextPiece piece) {
+Error apply(const Normalizer& step, RegexFinder& finder, TextPiece* piece) {
+  bool cut_front = false;
   switch (step.kind) {
     case Normalizer::Kind::kForm:
-      return {normalize(piece.text, step.form), piece.at_start};
+      piece->text = normalize(piece->text, step.form);
+      break;
     case Normalizer::Kind::kLowercase:
-      return {lowercase(piece.text), piece.at_start};
+      piece->text = lowercase(piece->text);
+      break;
     case Normalizer::Kind::kPrepend:
-      return {piece.text.empty() ? "" : step.text + piece.text, piece.at_start};
-    case Normalizer::Kind::kReplace: {
-      bool cut_front = false;
-      std::string text = replace_matches(piece.text, RegexFinder(step.pattern), step.text, &cut_front);
-      return {std::move(text), piece.at_start && !cut_front};
-    }
+      if (!piece->text.empty()) piece->text.insert(0, step.text);
+      break;
+    case Normalizer::Kind::kReplace:
+      if (Error e = replace_matches(step.pattern, step.text, finder, &piece->text, &cut_front)) return e;
+      break;
     case Normalizer::Kind::kStrip: {
       size_t at = 0;
-      const bool cut_front = step.left && !piece.text.empty() && is_white_space(next_char(piece.text, &at));
-      return {strip_white_space(piece.text, step.left, step.right), piece.at_start && !cut_front};
+      cut_front = step.left && !piece->text.empty() && is_white_space(next_char(piece->text, &at));
+      piece->text = strip_white_space(piece->text, step.left, step.right);
+      break;
     }
   }
-  return piece;
+  piece->at_start = piece->at_start && !cut_front;
+  return {};
 }
 
-// Joins neighbouring spans as the behaviour asks; what remains marked as a match is dropped.
-std::vector<Span> merge_spans(std::vector<Span> spans, SplitBehavior behavior) {
-  if (behavior == SplitBehavior::kRemoved) return spans;
-  const bool backwards = behavior == SplitBehavior::kMergedWithNext;
-  if (backwards) std::reverse(spans.begin(), spans.end());
-  std::vector<Span> merged;
-  bool previous = false;
-  for (const Span& span : spans) {
-    const bool join = behavior == SplitBehavior::kIsolated     ? false
-                      : behavior == SplitBehavior::kContiguous ? span.match == previous
-                                                               : span.match && !previous;
-    if (join && !merged.empty()) {
-      merged.back().begin = std::min(merged.back().begin, span.begin);
-      merged.back().end = std::max(merged.back().end, span.end);
+// Whether a span belongs to the piece that the one before it is in.
+bool is_joined(SplitBehavior behavior, const Span& before, const Span& span) {
+  switch (behavior) {
+    case SplitBehavior::kContiguous:
+      return span.match == before.match;
+    case SplitBehavior::kMergedWithPrevious:
+      return span.match && !before.match;
+    case SplitBehavior::kMergedWithNext:
+      return !span.match && before.match;
+    case SplitBehavior::kRemoved:
+    case SplitBehavior::kIsolated:
+      break;
+  }
+  return false;
+}
+
+// Calls `on_piece` with the bounds of one piece after the other.
+Error split(const PreTokenizer& step, std::string_view text, RegexFinder& finder,
+            const std::function<Error(size_t begin, size_t end)>& on_piece) {
+  Span before{};
+  size_t begin = 0, end = 0;  // of the piece that may still grow
+  const auto finish = [&] { return begin == end ? Error{} : on_piece(begin, end); };
+  const auto take = [&](Span span) -> Error {
+    span.match = span.match != step.invert;
+    if (end > 0 && is_joined(step.behavior, before, span)) {
+      end = span.end;
     } else {
-      merged.push_back({span.begin, span.end, false});
+      if (Error e = finish()) return e;
+      begin = span.match && step.behavior == SplitBehavior::kRemoved ? span.end : span.begin;
+      end = span.end;
     }
-    previous = span.match;
-  }
-  if (backwards) std::reverse(merged.begin(), merged.end());
-  return merged;
+    before = span;
+    return {};
+  };
+  if (Error e = finder.find(step.pattern, text, take)) return e;
+  return finish();
 }
 
-std::vector<TextPiece> split(const PreTokenizer& step, std::vector<TextPiece> pieces) {
-  const RegexFinder finder(step.pattern);
-  std::vector<TextPiece> result;
-  std::vector<Span> spans;
-  for (const TextPiece& piece : pieces) {
-    finder.find(piece.text, &spans);
-    if (step.invert) {
-      for (Span& span : spans) span.match = !span.match;
-    }
-    for (const Span& span : merge_spans(spans, step.behavior)) {
-      if (span.match || span.begin == span.end) continue;
-      result.push_back({piece.text.substr(span.begin, span.end - span.begin), piece.at_start && span.begin == 0});
-    }
-  }
+std::string metaspace(const PreTokenizer& step, std::string_view text, bool at_start) {
+  std::string result = replace_text(text, " ", step.text);
+  const bool wanted =
+      step.prepend == PreTokenizer::Prepend::kAlways || (step.prepend == PreTokenizer::Prepend::kFirst && at_start);
+  if (wanted && !result.starts_with(step.text)) result.insert(0, step.text);
   return result;
 }
 
-void metaspace(const PreTokenizer& step, TextPiece* piece) {
-  std::string text = replace_text(piece->text, " ", step.text);
-  const bool wanted = step.prepend == PreTokenizer::Prepend::kAlways ||
-                      (step.prepend == PreTokenizer::Prepend::kFirst && piece->at_start);
-  piece->text = wanted && !text.starts_with(step.text) ? step.text + text : std::move(text);
-}
-
-std::vector<TextPiece> apply(const PreTokenizer& step, std::vector<TextPiece> pieces) {
+Error run_steps(std::span<const PreTokenizer> steps, std::string_view text, bool at_start, RegexFinder& finder,
+                const OnWord& on_word) {
+  if (steps.empty()) return on_word(text);
+  const PreTokenizer& step = steps.front();
+  const auto go_on = [&](std::string_view piece, bool is_first) {
+    return run_steps(steps.subspan(1), piece, is_first, finder, on_word);
+  };
   switch (step.kind) {
     case PreTokenizer::Kind::kSplit:
-      return split(step, std::move(pieces));
+      return split(step, text, finder, [&](size_t begin, size_t end) {
+        return go_on(text.substr(begin, end - begin), at_start && begin == 0);
+      });
     case PreTokenizer::Kind::kMetaspace:
-      for (TextPiece& piece : pieces) metaspace(step, &piece);
-      return pieces;
+      return go_on(metaspace(step, text, at_start), at_start);
     case PreTokenizer::Kind::kPrefixSpace:
-      for (TextPiece& piece : pieces) {
-        if (!piece.text.starts_with(' ')) piece.text.insert(0, 1, ' ');
-      }
-      return pieces;
+      return text.starts_with(' ') ? go_on(text, at_start) : go_on(' ' + std::string(text), at_start);
     case PreTokenizer::Kind::kBytes:
-      for (TextPiece& piece : pieces) piece.text = bytes_to_chars(piece.text);
-      return pieces;
+      return go_on(bytes_to_chars(text), at_start);
   }
-  return pieces;
+  return {};
 }
 
 // The bytes a token of byte-level BPE stands for; a token with any other character stands for itself.
@@ -207,9 +214,11 @@ std::vector<std::string> apply(const Decoder& step, std::vector<std::string> tok
     case Decoder::Kind::kByteFallback:
       return decode_byte_tokens(tokens);
     case Decoder::Kind::kReplace: {
-      const RegexFinder finder(step.pattern);
+      RegexFinder finder(0);
       bool cut_front = false;
-      for (std::string& token : tokens) token = replace_matches(token, finder, step.text, &cut_front);
+      for (std::string& token : tokens) {
+        if (replace_matches(step.pattern, step.text, finder, &token, &cut_front)) continue;  // it stays as it is
+      }
       return tokens;
     }
     case Decoder::Kind::kStrip:
@@ -237,15 +246,16 @@ bool is_local(const Decoder& step) {
 
 }  // namespace
 
-TextPiece normalize(const Pipeline& pipeline, TextPiece piece) {
-  for (const Normalizer& step : pipeline.normalizers) piece = apply(step, std::move(piece));
-  return piece;
+Error normalize(const Pipeline& pipeline, RegexFinder& finder, TextPiece* piece) {
+  for (const Normalizer& step : pipeline.normalizers) {
+    if (Error e = apply(step, finder, piece)) return e;
+  }
+  return {};
 }
 
-std::vector<TextPiece> pre_tokenize(const Pipeline& pipeline, TextPiece piece) {
-  std::vector<TextPiece> pieces{std::move(piece)};
-  for (const PreTokenizer& step : pipeline.pre_tokenizers) pieces = apply(step, std::move(pieces));
-  return pieces;
+Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_start, RegexFinder& finder,
+                   const OnWord& on_word) {
+  return run_steps(pipeline.pre_tokenizers, text, at_start, finder, on_word);
 }
 
 std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tokens, bool at_start) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/error.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/unicode.h"
 
@@ -50,6 +52,8 @@ struct Decoder {
   bool prepended = true;  // kMetaspace: the first token's is no space
 };
 
+constexpr size_t kMostPreTokenizers = 64;  // each calls the next
+
 struct Pipeline {
   std::vector<Normalizer> normalizers;
   std::vector<PreTokenizer> pre_tokenizers;
@@ -62,8 +66,12 @@ struct TextPiece {
   bool at_start;  // nothing of the input lies before it
 };
 
-TextPiece normalize(const Pipeline& pipeline, TextPiece piece);
-std::vector<TextPiece> pre_tokenize(const Pipeline& pipeline, TextPiece piece);
+Error normalize(const Pipeline& pipeline, RegexFinder& finder, TextPiece* piece);
+
+// Calls `on_word` with one word after the other: all of them at once would take ten times the text's memory.
+using OnWord = std::function<Error(std::string_view word)>;
+Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_start, RegexFinder& finder,
+                   const OnWord& on_word);
 
 // `at_start`: these are the first tokens of the text. Later tokens are decoded with at_start false, and the joined
 // results are the same as for all at once wherever can_end_at() allowed the cut and the text before it does not end in

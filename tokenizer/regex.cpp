@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <ctime>
 
 #include "tokenizer/unicode.h"
 
@@ -15,6 +16,11 @@ namespace {
 
 constexpr size_t kJitStackLeastBytes = size_t{32} << 10;
 constexpr size_t kJitStackMostBytes = size_t{16} << 20;
+// One call of PCRE2 tries so many places at most, each with PCRE2's own limit on steps: compiled code does not tell how
+// many it took, and cannot be interrupted.
+constexpr size_t kWindowBytes = 256;
+constexpr int kCallsPerCheck = 64;        // reading the clock takes longer than a usual match
+constexpr double kSecondsPerByte = 5e-6;  // a hundred times what real tokenizers take
 
 // Reads the pattern left to right, copying what both dialects read alike.
 struct Translator {
@@ -39,7 +45,7 @@ struct Translator {
 constexpr std::string_view kWordSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
 // Escapes that mean something else to PCRE2, or to one of the two only. (\b in a class is a backspace to both.)
-constexpr std::string_view kForeignEscapes = "bBhHRXKyYgkCMQENO";
+constexpr std::string_view kForeignEscapes = "bBhHRXKyYgGkCMQENO";
 
 void translate_word(Translator& t, bool negated) {
   if (t.in_class && negated) {
@@ -135,6 +141,20 @@ void translate_one(Translator& t) {
   t.copy(1);
 }
 
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+Error too_slow() { return error("takes too much time for this text", "a regular expression of the tokenizer"); }
+
+// The first place from `at` on where a character begins.
+size_t next_start(std::string_view text, size_t at) {
+  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+  return std::min(at, text.size());
+}
+
 Error translate(const std::string& pattern, const std::string& where, std::string* out) {
   Translator t{.in = pattern};
   while (t.at < t.in.size() && t.refused.empty()) translate_one(t);
@@ -150,8 +170,8 @@ Error compile_regex(const std::string& pattern, bool literal, const std::string&
   if (!literal) {
     if (Error e = translate(pattern, where, &translated)) return e;
   }
-  const uint32_t options =
-      PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+  const uint32_t options = PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT |
+                           (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
   int code = 0;
   size_t offset = 0;
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
@@ -184,43 +204,60 @@ struct RegexFinder::Scratch {
   Scratch& operator=(const Scratch&) = delete;
 };
 
-RegexFinder::RegexFinder(Regex regex) : regex_(std::move(regex)), scratch_(std::make_shared<Scratch>()) {}
+RegexFinder::RegexFinder(size_t text_bytes, double base_seconds)
+    : scratch_(std::make_shared<Scratch>()),
+      end_seconds_(thread_seconds() + base_seconds + kSecondsPerByte * static_cast<double>(text_bytes)) {}
 
-// A match that would exceed PCRE2's limits counts as none: the text stays in one piece.
-bool RegexFinder::match(std::string_view text, size_t from, size_t* begin, size_t* end) const {
+// The first match that begins at `from` or behind; without one an empty span at the text's end that is no match.
+Error RegexFinder::match(const Regex& regex, std::string_view text, size_t from, Span* out) {
   // The text is well-formed; having it checked at every match would make the search quadratic.
   const auto run = [&](uint32_t options) {
-    return pcre2_match(regex_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+    return pcre2_match(regex.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                        options | PCRE2_NO_UTF_CHECK, scratch_->data, scratch_->context);
   };
-  int found = run(0);
-  if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = run(PCRE2_NO_JIT);
-  if (found < 0) return false;
-  const size_t* bounds = pcre2_get_ovector_pointer(scratch_->data);
-  *begin = bounds[0];
-  *end = bounds[1];
-  return true;
+  for (;;) {
+    const size_t last = next_start(text, from + kWindowBytes);
+    pcre2_set_offset_limit(scratch_->context, last);
+    int found = run(0);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = run(PCRE2_NO_JIT);
+    if (found < 0 && found != PCRE2_ERROR_NOMATCH) return too_slow();
+    if (found < 0 || --calls_to_check_ < 0) {
+      if (thread_seconds() > end_seconds_) return too_slow();
+      calls_to_check_ = kCallsPerCheck;
+    }
+    if (found >= 0) {
+      const size_t* bounds = pcre2_get_ovector_pointer(scratch_->data);
+      *out = {bounds[0], bounds[1], true};
+      return {};
+    }
+    if (last == text.size()) break;
+    from = next_start(text, last + 1);
+  }
+  *out = {text.size(), text.size(), false};
+  return {};
 }
 
-void RegexFinder::find(std::string_view text, std::vector<Span>* spans) const {
-  spans->clear();
-  if (text.empty()) {
-    spans->push_back({0, 0, false});
-    return;
-  }
+Error RegexFinder::find(const Regex& regex, std::string_view text, const OnSpan& on_span) {
+  if (text.empty()) return on_span({0, 0, false});
   size_t covered = 0;  // the end of the last span
-  size_t begin = 0, end = 0;
-  for (size_t from = 0; from <= text.size() && match(text, from, &begin, &end);) {
+  bool any = false;
+  Span found{};
+  for (size_t from = 0; from <= text.size();) {
+    if (Error e = match(regex, text, from, &found)) return e;
+    if (!found.match) break;
     // An empty match right behind a match is none; behind any empty match the search moves on by a character.
-    const bool repeated = begin == end && begin == covered && !spans->empty();
-    if (!repeated) {
-      if (covered != begin) spans->push_back({covered, begin, false});
-      spans->push_back({begin, end, true});
-      covered = end;
+    const bool is_empty = found.begin == found.end;
+    if (!is_empty || found.begin != covered || !any) {
+      if (covered != found.begin) {
+        if (Error e = on_span({covered, found.begin, false})) return e;
+      }
+      if (Error e = on_span(found)) return e;
+      covered = found.end;
+      any = true;
     }
-    from = begin == end ? end + std::max<size_t>(utf8_length(text.substr(end)), 1) : end;
+    from = is_empty ? found.end + std::max<size_t>(utf8_length(text.substr(found.end)), 1) : found.end;
   }
-  if (covered != text.size()) spans->push_back({covered, text.size(), false});
+  return covered == text.size() ? Error{} : on_span({covered, text.size(), false});
 }
 
 }  // namespace pinion

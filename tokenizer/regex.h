@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "kernels/error.h"
 
@@ -23,20 +23,26 @@ struct Span {
   bool match;
 };
 
-// Finds matches in one text after another; holds PCRE2's working memory, so one per thread.
+using OnSpan = std::function<Error(const Span&)>;
+
+// Finds the matches of some expressions in the parts of one text; holds PCRE2's working memory. Expressions come from
+// strangers: what they take is limited for the text as a whole, by steps for each place and by time for all.
 class RegexFinder {
  public:
-  explicit RegexFinder(Regex regex);
+  // `text_bytes`: the whole text's.
+  explicit RegexFinder(size_t text_bytes, double base_seconds = 5.0);
 
-  // Cuts `text` (well-formed UTF-8) into matches and what lies between them. An empty text is one span, no match.
-  void find(std::string_view text, std::vector<Span>* spans) const;
+  // Cuts `text` (well-formed UTF-8) into matches and what lies between them, from left to right. An empty text is one
+  // span, no match. An error of `on_span` ends it.
+  Error find(const Regex& regex, std::string_view text, const OnSpan& on_span);
 
  private:
   struct Scratch;
-  bool match(std::string_view text, size_t from, size_t* begin, size_t* end) const;
+  Error match(const Regex& regex, std::string_view text, size_t from, Span* out);
 
-  Regex regex_;
   std::shared_ptr<Scratch> scratch_;
+  double end_seconds_;      // of this thread's computing time
+  int calls_to_check_ = 0;  // until the clock is read again
 };
 
 }  // namespace pinion

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "tokenizer/parts.h"
 
@@ -66,20 +67,40 @@ std::string marked(const Marks& marks, std::string_view text) {
   return result;
 }
 
+Error too_many(int64_t most_tokens) {
+  return error("too long", "text", "at most " + std::to_string(most_tokens) + " tokens");
+}
+
+// What one text needs beyond the tokenizer.
+struct Encoding {
+  const Tokenizer& tokenizer;
+  const EncodeOptions& options;
+  Marks marks;
+  RegexFinder finder;
+  BpeScratch scratch = {};
+  std::vector<int32_t>* ids;
+};
+
 // Text between added tokens of the raw kind.
-void encode_text(const Tokenizer& tokenizer, TextPiece piece, const Marks& marks, const EncodeOptions& options,
-                 BpeScratch* scratch, std::vector<int32_t>* ids) {
-  const TextPiece whole = normalize(tokenizer.pipeline, {marked(marks, piece.text), piece.at_start});
-  for (const TextPart& part : split_added(marks.sought, whole.text, options.parse_special)) {
+Error encode_text(Encoding& encoding, std::string_view text, bool at_start) {
+  const Pipeline& pipeline = encoding.tokenizer.pipeline;
+  const EncodeOptions& options = encoding.options;
+  TextPiece whole{marked(encoding.marks, text), at_start};
+  if (Error e = normalize(pipeline, encoding.finder, &whole)) return e;
+  const auto encode_one = [&](std::string_view word) {
+    encode_word(encoding.tokenizer.bpe, word, &encoding.scratch, encoding.ids);
+    return std::ssize(*encoding.ids) > options.most_tokens ? too_many(options.most_tokens) : Error{};
+  };
+  for (const TextPart& part : split_added(encoding.marks.sought, whole.text, options.parse_special)) {
     if (part.id >= 0) {
-      ids->push_back(part.id);
+      encoding.ids->push_back(part.id);
       continue;
     }
-    const bool at_start = whole.at_start && part.text.data() == whole.text.data();
-    for (const TextPiece& word : pre_tokenize(tokenizer.pipeline, {unescaped(part.text, options.escapes), at_start})) {
-      encode_word(tokenizer.bpe, word.text, scratch, ids);
-    }
+    const bool is_first = whole.at_start && part.text.data() == whole.text.data();
+    const std::string plain = unescaped(part.text, options.escapes);
+    if (Error e = pre_tokenize(pipeline, plain, is_first, encoding.finder, encode_one)) return e;
   }
+  return {};
 }
 
 bool is_kept(const Tokenizer& tokenizer, int32_t id, bool skip_special) {
@@ -182,28 +203,34 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
     if (settings.add_bos && tokenizer->bos) tokenizer->prefix.push_back(*tokenizer->bos);
     if (settings.add_eos && tokenizer->eos) tokenizer->suffix.push_back(*tokenizer->eos);
   }
+  for (int32_t id = 0; id < tokenizer->size; ++id) {
+    tokenizer->longest_token_bytes = std::max(tokenizer->longest_token_bytes, token_text(*tokenizer, id).size());
+  }
   *out = tokenizer;
   return {};
 }
 
-std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options) {
-  std::vector<int32_t> ids;
-  if (options.add_special) ids = tokenizer.prefix;
+Error encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+             std::vector<int32_t>* out) {
+  out->clear();
+  // No token stands for more text, unless white space goes with it or normalising makes the text shorter.
+  if (std::cmp_greater(text.size() / tokenizer.longest_token_bytes, options.most_tokens)) {
+    return too_many(options.most_tokens);
+  }
+  if (options.add_special) *out = tokenizer.prefix;
   const std::string clean = to_utf8(text);
-  BpeScratch scratch;
-  const Marks marks = make_marks(tokenizer, clean, options);
+  Encoding encoding{tokenizer, options, make_marks(tokenizer, clean, options), RegexFinder(clean.size()), {}, out};
   for (const TextPart& part : split_added(tokenizer.raw_tokens, clean, options.parse_special)) {
     if (part.id >= 0) {
-      ids.push_back(part.id);
+      out->push_back(part.id);
     } else if (tokenizer.sentencepiece) {
-      encode_guarded(tokenizer, part.text, options, &ids);
-    } else {
-      const bool at_start = part.text.data() == clean.data();
-      encode_text(tokenizer, {std::string(part.text), at_start}, marks, options, &scratch, &ids);
+      encode_guarded(tokenizer, part.text, options, out);
+    } else if (Error e = encode_text(encoding, part.text, part.text.data() == clean.data())) {
+      return e;
     }
   }
-  if (options.add_special) ids.insert(ids.end(), tokenizer.suffix.begin(), tokenizer.suffix.end());
-  return ids;
+  if (options.add_special) out->insert(out->end(), tokenizer.suffix.begin(), tokenizer.suffix.end());
+  return std::ssize(*out) > options.most_tokens ? too_many(options.most_tokens) : Error{};
 }
 
 std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,10 +32,12 @@ struct EncodeOptions {
   bool parse_special = true;          // false: special tokens written in the text are ordinary text
   std::vector<Escape> escapes = {};   // put back after special tokens have been looked for (special_token_escape.h)
   std::vector<int32_t> guarded = {};  // tokens only where the text spells them, not where normalising it makes them
+  int64_t most_tokens = std::numeric_limits<int64_t>::max();  // more are an error: early, not once all is encoded
 };
 
 // Bytes that are not UTF-8 count as U+FFFD.
-std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options = {});
+Error encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+             std::vector<int32_t>* out);
 
 // Hugging Face's decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False). Ids outside the
 // vocabulary give no text.

@@ -89,6 +89,7 @@ Error read_model(JsonFields model, BpeModel* bpe) {
   const std::string unknown = model.text("unk_token", "");
   if (Error e = read_vocabulary(model, bpe)) return e;
   if (Error e = read_merges(model, bpe)) return e;
+  find_cuts(bpe);
   if (const auto found = bpe->ids.find(unknown); found != bpe->ids.end()) bpe->unknown_id = found->second;
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
     const std::string name = {'<', '0', 'x', kHexDigits[byte / 16], kHexDigits[byte % 16], '>'};
@@ -114,6 +115,7 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
   if (list == nullptr) return file.error;
   if (!list->is_array()) file.fail("added_tokens", "wrong type", "a list", brief(*list));
   if (file.error) return file.error;
+  RegexFinder finder(0);
   auto next_id = static_cast<int32_t>(out->bpe.ids.size());
   for (const Json& item : *list) {
     JsonFields fields{item, file.where + ": added_tokens"};
@@ -124,7 +126,11 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
     token.id = known >= 0 ? known : next_id++;
     if (token.id >= kMostTokens) return error("too many tokens", fields.where);
     out->added_ids.insert_or_assign(token.content, token.id);
-    if (token.normalized) token.content = normalize(out->pipeline, {token.content, true}).text;
+    if (token.normalized) {
+      TextPiece piece{token.content, true};
+      if (Error e = normalize(out->pipeline, finder, &piece)) return e;
+      token.content = std::move(piece.text);
+    }
     out->size = std::max(out->size, token.id + 1);
     out->added.insert_or_assign(token.id, std::move(token));
   }

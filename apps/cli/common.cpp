@@ -14,8 +14,8 @@
 #include "engine/team/memory.h"
 #include "loader/checkpoint/mapped_file.h"
 #include "loader/config/generation_config.h"
+#include "loader/config/model_config.h"
 #include "loader/config/user_folders.h"
-#include "tokenizer/tokenizer.h"
 
 namespace pinion {
 namespace {
@@ -233,13 +233,20 @@ LoadOptions load_options(const RunOptions& options) {
   return load;
 }
 
+Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
+                    std::vector<int32_t>* out) {
+  ModelConfig config;
+  if (Error e = read_model_config(model, &config)) return e;
+  return encode(tokenizer, text, {.most_tokens = context_length(config)}, out);
+}
+
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out) {
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = load_tokenizer(model, &tokenizer)) return e;
   std::string text;
   if (Error e = read_text_file(file, kMaxTextBytes, &text)) return e;
-  out->prefix = encode(*tokenizer, "");
-  out->ids = encode(*tokenizer, text);
+  if (Error e = encode(*tokenizer, "", {}, &out->prefix)) return e;
+  if (Error e = encode(*tokenizer, text, {}, &out->ids)) return e;
   const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
   out->prefix.erase(added, out->prefix.end());
   out->ids.erase(out->ids.begin(), content);

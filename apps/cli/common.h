@@ -103,6 +103,10 @@ struct TextIds {
   std::vector<int32_t> ids;     // without it
 };
 
+// A prompt's tokens. One that does not fit into the model's context is refused before all of it is encoded.
+Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
+                    std::vector<int32_t>* out);
+
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
 Error read_calibration(const RunOptions& options, LoadOptions* out);  // what --calibrate names, if it does
 

@@ -178,7 +178,7 @@ int run(const Options& options) {
   if (!options.prompt_ids) {
     std::string prompt;
     if (Error e = read_prompt(options, &prompt)) return fail(e);
-    prompt_ids = encode(*tokenizer, prompt);
+    if (Error e = encode_prompt(options.run.model, *tokenizer, prompt, &prompt_ids)) return fail(e);
   }
   if (!tokenizer && !options.stops.empty()) return fail(error("needs a tokenizer", "--stop"));
   if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &sampler)) return fail(e);

@@ -54,7 +54,7 @@ int run(const Options& options) {
   if (options.prompt) {
     std::shared_ptr<const Tokenizer> tokenizer;
     if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
-    ids = encode(*tokenizer, *options.prompt);
+    if (Error e = encode_prompt(options.run.model, *tokenizer, *options.prompt, &ids)) return fail(e);
   }
   if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));
 

@@ -63,7 +63,9 @@ int run_tokenize(const Options& options) {
   if (options.jsonl) {
     return run_lines([&](const Json& question, Json* reply) -> Error {
       if (!question.is_string()) return error("wrong type", "", "a string", brief(question));
-      *reply = encode(*tokenizer, question.get_ref<const std::string&>(), encoding);
+      std::vector<int32_t> ids;
+      if (Error e = encode(*tokenizer, question.get_ref<const std::string&>(), encoding, &ids)) return e;
+      *reply = ids;
       return {};
     });
   }
@@ -73,7 +75,8 @@ int run_tokenize(const Options& options) {
   } else if (Error e = read_standard_input(kMaxTextBytes, &text)) {
     return fail(e);
   }
-  const std::vector<int32_t> ids = encode(*tokenizer, text, encoding);
+  std::vector<int32_t> ids;
+  if (Error e = encode(*tokenizer, text, encoding, &ids)) return fail(e);
   if (options.json) {
     print_json({{"ids", ids}, {"tokens", token_texts(*tokenizer, ids)}});
   } else {

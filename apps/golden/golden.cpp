@@ -33,7 +33,9 @@ int run_record(const RecordOptions& options) {
   golden.calibration = runtime.model->calibration;
   for (GoldenPrompt& prompt : golden.prompts) {
     if (prompt.text && !tokenizer) return fail(error("no tokenizer", options.run.model));
-    if (prompt.text) prompt.ids = encode(*tokenizer, *prompt.text);
+    if (prompt.text) {
+      if (Error e = encode_prompt(options.run.model, *tokenizer, *prompt.text, &prompt.ids)) return fail(e);
+    }
     GoldenAnswer answer;
     if (Error e = answer_prompt(runtime, golden, prompt, tokenizer.get(), &answer)) return fail(e);
     golden.answers.push_back(std::move(answer));

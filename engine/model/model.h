@@ -36,7 +36,7 @@ struct Model {
   std::vector<Layer> layers;
   const float* final_norm = nullptr;  // [hidden]
   Linear head;                        // [vocab, hidden]
-  std::vector<int32_t> eos_ids;       // of config.json and generation_config.json
+  std::vector<int32_t> eos_ids;       // of config.json and generation_config.json, sorted
 
   int64_t weight_bytes = 0;  // packed matrices
   int64_t expert_bytes = 0;  // of these, experts'

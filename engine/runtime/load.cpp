@@ -20,12 +20,14 @@
 namespace pinion {
 namespace {
 
-void add_eos_ids(std::span<const int64_t> ids, Model* model) {
-  for (const int64_t id : ids) {
-    if (std::ranges::find(model->eos_ids, id) == model->eos_ids.end()) {
-      model->eos_ids.push_back(static_cast<int32_t>(id));
-    }
-  }
+// Sorted, each once: a file may list any number.
+std::vector<int32_t> joined_eos_ids(const ModelConfig& config, const GenerationDefaults& generation) {
+  std::vector<int32_t> ids(config.eos_ids.begin(), config.eos_ids.end());
+  ids.insert(ids.end(), generation.eos_ids.begin(), generation.eos_ids.end());
+  std::ranges::sort(ids);
+  const auto repeated = std::ranges::unique(ids);
+  ids.erase(repeated.begin(), repeated.end());
+  return ids;
 }
 
 // Reads everything but the matrices, which become jobs.
@@ -39,8 +41,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
-  add_eos_ids(model->config.eos_ids, model);
-  add_eos_ids(generation.eos_ids, model);
+  model->eos_ids = joined_eos_ids(model->config, generation);
   if (Error e = bind_tensors(options, model, jobs)) return e;
   model->weight_bytes = packed_bytes(*jobs);
   if (!options.cache_folder.empty()) {

@@ -103,7 +103,7 @@ Error decode(Session& session, std::span<const int32_t> prompt, const GenerateOp
   while (true) {
     hash_logits(options, logits, result);
     const int32_t id = sample(sampler, logits, session.scratch.activations.panel_best, history);
-    if (!options.ignore_eos && std::ranges::find(eos_ids, id) != eos_ids.end()) return end(FinishReason::stop);
+    if (!options.ignore_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
     result.ids.push_back(id);
     if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
     history.push_back(id);

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "engine/forward/rope.h"
 #include "tests/engine/one_result.h"
 #include "tests/temp_folder.h"
@@ -42,6 +45,24 @@ TEST(Runtime, GivesTheNumbersOfItsParts) {
     const std::unique_ptr<Model> model = load_stories(quant);
     EXPECT_TRUE(same_bits(logits, all_logits(*model, ids, 1, {1, {.kv = runtime.kv}})));
   }
+}
+
+// A file may list any number of ids, and each of them again and again.
+TEST(Runtime, ManyEndsOfTextAreTakenOnce) {
+  const TempFolder folder;
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(std::filesystem::path(kStories) / name, folder / name);
+  }
+  std::string ids;
+  for (int id = 300'000; id > 0; --id) ids += (ids.empty() ? "" : ",") + std::to_string(id % 200'000);
+  folder.write("generation_config.json", "{\"eos_token_id\": [" + ids + "]}");
+  RuntimeOptions options;
+  options.model = folder.string();
+  Runtime runtime;
+  ASSERT_EQ(open_runtime(options, &runtime).message(), "");
+  const std::vector<int32_t>& ends = runtime.model->eos_ids;
+  EXPECT_EQ(ends.size(), 200'000u);
+  EXPECT_TRUE(std::ranges::is_sorted(ends));
 }
 
 TEST(Runtime, OptionsAreTaken) {

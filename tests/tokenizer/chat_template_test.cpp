@@ -9,6 +9,7 @@
 
 #include "loader/config/json.h"
 #include "tests/temp_folder.h"
+#include "tests/tokenizer/encoded.h"
 
 namespace pinion {
 namespace {
@@ -223,7 +224,7 @@ TEST(ChatTemplate, ControlTokensThatAreTypedAreText) {
   Prompt harmless, harmful;
   ASSERT_FALSE(
       make_prompt(*chat_template, *tokenizer, {.messages = {{{"role", "user"}, {"content", "Hi"}}}}, &harmless));
-  EXPECT_EQ(harmless.ids, encode(*tokenizer, harmless.text, {.add_special = false}));
+  EXPECT_EQ(harmless.ids, encoded(*tokenizer, harmless.text, {.add_special = false}));
   ASSERT_FALSE(
       make_prompt(*chat_template, *tokenizer, {.messages = {{{"role", "user"}, {"content", attack}}}}, &harmful));
   EXPECT_EQ(harmful.text, "<|im_start|>user\n" + attack + "<|im_end|>\n<|im_start|>assistant\n");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/tokenizer/encoded.h"
 #include "tokenizer/parts.h"
 
 namespace pinion {
@@ -28,7 +29,7 @@ std::string tokens(const std::string& file, const std::string& text, EncodeOptio
   const Error e = load_tokenizer_json(file, "file", &tokenizer);
   EXPECT_FALSE(e) << e.message();
   std::string result;
-  for (const int32_t id : encode(tokenizer, text, options)) {
+  for (const int32_t id : encoded(tokenizer, text, options)) {
     if (!result.empty()) result += '|';
     result += token_text(tokenizer, id);
   }
@@ -157,6 +158,23 @@ TEST(BadFiles, AreRefusedByName) {
   has("{\"normalizer\":" + deep + "}", "deep");
 }
 
+TEST(BadFiles, TextsThatTakeTooLongAreRefused) {
+  Tokenizer tokenizer;
+  ASSERT_FALSE(load_tokenizer_json(make_file(split("(a+)+$", "Isolated")), "file", &tokenizer));
+  std::vector<int32_t> ids;
+  EXPECT_FALSE(encode(tokenizer, "aaab", {}, &ids));
+  const Error e = encode(tokenizer, std::string(60, 'a') + "b", {}, &ids);
+  EXPECT_NE(e.message().find("too much time"), std::string::npos) << e.message();
+}
+
+// Every pre-tokeniser calls the next one.
+TEST(BadFiles, VeryManyComponentsAreRefused) {
+  Json steps = Json::array();
+  for (int i = 0; i < 1000; ++i) steps.push_back({{"type", "WhitespaceSplit"}});
+  const std::string e = load_error(make_file({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}}}));
+  EXPECT_NE(e.find("at most 64"), std::string::npos) << e;
+}
+
 TEST(BadFiles, EveryPrefixIsRefused) {
   const std::string file = make_file(split("\\s", "Removed"));
   for (size_t length = 0; length < file.size(); ++length) EXPECT_NE(load_error(file.substr(0, length)), "") << length;
@@ -166,7 +184,7 @@ TEST(Decoder, StripsNoMoreThanThereIs) {
   const Json step = {{"type", "Strip"}, {"content", "a"}, {"start", 3}, {"stop", 3}};
   Tokenizer tokenizer;
   ASSERT_FALSE(load_tokenizer_json(make_file({{"decoder", step}}), "file", &tokenizer));
-  EXPECT_EQ(decode(tokenizer, encode(tokenizer, "aba")), "b");  // "ab" loses its a, "a" all it has
+  EXPECT_EQ(decode(tokenizer, encoded(tokenizer, "aba")), "b");  // "ab" loses its a, "a" all it has
 }
 
 TEST(Unicode, ReplacesEachIllFormedPart) {

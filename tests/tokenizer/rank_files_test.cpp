@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/temp_folder.h"
+#include "tests/tokenizer/encoded.h"
 #include "tokenizer/parts.h"
 
 namespace pinion {
@@ -57,7 +58,7 @@ Json tekken(const std::vector<std::string>& tokens) {
 
 std::string bars(const Tokenizer& tokenizer, const std::string& text) {
   std::string result;
-  for (const int32_t id : encode(tokenizer, text)) result += (result.empty() ? "" : "|") + token_text(tokenizer, id);
+  for (const int32_t id : encoded(tokenizer, text)) result += (result.empty() ? "" : "|") + token_text(tokenizer, id);
   return result;
 }
 
@@ -97,7 +98,7 @@ TEST(Ranks, AnyOrderBlankLinesAndCarriageReturns) {
     lines += base64(tokens[rank]) + " " + std::to_string(rank) + "\r\n\r\n";
   }
   ASSERT_FALSE(load_rank_list(lines.substr(0, lines.size() - 4), "file", {}, &tokenizer));
-  EXPECT_EQ(encode(tokenizer, "xab<|eot_id|>", {.add_special = false}), (std::vector<int32_t>{'x', 256, 257 + 9}));
+  EXPECT_EQ(encoded(tokenizer, "xab<|eot_id|>", {.add_special = false}), (std::vector<int32_t>{'x', 256, 257 + 9}));
   EXPECT_EQ(vocab_size(tokenizer), 257 + 256);
   EXPECT_EQ(token_text(tokenizer, 257 + 255), "<|reserved_special_token_246|>");
 }
@@ -114,7 +115,7 @@ TEST(Ranks, SettingsNameSpecialTokens) {
   EXPECT_EQ(tokenizer.eos, first + 5);
   EXPECT_EQ(tokenizer.bos, first);
   EXPECT_EQ(token_id(tokenizer, "<|step_id|>"), -1);
-  EXPECT_EQ(encode(tokenizer, "<|done|><|image|>", {.add_special = false}),
+  EXPECT_EQ(encoded(tokenizer, "<|done|><|image|>", {.add_special = false}),
             (std::vector<int32_t>{first + 5, first + 256}));
   EXPECT_EQ(vocab_size(tokenizer), first + 257);
   settings.bos_token = "<bos>";
@@ -170,7 +171,7 @@ TEST(Tekken, SpecialTokensComeFirst) {
   EXPECT_EQ(vocab_size(tokenizer), 4 + 257);
   EXPECT_EQ(tokenizer.bos, 1);
   EXPECT_EQ(tokenizer.eos, 2);
-  EXPECT_EQ(encode(tokenizer, "ab</s>unused<SPECIAL_3>", {.add_special = false}),
+  EXPECT_EQ(encoded(tokenizer, "ab</s>unused<SPECIAL_3>", {.add_special = false}),
             (std::vector<int32_t>{4 + 256, 2, 4 + 'u', 4 + 'n', 4 + 'u', 4 + 's', 4 + 'e', 4 + 'd', 3}));
 }
 
@@ -259,7 +260,7 @@ TEST(Files, AreTakenInOrder) {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::ofstream(folder / "tokenizer_config.json") << R"({"add_bos_token": false, "add_eos_token": true})";
   ASSERT_FALSE(load_tokenizer(folder.string(), &tokenizer));
-  EXPECT_EQ(encode(*tokenizer, "a"), (std::vector<int32_t>{4 + 'a', 2}));
+  EXPECT_EQ(encoded(*tokenizer, "a"), (std::vector<int32_t>{4 + 'a', 2}));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "loader/config/json.h"
 #include "tests/temp_folder.h"
+#include "tests/tokenizer/encoded.h"
 #include "tokenizer/unicode.h"
 
 namespace pinion {
@@ -62,7 +63,8 @@ TEST_P(Fixture, SpecialTokensThatAreTypedAreText) {
     const Error e = escape_special_tokens(tokens, text, &messages, &tools, &options.escapes);
     EXPECT_FALSE(e) << e.message();
     const Json& plain_ids = expected["plain_ids"][i].is_null() ? expected["ids"][i] : expected["plain_ids"][i];
-    EXPECT_EQ(encode(*tokenizer, messages[0]["content"].get<std::string>(), options), plain_ids.get<Ids>()) << texts[i];
+    EXPECT_EQ(encoded(*tokenizer, messages[0]["content"].get<std::string>(), options), plain_ids.get<Ids>())
+        << texts[i];
   }
 }
 
@@ -71,12 +73,12 @@ TEST_P(Fixture, EncodesLikeTheReference) {
     const auto text = texts[i].get<std::string>();
     auto ids = expected["ids"][i].get<Ids>();
     const auto plain_ids = expected["plain_ids"][i].is_null() ? ids : expected["plain_ids"][i].get<Ids>();
-    EXPECT_EQ(encode(*tokenizer, text, {.add_special = false}), ids) << texts[i];
-    EXPECT_EQ(encode(*tokenizer, text, {.add_special = false, .parse_special = false}), plain_ids) << texts[i];
+    EXPECT_EQ(encoded(*tokenizer, text, {.add_special = false}), ids) << texts[i];
+    EXPECT_EQ(encoded(*tokenizer, text, {.add_special = false, .parse_special = false}), plain_ids) << texts[i];
     const auto before = expected["before"].get<Ids>(), after = expected["after"].get<Ids>();
     ids.insert(ids.begin(), before.begin(), before.end());
     ids.insert(ids.end(), after.begin(), after.end());
-    EXPECT_EQ(encode(*tokenizer, text), ids) << texts[i];
+    EXPECT_EQ(encoded(*tokenizer, text), ids) << texts[i];
   }
 }
 
@@ -109,11 +111,11 @@ TEST_P(Fixture, StreamsWhatItDecodes) {
 
 TEST_P(Fixture, TakesInvalidUtf8AsReplacementCharacters) {
   const std::string bad = "a\xFF\xE4\xBD z\xC3";
-  EXPECT_EQ(encode(*tokenizer, bad), encode(*tokenizer, "a\uFFFD\uFFFD z\uFFFD"));
+  EXPECT_EQ(encoded(*tokenizer, bad), encoded(*tokenizer, "a\uFFFD\uFFFD z\uFFFD"));
 }
 
 TEST_P(Fixture, PassesOverIdsOutsideTheVocabulary) {
-  const Ids inside = encode(*tokenizer, "the river");
+  const Ids inside = encoded(*tokenizer, "the river");
   Ids ids{-1, 1 << 30};
   for (const int32_t id : inside) ids.insert(ids.end(), {id, vocab_size(*tokenizer)});
   EXPECT_EQ(decode(*tokenizer, ids), decode(*tokenizer, inside));
@@ -129,7 +131,7 @@ TEST_P(Fixture, TakesLongTextsInLittleTime) {
   while (word.size() < kBytes) word += "banana the dog"[word.size() * word.size() % 6];
   for (const std::string& input : {text, word}) {
     const auto start = std::chrono::steady_clock::now();
-    EXPECT_GT(encode(*tokenizer, input).size(), 1000);
+    EXPECT_GT(encoded(*tokenizer, input).size(), 1000);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     // A tenth of a second on a free core; a quadratic loop would take minutes on any.
     EXPECT_LT(seconds.count(), 60);
@@ -177,9 +179,9 @@ TEST(Sentencepiece, HasAddedTokens) {
   const auto tokenizer = load(folder);
   EXPECT_EQ(eos_id(*tokenizer), 9001);
   EXPECT_EQ(vocab_size(*tokenizer), 9002);
-  const Ids ids = encode(*tokenizer, "the<cut>  cat<end>");
-  Ids expected = encode(*tokenizer, "the", {.add_special = false});
-  const Ids cat = encode(*tokenizer, "cat", {.add_special = false});
+  const Ids ids = encoded(*tokenizer, "the<cut>  cat<end>");
+  Ids expected = encoded(*tokenizer, "the", {.add_special = false});
+  const Ids cat = encoded(*tokenizer, "cat", {.add_special = false});
   expected.insert(expected.begin(), 1);
   expected.push_back(9000);
   expected.insert(expected.end(), cat.begin(), cat.end());
@@ -203,7 +205,7 @@ TEST(Stories260k, BothFilesGiveTheExpectedIds) {
     EXPECT_EQ(eos_id(*tokenizer), 2);
     EXPECT_EQ(vocab_size(*tokenizer), 512);
     for (const Json& item : expected["generations"]) {
-      EXPECT_EQ(encode(*tokenizer, item["prompt"].get<std::string>()), item["prompt_ids"].get<Ids>());
+      EXPECT_EQ(encoded(*tokenizer, item["prompt"].get<std::string>()), item["prompt_ids"].get<Ids>());
       const auto ids = item["greedy_ids"].get<Ids>();
       EXPECT_EQ(decode(*tokenizer, ids), item["text"].get<std::string>());
       EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, ids));
