@@ -109,15 +109,6 @@ Error parsed(const NamedTemplate& named, std::shared_ptr<const JinjaTemplate>* o
   return named.jinja ? Error() : parse_jinja(named.source, named.where, out);
 }
 
-Error check_messages(const nlohmann::ordered_json& messages) {
-  if (!messages.is_array()) return error("wrong type", "messages", "a list");
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const bool fits = messages[i].is_object() && messages[i].contains("role") && messages[i]["role"].is_string();
-    if (!fits) return error("wrong type", "message " + std::to_string(i), "an object with a \"role\"");
-  }
-  return {};
-}
-
 nlohmann::ordered_json template_variables(const ChatTemplate& chat_template, const Conversation& conversation) {
   nlohmann::ordered_json variables = conversation.variables;
   for (const auto& [name, token] : chat_template.special_tokens) variables[name] = token;
@@ -155,6 +146,15 @@ Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_jso
 }
 
 }  // namespace
+
+Error check_messages(const nlohmann::ordered_json& messages) {
+  if (!messages.is_array()) return error("wrong type", "messages", "a list");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const bool fits = messages[i].is_object() && messages[i].contains("role") && messages[i]["role"].is_string();
+    if (!fits) return error("wrong type", "message " + std::to_string(i), "an object with a \"role\"");
+  }
+  return {};
+}
 
 Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out) {
   *out = nullptr;

@@ -28,6 +28,8 @@ struct ChatTemplate;  // immutable after loading
 // error: *out is null. One that does not parse is an error where it is the only one, else when it is asked for.
 Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out);
 
+Error check_messages(const nlohmann::ordered_json& messages);  // a list of objects with a role
+
 // The error of a template that refuses the conversation (raise_exception) carries the template's own words and line.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
 

@@ -97,13 +97,35 @@ std::string golden_text(const Golden& golden) {
 
 }  // namespace
 
+Error parse_prompts(const Json& list, const std::string& where, int64_t max_tokens, std::vector<GoldenPrompt>* out) {
+  if (!list.is_array()) return error("wrong type", where, "a list of prompts", brief(list));
+  for (const Json& item : list) {
+    const std::string place = where + ": prompt " + std::to_string(out->size());
+    if (Error e = read_prompt(item, place, max_tokens, &out->emplace_back())) return e;
+  }
+  return {};
+}
+
 Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<GoldenPrompt>* out) {
   Json json;
   if (Error e = read_json_file(path, &json)) return e;
-  if (!json.is_array()) return error("wrong type", path, "a list of prompts", brief(json));
-  for (const Json& item : json) {
-    const std::string where = path + ": prompt " + std::to_string(out->size());
-    if (Error e = read_prompt(item, where, max_tokens, &out->emplace_back())) return e;
+  return parse_prompts(json, path, max_tokens, out);
+}
+
+Error parse_golden(const Json& file, const std::string& where, Golden* out) {
+  JsonFields fields{file, where};
+  if (Error e = read_settings(fields.fields("settings"), out)) return e;
+  out->weights = fields.text("weights_hash", "");
+  if (fields.error) return fields.error;
+  const Json* prompts = fields.find("prompts");
+  if (!prompts || !prompts->is_array()) return error("no list of prompts", where);
+  for (const Json& item : *prompts) {
+    const std::string place = where + ": prompt " + std::to_string(out->prompts.size());
+    if (Error e = read_prompt(item, place, 0, &out->prompts.emplace_back())) return e;
+    JsonFields answer{item, place};
+    out->answers.push_back({read_ids(answer, "ids"), answer.text("text", ""), answer.text("logits_hash"),
+                            answer.texts("logits_hash_by_8")});
+    if (answer.error) return answer.error;
   }
   return {};
 }
@@ -111,21 +133,7 @@ Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<Gold
 Error read_golden(const std::string& path, Golden* out) {
   Json json;
   if (Error e = read_json_file(path, &json)) return e;
-  JsonFields fields{json, path};
-  if (Error e = read_settings(fields.fields("settings"), out)) return e;
-  out->weights = fields.text("weights_hash", "");
-  if (fields.error) return fields.error;
-  const Json* prompts = fields.find("prompts");
-  if (!prompts || !prompts->is_array()) return error("no list of prompts", path);
-  for (const Json& item : *prompts) {
-    const std::string where = path + ": prompt " + std::to_string(out->prompts.size());
-    if (Error e = read_prompt(item, where, 0, &out->prompts.emplace_back())) return e;
-    JsonFields answer{item, where};
-    out->answers.push_back({read_ids(answer, "ids"), answer.text("text", ""), answer.text("logits_hash"),
-                            answer.texts("logits_hash_by_8")});
-    if (answer.error) return answer.error;
-  }
-  return {};
+  return parse_golden(json, path, out);
 }
 
 Error write_golden(const Golden& golden, const std::string& path) {

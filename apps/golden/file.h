@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,8 +39,11 @@ struct Golden {
 
 // A JSON list of texts or {prompt | prompt_ids, max_tokens}; max_tokens for a prompt that does not say.
 Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<GoldenPrompt>* out);
+Error parse_prompts(const nlohmann::json& list, const std::string& where, int64_t max_tokens,
+                    std::vector<GoldenPrompt>* out);
 
 Error read_golden(const std::string& path, Golden* out);
+Error parse_golden(const nlohmann::json& file, const std::string& where, Golden* out);
 Error write_golden(const Golden& golden, const std::string& path);
 
 }  // namespace pinion

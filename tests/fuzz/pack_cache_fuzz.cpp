@@ -1,0 +1,60 @@
+// Any bytes as a file of packed weights, and any words laid over the right one: it counts only where it is the right
+// one.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/pack/pack_cache.h"
+#include "tests/fuzz/check.h"
+
+namespace {
+
+constexpr size_t kHeaderBytes = 4096, kPackedBytes = 64;
+
+// A header as pack_cache_of() writes it, in full pages.
+const std::string& right_header() {
+  static const std::string header = [] {
+    std::string text = "pinion packed weights\nversion 1\nbytes 64\nat 0 w8 [1, 64] m\n";
+    text.resize(kHeaderBytes, '\0');
+    return text;
+  }();
+  return header;
+}
+
+// Whether a file with these bytes is taken.
+bool is_taken(std::string_view bytes) {
+  const int file = memfd_create("packed", MFD_CLOEXEC);
+  pinion::require(file >= 0 && write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  pinion::PackCache cache;
+  cache.path = "/proc/self/fd/" + std::to_string(file);
+  cache.header = right_header();
+  cache.packed_bytes = kPackedBytes;
+  pinion::MappedFile mapped;
+  const bool taken = !pinion::failed(pinion::open_pack_cache(cache, &mapped));
+  pinion::require(!taken || packed_contents(cache, mapped).size() == kPackedBytes);
+  close(file);
+  return taken;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  std::string right = right_header() + std::string(kPackedBytes, 'w'), changed = right;
+  pinion::require(is_taken(right));
+  pinion::require(!is_taken(input) || input.starts_with(right_header()));
+  uint16_t place = 0;
+  for (size_t at = 0; at + sizeof place < size; at += sizeof place + 1) {
+    std::memcpy(&place, data + at, sizeof place);
+    if (place % (changed.size() + 1) == changed.size()) changed.pop_back();
+    changed[place % changed.size()] = input[at + sizeof place];
+  }
+  pinion::require(is_taken(changed) == (changed.size() == right.size() && changed.starts_with(right_header())));
+  return 0;
+}

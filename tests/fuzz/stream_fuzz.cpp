@@ -1,0 +1,71 @@
+// Any ids and any text through the tokenizers of the fixtures: what is decoded token by token, joined, is what is
+// decoded at once, in whole characters; ids of texts are ids of the vocabulary.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/fuzz/check.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
+
+namespace {
+
+using namespace pinion;
+using Ids = std::vector<int32_t>;
+
+// One of each kind of file and decoder.
+constexpr const char* kFolders[] = {"llama2",      "gemma", "llama3", "metaspace",         "phi3",
+                                    "tekken",      "gpt2",  "qwen2",  "sentencepiece_bpe", "sentencepiece_unigram",
+                                    "llama3_ranks"};
+
+std::shared_ptr<const Tokenizer> fixture(size_t index) {
+  static std::shared_ptr<const Tokenizer> loaded[std::size(kFolders)];
+  std::shared_ptr<const Tokenizer>& one = loaded[index % std::size(kFolders)];
+  const std::string folder = std::string(PINION_TEST_DATA "/tokenizers/") + kFolders[index % std::size(kFolders)];
+  if (!one) require(!load_tokenizer(folder, &one));
+  return one;
+}
+
+// Two bytes an id, past the vocabulary's end now and then.
+Ids ids_of(std::string_view bytes, int32_t vocabulary) {
+  Ids ids;
+  for (uint16_t word = 0; bytes.size() >= sizeof word; bytes.remove_prefix(sizeof word)) {
+    std::memcpy(&word, bytes.data(), sizeof word);
+    ids.push_back(word == 0xFFFF ? -1 : word == 0xFFFE ? std::numeric_limits<int32_t>::max() : word % (vocabulary + 1));
+  }
+  return ids;
+}
+
+}  // namespace
+
+// A byte that picks the tokenizer, a byte of options, then ids or a text.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  const auto tokenizer = fixture(data[0]);
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  const bool skip_special = data[1] & 1, is_text = data[1] & 2;
+  Ids ids = ids_of(bytes, vocab_size(*tokenizer));
+  if (is_text) {
+    const EncodeOptions options{.add_special = (data[1] & 4) != 0, .parse_special = (data[1] & 8) != 0};
+    require(!encode(*tokenizer, bytes, options, &ids));
+    for (const int32_t id : ids) require(id >= 0 && id < vocab_size(*tokenizer));
+  }
+  const std::string whole = decode(*tokenizer, ids, skip_special);
+  StreamDecoder decoder(tokenizer, skip_special);
+  for (int round = 0; round < 2; ++round) {  // finish() leaves it as new
+    std::string streamed;
+    for (const int32_t id : ids) {
+      const std::string piece = decoder.put(id);
+      require(to_utf8(piece) == piece);
+      streamed += piece;
+    }
+    require(streamed + decoder.finish() == whole);
+  }
+  return 0;
+}

@@ -1,0 +1,53 @@
+// Any text of a model, cut anywhere: thoughts and answer are what they are for the text as a whole.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/fuzz/check.h"
+#include "tokenizer/thinking.h"
+
+namespace {
+
+using namespace pinion;
+
+struct Said {
+  std::string thoughts, answer;
+  bool inside = false;
+  bool operator==(const Said&) const = default;
+};
+
+Said split(std::string_view text, bool inside, size_t step) {
+  ThinkingSplitter splitter(inside);
+  Said said;
+  const auto add = [&](const std::vector<ThinkingPart>& parts) {
+    for (const ThinkingPart& part : parts) (part.is_thought ? said.thoughts : said.answer) += part.text;
+  };
+  for (; !text.empty(); text.remove_prefix(std::min(step, text.size()))) add(splitter.put(text.substr(0, step)));
+  add(splitter.finish());
+  said.inside = splitter.inside();
+  return said;
+}
+
+// The first bytes stand for what matters here, the others for themselves.
+std::string text_of(std::string_view bytes) {
+  constexpr std::string_view kWords[] = {"<think>", "</think>", "\n", "<", "</", "think>", " ", "<thi"};
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += byte < std::size(kWords) ? kWords[byte] : std::string_view(&c, 1);
+  }
+  return text;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  const std::string text = text_of({reinterpret_cast<const char*>(data) + 2, size - 2});
+  const bool inside = data[0] & 1;
+  require(split(text, inside, 1 + data[1] % 16) == split(text, inside, std::max<size_t>(text.size(), 1)));
+  return 0;
+}
