@@ -5,6 +5,7 @@
 #include <iterator>
 #include <new>
 
+#include "apps/cli/bus_error.h"
 #include "apps/cli/nearest.h"
 #include "apps/cli/start.h"
 #include "apps/commands.h"
@@ -119,5 +120,6 @@ int run_guarded(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write, which ends the program quietly
   pinion::open_standard_descriptors();
+  pinion::name_unreadable_files();
   return pinion::run_on_enough_stack([&] { return pinion::run_guarded(argc, argv); });
 }

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <mutex>
 #include <system_error>
 
 namespace pinion {
@@ -36,9 +38,52 @@ Error open_regular(const std::filesystem::path& path, OpenFile* out) {
   return {};
 }
 
+// What is mapped now, as a list that a signal handler may walk at any time: nodes are used again, but never freed.
+struct Mapping {
+  std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: not in use
+  std::string path;
+  Mapping* next = nullptr;
+};
+std::atomic<Mapping*> first_mapping = nullptr;
+std::mutex mappings_mutex;  // held by who changes the list
+
+Mapping* find_mapping(uintptr_t begin) {
+  Mapping* one = first_mapping;
+  while (one && one->begin != begin) one = one->next;
+  return one;
+}
+
+void add_mapping(const void* address, int64_t bytes, const std::filesystem::path& path) {
+  const std::lock_guard lock(mappings_mutex);
+  Mapping* one = find_mapping(0);
+  if (!one) {
+    one = new Mapping;
+    one->next = first_mapping;
+    first_mapping = one;
+  }
+  one->path = path.string();
+  one->end = reinterpret_cast<uintptr_t>(address) + static_cast<uintptr_t>(bytes);
+  one->begin = reinterpret_cast<uintptr_t>(address);
+}
+
+void remove_mapping(const void* address) {
+  const std::lock_guard lock(mappings_mutex);
+  if (Mapping* one = find_mapping(reinterpret_cast<uintptr_t>(address))) one->begin = 0;
+}
+
 }  // namespace
 
+const char* mapped_file_at(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const Mapping* one = first_mapping; one; one = one->next) {
+    const uintptr_t begin = one->begin;
+    if (begin != 0 && at >= begin && at < one->end) return one->path.c_str();
+  }
+  return nullptr;
+}
+
 void Unmap::operator()(const std::byte* address) const {
+  remove_mapping(address);
   munmap(const_cast<std::byte*>(address), static_cast<size_t>(bytes));
 }
 
@@ -48,6 +93,7 @@ Error map_file(const std::filesystem::path& path, MappedFile* out) {
   if (file.bytes == 0) return error("empty file", path.string());
   void* address = mmap(nullptr, static_cast<size_t>(file.bytes), PROT_READ, MAP_PRIVATE, file.descriptor, 0);
   if (address == MAP_FAILED) return error("cannot map", path.string(), {}, system_error());
+  add_mapping(address, file.bytes, path);
   out->pages = {static_cast<const std::byte*>(address), Unmap{file.bytes}};
   out->changed_ns = file.changed_ns;
   return {};

@@ -17,8 +17,8 @@ struct Unmap {
   void operator()(const std::byte* address) const;
 };
 
-// Move-only; unmapped at the end of its life. The length is taken once, at opening: whoever shortens the file while it
-// is mapped makes later reads a bus error, as with any mapping.
+// Move-only; unmapped at the end of its life. The length is taken once, at opening: where somebody shortens the file
+// while it is mapped, or its disk fails, later reads raise SIGBUS (see mapped_file_at).
 struct MappedFile {
   std::unique_ptr<const std::byte[], Unmap> pages;
   int64_t changed_ns = 0;  // when the file was last written, since 1970
@@ -28,6 +28,9 @@ struct MappedFile {
 
 // Regular files with at least one byte; anything else is an error.
 Error map_file(const std::filesystem::path& path, MappedFile* out);
+
+// The name of the file whose mapping holds this address; null: none does. A signal handler may call it at any time.
+const char* mapped_file_at(const void* address);
 
 // Hints for a range of a mapped file. release_pages drops the whole pages inside the range from this process (a later
 // read brings them back); prefetch_pages starts reading without waiting; prefer_huge_pages, before that, has a file

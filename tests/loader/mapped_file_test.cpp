@@ -28,6 +28,24 @@ TEST(MappedFile, ShowsTheBytes) {
   EXPECT_EQ(moved.contents().size(), text.size());
 }
 
+TEST(MappedFile, IsKnownByItsAddresses) {
+  const TempFolder folder;
+  MappedFile a, b;
+  ASSERT_EQ(map_file(folder.write("a", std::string(10'000, 'x')), &a).message(), "");
+  ASSERT_EQ(map_file(folder.write("b", "y"), &b).message(), "");
+  const std::byte* first = a.contents().data();
+  EXPECT_EQ(mapped_file_at(first), (folder.path / "a").string());
+  EXPECT_EQ(mapped_file_at(first + 9'999), (folder.path / "a").string());
+  EXPECT_EQ(mapped_file_at(b.contents().data()), (folder.path / "b").string());
+  EXPECT_EQ(mapped_file_at(first - 1), nullptr);
+  EXPECT_EQ(mapped_file_at(&first), nullptr);
+  EXPECT_EQ(mapped_file_at(nullptr), nullptr);
+  a = {};
+  EXPECT_EQ(mapped_file_at(first), nullptr);
+  ASSERT_EQ(map_file(folder.write("c", "z"), &a).message(), "");
+  EXPECT_EQ(mapped_file_at(a.contents().data()), (folder.path / "c").string());
+}
+
 TEST(MappedFile, RefusesWhatIsNotAFile) {
   const TempFolder folder;
   MappedFile file;
