@@ -66,4 +66,11 @@ void portable_sincos(double x, double* sine, double* cosine) {
   *cosine = (quadrant == 1 || quadrant == 2 ? -1.0 : 1.0) * (swap ? s : c);
 }
 
+bool all_finite(std::span<const float> values) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  bool found = false;
+  for (const float value : values) found |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent;
+  return !found;
+}
+
 }  // namespace pinion

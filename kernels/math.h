@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 namespace pinion {
 
@@ -34,5 +35,8 @@ inline double portable_pow(double base, double exponent) { return portable_exp(e
 
 // Within 1e-15 absolute for |x| <= 1e6, as far as the reduction by pi/2 in three parts is exact.
 void portable_sincos(double x, double* sine, double* cosine);
+
+// No NaN and no infinity among them.
+bool all_finite(std::span<const float> values);
 
 }  // namespace pinion

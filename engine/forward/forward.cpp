@@ -113,11 +113,13 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
     worker.listener = &profile;
   }
   embed(worker, p);
+  trace_residual(worker, p, {kNoLayer, Stage::embed});
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[static_cast<size_t>(i)];
     add_attention(worker, p, s, layer, i);
+    trace_residual(worker, p, {i, Stage::o});
     add_mlp(worker, p, s, layer, i);
-    trace_residual(worker, p, i);
+    trace_residual(worker, p, {i, Stage::down});
   }
   if (p.logit_rows == 0) return;
   const Linear& head = p.model.head;

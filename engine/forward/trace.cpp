@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/hash.h"
+#include "kernels/math.h"
 
 namespace pinion {
 namespace {
@@ -33,11 +34,14 @@ int64_t first_difference(const Trace& a, const Trace& b) {
   return first == a.residual.end() ? -1 : first - a.residual.begin();
 }
 
-void trace_residual(const Worker& worker, const Pass& pass, int64_t layer) {
+void trace_residual(const Worker& worker, const Pass& pass, Place after) {
   if (!pass.trace || worker.index != 0) return;
   const size_t count = pass.tokens.size() * static_cast<size_t>(pass.model.config.hidden_size);
-  uint64_t& hash = pass.trace->residual[static_cast<size_t>(layer)];
-  hash = hash_floats(hash, std::span(pass.activations.x).first(count));
+  const std::span<const float> stream = std::span(pass.activations.x).first(count);
+  if (!pass.trace->first_unfit && !all_finite(stream)) pass.trace->first_unfit = after;
+  if (after.stage != Stage::down) return;
+  uint64_t& hash = pass.trace->residual[static_cast<size_t>(after.layer)];
+  hash = hash_floats(hash, stream);
 }
 
 void trace_input(Worker& worker, const Pass& pass, int64_t layer, Stage stage, const Input& in) {

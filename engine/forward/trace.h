@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/forward/moments.h"
@@ -19,10 +20,18 @@ struct Spread {
   double mean() const { return rows > 0 ? sum / static_cast<double>(rows) : 0; }
 };
 
+constexpr int64_t kNoLayer = -1;
+
+struct Place {
+  int64_t layer = kNoLayer;  // or before all layers
+  Stage stage = Stage::embed;
+};
+
 // Filled by worker 0 in each pass that has it; passes add up.
 struct Trace {
   std::vector<uint64_t> residual;                   // [layers]: hash over the bits of the stream after each layer
   std::vector<std::array<Spread, kStages>> inputs;  // [layers]: by the stage that multiplies; single rows only
+  std::optional<Place> first_unfit;                 // what first put a NaN or an infinity into the stream
   Moments* moments = nullptr;                       // gets the sums of the inputs; null: off
 
   explicit Trace(int64_t layers);
@@ -31,8 +40,8 @@ struct Trace {
 // The first layer whose stream differs; -1 where none does.
 int64_t first_difference(const Trace& a, const Trace& b);
 
-// These do nothing where the pass has no trace.
-void trace_residual(const Worker& worker, const Pass& pass, int64_t layer);
+// These do nothing where the pass has no trace. The stream is looked at after each stage that writes it.
+void trace_residual(const Worker& worker, const Pass& pass, Place after);
 void trace_input(Worker& worker, const Pass& pass, int64_t layer, Stage stage, const Input& in);
 
 }  // namespace pinion

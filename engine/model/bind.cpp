@@ -1,7 +1,6 @@
 #include "engine/model/bind.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <span>
 
@@ -14,10 +13,6 @@
 
 namespace pinion {
 namespace {
-
-bool all_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float v) { return std::isfinite(v); });
-}
 
 struct Binder {
   const LoadOptions& options;

@@ -1,8 +1,11 @@
 #include "engine/session/session.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "engine/forward/trace.h"
 #include "engine/team/memory.h"
+#include "kernels/math.h"
 
 namespace pinion {
 namespace {
@@ -16,9 +19,13 @@ struct LogitsTarget {
 
 constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
 
-// Evaluates tokens from position `start` on, a prefill chunk in each pass. Returns how many tokens were evaluated: all,
-// unless the session was interrupted.
-int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, const LogitsTarget& target) {
+struct Evaluated {
+  int64_t tokens;  // all, unless the session was interrupted or logits were no numbers
+  bool are_logits_finite;
+};
+
+// Evaluates tokens from position `start` on, a prefill chunk in each pass.
+Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, const LogitsTarget& target) {
   const int64_t count = std::ssize(tokens);
   const int64_t vocab = session.model->config.vocab_size;
   const int64_t chunk = target.sink ? std::min(session.prefill_chunk, kSinkRows) : session.prefill_chunk;
@@ -48,14 +55,36 @@ int64_t run_passes(Session& session, std::span<const int32_t> tokens, int64_t st
     } else {
       team.run_active(evaluate_rows);
     }
-    if (target.sink) (*target.sink)(done, {target.logits, static_cast<size_t>(rows * vocab)});
     done += rows;
+    const std::span<const float> logits = {pass.logits, static_cast<size_t>(pass.logit_rows * vocab)};
+    if (!all_finite(logits)) return {done, false};
+    if (target.sink) (*target.sink)(done - rows, logits);
   }
-  return done;
+  return {done, true};
 }
 
 Error interruption(int64_t done, int64_t count) {
   return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
+}
+
+// Evaluates all that the session holds once more, to tell where numbers first were not finite, and empties it: its
+// cache holds them, too.
+Error unfit_logits(Session& session) {
+  const std::vector<int32_t> ids = std::move(session.ids);
+  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  Trace trace(session.model->config.layers);
+  Trace* const callers = std::exchange(session.trace, &trace);
+  restore(&session.snapshots, 0, &session.state);
+  run_passes(session, ids, 0, {.logits = logits.data()});
+  restore(&session.snapshots, 0, &session.state);
+  session.trace = callers;
+  session.ids.clear();
+  const Place place = trace.first_unfit.value_or(Place{kNoLayer, Stage::head});
+  const std::string layer = place.layer == kNoLayer ? "" : "layer " + std::to_string(place.layer) + ", ";
+  return error("NaN or infinity, first from " + layer +
+                   std::string(kStageTraits[static_cast<size_t>(place.stage)].name) +
+                   "; the weights may be damaged (`pinion pack --check` compares cached ones)",
+               "logits");
 }
 
 // Mapped weights count as free memory, but every token reads them, so they must fit too.
@@ -96,12 +125,13 @@ Error evaluate_to(Session& session, std::span<const int32_t> tokens, const Logit
   if (changes_factors) {
     session.long_factors = !session.long_factors;
     restore(&session.snapshots, 0, &session.state);
-    const int64_t done = run_passes(session, session.ids, 0, {});
+    const int64_t done = run_passes(session, session.ids, 0, {}).tokens;
     session.ids.resize(static_cast<size_t>(done));
     if (done < start) return interruption(done, start + count);
   }
-  const int64_t done = run_passes(session, tokens, start, target);
+  const auto [done, are_logits_finite] = run_passes(session, tokens, start, target);
   session.ids.insert(session.ids.end(), tokens.begin(), tokens.begin() + done);
+  if (!are_logits_finite) return unfit_logits(session);
   return done < count ? interruption(done, count) : Error{};
 }
 

@@ -59,7 +59,8 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 
 // Appends tokens and computes logits: of the last token ([vocab]) or, with `all`, of each ([tokens, vocab]). Fails on
 // an id outside the vocabulary, on a full cache, and when interrupted; after an interruption the session holds the
-// tokens that were evaluated until then.
+// tokens that were evaluated until then. Logits that are NaN or infinite are an error that names the layer where that
+// began; the session is empty then.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
 
 // The same with the logits of each token, which are handed over as they come instead of being kept: [rows, vocab] of

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "engine/session/session.h"
 
@@ -80,6 +82,35 @@ TEST(Trace, LooksAtTheInputsOfSingleRows) {
         EXPECT_GT(spread.sum, 2);
       }
     }
+  }
+}
+
+// A norm weight that is NaN makes the numbers after it NaN, in every arithmetic.
+TEST(Trace, NamesTheStageWhereNumbersStopBeingNumbers) {
+  for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+    TracedRun run;
+    run.open(quant, 4);
+    run.take(kIds);
+    const std::vector<float> right = run.logits;
+    Layer& layer = run.model->layers[3];
+    std::vector<float> unfit(static_cast<size_t>(run.model->config.hidden_size), std::nanf(""));
+    const auto message_with = [&](const float** norm) {
+      const float* const before = std::exchange(*norm, unfit.data());
+      const Error e = evaluate(*run.session, kIds, false, run.logits.data());
+      *norm = before;
+      return e.message();
+    };
+    for (const auto& [norm, place] : {std::pair{&layer.attention_norm, "first from layer 3, o;"},
+                                      {&layer.mlp_norm, "first from layer 3, down;"},
+                                      {&run.model->final_norm, "first from head;"}}) {
+      EXPECT_NE(message_with(norm).find(place), std::string::npos) << message_with(norm);
+      EXPECT_TRUE(run.session->ids.empty()) << "what it held is not to be used";
+      run.take(kIds);
+      EXPECT_EQ(run.logits, right);
+    }
+    EXPECT_EQ(run.session->trace, &run.trace);
+    unfit.assign(unfit.size(), std::numeric_limits<float>::infinity());
+    EXPECT_NE(message_with(&layer.mlp_norm).find("first from layer 3, down;"), std::string::npos);
   }
 }
 
