@@ -301,8 +301,10 @@ Error write_tune_file(const Tuning& tuning, OutputFile& file) {
 }
 
 int forget(Tuning tuning) {
-  if (tuning.is_damaged) return fail(tuning.reason);
-  if (std::erase_if(tuning.machines, [&](const TunedMachine& one) { return one.machine == tuning.key; }) == 0) {
+  if (tuning.is_damaged) {  // what it held is lost to every machine already
+    note(tuning.reason.message() + "; removing the file");
+    tuning.machines.clear();
+  } else if (std::erase_if(tuning.machines, [&](const TunedMachine& one) { return one.machine == tuning.key; }) == 0) {
     print("nothing was kept for this machine\n");
     return kSuccess;
   }
