@@ -230,6 +230,7 @@ int64_t roof_buffer_bytes() {
 LoadOptions load_options(const RunOptions& options) {
   LoadOptions load = options.load;
   if (!options.no_cache) load.cache_folder = default_cache_folder();
+  load.warn = [](const Error& failure) { note(failure.message()); };
   return load;
 }
 

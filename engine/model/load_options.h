@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/error.h"
 #include "kernels/layout.h"
 
 namespace pinion {
@@ -37,6 +38,7 @@ struct LoadOptions {
   bool numa_first_touch = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, or a calibration's tokens
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack/pack_cache.h); empty: nowhere
+  std::function<void(const Error&)> warn = {};  // what is wrong and keeps nobody from going on; from any thread
 };
 
 }  // namespace pinion

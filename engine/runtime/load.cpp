@@ -64,12 +64,31 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   return pack_calibrated(options, std::move(unquantised), jobs, model);
 }
 
+void warn(const LoadOptions& options, const Error& failure) {
+  if (options.warn) options.warn(failure);
+}
+
+// Maps the weights that the cache has; false where they are to be packed.
+bool find_cached(const LoadOptions& options, Model* model) {
+  if (model->cache.path.empty()) return false;
+  remove_unfinished(options.cache_folder);
+  if (open_pack_cache(model->cache, &model->cached)) return false;
+  return true;
+}
+
+void write_or_warn(const LoadOptions& options, const Model& model) {
+  Error e = write_to_cache(model);
+  if (!e) return;
+  e.actual += "; going on, but the next start packs again";
+  warn(options, e);
+}
+
 // ASan's allocator breaks when the process forks while another thread allocates, and chat templates are rendered in a
 // forked child.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kWritesInForeground = true;
+constexpr bool kWorksInForeground = true;
 #else
-constexpr bool kWritesInForeground = false;
+constexpr bool kWorksInForeground = false;
 #endif
 
 // Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads.
@@ -92,7 +111,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   if (Error e = check_memory(model->weight_bytes, free_memory(), "too little memory for the weights", folder, advice)) {
     return e;
   }
-  if (!model->cache.path.empty() && !open_pack_cache(model->cache, &model->cached)) {
+  if (find_cached(options, model.get())) {
     const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
     if (Error e = place_all(jobs, packed.data())) return e;
     prefer_huge_pages(packed);
@@ -115,19 +134,20 @@ Error write_to_cache(const Model& model) {
   return write_pack_cache(model.cache, model.arena.data);
 }
 
-std::jthread write_to_cache_in_background(const Model& model) {
+std::jthread keep_cache_in_background(const LoadOptions& options, const Model& model) {
   if (model.cache.path.empty() || model.from_cache()) return {};
-  if (kWritesInForeground) {
-    (void)write_to_cache(model);
+  const auto work = [options, &model] { write_or_warn(options, model); };
+  if (kWorksInForeground) {
+    work();
     return {};
   }
   try {
-    return std::jthread([&model] {
+    return std::jthread([work] {
       be_in_the_background();
-      (void)write_to_cache(model);
+      work();
     });
   } catch (const std::system_error&) {
-    return {};  // no thread to be had: as any other failure here, it costs the next start some time
+    return {};  // no thread to be had: the next start has to do it
   }
 }
 

@@ -47,7 +47,7 @@ struct Runtime {
   int64_t prefill_chunk = kDefaultPrefillChunk;
   KvType kv = KvType::q8;
   std::unique_ptr<Model> model;
-  std::jthread cache_writer;  // behind what it reads: it ends first
+  std::jthread cache_keeper;  // behind what it reads: it ends first
 };
 
 // Other teams and another chunk, between runs.

@@ -128,29 +128,33 @@ bool look_at(const fs::path& path, bool may_be_empty, KeptFile* out) {
   return is_ours || (may_be_empty && status.st_size == 0);
 }
 
-// A writer holds a lock on its file, taken right after it was made. Where there are no locks an hour must do.
-bool is_abandoned(const KeptFile& file, int64_t now_seconds) {
-  const int64_t age = now_seconds - file.used_seconds;
-  if (age < 60) return false;
+// A writer holds a lock on its file. Where there are no locks an hour must do.
+void remove_if_abandoned(const KeptFile& file) {
   const Descriptor descriptor{open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
-  const int locked = flock(descriptor.number, LOCK_EX | LOCK_NB);
-  return locked == 0 || (errno != EWOULDBLOCK && age > 3600);
+  if (descriptor.number < 0) return;
+  const bool is_locked = flock(descriptor.number, LOCK_EX | LOCK_NB) == 0;
+  const bool has_no_locks = !is_locked && errno != EWOULDBLOCK;
+  const int64_t now_seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  if (is_locked || (has_no_locks && now_seconds - file.used_seconds > 3600)) unlink(file.path.c_str());
 }
 
-// Removes what dead writers left and gives the whole files except `but`, least recently used first.
-std::vector<KeptFile> tidy_up(const fs::path& folder, const fs::path& but) {
-  std::vector<KeptFile> kept;
+// f(file) for each of ours whose name is_wanted; an unfinished one may have nothing in it yet.
+template <class F>
+void each_file(const fs::path& folder, bool (*is_wanted)(std::string_view name), F&& f) {
   std::error_code code;
-  const int64_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
-    const std::string name = it->path().filename().string();
     KeptFile file;
-    if (is_temporary_name(name) && look_at(it->path(), true, &file)) {
-      if (is_abandoned(file, now)) unlink(file.path.c_str());
-    } else if (is_cache_name(name) && it->path() != but && look_at(it->path(), false, &file)) {
-      kept.push_back(file);
-    }
+    if (!is_wanted(it->path().filename().native())) continue;
+    if (look_at(it->path(), is_wanted == is_temporary_name, &file)) f(file);
   }
+}
+
+// The whole files except `but`, least recently used first.
+std::vector<KeptFile> kept_files(const fs::path& folder, const fs::path& but) {
+  std::vector<KeptFile> kept;
+  each_file(folder, is_cache_name, [&](const KeptFile& file) {
+    if (file.path != but) kept.push_back(file);
+  });
   std::ranges::sort(kept, {}, &KeptFile::used_seconds);
   return kept;
 }
@@ -160,7 +164,8 @@ Error make_room(const PackCache& cache, int64_t most_bytes) {
   std::error_code code;
   fs::create_directories(folder, code);
   if (code) return error("cannot make the folder", folder.string(), {}, code.message());
-  const std::vector<KeptFile> kept = tidy_up(folder, cache.path);
+  remove_unfinished(folder);
+  const std::vector<KeptFile> kept = kept_files(folder, cache.path);
   int64_t kept_bytes = 0;
   for (const KeptFile& file : kept) kept_bytes += file.bytes;
   const fs::space_info space = fs::space(folder, code);
@@ -180,12 +185,18 @@ Error make_room(const PackCache& cache, int64_t most_bytes) {
 
 // Removed at the end of its life unless it was renamed.
 struct TemporaryFile {
+  std::string where;  // the name that the file will get
   std::string path;
   Descriptor descriptor;
 
-  explicit TemporaryFile(const fs::path& final_path) : path(final_path.string() + std::string(kUnique)) {
-    descriptor.number = mkostemp(path.data(), O_CLOEXEC);
-    if (descriptor.number >= 0) flock(descriptor.number, LOCK_EX | LOCK_NB);
+  // Between making a file and locking it, somebody who tidies up may take it for abandoned: then another is made.
+  explicit TemporaryFile(const fs::path& final_path) : where(final_path.string()) {
+    do {
+      if (descriptor.number >= 0) close(descriptor.number);
+      path = where + std::string(kUnique);
+      descriptor.number = mkostemp(path.data(), O_CLOEXEC);
+      if (descriptor.number >= 0) flock(descriptor.number, LOCK_EX);
+    } while (descriptor.number >= 0 && access(path.c_str(), F_OK) != 0);
   }
   ~TemporaryFile() {
     if (descriptor.number >= 0 && !path.empty()) unlink(path.c_str());
@@ -193,7 +204,7 @@ struct TemporaryFile {
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  Error failure(int code) const { return error("cannot write packed weights", path, {}, system_error(code)); }
+  Error failure(int code) const { return error("cannot write packed weights", where, {}, system_error(code)); }
 
   Error write(const void* data, int64_t bytes) const {
     const auto* next = static_cast<const char*>(data);
@@ -218,9 +229,9 @@ struct TemporaryFile {
     return code == 0 || code == EOPNOTSUPP || code == EINVAL ? Error{} : failure(code);
   }
 
-  Error finish(const fs::path& final_path) {
+  Error finish() {
     if (fsync(descriptor.number) != 0) return failure(errno);
-    if (rename(path.c_str(), final_path.c_str()) != 0) return failure(errno);
+    if (rename(path.c_str(), where.c_str()) != 0) return failure(errno);
     path.clear();
     return {};
   }
@@ -258,6 +269,8 @@ std::span<const std::byte> packed_contents(const PackCache& cache, const MappedF
   return file.contents().subspan(cache.header.size());
 }
 
+void remove_unfinished(const fs::path& folder) { each_file(folder, is_temporary_name, remove_if_abandoned); }
+
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t most_bytes) {
   if (Error e = make_room(cache, most_bytes)) return e;
   TemporaryFile file(cache.path);
@@ -266,7 +279,7 @@ Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t 
   if (Error e = file.write(cache.header.data(), std::ssize(cache.header))) return e;
   if (Error e = file.reserve(cache.file_bytes())) return e;
   if (Error e = file.write(packed, cache.packed_bytes)) return e;
-  return file.finish(cache.path);
+  return file.finish();
 }
 
 }  // namespace pinion

@@ -42,9 +42,12 @@ Error open_pack_cache(const PackCache& cache, MappedFile* out);
 // The packed bytes of a file that open_pack_cache gave.
 std::span<const std::byte> packed_contents(const PackCache& cache, const MappedFile& file);
 
+// Removes the unfinished files of writers that were killed, and nothing of those that still write.
+void remove_unfinished(const std::filesystem::path& folder);
+
 // Writes the file: under another name in the same folder, then renamed, so that it is whole or not there. Before that
-// it removes what dead writers left, and the least recently used files until all fit into most_bytes and into half of
-// the space that the file system would have free without them. `packed` holds packed_bytes.
+// it removes unfinished files, and the least recently used ones until all fit into most_bytes and into half of the
+// space that the file system would have free without them. `packed` holds packed_bytes.
 Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t most_bytes = kMostCacheBytes);
 
 }  // namespace pinion

@@ -4,13 +4,21 @@
 namespace pinion {
 namespace {
 
-json tell(const std::string& cache_home, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"generate", "--model",      kStories, "--prompt",
+const std::vector<std::string> kTell = {"generate", "--model",      kStories, "--prompt",
                                         "Once",     "--max-tokens", "24",     "--json"};
+
+// One line, or none where `told` is empty.
+void expect_told(const Outcome& outcome, const std::string& told) {
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), told.empty() ? 0 : 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(told), std::string::npos) << outcome.err;
+}
+
+json tell(const std::string& cache_home, const std::vector<std::string>& more = {}, const std::string& told = "") {
+  std::vector<std::string> arguments = kTell;
   arguments.insert(arguments.end(), more.begin(), more.end());
   const Outcome outcome = run_pinion(arguments, "", cache_home);
-  EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(outcome.err, "");
+  expect_told(outcome, told);
   return json::parse(outcome.out, nullptr, false);
 }
 
@@ -56,8 +64,31 @@ TEST(Pack, ACorruptFileIsWrittenAnew) {
 TEST(Pack, WithoutAFolderTheModelRunsAllTheSame) {
   const Folder home;
   write_file(home / "pinion", "a file, not a folder");
-  EXPECT_FALSE(from_cache(tell(home.path)));
-  EXPECT_FALSE(from_cache(tell(home.path)));
+  for (int run = 0; run < 2; run++) EXPECT_FALSE(from_cache(tell(home.path, {}, "the next start packs again")));
+  EXPECT_FALSE(from_cache(tell("/proc", {}, "the next start packs again"))) << "where nobody may write";
+}
+
+// A limit on the size of files, as a full disk would.
+TEST(Pack, AFullDiskIsToldOnceAndTheWorkGoesOn) {
+  const Folder home;
+  const json plain = tell(home.path, {"--no-cache"});
+  const std::string command = "ulimit -f 64; XDG_CACHE_HOME=" + quoted(home.path) + " " + command_line(kTell) + " >" +
+                              quoted(home / "out") + " 2>" + quoted(home / "err");
+  const int status = std::system(command.c_str());
+  const Outcome outcome = {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(home / "out"),
+                           read_file(home / "err")};
+  expect_told(outcome, "cannot write packed weights");
+  EXPECT_EQ(json::parse(outcome.out, nullptr, false)["text"], plain["text"]);
+  EXPECT_TRUE(fs::is_empty(home.path / "pinion"));
+}
+
+TEST(Pack, WhatAKilledPackerLeftGoesAtTheNextStart) {
+  const Folder home;
+  tell(home.path);
+  const fs::path file = only_file(home.path / "pinion");
+  write_file(file.string() + ".a1b2c3", "pinion packed weights\nhalf");
+  EXPECT_TRUE(from_cache(tell(home.path)));
+  EXPECT_EQ(only_file(home.path / "pinion"), file);
 }
 
 TEST(Pack, SaysWhereAndHowLarge) {

@@ -87,7 +87,7 @@ TEST(Runtime, SyntheticWeights) {
   Runtime runtime;
   ASSERT_EQ(open_runtime(options, &runtime).message(), "");
   EXPECT_EQ(runtime.model->config.family, "qwen3");
-  EXPECT_FALSE(runtime.cache_writer.joinable()) << "nothing to keep";
+  EXPECT_FALSE(runtime.cache_keeper.joinable()) << "nothing to keep";
 }
 
 TEST(Runtime, KeepsPackedWeightsForTheNextStart) {

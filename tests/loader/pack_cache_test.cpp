@@ -1,8 +1,12 @@
 #include "loader/pack/pack_cache.h"
 #include "tests/crew.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -165,12 +169,19 @@ TEST(PackCache, RemovesWhatDeadWritersLeft) {
   const fs::path old = put(".abcdef", "pinion packed weights\nhalf", std::chrono::hours(2));
   const fs::path empty = put(".ABCDEF", "", std::chrono::hours(2));
   const fs::path young = put(".a1b2c3", "pinion packed weights\nhalf", std::chrono::seconds(1));
+  const fs::path written = put(".Z1b2c3", "pinion packed weights\nhalf", std::chrono::seconds(1));
+  const int writer = open(written.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(writer, LOCK_EX), 0);
   const fs::path foreign = put(".xxxxxx", "something else, not ours", std::chrono::hours(2));
-  ASSERT_EQ(packed.write(), "");
+  remove_unfinished(packed.folder.path);
   EXPECT_FALSE(fs::exists(old));
   EXPECT_FALSE(fs::exists(empty));
-  EXPECT_TRUE(fs::exists(young));
+  EXPECT_FALSE(fs::exists(young));
+  EXPECT_TRUE(fs::exists(written)) << "its writer still holds the lock";
   EXPECT_TRUE(fs::exists(foreign));
+  close(writer);
+  ASSERT_EQ(packed.write(), "");
+  EXPECT_FALSE(fs::exists(written));
 }
 
 TEST(PackCache, WhatCannotBeWrittenIsAnErrorAndLeavesNothing) {
@@ -194,12 +205,17 @@ TEST(PackCache, AFileSizeLimitIsAnErrorNotASignal) {
   EXPECT_EQ(files_in(packed.folder.path), 0);
 }
 
+// What one writer has just made, and not locked yet, another may take for abandoned.
 TEST(PackCache, ManyWritersAtOnce) {
   const Packed packed;
   std::vector<std::string> messages(4);
   {
     std::vector<std::jthread> threads;
-    for (std::string& message : messages) threads.emplace_back([&] { message = packed.write(); });
+    for (std::string& message : messages) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 20 && message.empty(); i++) message = packed.write();
+      });
+    }
   }
   EXPECT_EQ(messages, std::vector<std::string>(4));
   EXPECT_TRUE(packed.is_usable());
