@@ -5,7 +5,11 @@
 namespace pinion {
 namespace {
 
-int run(const RunOptions& options) {
+struct Options : RunOptions {
+  bool check = false;
+};
+
+int run(const Options& options) {
   if (Error e = check_model_folder(options.model)) return fail(e);
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);
@@ -14,6 +18,7 @@ int run(const RunOptions& options) {
   ProgressBar bar(options.calibrate.empty() ? "packing" : "calibrating");
   LoadOptions load = load_options(options);
   load.team = runtime.team.get();
+  load.check_cache = options.check;
   load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
     bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
   };
@@ -24,17 +29,20 @@ int run(const RunOptions& options) {
   tell_of_model(*model);
   if (Error e = write_to_cache(*model)) return fail(e);
   print(model->cache.path.string() + ": " + bytes_text(static_cast<double>(model->cache.file_bytes())) +
-        (model->from_cache() ? ", was there\n" : "\n"));
+        (!model->from_cache() ? "\n"
+         : options.check      ? ", was there, checked\n"
+                              : ", was there\n"));
   return kSuccess;
 }
 
 }  // namespace
 
 Run setup_pack(Command app) {
-  auto options = std::make_shared<RunOptions>();
+  auto options = std::make_shared<Options>();
   add_model_option(app, options.get()).required();
   add_weight_options(app, options.get());
   add_threads_option(app, options.get());
+  app.add_flag("--check", options->check, "Compare what is there with its hashes, and pack damaged parts anew");
   return [options] { return run(*options); };
 }
 

@@ -242,6 +242,7 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
   CheckOptions settled = options;
   settled.run.load = golden.run.load;
   settled.run.kv = golden.run.kv;
+  settled.run.load.check_cache = true;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_model_folder(settled.run.model)) return e;
   if (has_tokenizer(settled.run.model)) {

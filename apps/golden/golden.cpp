@@ -19,6 +19,7 @@ struct RecordOptions {
 int run_record(const RecordOptions& options) {
   Golden golden;
   golden.run = options.run;
+  golden.run.load.check_cache = true;
   apply_flags(options.sampling, &golden.sampler);
   if (Error e = read_prompts(options.prompts, options.max_tokens, &golden.prompts)) return fail(e);
   if (Error e = check_model_folder(options.run.model)) return fail(e);
@@ -28,7 +29,7 @@ int run_record(const RecordOptions& options) {
   }
   if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &golden.sampler)) return fail(e);
   Runtime runtime;
-  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  if (Error e = open_with_progress(golden.run, &runtime)) return fail(e);
   golden.weights = weights_hash(*runtime.model);
   golden.calibration = runtime.model->calibration;
   for (GoldenPrompt& prompt : golden.prompts) {

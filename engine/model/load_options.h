@@ -38,6 +38,9 @@ struct LoadOptions {
   bool numa_first_touch = false;
   std::function<void(int64_t done, int64_t total)> progress = {};  // bytes, or a calibration's tokens
   std::string cache_folder = {};  // where packed weights are looked for (loader/pack/pack_cache.h); empty: nowhere
+  // Compares all cached weights with their hashes before they are used. Without it the first start after a boot does so
+  // in the background.
+  bool check_cache = false;
   std::function<void(const Error&)> warn = {};  // what is wrong and keeps nobody from going on; from any thread
 };
 

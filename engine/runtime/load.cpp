@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <system_error>
 
 #include "engine/model/bind.h"
@@ -15,6 +16,7 @@
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
 #include "loader/config/generation_config.h"
+#include "loader/pack/cache_check.h"
 #include "loader/pack/pack.h"
 
 namespace pinion {
@@ -68,12 +70,58 @@ void warn(const LoadOptions& options, const Error& failure) {
   if (options.warn) options.warn(failure);
 }
 
+// Packs damaged blocks anew or, where that cannot be, removes the file and returns false. The jobs are those of the
+// cache. `so_what` ends the line that tells of it.
+bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
+                 const PackCache& cache, const MappedFile& file, const std::string& so_what) {
+  const std::string blocks =
+      std::to_string(damaged.size()) + " of " + std::to_string(sealed_blocks(cache.packed_bytes)) + " blocks" + so_what;
+  // A calibrated matrix depends on all before it.
+  const Error e = jobs.empty()                  ? error("the checkpoint has changed", cache.path.string())
+                  : options.calibration.empty() ? repair_blocks(workers_of(options.team), jobs, cache, file, damaged)
+                                                : error("calibrated weights are packed as a whole", "");
+  if (!e) {
+    warn(options, error("damaged weights, packed anew", cache.path.string(), {}, blocks));
+    return true;
+  }
+  std::error_code ignored;
+  std::filesystem::remove(cache.path, ignored);
+  warn(options,
+       error("damaged weights that cannot be repaired (" + e.what + (e.actual.empty() ? "" : ": " + e.actual) + ")",
+             cache.path.string(), {}, blocks));
+  return false;
+}
+
+// Compares the cached weights with their hashes before they are used. False: they are not to be.
+bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, const Model& model) {
+  const std::vector<int64_t> damaged = damaged_blocks(workers_of(options.team), model.cache, model.cached);
+  const bool is_right = damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, "");
+  if (is_right) note_checked(model.cache);
+  if (options.team) Team::unpin_caller();
+  return is_right;
+}
+
+// The same while they are used.
+void check_running(const std::string& folder, LoadOptions options, const Model& model) {
+  const std::vector<int64_t> damaged = damaged_blocks({}, model.cache, model.cached);
+  if (damaged.empty()) return note_checked(model.cache);
+  Model bound;
+  std::vector<PackJob> jobs;
+  options.team = nullptr;
+  options.progress = {};
+  if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
+  if (undo_damage(options, jobs, damaged, model.cache, model.cached, "; what this run says may be wrong")) {
+    note_checked(model.cache);
+  }
+}
+
 // Maps the weights that the cache has; false where they are to be packed.
-bool find_cached(const LoadOptions& options, Model* model) {
+bool find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
   if (model->cache.path.empty()) return false;
   remove_unfinished(options.cache_folder);
   if (open_pack_cache(model->cache, &model->cached)) return false;
-  return true;
+  if (options.check_cache && !check_cached(options, jobs, *model)) model->cached = {};
+  return model->from_cache();
 }
 
 void write_or_warn(const LoadOptions& options, const Model& model) {
@@ -91,12 +139,14 @@ constexpr bool kWorksInForeground = true;
 constexpr bool kWorksInForeground = false;
 #endif
 
-// Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads.
+// Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads,
+// but for the one that this thread's own reading of a mapped file may raise.
 void be_in_the_background() {
   const sched_param none = {};
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
   sigset_t all;
   sigfillset(&all);
+  sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
@@ -111,7 +161,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   if (Error e = check_memory(model->weight_bytes, free_memory(), "too little memory for the weights", folder, advice)) {
     return e;
   }
-  if (find_cached(options, model.get())) {
+  if (find_cached(options, jobs, model.get())) {
     const std::span<const std::byte> packed = packed_contents(model->cache, model->cached);
     if (Error e = place_all(jobs, packed.data())) return e;
     prefer_huge_pages(packed);
@@ -134,9 +184,12 @@ Error write_to_cache(const Model& model) {
   return write_pack_cache(model.cache, model.arena.data);
 }
 
-std::jthread keep_cache_in_background(const LoadOptions& options, const Model& model) {
-  if (model.cache.path.empty() || model.from_cache()) return {};
-  const auto work = [options, &model] { write_or_warn(options, model); };
+std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model) {
+  if (model.cache.path.empty()) return {};
+  if (model.from_cache() && is_of_this_boot(seal_in(model.cache, model.cached))) return {};
+  const auto work = [folder, options, &model] {
+    model.from_cache() ? check_running(folder, options, model) : write_or_warn(options, model);
+  };
   if (kWorksInForeground) {
     work();
     return {};

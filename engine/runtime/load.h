@@ -14,8 +14,9 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 // Gives freshly packed weights to the cache, if there is one.
 Error write_to_cache(const Model& model);
 
-// The same in a thread that the model must outlive. Of what fails the options' `warn` is told.
-std::jthread keep_cache_in_background(const LoadOptions& options, const Model& model);
+// In a thread that the model must outlive: gives freshly packed weights to the cache, or checks those that it gave,
+// where nobody has since the machine was started. Of all that fails the options' `warn` is told.
+std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model);
 
 // Which cache file the weights of a folder have; the error says why it cannot be used.
 Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out);

@@ -44,7 +44,7 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   load.numa_first_touch = plan.is_numa;
   if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
   if (Error e = load_model(options.model, load, &out->model)) return e;
-  out->cache_keeper = keep_cache_in_background(load, *out->model);
+  out->cache_keeper = keep_cache_in_background(options.model, load, *out->model);
   return {};
 }
 

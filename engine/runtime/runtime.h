@@ -53,7 +53,8 @@ struct Runtime {
 // Other teams and another chunk, between runs.
 void use_plan(const Plan& plan, Runtime* out);
 
-// Also keeps freshly packed weights for the next start, in the background. Errors: those of make_plan and load_model.
+// Also keeps freshly packed weights for the next start, or checks cached ones, in the background. Errors: those of
+// make_plan and load_model.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
 // `capacity`: positions, at most the model's context; 0: all of it. also_open: see SessionOptions.

@@ -1,10 +1,10 @@
 // Packed weights kept on disk: a later start maps them instead of packing anew, and processes share the pages.
 //
-// A file is a header of text, filled up with zeros to a whole page, then the bytes of pack_all as they lie in memory.
-// The header names everything that those bytes depend on. A file counts only where its header is, byte for byte, the
-// one expected and its length is right: nothing that it says is ever interpreted, so nothing in it can mislead. The
-// weights themselves carry no checksum, for checking one would read them all; they reach the disk before the file gets
-// its name.
+// A file is a header of text, filled up with zeros to a whole page, then the bytes of pack_all as they lie in memory,
+// then their seal. The header names everything that those bytes depend on. A file counts only where its header is, byte
+// for byte, the one expected, its length is right and the seal's hashes are whole: nothing that it says is ever
+// interpreted, so nothing in it can mislead. Comparing the weights with the seal reads them all, so a start does not
+// wait for it (cache_check.h). They reach the disk before the file gets its name.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include "kernels/error.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/pack/pack.h"
+#include "loader/pack/seal.h"
 
 namespace pinion {
 
@@ -27,7 +28,7 @@ struct PackCache {
   std::string header;          // a whole number of pages
   int64_t packed_bytes = 0;
 
-  int64_t file_bytes() const { return static_cast<int64_t>(header.size()) + packed_bytes; }
+  int64_t file_bytes() const { return static_cast<int64_t>(header.size()) + packed_bytes + seal_bytes(packed_bytes); }
 };
 
 // A shard is known by its size, its time of change, a hash of its safetensors header and one of samples of its tensors;
@@ -39,8 +40,9 @@ PackCache pack_cache_of(const std::filesystem::path& folder, const Checkpoint& c
 // Maps the file and marks it as used now. An error says why there is no such file or why it does not count.
 Error open_pack_cache(const PackCache& cache, MappedFile* out);
 
-// The packed bytes of a file that open_pack_cache gave.
+// The packed bytes of a file that open_pack_cache gave, and their seal.
 std::span<const std::byte> packed_contents(const PackCache& cache, const MappedFile& file);
+std::span<const std::byte> seal_in(const PackCache& cache, const MappedFile& file);
 
 // Removes the unfinished files of writers that were killed, and nothing of those that still write.
 void remove_unfinished(const std::filesystem::path& folder);

@@ -91,6 +91,74 @@ TEST(Pack, WhatAKilledPackerLeftGoesAtTheNextStart) {
   EXPECT_EQ(only_file(home.path / "pinion"), file);
 }
 
+// The file as it was written, and ways to spoil it.
+struct Damaged {
+  Folder home;
+  json plain = tell(home.path);
+  fs::path file = only_file(home.path / "pinion");
+  std::string whole = read_file(file);
+  // Behind the weights: their hashes, and in the last 64 bytes the boot after which they were checked.
+  size_t weights_end = whole.size() - 64 - 8 - (whole.size() / (1 << 20) + 1) * 8;
+
+  void flip(size_t byte, bool since_boot) const {
+    std::string text = whole;
+    text[byte] = static_cast<char>(text[byte] ^ 1 << byte % 8);
+    if (!since_boot) text[text.size() - 64] ^= 1;
+    write_file(file, text);
+  }
+  Outcome run(const std::vector<std::string>& arguments) const { return run_pinion(arguments, "", home.path); }
+};
+
+TEST(Pack, CheckFindsAndRepairsEveryFlippedBit) {
+  const Damaged d;
+  for (size_t i = 0; i < 12; i++) {
+    d.flip(4096 + (d.weights_end - 4097) * i / 11, true);
+    expect_told(d.run({"pack", "--model", kStories, "--check"}), "damaged weights, packed anew: 1 of 1 blocks");
+    ASSERT_TRUE(read_file(d.file) == d.whole) << i;
+  }
+  const Outcome right = d.run({"pack", "--model", kStories, "--check"});
+  expect_told(right, "");
+  EXPECT_NE(right.out.find("was there, checked"), std::string::npos) << right.out;
+  d.flip(d.weights_end + 3, true);  // of the hashes: then nothing is known of the weights
+  EXPECT_EQ(d.run({"pack", "--model", kStories, "--check"}).status, 0);
+  EXPECT_TRUE(read_file(d.file) == d.whole);
+}
+
+TEST(Pack, TheFirstStartAfterABootFindsDamage) {
+  const Damaged d;
+  d.flip(20'000, false);
+  expect_told(d.run(kTell), "damaged weights, packed anew: 1 of 1 blocks; what this run says may be wrong");
+  ASSERT_TRUE(read_file(d.file) == d.whole);
+  const json answer = tell(d.home.path);
+  EXPECT_TRUE(from_cache(answer));
+  EXPECT_EQ(answer["stats"]["logits_hash"], d.plain["stats"]["logits_hash"]);
+}
+
+TEST(Pack, GoldenChecksTheWeightsFirst) {
+  const Damaged d;
+  write_file(d.home / "prompts.json", R"([{"prompt": "Once", "max_tokens": 8}])");
+  const std::vector<std::string> record = {
+      "golden", "record", "--model", kStories, "--prompts", d.home / "prompts.json", "--out", d.home / "G.json"};
+  const std::vector<std::string> check = {"golden", "check", "--model", kStories, "--golden", d.home / "G.json"};
+  d.flip(30'000, true);
+  expect_told(d.run(record), "damaged weights, packed anew");
+  d.flip(90'000, true);
+  expect_told(d.run(check), "damaged weights, packed anew");
+  EXPECT_TRUE(read_file(d.file) == d.whole);
+  expect_told(d.run(check), "");
+}
+
+// Where the file cannot be repaired in place, all is packed anew: here because a link is not followed.
+TEST(Pack, WhatCannotBeRepairedIsPackedAnew) {
+  const Damaged d;
+  d.flip(30'000, true);
+  fs::rename(d.file, d.home.path / "elsewhere");
+  fs::create_symlink(d.home.path / "elsewhere", d.file);
+  expect_told(d.run({"pack", "--model", kStories, "--check"}), "damaged weights that cannot be repaired");
+  EXPECT_FALSE(fs::is_symlink(d.file));
+  EXPECT_TRUE(read_file(d.file) == d.whole);
+}
+
 TEST(Pack, SaysWhereAndHowLarge) {
   const Folder home;
   const Outcome first = run_pinion({"pack", "--model", kStories}, "", home.path);

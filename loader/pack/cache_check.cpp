@@ -1,0 +1,112 @@
+#include "loader/pack/cache_check.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "loader/checkpoint/arena.h"
+
+namespace pinion {
+namespace {
+
+// The file for writing; opened only while its length is the expected one.
+struct WritableFile {
+  const PackCache& cache;
+  int number = -1;
+
+  explicit WritableFile(const PackCache& written) : cache(written) {
+    number = open(cache.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat status = {};
+    if (number < 0 || (fstat(number, &status) == 0 && status.st_size == cache.file_bytes())) return;
+    close(number);
+    number = -1;
+    errno = ESTALE;
+  }
+  ~WritableFile() {
+    if (number >= 0) close(number);
+  }
+  WritableFile(const WritableFile&) = delete;
+  WritableFile& operator=(const WritableFile&) = delete;
+
+  Error failure() const {
+    return error("cannot write", cache.path.string(), {}, std::generic_category().message(errno));
+  }
+
+  Error write(std::span<const std::byte> bytes, int64_t offset) const {
+    while (!bytes.empty()) {
+      const ssize_t written = pwrite(number, bytes.data(), bytes.size(), offset);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return failure();
+      bytes = bytes.subspan(static_cast<size_t>(written));
+      offset += written;
+    }
+    return {};
+  }
+};
+
+// What lies in [first, first + bytes.size()) of the packed bytes, where that is in one of the blocks.
+Error write_blocks(const WritableFile& file, std::span<const std::byte> bytes, int64_t first,
+                   std::span<const int64_t> blocks) {
+  for (const int64_t block : blocks) {
+    const int64_t begin = std::max(block * kSealedBlockBytes, first);
+    const int64_t end = std::min((block + 1) * kSealedBlockBytes, first + std::ssize(bytes));
+    if (begin >= end) continue;
+    const auto part = bytes.subspan(static_cast<size_t>(begin - first), static_cast<size_t>(end - begin));
+    if (Error e = file.write(part, std::ssize(file.cache.header) + begin)) return e;
+  }
+  return {};
+}
+
+bool is_damaged(const PackCache& cache, const MappedFile& file, int64_t block) {
+  return fast_hash(sealed_block(packed_contents(cache, file), block)) != hash_in(seal_in(cache, file), block);
+}
+
+}  // namespace
+
+std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cache, const MappedFile& file) {
+  std::vector<char> is_bad(static_cast<size_t>(sealed_blocks(cache.packed_bytes)));
+  run_pieces(workers, std::ssize(is_bad),
+             [&](int64_t i) { is_bad[static_cast<size_t>(i)] = is_damaged(cache, file, i); });
+  std::vector<int64_t> damaged;
+  for (int64_t i = 0; i < std::ssize(is_bad); ++i) {
+    if (is_bad[static_cast<size_t>(i)]) damaged.push_back(i);
+  }
+  return damaged;
+}
+
+Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
+                    const MappedFile& file, std::span<const int64_t> blocks) {
+  const WritableFile written(cache);
+  if (written.number < 0) return written.failure();
+  int64_t first = 0;
+  while (!jobs.empty()) {
+    const auto together = jobs.first(static_cast<size_t>(jobs.front().interleaved));
+    const int64_t end = first + packed_bytes(together);
+    const bool is_hit = std::ranges::any_of(
+        blocks, [&](int64_t b) { return b * kSealedBlockBytes < end && (b + 1) * kSealedBlockBytes > first; });
+    if (is_hit) {
+      Arena arena;
+      if (Error e = allocate_arena(end - first, &arena)) return e;
+      if (Error e = pack_all(workers, together, arena.data, {.source_mapped = true})) return e;
+      if (Error e = write_blocks(written, {arena.data, static_cast<size_t>(arena.bytes)}, first, blocks)) return e;
+    }
+    first = end;
+    jobs = jobs.subspan(together.size());
+  }
+  if (fsync(written.number) != 0) return written.failure();
+  for (const int64_t block : blocks) {
+    if (is_damaged(cache, file, block)) return error("packed anew, it is still not what it was", cache.path.string());
+  }
+  return {};
+}
+
+void note_checked(const PackCache& cache) {
+  const WritableFile file(cache);
+  if (file.number >= 0) (void)file.write(boot_id(), cache.file_bytes() - kBootIdBytes);
+}
+
+}  // namespace pinion

@@ -1,0 +1,25 @@
+// Damage to the weight cache (a disk's, a memory's): noticed by the seal, undone from the checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/error.h"
+#include "kernels/workers.h"
+#include "loader/pack/pack_cache.h"
+
+namespace pinion {
+
+// The blocks that differ from their hashes, ascending. Reads all of the mapped weights, as fast as the workers can.
+std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cache, const MappedFile& file);
+
+// Packs the matrices that lie in these blocks anew and writes the blocks where they lie, so that every process that
+// maps the file has the right bytes. The jobs' `out` are left without memory. An error: the file is not to be used.
+Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
+                    const MappedFile& file, std::span<const int64_t> blocks);
+
+// Renews the seal: until the machine is started again nobody needs to check. In vain where the file is read-only.
+void note_checked(const PackCache& cache);
+
+}  // namespace pinion
