@@ -14,12 +14,14 @@
 namespace pinion {
 namespace {
 
+int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
 std::string system_error() { return std::generic_category().message(errno); }
 
 struct OpenFile {
   int descriptor = -1;
   int64_t bytes = 0;
-  int64_t changed_ns = 0;
+  struct stat status = {};
   ~OpenFile() {
     if (descriptor >= 0) close(descriptor);
   }
@@ -29,12 +31,11 @@ struct OpenFile {
 Error open_regular(const std::filesystem::path& path, OpenFile* out) {
   out->descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (out->descriptor < 0) return error("cannot open", path.string(), {}, system_error());
-  struct stat status = {};
+  struct stat& status = out->status;
   if (fstat(out->descriptor, &status) != 0) return error("cannot stat", path.string(), {}, system_error());
   if (S_ISDIR(status.st_mode)) return error("is a folder, not a file", path.string());
   if (!S_ISREG(status.st_mode)) return error("not a regular file", path.string());
   out->bytes = status.st_size;
-  out->changed_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
   return {};
 }
 
@@ -95,7 +96,9 @@ Error map_file(const std::filesystem::path& path, MappedFile* out) {
   if (address == MAP_FAILED) return error("cannot map", path.string(), {}, system_error());
   add_mapping(address, file.bytes, path);
   out->pages = {static_cast<const std::byte*>(address), Unmap{file.bytes}};
-  out->changed_ns = file.changed_ns;
+  out->inode = file.status.st_ino;
+  out->changed_ns = nanoseconds(file.status.st_mtim);
+  out->inode_changed_ns = nanoseconds(file.status.st_ctim);
   return {};
 }
 

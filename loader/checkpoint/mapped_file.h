@@ -21,7 +21,9 @@ struct Unmap {
 // while it is mapped, or its disk fails, later reads raise SIGBUS (see mapped_file_at).
 struct MappedFile {
   std::unique_ptr<const std::byte[], Unmap> pages;
-  int64_t changed_ns = 0;  // when the file was last written, since 1970
+  uint64_t inode = 0;
+  int64_t changed_ns = 0;        // when the file was last written, since 1970, as its owner may set it
+  int64_t inode_changed_ns = 0;  // likewise, or its owner, name or times were changed: nobody sets this
 
   std::span<const std::byte> contents() const { return {pages.get(), static_cast<size_t>(pages.get_deleter().bytes)}; }
 };

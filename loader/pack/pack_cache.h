@@ -31,8 +31,9 @@ struct PackCache {
   int64_t file_bytes() const { return static_cast<int64_t>(header.size()) + packed_bytes + seal_bytes(packed_bytes); }
 };
 
-// A shard is known by its size, its time of change, a hash of its safetensors header and one of samples of its tensors;
-// not by its path, so a folder may move. The samples tell fine-tunes apart that were unpacked with the same times.
+// A shard is known by its size, inode, times of change (of the contents, which tools set back, and of the inode, which
+// they cannot), a hash of its safetensors header and one of samples of its tensors; not by its path, so a folder may
+// move. The samples tell fine-tunes apart where a file system invents inodes and times.
 // calibration: a name of the text that the weights were quantised for; empty: none.
 PackCache pack_cache_of(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                         std::span<const PackJob> jobs, const std::string& calibration = {});

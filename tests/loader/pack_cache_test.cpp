@@ -135,6 +135,39 @@ TEST(PackCache, TheIdentityFollowsSourceAndFormats) {
   EXPECT_NE(reopened(), packed.cache.path);
 }
 
+// One byte that no sample reads, in place, with the old time put back. The inode's own time cannot be put back.
+TEST(PackCache, AnEditOfTheSameSizeAndTimeIsNoticed) {
+  const TempFolder source;
+  std::string header = R"({"a":{"dtype":"BF16","shape":[1024,512],"data_offsets":[0,1048576]}})";
+  const fs::path path = source.write("model.safetensors", safetensors_text(header, std::string(1048576, 1)));
+  const fs::file_time_type time = fs::last_write_time(path);
+  const auto name = [&] {
+    Checkpoint checkpoint;
+    Matrix a;
+    EXPECT_EQ(open_checkpoint(source.path, &checkpoint).message(), "");
+    const std::vector<PackJob> jobs = {{*checkpoint.find("a"), Format::w8, &a}};
+    return pack_cache_of("/", checkpoint, jobs).path;
+  };
+  const fs::path before = name();
+  EXPECT_EQ(name(), before);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // beyond what the system's clock for files resolves
+  const int64_t unread = std::ssize(header) + 8 + 1048576 * 3 / 63 / 2;
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(unread).put(2);
+  fs::last_write_time(path, time);
+  EXPECT_NE(name(), before);
+}
+
+TEST(PackCache, SamplesTellContentsApartWhereTimesDoNot) {
+  const Packed packed;
+  Checkpoint other;
+  ASSERT_EQ(open_checkpoint(packed.source.path, &other).message(), "");
+  ASSERT_EQ(pack_cache_of(packed.folder.path, other, packed.jobs).path, packed.cache.path);
+  std::fstream(packed.source.path / "model.safetensors", std::ios::binary | std::ios::in | std::ios::out)
+      .seekp(-1, std::ios::end)
+      .put(2);  // the mapping's times are those of before
+  EXPECT_NE(pack_cache_of(packed.folder.path, other, packed.jobs).path, packed.cache.path);
+}
+
 TEST(PackCache, RemovesTheLongestUnusedButNothingOfOthers) {
   const Packed packed;
   const std::string ours = "pinion packed weights\n" + std::string(9000, 'x');
