@@ -97,7 +97,7 @@ class AnswerPrinter {
     std::array<char, 96> line;
     std::snprintf(line.data(), line.size(), "[thought %.1f s, %lld tokens]\n", now_seconds() - thought_start_seconds_,
                   static_cast<long long>(thought_tokens_));
-    print(line.data());
+    print(wrap_.put(line.data()));
   }
 
   const Chat& chat_;

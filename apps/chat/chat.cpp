@@ -146,9 +146,7 @@ int run(const Options& options) {
   if (Error e = open_chat(options, &chat)) return fail(e);
   LineReader reader("> ");
   chat.interactive = reader.interactive();
-  if (chat.interactive) {
-    stop_answers_on_interrupt(chat.session.get());
-  }
+  if (chat.interactive) stop_answers_on_interrupt(chat.session.get());
   if (chat.interactive && !options.quiet) {
     WordWrap wrap(terminal_columns());
     print(wrap.put(chat.runtime.model->config.architecture + ", " +

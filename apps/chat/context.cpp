@@ -11,6 +11,7 @@ bool drop_oldest_turn(OrderedJson& messages) {
   const auto has_role = [](const char* role) {
     return [role](const OrderedJson& message) { return message.contains("role") && message["role"] == role; };
   };
+  if (!messages.is_array()) return false;
   const auto first = std::find_if_not(messages.begin(), messages.end(), has_role("system"));
   if (first == messages.end()) return false;
   const auto second = std::find_if(first + 1, messages.end(), has_role("user"));
@@ -18,6 +19,8 @@ bool drop_oldest_turn(OrderedJson& messages) {
   messages.erase(first, second);
   return true;
 }
+
+constexpr int64_t kNearlyFullPercent = 80;
 
 // What an answer is to find free at least.
 int64_t room_for_answer(const Chat& chat) {
@@ -28,7 +31,7 @@ int64_t room_for_answer(const Chat& chat) {
 // Until half of the context is free: what is left has to be evaluated anew, and that should not be for every question.
 Error drop_turns(Chat& chat, Prompt* prompt) {
   const int64_t capacity = chat.session->cache.capacity;
-  const size_t tokens = prompt->ids.size();
+  const auto tokens = std::ssize(prompt->ids);
   int64_t turns = 0;
   for (; std::ssize(prompt->ids) > capacity / 2 && drop_oldest_turn(chat.conversation.messages); ++turns) {
     if (Error e = make_prompt(*chat.chat_template, *chat.tokenizer, chat.conversation, prompt)) return e;
@@ -36,7 +39,7 @@ Error drop_turns(Chat& chat, Prompt* prompt) {
   if (turns == 0) return {};
   note("the context is full: dropped " +
        (turns == 1 ? "the oldest turn" : "the " + std::to_string(turns) + " oldest turns") + ", " +
-       std::to_string(tokens - prompt->ids.size()) + " of " + std::to_string(tokens) + " tokens");
+       std::to_string(tokens - std::ssize(prompt->ids)) + " of " + std::to_string(tokens) + " tokens");
   return {};
 }
 
@@ -62,7 +65,7 @@ Error fit_conversation(Chat& chat, Prompt* out) {
 void tell_of_full_context(Chat& chat) {
   const int64_t capacity = chat.session->cache.capacity, used = std::ssize(chat.session->ids);
   const bool drops = chat.overflow == Overflow::drop;
-  const bool is_nearly_full = used * 10 >= capacity * 8;
+  const bool is_nearly_full = used * 100 >= capacity * kNearlyFullPercent;
   if (chat.last.finish_reason == FinishReason::context) {
     note(std::string("the answer ends here: the context is full; ") +
          (drops ? "the next question drops the oldest turns" : "/reset starts a new conversation"));

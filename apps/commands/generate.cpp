@@ -211,7 +211,7 @@ int run(const Options& options) {
   } else if (!options.quiet) {
     print_figures(runtime, sampler, result);
   }
-  if (result.finish_reason == FinishReason::context && result.ids.size() < static_cast<size_t>(options.max_tokens)) {
+  if (result.finish_reason == FinishReason::context) {
     note("the text ends here: the context of " + std::to_string(session->cache.capacity) + " tokens is full");
   }
   return kSuccess;

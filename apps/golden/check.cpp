@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "engine/forward/trace.h"
 #include "engine/session/generate.h"
@@ -116,22 +115,22 @@ struct Follower {
 };
 
 std::string top_five(const std::vector<float>& logits, const Tokenizer* tokenizer) {
-  std::vector<int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  const auto five = ids.begin() + std::min<int64_t>(5, std::ssize(ids));
-  std::ranges::partial_sort(ids, five, std::greater(), [&](int32_t id) { return logits[static_cast<size_t>(id)]; });
   std::string text;
-  for (auto id = ids.begin(); id < five; ++id) {
+  for (const TokenLogprob& one : logprobs_of(logits, 0, 5).top) {
     std::array<char, 32> value;
-    std::snprintf(value.data(), value.size(), " %.9g", static_cast<double>(logits[static_cast<size_t>(*id)]));
-    text += (text.empty() ? "" : ", ") + token_label({*id}, 0, tokenizer) + value.data();
+    std::snprintf(value.data(), value.size(), " %.9g", static_cast<double>(logits[static_cast<size_t>(one.id)]));
+    text += (text.empty() ? "" : ", ") + token_label({one.id}, 0, tokenizer) + value.data();
   }
   return text;
 }
 
-std::string layer_text(int64_t layer, bool same_logits) {
-  if (layer >= 0) return "layer " + std::to_string(layer);
-  return same_logits ? "none: both are this build's arithmetic, the recording is of another" : "the head";
+std::string first_difference_line(const Trace& a, const Trace& b, bool same_logits) {
+  const int64_t layer = first_difference(a, b);
+  return "    first difference: " +
+         (layer >= 0    ? "layer " + std::to_string(layer)
+          : same_logits ? "none: both are this build's arithmetic, the recording is of another"
+                        : "the head") +
+         "\n";
 }
 
 // One of two candidates for a place, with what this way makes of it.
@@ -175,13 +174,12 @@ Error explain(const CheckOptions& options, const Runtime& runtime, const GoldenP
           "    from token " + std::to_string(index) +
           " on other logits than scalar on one thread, likeliest\n      this way: " + top_five(a.logits, tokenizer) +
           "\n      scalar:   " + top_five(b.logits, tokenizer) + "\n";
-      if (options.bisect)
-        other += "    first difference: " + layer_text(first_difference(a.trace, b.trace), false) + "\n";
+      if (options.bisect) other += first_difference_line(a.trace, b.trace, false);
     }
     if (index == last) break;
     next = std::span(want.ids).subspan(index, 1);
   }
-  if (other.empty() && options.bisect) other = "    first difference: " + layer_text(-1, true) + "\n";
+  if (other.empty() && options.bisect) other = first_difference_line(a.trace, b.trace, true);
   *out = "    after " + text_before(want.ids, index, tokenizer) + "\n    token " + std::to_string(index) +
          " recorded: " + candidate_text(want.ids, index, a.logits, tokenizer) + "\n    token " + std::to_string(index) +
          " now:      " + candidate_text(have.ids, index, a.logits, tokenizer) + "\n" + other;

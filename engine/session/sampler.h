@@ -25,8 +25,8 @@ struct Sampler {
   std::vector<float> penalised{};       // scratch: logits after penalties
   std::vector<bool> changed{};          // scratch: panels of which one was
   std::vector<int32_t> counts{};        // scratch: by id; 0 between uses
-  std::vector<int64_t>
-      common_with_end{};  // scratch: how many ids up to a place are those at the end; places from there
+  // Scratch of DRY, by the distance from the end: how many ids up to there equal those at the end.
+  std::vector<int64_t> common_with_end{};
 };
 
 // history: the prompt and what was generated so far, for penalties. panel_best: the likeliest id of each

@@ -21,7 +21,7 @@ struct SamplerOptions {
   // Subtracted from the logit of an id that was generated before, once and for each time (OpenAI's API reference).
   float presence_penalty = 0, frequency_penalty = 0;
   // DRY (p-e-w 2024, github.com/oobabooga/text-generation-webui/pull/5677): an id that would prolong a repetition of
-  // `length` ids loses multiplier * base^(length - allowed_length), if that is no negative power. 0: off.
+  // `length` ids loses multiplier * base^(length - allowed_length); shorter repetitions cost nothing. 0: off.
   float dry_multiplier = 0;
   float dry_base = 1.75f;
   int32_t dry_allowed_length = 2;

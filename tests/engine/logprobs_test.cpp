@@ -64,7 +64,7 @@ std::vector<double> flat(const std::vector<Logprobs>& list) {
   return all;
 }
 
-void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt) {
+void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt, bool by_all_kernels) {
   const auto generate_by = [&](const Way& way) {
     Team team(std::vector<int32_t>(static_cast<size_t>(way.threads), -1));
     std::unique_ptr<Session> session;
@@ -100,9 +100,9 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
   EXPECT_EQ(flat(expected.prompt_logprobs), flat(whole));
   EXPECT_EQ(expected.logprobs[0].token.id, expected.logprobs[0].top[0].id) << "greedy";
 
-  std::vector<Way> ways = {{2, 7, nullptr}, {3, 64, nullptr}, {1, 1, nullptr}};
+  std::vector<Way> ways = {{2, 7, nullptr}, {1, 1, nullptr}};
   for (const Variant& variant : kernel_variants()) {
-    if (!(variant.needs & ~cpu_features())) ways.push_back({2, 50, &variant.table()});
+    if (by_all_kernels && !(variant.needs & ~cpu_features())) ways.push_back({2, 50, &variant.table()});
   }
   for (const Way& way : ways) {
     const GenerateResult other = generate_by(way);
@@ -113,7 +113,7 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
 
 TEST(Logprobs, TheSameBitsHoweverAModelRuns) {
   const auto model = load_stories(Quant::w8a8);
-  expect_same_logprobs(*model, some_tokens(100, model->config.vocab_size));
+  expect_same_logprobs(*model, some_tokens(100, model->config.vocab_size), true);
 }
 
 // Ropes that look at the length of the whole prompt, and a recurrent state.
@@ -122,7 +122,7 @@ TEST(Logprobs, OfPromptsThatCannotBeCut) {
     std::unique_ptr<Model> model;
     const Error e = load_model(PINION_TEST_DATA "/families/" + std::string(family), {.quant = Quant::w8a8}, &model);
     ASSERT_FALSE(e) << e.message();
-    expect_same_logprobs(*model, some_tokens(70, model->config.vocab_size));
+    expect_same_logprobs(*model, some_tokens(70, model->config.vocab_size), false);
   }
 }
 
