@@ -14,6 +14,7 @@ Run setup_template(Command app);
 Run setup_bench(Command app);
 Run setup_golden(Command app);
 Run setup_quality(Command app);
+Run setup_get(Command app);
 Run setup_inspect(Command app);
 Run setup_pack(Command app);
 Run setup_cpu(Command app);

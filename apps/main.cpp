@@ -36,6 +36,7 @@ constexpr CommandRow kCommands[] = {
      "pinion golden check --model DIR --golden G.json", setup_golden},
     {"quality", "Measure what quantisation does to a model's predictions of a text",
      "pinion quality --model DIR --file TEXT --tokens 4096", setup_quality},
+    {"get", "Download a model from the Hugging Face Hub", "pinion get Qwen/Qwen3-0.6B", setup_get},
     {"inspect", "Describe a model folder: family, shapes, memory, what will run", "pinion inspect --model DIR",
      setup_inspect},
     {"pack", "Keep a model's packed weights for instant starts: where they lie and how large they are",

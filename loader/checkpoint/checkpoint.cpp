@@ -103,6 +103,13 @@ std::string dtype_list(std::span<const DType> dtypes) {
 
 }  // namespace
 
+Error read_shards(const fs::path& index, std::set<std::string>* out) {
+  std::map<std::string, std::string> shards;
+  if (Error e = read_index(index, &shards)) return e;
+  for (const auto& [tensor, shard] : shards) out->insert(shard);
+  return {};
+}
+
 Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
   std::error_code code;
   if (!fs::is_directory(folder, code)) return error("no such folder", folder.string());

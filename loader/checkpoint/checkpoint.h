@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,9 @@ struct TensorSelection {
 
 // Two tensors of one name are an error.
 Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint);
+
+// The names of the shards that an index file gives, without folders.
+Error read_shards(const std::filesystem::path& index, std::set<std::string>* out);
 
 Error open_checkpoint(const std::filesystem::path& folder, Checkpoint* out);
 

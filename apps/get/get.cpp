@@ -1,0 +1,199 @@
+// pinion get: downloads the files of a model's repository that a model folder needs.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "apps/cli/machine.h"
+#include "apps/commands.h"
+#include "apps/get/download.h"
+#include "apps/get/place.h"
+#include "apps/get/repository.h"
+#include "engine/model/layer_tensors.h"
+#include "engine/model/weight_format.h"
+#include "engine/team/memory.h"
+#include "loader/checkpoint/checkpoint.h"
+#include "loader/config/model_config.h"
+#include "loader/pack/pack.h"
+
+namespace pinion {
+namespace {
+
+struct Options {
+  std::string name;
+  std::string revision = "main";
+  std::string to;
+  int64_t retries = 5;
+};
+
+// One download: from where, of what, to where.
+struct Download {
+  Source source;
+  std::string endpoint;
+  std::string name;
+  Repository repository;
+  Place place;
+};
+
+std::string size_text(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+std::string environment(const char* variable, const char* otherwise) {
+  const char* value = std::getenv(variable);
+  return value && *value ? value : otherwise;
+}
+
+Error read_environment(Download* out) {
+  out->endpoint = environment("HF_ENDPOINT", "https://huggingface.co");
+  while (out->endpoint.ends_with('/')) out->endpoint.pop_back();
+  if (!out->endpoint.starts_with("https://") && !out->endpoint.starts_with("http://")) {
+    return error("not an address", "HF_ENDPOINT", "https://HOST", out->endpoint);
+  }
+  out->source.token = environment("HF_TOKEN", "");
+  // A line's end in it would begin another header.
+  if (std::ranges::any_of(out->source.token, [](char c) { return c <= ' ' || c > '~'; })) {
+    return error("not a token", "HF_TOKEN", "printable characters without spaces");
+  }
+  return {};
+}
+
+// Downloads what is not there yet. progress: of the bytes of all these files that are there.
+Error fetch(Download& download, const std::vector<RemoteFile>& files, const std::function<void(int64_t)>& progress) {
+  int64_t before = 0;
+  for (const RemoteFile& file : files) {
+    if (!is_there(download.place, file)) {
+      const std::string url = file_url(download.endpoint, download.name, download.repository.commit, file.name);
+      const auto in_all = [&](int64_t bytes) { progress(before + bytes); };
+      if (Error e = download_file(download.source, url, file, download.place.target(file), in_all)) return e;
+    }
+    if (Error e = link_file(download.place, file)) return e;
+    before += file.bytes;
+    progress(before);
+  }
+  return {};
+}
+
+// The weights that the loader would open: the single file, else the shards that the index names.
+Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
+  const Repository& repository = download.repository;
+  std::set<std::string> names;
+  if (find_file(repository, kSingleName)) {
+    names.emplace(kSingleName);
+  } else if (find_file(repository, kIndexName)) {
+    if (Error e = read_shards(download.place.folder / kIndexName, &names)) return e;
+  } else {
+    return error("no weights that pinion reads", download.name, "model.safetensors, or shards with their index");
+  }
+  for (const std::string& name : names) {
+    const RemoteFile* file = find_file(repository, name);
+    if (!file) return error("no such file", download.name, {}, name);
+    out->push_back(*file);
+  }
+  return {};
+}
+
+// Of a checkpoint in floating point, packed.
+int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
+  LoadOptions options;
+  options.quant = quant;
+  const auto bytes_of = [&](const MatrixTensor& m) {
+    const bool is_head = m.role == MatrixRole::head;
+    return packed_bytes(m.is_exact ? Format::bf16 : weight_format(options, m.module() + ".weight", is_head), m.n, m.k);
+  };
+  int64_t bytes = bytes_of(head_matrix(config));
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const MatrixTensor& m : layer_matrices(config, layer)) bytes += bytes_of(m);
+  }
+  return bytes;
+}
+
+// "about 0.6 GB of memory as w8a8, 12 GB free"
+std::string memory_text(const ModelConfig& config, Quant quant) {
+  const FreeMemory free = free_memory();
+  const auto needed = [&](Quant mode) { return packed_weight_bytes(config, mode); };
+  const auto said = [&](Quant mode) {
+    return size_text(needed(mode)) + " as " + std::string(kQuantNames[static_cast<size_t>(mode)]);
+  };
+  const std::string text = "about " + said(quant) + " in memory, " + size_text(free.bytes) + " " + free.limit;
+  if (needed(quant) <= free.bytes) return text;
+  if (needed(Quant::w4a8) > free.bytes) return text + ": it does not fit";
+  return text + ": it fits with --quant w4a8, " + size_text(needed(Quant::w4a8));
+}
+
+// Says what will be downloaded, and whether disk and memory hold it. Only a disk that is too small is an error: the
+// files may be for another machine.
+Error announce(const Download& download, const std::vector<RemoteFile>& weights) {
+  ModelConfig config;
+  const std::string folder = download.place.folder.string();
+  if (Error e = read_model_config(folder, &config)) return e;
+  int64_t all = 0, missing = 0;
+  for (const RemoteFile& file : weights) {
+    all += file.bytes;
+    if (is_there(download.place, file)) continue;
+    std::error_code code;
+    const uintmax_t partial = std::filesystem::file_size(download.place.target(file).string() + ".incomplete", code);
+    missing += file.bytes - (code ? 0 : std::min(file.bytes, static_cast<int64_t>(partial)));
+  }
+  std::error_code code;
+  const auto space = std::filesystem::space(folder, code);
+  const int64_t free = code ? missing : static_cast<int64_t>(space.available);
+  note(download.name + ": " + size_text(all) + " of weights, " + size_text(missing) + " to download, " +
+       size_text(free) + " free on the disk; " + memory_text(config, default_quant(folder)));
+  if (missing <= free) return {};
+  return error("too little space on the disk", folder, size_text(missing), size_text(free));
+}
+
+Error get(const Options& options, Download* out) {
+  if (Error e = read_environment(out)) return e;
+  if (Error e = out->source.http.open()) return e;
+  std::string answer;
+  const std::string url = repository_url(out->endpoint, out->name, options.revision);
+  if (Error e = download_text(out->source, url, &answer)) return e;
+  if (Error e = parse_repository(answer, url, &out->repository)) return e;
+  if (!find_file(out->repository, "config.json")) return error("no config.json: not a model of this kind", out->name);
+  if (Error e = make_place(options.to, out->name, out->repository, &out->place)) return e;
+  std::vector<RemoteFile> weights, others = out->repository.files;
+  std::erase_if(others, [](const RemoteFile& file) { return is_weights(file.name); });
+  if (Error e = fetch(*out, others, [](int64_t) {})) return e;
+  if (Error e = list_weights(*out, &weights)) return e;
+  if (Error e = announce(*out, weights)) return e;
+  int64_t all = 1;
+  for (const RemoteFile& file : weights) all += file.bytes;
+  ProgressBar bar("downloading");
+  const auto show = [&](int64_t bytes) { bar.show(static_cast<double>(bytes) / static_cast<double>(all)); };
+  if (Error e = fetch(*out, weights, show)) return e;
+  return write_revision(out->place, options.revision, out->repository.commit);
+}
+
+int run(const Options& options) {
+  Download download;
+  download.name = options.name;
+  download.source.retries = options.retries;
+  if (Error e = get(options, &download)) return fail(e);
+  print(download.place.folder.string() + "\n");
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_get(Command app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("model", options->name, "The model's name on the Hugging Face Hub")
+      .required()
+      .check(complain_about_name)
+      .type_name("ORG/NAME");
+  app.add_option("--revision", options->revision, "A branch, a tag or a commit")
+      .check(complain_about_revision)
+      .type_name("R")
+      .show_default();
+  app.add_option("--to", options->to, "A folder for the files (default: the cache of the Hugging Face tools)")
+      .type_name("DIR");
+  app.add_option("--retries", options->retries, "Attempts in a row that may bring nothing")
+      .range(0, 1000)
+      .whole()
+      .type_name("N")
+      .show_default();
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

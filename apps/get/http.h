@@ -1,0 +1,46 @@
+// GET requests. libcurl does the transport; it is loaded by the first request, so that other commands start without it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/error.h"
+
+namespace pinion {
+
+struct Request {
+  std::string url;
+  std::string token;  // sent to the URL's own scheme, host and port, and to no other after a redirect
+  int64_t from = 0;   // the first byte wanted
+};
+
+struct Response {
+  long status = 0;            // HTTP's
+  int64_t from = 0;           // the first byte of the body that came; 0 where the server sends all
+  int64_t retry_after_s = 0;  // as the server wishes
+};
+
+// Takes a part of the body of a response that is a success. An error ends the transfer.
+using Sink = std::function<Error(const Response& response, std::span<const std::byte> part)>;
+
+class Http {
+ public:
+  Http();
+  ~Http();
+  Error open();  // before all else
+
+  // Follows redirects. An error is one of the transport: no connection, cut off, a wrong certificate. What the server
+  // answered is in `out`, what the sink found wrong in `sink_error`.
+  Error get(const Request& request, const Sink& sink, Response* out, Error* sink_error);
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> curl_;
+  void* handle_ = nullptr;  // keeps connections open
+};
+
+}  // namespace pinion

@@ -1,0 +1,116 @@
+#include "apps/get/repository.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "loader/config/json.h"
+
+namespace pinion {
+namespace {
+
+// What the loader and the tokenizer read besides weights.
+constexpr std::string_view kWanted[] = {
+    "config.json",         "generation_config.json",  kIndexName,
+    "tokenizer.json",      "tokenizer.model",         "tekken.json",
+    "added_tokens.json",   "special_tokens_map.json", "tokenizer_config.json",
+    "chat_template.jinja",
+};
+
+constexpr int64_t kMaxFileBytes = int64_t{1} << 43;  // 8 TB, so that sums of sizes do not overflow
+
+bool is_name_character(char c) {
+  return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '-' || c == '_' || c == '.';
+}
+
+// Of a repository's name, a revision's or a file's: nothing that would mean another folder or need an escape.
+bool is_plain(std::string_view part) {
+  return !part.empty() && part.size() <= 200 && !part.starts_with('.') && !part.ends_with('.') &&
+         std::ranges::all_of(part, is_name_character);
+}
+
+bool is_hexadecimal(std::string_view text, size_t digits) {
+  return text.size() == digits &&
+         std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+Error read_file(const Json& json, const std::string& where, RemoteFile* out) {
+  JsonFields fields{json, where + ": " + out->name};
+  out->bytes = fields.integer("size", {}, 0, kMaxFileBytes);
+  out->is_sha256 = fields.has("lfs");
+  if (out->is_sha256) {
+    JsonFields lfs = fields.fields("lfs");
+    out->hash = lfs.text("sha256", "");
+    if (out->hash.empty()) out->hash = lfs.text("oid");
+    if (lfs.error) return lfs.error;
+  } else {
+    out->hash = fields.text("blobId");
+  }
+  if (fields.error) return fields.error;
+  if (is_hexadecimal(out->hash, out->is_sha256 ? 64 : 40)) return {};
+  return error("not a hash", fields.where, out->is_sha256 ? "64 hexadecimal digits" : "40 hexadecimal digits",
+               brief(out->hash));
+}
+
+}  // namespace
+
+std::string complain_about_name(std::string_view name) {
+  const size_t slash = name.find('/');
+  if (slash != name.npos && is_plain(name.substr(0, slash)) && is_plain(name.substr(slash + 1))) return {};
+  return "want ORG/NAME of letters, digits, '-', '_' and '.', as in Qwen/Qwen3-0.6B";
+}
+
+std::string complain_about_revision(std::string_view revision) {
+  for (size_t begin = 0; begin <= revision.size();) {
+    const size_t end = std::min(revision.find('/', begin), revision.size());
+    if (!is_plain(revision.substr(begin, end - begin))) return "want a branch, a tag or a commit";
+    begin = end + 1;
+  }
+  return {};
+}
+
+// The slashes of "refs/pr/1" are one part of the path.
+std::string repository_url(const std::string& endpoint, const std::string& name, const std::string& revision) {
+  std::string escaped;
+  for (const char c : revision) escaped += c == '/' ? std::string("%2F") : std::string(1, c);
+  return endpoint + "/api/models/" + name + "/revision/" + escaped + "?blobs=true";
+}
+
+std::string file_url(const std::string& endpoint, const std::string& name, const std::string& commit,
+                     const std::string& file) {
+  return endpoint + "/" + name + "/resolve/" + commit + "/" + file;
+}
+
+bool is_weights(std::string_view name) { return name.ends_with(".safetensors"); }
+
+Error parse_repository(std::string_view text, const std::string& where, Repository* out) {
+  Json json;
+  if (Error e = parse_json(text, where, &json)) return e;
+  JsonFields fields{json, where};
+  out->commit = fields.text("sha");
+  if (fields.error) return fields.error;
+  if (!is_hexadecimal(out->commit, 40)) {
+    return error("not a commit", where, "40 hexadecimal digits", brief(out->commit));
+  }
+  const Json* files = fields.find("siblings");
+  if (!files || !files->is_array()) return error("no list of files", where, "siblings");
+  for (const Json& entry : *files) {
+    JsonFields file{entry, where};
+    RemoteFile one{.name = file.text("rfilename")};
+    if (file.error) return file.error;
+    const bool is_wanted = std::ranges::find(kWanted, one.name) != std::end(kWanted);
+    if (!is_wanted && !(is_weights(one.name) && is_plain(one.name))) continue;
+    if (find_file(*out, one.name)) return error("a file is listed twice", where, {}, one.name);
+    if (Error e = read_file(entry, where, &one)) return e;
+    out->files.push_back(std::move(one));
+  }
+  std::ranges::sort(out->files, {}, &RemoteFile::name);
+  return {};
+}
+
+const RemoteFile* find_file(const Repository& repository, std::string_view name) {
+  const auto file = std::ranges::find(repository.files, name, &RemoteFile::name);
+  return file == repository.files.end() ? nullptr : &*file;
+}
+
+}  // namespace pinion

@@ -1,0 +1,387 @@
+// pinion get, from servers on 127.0.0.1 alone: what they cut off is continued, what they say wrongly is refused, and
+// the token goes to nobody else.
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <atomic>
+
+#include "tests/apps/http_server.h"
+#include "tests/apps/program.h"
+
+namespace pinion {
+namespace {
+
+const std::string kCommit(40, 'c');
+const std::string kApi = "/api/models/tiny/stories/revision/main?blobs=true";
+const std::string kResolve = "/tiny/stories/resolve/" + kCommit + "/";
+
+// The first word that a command makes of a file.
+std::string hash_by(const std::string& command, const std::string& content) {
+  const Folder folder;
+  write_file(folder / "in", content);
+  EXPECT_EQ(std::system((command + " <" + quoted(folder / "in") + " >" + quoted(folder / "out")).c_str()), 0);
+  const std::string out = read_file(folder / "out");
+  return out.substr(0, out.find(' '));
+}
+
+std::string git_hash(const std::string& content) {
+  return hash_by("sha1sum", "blob " + std::to_string(content.size()) + std::string(1, '\0') + content);
+}
+
+// A repository and its server. Weights are large files, with a SHA-256.
+struct Hub {
+  std::map<std::string, std::string> files;
+  json siblings = json::array();
+
+  Hub() {
+    for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"}) {
+      add(name, read_file(fs::path(kStories) / name));
+    }
+  }
+
+  void add(const std::string& name, const std::string& content) {
+    files[name] = content;
+    json entry = {{"rfilename", name}, {"size", content.size()}, {"blobId", git_hash(content)}};
+    if (name.ends_with(".safetensors")) {
+      entry["lfs"] = {{"sha256", hash_by("sha256sum", content)}, {"size", content.size()}};
+    }
+    siblings.push_back(entry);
+  }
+
+  json& entry(const std::string& name) {
+    for (json& one : siblings) {
+      if (one["rfilename"] == name) return one;
+    }
+    return siblings.emplace_back();
+  }
+
+  HttpResponse answer(const HttpRequest& request) const {
+    if (request.path == kApi) return {.body = json{{"sha", kCommit}, {"siblings", siblings}}.dump()};
+    const auto file =
+        request.path.starts_with(kResolve) ? files.find(request.path.substr(kResolve.size())) : files.end();
+    if (file == files.end()) return {.status = 404};
+    const std::string& whole = file->second;
+    const auto range = request.headers.find("range");
+    if (range == request.headers.end()) return {.body = whole};
+    const size_t from = std::stoul(range->second.substr(std::string("bytes=").size()));
+    if (from >= whole.size()) return {.status = 416};
+    return {.status = 206,
+            .body = whole.substr(from),
+            .headers = {"Content-Range: bytes " + std::to_string(from) + "-" + std::to_string(whole.size() - 1) + "/" +
+                        std::to_string(whole.size())}};
+  }
+};
+
+// The variables of the environment are in front of the command, since each run has its own.
+Outcome get(const std::string& endpoint, const Folder& home, const std::vector<std::string>& more = {},
+            const std::string& token = "") {
+  std::vector<std::string> arguments = {"get", "tiny/stories", "--retries", "1"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  setenv("HF_ENDPOINT", endpoint.c_str(), 1);
+  setenv("HF_HUB_CACHE", home.path.c_str(), 1);
+  setenv("HF_TOKEN", token.c_str(), 1);
+  setenv("no_proxy", "127.0.0.1", 1);
+  return run_pinion(arguments);
+}
+
+Outcome get_from(const Hub& hub, const Folder& home, const std::vector<std::string>& more = {}) {
+  HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+  return get(server.url(), home, more);
+}
+
+// Files below a folder; links as such.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_directory() || entry.is_symlink()) names.push_back(entry.path().lexically_relative(folder));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(Get, FillsTheCacheThatOtherToolsShare) {
+  Hub hub;
+  hub.add("README.md", "not needed");
+  hub.add("pytorch_model.bin", "not needed");
+  hub.add("consolidated.safetensors", "the same weights once more");
+  const Folder home;
+  const Outcome outcome = get_from(hub, home);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const fs::path repository = home.path / "models--tiny--stories", snapshot = repository / "snapshots" / kCommit;
+  EXPECT_EQ(outcome.out, snapshot.string() + "\n");
+  EXPECT_NE(outcome.err.find("to download"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("in memory"), std::string::npos) << outcome.err;
+  EXPECT_EQ(read_file(repository / "refs/main"), kCommit);
+  EXPECT_EQ(files_below(snapshot),
+            std::vector<std::string>({"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}));
+  const std::string weights = hub.entry("model.safetensors")["lfs"]["sha256"];
+  EXPECT_EQ(fs::read_symlink(snapshot / "model.safetensors"), fs::path("../../blobs") / weights);
+  for (const std::string& name : files_below(snapshot)) EXPECT_TRUE(read_file(snapshot / name) == hub.files[name]);
+  EXPECT_EQ(run_pinion({"generate", "--model", snapshot, "--prompt", "Once", "--max-tokens", "2"}).status, 0);
+  // Once more: only the list is asked for.
+  HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+  EXPECT_EQ(get(server.url(), home).status, 0);
+  EXPECT_EQ(server.requests().size(), 1u);
+}
+
+TEST(Get, FillsAFolder) {
+  Hub hub;
+  const Folder home, folder;
+  const std::string to = folder / "deep/inside";
+  EXPECT_EQ(get_from(hub, home, {"--to", to}).status, 0);
+  EXPECT_EQ(files_below(to),
+            std::vector<std::string>({"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_TRUE(fs::is_empty(home.path));
+  write_file(to + "/tokenizer.json", std::string(hub.files["tokenizer.json"].size(), 'x'));  // damaged: comes anew
+  EXPECT_EQ(get_from(hub, home, {"--to", to}).status, 0);
+  EXPECT_TRUE(read_file(to + "/tokenizer.json") == hub.files["tokenizer.json"]);
+}
+
+TEST(Get, TakesTheShardsOfTheIndex) {
+  Hub hub;
+  hub.siblings.erase(3);  // model.safetensors
+  hub.add("model-00001-of-00002.safetensors", "first");
+  hub.add("model-00002-of-00002.safetensors", "second");
+  hub.add("other.safetensors", "not in the index");
+  hub.add("model.safetensors.index.json",
+          R"({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
+  const Folder home, folder;
+  const Outcome outcome = get_from(hub, home, {"--to", folder.string()});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(read_file(folder / "model-00002-of-00002.safetensors"), "second");
+  EXPECT_FALSE(fs::exists(folder / "other.safetensors"));
+  hub.entry("model-00002-of-00002.safetensors")["rfilename"] = "elsewhere.safetensors";
+  const Folder empty;
+  EXPECT_EQ(get_from(hub, home, {"--to", empty.string()}).status, 1);
+}
+
+TEST(Get, ContinuesWhereTheConnectionWasCut) {
+  const Hub hub;
+  const Folder home, folder;
+  std::atomic<int> cuts = 0;
+  HttpServer server([&](const HttpRequest& request) {
+    HttpResponse response = hub.answer(request);
+    if (request.path.ends_with(".safetensors") && cuts < 3) {
+      ++cuts;
+      response.cut_after = 100'000;
+    }
+    return response;
+  });
+  const Outcome outcome = get(server.url(), home, {"--to", folder.string()});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(read_file(folder / "model.safetensors") == hub.files.at("model.safetensors"));
+  EXPECT_EQ(server.requests().back().headers.at("range"), "bytes=300000-");
+}
+
+TEST(Get, ContinuesWhatAnotherRunLeft) {
+  const Hub hub;
+  const Folder home, folder;
+  const std::string& whole = hub.files.at("model.safetensors");
+  const std::string partial = folder / "model.safetensors.incomplete";
+  const auto last_range = [&] {
+    HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
+    const Outcome outcome = get(server.url(), home, {"--to", folder.string()});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_TRUE(read_file(folder / "model.safetensors") == whole);
+    EXPECT_FALSE(fs::exists(partial));
+    fs::remove(folder / "model.safetensors");
+    const HttpRequest last = server.requests().back();
+    return last.headers.contains("range") ? last.headers.at("range") : last.path;
+  };
+  write_file(partial, whole.substr(0, 5000));
+  EXPECT_EQ(last_range(), "bytes=5000-");
+  write_file(partial, whole);  // only the name was missing
+  EXPECT_EQ(last_range(), kApi);
+  write_file(partial, whole + "more");  // another file's
+  EXPECT_EQ(last_range(), kResolve + "model.safetensors");
+}
+
+TEST(Get, AServerWithoutRangesSendsAllAgain) {
+  const Hub hub;
+  const Folder home, folder;
+  write_file(folder / "model.safetensors.incomplete", "other bytes, which must not stay");
+  HttpServer server([&](HttpRequest request) {
+    request.headers.erase("range");
+    return hub.answer(request);
+  });
+  EXPECT_EQ(get(server.url(), home, {"--to", folder.string()}).status, 0);
+  EXPECT_TRUE(read_file(folder / "model.safetensors") == hub.files.at("model.safetensors"));
+}
+
+TEST(Get, WhatDiffersFromTheListIsRefused) {
+  const Hub right;
+  const auto refused = [&](const Hub& listed, const std::string& cause) {
+    const Folder home, folder;
+    HttpServer server([&](const HttpRequest& request) {
+      return request.path == kApi ? listed.answer(request) : right.answer(request);
+    });
+    const Outcome outcome = get(server.url(), home, {"--to", folder.string()});
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_NE(outcome.err.find(cause), std::string::npos) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder / "model.safetensors"));
+    return fs::exists(folder / "model.safetensors.incomplete");
+  };
+  Hub hub;
+  hub.entry("model.safetensors")["lfs"]["sha256"] = std::string(64, 'a');
+  EXPECT_FALSE(refused(hub, "the hash differs"));
+  hub = right;
+  hub.entry("model.safetensors")["size"] = right.files.at("model.safetensors").size() - 1;
+  refused(hub, "longer than the repository says");
+  hub = right;
+  hub.entry("model.safetensors")["size"] = right.files.at("model.safetensors").size() + 1;
+  refused(hub, "HTTP 416");
+  hub = right;
+  hub.entry("config.json")["blobId"] = std::string(40, '0');
+  refused(hub, "the hash differs");
+}
+
+TEST(Get, StatusesAreSaidInWords) {
+  const auto told = [](int status, const std::vector<std::string>& headers = {}) {
+    const Folder home;
+    std::atomic<int> asked = 0;
+    HttpServer server([&](const HttpRequest&) -> HttpResponse {
+      ++asked;
+      return {.status = status, .body = "<html>", .headers = headers};
+    });
+    const Outcome outcome = get(server.url(), home);
+    expect_failure(outcome, 1, "HTTP " + std::to_string(status));
+    return std::to_string(asked) + " " + outcome.err;
+  };
+  EXPECT_NE(told(401).find("HF_TOKEN"), std::string::npos);
+  EXPECT_NE(told(403).find("conditions"), std::string::npos);
+  EXPECT_TRUE(told(404).starts_with("1 "));
+  EXPECT_TRUE(told(429, {"Retry-After: 0"}).starts_with("2 "));
+  EXPECT_TRUE(told(500).starts_with("2 "));
+  EXPECT_TRUE(told(503).starts_with("2 "));
+}
+
+TEST(Get, AFailureThatPassesIsNoFailure) {
+  const Hub hub;
+  const Folder home;
+  std::atomic<int> asked = 0;
+  HttpServer server(
+      [&](const HttpRequest& request) { return ++asked % 2 == 1 ? HttpResponse{.status = 503} : hub.answer(request); });
+  EXPECT_EQ(get(server.url(), home).status, 0);
+}
+
+TEST(Get, TheTokenGoesToTheEndpointAlone) {
+  const Hub hub;
+  const Folder home;
+  HttpServer other([&](const HttpRequest& request) { return hub.answer(request); });
+  HttpServer server([&](const HttpRequest& request) -> HttpResponse {
+    if (request.path == kApi) return hub.answer(request);
+    if (!request.path.ends_with("?here")) return {.status = 307, .headers = {"Location: " + request.path + "?here"}};
+    const std::string path = request.path.substr(0, request.path.find('?'));
+    return {.status = 302, .headers = {"Location: " + other.url() + path}};
+  });
+  const Outcome outcome = get(server.url(), home, {}, "hf_secret");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const HttpRequest& request : server.requests()) {
+    EXPECT_EQ(request.headers.at("authorization"), "Bearer hf_secret") << request.path;
+  }
+  EXPECT_EQ(other.requests().size(), 4u);
+  for (const HttpRequest& request : other.requests()) EXPECT_FALSE(request.headers.contains("authorization"));
+  expect_failure(get("http://127.0.0.1:1", home, {}, "two\nlines"), 1, "HF_TOKEN");
+}
+
+TEST(Get, RedirectsWithoutEndAndNobodyThere) {
+  const Folder home;
+  HttpServer server(
+      [&](const HttpRequest&) -> HttpResponse { return {.status = 302, .headers = {"Location: /again"}}; });
+  expect_failure(get(server.url(), home), 1, "too many redirects");
+  expect_failure(get("http://127.0.0.1:1", home), 1, "127.0.0.1:1");
+  expect_failure(get("ftp://127.0.0.1", home), 1, "HF_ENDPOINT");
+}
+
+TEST(Get, HostileAnswersWriteNothingElsewhere) {
+  const auto outcome_of = [](Hub hub, const Folder& folder) {
+    const Folder home;
+    return get_from(hub, home, {"--to", folder / "to"});
+  };
+  for (const std::string name : {"../x.safetensors", "/tmp/x.safetensors", "a/../../config.json", "..", "",
+                                 ".safetensors", "x\n.safetensors", "a\\b.safetensors"}) {
+    const Folder folder;
+    Hub hub;
+    hub.add(name, "hostile");
+    const Outcome outcome = outcome_of(hub, folder);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(files_below(folder.path).size(), 4u) << name;
+  }
+  const auto refused = [&](const std::string& pointer, const json& value) {
+    const Folder folder;
+    Hub hub;
+    hub.siblings[json::json_pointer(pointer)] = value;
+    const Outcome outcome = outcome_of(hub, folder);
+    EXPECT_EQ(outcome.status, 1) << pointer;
+    EXPECT_FALSE(fs::exists(folder / "to/model.safetensors"));
+  };
+  refused("/3/lfs/sha256", "../../../etc/x");
+  refused("/3/lfs/sha256", 7);
+  refused("/0/blobId", "x");
+  refused("/0/size", -1);
+  refused("/0/size", 1e30);
+  refused("/0/rfilename", 5);
+  refused("/1/rfilename", "config.json");  // twice
+  refused("/0", "text");
+}
+
+TEST(Get, AnswersThatAreNone) {
+  for (const std::string body : {"", "{", "[]", "{\"sha\": \"../..\", \"siblings\": []}", "{\"siblings\": []}",
+                                 "{\"sha\": \"0123456789012345678901234567890123456789\"}"}) {
+    const Folder home;
+    HttpServer server([&](const HttpRequest&) -> HttpResponse { return {.body = body}; });
+    expect_failure(get(server.url(), home), 1, "/api/models/tiny/stories");
+    EXPECT_TRUE(fs::is_empty(home.path));
+  }
+}
+
+TEST(Get, WhatItCannotRunItDoesNotDownload) {
+  const Folder home;
+  Hub unknown;
+  json config = json::parse(unknown.files["config.json"]);
+  config["architectures"] = {"MambaForCausalLM"};
+  unknown.siblings.erase(0);
+  unknown.add("config.json", config.dump());
+  expect_failure(get_from(unknown, home), 1, "MambaForCausalLM");
+  Hub empty;
+  empty.siblings.erase(3);
+  expect_failure(get_from(empty, home), 1, "no weights that pinion reads");
+  empty.siblings.erase(0);
+  expect_failure(get_from(empty, home), 1, "no config.json");
+}
+
+TEST(Get, NamesAndRevisionsAreChecked) {
+  for (const std::string name : {"stories", "a/b/c", "../x", "a/..", "a/", "/a", "a b/c", "a/b?x"}) {
+    expect_failure(run_pinion({"get", name}), 2, "ORG/NAME");
+  }
+  for (const std::string revision : {"", "..", "a/../b", "/a", "a?b", "a b"}) {
+    expect_failure(run_pinion({"get", "a/b", "--revision", revision}), 2, "--revision");
+  }
+}
+
+TEST(Get, ARevisionIsOnePartOfThePath) {
+  const Hub hub;
+  const Folder home;
+  HttpServer server([&](HttpRequest request) {
+    if (request.path == "/api/models/tiny/stories/revision/refs%2Fpr%2F1?blobs=true") request.path = kApi;
+    return hub.answer(request);
+  });
+  EXPECT_EQ(get(server.url(), home, {"--revision", "refs/pr/1"}).status, 0);
+  EXPECT_EQ(read_file(home / "models--tiny--stories/refs/refs/pr/1"), kCommit);
+}
+
+TEST(Get, TwoAtOnceDoNotMixTheirParts) {
+  const Hub hub;
+  const Folder home, folder;
+  const std::string partial = folder / "model.safetensors.incomplete";
+  write_file(partial, "");
+  const int other = open(partial.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  const Outcome outcome = get_from(hub, home, {"--to", folder.string()});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("another process is downloading it"), std::string::npos) << outcome.err;
+  close(other);
+}
+
+}  // namespace
+}  // namespace pinion
