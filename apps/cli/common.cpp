@@ -176,7 +176,8 @@ Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, 
   if (texts.empty()) texts.assign(std::begin(kDryBreakers), std::end(kDryBreakers));
   for (const std::string& text : texts) {
     // After a letter: at a beginning some tokenizers put a blank before it.
-    const std::vector<int32_t> ids = encode(*tokenizer, "a" + text, {.add_special = false});
+    std::vector<int32_t> ids;
+    if (Error e = encode(*tokenizer, "a" + text, {.add_special = false}, &ids)) return e;
     if (!ids.empty()) out->dry_breakers.push_back(ids.back());
   }
   return {};
