@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdio>
 
-#include "loader/checkpoint/foreign_file.h"
 #include "tokenizer/parts.h"
 #include "tokenizer/unicode.h"
 
@@ -108,7 +107,7 @@ Error load_sentencepiece(std::string_view bytes, const std::string& where, const
                          Tokenizer* out) {
   const auto model = std::make_shared<SentencePieceProcessor>();
   if (!model->LoadFromSerializedProto({bytes.data(), bytes.size()}).ok()) {
-    return explained(error("not a sentencepiece model", where), bytes);
+    return error("not a sentencepiece model", where);
   }
   out->sentencepiece = model;
   out->context_piece = find_context_piece(*model);

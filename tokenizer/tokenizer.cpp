@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "loader/checkpoint/foreign_file.h"
 #include "tokenizer/parts.h"
 
 namespace pinion {
@@ -157,6 +158,7 @@ Error load_file(const std::filesystem::path& file, const TokenizerSettings& sett
   const std::string where = file.string();
   std::string bytes;
   if (Error e = read_file(file, &bytes)) return e;
+  if (const std::string_view kind = foreign_content(bytes); !kind.empty()) return error(std::string(kind), where);
   if (file.filename() == "tokenizer.json") return load_tokenizer_json(bytes, where, out);
   if (file.filename() == "tekken.json") return load_tekken(bytes, where, settings, out);
   return is_rank_list(bytes) ? load_rank_list(bytes, where, settings, out)

@@ -33,7 +33,9 @@ std::string WordWrap::put(std::string_view text) {
     const int64_t width = std::max(0, wcwidth(static_cast<wchar_t>(c)));
     const bool is_wide = width > 1;  // Chinese, Japanese and Korean text has no blanks: it may break anywhere
     const bool is_blank = c == ' ' || c == '\t';
-    if (c == '\n' || is_blank || is_wide || word_columns_ + width > columns_) end_word(&out);
+    const bool is_too_long = c != '\n' && !is_blank && word_columns_ + width > columns_;
+    if (c == '\n' || is_blank || is_wide || is_too_long) end_word(&out);
+    if (is_too_long) column_ = 0;  // the terminal breaks such a word, and copies it whole
     if (c == '\n') {
       out += "\n";
       blanks_.clear();

@@ -101,9 +101,17 @@ bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, con
   return is_right;
 }
 
+// A block costs a tenth of a millisecond of somebody's core, so between two of them it rests: whoever computes shall
+// not feel it. Once the process wants to end, it rests no more.
+constexpr std::chrono::milliseconds kRest{10};
+
 // The same while they are used.
-void check_running(const std::string& folder, LoadOptions options, const Model& model) {
-  const std::vector<int64_t> damaged = damaged_blocks({}, model.cache, model.cached);
+void check_running(const std::string& folder, LoadOptions options, const Model& model, const std::stop_token& ends) {
+  std::vector<int64_t> damaged;
+  for (int64_t i = 0; i < sealed_blocks(model.cache.packed_bytes); ++i) {
+    if (is_damaged(model.cache, model.cached, i)) damaged.push_back(i);
+    if (ends.stop_possible() && !ends.stop_requested()) std::this_thread::sleep_for(kRest);
+  }
   if (damaged.empty()) return note_checked(model.cache);
   Model bound;
   std::vector<PackJob> jobs;
@@ -139,15 +147,18 @@ constexpr bool kWorksInForeground = true;
 constexpr bool kWorksInForeground = false;
 #endif
 
-// Only when nobody else wants the core: the team's barriers wait for the slowest. Signals are for the other threads,
-// but for the one that this thread's own reading of a mapped file may raise.
-void be_in_the_background() {
-  const sched_param none = {};
-  pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+// Signals are for the other threads, but for the one that this thread's own reading of a mapped file may raise.
+void block_signals() {
   sigset_t all;
   sigfillset(&all);
   sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+// Only when nobody else wants the core: the team's barriers wait for the slowest.
+void be_idle() {
+  const sched_param none = {};
+  pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
 }
 
 }  // namespace
@@ -187,17 +198,19 @@ Error write_to_cache(const Model& model) {
 std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model) {
   if (model.cache.path.empty()) return {};
   if (model.from_cache() && is_of_this_boot(seal_in(model.cache, model.cached))) return {};
-  const auto work = [folder, options, &model] {
-    model.from_cache() ? check_running(folder, options, model) : write_or_warn(options, model);
+  const bool checks = model.from_cache();
+  const auto work = [=, &model](const std::stop_token& ends) {
+    checks ? check_running(folder, options, model, ends) : write_or_warn(options, model);
   };
   if (kWorksInForeground) {
-    work();
+    work({});
     return {};
   }
   try {
-    return std::jthread([work] {
-      be_in_the_background();
-      work();
+    return std::jthread([work, checks](const std::stop_token& ends) {
+      block_signals();
+      if (!checks) be_idle();
+      work(ends);
     });
   } catch (const std::system_error&) {
     return {};  // no thread to be had: the next start has to do it

@@ -70,7 +70,7 @@ Error interruption(int64_t done, int64_t count) {
 // Evaluates all that the session holds once more, to tell where numbers first were not finite, and empties it: its
 // cache holds them, too.
 Error unfit_logits(Session& session) {
-  const std::vector<int32_t> ids = std::move(session.ids);
+  const std::vector<int32_t> ids = session.ids;
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
   Trace trace(session.model->config.layers);
   Trace* const callers = std::exchange(session.trace, &trace);

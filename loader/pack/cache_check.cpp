@@ -61,11 +61,11 @@ Error write_blocks(const WritableFile& file, std::span<const std::byte> bytes, i
   return {};
 }
 
+}  // namespace
+
 bool is_damaged(const PackCache& cache, const MappedFile& file, int64_t block) {
   return fast_hash(sealed_block(packed_contents(cache, file), block)) != hash_in(seal_in(cache, file), block);
 }
-
-}  // namespace
 
 std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cache, const MappedFile& file) {
   std::vector<char> is_bad(static_cast<size_t>(sealed_blocks(cache.packed_bytes)));

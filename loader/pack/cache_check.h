@@ -11,7 +11,10 @@
 
 namespace pinion {
 
-// The blocks that differ from their hashes, ascending. Reads all of the mapped weights, as fast as the workers can.
+// Whether a block differs from its hash.
+bool is_damaged(const PackCache& cache, const MappedFile& file, int64_t block);
+
+// The blocks that do, ascending. Reads all of the mapped weights, as fast as the workers can.
 std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cache, const MappedFile& file);
 
 // Packs the matrices that lie in these blocks anew and writes the blocks where they lie, so that every process that
