@@ -10,7 +10,7 @@
 namespace pinion {
 
 // The functions in use, by their names in the library.
-struct Http::Library {
+struct CurlLibrary {
   decltype(&::curl_global_init) global_init;
   decltype(&::curl_easy_init) easy_init;
   decltype(&::curl_easy_reset) easy_reset;
@@ -33,9 +33,22 @@ namespace {
 constexpr int kMaxRedirects = 10;
 
 template <class F>
-bool load(void* library, const char* name, F* out) {
+bool find(void* library, const char* name, F* out) {
   *out = reinterpret_cast<F>(dlsym(library, name));
   return *out != nullptr;
+}
+
+bool find_all(void* library, CurlLibrary* out) {
+  return find(library, "curl_global_init", &out->global_init) && find(library, "curl_easy_init", &out->easy_init) &&
+         find(library, "curl_easy_reset", &out->easy_reset) && find(library, "curl_easy_cleanup", &out->easy_cleanup) &&
+         find(library, "curl_easy_setopt", &out->easy_setopt) &&
+         find(library, "curl_easy_perform", &out->easy_perform) &&
+         find(library, "curl_easy_getinfo", &out->easy_getinfo) &&
+         find(library, "curl_easy_strerror", &out->easy_strerror) &&
+         find(library, "curl_slist_append", &out->slist_append) &&
+         find(library, "curl_slist_free_all", &out->slist_free_all) && find(library, "curl_url", &out->url) &&
+         find(library, "curl_url_set", &out->url_set) && find(library, "curl_url_get", &out->url_get) &&
+         find(library, "curl_url_cleanup", &out->url_cleanup) && find(library, "curl_free", &out->free);
 }
 
 // What one transfer's callbacks share. No exception may pass through libcurl.
@@ -82,6 +95,52 @@ size_t on_body(const char* data, size_t, size_t bytes, void* context) noexcept {
   return transfer.sink_error ? CURL_WRITEFUNC_ERROR : bytes;
 }
 
+// "https/host/443/"; empty where the URL is none.
+std::string origin_of(const CurlLibrary& curl, const std::string& url) {
+  std::string text;
+  CURLU* parts = curl.url();
+  if (curl.url_set(parts, CURLUPART_URL, url.c_str(), 0) == CURLUE_OK) {
+    for (const CURLUPart part : {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT}) {
+      char* piece = nullptr;
+      if (curl.url_get(parts, part, &piece, CURLU_DEFAULT_PORT) != CURLUE_OK) continue;
+      text += std::string(piece) + "/";
+      curl.free(piece);
+    }
+  }
+  curl.url_cleanup(parts);
+  return text;
+}
+
+// One request, of the URL itself or of one that a redirect named.
+CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, const Request& request,
+                 Transfer* transfer) {
+  const std::string home = origin_of(curl, request.url);
+  const std::string range = std::to_string(request.from) + "-";
+  const bool is_home = !home.empty() && origin_of(curl, url) == home;
+  curl_slist* headers = nullptr;
+  if (is_home && !request.token.empty()) {
+    headers = curl.slist_append(nullptr, ("Authorization: Bearer " + request.token).c_str());
+  }
+  curl.easy_reset(handle);
+  const auto set = [&](CURLoption option, auto value) { curl.easy_setopt(handle, option, value); };
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_PROTOCOLS_STR, home.starts_with("https/") ? "https" : "http,https");
+  set(CURLOPT_HTTPHEADER, headers);
+  set(CURLOPT_USERAGENT, "pinion/" PINION_VERSION);
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_CONNECTTIMEOUT, 30L);
+  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_TIME, 60L);
+  if (request.from > 0) set(CURLOPT_RANGE, range.c_str());
+  set(CURLOPT_HEADERFUNCTION, on_header);
+  set(CURLOPT_HEADERDATA, transfer);
+  set(CURLOPT_WRITEFUNCTION, on_body);
+  set(CURLOPT_WRITEDATA, transfer);
+  const CURLcode code = curl.easy_perform(handle);
+  curl.slist_free_all(headers);
+  return code;
+}
+
 }  // namespace
 
 Http::Http() = default;
@@ -96,19 +155,8 @@ Error Http::open() {
     if ((library = dlopen(name, RTLD_NOW)) != nullptr) break;
   }
   if (!library) return error("libcurl is not installed", "get", "libcurl.so.4: apt-get install libcurl4");
-  auto curl = std::make_unique<Library>();
-  const bool is_whole =
-      load(library, "curl_global_init", &curl->global_init) && load(library, "curl_easy_init", &curl->easy_init) &&
-      load(library, "curl_easy_reset", &curl->easy_reset) && load(library, "curl_easy_cleanup", &curl->easy_cleanup) &&
-      load(library, "curl_easy_setopt", &curl->easy_setopt) &&
-      load(library, "curl_easy_perform", &curl->easy_perform) &&
-      load(library, "curl_easy_getinfo", &curl->easy_getinfo) &&
-      load(library, "curl_easy_strerror", &curl->easy_strerror) &&
-      load(library, "curl_slist_append", &curl->slist_append) &&
-      load(library, "curl_slist_free_all", &curl->slist_free_all) && load(library, "curl_url", &curl->url) &&
-      load(library, "curl_url_set", &curl->url_set) && load(library, "curl_url_get", &curl->url_get) &&
-      load(library, "curl_url_cleanup", &curl->url_cleanup) && load(library, "curl_free", &curl->free);
-  if (!is_whole || curl->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+  auto curl = std::make_unique<CurlLibrary>();
+  if (!find_all(library, curl.get()) || curl->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
     return error("this libcurl cannot be used", "get", "7.85 or newer");
   }
   handle_ = curl->easy_init();
@@ -118,50 +166,12 @@ Error Http::open() {
 }
 
 Error Http::get(const Request& request, const Sink& sink, Response* out, Error* sink_error) {
-  // "https://host:443", empty where the URL is none.
-  const auto origin = [&](const std::string& url) {
-    std::string text;
-    CURLU* parts = curl_->url();
-    if (curl_->url_set(parts, CURLUPART_URL, url.c_str(), 0) == CURLUE_OK) {
-      for (const CURLUPart part : {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT}) {
-        char* piece = nullptr;
-        if (curl_->url_get(parts, part, &piece, CURLU_DEFAULT_PORT) != CURLUE_OK) continue;
-        text += std::string(piece) + "/";
-        curl_->free(piece);
-      }
-    }
-    curl_->url_cleanup(parts);
-    return text;
-  };
-  const std::string home = origin(request.url);
-  const bool is_https = home.starts_with("https/");  // and stays so
-  const std::string range = std::to_string(request.from) + "-";
   std::string url = request.url;
   for (int redirects = 0; redirects <= kMaxRedirects; ++redirects) {
     *out = {};
     *sink_error = {};
     Transfer transfer{sink, *out, *sink_error};
-    curl_slist* headers = nullptr;
-    if (!request.token.empty() && !home.empty() && origin(url) == home) {
-      headers = curl_->slist_append(nullptr, ("Authorization: Bearer " + request.token).c_str());
-    }
-    curl_->easy_reset(handle_);
-    const auto set = [&](CURLoption option, auto value) { curl_->easy_setopt(handle_, option, value); };
-    set(CURLOPT_URL, url.c_str());
-    set(CURLOPT_PROTOCOLS_STR, is_https ? "https" : "http,https");
-    set(CURLOPT_HTTPHEADER, headers);
-    set(CURLOPT_USERAGENT, "pinion/" PINION_VERSION);
-    set(CURLOPT_NOSIGNAL, 1L);
-    set(CURLOPT_CONNECTTIMEOUT, 30L);
-    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-    set(CURLOPT_LOW_SPEED_TIME, 60L);
-    if (request.from > 0) set(CURLOPT_RANGE, range.c_str());
-    set(CURLOPT_HEADERFUNCTION, on_header);
-    set(CURLOPT_HEADERDATA, &transfer);
-    set(CURLOPT_WRITEFUNCTION, on_body);
-    set(CURLOPT_WRITEDATA, &transfer);
-    const CURLcode code = curl_->easy_perform(handle_);
-    curl_->slist_free_all(headers);
+    const CURLcode code = perform(*curl_, handle_, url, request, &transfer);
     if (*sink_error) return {};
     if (code != CURLE_OK) return error(curl_->easy_strerror(code), url);
     curl_off_t retry_after_s = 0;

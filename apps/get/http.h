@@ -27,6 +27,8 @@ struct Response {
 // Takes a part of the body of a response that is a success. An error ends the transfer.
 using Sink = std::function<Error(const Response& response, std::span<const std::byte> part)>;
 
+struct CurlLibrary;
+
 class Http {
  public:
   Http();
@@ -38,8 +40,7 @@ class Http {
   Error get(const Request& request, const Sink& sink, Response* out, Error* sink_error);
 
  private:
-  struct Library;
-  std::unique_ptr<Library> curl_;
+  std::unique_ptr<CurlLibrary> curl_;
   void* handle_ = nullptr;  // keeps connections open
 };
 
