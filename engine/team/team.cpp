@@ -104,16 +104,16 @@ bool spin(const TeamState* state, int64_t generation, int64_t spin_ns) {
   return false;
 }
 
-// Moves a straggler to this worker's core, and sleeps to leave it that. After the barrier it goes back to its own.
-void lend_core(TeamState* state, int64_t generation, int32_t thread) {
+// Moves a straggler to this worker's core. After the barrier it goes back to its own.
+void lend_core(int32_t thread) {
   cpu_set_t here;
   CPU_ZERO(&here);
   CPU_SET(static_cast<size_t>(sched_getcpu()), &here);
   sched_setaffinity(thread, sizeof here, &here);
-  sleep_a_while(state, generation);
 }
 
-// Looks a moment at one that has not come. If its CPU time stands still, another process has its core.
+// Looks a moment at one that has not come. If its CPU time stands still, another process has its core: it gets this
+// worker's, unless another lent it one, and this one sleeps, to be in nobody's way.
 void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, bool can_lend) {
   const int32_t thread = other->thread.load(std::memory_order_acquire);
   if (!can_lend || thread == 0) {
@@ -123,8 +123,8 @@ void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, 
   const clockid_t clock = other->cpu_clock.load(std::memory_order_relaxed);
   const int64_t used_ns = cpu_time_ns(clock);
   if (spin(state, generation, kGlance_ns) || cpu_time_ns(clock) != used_ns) return;
-  const bool is_first = other->lent_core.exchange(generation, std::memory_order_relaxed) != generation;
-  if (is_first) lend_core(state, generation, thread);
+  if (other->lent_core.exchange(generation, std::memory_order_relaxed) != generation) lend_core(thread);
+  sleep_a_while(state, generation);
 }
 
 void wait_long(TeamState* state, int64_t generation, const Worker& worker) {
