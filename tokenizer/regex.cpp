@@ -20,6 +20,7 @@ constexpr size_t kJitStackMostBytes = size_t{16} << 20;
 // many it took, and cannot be interrupted.
 constexpr size_t kWindowBytes = 256;
 constexpr int kCallsPerCheck = 64;        // reading the clock takes longer than a usual match
+constexpr int kWeightOfNone = 8;          // a call without a match has tried all places
 constexpr double kSecondsPerByte = 5e-6;  // a hundred times what real tokenizers take
 
 // Reads the pattern left to right, copying what both dialects read alike.
@@ -221,7 +222,8 @@ Error RegexFinder::match(const Regex& regex, std::string_view text, size_t from,
     int found = run(0);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = run(PCRE2_NO_JIT);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH) return too_slow();
-    if (found < 0 || --calls_to_check_ < 0) {
+    calls_to_check_ -= found < 0 ? kWeightOfNone : 1;
+    if (calls_to_check_ < 0) {
       if (thread_seconds() > end_seconds_) return too_slow();
       calls_to_check_ = kCallsPerCheck;
     }
