@@ -59,7 +59,6 @@ TEST(LimitedRun, HoldsWhateverHappens) {
   contains(outcome([](std::string*) -> Error { _exit(3); }), "exit status 3");
   contains(outcome([](std::string*) -> Error { _exit(0); }), "crashed");
   contains(outcome([](std::string*) { return raise(SIGKILL), Error(); }), "signal 9");
-  contains(outcome([](std::string*) -> Error { std::abort(); }), "signal 6");
   contains(outcome([](std::string*) -> Error { return wait_for_ever(), Error(); }, {.wall_seconds = 1}),
            "takes too long: want at most 1 s");
 }
@@ -142,6 +141,8 @@ TEST(LimitedRun, TheChildReachesNothing) {
     };
     EXPECT_EQ(outcome(attempt), std::strerror(EPERM)) << name;
   }
+  // It may end itself, which is a signal to itself.
+  EXPECT_NE(outcome([](std::string*) -> Error { std::abort(); }).find("signal 6"), std::string::npos);
 }
 
 }  // namespace
