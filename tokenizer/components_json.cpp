@@ -142,6 +142,9 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
     if (Error e = members(fields, "pretokenizers", &list)) return e;
     for (const Json& member : *list) {
       if (Error e = read_pre_tokenizer(member, where, out)) return e;
+      if (out->size() > kMostPreTokenizers) {
+        return error("too many pre-tokenizers", where, "at most " + std::to_string(kMostPreTokenizers));
+      }
     }
   } else if (type == "Split") {
     Regex pattern = read_pattern(fields);

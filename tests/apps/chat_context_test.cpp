@@ -99,7 +99,7 @@ TEST(FullContext, ASavedConversationThatIsTooLongIsShortened) {
   EXPECT_EQ(lines_with(outcome.err, "dropped the "), 1) << outcome.err;
   EXPECT_LT(read_json(again).size(), 10u);
   expect_the_answer_of_a_fresh_run(model, again, {"--temperature", "0"});
-  const Outcome refused = chat(model, "/load " + file + "\nHi\n", {"--context", "120", "--overflow", "stop"});
+  const Outcome refused = chat(model, "/load " + file + "\nHi\n", {"--context", "120", "--overflow", "stop"}, 1);
   EXPECT_NE(refused.err.find("no longer fits"), std::string::npos) << refused.err;
 }
 

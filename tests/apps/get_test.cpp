@@ -78,11 +78,13 @@ Outcome get(const std::string& endpoint, const Folder& home, const std::vector<s
   std::vector<std::string> arguments = {"get", "tiny/stories", "--retries", "1"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   setenv("HF_ENDPOINT", endpoint.c_str(), 1);
-  setenv("HF_HUB_CACHE", home.path.c_str(), 1);
   setenv("HF_TOKEN", token.c_str(), 1);
   setenv("no_proxy", "127.0.0.1", 1);
-  return run_pinion(arguments);
+  return run_pinion(arguments, "", home.path);
 }
+
+// Where it puts what is not asked for elsewhere.
+fs::path hub_of(const Folder& home) { return home.path / "huggingface/hub"; }
 
 Outcome get_from(const Hub& hub, const Folder& home, const std::vector<std::string>& more = {}) {
   HttpServer server([&](const HttpRequest& request) { return hub.answer(request); });
@@ -107,7 +109,7 @@ TEST(Get, FillsTheCacheThatOtherToolsShare) {
   const Folder home;
   const Outcome outcome = get_from(hub, home);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  const fs::path repository = home.path / "models--tiny--stories", snapshot = repository / "snapshots" / kCommit;
+  const fs::path repository = hub_of(home) / "models--tiny--stories", snapshot = repository / "snapshots" / kCommit;
   EXPECT_EQ(outcome.out, snapshot.string() + "\n");
   EXPECT_NE(outcome.err.find("to download"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("in memory"), std::string::npos) << outcome.err;
@@ -367,7 +369,7 @@ TEST(Get, ARevisionIsOnePartOfThePath) {
     return hub.answer(request);
   });
   EXPECT_EQ(get(server.url(), home, {"--revision", "refs/pr/1"}).status, 0);
-  EXPECT_EQ(read_file(home / "models--tiny--stories/refs/refs/pr/1"), kCommit);
+  EXPECT_EQ(read_file(hub_of(home) / "models--tiny--stories/refs/refs/pr/1"), kCommit);
 }
 
 TEST(Get, TwoAtOnceDoNotMixTheirParts) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pty.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +21,12 @@ struct Screen {
   std::string environment = {};  // "NO_COLOR=1"
   std::string state_home = {};   // where the history is; empty: a folder that goes away
 };
+
+// libedit shows its prompt and takes the terminal then: in between ^C would be a signal, as no person could type it.
+inline void wait_for_edited_line(int terminal) {
+  termios state = {};
+  for (int i = 0; i < 5000 && tcgetattr(terminal, &state) == 0 && (state.c_lflag & ISIG) != 0; ++i) usleep(1000);
+}
 
 // What a terminal shows: `out` has both of the program's outputs.
 inline Outcome run_on_terminal(const std::vector<std::string>& arguments, const std::vector<Step>& steps = {},
@@ -50,6 +57,7 @@ inline Outcome run_on_terminal(const std::vector<std::string>& arguments, const 
     EXPECT_NE(at, std::string::npos) << "no " << step.wait << " in " << shown;
     if (at == std::string::npos) break;
     seen = at + step.wait.size();
+    if (step.type.find('\x03') != std::string::npos) wait_for_edited_line(terminal);
     EXPECT_EQ(write(terminal, step.type.data(), step.type.size()), std::ssize(step.type));
   }
   while (read_more()) {
