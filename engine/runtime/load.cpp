@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <system_error>
 
@@ -210,7 +211,10 @@ std::jthread keep_cache_in_background(const std::string& folder, const LoadOptio
     return std::jthread([work, checks](const std::stop_token& ends) {
       block_signals();
       if (!checks) be_idle();
-      work(ends);
+      try {
+        work(ends);
+      } catch (const std::exception&) {  // too little memory, say: the next start does it
+      }
     });
   } catch (const std::system_error&) {
     return {};  // no thread to be had: the next start has to do it

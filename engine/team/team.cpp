@@ -45,13 +45,15 @@ void pin_thread(int32_t cpu) {
     CPU_ZERO(&set);
     CPU_SET(static_cast<size_t>(cpu), &set);
   }
-  sched_setaffinity(0, sizeof set, &set);
+  // Where the CPU is no longer to be had, anywhere is better than a core that was lent.
+  if (sched_setaffinity(0, sizeof set, &set) != 0) sched_setaffinity(0, sizeof kUnpinned, &kUnpinned);
   pinned_to = cpu;
 }
 
+// -1: the system does not tell.
 int64_t cpu_time_ns(clockid_t thread = CLOCK_THREAD_CPUTIME_ID) {
   timespec time = {};
-  clock_gettime(thread, &time);
+  if (clock_gettime(thread, &time) != 0) return -1;
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
@@ -116,22 +118,28 @@ void lend_core(int32_t thread) {
 // worker's, unless another lent it one, and this one sleeps, to be in nobody's way.
 void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, bool can_lend) {
   const int32_t thread = other->thread.load(std::memory_order_acquire);
-  if (!can_lend || thread == 0) {
+  const clockid_t clock = other->cpu_clock.load(std::memory_order_relaxed);
+  const int64_t used_ns = can_lend && thread != 0 ? cpu_time_ns(clock) : -1;
+  if (used_ns < 0) {
     sched_yield();
     return;
   }
-  const clockid_t clock = other->cpu_clock.load(std::memory_order_relaxed);
-  const int64_t used_ns = cpu_time_ns(clock);
   if (spin(state, generation, kGlance_ns) || cpu_time_ns(clock) != used_ns) return;
   if (other->lent_core.exchange(generation, std::memory_order_relaxed) != generation) lend_core(thread);
   sleep_a_while(state, generation);
 }
 
 void wait_long(TeamState* state, int64_t generation, const Worker& worker) {
-  for (int32_t i = 1; !has_passed(state, generation); ++i) {
-    TeamState::Seat& other = state->seats[static_cast<size_t>((worker.index + i) % worker.count)];
-    if (other.arrived.load(std::memory_order_relaxed) == generation) continue;
-    wait_for_one(state, generation, &other, worker.cpu >= 0);
+  while (!has_passed(state, generation)) {
+    bool is_anybody_away = false;
+    for (int32_t i = 1; i < worker.count; ++i) {
+      TeamState::Seat& other = state->seats[static_cast<size_t>((worker.index + i) % worker.count)];
+      if (other.arrived.load(std::memory_order_relaxed) == generation) continue;
+      is_anybody_away = true;
+      wait_for_one(state, generation, &other, worker.cpu >= 0);
+      if (has_passed(state, generation)) return;
+    }
+    if (!is_anybody_away) sched_yield();  // the last has come, and lost its core before it could say so
   }
 }
 
