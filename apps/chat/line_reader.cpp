@@ -73,7 +73,8 @@ LineReader::LineReader(std::string prompt) : prompt_(std::move(prompt)) {
   el_set(editor_, EL_EDITOR, "emacs");
   // Ctrl-C as a key while a line is edited: as a signal it would only interrupt the read.
   el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
-  el_set(editor_, EL_ADDFN, "cancel-line", "Leaves the line and those before that belong to it", cancel_line);
+  // The wide call: of narrow strings libedit makes copies that it never frees.
+  el_wset(editor_, EL_ADDFN, L"cancel-line", L"Leaves the line and those before that belong to it", cancel_line);
   el_set(editor_, EL_BIND, "^C", "cancel-line", nullptr);
   history_ = history_init();
   if (!history_) return;
