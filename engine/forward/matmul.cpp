@@ -4,6 +4,8 @@
 #include <iterator>
 #include <span>
 
+#include "kernels/math.h"
+
 namespace pinion {
 
 void CodeBuffer::make(ScratchSizer* sizer, int64_t rows, int64_t k) {
@@ -210,7 +212,10 @@ void note_best(const Kernels& kernels, const Projection& to, PanelRange run, int
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
     const int64_t column = panel * kPanelColumns;
     const float* values = to.out + row * n + column;
-    to.panel_best[panel] = static_cast<int32_t>(column + kernels.argmax(values, std::min(kPanelColumns, n - column)));
+    const int64_t count = std::min(kPanelColumns, n - column);
+    to.panel_best[panel] = all_finite({values, static_cast<size_t>(count)})
+                               ? static_cast<int32_t>(column + kernels.argmax(values, count))
+                               : kUnfitPanel;
   }
 }
 

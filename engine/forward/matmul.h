@@ -91,10 +91,14 @@ struct Gating {
   float limit;  // clamped_swiglu's
 };
 
+constexpr int32_t kUnfitPanel = -1;
+
 struct Projection {
   const Linear* linear;
-  float* out = nullptr;           // [rows][n]
-  int32_t* panel_best = nullptr;  // [panels]: which column of each is the last row's largest; null: not wanted
+  float* out = nullptr;  // [rows][n]
+  // [panels]: which column of each is the last row's largest, kUnfitPanel if a number there is NaN or infinite; null:
+  // not wanted.
+  int32_t* panel_best = nullptr;
 };
 
 // out = W x + b for matrices that share an input, then the epilogue `after` (its scales and bias are the matrices').

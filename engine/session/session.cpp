@@ -19,6 +19,14 @@ struct LogitsTarget {
 
 constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
 
+// The last row was looked at by the workers that made it, panel by panel.
+bool are_finite(const Pass& pass) {
+  if (pass.logit_rows == 0) return true;
+  const int64_t before = (pass.logit_rows - 1) * pass.model.config.vocab_size;
+  return all_finite({pass.logits, static_cast<size_t>(before)}) &&
+         std::ranges::find(pass.activations.panel_best, kUnfitPanel) == pass.activations.panel_best.end();
+}
+
 struct Evaluated {
   int64_t tokens;  // all, unless the session was interrupted or logits were no numbers
   bool are_logits_finite;
@@ -57,7 +65,7 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
     }
     done += rows;
     const std::span<const float> logits = {pass.logits, static_cast<size_t>(pass.logit_rows * vocab)};
-    if (!all_finite(logits)) return {done, false};
+    if (!are_finite(pass)) return {done, false};
     if (target.sink) (*target.sink)(done - rows, logits);
   }
   return {done, true};
@@ -74,10 +82,12 @@ Error unfit_logits(Session& session) {
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
   Trace trace(session.model->config.layers);
   Trace* const callers = std::exchange(session.trace, &trace);
+  const std::atomic<bool>* const interrupted = std::exchange(session.interrupted, nullptr);
   restore(&session.snapshots, 0, &session.state);
   run_passes(session, ids, 0, {.logits = logits.data()});
   restore(&session.snapshots, 0, &session.state);
   session.trace = callers;
+  session.interrupted = interrupted;
   session.ids.clear();
   const Place place = trace.first_unfit.value_or(Place{kNoLayer, Stage::head});
   const std::string layer = place.layer == kNoLayer ? "" : "layer " + std::to_string(place.layer) + ", ";
