@@ -125,6 +125,8 @@ void stop_answers_on_interrupt(Session* session) {
   sigaction(SIGINT, &action, nullptr);
 }
 
+void end_on_interrupt() { std::signal(SIGINT, SIG_DFL); }
+
 void clear_interrupt() { interrupted = false; }
 
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,

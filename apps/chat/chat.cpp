@@ -162,6 +162,7 @@ int run(const Options& options) {
       take_turn(chat, input->text);
     }
   }
+  if (chat.interactive) end_on_interrupt();
   return chat.failed && !chat.interactive ? kFailure : kSuccess;
 }
 

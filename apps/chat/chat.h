@@ -41,6 +41,7 @@ void add_message(const char* role, const std::string& text, Conversation* out);
 
 void stop_answers_on_interrupt(Session* session);  // Ctrl-C from now on: prompts and answers end early
 void clear_interrupt();                            // before it does something new
+void end_on_interrupt();                           // Ctrl-C from now on: the program ends
 
 // The conversation as token ids, checked to fit the context.
 Error encode_conversation(Chat& chat, Prompt* out);

@@ -71,22 +71,29 @@ void warn(const LoadOptions& options, const Error& failure) {
   if (options.warn) options.warn(failure);
 }
 
+Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
+             const PackCache& cache, const MappedFile& file) {
+  if (jobs.empty()) return error("the checkpoint has changed", cache.path.string());
+  // A calibrated matrix depends on all before it.
+  if (!options.calibration.empty()) return error("calibrated weights are packed as a whole", cache.path.string());
+  if (Error e = check_memory(repair_bytes(jobs), free_memory(), "too little memory to pack", cache.path.string())) {
+    return e;
+  }
+  return repair_blocks(workers_of(options.team), jobs, cache, file, damaged);
+}
+
 // Packs damaged blocks anew or, where that cannot be, removes the file and returns false. The jobs are those of the
 // cache. `so_what` ends the line that tells of it.
 bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
                  const PackCache& cache, const MappedFile& file, const std::string& so_what) {
   const std::string blocks =
       std::to_string(damaged.size()) + " of " + std::to_string(sealed_blocks(cache.packed_bytes)) + " blocks" + so_what;
-  // A calibrated matrix depends on all before it.
-  const Error e = jobs.empty()                  ? error("the checkpoint has changed", cache.path.string())
-                  : options.calibration.empty() ? repair_blocks(workers_of(options.team), jobs, cache, file, damaged)
-                                                : error("calibrated weights are packed as a whole", "");
+  const Error e = repair(options, jobs, damaged, cache, file);
   if (!e) {
     warn(options, error("damaged weights, packed anew", cache.path.string(), {}, blocks));
     return true;
   }
-  std::error_code ignored;
-  std::filesystem::remove(cache.path, ignored);
+  remove_damaged(cache, file);
   warn(options,
        error("damaged weights that cannot be repaired (" + e.what + (e.actual.empty() ? "" : ": " + e.actual) + ")",
              cache.path.string(), {}, blocks));
@@ -97,7 +104,7 @@ bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std:
 bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, const Model& model) {
   const std::vector<int64_t> damaged = damaged_blocks(workers_of(options.team), model.cache, model.cached);
   const bool is_right = damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, "");
-  if (is_right) note_checked(model.cache);
+  if (is_right) note_checked(model.cache, model.cached);
   if (options.team) Team::unpin_caller();
   return is_right;
 }
@@ -113,14 +120,14 @@ void check_running(const std::string& folder, LoadOptions options, const Model& 
     if (is_damaged(model.cache, model.cached, i)) damaged.push_back(i);
     if (ends.stop_possible() && !ends.stop_requested()) std::this_thread::sleep_for(kRest);
   }
-  if (damaged.empty()) return note_checked(model.cache);
+  if (damaged.empty()) return note_checked(model.cache, model.cached);
   Model bound;
   std::vector<PackJob> jobs;
   options.team = nullptr;
   options.progress = {};
   if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
   if (undo_damage(options, jobs, damaged, model.cache, model.cached, "; what this run says may be wrong")) {
-    note_checked(model.cache);
+    note_checked(model.cache, model.cached);
   }
 }
 

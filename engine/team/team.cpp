@@ -78,6 +78,7 @@ void take_seat(int32_t cpu, TeamState::Seat* seat) {
   clockid_t clock = 0;
   if (cpu < 0 || pthread_getcpuclockid(pthread_self(), &clock) != 0) return;
   seat->cpu_clock.store(clock, std::memory_order_relaxed);
+  seat->cpu.store(cpu, std::memory_order_relaxed);
   seat->thread.store(static_cast<int32_t>(gettid()), std::memory_order_release);
 }
 
@@ -106,12 +107,18 @@ bool spin(const TeamState* state, int64_t generation, int64_t spin_ns) {
   return false;
 }
 
-// Moves a straggler to this worker's core. After the barrier it goes back to its own.
-void lend_core(int32_t thread) {
-  cpu_set_t here;
-  CPU_ZERO(&here);
-  CPU_SET(static_cast<size_t>(sched_getcpu()), &here);
-  sched_setaffinity(thread, sizeof here, &here);
+void move_thread(int32_t thread, int32_t cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(cpu), &set);
+  sched_setaffinity(thread, sizeof set, &set);
+}
+
+// Moves a straggler to this worker's core. After the barrier it goes back to its own; if that has passed meanwhile, it
+// may have looked already where it is.
+void lend_core(const TeamState* state, int64_t generation, int32_t thread, const TeamState::Seat& straggler) {
+  move_thread(thread, sched_getcpu());
+  if (has_passed(state, generation)) move_thread(thread, straggler.cpu.load(std::memory_order_relaxed));
 }
 
 // Looks a moment at one that has not come. If its CPU time stands still, another process has its core: it gets this
@@ -125,7 +132,9 @@ void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, 
     return;
   }
   if (spin(state, generation, kGlance_ns) || cpu_time_ns(clock) != used_ns) return;
-  if (other->lent_core.exchange(generation, std::memory_order_relaxed) != generation) lend_core(thread);
+  if (other->lent_core.exchange(generation, std::memory_order_relaxed) != generation) {
+    lend_core(state, generation, thread, *other);
+  }
   sleep_a_while(state, generation);
 }
 

@@ -41,6 +41,7 @@ struct TeamState {
     std::atomic<int64_t> lent_core{-1};  // of the last barrier for which another lent it a core
     std::atomic<int32_t> thread{0};      // the system's number; 0: not in a run, or not pinned
     std::atomic<int32_t> cpu_clock{0};   // of that thread
+    std::atomic<int32_t> cpu{-1};        // its own
   };
   explicit TeamState(size_t workers) : taken(workers), seats(workers), shares(workers + 1) {}
 

@@ -13,15 +13,20 @@
 namespace pinion {
 namespace {
 
-// The file for writing; opened only while its length is the expected one.
+// Whether that is the file that is mapped: another process may have put a new one in its place.
+bool is_mapped_one(const struct stat& status, const PackCache& cache, const MappedFile& file) {
+  return status.st_ino == file.inode && status.st_size == cache.file_bytes();
+}
+
+// The mapped file for writing.
 struct WritableFile {
   const PackCache& cache;
   int number = -1;
 
-  explicit WritableFile(const PackCache& written) : cache(written) {
+  WritableFile(const PackCache& written, const MappedFile& file) : cache(written) {
     number = open(cache.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
     struct stat status = {};
-    if (number < 0 || (fstat(number, &status) == 0 && status.st_size == cache.file_bytes())) return;
+    if (number < 0 || (fstat(number, &status) == 0 && is_mapped_one(status, cache, file))) return;
     close(number);
     number = -1;
     errno = ESTALE;
@@ -78,9 +83,17 @@ std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cac
   return damaged;
 }
 
+int64_t repair_bytes(std::span<const PackJob> jobs) {
+  int64_t most = 0;
+  for (; !jobs.empty(); jobs = jobs.subspan(static_cast<size_t>(jobs.front().interleaved))) {
+    most = std::max(most, packed_bytes(jobs.first(static_cast<size_t>(jobs.front().interleaved))));
+  }
+  return most;
+}
+
 Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
                     const MappedFile& file, std::span<const int64_t> blocks) {
-  const WritableFile written(cache);
+  const WritableFile written(cache, file);
   if (written.number < 0) return written.failure();
   int64_t first = 0;
   while (!jobs.empty()) {
@@ -104,9 +117,14 @@ Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const
   return {};
 }
 
-void note_checked(const PackCache& cache) {
-  const WritableFile file(cache);
-  if (file.number >= 0) (void)file.write(boot_id(), cache.file_bytes() - kBootIdBytes);
+void remove_damaged(const PackCache& cache, const MappedFile& file) {
+  struct stat status = {};
+  if (stat(cache.path.c_str(), &status) == 0 && is_mapped_one(status, cache, file)) unlink(cache.path.c_str());
+}
+
+void note_checked(const PackCache& cache, const MappedFile& file) {
+  const WritableFile written(cache, file);
+  if (written.number >= 0) (void)written.write(boot_id(), cache.file_bytes() - kBootIdBytes);
 }
 
 }  // namespace pinion

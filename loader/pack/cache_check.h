@@ -18,11 +18,17 @@ bool is_damaged(const PackCache& cache, const MappedFile& file, int64_t block);
 std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cache, const MappedFile& file);
 
 // Packs the matrices that lie in these blocks anew and writes the blocks where they lie, so that every process that
-// maps the file has the right bytes. The jobs' `out` are left without memory. An error: the file is not to be used.
+// maps the file has the right bytes. The jobs' `out` are left without memory. It takes repair_bytes of memory. An
+// error: the file is not to be used.
+int64_t repair_bytes(std::span<const PackJob> jobs);
 Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
                     const MappedFile& file, std::span<const int64_t> blocks);
 
-// Renews the seal: until the machine is started again nobody needs to check. In vain where the file is read-only.
-void note_checked(const PackCache& cache);
+// Removes the file, unless another has its name by now.
+void remove_damaged(const PackCache& cache, const MappedFile& file);
+
+// Renews the seal: until the machine is started again nobody needs to check. In vain where the file is read-only, or
+// another has its name by now.
+void note_checked(const PackCache& cache, const MappedFile& file);
 
 }  // namespace pinion

@@ -130,6 +130,26 @@ TEST(CacheCheck, OtherSourcesRepairNothing) {
   EXPECT_NE(cached.repair(std::vector<int64_t>{0}).find("No such file"), std::string::npos);
 }
 
+// Another process may have packed anew: its file is neither repaired, removed nor said to be checked.
+TEST(CacheCheck, AnotherFileOfTheNameIsLeftAlone) {
+  const Cached cached;
+  const fs::path other = cached.folder.path / "other";
+  fs::copy_file(cached.cache.path, other);
+  fs::rename(other, cached.cache.path);
+  cached.flip(cached.cache.file_bytes() - kBootIdBytes, 0);
+  const std::string before = text_of(cached.cache.path);
+  EXPECT_NE(cached.repair(std::vector<int64_t>{0}).find("cannot write"), std::string::npos);
+  note_checked(cached.cache, cached.file);
+  remove_damaged(cached.cache, cached.file);
+  EXPECT_TRUE(text_of(cached.cache.path) == before);
+}
+
+TEST(CacheCheck, RemovesTheFileItHasMapped) {
+  const Cached cached;
+  remove_damaged(cached.cache, cached.file);
+  EXPECT_FALSE(fs::exists(cached.cache.path));
+}
+
 TEST(CacheCheck, IsRememberedUntilTheNextBoot) {
   const Cached cached;
   if (boot_id()[0] == std::byte{0}) GTEST_SKIP() << "this system does not name its boots";
@@ -137,7 +157,7 @@ TEST(CacheCheck, IsRememberedUntilTheNextBoot) {
   EXPECT_TRUE(is_checked()) << "just written";
   cached.flip(cached.cache.file_bytes() - kBootIdBytes, 0);
   EXPECT_FALSE(is_checked());
-  note_checked(cached.cache);
+  note_checked(cached.cache, cached.file);
   EXPECT_TRUE(is_checked());
   EXPECT_TRUE(text_of(cached.cache.path) == cached.whole);
 }
