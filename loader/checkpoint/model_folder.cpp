@@ -62,8 +62,8 @@ bool may_be_repository(const std::string& name) {
 fs::path repository_folder(const std::string& name) {
   const std::string cache = hugging_face_cache_folder();
   if (cache.empty() || !may_be_repository(name)) return {};
-  std::string folder = std::string(kRepositoryPrefix) + name;
-  return fs::path(cache) / folder.replace(folder.find('/'), 1, "--");
+  const size_t slash = name.find('/');
+  return fs::path(cache) / (std::string(kRepositoryPrefix) + name.substr(0, slash) + "--" + name.substr(slash + 1));
 }
 
 // What refs/main of a repository in the cache names; empty where that is not there.
