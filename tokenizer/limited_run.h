@@ -22,4 +22,7 @@ struct RunLimits {
 Error run_limited(const std::function<Error(std::string*)>& work, const std::string& where, std::string* out,
                   RunLimits limits = {});
 
+// Whether system calls can be filtered here. Where not, `work` has the limits, but may open files and talk to others.
+bool can_filter_calls();
+
 }  // namespace pinion

@@ -12,6 +12,7 @@
 #include "engine/team/memory.h"
 #include "engine/team/topology.h"
 #include "kernels/access_pattern.h"
+#include "tokenizer/limited_run.h"
 
 namespace pinion {
 namespace {
@@ -112,6 +113,11 @@ std::string readable(const OrderedJson& report) {
   for (const auto& limit : report["clock_limits"]) text += "clock: " + limit.get<std::string>() + "\n";
   text += "last-level cache: " + bytes_text(report["last_level_cache_bytes"].get<double>()) + "\n";
   if (report.contains("memory_bytes")) text += memory_text(report);
+  if (report.contains("filters_calls") && !report["filters_calls"].get<bool>()) {
+    text +=
+        "chat templates: system calls cannot be filtered here (no seccomp), so a template's process is limited in time "
+        "and memory only; use models that you trust\n";
+  }
   if (report.contains("read_gb_per_s")) {
     text += "read bandwidth of the team: " + two_decimals(report["read_gb_per_s"]) + " GB/s\n";
     text += "a barrier of the team: " + two_decimals(report["barrier_us"]) + " us\n";
@@ -170,6 +176,7 @@ int run(const Options& options) {
                         {"memory_bytes", total_memory_bytes()},
                         {"available_bytes", free.bytes},
                         {"available_limit", free.limit},
+                        {"filters_calls", can_filter_calls()},
                         {"compiler", compiler_name()},
                         {"version", PINION_VERSION}};
   report.update(cores_report(topology, plan, tuning, ""));

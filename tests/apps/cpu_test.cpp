@@ -1,4 +1,11 @@
 // pinion cpu: the plan for other machines, and what holds a clock back.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cstddef>
+
 #include "tests/apps/program.h"
 #include "tests/engine/recorded.h"
 
@@ -36,6 +43,37 @@ TEST(Cpu, AFolderWithoutAMachineIsRefused) {
   const Outcome outcome = run_pinion({"cpu", "--topology", empty.string()});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.err.find("sys/devices/system/cpu"), std::string::npos) << outcome.err;
+}
+
+// Makes this process one whose kernel has no filters for system calls, for all that the program can tell.
+void refuse_filters() {
+  sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
+                         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {std::size(steps), steps};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+bool warns_of_templates() {
+  return run_pinion({"cpu"}).out.find("chat templates: system calls cannot be filtered here") != std::string::npos;
+}
+
+TEST(Cpu, SaysWhereTemplatesKeepTheirRights) {
+#if !defined(__SANITIZE_ADDRESS__)  // which has the program filter nothing
+  if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0) {
+    EXPECT_FALSE(warns_of_templates());
+  }
+#endif
+  EXPECT_EXIT(
+      {
+        refuse_filters();
+        _exit(warns_of_templates() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 using Lines = std::vector<std::string>;
