@@ -40,4 +40,22 @@ int run_on_enough_stack(const std::function<int()>& run) {
   return status;
 }
 
+namespace {
+
+// The libraries start before main, and jemalloc and libstdc++ crash there with `ulimit -s 20`. The linker runs what
+// this section names before them; nothing of theirs may be used yet.
+void raise_tiny_stack() {
+  constexpr rlim_t kLeastBytes = rlim_t{64} << 10;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeastBytes) return;
+  limit = {kLeastBytes, limit.rlim_max < kLeastBytes ? kLeastBytes : limit.rlim_max};  // the second is for root only
+  if (setrlimit(RLIMIT_STACK, &limit) == 0) return;
+  constexpr char kMessage[] = "pinion: the stack is too small: start pinion where `ulimit -s` is 64 or more\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  _exit(kFailure);
+}
+
+__attribute__((section(".preinit_array"), used)) void (*const kBeforeLibraries)() = raise_tiny_stack;
+
+}  // namespace
 }  // namespace pinion

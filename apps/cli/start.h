@@ -1,4 +1,5 @@
-// What whoever starts the program may have taken from it: open descriptors 0 to 2, and a stack of the usual size.
+// What whoever starts the program may have taken from it: open descriptors 0 to 2, and a stack of the usual size. One
+// of less than 64 kB is raised to that before main, or refused in words.
 #pragma once
 
 #include <functional>

@@ -90,6 +90,16 @@ TEST(Stack, ASmallOneIsEnough) {
   }
 }
 
+// The libraries crash before main with so little, so either it is raised or the program says so. With less, or with a
+// large environment, which lies there too, the dynamic linker itself may crash.
+TEST(Stack, ATinyOneIsRaisedOrRefused) {
+  if (!std::string(PINION_EMULATOR).empty()) GTEST_SKIP() << "the emulator needs a stack of its own";
+  const Outcome soft = run_shell("ulimit -S -s 20; env -i ", {"--version"}, "");
+  EXPECT_EQ(soft.status, 0) << soft.err;
+  const Outcome hard = run_shell("ulimit -s 20; env -i ", {"--version"}, "");
+  if (hard.status != 0) expect_failure(hard, 1, "start pinion where `ulimit -s` is 64 or more");  // root may raise it
+}
+
 TEST(Controls, ATerminalIsShownSigns) {
   const ControlModel model;
   const std::vector<std::string> arguments = {"template", "--model", model.path, "--messages", model / "messages.json"};
