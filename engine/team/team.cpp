@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <ctime>
+#include <exception>
 #include <limits>
 #include <numeric>
 
@@ -284,8 +286,17 @@ Workers workers_of(Team* team) {
   if (!team) return {};
   return {team->size(),
           [](void* lent, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) {
-            static_cast<Team*>(lent)->run(
-                [&](Worker& worker) { worker.for_each(pieces, [&](int64_t index) { piece(context, index); }); });
+            std::atomic_flag has_thrown;
+            std::exception_ptr thrown;  // memory that ran out, say: it must not leave an OpenMP region
+            const auto run_piece = [&](int64_t index) {
+              try {
+                piece(context, index);
+              } catch (...) {
+                if (!has_thrown.test_and_set()) thrown = std::current_exception();
+              }
+            };
+            static_cast<Team*>(lent)->run([&](Worker& worker) { worker.for_each(pieces, run_piece); });
+            if (thrown) std::rethrow_exception(thrown);
           },
           team};
 }

@@ -215,6 +215,7 @@ class Team {
 };
 
 // The team for packing and the kernels' own operations: each shared piece of work is one run. Null: the caller alone.
+// What a piece throws, the caller catches, once all are done.
 Workers workers_of(Team* team);
 
 }  // namespace pinion

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <new>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -373,6 +374,18 @@ TEST(Team, AllTasksAreDoneBesideALoopOnOneOfItsCores) {
   team.run_active(stages);
   is_over = true;
   EXPECT_EQ(done, std::vector<int>(done.size(), 2 * kStages));
+}
+
+// As where memory runs out while weights are packed.
+TEST(Team, WhatAPieceThrowsComesToTheCaller) {
+  Team team({-1, -1});
+  const auto last_throws = [](int64_t i) {
+    if (i == 99) throw std::bad_alloc();
+  };
+  EXPECT_THROW(run_pieces(workers_of(&team), 100, last_throws), std::bad_alloc);
+  std::atomic<int> done = 0;
+  run_pieces(workers_of(&team), 100, [&](int64_t) { ++done; });
+  EXPECT_EQ(done, 100);
 }
 
 TEST(Team, AnEmptyListIsOneWorker) {
