@@ -10,6 +10,13 @@
 
 #include "apps/cli/console.h"
 
+// For jemalloc. Its version 5.3 crashes where there is no memory for a new thread's arena. One is enough: nothing
+// allocates for each token.
+extern "C" {
+extern const char* malloc_conf;
+const char* malloc_conf = "narenas:1";
+}
+
 namespace pinion {
 
 void open_standard_descriptors() {

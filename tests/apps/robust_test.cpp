@@ -100,6 +100,19 @@ TEST(Stack, ATinyOneIsRaisedOrRefused) {
   if (hard.status != 0) expect_failure(hard, 1, "start pinion where `ulimit -s` is 64 or more");  // root may raise it
 }
 
+// From too little for anything to enough for all that the demo needs, in steps that hit many places.
+TEST(Memory, ALowLimitIsNoCrash) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer needs terabytes of address space";
+#endif
+  if (!std::string(PINION_EMULATOR).empty()) GTEST_SKIP() << "the emulator needs memory of its own";
+  const std::vector<std::string> generate = {"generate", "--model", kDemo, "--prompt-ids", "1,2", "-n", "2", "-t", "2"};
+  for (int kilobytes = 28000; kilobytes < 64000; kilobytes += 700) {
+    const Outcome outcome = run_shell("ulimit -v " + std::to_string(kilobytes) + "; ", generate, "");
+    EXPECT_LT(outcome.status, 128) << kilobytes << " kB: " << outcome.err;
+  }
+}
+
 TEST(Controls, ATerminalIsShownSigns) {
   const ControlModel model;
   const std::vector<std::string> arguments = {"template", "--model", model.path, "--messages", model / "messages.json"};
