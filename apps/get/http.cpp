@@ -31,6 +31,7 @@ struct CurlLibrary {
 namespace {
 
 constexpr int kMaxRedirects = 10;
+constexpr int64_t kMaxPageBytes = int64_t{1} << 20;
 
 template <class F>
 bool find(void* library, const char* name, F* out) {
@@ -56,6 +57,8 @@ struct Transfer {
   const Sink& sink;
   Response& response;
   Error& sink_error;
+  const std::string& url;
+  int64_t page_bytes = 0;  // of an answer that is for people
 };
 
 bool is_success(const Response& response) { return response.status == 200 || response.status == 206; }
@@ -85,10 +88,14 @@ size_t on_header(const char* data, size_t, size_t bytes, void* context) noexcept
 }
 
 size_t on_body(const char* data, size_t, size_t bytes, void* context) noexcept {
-  const auto& transfer = *static_cast<Transfer*>(context);
-  if (!is_success(transfer.response)) return bytes;  // a page for people
+  auto& transfer = *static_cast<Transfer*>(context);
   try {
-    transfer.sink_error = transfer.sink(transfer.response, std::as_bytes(std::span(data, bytes)));
+    if (is_success(transfer.response)) {
+      transfer.sink_error = transfer.sink(transfer.response, std::as_bytes(std::span(data, bytes)));
+    } else if ((transfer.page_bytes += static_cast<int64_t>(bytes)) > kMaxPageBytes) {  // it may never end
+      transfer.sink_error =
+          error("a page without end", transfer.url, {}, "HTTP " + std::to_string(transfer.response.status));
+    }
   } catch (const std::exception& failure) {
     transfer.sink_error = error(failure.what(), "download");
   }
@@ -170,10 +177,13 @@ Error Http::get(const Request& request, const Sink& sink, Response* out, Error* 
   for (int redirects = 0; redirects <= kMaxRedirects; ++redirects) {
     *out = {};
     *sink_error = {};
-    Transfer transfer{sink, *out, *sink_error};
+    Transfer transfer{sink, *out, *sink_error, url};
     const CURLcode code = perform(*curl_, handle_, url, request, &transfer);
     if (*sink_error) return {};
-    if (code != CURLE_OK) return error(curl_->easy_strerror(code), url);
+    if (code != CURLE_OK) {
+      const std::string where = url == request.url ? url : request.url + " redirected to \"" + url + "\"";
+      return error(curl_->easy_strerror(code), where);
+    }
     curl_off_t retry_after_s = 0;
     curl_->easy_getinfo(handle_, CURLINFO_RETRY_AFTER, &retry_after_s);
     out->retry_after_s = retry_after_s;

@@ -291,6 +291,12 @@ TEST(Get, RedirectsWithoutEndAndNobodyThere) {
   HttpServer server(
       [&](const HttpRequest&) -> HttpResponse { return {.status = 302, .headers = {"Location: /again"}}; });
   expect_failure(get(server.url(), home), 1, "too many redirects");
+  HttpServer nowhere(
+      [&](const HttpRequest&) -> HttpResponse { return {.status = 302, .headers = {"Location: x://y"}}; });
+  expect_failure(get(nowhere.url(), home), 1, kApi + " redirected to \"x://y");
+  HttpServer endless(
+      [&](const HttpRequest&) -> HttpResponse { return {.status = 404, .body = std::string(2 << 20, 'x')}; });
+  expect_failure(get(endless.url(), home), 1, kApi + ": a page without end: HTTP 404");
   expect_failure(get("http://127.0.0.1:1", home), 1, "127.0.0.1:1");
   expect_failure(get("ftp://127.0.0.1", home), 1, "HF_ENDPOINT");
 }
