@@ -17,8 +17,13 @@
 namespace pinion {
 namespace {
 
+// A stranger's names may be as long as they like: of what would fill a terminal the middle is left out.
 std::string one_line(std::string_view text) {
+  constexpr size_t kHeadBytes = 1500, kTailBytes = 400;
   std::string line(text);
+  if (line.size() > kHeadBytes + kTailBytes) {
+    line = to_utf8(line.replace(kHeadBytes, line.size() - kHeadBytes - kTailBytes, " ... "));
+  }
   std::ranges::replace_if(line, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
   return line;
 }

@@ -145,7 +145,8 @@ OrderedJson cores_report(const Topology& topology, const Plan& plan, const Tunin
 
 int run_recorded(const Options& options) {
   const std::string& root = options.topology;
-  if (!std::filesystem::is_directory(root + "/sys/devices/system/cpu")) {
+  std::error_code code;
+  if (!std::filesystem::is_directory(root + "/sys/devices/system/cpu", code)) {
     return fail(error("no copy of a machine", root, "a folder with its sys/devices/system/cpu"));
   }
   Topology topology;

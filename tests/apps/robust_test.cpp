@@ -113,6 +113,14 @@ TEST(Memory, ALowLimitIsNoCrash) {
   }
 }
 
+TEST(Outputs, ALongNameFillsNoTerminal) {
+  for (const char* option : {"--model", "--topology"}) {
+    const Outcome outcome = run_pinion({option[2] == 'm' ? "inspect" : "cpu", option, std::string(100000, 'a') + "z"});
+    expect_failure(outcome, 1, "a ... a");
+    EXPECT_LT(outcome.err.size(), 2000u);
+  }
+}
+
 TEST(Controls, ATerminalIsShownSigns) {
   const ControlModel model;
   const std::vector<std::string> arguments = {"template", "--model", model.path, "--messages", model / "messages.json"};
