@@ -85,7 +85,8 @@ int run_program(int argc, char** argv) {
     runs.emplace_back(command, row.setup(command));
   }
   static char help[] = "--help", both[] = "--pg";
-  if (argc > 1 && std::string_view(argv[1]) == "help") {  // `pinion help chat` is `pinion chat --help`
+  constexpr std::string_view kHelp[] = {"help", "--help", "-h"};
+  if (argc > 1 && std::ranges::count(kHelp, argv[1]) > 0) {  // `pinion help chat` is `pinion chat --help`
     argv[1] = help;
     std::rotate(argv + 1, argv + 2, argv + argc);
   }

@@ -43,6 +43,15 @@ std::vector<std::string> long_names(const CommandText& command) {
   return names;
 }
 
+// The parser's own words are of counts: "--seed: At Most 1 required but received 2", "--seed: 1 required N missing".
+std::string reworded(std::string text) {
+  if (const size_t at = text.find("At Most 1 required"); at != text.npos) return text.substr(0, at) + "given twice";
+  constexpr std::string_view kNone = "1 required ", kMissing = " missing";
+  const size_t at = text.find(kNone);
+  if (at == text.npos || !text.ends_with(kMissing)) return text;
+  return text.replace(at, kNone.size(), "wants ").erase(text.size() - kMissing.size());
+}
+
 // What is wrong with a command line, in plainer words than the parser's; empty: it knows better.
 std::string plain_words(CLI::App* app) {
   while (app->remaining().empty() && !app->get_subcommands().empty()) app = app->get_subcommands().front();
@@ -238,7 +247,7 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
     return status;
   } catch (const CLI::ParseError& usage) {
     const std::string words = plain_words(app_.get());
-    return fail_usage(words.empty() ? usage.what() : words);
+    return fail_usage(words.empty() ? reworded(usage.what()) : words);
   }
   return {};
 }

@@ -19,7 +19,9 @@ TEST(Mistakes, WithoutACommandTheCommandsAreListed) {
   EXPECT_EQ(outcome.out, run_pinion({"--help"}).out);
   EXPECT_EQ(outcome.out, run_pinion({"help"}).out);
   EXPECT_NE(outcome.out.find("Talk with a model"), std::string::npos) << outcome.out;
-  EXPECT_EQ(run_pinion({"help", "golden", "check"}).out, run_pinion({"golden", "check", "--help"}).out);
+  for (const char* help : {"help", "--help", "-h"}) {
+    EXPECT_EQ(run_pinion({help, "golden", "check"}).out, run_pinion({"golden", "check", "--help"}).out);
+  }
 }
 
 TEST(Mistakes, TheNearestCommandOrOptionIsNamed) {
@@ -44,6 +46,8 @@ TEST(Mistakes, TheNearestCommandOrOptionIsNamed) {
       {{"chat", kStories}, "\"" + kStories + "\" belongs to no option"},
       {{"generate", "--model", kStories, "--keep", ""}, "--keep: an empty pattern"},
       {{"generate", "--model", kStories, "--keep", ","}, "--keep"},
+      {{"chat", "--model", kStories, "--seed", "1", "-s", "2"}, "--seed: given twice (--help"},
+      {{"generate", "--model"}, "--model: wants DIR (--help"},
   };
   for (const auto& test : kCases) expect_failure(run_pinion(test.arguments), 2, test.cause);
 }
