@@ -99,9 +99,11 @@ constexpr ChatCommand kChatCommands[] = {
 };
 
 void show_help() {
-  for (const ChatCommand& command : kChatCommands) print(std::string(command.name) + "\t" + command.help + "\n");
-  print("/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer, and leaves what is typed\n");
-  print("A line that ends in \\ goes on in the next one; \"\"\" begins and ends several lines.\n");
+  std::string text;
+  for (const ChatCommand& command : kChatCommands) text += std::string(command.name) + "\t" + command.help + "\n";
+  text += "/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer, and leaves what is typed\n";
+  text += "A line that ends in \\ goes on in the next one; \"\"\" begins and ends several lines.\n";
+  print(WordWrap(terminal_columns()).put(text));
 }
 
 void fail_unknown_command(Chat& chat, const std::string& name) {

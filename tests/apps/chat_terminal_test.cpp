@@ -50,6 +50,15 @@ TEST(Terminal, HasNoColoursWhereTheyAreUnwelcome) {
   EXPECT_NE(empty.find("\x1b[2m"), std::string::npos) << empty;
 }
 
+TEST(Terminal, WrapsTheHelpToo) {
+  const ChatModel model;
+  const std::string shown = on_terminal(chat_with(model), "/help\n/quit\n", {.columns = 60});
+  std::istringstream lines(shown.substr(shown.find("/reset")));
+  for (std::string line; std::getline(lines, line) && !line.starts_with(">");) EXPECT_LE(line.size(), 60u) << line;
+  EXPECT_NE(shown.find("as JSON,\nand beside it, as FILE.cache, what the model holds of it\n"), std::string::npos)
+      << shown;
+}
+
 TEST(Terminal, WrapsBetweenWords) {
   const ChatModel model;
   const std::string file = model / "talk.json";
