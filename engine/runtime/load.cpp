@@ -205,7 +205,7 @@ Error write_to_cache(const Model& model) {
 
 std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model) {
   if (model.cache.path.empty()) return {};
-  if (model.from_cache() && is_of_this_boot(seal_in(model.cache, model.cached))) return {};
+  if (model.from_cache() && was_checked(model.cache, model.cached)) return {};
   const bool checks = model.from_cache();
   const auto work = [=, &model](const std::stop_token& ends) {
     checks ? check_running(folder, options, model, ends) : write_or_warn(options, model);

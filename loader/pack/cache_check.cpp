@@ -124,7 +124,16 @@ void remove_damaged(const PackCache& cache, const MappedFile& file) {
 
 void note_checked(const PackCache& cache, const MappedFile& file) {
   const WritableFile written(cache, file);
-  if (written.number >= 0) (void)written.write(boot_id(), cache.file_bytes() - kBootIdBytes);
+  if (written.number < 0 || written.write(boot_id(), cache.file_bytes() - kBootIdBytes)) return;
+  constexpr timespec kTimes[] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, kUnchangedSince};
+  futimens(written.number, kTimes);
+}
+
+bool was_checked(const PackCache& cache, const MappedFile& file) {
+  struct stat status = {};
+  return is_of_this_boot(seal_in(cache, file)) && stat(cache.path.c_str(), &status) == 0 &&
+         is_mapped_one(status, cache, file) && status.st_mtim.tv_sec == kUnchangedSince.tv_sec &&
+         status.st_mtim.tv_nsec == kUnchangedSince.tv_nsec;
 }
 
 }  // namespace pinion

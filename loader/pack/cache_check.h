@@ -27,8 +27,9 @@ Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const
 // Removes the file, unless another has its name by now.
 void remove_damaged(const PackCache& cache, const MappedFile& file);
 
-// Renews the seal: until the machine is started again nobody needs to check. In vain where the file is read-only, or
-// another has its name by now.
+// Renews the seal: until the machine is started again, or somebody writes into the file, nobody needs to check. In vain
+// where the file is read-only, or another has its name by now.
 void note_checked(const PackCache& cache, const MappedFile& file);
+bool was_checked(const PackCache& cache, const MappedFile& file);
 
 }  // namespace pinion

@@ -124,7 +124,7 @@ bool look_at(const fs::path& path, bool may_be_empty, KeptFile* out) {
   std::array<char, kMagic.size()> first = {};
   const bool is_ours = read(file.number, first.data(), first.size()) == std::ssize(kMagic) &&
                        std::string_view(first.data(), first.size()) == kMagic;
-  *out = {path, status.st_size, status.st_mtime};
+  *out = {path, status.st_size, std::max(status.st_atime, status.st_mtime)};
   return is_ours || (may_be_empty && status.st_size == 0);
 }
 
@@ -230,6 +230,8 @@ struct TemporaryFile {
   }
 
   Error finish() {
+    constexpr timespec kTimes[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kUnchangedSince};
+    futimens(descriptor.number, kTimes);  // in vain: the next start checks
     if (fsync(descriptor.number) != 0) return failure(errno);
     if (rename(path.c_str(), where.c_str()) != 0) return failure(errno);
     path.clear();
@@ -261,7 +263,8 @@ Error open_pack_cache(const PackCache& cache, MappedFile* out) {
     return error("not these weights: header differs", cache.path.string());
   }
   if (!is_whole(seal_in(cache, file))) return error("not these weights: damaged hashes", cache.path.string());
-  utimensat(AT_FDCWD, cache.path.c_str(), nullptr, 0);  // in vain where the folder is read-only: nothing is lost
+  constexpr timespec kUsed[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_OMIT}};
+  utimensat(AT_FDCWD, cache.path.c_str(), kUsed, 0);  // in vain where the folder is read-only: nothing is lost
   *out = std::move(file);
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -37,6 +38,10 @@ struct PackCache {
 // calibration: a name of the text that the weights were quantised for; empty: none.
 PackCache pack_cache_of(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                         std::span<const PackJob> jobs, const std::string& calibration = {});
+
+// The time of its last change that a file gets when its weights are known to be right: whoever writes into it later
+// changes that. When a file was last used its access time says.
+constexpr timespec kUnchangedSince = {.tv_sec = 946'684'800, .tv_nsec = 0};  // the year 2000
 
 // Maps the file and marks it as used now. An error says why there is no such file or why it does not count.
 Error open_pack_cache(const PackCache& cache, MappedFile* out);
