@@ -99,6 +99,9 @@ std::string unfinished_download(const fs::path& given) {
 }
 
 Error no_such_folder(const std::string& name) {
+  if (name.find("://") != name.npos) {
+    return error("an address, where a folder or ORG/NAME was expected; `pinion get ORG/NAME` downloads a model", name);
+  }
   if (!may_be_repository(name)) return error("no such folder", name.empty() ? "\"\"" : name);
   const fs::path repository = repository_folder(name);
   if (!repository.empty() && is_there(repository)) {
