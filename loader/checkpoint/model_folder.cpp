@@ -55,7 +55,7 @@ std::string name_of_repository(const std::string& folder) {
 bool may_be_repository(const std::string& name) {
   constexpr const char* kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
   const size_t slash = name.find_first_not_of(kLetters);
-  return !name.starts_with('.') && slash > 0 && slash + 1 < name.size() && name[slash] == '/' &&
+  return !name.starts_with('.') && slash != name.npos && slash > 0 && slash + 1 < name.size() && name[slash] == '/' &&
          name.find_first_not_of(kLetters, slash + 1) == std::string::npos && foreign_name(name).empty();
 }
 

@@ -72,6 +72,7 @@ TEST(Mistakes, ARepositoryIsFoundInTheHuggingFaceCacheOrTold) {
   const Folder cache;
   expect_failure(run_pinion(generate("Qwen/Qwen3-0.6B"), "", cache.path), 1,
                  "`pinion get Qwen/Qwen3-0.6B` downloads it");
+  expect_failure(run_pinion(generate("a-model-without-an-organisation")), 1, "no such folder");
   expect_failure(run_pinion(generate("https://huggingface.co/Qwen/Qwen3-0.6B"), "", cache.path), 1,
                  "an address, where a folder or ORG/NAME was expected; `pinion get ORG/NAME` downloads");
   const fs::path repository = cache.path / "huggingface/hub/models--Tiny--Stories";
