@@ -173,7 +173,7 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
   const std::vector<int32_t> ids = some_ids(test.tokens(), session.model->config.vocab_size);
   const std::span<const int32_t> prompt = std::span(ids).first(static_cast<size_t>(test.prompt_tokens));
-  if (const int64_t left = rewind(session, test.depth); left != test.depth) {
+  if (const int64_t left = rewind(session.sequence, test.depth); left != test.depth) {
     return error("too little memory to keep the recurrent state for each repetition", "bench",
                  std::to_string(test.depth) + " tokens", std::to_string(left));
   }

@@ -142,7 +142,7 @@ Error answer_last_message(Chat& chat) {
   Prompt prompt;
   if (Error e = fit_conversation(chat, &prompt)) return e;
   GenerateOptions options;
-  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->cache.capacity;
+  options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->sequence.cache.capacity;
   options.sampler = chat.sampler;
   options.hash_logits = false;
   chat.sampler.seed += 1;  // or the same question would always get the same answer

@@ -62,8 +62,8 @@ void set_system(Chat& chat, const std::string& argument) {
 
 std::string stats_text(const Chat& chat) {
   const GenerateResult& last = chat.last;
-  const size_t used = chat.session->ids.size();
-  const auto capacity = static_cast<size_t>(chat.session->cache.capacity);
+  const size_t used = chat.session->sequence.ids.size();
+  const auto capacity = static_cast<size_t>(chat.session->sequence.cache.capacity);
   std::string text;
   const auto add = [&](const char* name, const std::string& figures) { text += std::string(name) + figures + "\n"; };
   add("prompt   ", std::to_string(last.prefilled_tokens) + " tokens at " +

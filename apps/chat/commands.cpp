@@ -49,16 +49,16 @@ void forget_the_rest(Chat& chat) {
   if (!chat.took_back) return;
   Prompt prompt;
   const Error e = encode_as_it_stands(chat, &prompt);
-  const std::vector<int32_t>& held = chat.session->ids;
+  const std::vector<int32_t>& held = chat.session->sequence.ids;
   if (e || chat.conversation.messages.empty()) prompt.ids.clear();
-  rewind(*chat.session, std::ranges::mismatch(held, prompt.ids).in1 - held.begin());
+  rewind(chat.session->sequence, std::ranges::mismatch(held, prompt.ids).in1 - held.begin());
 }
 
 // What is not in a file of its own has no cache beside it, nor has a conversation of which nothing is held.
 Error write_cache(Session& session, const std::string& conversation, const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(conversation, ignored)) return {};
-  if (session.ids.empty()) {
+  if (session.sequence.ids.empty()) {
     std::filesystem::remove(path, ignored);
     return {};
   }

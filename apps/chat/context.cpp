@@ -24,13 +24,13 @@ constexpr int64_t kNearlyFullPercent = 80;
 
 // What an answer is to find free at least.
 int64_t room_for_answer(const Chat& chat) {
-  const int64_t eighth = chat.session->cache.capacity / 8;
+  const int64_t eighth = chat.session->sequence.cache.capacity / 8;
   return std::max<int64_t>(1, chat.max_tokens > 0 ? std::min(chat.max_tokens, eighth) : eighth);
 }
 
 // Until half of the context is free: what is left has to be evaluated anew, and that should not be for every question.
 Error drop_turns(Chat& chat, Prompt* prompt) {
-  const int64_t capacity = chat.session->cache.capacity;
+  const int64_t capacity = chat.session->sequence.cache.capacity;
   const auto tokens = std::ssize(prompt->ids);
   int64_t turns = 0;
   for (; std::ssize(prompt->ids) > capacity / 2 && drop_oldest_turn(chat.conversation.messages); ++turns) {
@@ -47,7 +47,7 @@ Error drop_turns(Chat& chat, Prompt* prompt) {
 
 Error encode_conversation(Chat& chat, Prompt* out) {
   if (Error e = make_prompt(*chat.chat_template, *chat.tokenizer, chat.conversation, out)) return e;
-  const int64_t capacity = chat.session->cache.capacity;
+  const int64_t capacity = chat.session->sequence.cache.capacity;
   if (std::ssize(out->ids) < capacity) return {};
   return error("the conversation no longer fits; /reset starts a new one", "context",
                "fewer than " + std::to_string(capacity) + " tokens", std::to_string(out->ids.size()));
@@ -56,14 +56,14 @@ Error encode_conversation(Chat& chat, Prompt* out) {
 Error fit_conversation(Chat& chat, Prompt* out) {
   if (chat.overflow == Overflow::drop) {
     if (Error e = make_prompt(*chat.chat_template, *chat.tokenizer, chat.conversation, out)) return e;
-    if (std::ssize(out->ids) + room_for_answer(chat) <= chat.session->cache.capacity) return {};
+    if (std::ssize(out->ids) + room_for_answer(chat) <= chat.session->sequence.cache.capacity) return {};
     if (Error e = drop_turns(chat, out)) return e;
   }
   return encode_conversation(chat, out);
 }
 
 void tell_of_full_context(Chat& chat) {
-  const int64_t capacity = chat.session->cache.capacity, used = std::ssize(chat.session->ids);
+  const int64_t capacity = chat.session->sequence.cache.capacity, used = std::ssize(chat.session->sequence.ids);
   const bool drops = chat.overflow == Overflow::drop;
   const bool is_nearly_full = used * 100 >= capacity * kNearlyFullPercent;
   if (chat.last.finish_reason == FinishReason::context) {

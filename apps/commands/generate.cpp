@@ -188,7 +188,7 @@ int run(const Options& options) {
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
   if (Error e = open_session(runtime, capacity, &session)) return fail(e);
-  session->snapshots.limit_bytes = 0;  // nothing follows this prompt
+  session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
 
   Stream stream(options, tokenizer);
   // A person reads the whole text; a script gets the continuation alone.
@@ -212,7 +212,7 @@ int run(const Options& options) {
     print_figures(runtime, sampler, result);
   }
   if (result.finish_reason == FinishReason::context) {
-    note("the text ends here: the context of " + std::to_string(session->cache.capacity) + " tokens is full");
+    note("the text ends here: the context of " + std::to_string(session->sequence.cache.capacity) + " tokens is full");
   }
   return kSuccess;
 }

@@ -126,7 +126,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   }
   out->head = count_matrix(head, found, packing_of(run.load, config, head.module(), found), out);
   out->state = delta_state_of(config).bytes();
-  out->kv_per_1024 = kv_cache_bytes(attention_layers(config), config.kv_heads, config.head_dim, kv_type(run), 1024);
+  out->kv_per_1024 = kv_shape_of(config, kv_type(run)).bytes(1024);
   return {};
 }
 
@@ -157,7 +157,7 @@ OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const Pa
     return json;
   }
   const int64_t context = context_length(config);
-  const int64_t kv = kv_cache_bytes(attention_layers(config), config.kv_heads, config.head_dim, kv_type(run), context);
+  const int64_t kv = kv_shape_of(config, kv_type(run)).bytes(context);
   const double part = static_cast<double>(free.bytes - weights) / static_cast<double>(std::max<int64_t>(1, kv));
   json["positions"] = static_cast<int64_t>(std::min(1.0, part) * static_cast<double>(context));
   return json;

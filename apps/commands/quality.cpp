@@ -92,8 +92,8 @@ void add_block(Pair& pair, std::span<const int32_t> next, Quality* out) {
 }
 
 Error add_window(Pair& pair, std::span<const int32_t> ids, int64_t first_predicted, Quality* out) {
-  rewind(*pair.reference_session, 0);
-  rewind(*pair.other_session, 0);
+  rewind(pair.reference_session->sequence, 0);
+  rewind(pair.other_session->sequence, 0);
   for (int64_t done = 0; done + 1 < std::ssize(ids); done += kBlockTokens) {
     const int64_t count = std::min(kBlockTokens, std::ssize(ids) - 1 - done);
     const auto block = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(count));
@@ -115,7 +115,7 @@ Error add_window(Pair& pair, std::span<const int32_t> ids, int64_t first_predict
 // What a session's matrices are given for the beginning of the text, token by token.
 Error trace_inputs(Session& session, std::span<const int32_t> ids, float* logits, Trace* out) {
   session.trace = out;
-  rewind(session, 0);
+  rewind(session.sequence, 0);
   for (const int32_t& id : ids.first(std::min(ids.size(), static_cast<size_t>(kTraceTokens)))) {
     if (Error e = evaluate(session, {&id, 1}, false, logits)) return e;
   }
@@ -151,7 +151,7 @@ Error measure(const Options& options, Quality* out) {
   if (Error e = read_text(options, &text)) return e;
   Pair pair;
   if (Error e = open_pair(options, options.window > 0 ? options.window : kDefaultWindow, &pair)) return e;
-  out->window = pair.other_session->cache.capacity;
+  out->window = pair.other_session->sequence.cache.capacity;
   const auto prefix = std::ssize(text.prefix);
   const int64_t content = out->window - prefix;
   if (out->window < options.window || content < 1) {

@@ -159,7 +159,7 @@ Error explain(const CheckOptions& options, const Runtime& runtime, const GoldenP
   if (Error e = open_session(runtime, std::ssize(prompt.ids) + std::ssize(want.ids), &here)) return e;
   Team alone({});
   SessionOptions definition = {
-      .kv = runtime.kv, .capacity = here->cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
+      .kv = runtime.kv, .capacity = here->sequence.cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
   if (Error e = open_session(*runtime.model, alone, definition, &defined)) return e;
 
   Follower a(here.get()), b(defined.get());

@@ -21,12 +21,14 @@ AttentionSpan span_in(const Layer& layer, int64_t position, int64_t chunk) {
           static_cast<int32_t>(std::min<int64_t>(kAttentionChunk, position + 1 - start))};
 }
 
+const KvShape& cache_shape(const Pass& p) { return p.segments.front().cache->shape(); }
+
 // Rows of q and of k that are normed as a whole, in place.
 void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   const int64_t q_width = c.heads * c.head_dim;
   const int64_t k_width = c.kv_heads * c.head_dim;
-  worker.for_each(2 * std::ssize(p.tokens), [&](int64_t task) {
+  worker.for_each(2 * p.rows, [&](int64_t task) {
     float* q = s.q.data() + task / 2 * q_width;
     float* k = s.k.data() + task / 2 * k_width;
     if (task % 2 == 0) {
@@ -62,7 +64,7 @@ const float* query_of(const Pass& p, const AttentionScratch& s, int64_t row, int
 
 // x, of head_dim, as a cache of codes wants it: balanced, padded and rotated.
 void rotate_head(const Pass& p, const float* balance, float* x) {
-  const int64_t n = p.model.config.head_dim, d = p.cache.head_dim;
+  const int64_t n = p.model.config.head_dim, d = cache_shape(p).head_dim;
   for (int64_t i = 0; balance && i < n; ++i) x[i] *= balance[i];
   std::fill(x + n, x + d, 0.0f);
   p.kernels.rotate(x, d, rotation_of(d), x);
@@ -75,51 +77,52 @@ const float* of_head(const std::vector<float>& balance, int64_t kv_head, int64_t
 // A query as attention takes it.
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
-  const int64_t d = p.cache.head_dim;
+  const auto [type, layers, kv_heads, d] = cache_shape(p);
   norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, row, out);
   const float rope_scale =
       layer.rope == kNoRope
           ? 1.0f
           : p.activations.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
   float scale = rope_scale * c.score_scale;
-  if (p.cache.type == KvType::q8) {
+  if (type == KvType::q8) {
     rotate_head(p, of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), out);
     scale /= static_cast<float>(rotation_of(d));  // a power of two, by which both sides' rotation makes sums larger
   } else {
     std::fill(out + c.head_dim, out + d, 0.0f);
   }
-  make_query_row(p.kernels, out, d, scale, p.cache.type);
+  make_query_row(p.kernels, out, d, scale, type);
 }
 
-// A head's key and value of a row into the cache.
-void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head,
-                OwnAttentionScratch* own) {
+// A head's key and value of a segment's token into its cache.
+void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, const Segment& segment, int64_t token,
+                int64_t kv_head, OwnAttentionScratch* own) {
   const ModelConfig& c = p.model.config;
+  KvCache& cache = *segment.cache;
+  const int64_t row = segment.row + token;
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
-  const int64_t position = p.position + row;
+  const int64_t position = segment.position + token;
   float *key = own->key.data(), *value = own->value.data();
   norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, row, key);
-  if (p.cache.type != KvType::q8) {
-    const bool is_last = row + 1 == std::ssize(p.tokens);
-    return p.cache.write(position, layer.slot, kv_head, key, s.v.data() + at, c.head_dim, is_last);
+  if (cache.shape().type != KvType::q8) {
+    const bool is_last = token + 1 == segment.size();
+    return cache.write(position, layer.slot, kv_head, key, s.v.data() + at, c.head_dim, is_last);
   }
   rotate_head(p, of_head(layer.key_balance, kv_head, c.head_dim), key);
   std::copy_n(s.v.data() + at, c.head_dim, value);
   rotate_head(p, nullptr, value);
-  p.cache.write_codes(p.kernels, position, layer.slot, kv_head, key, value);
+  cache.write_codes(p.kernels, position, layer.slot, kv_head, key, value);
 }
 
 // out = acc / sum for a head, with its sink and through its gate.
 void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, OwnAttentionScratch* own,
                 const AttentionState& state, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
+  const auto [type, layers, kv_heads, d] = cache_shape(p);
   if (layer.sinks) {  // last of all: a place that no chunking moves
     own->sink.max[0] = layer.sinks[head];
-    p.kernels.merge_attention(state, own->sink.from(0, p.cache.head_dim), 1, p.cache.head_dim);
+    p.kernels.merge_attention(state, own->sink.from(0, d), 1, d);
   }
-  if (p.cache.type == KvType::q8) {
-    p.kernels.unrotate(state.acc, p.cache.head_dim, rotation_of(p.cache.head_dim), state.acc);
-  }
+  if (type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
   for (int64_t i = 0; i < c.head_dim; ++i) out[i] = state.acc[i] / *state.sum;
   if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, s, row, head) + c.head_dim, out, c.head_dim, out);
 }
@@ -128,25 +131,27 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Ow
 Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
-  const int64_t d = p.cache.head_dim;
+  const Segment& segment = p.segments.front();
+  const int64_t position = segment.position;
+  const int64_t d = segment.cache->shape().head_dim;
   const int64_t group = c.heads / c.kv_heads;
-  const int64_t first_chunk = chunk_of(first_seen(layer, p.position));
-  const int64_t chunks = chunk_of(p.position) - first_chunk + 1;
+  const int64_t first_chunk = chunk_of(first_seen(layer, position));
+  const int64_t chunks = chunk_of(position) - first_chunk + 1;
 
   std::fill(own.has_queries.begin(), own.has_queries.end(), false);
   worker.for_each(c.kv_heads * chunks, [&](int64_t task) {
     const int64_t kv_head = task % c.kv_heads;
     const int64_t chunk = first_chunk + task / c.kv_heads;
-    if (chunk == chunk_of(p.position)) cache_head(p, s, layer, 0, kv_head, &own);
+    if (chunk == chunk_of(position)) cache_head(p, s, layer, segment, 0, kv_head, &own);
     const int64_t begin = kv_head * group;
     const int64_t end = begin + group;
     if (!own.has_queries[static_cast<size_t>(kv_head)]) {
       own.has_queries[static_cast<size_t>(kv_head)] = true;
       for (int64_t head = begin; head < end; ++head) make_query(p, s, layer, 0, head, own.q.data() + head * d);
     }
-    const AttentionChunk part = p.cache.chunk(chunk, layer.slot, kv_head, c.score_cap);
+    const AttentionChunk part = segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap);
     AttentionSpan spans[kAttentionRows];
-    std::ranges::fill(spans, span_in(layer, p.position, chunk));
+    std::ranges::fill(spans, span_in(layer, position, chunk));
     for (int64_t head = begin; head < end; head += kAttentionRows) {
       attend_chunk(p.kernels, part, own.q.data() + head * d, std::min(kAttentionRows, end - head), spans,
                    own.scores.data(), s.partial.from((chunk - first_chunk) * c.heads + head, d));
@@ -167,14 +172,23 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
                  });
 }
 
-// Query rows [first, last) of a kv head, row = token * group + head of the group, over all that they see.
-void attend_rows(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t kv_head, int64_t first,
-                 int64_t last, OwnAttentionScratch* own) {
+// The queries of a kv head that come after `rows` of the pass's.
+float* queries_at(const Pass& p, AttentionScratch& s, int64_t kv_head, int64_t rows) {
   const ModelConfig& c = p.model.config;
-  const int64_t d = p.cache.head_dim;
   const int64_t group = c.heads / c.kv_heads;
-  const float* q = s.queries.data() + kv_head * std::ssize(p.tokens) * group * d;
-  const auto position = [&](int64_t row) { return p.position + row / group; };
+  return s.queries.data() + (kv_head * p.rows * group + rows) * cache_shape(p).head_dim;
+}
+
+// Query rows of a kv head over all that they see.
+void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t kv_head, const SegmentPart& part,
+                 OwnAttentionScratch* own) {
+  const ModelConfig& c = p.model.config;
+  const Segment& segment = p.segments[static_cast<size_t>(part.segment)];
+  const int64_t d = segment.cache->shape().head_dim;
+  const int64_t group = c.heads / c.kv_heads;
+  const int64_t first = part.first, last = part.first + part.count;
+  const float* q = queries_at(p, s, kv_head, segment.row * group);
+  const auto position = [&](int64_t row) { return segment.position + row / group; };
 
   const int64_t last_chunk = chunk_of(position(last - 1));
   for (int64_t chunk = chunk_of(first_seen(layer, position(first))); chunk <= last_chunk; ++chunk) {
@@ -185,8 +199,8 @@ void attend_rows(const Pass& p, const AttentionScratch& s, const Layer& layer, i
     while (chunk_of(first_seen(layer, position(to - 1))) > chunk) --to;
     AttentionSpan spans[kAttentionRows];
     for (int64_t row = from; row < to; ++row) spans[row - from] = span_in(layer, position(row), chunk);
-    attend_chunk(p.kernels, p.cache.chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from, spans,
-                 own->scores.data(), own->next.from(0, d));
+    attend_chunk(p.kernels, segment.cache->chunk(chunk, layer.slot, kv_head, c.score_cap), q + from * d, to - from,
+                 spans, own->scores.data(), own->next.from(0, d));
     // Earlier rows have seen chunks before this one; for later ones it is the first.
     int64_t begun = from;
     while (begun < to && chunk_of(first_seen(layer, position(begun))) < chunk) ++begun;
@@ -194,66 +208,60 @@ void attend_rows(const Pass& p, const AttentionScratch& s, const Layer& layer, i
     own->state.copy(begun - first, own->next, begun - from, to - begun, d);
   }
   for (int64_t row = first; row < last; ++row) {
-    const int64_t token = row / group, head = kv_head * group + row % group;
-    write_head(p, s, layer, own, own->state.from(row - first, d), token, head,
-               p.activations.attended.data() + (token * c.heads + head) * c.head_dim);
+    const int64_t of_pass = segment.row + row / group, head = kv_head * group + row % group;
+    write_head(p, s, layer, own, own->state.from(row - first, d), of_pass, head,
+               p.activations.attended.data() + (of_pass * c.heads + head) * c.head_dim);
   }
 }
 
-// Keys, values and queries of several tokens, in blocks of kKeyBlock positions: workers write to no line of the cache
+bool begins_chunk(const Segment& segment, const SegmentPart& part) {
+  return (segment.position + part.first) % kAttentionChunk < kKeyBlock;
+}
+
+// Keys, values and queries of several tokens, in blocks of kKeyBlock positions: workers write to no line of a cache
 // together. A chunk's first block, whose mean the others' keys are told from, comes before those.
 void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
-  const int64_t tokens = std::ssize(p.tokens), d = p.cache.head_dim;
   const int64_t group = c.heads / c.kv_heads;
-  const auto each_row = [&](int64_t block, auto f) {
-    const int64_t start = block * kKeyBlock - p.position;
-    for (int64_t row = std::max<int64_t>(0, start); row < std::min(tokens, start + kKeyBlock); ++row) f(row);
-  };
-  static_assert(kCentred == kKeyBlock);
-  constexpr int64_t kBlocks = kAttentionChunk / kKeyBlock;
-  const int64_t first = p.position / kKeyBlock, last = (p.position + tokens - 1) / kKeyBlock;
-  const int64_t first_centre = p.cache.type == KvType::q8 ? (first + kBlocks - 1) / kBlocks : 0;
-  const int64_t centres = p.cache.type == KvType::q8 ? std::max<int64_t>(0, last / kBlocks + 1 - first_centre) : 0;
-  if (centres > 0) {
-    worker.for_each(centres * c.kv_heads, [&](int64_t task) {
-      each_row((first_centre + task / c.kv_heads) * kBlocks,
-               [&](int64_t row) { cache_head(p, s, layer, row, task % c.kv_heads, &own); });
-    });
-    worker.barrier();
-  }
-  worker.for_each((last - first + 1) * c.kv_heads, [&](int64_t task) {
-    const int64_t block = first + task / c.kv_heads, kv_head = task % c.kv_heads;
-    const bool is_cached = centres > 0 && block % kBlocks == 0;
-    each_row(block, [&](int64_t row) {
-      if (!is_cached) cache_head(p, s, layer, row, kv_head, &own);
-      for (int64_t g = 0; g < group; ++g) {
-        float* query = s.queries.data() + ((kv_head * tokens + row) * group + g) * d;
-        make_query(p, s, layer, row, kv_head * group + g, query);
+  // f(segment, part, token, kv head) for each token of the parts.
+  const auto for_each_token = [&](const std::vector<SegmentPart>& parts, auto f) {
+    worker.for_each(std::ssize(parts) * c.kv_heads, [&](int64_t task) {
+      const SegmentPart& part = parts[static_cast<size_t>(task / c.kv_heads)];
+      const Segment& segment = p.segments[static_cast<size_t>(part.segment)];
+      for (int64_t token = part.first; token < part.first + part.count; ++token) {
+        f(segment, part, token, task % c.kv_heads);
       }
     });
+    worker.barrier();
+  };
+  if (!s.centres.empty()) {
+    for_each_token(s.centres, [&](const Segment& segment, const SegmentPart&, int64_t token, int64_t kv_head) {
+      cache_head(p, s, layer, segment, token, kv_head, &own);
+    });
+  }
+  for_each_token(s.blocks, [&](const Segment& segment, const SegmentPart& part, int64_t token, int64_t kv_head) {
+    if (s.centres.empty() || !begins_chunk(segment, part)) cache_head(p, s, layer, segment, token, kv_head, &own);
+    for (int64_t g = 0; g < group; ++g) {
+      const int64_t row = segment.row + token;
+      make_query(p, s, layer, row, kv_head * group + g, queries_at(p, s, kv_head, row * group + g));
+    }
   });
-  worker.barrier();
 }
 
-// Several tokens: first all of them into the cache, then every (kv head, block of query rows) is a task.
+// Several tokens: first all of them into their caches, then every (kv head, block of query rows) is a task.
 Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
   const ModelConfig& c = p.model.config;
   OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
-  const int64_t group = c.heads / c.kv_heads;
-  const int64_t tokens = std::ssize(p.tokens);
   cache_tokens(worker, p, s, layer);
 
-  const int64_t rows = tokens * group;
-  const int64_t blocks = (rows + kAttentionRows - 1) / kAttentionRows;
-  worker.for_each(c.kv_heads * blocks, [&](int64_t task) {
-    const int64_t first = task % blocks * kAttentionRows;
-    attend_rows(p, s, layer, task / blocks, first, std::min(rows, first + kAttentionRows), &own);
+  const int64_t parts = std::ssize(s.query_parts);
+  worker.for_each(c.kv_heads * parts, [&](int64_t task) {
+    attend_rows(p, s, layer, task / parts, s.query_parts[static_cast<size_t>(task % parts)], &own);
   });
   worker.barrier();
   const int64_t width = c.heads * c.head_dim;
-  return prepare(begin_stage(worker, p, Stage::o_input), tokens, width, {&layer.o},
+  return prepare(begin_stage(worker, p, Stage::o_input), p.rows, width, {&layer.o},
                  [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * width; });
 }
 
@@ -264,7 +272,27 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
           {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
   begin_stage(worker, p, Stage::attention);
   if (p.model.config.qk_norm == QkNorm::all_heads) norm_all_heads(worker, p, s, layer);
-  return p.tokens.size() == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);
+  return p.rows == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);
+}
+
+void plan_attention(const Pass& p, AttentionScratch* s) {
+  s->centres.clear(), s->blocks.clear(), s->query_parts.clear();
+  if (p.rows == 1) return;
+  const ModelConfig& c = p.model.config;
+  for (const Segment& segment : p.segments) {
+    const auto index = static_cast<int32_t>(&segment - p.segments.data());
+    const int64_t tokens = segment.size(), rows = tokens * (c.heads / c.kv_heads);
+    for (int64_t first = 0; first < tokens;) {
+      const int64_t end = round_up(segment.position + first + 1, kKeyBlock) - segment.position;
+      const SegmentPart block = {index, first, std::min(tokens, end) - first};
+      s->blocks.push_back(block);
+      if (segment.cache->shape().type == KvType::q8 && begins_chunk(segment, block)) s->centres.push_back(block);
+      first = end;
+    }
+    for (int64_t first = 0; first < rows; first += kAttentionRows) {
+      s->query_parts.push_back({index, first, std::min(kAttentionRows, rows - first)});
+    }
+  }
 }
 
 void AttentionBuffer::make(ScratchSizer* sizer, int64_t rows, int64_t head_dim) {
@@ -293,6 +321,9 @@ void make_attention_scratch(const Model& model, int64_t tokens, int64_t position
   sizer->make(&out->v, tokens * most_rows(model, MatrixRole::v));
   sizer->make(&out->queries, tokens * c.heads * d);
   out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
+  sizer->make(&out->centres, tokens);
+  sizer->make(&out->blocks, tokens);
+  sizer->make(&out->query_parts, tokens + (tokens * (c.heads / c.kv_heads) + kAttentionRows - 1) / kAttentionRows);
   out->workers.resize(static_cast<size_t>(workers));
   for (OwnAttentionScratch& own : out->workers) {
     sizer->make(&own.q, c.heads * d);

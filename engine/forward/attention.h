@@ -32,15 +32,29 @@ struct OwnAttentionScratch {
   AttentionBuffer sink;           // [1] the state of a sink: one score, whose value is zero
 };
 
+// Some of a segment's tokens, or query rows of it (token * group + head of the group): [first, first + count).
+struct SegmentPart {
+  int32_t segment;
+  int64_t first;
+  int64_t count;
+};
+
 // M: the most tokens in one pass.
 struct AttentionScratch {
   std::vector<float> q, k, v;  // [M][rows of each matrix]: as projected
   std::vector<float> queries;  // [kv_heads][M][group][padded head_dim] as the kernels take them
   AttentionBuffer partial;     // [attention chunks][heads]: one token's attention, chunk by chunk
   std::vector<OwnAttentionScratch> workers;
+  // The tasks of a kv head in a pass of several rows.
+  std::vector<SegmentPart> centres;      // tokens in the first kKeyBlock positions of a chunk, in a cache of q8
+  std::vector<SegmentPart> blocks;       // tokens that share kKeyBlock positions
+  std::vector<SegmentPart> query_parts;  // query rows
 };
 
-// For passes of at most `tokens` in a cache of `positions`.
+// Finds the tasks of a pass.
+void plan_attention(const Pass& pass, AttentionScratch* scratch);
+
+// For passes of at most `tokens`, of sequences of at most `positions`.
 void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
                             AttentionScratch* out);
 

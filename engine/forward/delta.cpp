@@ -10,19 +10,19 @@ namespace {
 
 constexpr float kUnitNormEps = 1e-6f;  // added to a sum of squares; no field of config.json says it
 
-// The convolution's input of a row of this pass, or of one of the taps - 1 before it. A single token's is projected to
+// The convolution's input of a segment's token, or of one of the taps - 1 before it. A single row's is projected to
 // where the state keeps it.
-float* conv_input(const Pass& p, DeltaScratch& s, const Layer& layer, int64_t row) {
-  if (row < 0 || p.tokens.size() == 1) return p.state.input(layer.slot, p.position + row);
-  return s.qkv.data() + row * p.model.config.delta.channels();
+float* conv_input(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment& segment, int64_t token) {
+  if (token < 0 || p.rows == 1) return segment.state->input(layer.slot, segment.position + token);
+  return s.qkv.data() + (segment.row + token) * p.model.config.delta.channels();
 }
 
-// Channels [first, first + count) of a row after the convolution.
-void convolve(const Pass& p, DeltaScratch& s, const Layer& layer, int64_t row, int64_t first, int64_t count,
-              float* out) {
+// Channels [first, first + count) of a token after the convolution.
+void convolve(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment& segment, int64_t token, int64_t first,
+              int64_t count, float* out) {
   const GatedDelta& d = p.model.config.delta;
   const float* inputs[kMaxConvTaps];
-  for (int64_t t = 0; t < d.taps; ++t) inputs[t] = conv_input(p, s, layer, row - d.taps + 1 + t) + first;
+  for (int64_t t = 0; t < d.taps; ++t) inputs[t] = conv_input(p, s, layer, segment, token - d.taps + 1 + t) + first;
   p.kernels.conv_silu(inputs, layer.delta.conv + first, d.channels(), d.taps, count, out);
 }
 
@@ -35,32 +35,33 @@ float decay_of(float rate, float x) {
   return static_cast<float>(portable_exp(-static_cast<double>(rate) * step));
 }
 
-// Rows [first, first + count) of a value head through the convolution, the norms of q and k, the state and the output's
-// norm.
-void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, int64_t head, int64_t first, int64_t count,
-               DeltaRows* own) {
+// A segment's tokens [first, first + count) through a value head: the convolution, the norms of q and k, the state and
+// the output's norm.
+void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment& segment, int64_t head, int64_t first,
+               int64_t count, DeltaRows* own) {
   const ModelConfig& c = p.model.config;
   const GatedDelta& d = c.delta;
   const int64_t key_head = head / (d.value_heads / d.key_heads);
   const float eps = kUnitNormEps / static_cast<float>(d.key_dim);
   for (int64_t r = 0; r < count; ++r) {
-    const int64_t row = first + r;
+    const int64_t token = first + r;
     float* q = own->q.data() + r * d.key_dim;
     float* k = own->k.data() + r * d.key_dim;
-    convolve(p, s, layer, row, key_head * d.key_dim, d.key_dim, q);
-    convolve(p, s, layer, row, d.key_width() + key_head * d.key_dim, d.key_dim, k);
-    convolve(p, s, layer, row, 2 * d.key_width() + head * d.value_dim, d.value_dim, own->v.data() + r * d.value_dim);
+    convolve(p, s, layer, segment, token, key_head * d.key_dim, d.key_dim, q);
+    convolve(p, s, layer, segment, token, d.key_width() + key_head * d.key_dim, d.key_dim, k);
+    convolve(p, s, layer, segment, token, 2 * d.key_width() + head * d.value_dim, d.value_dim,
+             own->v.data() + r * d.value_dim);
     p.kernels.rms_norm(q, s.query_scale.data(), d.key_dim, eps, q);
     p.kernels.rms_norm(k, s.key_scale.data(), d.key_dim, eps, k);
-    const auto gate = static_cast<size_t>(row * d.value_heads + head);
+    const auto gate = static_cast<size_t>((segment.row + token) * d.value_heads + head);
     own->beta[static_cast<size_t>(r)] = sigmoid(s.b[gate]);
     own->decay[static_cast<size_t>(r)] = decay_of(layer.delta.rate[head], s.a[gate] + layer.delta.step[head]);
   }
   p.kernels.delta_rule({count, d.key_dim, d.value_dim, own->q.data(), own->k.data(), own->v.data(), own->decay.data(),
                         own->beta.data(), own->v.data()},
-                       p.state.head(layer.slot, head));
+                       segment.state->head(layer.slot, head));
   for (int64_t r = 0; r < count; ++r) {
-    const int64_t at = (first + r) * d.value_width() + head * d.value_dim;
+    const int64_t at = (segment.row + first + r) * d.value_width() + head * d.value_dim;
     float* out = own->v.data() + r * d.value_dim;
     p.kernels.rms_norm(out, layer.delta.norm, d.value_dim, c.rms_norm_eps, out);
     p.kernels.silu_mul(s.z.data() + at, out, d.value_dim, p.activations.attended.data() + at);
@@ -69,12 +70,14 @@ void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, int64_t head,
 
 // The inputs that the next pass's convolutions begin with. The places may be those that this pass's have read.
 void keep_inputs(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer) {
-  const int64_t tokens = std::ssize(p.tokens);
-  if (tokens == 1) return;
+  if (p.rows == 1) return;
   const GatedDelta& d = p.model.config.delta;
-  worker.for_each(std::min(tokens, d.taps - 1), [&](int64_t task) {
-    const int64_t row = tokens - 1 - task;
-    std::copy_n(conv_input(p, s, layer, row), d.channels(), p.state.input(layer.slot, p.position + row));
+  worker.for_each(std::ssize(p.segments) * (d.taps - 1), [&](int64_t task) {
+    const Segment& segment = p.segments[static_cast<size_t>(task / (d.taps - 1))];
+    const int64_t token = segment.size() - 1 - task % (d.taps - 1);
+    if (token < 0) return;
+    std::copy_n(conv_input(p, s, layer, segment, token), d.channels(),
+                segment.state->input(layer.slot, segment.position + token));
   });
 }
 
@@ -82,22 +85,26 @@ void keep_inputs(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& la
 
 Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer, const Input& x) {
   const GatedDelta& d = p.model.config.delta;
-  const int64_t tokens = std::ssize(p.tokens);
   const DeltaLayer& l = layer.delta;
   project(begin_stage(worker, p, Stage::qkv), x,
-          {{&l.qkv, conv_input(p, s, layer, 0)}, {&l.z, s.z.data()}, {&l.b, s.b.data()}, {&l.a, s.a.data()}});
+          {{&l.qkv, conv_input(p, s, layer, p.segments.front(), 0)},
+           {&l.z, s.z.data()},
+           {&l.b, s.b.data()},
+           {&l.a, s.a.data()}});
 
   begin_stage(worker, p, Stage::attention);
-  worker.for_each(d.value_heads, [&](int64_t head) {
+  worker.for_each(std::ssize(p.segments) * d.value_heads, [&](int64_t task) {
     DeltaRows* own = &s.workers[static_cast<size_t>(worker.index)];
-    for (int64_t first = 0; first < tokens; first += kDeltaTokens) {
-      head_rows(p, s, layer, head, first, std::min(kDeltaTokens, tokens - first), own);
+    const Segment& segment = p.segments[static_cast<size_t>(task / d.value_heads)];
+    for (int64_t first = 0; first < segment.size(); first += kDeltaTokens) {
+      const int64_t count = std::min(kDeltaTokens, segment.size() - first);
+      head_rows(p, s, layer, segment, task % d.value_heads, first, count, own);
     }
   });
   worker.barrier();
   keep_inputs(worker, p, s, layer);
   return prepare(
-      begin_stage(worker, p, Stage::o_input), tokens, d.value_width(), {&layer.o},
+      begin_stage(worker, p, Stage::o_input), p.rows, d.value_width(), {&layer.o},
       [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * d.value_width(); });
 }
 

@@ -54,7 +54,7 @@ struct ExpertInputs {
 // Chooses experts by the router's logits in the scratch, and groups the tokens by expert.
 void choose(Worker& worker, const Pass& p, ExpertScratch& s, OwnExpertScratch* own) {
   const ExpertsConfig& c = p.model.config.experts;
-  const int64_t tokens = std::ssize(p.tokens);
+  const int64_t tokens = p.rows;
   const auto choose_for = [&](int64_t token, Choices* out) {
     const std::span<const float> logits(s.router.data() + token * c.count, static_cast<size_t>(c.count));
     const std::span<int32_t> experts(out->experts.data() + token * c.per_token, static_cast<size_t>(c.per_token));
@@ -109,7 +109,7 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
                      p.activations.activation.data() + (group.first + first) * inner);
     });
   };
-  const int64_t most = panels_at_once(std::ssize(p.tokens));
+  const int64_t most = panels_at_once(p.rows);
   m.worker.for_each_run(std::ssize(groups.experts) * panels, most, [&](TaskRange all) {
     while (all.count > 0) {  // may go on in the next expert
       const int64_t panel = all.first % panels, count = std::min(all.count, panels - panel);
@@ -129,7 +129,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGr
   const Kernels& kernels = m.table();
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
-  m.worker.for_each_run(panel_count(hidden), panels_at_once(std::ssize(p.tokens)), [&](PanelRange run) {
+  m.worker.for_each_run(panel_count(hidden), panels_at_once(p.rows), [&](PanelRange run) {
     const int64_t column = run.first * kPanelColumns;
     const int64_t columns = std::min(run.count * kPanelColumns, hidden - column);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
@@ -166,7 +166,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   const ExpertInputs activated{m, groups, forms, inner};
   const auto row = [&](int64_t entry) { return p.activations.activation.data() + entry * inner; };
 
-  if (p.tokens.size() == 1) {
+  if (p.rows == 1) {
     in.quantize(y.values, 0);
     gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups,
                 [&](int64_t) { return in.one_row(y.values, 0); });

@@ -9,13 +9,13 @@
 namespace pinion {
 namespace {
 
-// RMSNorm of the last `rows` rows of the residual stream, or these as they are where the family has no such norm.
-Input normalized(const Multiplier& m, const Pass& p, const float* weight, int64_t rows,
+// RMSNorm of the residual stream, or its rows as they are where the family has no such norm.
+Input normalized(const Multiplier& m, const Pass& p, const float* weight,
                  std::initializer_list<const Linear*> matrices) {
   const ModelConfig& c = p.model.config;
   const int64_t k = c.hidden_size;
-  const float* x = p.activations.x.data() + (std::ssize(p.tokens) - rows) * k;
-  return prepare(m, rows, k, matrices, [&](int64_t first, int64_t count, float* out) -> const float* {
+  const float* x = p.activations.x.data();
+  return prepare(m, p.rows, k, matrices, [&](int64_t first, int64_t count, float* out) -> const float* {
     if (!weight) return x + first * k;
     for (int64_t r = 0; r < count; ++r) {
       p.kernels.rms_norm(x + (first + r) * k, weight, k, c.rms_norm_eps, out + r * k);
@@ -24,13 +24,26 @@ Input normalized(const Multiplier& m, const Pass& p, const float* weight, int64_
   });
 }
 
+// The same, after the last layer, of the rows that get logits.
+Input head_input(const Multiplier& m, const Pass& p) {
+  const ModelConfig& c = p.model.config;
+  const int64_t k = c.hidden_size;
+  const std::vector<int32_t>& rows = p.activations.logit_rows;
+  return prepare(m, std::ssize(rows), k, {&p.model.head}, [&](int64_t first, int64_t count, float* out) {
+    for (int64_t r = 0; r < count; ++r) {
+      const float* x = p.activations.x.data() + rows[static_cast<size_t>(first + r)] * k;
+      p.kernels.rms_norm(x, p.model.final_norm, k, c.rms_norm_eps, out + r * k);
+    }
+    return out;
+  });
+}
+
 // The matrices that read what a layer's first norm gives.
 Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
-  const int64_t tokens = std::ssize(p.tokens);
   const DeltaLayer& d = layer.delta;
   const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
-  return layer.recurrent ? normalized(m, p, layer.attention_norm, tokens, {&d.qkv, &d.z, &d.b, &d.a})
-                         : normalized(m, p, layer.attention_norm, tokens, {&layer.q, &layer.k, &layer.v});
+  return layer.recurrent ? normalized(m, p, layer.attention_norm, {&d.qkv, &d.z, &d.b, &d.a})
+                         : normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v});
 }
 
 // What a branch computes, into the residual stream: x += scale W in, or x += scale RMSNorm(W in) where the family norms
@@ -40,7 +53,7 @@ void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linea
   Activations& s = p.activations;
   if (!norm) return project(m, in, {{&linear, s.x.data()}}, {.alpha = c.branch_scale, .beta = 1});
   project(m, in, {{&linear, s.branch.data()}});
-  m.worker.for_each(std::ssize(p.tokens), [&](int64_t row) {
+  m.worker.for_each(p.rows, [&](int64_t row) {
     float* x = s.x.data() + row * c.hidden_size;
     float* branch = s.branch.data() + row * c.hidden_size;
     p.kernels.rms_norm(branch, norm, c.hidden_size, c.rms_norm_eps, branch);
@@ -60,15 +73,17 @@ void embed_row(const Model& model, int64_t id, float* out) {
 void embed(Worker& worker, const Pass& p) {
   const ModelConfig& c = p.model.config;
   Activations& s = p.activations;
-  worker.for_each(2 * std::ssize(p.tokens), [&](int64_t task) {
+  worker.for_each(2 * p.rows, [&](int64_t task) {
     const int64_t row = task / 2;
+    const Segment& segment = p.segment_of(row);
+    const int64_t token = row - segment.row, position = segment.position + token;
     if (task % 2 == 0) {
-      embed_row(p.model, p.tokens[static_cast<size_t>(row)], s.x.data() + row * c.hidden_size);
+      embed_row(p.model, segment.tokens[static_cast<size_t>(token)], s.x.data() + row * c.hidden_size);
     } else {
       for (size_t i = 0; i < c.ropes.size(); ++i) {
         const int64_t at = row * c.ropes[i].dims / 2;
-        s.angles[i].query_scale[static_cast<size_t>(row)] = query_scale(c.ropes[i], p.position + row);
-        rope_angles(p.ropes[i], p.position + row, s.angles[i].cos.data() + at, s.angles[i].sin.data() + at);
+        s.angles[i].query_scale[static_cast<size_t>(row)] = query_scale(c.ropes[i], position);
+        rope_angles(segment.ropes[i], position, s.angles[i].cos.data() + at, s.angles[i].sin.data() + at);
       }
     }
   });
@@ -77,18 +92,17 @@ void embed(Worker& worker, const Pass& p) {
 
 void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
   const ModelConfig& c = p.model.config;
-  const int64_t tokens = std::ssize(p.tokens);
   const Multiplier m = begin_stage(worker, p, Stage::mlp_norm);
   if (!layer.experts.empty()) {
-    const Input y = normalized(m, p, layer.mlp_norm, tokens, {&layer.router});
+    const Input y = normalized(m, p, layer.mlp_norm, {&layer.router});
     return add_experts(worker, p, s.experts, layer, y);
   }
-  const Input y = normalized(m, p, layer.mlp_norm, tokens, {&layer.gate, &layer.up});
+  const Input y = normalized(m, p, layer.mlp_norm, {&layer.gate, &layer.up});
   trace_input(worker, p, index, Stage::gate_up, y);
   float* activation = p.activations.activation.data();
   project_gated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(c), activation);
   const Input activated =
-      prepare(begin_stage(worker, p, Stage::down_input), tokens, c.intermediate_size, {&layer.down},
+      prepare(begin_stage(worker, p, Stage::down_input), p.rows, c.intermediate_size, {&layer.down},
               [&](int64_t first, int64_t, float*) { return activation + first * c.intermediate_size; });
   trace_input(worker, p, index, Stage::down, activated);
   add_branch(begin_stage(worker, p, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
@@ -121,12 +135,23 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
     add_mlp(worker, p, s, layer, i);
     trace_residual(worker, p, {i, Stage::down});
   }
-  if (p.logit_rows == 0) return;
-  const Linear& head = p.model.head;
-  const Input last =
-      normalized(begin_stage(worker, p, Stage::final_norm), p, p.model.final_norm, p.logit_rows, {&head});
-  project(begin_stage(worker, p, Stage::head), last, {{&head, p.logits, p.activations.panel_best.data()}},
+  if (p.activations.logit_rows.empty()) return;
+  const Input last = head_input(begin_stage(worker, p, Stage::final_norm), p);
+  project(begin_stage(worker, p, Stage::head), last, {{&p.model.head, p.logits, p.activations.panel_best.data()}},
           {.alpha = c.logit_scale, .cap = c.logit_cap});
+}
+
+void plan(const Pass& p, Scratch* s) {
+  Activations& a = s->activations;
+  a.logit_rows.clear();
+  for (const Segment& segment : p.segments) {
+    const auto index = static_cast<int32_t>(&segment - p.segments.data());
+    std::fill_n(a.segment_of.begin() + segment.row, segment.size(), index);
+    for (int64_t i = segment.size() - segment.logit_rows; i < segment.size(); ++i) {
+      a.logit_rows.push_back(static_cast<int32_t>(segment.row + i));
+    }
+  }
+  plan_attention(p, &s->attention);
 }
 
 void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
@@ -154,7 +179,9 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
     sizer->make(&angles.sin, tokens * rope.dims / 2);
     sizer->make(&angles.query_scale, tokens);
   }
-  sizer->make(&s.panel_best, panel_count(c.vocab_size));
+  sizer->make(&s.panel_best, tokens * panel_count(c.vocab_size));
+  sizer->make(&s.segment_of, tokens);
+  sizer->make(&s.logit_rows, tokens);
   s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
                 widest);
   s.own_inputs.resize(static_cast<size_t>(workers));

@@ -1,4 +1,4 @@
-// The forward pass: tokens and a cache in, logits out, run by every worker of a team together.
+// The forward pass: tokens and their caches in, logits out, run by every worker of a team together.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,15 @@ struct Scratch {
   ExpertScratch experts;
 };
 
-// For passes of at most `tokens` in a cache of `positions`. If the sizer only counts, `out` must not be used.
+// For passes of at most `tokens`, of sequences of at most `positions`. If the sizer only counts, `out` must not be
+// used.
 void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, int64_t positions, int32_t workers,
                   ScratchSizer* sizer, Scratch* out);
 
-// pass.activations are the scratch's.
+// Finds the tasks of a pass, which are the same in every layer. pass.activations are the scratch's, here and below.
+void plan(const Pass& pass, Scratch* scratch);
+
+// After plan().
 void forward(Worker& worker, const Pass& pass, Scratch& scratch);
 
 }  // namespace pinion

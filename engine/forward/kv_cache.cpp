@@ -66,25 +66,16 @@ void write_centre(const Kernels& kernels, const CodeChunk& chunk, int64_t head_d
   std::copy_n(reinterpret_cast<const int8_t*>(sums), head_dim, chunk.centre);
 }
 
-KvCache shape(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
-  KvCache cache;
-  cache.type = type;
-  cache.layers = layers;
-  cache.kv_heads = kv_heads;
-  cache.head_dim = round_up(head_dim, kKeyBlock);
-  cache.capacity = positions;
-  return cache;
-}
-
 }  // namespace
 
 void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const float* key, const float* value,
                     int64_t count, bool is_last) {
   const int64_t chunk = position / kAttentionChunk;
   const int64_t slot = position % kAttentionChunk;
+  const int64_t head_dim = shape().head_dim;
   std::byte* k = keys(chunk, layer, kv_head);
   std::byte* v = values(chunk, layer, kv_head);
-  if (type == KvType::f32) {
+  if (shape().type == KvType::f32) {
     write_floats(reinterpret_cast<float*>(k), reinterpret_cast<float*>(v), slot, key, value, head_dim, count);
   } else {
     write_pairs(reinterpret_cast<bf16*>(k), reinterpret_cast<bf16*>(v), slot, key, value, head_dim, count);
@@ -96,6 +87,7 @@ void KvCache::write(int64_t position, int64_t layer, int64_t kv_head, const floa
 void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t layer, int64_t kv_head, float* key,
                           float* value) {
   const int64_t slot = position % kAttentionChunk;
+  const int64_t head_dim = shape().head_dim;
   const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, layer, kv_head), head_dim);
   if (slot >= kCentred) {
     for (int64_t i = 0; i < head_dim; ++i) key[i] -= *chunk.centre_scale * static_cast<float>(chunk.centre[i]);
@@ -111,6 +103,7 @@ void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t laye
 
 void KvCache::clear(int64_t position) {
   const int64_t slot = position % kAttentionChunk;
+  const auto [type, layers, kv_heads, head_dim] = shape();
   const std::vector<float> zeros(static_cast<size_t>(head_dim));
   const auto* no_codes = reinterpret_cast<const int8_t*>(zeros.data());
   for (int64_t layer = 0; layer < layers; ++layer) {
@@ -127,16 +120,48 @@ void KvCache::clear(int64_t position) {
   }
 }
 
-int64_t kv_cache_bytes(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
-  return shape(layers, kv_heads, head_dim, type, positions).bytes(positions);
+KvShape kv_shape_of(const ModelConfig& config, KvType type) {
+  return {.type = type,
+          .layers = attention_layers(config),
+          .kv_heads = config.kv_heads,
+          .head_dim = round_up(config.head_dim, kKeyBlock)};
 }
 
-Error allocate_kv_cache(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions,
-                        KvCache* out) {
-  KvCache cache = shape(layers, kv_heads, head_dim, type, positions);
-  if (Error e = allocate_arena(cache.bytes(positions), &cache.memory)) return e;
-  *out = std::move(cache);
+Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out) {
+  KvPool pool;
+  pool.shape = shape;
+  if (Error e = allocate_arena(blocks * shape.block_bytes(), &pool.memory)) return e;
+  pool.holders.assign(static_cast<size_t>(blocks), 0);
+  for (int64_t i = blocks; i-- > 0;) pool.unused.push_back(static_cast<int32_t>(i));
+  *out = std::move(pool);
   return {};
+}
+
+KvCache make_kv_cache(KvPool* pool, int64_t capacity) {
+  KvCache cache = {.pool = pool, .capacity = capacity, .blocks = {}};
+  cache.blocks.reserve(static_cast<size_t>(KvShape::chunks_of(capacity)));
+  return cache;
+}
+
+int64_t missing_blocks(const KvCache& cache, int64_t positions) {
+  return std::max<int64_t>(0, KvShape::chunks_of(positions) - std::ssize(cache.blocks));
+}
+
+void take_blocks(KvCache* cache, int64_t positions) {
+  for (int64_t missing = missing_blocks(*cache, positions); missing > 0; --missing) {
+    const int32_t block = cache->pool->unused.back();
+    cache->pool->unused.pop_back();
+    cache->pool->holders[static_cast<size_t>(block)] = 1;
+    cache->blocks.push_back(block);
+  }
+}
+
+void release_blocks(KvCache* cache, int64_t positions) {
+  while (std::ssize(cache->blocks) > KvShape::chunks_of(positions)) {
+    const int32_t block = cache->blocks.back();
+    cache->blocks.pop_back();
+    if (--cache->pool->holders[static_cast<size_t>(block)] == 0) cache->pool->unused.push_back(block);
+  }
 }
 
 }  // namespace pinion

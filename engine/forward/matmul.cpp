@@ -209,13 +209,14 @@ void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
 
 void note_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
   const int64_t n = to.linear->weight.n;
+  int32_t* best = to.panel_best + row * panel_count(n);
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
     const int64_t column = panel * kPanelColumns;
     const float* values = to.out + row * n + column;
     const int64_t count = std::min(kPanelColumns, n - column);
-    to.panel_best[panel] = all_finite({values, static_cast<size_t>(count)})
-                               ? static_cast<int32_t>(column + kernels.argmax(values, count))
-                               : kUnfitPanel;
+    best[panel] = all_finite({values, static_cast<size_t>(count)})
+                      ? static_cast<int32_t>(column + kernels.argmax(values, count))
+                      : kUnfitPanel;
   }
 }
 
@@ -298,7 +299,7 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
       const int64_t n = to.linear->weight.n;
       multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.out + first * n + run.first * kPanelColumns,
                n);
-      if (to.panel_best && first + rows == in.rows) note_best(kernels, to, run, in.rows - 1);
+      for (int64_t row = first; to.panel_best && row < first + rows; ++row) note_best(kernels, to, run, row);
     });
   });
   m.worker.barrier();

@@ -96,7 +96,7 @@ constexpr int32_t kUnfitPanel = -1;
 struct Projection {
   const Linear* linear;
   float* out = nullptr;  // [rows][n]
-  // [panels]: which column of each is the last row's largest, kUnfitPanel if a number there is NaN or infinite; null:
+  // [rows][panels]: which column of each is the row's largest, kUnfitPanel if a number there is NaN or infinite; null:
   // not wanted.
   int32_t* panel_best = nullptr;
 };

@@ -1,4 +1,5 @@
-// One run of some tokens through the model, as all its parts see it.
+// One run of some tokens through the model, as all its parts see it. Its rows are tokens of one sequence or of many: a
+// row's bits never depend on the rows beside it.
 #pragma once
 
 #include <cstdint>
@@ -30,26 +31,41 @@ struct Activations {
   std::vector<float> attended;      // [M][heads * head_dim or value_width] the input of o
   std::vector<float> activation;    // [ME][intermediate] the input of down
   std::vector<RopeAngles> angles;   // by each of the model's ropes
-  std::vector<int32_t> panel_best;  // [panels of the vocabulary]: the last row's likeliest id of each
+  std::vector<int32_t> panel_best;  // [M][panels of the vocabulary]: of each row with logits the likeliest ids
+  std::vector<int32_t> segment_of;  // [M] by row
+  std::vector<int32_t> logit_rows;  // rows that get logits
   InputBuffers inputs;              // ME rows
   std::vector<OwnInputBuffers> own_inputs;  // [workers]
 };
 
 struct Trace;
 
+// Tokens of one sequence that follow one another.
+struct Segment {
+  KvCache* cache;  // holds the blocks that they go to
+  DeltaState* state;
+  std::span<const RopeFrequencies> ropes;  // the model's, for the sequence as this pass leaves it
+  std::span<const int32_t> tokens;         // checked: in the vocabulary
+  int64_t position;                        // of tokens[0]
+  int64_t logit_rows;                      // this many of the last tokens get logits
+  int64_t row = 0;                         // of tokens[0] in the pass
+
+  int64_t size() const { return std::ssize(tokens); }
+};
+
 struct Pass {
   const Model& model;
   const Kernels& kernels;
-  KvCache& cache;
-  DeltaState& state;
   Activations& activations;
-  std::span<const RopeFrequencies> ropes;  // the model's, for the sequence as this pass leaves it
-  std::span<const int32_t> tokens;         // checked: in the vocabulary, no more than the memory and the cache hold
-  int64_t position;                        // of tokens[0]
-  int64_t logit_rows;                      // this many of the last tokens get logits
-  float* logits;                           // [logit_rows][vocab]
-  Profile* profile;                        // gets each worker's times; null: off
-  Trace* trace;                            // records what the pass computes; null: off
+  std::span<const Segment> segments;  // each of another sequence
+  int64_t rows;                       // all segments' tokens, no more than the memory is for
+  float* logits;                      // [rows that get them][vocab], segment by segment
+  Profile* profile;                   // gets each worker's times; null: off
+  Trace* trace;                       // records what the pass computes; null: off
+
+  const Segment& segment_of(int64_t row) const {
+    return segments[static_cast<size_t>(activations.segment_of[static_cast<size_t>(row)])];
+  }
 };
 
 // Starts a stage: from here on the worker's time counts for it. Returns what the worker multiplies with.

@@ -36,7 +36,7 @@ int64_t first_difference(const Trace& a, const Trace& b) {
 
 void trace_residual(const Worker& worker, const Pass& pass, Place after) {
   if (!pass.trace || worker.index != 0) return;
-  const size_t count = pass.tokens.size() * static_cast<size_t>(pass.model.config.hidden_size);
+  const size_t count = static_cast<size_t>(pass.rows * pass.model.config.hidden_size);
   const std::span<const float> stream = std::span(pass.activations.x).first(count);
   if (!pass.trace->first_unfit && !all_finite(stream)) pass.trace->first_unfit = after;
   if (after.stage != Stage::down) return;

@@ -35,10 +35,10 @@ std::vector<SharedInput> inputs_of(const Layer& layer) {
 // Runs the text in windows of kCalibrationWindow tokens, or of the model's context if that is less.
 Error run_text(Session& session, std::span<const int32_t> ids, const std::function<void(int64_t)>& done) {
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
-  const int64_t most = std::min(kCalibrationWindow, session.cache.capacity);
+  const int64_t most = std::min(kCalibrationWindow, session.sequence.cache.capacity);
   for (int64_t first = 0; first < std::ssize(ids); first += most) {
     const int64_t count = std::min<int64_t>(most, std::ssize(ids) - first);
-    rewind(session, 0);
+    rewind(session.sequence, 0);
     const auto window = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
     if (Error e = evaluate(session, window, false, logits.data())) return e;
     done(count);

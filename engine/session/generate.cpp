@@ -24,7 +24,7 @@ constexpr int64_t kAnswerOpening = 16;
 
 // Evaluates the prompt up to `place`, where that is not behind.
 Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t place, float* logits) {
-  const int64_t held = std::ssize(session.ids);
+  const int64_t held = std::ssize(session.sequence.ids);
   if (place <= held) return {};
   return evaluate(session, prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(place - held)), false, logits);
 }
@@ -36,8 +36,8 @@ Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t 
 //   - shortly before the prompt's end, where the next turn goes on if the template rewrites the answer.
 Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits) {
   const bool can_split = !frequencies_follow_length(session.model->config);
-  if (can_split && can_keep(session.snapshots, session.state)) {
-    if (shared > std::ssize(session.ids) + kAnswerOpening) {
+  if (can_split && can_keep(session.sequence.snapshots, session.sequence.state)) {
+    if (shared > std::ssize(session.sequence.ids) + kAnswerOpening) {
       if (Error e = evaluate_up_to(session, prompt, shared, nullptr)) return e;
       keep_snapshot(session);
     }
@@ -66,8 +66,8 @@ Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, 
 // Evaluates what the session does not hold of the prompt yet.
 Error prefill(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options, GenerateResult& result,
               std::span<float> logits) {
-  const int64_t shared = options.logprobs ? 0 : common_prefix(session.ids, prompt);
-  result.reused_tokens = rewind(session, shared);
+  const int64_t shared = options.logprobs ? 0 : common_prefix(session.sequence.ids, prompt);
+  result.reused_tokens = rewind(session.sequence, shared);
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
   const auto start = Clock::now();
   if (options.logprobs) {
@@ -102,14 +102,14 @@ Error decode(Session& session, std::span<const int32_t> prompt, const GenerateOp
   if (options.max_tokens <= 0) return end(FinishReason::length);
   while (true) {
     hash_logits(options, logits, result);
-    const int32_t id = sample(sampler, logits, session.scratch.activations.panel_best, history);
+    const int32_t id = sample(sampler, logits, panel_best(session, session.last_logit_row), history);
     if (!options.ignore_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
     result.ids.push_back(id);
     if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
     history.push_back(id);
     if (!on_token(id)) return end(FinishReason::stop);
     if (std::ssize(result.ids) == options.max_tokens) return end(FinishReason::length);
-    if (std::ssize(session.ids) == session.cache.capacity) return end(FinishReason::context);
+    if (std::ssize(session.sequence.ids) == session.sequence.cache.capacity) return end(FinishReason::context);
     if (Error e = evaluate(session, {&id, 1}, false, logits.data())) {
       // One token is one pass, which is not interrupted; a longrope model may evaluate the whole text again.
       return session.interrupted && *session.interrupted ? end(FinishReason::stop) : e;
@@ -135,8 +135,9 @@ const char* finish_reason_name(FinishReason reason) {
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
                const std::function<bool(int32_t)>& on_token, GenerateResult* out) {
   if (prompt.empty()) return error("empty", "prompt", "at least one token");
-  if (std::ssize(prompt) > session.cache.capacity) {
-    return error("too long", "prompt", "at most " + std::to_string(session.cache.capacity) + " tokens (the context)",
+  if (std::ssize(prompt) > session.sequence.cache.capacity) {
+    return error("too long", "prompt",
+                 "at most " + std::to_string(session.sequence.cache.capacity) + " tokens (the context)",
                  std::to_string(prompt.size()));
   }
   GenerateResult result;

@@ -19,14 +19,6 @@ struct LogitsTarget {
 
 constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
 
-// The last row was looked at by the workers that made it, panel by panel.
-bool are_finite(const Pass& pass) {
-  if (pass.logit_rows == 0) return true;
-  const int64_t before = (pass.logit_rows - 1) * pass.model.config.vocab_size;
-  return all_finite({pass.logits, static_cast<size_t>(before)}) &&
-         std::ranges::find(pass.activations.panel_best, kUnfitPanel) == pass.activations.panel_best.end();
-}
-
 struct Evaluated {
   int64_t tokens;  // all, unless the session was interrupted or logits were no numbers
   bool are_logits_finite;
@@ -34,6 +26,7 @@ struct Evaluated {
 
 // Evaluates tokens from position `start` on, a prefill chunk in each pass.
 Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, const LogitsTarget& target) {
+  Sequence& sequence = session.sequence;
   const int64_t count = std::ssize(tokens);
   const int64_t vocab = session.model->config.vocab_size;
   const int64_t chunk = target.sink ? std::min(session.prefill_chunk, kSinkRows) : session.prefill_chunk;
@@ -42,31 +35,19 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
     if (done > 0 && session.interrupted && *session.interrupted) break;
     const int64_t rows = std::min(chunk, count - done);
     const bool is_last = done + rows == count;
-    const Pass pass = {.model = *session.model,
-                       .kernels = *session.kernels,
-                       .cache = session.cache,
-                       .state = session.state,
-                       .activations = session.scratch.activations,
-                       .ropes = session.ropes,
+    const int64_t logit_rows = !target.logits ? 0 : target.all ? rows : int64_t{is_last};
+    float* logits = target.all && !target.sink ? target.logits + done * vocab : target.logits;
+    Segment segment = {.cache = &sequence.cache,
+                       .state = &sequence.state,
+                       .ropes = sequence.ropes,
                        .tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
                        .position = start + done,
-                       .logit_rows = !target.logits ? 0
-                                     : target.all   ? rows
-                                                    : int64_t{is_last},
-                       .logits = target.all && !target.sink ? target.logits + done * vocab : target.logits,
-                       .profile = session.profile,
-                       .trace = session.trace};
-    Team& team = rows > 1 ? *session.prefill_team : *session.team;
-    const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, session.scratch); };
-    if (rows > 1 || session.profile) {
-      team.run(evaluate_rows);
-    } else {
-      team.run_active(evaluate_rows);
-    }
+                       .logit_rows = logit_rows};
+    run_pass(session, {&segment, 1}, logits);
     done += rows;
-    const std::span<const float> logits = {pass.logits, static_cast<size_t>(pass.logit_rows * vocab)};
-    if (!are_finite(pass)) return {done, false};
-    if (target.sink) (*target.sink)(done - rows, logits);
+    if (!are_logits_finite(session, 0, logit_rows)) return {done, false};
+    if (logit_rows > 0) session.last_logit_row = logit_rows - 1;
+    if (target.sink) (*target.sink)(done - rows, {logits, static_cast<size_t>(logit_rows * vocab)});
   }
   return {done, true};
 }
@@ -78,17 +59,17 @@ Error interruption(int64_t done, int64_t count) {
 // Evaluates all that the session holds once more, to tell where numbers first were not finite, and empties it: its
 // cache holds them, too.
 Error unfit_logits(Session& session) {
-  const std::vector<int32_t> ids = session.ids;
+  const std::vector<int32_t> ids = session.sequence.ids;
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
   Trace trace(session.model->config.layers);
   Trace* const callers = std::exchange(session.trace, &trace);
   const std::atomic<bool>* const interrupted = std::exchange(session.interrupted, nullptr);
-  restore(&session.snapshots, 0, &session.state);
+  restore(&session.sequence.snapshots, 0, &session.sequence.state);
   run_passes(session, ids, 0, {.logits = logits.data()});
-  restore(&session.snapshots, 0, &session.state);
+  restore(&session.sequence.snapshots, 0, &session.sequence.state);
   session.trace = callers;
   session.interrupted = interrupted;
-  session.ids.clear();
+  session.sequence.ids.clear();
   const Place place = trace.first_unfit.value_or(Place{kNoLayer, Stage::head});
   const std::string layer = place.layer == kNoLayer ? "" : "layer " + std::to_string(place.layer) + ", ";
   return error("NaN or infinity, first from " + layer +
@@ -102,14 +83,14 @@ int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.wei
 
 // Memory that an open session has reserved and not touched: it still counts as free.
 int64_t untouched_bytes(const Session& session) {
-  return mapped_bytes(*session.model) + session.cache.bytes(session.cache.capacity) + session.state.bytes();
+  return mapped_bytes(*session.model) + session.pool.memory.bytes + session.sequence.state.bytes();
 }
 
 // The cache, a recurrent state and the passes' memory against what is free, before any of it is taken.
 Error check_session_memory(const Model& model, const SessionOptions& options, int64_t positions,
                            int64_t scratch_bytes) {
   const ModelConfig& c = model.config;
-  const int64_t cache_bytes = kv_cache_bytes(attention_layers(c), c.kv_heads, c.head_dim, options.kv, positions);
+  const int64_t cache_bytes = kv_shape_of(c, options.kv).bytes(positions);
   const int64_t other_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
   const int64_t bytes = mapped_bytes(model) + cache_bytes + delta_state_of(c).bytes() + scratch_bytes + other_bytes;
   const std::string other = options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "";
@@ -119,10 +100,11 @@ Error check_session_memory(const Model& model, const SessionOptions& options, in
 
 Error evaluate_to(Session& session, std::span<const int32_t> tokens, const LogitsTarget& target) {
   const ModelConfig& c = session.model->config;
-  const int64_t start = std::ssize(session.ids);
+  Sequence& sequence = session.sequence;
+  const int64_t start = std::ssize(session.sequence.ids);
   const int64_t count = std::ssize(tokens);
-  if (start + count > session.cache.capacity) {
-    return error("too many tokens", "context", "at most " + std::to_string(session.cache.capacity),
+  if (start + count > session.sequence.cache.capacity) {
+    return error("too many tokens", "context", "at most " + std::to_string(session.sequence.cache.capacity),
                  std::to_string(start + count));
   }
   for (const int32_t id : tokens) {
@@ -130,17 +112,18 @@ Error evaluate_to(Session& session, std::span<const int32_t> tokens, const Logit
       return error("not in the vocabulary", "token id", "0 to " + std::to_string(c.vocab_size - 1), std::to_string(id));
     }
   }
-  const bool changes_factors = uses_long_factors(c, start + count) != session.long_factors;
-  if (changes_factors || frequencies_follow_length(c)) session.ropes = rope_frequencies(c, start + count);
+  take_blocks(&sequence.cache, start + count);
+  const bool changes_factors = uses_long_factors(c, start + count) != session.sequence.long_factors;
+  if (changes_factors || frequencies_follow_length(c)) session.sequence.ropes = rope_frequencies(c, start + count);
   if (changes_factors) {
-    session.long_factors = !session.long_factors;
-    restore(&session.snapshots, 0, &session.state);
-    const int64_t done = run_passes(session, session.ids, 0, {}).tokens;
-    session.ids.resize(static_cast<size_t>(done));
+    session.sequence.long_factors = !session.sequence.long_factors;
+    restore(&session.sequence.snapshots, 0, &session.sequence.state);
+    const int64_t done = run_passes(session, session.sequence.ids, 0, {}).tokens;
+    session.sequence.ids.resize(static_cast<size_t>(done));
     if (done < start) return interruption(done, start + count);
   }
   const auto [done, are_logits_finite] = run_passes(session, tokens, start, target);
-  session.ids.insert(session.ids.end(), tokens.begin(), tokens.begin() + done);
+  session.sequence.ids.insert(session.sequence.ids.end(), tokens.begin(), tokens.begin() + done);
   if (!are_logits_finite) return unfit_logits(session);
   return done < count ? interruption(done, count) : Error{};
 }
@@ -171,14 +154,9 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   Scratch untaken;
   make(&counted, &untaken);
   if (Error e = check_session_memory(model, options, positions, counted.bytes)) return e;
-  if (Error e = allocate_delta_state(c, &session->state)) return e;
-  session->snapshots.limit_bytes = options.snapshot_bytes;
-  if (Error e =
-          allocate_kv_cache(attention_layers(c), c.kv_heads, c.head_dim, options.kv, positions, &session->cache)) {
-    return e;
-  }
-  session->ropes = rope_frequencies(c, 0);
-  session->ids.reserve(static_cast<size_t>(positions));
+  if (Error e = allocate_kv_pool(kv_shape_of(c, options.kv), KvShape::chunks_of(positions), &session->pool)) return e;
+  if (Error e = make_sequence(c, &session->pool, positions, &session->sequence)) return e;
+  session->sequence.snapshots.limit_bytes = options.snapshot_bytes;
   make(&taken, &session->scratch);
   *out = std::move(session);
   return {};
@@ -193,16 +171,12 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSi
   return evaluate_to(session, tokens, {.all = true, .logits = logits.data(), .sink = &sink});
 }
 
-int64_t rewind(Session& session, int64_t position) {
-  const int64_t held = std::ssize(session.ids);
-  position = std::clamp<int64_t>(position, 0, held);
-  if (session.state.layers > 0 && position < held) position = restore(&session.snapshots, position, &session.state);
-  session.ids.resize(static_cast<size_t>(position));
-  return position;
+int64_t snapshot_bytes(const Session& session) {
+  return std::ssize(session.sequence.snapshots.kept) * session.sequence.state.bytes();
 }
 
-int64_t snapshot_bytes(const Session& session) { return std::ssize(session.snapshots.kept) * session.state.bytes(); }
-
-void keep_snapshot(Session& session) { keep(&session.snapshots, session.state, std::ssize(session.ids)); }
+void keep_snapshot(Session& session) {
+  keep(&session.sequence.snapshots, session.sequence.state, std::ssize(session.sequence.ids));
+}
 
 }  // namespace pinion

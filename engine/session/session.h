@@ -1,5 +1,4 @@
-// One conversation with a model: its KV cache or recurrent state, the ids evaluated so far, the scratch memory of the
-// forward pass.
+// One conversation with a model: a sequence alone, with all that its passes need.
 #pragma once
 
 #include <atomic>
@@ -9,12 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/forward/delta_state.h"
-#include "engine/forward/forward.h"
-#include "engine/forward/kv_cache.h"
-#include "engine/model/model.h"
-#include "engine/team/team.h"
-#include "kernels/kernels.h"
+#include "engine/session/pass_runner.h"
+#include "engine/session/sequence.h"
 
 namespace pinion {
 
@@ -35,23 +30,12 @@ struct SessionOptions {
   const Session* also_open = nullptr;
 };
 
-struct Session {
-  const Model* model;
-  const Kernels* kernels;
-  Team* team;          // one token at a time
-  Team* prefill_team;  // several
-  int64_t prefill_chunk;
-  KvCache cache;             // attention layers
-  DeltaState state;          // recurrent layers, after all of `ids`
-  Snapshots snapshots;       // earlier recurrent states
-  std::vector<int32_t> ids;  // tokens evaluated so far, one a position
-  std::vector<RopeFrequencies> ropes;
-  bool long_factors = false;  // cached keys were rotated with longrope's long factors
-  Scratch scratch;
-  // Optional. Null: off.
-  const std::atomic<bool>* interrupted = nullptr;  // becomes true: no further pass of a prompt begins
-  Profile* profile = nullptr;                      // gets the time of every pass, one entry a worker
-  Trace* trace = nullptr;                          // records what passes compute (engine/forward/trace.h)
+struct Session : PassRunner {
+  int64_t prefill_chunk = 0;
+  KvPool pool;  // of the sequence alone
+  Sequence sequence;
+  int64_t last_logit_row = 0;                      // of the last pass that gave logits: see panel_best()
+  const std::atomic<bool>* interrupted = nullptr;  // becomes true: no further pass of a prompt begins; null: never
 };
 
 // Fails, with the figures, when the cache and what passes work in do not fit into the memory that is free now.
@@ -67,10 +51,6 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
 // the tokens from the one with the index `first` on.
 using LogitsSink = std::function<void(int64_t first, std::span<const float> logits)>;
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink);
-
-// Drops the tokens from `position` on and returns how many are left. A recurrent state goes back only to a snapshot,
-// so then fewer may be left.
-int64_t rewind(Session& session, int64_t position);
 
 // Copies the recurrent state, if the model has one, so that rewind can come back to here.
 void keep_snapshot(Session& session);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "engine/forward/rope.h"
 #include "kernels/hash.h"
@@ -14,13 +15,13 @@ constexpr char kMagic[8] = {'p', 'i', 'n', 'i', 'o', 'n', 'S', '3'};
 int64_t padded_ids(int64_t tokens) { return round_up(tokens, 2); }
 
 ImageHeader header_of(const Session& session) {
-  const KvCache& cache = session.cache;
+  const KvShape& cache = session.pool.shape;
   ImageHeader header = {.magic = {},
                         .layers = cache.layers,
                         .kv_heads = cache.kv_heads,
                         .head_dim = cache.head_dim,
                         .kv_type = static_cast<int64_t>(cache.type),
-                        .state_bytes = session.state.bytes(),
+                        .state_bytes = session.sequence.state.bytes(),
                         .tokens = 0,
                         .held = 0,
                         .logits_hash = 0,
@@ -36,18 +37,28 @@ uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>
   return hash;
 }
 
+// The cache's blocks that hold the first `tokens`.
+std::vector<std::span<std::byte>> blocks_of(const Session& session, int64_t tokens) {
+  std::vector<std::span<std::byte>> blocks;
+  for (int64_t i = 0; i < KvShape::chunks_of(tokens); ++i) {
+    const int32_t index = session.sequence.cache.blocks[static_cast<size_t>(i)];
+    blocks.emplace_back(session.pool.block(index), static_cast<size_t>(session.pool.shape.block_bytes()));
+  }
+  return blocks;
+}
+
 // Zeroes the last chunk's unused positions: an image must not depend on tokens that were dropped.
 void clear_behind(Session& session) {
-  const int64_t tokens = std::ssize(session.ids);
+  const int64_t tokens = std::ssize(session.sequence.ids);
   for (int64_t position = tokens; position < round_up(tokens, kAttentionChunk); ++position) {
-    session.cache.clear(position);
+    session.sequence.cache.clear(position);
   }
 }
 
 // The tokens after those held, and a hash of the logits that they end with.
 Error evaluate_rest(Session& session, std::span<const int32_t> ids, uint64_t* hash) {
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
-  if (Error e = evaluate(session, ids.subspan(session.ids.size()), false, logits.data())) return e;
+  if (Error e = evaluate(session, ids.subspan(session.sequence.ids.size()), false, logits.data())) return e;
   *hash = hash_floats(kHashSeed, logits);
   return {};
 }
@@ -64,13 +75,13 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
       h.state_bytes != own.state_bytes) {
     return error("its cache has another shape than this model's", where);
   }
-  if (h.tokens < 1 || h.tokens > session.cache.capacity) {
-    return error("does not fit", where, "at most " + std::to_string(session.cache.capacity) + " tokens",
+  if (h.tokens < 1 || h.tokens > session.sequence.cache.capacity) {
+    return error("does not fit", where, "at most " + std::to_string(session.sequence.cache.capacity) + " tokens",
                  std::to_string(h.tokens));
   }
   if (h.held < 0 || h.held >= h.tokens) return error("damaged", where);
   const int64_t bytes = std::ssize(image) - static_cast<int64_t>(sizeof h);
-  const int64_t want = padded_ids(h.tokens) * 4 + session.cache.bytes(h.held) + (h.held > 0 ? h.state_bytes : 0);
+  const int64_t want = padded_ids(h.tokens) * 4 + session.pool.shape.bytes(h.held) + (h.held > 0 ? h.state_bytes : 0);
   if (bytes != want) return error("damaged", where, std::to_string(want) + " bytes", std::to_string(bytes));
   const std::span<const std::byte> contents = image.subspan(sizeof h);
   if (h.checksum != checksum(h, {&contents, 1})) return error("damaged", where);
@@ -79,22 +90,26 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
 
 // The held tokens' ids, keys, values and state, as they lie in the image behind the ids.
 void place(std::span<const int32_t> held, std::span<const std::byte> contents, Session* session) {
-  session->ids.assign(held.begin(), held.end());
-  const auto bytes = static_cast<size_t>(session->cache.bytes(std::ssize(held)));
-  if (bytes > 0) std::memcpy(session->cache.memory.data, contents.data(), bytes);
-  if (session->state.layers == 0 || held.empty()) return;
-  std::memcpy(session->state.memory.data, contents.data() + bytes, static_cast<size_t>(session->state.bytes()));
+  session->sequence.ids.assign(held.begin(), held.end());
+  take_blocks(&session->sequence.cache, std::ssize(held));
+  const std::byte* from = contents.data();
+  for (const std::span<std::byte> block : blocks_of(*session, std::ssize(held))) {
+    std::memcpy(block.data(), from, block.size());
+    from += block.size();
+  }
+  if (session->sequence.state.layers == 0 || held.empty()) return;
+  std::memcpy(session->sequence.state.memory.data, from, static_cast<size_t>(session->sequence.state.bytes()));
   keep_snapshot(*session);
 }
 
 }  // namespace
 
 Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
-  if (session.ids.empty()) return error("empty", "session", "at least one token");
+  if (session.sequence.ids.empty()) return error("empty", "session", "at least one token");
   auto image = std::make_unique<SessionImage>();
-  image->ids = session.ids;
-  const int64_t tokens = std::ssize(session.ids);
-  const int64_t held = rewind(session, tokens - 1);
+  image->ids = session.sequence.ids;
+  const int64_t tokens = std::ssize(session.sequence.ids);
+  const int64_t held = rewind(session.sequence, tokens - 1);
   ImageHeader& header = image->header;
   header = header_of(session);
   header.tokens = tokens;
@@ -102,12 +117,12 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
   if (Error e = evaluate_rest(session, image->ids, &header.logits_hash)) return e;
   clear_behind(session);
   image->ids.resize(static_cast<size_t>(padded_ids(tokens)));
-  const auto bytes = [](int64_t count) { return static_cast<size_t>(count); };
-  image->parts = {std::as_bytes(std::span(&header, 1)),
-                  std::as_bytes(std::span(image->ids)),
-                  {session.cache.memory.data, bytes(session.cache.bytes(held))}};
-  if (session.state.layers > 0 && held > 0) {
-    image->parts.push_back({session.snapshots.kept.back().memory.data, bytes(session.state.bytes())});
+  image->parts = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(image->ids))};
+  std::ranges::copy(blocks_of(session, held), std::back_inserter(image->parts));
+  const Sequence& sequence = session.sequence;
+  if (sequence.state.layers > 0 && held > 0) {
+    const Arena& state = sequence.snapshots.kept.back().memory;
+    image->parts.push_back({state.data, static_cast<size_t>(sequence.state.bytes())});
   }
   header.checksum = checksum(header, std::span(image->parts).subspan(1));
   *out = std::move(image);
@@ -115,7 +130,7 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
 }
 
 Error restore_image(std::span<const std::byte> image, const std::string& where, Session* session) {
-  rewind(*session, 0);
+  rewind(session->sequence, 0);
   ImageHeader header;
   if (Error e = read_header(image, where, *session, &header)) return e;
   std::vector<int32_t> ids(static_cast<size_t>(header.tokens));
@@ -123,14 +138,14 @@ Error restore_image(std::span<const std::byte> image, const std::string& where, 
   std::memcpy(ids.data(), contents.data(), ids.size() * 4);
   const auto known = [&](int32_t id) { return id >= 0 && id < session->model->config.vocab_size; };
   if (!std::ranges::all_of(ids, known)) return error("not of this model: ids outside its vocabulary", where);
-  session->long_factors = uses_long_factors(session->model->config, header.tokens);
-  session->ropes = rope_frequencies(session->model->config, header.tokens);
+  session->sequence.long_factors = uses_long_factors(session->model->config, header.tokens);
+  session->sequence.ropes = rope_frequencies(session->model->config, header.tokens);
   place(std::span(ids).first(static_cast<size_t>(header.held)),
         contents.subspan(static_cast<size_t>(padded_ids(header.tokens) * 4)), session);
   uint64_t hash = 0;
   Error e = evaluate_rest(*session, ids, &hash);
   if (!e && hash != header.logits_hash) e = error("not of this model: it gives other logits", where);
-  if (e) rewind(*session, 0);
+  if (e) rewind(session->sequence, 0);
   return e;
 }
 

@@ -73,7 +73,7 @@ TEST_F(Delta, ATurnThatGoesOnEvaluatesOnlyWhatIsNew) {
     const GenerateResult result = answer(prompt);
     EXPECT_EQ(result.reused_tokens, held) << turn;
     expect_as_afresh(prompt, result);
-    held = std::ssize(session->ids);
+    held = std::ssize(session->sequence.ids);
     EXPECT_EQ(held, std::ssize(prompt) + 19) << "the last id was drawn, never evaluated";
     prompt = prompt + result.ids + kAnswerEnds + question(turn == 2 ? 4 : 25, turn * 30) + kAnswerBegins;
   }
@@ -126,7 +126,7 @@ TEST_F(Delta, AnotherTextBeginsAnew) {
 }
 
 TEST_F(Delta, TheLimitDropsTheOldest) {
-  const int64_t one = session->state.bytes();
+  const int64_t one = session->sequence.state.bytes();
   Ids prompt = question(40, 0);
   const auto take_turns = [&](int64_t limit_bytes) {
     open({.snapshot_bytes = limit_bytes});
@@ -139,7 +139,7 @@ TEST_F(Delta, TheLimitDropsTheOldest) {
   };
   const auto positions = [&] {
     std::vector<int64_t> all;
-    for (const Snapshot& snapshot : session->snapshots.kept) all.push_back(snapshot.position);
+    for (const Snapshot& snapshot : session->sequence.snapshots.kept) all.push_back(snapshot.position);
     return all;
   };
   take_turns(10 * one);
@@ -165,15 +165,15 @@ TEST_F(Delta, RewindsToASnapshotOrToTheBegin) {
   ASSERT_FALSE(evaluate(*session, all.first(20), false, nullptr));
   keep_snapshot(*session);
   keep_snapshot(*session);
-  EXPECT_EQ(snapshot_bytes(*session), session->state.bytes()) << "one of each place";
+  EXPECT_EQ(snapshot_bytes(*session), session->sequence.state.bytes()) << "one of each place";
   ASSERT_FALSE(evaluate(*session, all.subspan(20), false, first.data()));
-  EXPECT_EQ(rewind(*session, 60), 60);
-  EXPECT_EQ(rewind(*session, 59), 20);
-  EXPECT_EQ(session->ids.size(), 20u);
+  EXPECT_EQ(rewind(session->sequence, 60), 60);
+  EXPECT_EQ(rewind(session->sequence, 59), 20);
+  EXPECT_EQ(session->sequence.ids.size(), 20u);
   ASSERT_FALSE(evaluate(*session, all.subspan(20), false, again.data()));
   EXPECT_EQ(std::memcmp(first.data(), again.data(), vocab * sizeof(float)), 0);
-  EXPECT_EQ(rewind(*session, 19), 0);
-  EXPECT_TRUE(session->snapshots.kept.empty());
+  EXPECT_EQ(rewind(session->sequence, 19), 0);
+  EXPECT_TRUE(session->sequence.snapshots.kept.empty());
   ASSERT_FALSE(evaluate(*session, ids, false, again.data()));
   EXPECT_EQ(std::memcmp(first.data(), again.data(), vocab * sizeof(float)), 0);
 }
@@ -187,15 +187,15 @@ TEST_F(Delta, OtherModelsReuseEveryPrefix) {
   EXPECT_EQ(answer(history + kAnswerBegins + Ids{99} + kAnswerEnds + question(9, 50)).reused_tokens,
             std::ssize(history + kAnswerBegins));
   EXPECT_EQ(snapshot_bytes(*session), 0);
-  EXPECT_EQ(rewind(*session, 7), 7);
+  EXPECT_EQ(rewind(session->sequence, 7), 7);
 }
 
 // Of three layers one attends.
 TEST_F(Delta, TheCacheIsOfTheLayersThatAttend) {
   const GatedDelta& d = model->config.delta;
-  EXPECT_EQ(session->cache.layers, 1);
-  EXPECT_EQ(session->state.layers, 2);
-  EXPECT_EQ(session->state.bytes(), 2 * 4 * (4 * round_up(d.channels(), 16) + d.value_heads * d.key_dim * 32));
+  EXPECT_EQ(session->pool.shape.layers, 1);
+  EXPECT_EQ(session->sequence.state.layers, 2);
+  EXPECT_EQ(session->sequence.state.bytes(), 2 * 4 * (4 * round_up(d.channels(), 16) + d.value_heads * d.key_dim * 32));
 }
 
 TEST_F(Delta, FewBarriersForAToken) {

@@ -82,10 +82,10 @@ TEST(Generate, AnInterruptedPromptGoesOnLater) {
   const GenerateOptions options = {.max_tokens = 5, .sampler = {}, .ignore_eos = true};
   GenerateResult whole, rest;
   ASSERT_FALSE(generate(*session, prompt, options, go_on, &whole));
-  rewind(*session, 3);
+  rewind(session->sequence, 3);
   session->interrupted = &interrupted;
   EXPECT_EQ(generate(*session, prompt, options, go_on, &rest).message(), "prompt: interrupted after 8 of 27 tokens");
-  EXPECT_EQ(session->ids.size(), 11u);
+  EXPECT_EQ(session->sequence.ids.size(), 11u);
   interrupted = false;
   ASSERT_FALSE(generate(*session, prompt, options, go_on, &rest));
   EXPECT_EQ(rest.reused_tokens, 11);

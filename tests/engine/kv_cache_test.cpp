@@ -6,14 +6,32 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace pinion {
 namespace {
 
-KvCache make(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
-  KvCache cache;
-  EXPECT_EQ(allocate_kv_cache(layers, kv_heads, head_dim, type, positions, &cache).message(), "");
+ModelConfig config_of(int64_t layers, int64_t kv_heads, int64_t head_dim) {
+  ModelConfig config;
+  config.layers = layers;
+  config.recurrent.assign(static_cast<size_t>(layers), false);
+  config.kv_heads = kv_heads;
+  config.head_dim = head_dim;
+  return config;
+}
+
+// A cache that holds all blocks of a pool of its own.
+struct Cache : KvCache {
+  std::unique_ptr<KvPool> own = std::make_unique<KvPool>();
+};
+
+Cache make(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int64_t positions) {
+  Cache cache;
+  const KvShape shape = kv_shape_of(config_of(layers, kv_heads, head_dim), type);
+  EXPECT_EQ(allocate_kv_pool(shape, KvShape::chunks_of(positions), cache.own.get()).message(), "");
+  static_cast<KvCache&>(cache) = make_kv_cache(cache.own.get(), positions);
+  take_blocks(&cache, positions);
   return cache;
 }
 
@@ -22,9 +40,9 @@ TEST(KvCache, HandWorked) {
   std::vector<float> key(20), value(20);
   for (size_t i = 0; i < 20; ++i) key[i] = static_cast<float>(i + 1), value[i] = -static_cast<float>(i + 1);
 
-  KvCache floats = make(2, 3, 20, KvType::f32, 512);
-  EXPECT_EQ(floats.head_dim, 32);
-  EXPECT_EQ(floats.bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 4);
+  Cache floats = make(2, 3, 20, KvType::f32, 512);
+  EXPECT_EQ(floats.shape().head_dim, 32);
+  EXPECT_EQ(floats.shape().bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 4);
   floats.write(300, 1, 2, key.data(), value.data(), 20);
   const auto* f = reinterpret_cast<const float*>(floats.keys(1, 1, 2));
   EXPECT_EQ(f[2 * 16 * 32 + 12], 1);
@@ -33,8 +51,8 @@ TEST(KvCache, HandWorked) {
   EXPECT_EQ(f[256 * 32 + 44 * 32 + 19], -20);
   EXPECT_EQ(f[256 * 32 + 44 * 32 + 20], 0);
 
-  KvCache halves = make(2, 3, 20, KvType::bf16, 512);
-  EXPECT_EQ(halves.bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 2);
+  Cache halves = make(2, 3, 20, KvType::bf16, 512);
+  EXPECT_EQ(halves.shape().bytes(257), 2 * 2 * 3 * 2 * 256 * 32 * 2);
   halves.write(300, 1, 2, key.data(), value.data(), 20);
   halves.write(301, 1, 2, value.data(), key.data(), 20);
   const auto* keys = reinterpret_cast<const bf16_pair*>(halves.keys(1, 1, 2));
@@ -67,7 +85,7 @@ TEST(KvCache, PlacesAreDistinct) {
 // What shares a pair with the last value that is written is zero, whatever was there.
 TEST(KvCache, TheLastPositionsMate) {
   const std::vector<float> ones(16, 1.0f), damage(16, std::numeric_limits<float>::quiet_NaN());
-  KvCache cache = make(1, 1, 16, KvType::bf16, 4);
+  Cache cache = make(1, 1, 16, KvType::bf16, 4);
   const auto* values = reinterpret_cast<const bf16_pair*>(cache.values(0, 0, 0));
   for (const int64_t position : {0, 1, 2, 3}) cache.write(position, 0, 0, damage.data(), damage.data(), 16);
   cache.write(0, 0, 0, ones.data(), ones.data(), 16);
@@ -81,7 +99,7 @@ TEST(KvCache, TheLastPositionsMate) {
 }
 
 TEST(KvCache, Operands) {
-  KvCache cache = make(1, 1, 16, KvType::bf16, 2);
+  Cache cache = make(1, 1, 16, KvType::bf16, 2);
   const std::vector<float> key = {1 + 0x1p-8f, 0x1p-50f, -0x1.fep-51f, 1e-40f, -3e38f};
   cache.write(0, 0, 0, key.data(), key.data(), 5);
   const auto* values = reinterpret_cast<const bf16_pair*>(cache.values(0, 0, 0));
@@ -100,23 +118,23 @@ TEST(KvCache, AnyNumberOfThem) {
   for (const int64_t count : {1, 15, 255, 256, 257, 300, 513}) {
     std::vector<float> key(static_cast<size_t>(count)), value(key);
     for (int64_t i = 0; i < count; ++i) key[i] = static_cast<float>(i) * 0.7f, value[i] = static_cast<float>(-i) * 0.3f;
-    KvCache cache = make(1, 1, count, KvType::bf16, 4);
+    Cache cache = make(1, 1, count, KvType::bf16, 4);
     cache.write(3, 0, 0, key.data(), value.data(), count);
     const auto* keys = reinterpret_cast<const bf16*>(cache.keys(0, 0, 0));
     const auto* values = reinterpret_cast<const bf16*>(cache.values(0, 0, 0));
-    for (int64_t i = 0; i < cache.head_dim; ++i) {
+    for (int64_t i = 0; i < cache.shape().head_dim; ++i) {
       const bf16 k = i < count ? to_operand(key[i]) : bf16{}, v = i < count ? to_operand(value[i]) : bf16{};
-      EXPECT_EQ(keys[key_at<bf16>(3, i, cache.head_dim)].bits, k.bits) << i << " of " << count;
-      EXPECT_EQ(values[value_at<bf16>(3, i, cache.head_dim)].bits, v.bits) << i << " of " << count;
+      EXPECT_EQ(keys[key_at<bf16>(3, i, cache.shape().head_dim)].bits, k.bits) << i << " of " << count;
+      EXPECT_EQ(values[value_at<bf16>(3, i, cache.shape().head_dim)].bits, v.bits) << i << " of " << count;
     }
   }
 }
 
 // A chunk of q8, head_dim 80: a panel of 64 columns of values and one of 16.
 TEST(KvCache, CodesHandWorked) {
-  KvCache cache = make(2, 3, 80, KvType::q8, 512);
-  EXPECT_EQ(cache.head_bytes(), 2 * 256 * 80 + 2 * 256 * 4 + 128);
-  EXPECT_EQ(cache.bytes(257), 2 * 2 * 3 * cache.head_bytes());
+  Cache cache = make(2, 3, 80, KvType::q8, 512);
+  EXPECT_EQ(cache.shape().head_bytes(), 2 * 256 * 80 + 2 * 256 * 4 + 128);
+  EXPECT_EQ(cache.shape().bytes(257), 2 * 2 * 3 * cache.shape().head_bytes());
   std::vector<float> key(80), value(80);
   key[0] = 127, key[79] = -3;
   value[1] = 12.7f, value[64] = -0.2f;
@@ -150,7 +168,7 @@ TEST(KvCache, EveryCodeHasAPlace) {
 // Sixteen keys of which one element is 127 and one is the position: the centre has their means, 127 and 7.5, and what
 // comes behind them is told from it.
 TEST(KvCache, KeysAreToldFromTheCentre) {
-  KvCache cache = make(1, 1, 16, KvType::q8, 256);
+  Cache cache = make(1, 1, 16, KvType::q8, 256);
   const std::vector<float> values(16, 1.0f);
   const auto write = [&](int64_t position, float second) {
     std::vector<float> key(16), value = values;
@@ -175,7 +193,7 @@ TEST(KvCache, KeysAreToldFromTheCentre) {
 
 // A value that is damaged damages its key: rows that do not see the position multiply its value's scale by zero.
 TEST(KvCache, DamagedCodesShowInTheKey) {
-  KvCache cache = make(1, 1, 16, KvType::q8, 256);
+  Cache cache = make(1, 1, 16, KvType::q8, 256);
   for (const bool in_key : {true, false}) {
     std::vector<float> key(16, 1.0f), value(16, 1.0f);
     (in_key ? key : value)[3] = std::numeric_limits<float>::infinity();
@@ -188,7 +206,7 @@ TEST(KvCache, DamagedCodesShowInTheKey) {
 
 TEST(KvCache, ClearedPositionsAreZeros) {
   for (const KvType type : {KvType::f32, KvType::bf16, KvType::q8}) {
-    KvCache cache = make(1, 2, 32, type, 256);
+    Cache cache = make(1, 2, 32, type, 256);
     for (int64_t position = 0; position < 40; ++position) {
       for (const int64_t head : {0, 1}) {
         std::vector<float> key(32, 3.0f), value(32, 2.0f);
@@ -200,8 +218,7 @@ TEST(KvCache, ClearedPositionsAreZeros) {
       }
     }
     for (int64_t position = 0; position < 40; ++position) cache.clear(position);
-    EXPECT_TRUE(std::all_of(cache.memory.data, cache.memory.data + cache.bytes(40),
-                            [](std::byte b) { return b == std::byte{0}; }));
+    EXPECT_TRUE(std::all_of(cache.own->block(0), cache.own->block(1), [](std::byte b) { return b == std::byte{0}; }));
   }
 }
 

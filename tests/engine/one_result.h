@@ -34,7 +34,7 @@ inline std::vector<float> all_logits(const Model& model, const std::vector<int32
   for (size_t i = static_cast<size_t>(prompt); i < ids.size(); ++i) {
     EXPECT_FALSE(evaluate(*session, all.subspan(i, 1), false, logits.data() + i * static_cast<size_t>(vocab)));
   }
-  EXPECT_EQ(session->ids, ids);
+  EXPECT_EQ(session->sequence.ids, ids);
   return logits;
 }
 

@@ -91,13 +91,13 @@ void open_engine(const std::filesystem::path& folder, Quant quant, Engine* out) 
 
 // [ids, vocab]
 void all_logits(Engine& engine, const std::vector<int32_t>& ids, std::vector<float>* out) {
-  rewind(*engine.session, 0);
+  rewind(engine.session->sequence, 0);
   out->resize(ids.size() * static_cast<size_t>(engine.model->config.vocab_size));
   ASSERT_EQ(evaluate(*engine.session, ids, true, out->data()).message(), "");
 }
 
 void expect_greedy_ids(Engine& engine, const std::vector<int32_t>& prompt, const std::vector<int32_t>& expected) {
-  rewind(*engine.session, 0);
+  rewind(engine.session->sequence, 0);
   GenerateOptions options;
   options.max_tokens = std::ssize(expected);
   options.ignore_eos = true;

@@ -37,7 +37,7 @@ TEST(Runtime, GivesTheNumbersOfItsParts) {
     std::unique_ptr<Session> session;
     ASSERT_EQ(open_session(runtime, 40, &session).message(), "");
     EXPECT_EQ(session->prefill_chunk, 5);
-    EXPECT_EQ(session->cache.type, runtime.kv);
+    EXPECT_EQ(session->pool.shape.type, runtime.kv);
 
     const std::vector<int32_t> ids = some_tokens(12, runtime.model->config.vocab_size);
     std::vector<float> logits(ids.size() * static_cast<size_t>(runtime.model->config.vocab_size));
@@ -77,7 +77,8 @@ TEST(Runtime, OptionsAreTaken) {
   EXPECT_GE(runtime.team->size(), 1) << "as planned for this machine";
   std::unique_ptr<Session> session;
   ASSERT_EQ(open_session(runtime, 1 << 30, &session).message(), "");
-  EXPECT_EQ(session->cache.capacity, context_length(runtime.model->config)) << "no more than the model's context";
+  EXPECT_EQ(session->sequence.cache.capacity, context_length(runtime.model->config))
+      << "no more than the model's context";
 }
 
 TEST(Runtime, SyntheticWeights) {

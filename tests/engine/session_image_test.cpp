@@ -54,7 +54,7 @@ TEST_P(SessionImages, GoOnWithTheSameBits) {
       const GenerateResult result = first.answer(prompt, 6);
       prompt.insert(prompt.end(), result.ids.begin(), result.ids.end());
       ASSERT_EQ(second.restore(first.image()), "") << turn;
-      EXPECT_EQ(second.session->ids, first.session->ids);
+      EXPECT_EQ(second.session->sequence.ids, first.session->sequence.ids);
       prompt.push_back(7);
       const GenerateResult here = first.answer(prompt, 4), there = second.answer(prompt, 4);
       EXPECT_EQ(here.reused_tokens, there.reused_tokens);
@@ -72,12 +72,12 @@ INSTANTIATE_TEST_SUITE_P(, SessionImages,
 TEST(SessionImage, OfOneTokenAndOfMoreThanAChunk) {
   Opened first(kStories), second(kStories);
   for (const int64_t tokens : {1, 2, 256, 257, 258}) {
-    rewind(*first.session, 0);
+    rewind(first.session->sequence, 0);
     first.answer(some_tokens(tokens, 512), 0);
     ASSERT_EQ(second.restore(first.image()), "");
-    EXPECT_EQ(std::ssize(second.session->ids), tokens);
+    EXPECT_EQ(std::ssize(second.session->sequence.ids), tokens);
   }
-  rewind(*first.session, 0);
+  rewind(first.session->sequence, 0);
   std::unique_ptr<SessionImage> image;
   EXPECT_EQ(make_image(*first.session, &image).message(), "session: empty: want at least one token");
 }
@@ -88,7 +88,7 @@ TEST(SessionImage, RefusesDamage) {
   const Bytes image = opened.image();
   for (size_t cut : {size_t{0}, size_t{7}, sizeof(ImageHeader) - 1, sizeof(ImageHeader), image.size() - 1}) {
     EXPECT_NE(opened.restore(Bytes(image.begin(), image.begin() + static_cast<int64_t>(cut))), "") << cut;
-    EXPECT_TRUE(opened.session->ids.empty());
+    EXPECT_TRUE(opened.session->sequence.ids.empty());
   }
   Bytes longer = image;
   longer.resize(image.size() + 4);
@@ -106,7 +106,7 @@ TEST(SessionImage, RefusesIdsOutsideTheVocabulary) {
   Opened opened(kStories);
   std::vector<int32_t> prompt = some_tokens(20, 512);
   opened.answer(prompt, 0);
-  opened.session->ids[3] = 512;
+  opened.session->sequence.ids[3] = 512;
   const Error e = restore_image(opened.image(), "f", opened.session.get());
   EXPECT_EQ(e.message(), "f: not of this model: ids outside its vocabulary");
 }

@@ -258,10 +258,10 @@ TEST(Session, LongRopeBeginsAnewWhereTheFactorsChange) {
     ASSERT_FALSE(evaluate(*session, all.subspan(length - 1, 1), false, logits.data()));
     EXPECT_TRUE(same_bits(logits, fresh(length))) << length << " tokens, one by one";
   }
-  rewind(*session, 12);
+  rewind(session->sequence, 12);
   ASSERT_FALSE(evaluate(*session, all.subspan(12, 3), false, logits.data()));
   EXPECT_TRUE(same_bits(logits, fresh(15))) << "back to the short factors";
-  EXPECT_EQ(session->ids.size(), 15u);
+  EXPECT_EQ(session->sequence.ids.size(), 15u);
 }
 
 // More query heads on one kv head than one attention task takes.
@@ -283,10 +283,10 @@ TEST(Session, FindsTheLikeliestIdOfEachPanelOfTheLastRow) {
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   std::vector<float> logits(ids.size() * vocab);
   for (const bool all : {true, false}) {
-    rewind(*session, 0);
+    rewind(session->sequence, 0);
     ASSERT_FALSE(evaluate(*session, ids, all, logits.data()));
     const float* last = logits.data() + (all ? ids.size() - 1 : 0) * vocab;
-    const std::vector<int32_t>& best = session->scratch.activations.panel_best;
+    const std::span<const int32_t> best = panel_best(*session, session->last_logit_row);
     ASSERT_EQ(std::ssize(best), panel_count(model->config.vocab_size));
     for (size_t panel = 0; panel < best.size(); ++panel) {
       const size_t first = panel * kPanelColumns, end = std::min(vocab, first + kPanelColumns);
@@ -306,8 +306,8 @@ TEST(Session, RewindForgetsExactly) {
   const std::span<const int32_t> all = ids;
   ASSERT_FALSE(evaluate(*session, all.first(30), false, first.data()));
   ASSERT_FALSE(evaluate(*session, all.subspan(30), false, second.data()));
-  rewind(*session, 10);
-  EXPECT_EQ(session->ids.size(), 10u);
+  rewind(session->sequence, 10);
+  EXPECT_EQ(session->sequence.ids.size(), 10u);
   ASSERT_FALSE(evaluate(*session, all.subspan(10, 20), false, second.data()));
   EXPECT_TRUE(same_bits(first, second));
 }
@@ -321,16 +321,17 @@ void expect_old_texts_forgotten(const Model& model, KvType kv) {
   ASSERT_FALSE(open_session(model, team, {.kv = kv}, &session));
   std::vector<float> first(vocab), second(vocab);
   const std::span<const int32_t> all = ids;
-  KvCache& cache = session->cache;
+  KvCache& cache = session->sequence.cache;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> damage(static_cast<size_t>(model.config.head_dim), nan);
   const auto start_anew = [&] {
-    rewind(*session, 0);
+    rewind(session->sequence, 0);
+    take_blocks(&cache, 60);
     for (int64_t position = 0; position < 60; ++position) {
-      for (int64_t layer = 0; layer < cache.layers; ++layer) {
-        for (int64_t head = 0; head < cache.kv_heads; ++head) {
+      for (int64_t layer = 0; layer < cache.shape().layers; ++layer) {
+        for (int64_t head = 0; head < cache.shape().kv_heads; ++head) {
           if (kv == KvType::q8) {
-            std::vector<float> key(static_cast<size_t>(cache.head_dim), nan), value = key;
+            std::vector<float> key(static_cast<size_t>(cache.shape().head_dim), nan), value = key;
             cache.write_codes(best_kernels(), position, layer, head, key.data(), value.data());
           } else {
             cache.write(position, layer, head, damage.data(), damage.data(), std::ssize(damage));
@@ -366,7 +367,7 @@ TEST(Session, RefusesWhatDoesNotFitAndStaysAsItWas) {
   EXPECT_EQ(evaluate(*session, outside, false, logits.data()).message(),
             "token id: not in the vocabulary: want 0 to 511, have 512");
   EXPECT_TRUE(evaluate(*session, negative, false, logits.data()));
-  EXPECT_TRUE(session->ids.empty());
+  EXPECT_TRUE(session->sequence.ids.empty());
 }
 
 TEST(Session, ACacheThatDoesNotFitIsAnErrorWithFigures) {
@@ -390,7 +391,7 @@ TEST(Session, WhatTheSessionBesideItHasNotTouchedCountsToo) {
   std::unique_ptr<Session> first, second;
   ASSERT_FALSE(open_session(*model, team, {}, &first));
   ASSERT_FALSE(open_session(*model, team, {.also_open = first.get()}, &second));
-  first->cache.capacity = int64_t{256} << 32;
+  first->pool.memory.bytes = 206080 * (int64_t{1} << 32);
   const Error e = open_session(*model, team, {.also_open = first.get()}, &second);
   EXPECT_NE(e.message().find(" for the other open model)"), std::string::npos) << e.message();
   EXPECT_NE(e.message().find("885106862 MB"), std::string::npos) << e.message();

@@ -104,7 +104,7 @@ TEST(Trace, NamesTheStageWhereNumbersStopBeingNumbers) {
                                       {&layer.mlp_norm, "first from layer 3, down;"},
                                       {&run.model->final_norm, "first from head;"}}) {
       EXPECT_NE(message_with(norm).find(place), std::string::npos) << message_with(norm);
-      EXPECT_TRUE(run.session->ids.empty()) << "what it held is not to be used";
+      EXPECT_TRUE(run.session->sequence.ids.empty()) << "what it held is not to be used";
       run.take(kIds);
       EXPECT_EQ(run.logits, right);
     }

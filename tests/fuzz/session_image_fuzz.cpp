@@ -57,7 +57,7 @@ struct Case {
     std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
     for (int32_t id = 0; id < tokens; ++id) {
       const int32_t known = id % 29;
-      if (id == tokens - 1 && session->state.layers > 0) pinion::keep_snapshot(*session);
+      if (id == tokens - 1 && session->sequence.state.layers > 0) pinion::keep_snapshot(*session);
       require(!pinion::evaluate(*session, {&known, 1}, false, logits.data()));
     }
     std::unique_ptr<pinion::SessionImage> made;
@@ -70,8 +70,8 @@ struct Case {
 
   void restore(std::span<const std::byte> bytes) {
     const bool refused = failed(pinion::restore_image(bytes, "image", session.get()));
-    require(refused == session->ids.empty());
-    if (refused || std::ssize(session->ids) == session->cache.capacity) return;
+    require(refused == session->sequence.ids.empty());
+    if (refused || std::ssize(session->sequence.ids) == session->sequence.cache.capacity) return;
     const int32_t next = 1;
     std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
     require(!pinion::evaluate(*session, {&next, 1}, false, logits.data()));

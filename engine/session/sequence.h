@@ -1,0 +1,30 @@
+// One text in a model's memory: the tokens evaluated so far, and what the model holds of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/forward/delta_state.h"
+#include "engine/forward/kv_cache.h"
+#include "engine/forward/rope.h"
+#include "loader/config/model_config.h"
+
+namespace pinion {
+
+struct Sequence {
+  KvCache cache;             // attention layers
+  DeltaState state;          // recurrent layers, after all of `ids`
+  Snapshots snapshots;       // earlier recurrent states
+  std::vector<int32_t> ids;  // one a position
+  std::vector<RopeFrequencies> ropes;
+  bool long_factors = false;  // cached keys were rotated with longrope's long factors
+};
+
+// An empty sequence of at most `capacity` tokens. The memory of a recurrent state is not checked against what is free.
+Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out);
+
+// Drops the tokens from `position` on and returns how many are left. A recurrent state goes back only to a snapshot,
+// so then fewer may be left. Blocks of the cache stay held.
+int64_t rewind(Sequence& sequence, int64_t position);
+
+}  // namespace pinion
