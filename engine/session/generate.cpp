@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <utility>
 
-#include "kernels/hash.h"
+#include "engine/session/speculation.h"
 
 namespace pinion {
 namespace {
@@ -79,76 +81,105 @@ Error prefill(Session& session, std::span<const int32_t> prompt, const GenerateO
   return {};
 }
 
-void hash_logits(const GenerateOptions& options, std::span<const float> logits, GenerateResult& result) {
-  if (!options.hash_logits) return;
-  result.logits_hash = hash_floats(result.logits_hash, logits);
-  if (options.tokens_per_hash > 0 && (std::ssize(result.ids) + 1) % options.tokens_per_hash == 0) {
-    result.hashes.push_back(result.logits_hash);
+// How many drafts a pass may hold: as many as the text and the cache have room for. None where a pass of several rows
+// would not have the bits of one after the other: where rope's frequencies change with the length, or a state cannot go
+// back.
+int64_t most_drafts(const Session& session, const Continuation& text) {
+  const ModelConfig& c = session.model->config;
+  if (session.sequence.state.layers > 0 || frequencies_follow_length(c)) return 0;
+  const int64_t held = std::ssize(session.sequence.ids);
+  const int64_t room = std::min({kMostDrafts, session.prefill_chunk - 1, session.sequence.cache.capacity - held - 1,
+                                 text.options.max_tokens - std::ssize(text.result.ids) - 1});
+  return uses_long_factors(c, held + 1) == uses_long_factors(c, held + 1 + room) ? room : 0;
+}
+
+struct Decoding {
+  Session& session;
+  Continuation& text;
+  const OnToken& on_token;
+  std::vector<float> logits;         // [kMostDrafts + 1][vocab], one row without speculation
+  std::vector<int32_t> tokens = {};  // of the next pass
+
+  // Whether the text goes on after the token drawn from a row of the logits, which is the last pass's panel_row.
+  bool draw_from(int64_t row, int64_t panel_row) {
+    const auto vocab = static_cast<size_t>(session.model->config.vocab_size);
+    return draw(text, std::span(logits).subspan(static_cast<size_t>(row) * vocab, vocab),
+                panel_best(session, panel_row), session.model->eos_ids, session.sequence.cache.capacity, on_token);
   }
+};
+
+// The token that was drawn last and, where they pay, drafts of those after it, in one pass. `go_on`: whether the text
+// goes on after what was drawn from their logits.
+Error decode_pass(Decoding& d, bool* go_on) {
+  Session& session = d.session;
+  GenerateResult& result = d.text.result;
+  Speculation* speculation = session.speculation;
+  d.tokens.assign(1, d.text.history.back());
+  int64_t match = 0;
+  if (speculation) {
+    append(speculation->text, d.tokens[0]);
+    match = speculation->text.match_length;
+    std::ranges::copy(draft(*speculation, most_drafts(session, d.text)), std::back_inserter(d.tokens));
+  }
+  const int64_t held = std::ssize(session.sequence.ids), rows = std::ssize(d.tokens);
+  const auto start = Clock::now();
+  if (Error e = evaluate(session, d.tokens, rows > 1, d.logits.data())) return e;
+  ++result.decode_passes;
+  if (speculation) note_pass(speculation->depth, rows, seconds_since(start));
+  int64_t agreed = 0;
+  *go_on = d.draw_from(0, 0);
+  while (*go_on && agreed + 1 < rows && d.text.history.back() == d.tokens[static_cast<size_t>(agreed + 1)]) {
+    ++agreed;
+    append(speculation->text, d.text.history.back());
+    *go_on = d.draw_from(agreed, agreed);
+  }
+  if (rows == 1) return {};
+  result.drafted += rows - 1;
+  result.accepted += agreed;
+  note_acceptance(speculation->depth, match, *go_on ? rows - 1 : agreed, agreed);
+  rewind(session.sequence, held + 1 + agreed);
+  return {};
 }
 
 // Draws a token and evaluates it, until something ends the text. `logits` are those after the prompt.
-Error decode(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
-             const std::function<bool(int32_t)>& on_token, GenerateResult& result, std::span<float> logits) {
-  const std::vector<int32_t>& eos_ids = session.model->eos_ids;
-  const auto end = [&](FinishReason reason) {
-    result.finish_reason = reason;
-    return Error{};
-  };
-  std::vector<int32_t> history(prompt.begin(), prompt.end());
-  Sampler sampler;
-  sampler.options = options.sampler;
-  sampler.prompt_tokens = std::ssize(prompt);
-  if (options.max_tokens <= 0) return end(FinishReason::length);
-  while (true) {
-    hash_logits(options, logits, result);
-    const int32_t id = sample(sampler, logits, panel_best(session, session.last_logit_row), history);
-    if (!options.ignore_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
-    result.ids.push_back(id);
-    if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
-    history.push_back(id);
-    if (!on_token(id)) return end(FinishReason::stop);
-    if (std::ssize(result.ids) == options.max_tokens) return end(FinishReason::length);
-    if (std::ssize(session.sequence.ids) == session.sequence.cache.capacity) return end(FinishReason::context);
-    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) {
-      // One token is one pass, which is not interrupted; a longrope model may evaluate the whole text again.
-      return session.interrupted && *session.interrupted ? end(FinishReason::stop) : e;
-    }
-    ++result.decode_passes;
+Error decode(Session& session, const OnToken& on_token, Continuation& text, std::vector<float> logits) {
+  if (text.options.max_tokens <= 0) return {};
+  if (session.speculation) {
+    follow(session.speculation->text, text.history);
+    logits.resize(logits.size() * static_cast<size_t>(kMostDrafts + 1));
   }
+  Decoding decoding = {session, text, on_token, std::move(logits)};
+  bool go_on = decoding.draw_from(0, session.last_logit_row);
+  while (go_on) {
+    if (Error e = decode_pass(decoding, &go_on)) {
+      // A pass is not interrupted; a longrope model may evaluate the whole text again.
+      if (!session.interrupted || !*session.interrupted) return e;
+      text.result.finish_reason = FinishReason::stop;
+      return {};
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
-const char* finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::context:
-      break;
-  }
-  return "context";
-}
-
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
-               const std::function<bool(int32_t)>& on_token, GenerateResult* out) {
+               const OnToken& on_token, GenerateResult* out) {
   if (prompt.empty()) return error("empty", "prompt", "at least one token");
   if (std::ssize(prompt) > session.sequence.cache.capacity) {
     return error("too long", "prompt",
                  "at most " + std::to_string(session.sequence.cache.capacity) + " tokens (the context)",
                  std::to_string(prompt.size()));
   }
-  GenerateResult result;
-  result.logits_hash = kHashSeed;
+  Continuation text = begin_continuation(prompt, options);
+  GenerateResult& result = text.result;
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
   if (Error e = prefill(session, prompt, options, result, logits)) return e;
 
   const int64_t regions = session.team->regions();
   const int64_t barriers = session.team->barriers();
   const auto decode_start = Clock::now();
-  if (Error e = decode(session, prompt, options, on_token, result, logits)) return e;
+  if (Error e = decode(session, on_token, text, std::move(logits))) return e;
   result.decode_seconds = seconds_since(decode_start);
   result.regions = session.team->regions() - regions;
   result.barriers = session.team->barriers() - barriers;

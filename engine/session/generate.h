@@ -2,56 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <span>
-#include <vector>
 
-#include "engine/session/logprobs.h"
-#include "engine/session/sampler.h"
+#include "engine/session/continuation.h"
 #include "engine/session/session.h"
 
 namespace pinion {
 
-struct GenerateOptions {
-  int64_t max_tokens = 256;
-  SamplerOptions sampler;
-  bool ignore_eos = false;
-  bool hash_logits = true;      // reads every logit once more, alone
-  int64_t tokens_per_hash = 0;  // the hash is kept after every this many tokens; 0: only the last
-  // Log probabilities of all tokens, the prompt's too, each with so many of the likeliest. The prompt is evaluated from
-  // its beginning then, whatever the session holds of it.
-  std::optional<int32_t> logprobs = {};
-};
-
-enum class FinishReason : uint8_t {
-  stop,     // an end-of-sequence id (not among the ids), the callback, or Session::interrupted
-  length,   // max_tokens
-  context,  // the model's context length or the cache is full
-};
-
-const char* finish_reason_name(FinishReason reason);
-
-struct GenerateResult {
-  std::vector<int32_t> ids;
-  FinishReason finish_reason = FinishReason::length;
-  int64_t reused_tokens = 0;  // of the prompt, held by the cache already
-  int64_t prefilled_tokens = 0;
-  double prefill_seconds = 0;  // until the first token's logits
-  double decode_seconds = 0;   // all after that: passes, sampling, hashing and the callback
-  int64_t decode_passes = 0;
-  int64_t regions = 0;                    // parallel regions that the decode passes took
-  int64_t barriers = 0;                   // barriers likewise
-  uint64_t logits_hash = 0;               // FNV-1a over 32-bit words: all logits that a token was drawn from
-  std::vector<uint64_t> hashes;           // the same after every tokens_per_hash tokens
-  std::vector<Logprobs> prompt_logprobs;  // of the prompt's tokens but the first, which nothing predicts
-  std::vector<Logprobs> logprobs;         // of `ids`
-};
-
-// Continues `prompt`, the whole sequence: what the session holds of it already is not evaluated again. on_token sees
-// each id as it comes; returning false stops. Errors: an empty prompt, one that does not fit, ids outside the
-// vocabulary.
+// Continues `prompt`, the whole sequence: what the session holds of it already is not evaluated again. Errors: an empty
+// prompt, one that does not fit, ids outside the vocabulary.
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
-               const std::function<bool(int32_t)>& on_token, GenerateResult* out);
+               const OnToken& on_token, GenerateResult* out);
 
 }  // namespace pinion

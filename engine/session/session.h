@@ -10,6 +10,7 @@
 
 #include "engine/session/pass_runner.h"
 #include "engine/session/sequence.h"
+#include "engine/session/speculation.h"
 
 namespace pinion {
 
@@ -35,6 +36,7 @@ struct Session : PassRunner {
   KvPool pool;  // of the sequence alone
   Sequence sequence;
   int64_t last_logit_row = 0;                      // of the last pass that gave logits: see panel_best()
+  Speculation* speculation = nullptr;              // drafts what decoding evaluates together; null: one by one
   const std::atomic<bool>* interrupted = nullptr;  // becomes true: no further pass of a prompt begins; null: never
 };
 

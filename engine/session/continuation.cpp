@@ -1,0 +1,62 @@
+#include "engine/session/continuation.h"
+
+#include <algorithm>
+
+#include "kernels/hash.h"
+
+namespace pinion {
+namespace {
+
+void hash_logits(const GenerateOptions& options, std::span<const float> logits, GenerateResult& result) {
+  if (!options.hash_logits) return;
+  result.logits_hash = hash_floats(result.logits_hash, logits);
+  if (options.tokens_per_hash > 0 && (std::ssize(result.ids) + 1) % options.tokens_per_hash == 0) {
+    result.hashes.push_back(result.logits_hash);
+  }
+}
+
+}  // namespace
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::context:
+      break;
+  }
+  return "context";
+}
+
+Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options) {
+  Continuation text;
+  text.options = options;
+  text.history.assign(prompt.begin(), prompt.end());
+  text.sampler.options = options.sampler;
+  text.sampler.prompt_tokens = std::ssize(prompt);
+  text.result.logits_hash = kHashSeed;
+  return text;
+}
+
+bool draw(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
+          std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {
+  const GenerateOptions& options = text.options;
+  GenerateResult& result = text.result;
+  const auto end = [&](FinishReason reason) {
+    result.finish_reason = reason;
+    return false;
+  };
+  hash_logits(options, logits, result);
+  const int32_t id = sample(text.sampler, logits, panel_best, text.history);
+  if (!options.ignore_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
+  result.ids.push_back(id);
+  if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
+  text.history.push_back(id);
+  if (!on_token(id)) return end(FinishReason::stop);
+  if (std::ssize(result.ids) == options.max_tokens) return end(FinishReason::length);
+  if (std::ssize(text.history) > capacity) return end(FinishReason::context);
+  return true;
+}
+
+}  // namespace pinion

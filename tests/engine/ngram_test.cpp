@@ -1,0 +1,63 @@
+// The longest end of a text that occurred before, against a search by hand.
+#include "engine/session/ngram.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace pinion {
+namespace {
+
+int64_t longest_end(std::span<const int32_t> text) {
+  const int64_t size = std::ssize(text);
+  for (int64_t length = size - 1; length > 0; --length) {
+    for (int64_t begin = 0; begin + length < size; ++begin) {
+      if (std::equal(text.end() - length, text.end(), text.begin() + begin)) return length;
+    }
+  }
+  return 0;
+}
+
+TEST(SuffixAutomaton, HandWorked) {
+  SuffixAutomaton a;
+  const int32_t text[] = {7, 8, 9, 1, 7, 8, 9, 2, 8, 9};
+  const int64_t lengths[] = {0, 0, 0, 0, 1, 2, 3, 0, 1, 2};
+  const int64_t ends[] = {0, 0, 0, 0, 1, 2, 3, 0, 6, 7};  // of two places the later one
+  for (size_t i = 0; i < std::size(text); ++i) {
+    append(a, text[i]);
+    EXPECT_EQ(a.match_length, lengths[i]) << i;
+    EXPECT_EQ(a.match_length > 0 ? a.match_end : 0, ends[i]) << i;
+  }
+}
+
+TEST(SuffixAutomaton, FindsWhatASearchFinds) {
+  std::mt19937 random(1);
+  for (const int32_t letters : {1, 2, 3, 20}) {
+    SuffixAutomaton a;
+    for (int i = 0; i < 150; ++i) {
+      append(a, static_cast<int32_t>(random() % static_cast<uint32_t>(letters)));
+      ASSERT_EQ(a.match_length, longest_end(a.text)) << letters << " letters, " << i;
+      ASSERT_LT(a.match_end, std::ssize(a.text));
+      EXPECT_TRUE(
+          std::equal(a.text.end() - a.match_length, a.text.end(), a.text.begin() + a.match_end - a.match_length));
+    }
+    EXPECT_LE(a.states.size(), 2 * a.text.size());
+  }
+}
+
+TEST(SuffixAutomaton, FollowsATextThatChanges) {
+  SuffixAutomaton a, fresh;
+  const std::vector<int32_t> first = {1, 2, 3, 1, 2}, longer = {1, 2, 3, 1, 2, 3}, other = {1, 2, 4, 2};
+  for (const std::vector<int32_t>& text : {first, longer, other}) {
+    follow(a, text);
+    fresh = {};
+    for (const int32_t id : text) append(fresh, id);
+    EXPECT_EQ(a.text, text);
+    EXPECT_EQ(a.match_length, fresh.match_length);
+    EXPECT_EQ(a.match_end, fresh.match_end);
+  }
+}
+
+}  // namespace
+}  // namespace pinion
