@@ -1,6 +1,7 @@
 #include "engine/session/continuation.h"
 
 #include <algorithm>
+#include <string>
 
 #include "kernels/hash.h"
 
@@ -27,6 +28,25 @@ const char* finish_reason_name(FinishReason reason) {
       break;
   }
   return "context";
+}
+
+Error check_ids(const ModelConfig& config, std::span<const int32_t> ids) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= config.vocab_size) {
+      return error("not in the vocabulary", "token id", "0 to " + std::to_string(config.vocab_size - 1),
+                   std::to_string(id));
+    }
+  }
+  return {};
+}
+
+Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity) {
+  if (prompt.empty()) return error("empty", "prompt", "at least one token");
+  if (std::ssize(prompt) > capacity) {
+    return error("too long", "prompt", "at most " + std::to_string(capacity) + " tokens (the context)",
+                 std::to_string(prompt.size()));
+  }
+  return check_ids(config, prompt);
 }
 
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options) {

@@ -9,6 +9,8 @@
 
 #include "engine/session/logprobs.h"
 #include "engine/session/sampler.h"
+#include "kernels/error.h"
+#include "loader/config/model_config.h"
 
 namespace pinion {
 
@@ -58,6 +60,10 @@ struct Continuation {
   Sampler sampler;
   GenerateResult result;
 };
+
+// An empty prompt, one of more than `capacity` tokens, ids outside the vocabulary.
+Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity);
+Error check_ids(const ModelConfig& config, std::span<const int32_t> ids);
 
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options);
 

@@ -165,12 +165,7 @@ Error decode(Session& session, const OnToken& on_token, Continuation& text, std:
 
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
                const OnToken& on_token, GenerateResult* out) {
-  if (prompt.empty()) return error("empty", "prompt", "at least one token");
-  if (std::ssize(prompt) > session.sequence.cache.capacity) {
-    return error("too long", "prompt",
-                 "at most " + std::to_string(session.sequence.cache.capacity) + " tokens (the context)",
-                 std::to_string(prompt.size()));
-  }
+  if (Error e = check_prompt(session.model->config, prompt, session.sequence.cache.capacity)) return e;
   Continuation text = begin_continuation(prompt, options);
   GenerateResult& result = text.result;
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));

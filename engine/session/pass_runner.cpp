@@ -2,7 +2,37 @@
 
 #include <algorithm>
 
+#include "engine/team/memory.h"
+
 namespace pinion {
+
+Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kernels* kernels, PassRunner* out) {
+  out->model = &model;
+  out->team = &team;
+  out->prefill_team = prefill_team ? prefill_team : &team;
+  out->kernels = kernels;
+  return kernels ? Error{} : select_kernels({}, &out->kernels);
+}
+
+int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.weight_bytes : 0; }
+
+Error take_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
+                   const std::string& what, const std::string& more) {
+  const auto make = [&](ScratchSizer* sizer, Scratch* scratch) {
+    make_scratch(*runner->model, *runner->kernels, std::min(tokens, positions), positions,
+                 std::max(runner->team->size(), runner->prefill_team->size()), sizer, scratch);
+  };
+  ScratchSizer counted, taken{.takes = true};
+  Scratch untaken;
+  make(&counted, &untaken);
+  const int64_t bytes = mapped_bytes(*runner->model) + cache_bytes + counted.bytes + other_bytes;
+  if (Error e = check_memory(bytes, free_memory(), "too little memory for " + what, "session",
+                             " (" + megabytes_text(cache_bytes) + " of them KV cache" + more + ")")) {
+    return e;
+  }
+  make(&taken, &runner->scratch);
+  return {};
+}
 
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row) {
   const auto panels = static_cast<size_t>(panel_count(runner.model->config.vocab_size));

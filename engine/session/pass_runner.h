@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/forward/forward.h"
@@ -22,6 +23,18 @@ struct PassRunner {
   Profile* profile = nullptr;  // gets the time of every pass, one entry a worker
   Trace* trace = nullptr;      // records what passes compute (engine/forward/trace.h)
 };
+
+// Null kernels: the best that this CPU has. Null prefill_team: the same team for all passes.
+Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kernels* kernels, PassRunner* out);
+
+// Takes the memory that passes of at most `tokens`, of sequences of at most `positions`, work in. Fails, with the
+// figures, where it does not fit into the memory that is free now together with the caches and what else the caller is
+// about to take. `what` the memory is for and `more` about it are for the error.
+Error take_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
+                   const std::string& what, const std::string& more);
+
+// Mapped weights count as free memory, but every token reads them, so they must fit too.
+int64_t mapped_bytes(const Model& model);
 
 // What a pass tells of one row's logits: the likeliest id of each kPanelColumns of them.
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row);

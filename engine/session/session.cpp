@@ -78,24 +78,9 @@ Error unfit_logits(Session& session) {
                "logits");
 }
 
-// Mapped weights count as free memory, but every token reads them, so they must fit too.
-int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.weight_bytes : 0; }
-
 // Memory that an open session has reserved and not touched: it still counts as free.
 int64_t untouched_bytes(const Session& session) {
   return mapped_bytes(*session.model) + session.pool.memory.bytes + session.sequence.state.bytes();
-}
-
-// The cache, a recurrent state and the passes' memory against what is free, before any of it is taken.
-Error check_session_memory(const Model& model, const SessionOptions& options, int64_t positions,
-                           int64_t scratch_bytes) {
-  const ModelConfig& c = model.config;
-  const int64_t cache_bytes = kv_shape_of(c, options.kv).bytes(positions);
-  const int64_t other_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
-  const int64_t bytes = mapped_bytes(model) + cache_bytes + delta_state_of(c).bytes() + scratch_bytes + other_bytes;
-  const std::string other = options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "";
-  return check_memory(bytes, free_memory(), "too little memory for " + std::to_string(positions) + " positions",
-                      "session", " (" + megabytes_text(cache_bytes) + " of them KV cache" + other + ")");
 }
 
 Error evaluate_to(Session& session, std::span<const int32_t> tokens, const LogitsTarget& target) {
@@ -107,11 +92,7 @@ Error evaluate_to(Session& session, std::span<const int32_t> tokens, const Logit
     return error("too many tokens", "context", "at most " + std::to_string(session.sequence.cache.capacity),
                  std::to_string(start + count));
   }
-  for (const int32_t id : tokens) {
-    if (id < 0 || id >= c.vocab_size) {
-      return error("not in the vocabulary", "token id", "0 to " + std::to_string(c.vocab_size - 1), std::to_string(id));
-    }
-  }
+  if (Error e = check_ids(c, tokens)) return e;
   take_blocks(&sequence.cache, start + count);
   const bool changes_factors = uses_long_factors(c, start + count) != session.sequence.long_factors;
   if (changes_factors || frequencies_follow_length(c)) session.sequence.ropes = rope_frequencies(c, start + count);
@@ -137,27 +118,19 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
     return error("out of range", "prefill chunk", "at least 1", std::to_string(options.prefill_chunk));
   }
   auto session = std::make_unique<Session>();
-  session->model = &model;
-  session->team = &team;
-  session->prefill_team = options.prefill_team ? options.prefill_team : &team;
   session->prefill_chunk = options.prefill_chunk;
-  session->kernels = options.kernels;
-  if (!options.kernels) {
-    if (Error e = select_kernels({}, &session->kernels)) return e;
-  }
+  if (Error e = make_runner(model, team, options.prefill_team, options.kernels, session.get())) return e;
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
-  const auto make = [&](ScratchSizer* sizer, Scratch* scratch) {
-    make_scratch(model, *session->kernels, std::min(options.prefill_chunk, positions), positions,
-                 std::max(team.size(), session->prefill_team->size()), sizer, scratch);
-  };
-  ScratchSizer counted, taken{.takes = true};
-  Scratch untaken;
-  make(&counted, &untaken);
-  if (Error e = check_session_memory(model, options, positions, counted.bytes)) return e;
-  if (Error e = allocate_kv_pool(kv_shape_of(c, options.kv), KvShape::chunks_of(positions), &session->pool)) return e;
+  const KvShape shape = kv_shape_of(c, options.kv);
+  const int64_t beside = options.also_open ? untouched_bytes(*options.also_open) : 0;
+  if (Error e = take_scratch(session.get(), options.prefill_chunk, positions, shape.bytes(positions),
+                             delta_state_of(c).bytes() + beside, std::to_string(positions) + " positions",
+                             options.also_open ? ", " + megabytes_text(beside) + " for the other open model" : "")) {
+    return e;
+  }
+  if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;
   if (Error e = make_sequence(c, &session->pool, positions, &session->sequence)) return e;
   session->sequence.snapshots.limit_bytes = options.snapshot_bytes;
-  make(&taken, &session->scratch);
   *out = std::move(session);
   return {};
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/session/continuation.h"
 #include "engine/session/pass_runner.h"
 #include "engine/session/sequence.h"
 #include "engine/session/speculation.h"

@@ -36,8 +36,8 @@ double seconds_of(const DraftDepth& depth, int64_t rows) {
 DraftDepth::DraftDepth() : accepted{0.3, 0.5, 0.7, 0.85, 0.9} {}
 
 int64_t choose_depth(DraftDepth& depth, int64_t match_length) {
+  if (depth.always > 0) return match_length > 0 ? depth.always : 0;
   if (match_length < kLeastMatch) return 0;
-  if (depth.always > 0) return depth.always;
   const size_t bucket = bucket_of(match_length);
   const double agrees = depth.accepted[bucket];
   int64_t best = 0;

@@ -3,47 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "engine/session/generate.h"
 #include "tests/engine/stories.h"
+#include "tests/engine/texts.h"
 
 namespace pinion {
 namespace {
 
-struct Case {
-  std::vector<int32_t> prompt;
-  GenerateOptions options;
-  int64_t stop_after;  // tokens, by the callback
-};
-
-// Prompts that repeat themselves, with any sampler.
-Case random_case(std::mt19937& random, int64_t vocab) {
-  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
-  Case c;
-  const uint32_t period = 3 + below(12), length = 8 + below(40);
-  std::vector<int32_t> part;
-  for (uint32_t i = 0; i < period; ++i)
-    part.push_back(static_cast<int32_t>(3 + below(static_cast<uint32_t>(vocab - 3))));
-  for (uint32_t i = 0; i < length; ++i) c.prompt.push_back(part[i % period]);
-  SamplerOptions& s = c.options.sampler;
-  s.seed = random();
-  s.temperature = below(3) == 0 ? 0.0f : 0.2f * static_cast<float>(1 + below(8));
-  s.top_k = static_cast<int32_t>(below(2) * below(50));
-  s.top_p = below(2) ? 0.9f : 1.0f;
-  s.min_p = below(2) ? 0.05f : 0.0f;
-  s.repetition_penalty = below(3) ? 1.0f : 1.1f;
-  s.presence_penalty = below(3) ? 0.0f : 0.5f;
-  s.frequency_penalty = below(3) ? 0.0f : 0.2f;
-  s.dry_multiplier = below(3) ? 0.0f : 0.8f;
-  c.options.max_tokens = 1 + below(60);
-  c.options.ignore_eos = below(2) == 0;
-  c.options.tokens_per_hash = 1;
-  c.stop_after = below(4) == 0 ? 1 + below(20) : 1000;
-  return c;
-}
-
-GenerateResult run(Session& session, const Case& c, Speculation* speculation) {
+GenerateResult run(Session& session, const TextCase& c, Speculation* speculation) {
   session.speculation = speculation;
   GenerateResult result;
   int64_t seen = 0;
@@ -53,17 +20,14 @@ GenerateResult run(Session& session, const Case& c, Speculation* speculation) {
 }
 
 void compare(const GenerateResult& alone, const GenerateResult& with) {
-  EXPECT_EQ(with.ids, alone.ids);
-  EXPECT_EQ(with.finish_reason, alone.finish_reason);
-  EXPECT_EQ(with.hashes, alone.hashes);
-  EXPECT_EQ(with.logits_hash, alone.logits_hash);
+  expect_same_text(alone, with);
   EXPECT_LE(with.accepted, with.drafted);
   EXPECT_LE(std::ssize(with.ids), with.decode_passes + with.accepted + 1);
 }
 
 TEST(Speculation, ChangesNothing) {
   const auto model = load_stories(Quant::w8a8);
-  Team team({-1, -1});
+  Team team({-1});
   std::mt19937 random(25);
   int64_t drafted = 0, accepted = 0, ends[3] = {};
   for (const KvType kv : {KvType::q8, KvType::bf16, KvType::f32}) {
@@ -71,8 +35,8 @@ TEST(Speculation, ChangesNothing) {
       std::unique_ptr<Session> session;
       ASSERT_FALSE(open_session(*model, team, {.kv = kv, .capacity = capacity}, &session));
       Speculation speculation;
-      for (int i = 0; i < 100; ++i) {
-        const Case c = random_case(random, model->config.vocab_size);
+      for (int i = 0; i < 80; ++i) {
+        const TextCase c = random_text(random, model->config.vocab_size, 60);
         const GenerateResult alone = run(*session, c, nullptr);
         speculation.depth.always = 1 + i % kMostDrafts;
         const GenerateResult with = run(*session, c, &speculation);
@@ -97,7 +61,7 @@ TEST(Speculation, LeavesTheSessionAsItWas) {
   ASSERT_FALSE(open_session(*model, team, {}, &other));
   Speculation speculation;
   speculation.depth.always = 4;
-  Case c = {.prompt = {}, .options = {.max_tokens = 20, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  TextCase c = {.prompt = {}, .options = {.max_tokens = 20, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (int i = 0; i < 30; ++i) c.prompt.push_back(10 + i % 5);
   for (int turn = 0; turn < 5; ++turn) {
     const GenerateResult alone = run(*one, c, nullptr), with = run(*other, c, &speculation);

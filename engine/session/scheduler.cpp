@@ -1,0 +1,342 @@
+#include "engine/session/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "engine/forward/rope.h"
+#include "engine/team/memory.h"
+
+namespace pinion {
+namespace {
+
+// A beginning that is shorter than this is read again: copying the block that it ends in would take longer.
+constexpr int64_t kLeastCopied = 16;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int64_t held(const Stream& stream) { return std::ssize(stream.sequence.ids); }
+int64_t wanted(const Stream& stream) { return std::ssize(stream.text.history); }
+
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::ranges::mismatch(a, b).in1 - a.begin();
+}
+
+// Forgets what the model holds of a text.
+void empty(Sequence& sequence) {
+  release_blocks(&sequence.cache, 0);
+  restore(&sequence.snapshots, 0, &sequence.state);
+  sequence.ids.clear();
+}
+
+// --- Memory: what nobody uses goes first, then the stream that came last, which is read again later.
+
+void take_back_last(Scheduler& s) {
+  std::unique_ptr<Stream> stream = std::move(s.running.back());
+  s.running.pop_back();
+  empty(stream->sequence);
+  s.unused.push_back(std::move(stream->sequence));
+  s.waiting.push_front(std::move(stream));
+  ++s.preempted;
+}
+
+void forget_oldest(Scheduler& s) {
+  release_blocks(&s.ended.front().cache, 0);
+  s.ended.erase(s.ended.begin());
+}
+
+// Blocks for the stream's first `positions`. Streams behind it may lose theirs. False: there are none without taking
+// them from those before it.
+bool make_room(Scheduler& s, const Stream& stream, int64_t positions) {
+  const int64_t missing = missing_blocks(stream.sequence.cache, positions);
+  while (std::ssize(s.pool.unused) < missing) {
+    if (!s.ended.empty()) {
+      forget_oldest(s);
+    } else if (s.running.back().get() != &stream) {
+      take_back_last(s);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// --- Beginnings that another text has, too.
+
+bool can_share(const Scheduler& s) {
+  return attention_layers(s.model->config) == s.model->config.layers && !frequencies_follow_length(s.model->config);
+}
+
+struct Donor {
+  const KvCache* cache = nullptr;
+  int64_t tokens = 0;
+};
+
+// What holds most of the stream's text; the last token is evaluated in any case. *comes: how much of it a stream that
+// runs is about to hold.
+Donor find_donor(Scheduler& s, const Stream& stream, bool long_factors, int64_t* comes) {
+  const std::span<const int32_t> wants = std::span(stream.text.history).first(stream.text.history.size() - 1);
+  Donor best;
+  for (const auto& other : s.running) {
+    if (other->sequence.long_factors != long_factors) continue;
+    const int64_t tokens = common_prefix(other->sequence.ids, wants);
+    if (tokens > best.tokens) best = {&other->sequence.cache, tokens};
+    *comes = std::max(*comes, common_prefix(other->text.history, wants));
+  }
+  for (size_t i = 0; i < s.ended.size(); ++i) {
+    if (s.ended[i].long_factors != long_factors) continue;
+    const int64_t tokens = common_prefix(s.ended[i].ids, wants);
+    if (tokens <= best.tokens) continue;
+    std::rotate(s.ended.begin() + static_cast<int64_t>(i), s.ended.begin() + static_cast<int64_t>(i) + 1,
+                s.ended.end());
+    best = {&s.ended.back().cache, tokens};
+  }
+  return best;
+}
+
+// The donor's whole blocks are held by both; of the one that the beginning ends in there is a copy.
+void share(Scheduler& s, const Donor& donor, Sequence* sequence, std::span<const int32_t> text) {
+  int64_t tokens = donor.tokens / kAttentionChunk * kAttentionChunk;
+  const auto whole = static_cast<size_t>(tokens / kAttentionChunk);
+  for (size_t i = 0; i < whole; ++i) {
+    const int32_t block = donor.cache->blocks[i];
+    ++s.pool.holders[static_cast<size_t>(block)];
+    sequence->cache.blocks.push_back(block);
+  }
+  if (donor.tokens - tokens >= kLeastCopied && !s.pool.unused.empty()) {
+    tokens = donor.tokens;
+    take_blocks(&sequence->cache, tokens);
+    std::memcpy(s.pool.block(sequence->cache.blocks.back()), s.pool.block(donor.cache->blocks[whole]),
+                static_cast<size_t>(s.pool.shape.block_bytes()));
+  }
+  sequence->ids.assign(text.begin(), text.begin() + tokens);
+}
+
+// --- Joining and leaving.
+
+// Takes up a stream that waits, unless another one is just reading what it begins with.
+bool take_up(Scheduler& s, std::unique_ptr<Stream>& stream) {
+  const ModelConfig& c = s.model->config;
+  Sequence& sequence = s.unused.back();
+  sequence.long_factors = uses_long_factors(c, wanted(*stream));
+  sequence.ropes = rope_frequencies(c, wanted(*stream));
+  if (can_share(s)) {
+    int64_t comes = 0;
+    const Donor donor = find_donor(s, *stream, sequence.long_factors, &comes);
+    if (comes >= donor.tokens + kAttentionChunk) return false;
+    if (donor.tokens > 0) share(s, donor, &sequence, stream->text.history);
+  }
+  stream->sequence = std::move(sequence);
+  s.unused.pop_back();
+  if (stream->text.result.ids.empty()) {
+    stream->text.result.reused_tokens = held(*stream);
+    stream->text.result.prefilled_tokens = wanted(*stream) - held(*stream);
+  }
+  s.running.push_back(std::move(stream));
+  return true;
+}
+
+void take_up_waiting(Scheduler& s) {
+  for (auto at = s.waiting.begin(); at != s.waiting.end() && !s.unused.empty();) {
+    at = take_up(s, *at) ? s.waiting.erase(at) : at + 1;
+  }
+}
+
+// Keeps what the model holds of a text that has ended, in the place of texts that it goes on from.
+void keep_beginning(Scheduler& s, Sequence& sequence) {
+  std::erase_if(s.ended, [&](EndedText& old) {
+    if (old.long_factors != sequence.long_factors) return false;
+    if (common_prefix(old.ids, sequence.ids) < std::ssize(old.ids)) return false;
+    release_blocks(&old.cache, 0);
+    return true;
+  });
+  EndedText& text = s.ended.emplace_back(EndedText{sequence.ids, sequence.cache, sequence.long_factors});
+  release_blocks(&text.cache, std::ssize(text.ids));
+  sequence.cache.blocks.clear();
+}
+
+void leave(Scheduler& s, Stream& stream, bool is_sound) {
+  if (is_sound && can_share(s) && held(stream) > 0) keep_beginning(s, stream.sequence);
+  empty(stream.sequence);
+  s.unused.push_back(std::move(stream.sequence));
+}
+
+void end(Scheduler& s, std::unique_ptr<Stream> stream, const Error& error) {
+  GenerateResult& result = stream->text.result;
+  const double now = now_seconds();
+  if (stream->first_token_seconds == 0) stream->first_token_seconds = now;
+  result.prefill_seconds = stream->first_token_seconds - stream->begun_seconds;
+  result.decode_seconds = now - stream->first_token_seconds;
+  leave(s, *stream, !error);
+  stream->request.on_end(error, std::move(result));
+}
+
+// --- A pass.
+
+// Up to where the next tokens have the frequencies that they had when they were evaluated first. Where they change,
+// what the model holds is forgotten.
+int64_t next_stop(const ModelConfig& c, Stream& stream) {
+  Sequence& sequence = stream.sequence;
+  const int64_t all = wanted(stream);
+  if (uses_long_factors(c, all) != sequence.long_factors) {
+    empty(sequence);
+    sequence.long_factors = !sequence.long_factors;
+    sequence.ropes = rope_frequencies(c, all);
+  }
+  if (!frequencies_follow_length(c)) return all;
+  const int64_t stop = std::max(stream.text.sampler.prompt_tokens, held(stream) + 1);
+  sequence.ropes = rope_frequencies(c, stop);
+  return stop;
+}
+
+// Which tokens go into the next pass: one of each stream that decodes, and chunks of prompts.
+void fill_pass(Scheduler& s) {
+  s.segments.clear(), s.streams.clear();
+  const auto decodes = [](const auto& stream) { return wanted(*stream) - held(*stream) == 1; };
+  const int64_t decoding = std::ranges::count_if(s.running, decodes);
+  int64_t prompt_rows =
+      decoding > 0 ? std::min(s.options.rows_beside_decode, s.options.pass_rows - decoding) : s.options.pass_rows;
+  for (size_t i = 0; i < s.running.size(); ++i) {  // room for one may cost the last ones theirs
+    Stream& stream = *s.running[i];
+    const bool is_decoding = decodes(s.running[i]);
+    const int64_t stop = next_stop(s.model->config, stream);
+    const int64_t count = is_decoding ? 1 : std::min(prompt_rows, stop - held(stream));
+    if (count == 0) continue;
+    if (!make_room(s, stream, held(stream) + count)) return take_back_last(s);
+    take_blocks(&stream.sequence.cache, held(stream) + count);
+    if (!is_decoding) prompt_rows -= count;
+    s.streams.push_back(&stream);
+    s.segments.push_back(
+        {.cache = &stream.sequence.cache,
+         .state = &stream.sequence.state,
+         .ropes = stream.sequence.ropes,
+         .tokens =
+             std::span(stream.text.history).subspan(static_cast<size_t>(held(stream)), static_cast<size_t>(count)),
+         .position = held(stream),
+         .logit_rows = held(stream) + count == wanted(stream)});
+  }
+}
+
+// Draws a stream's next token from a row of the pass's logits. Returns whether the text goes on.
+bool draw_next(Scheduler& s, Stream& stream, int64_t row) {
+  const auto vocab = static_cast<size_t>(s.model->config.vocab_size);
+  if (stream.first_token_seconds == 0) {
+    stream.first_token_seconds = now_seconds();
+  } else {
+    ++stream.text.result.decode_passes;
+  }
+  if (stream.text.options.max_tokens <= 0) return false;
+  return draw(stream.text, std::span(s.logits).subspan(static_cast<size_t>(row) * vocab, vocab), panel_best(s, row),
+              s.model->eos_ids, stream.sequence.cache.capacity, stream.request.on_token);
+}
+
+std::unique_ptr<Stream> take(std::vector<std::unique_ptr<Stream>>& streams, const Stream* which) {
+  const auto at = std::ranges::find(streams, which, &std::unique_ptr<Stream>::get);
+  std::unique_ptr<Stream> stream = std::move(*at);
+  streams.erase(at);
+  return stream;
+}
+
+// What the pass means for its streams: tokens, and the end of some.
+void read_pass(Scheduler& s) {
+  int64_t row = 0;
+  for (size_t i = 0; i < s.segments.size(); ++i) {
+    Stream& stream = *s.streams[i];
+    const std::span<const int32_t> tokens = s.segments[i].tokens;
+    stream.sequence.ids.insert(stream.sequence.ids.end(), tokens.begin(), tokens.end());
+    if (s.segments[i].logit_rows == 0) continue;
+    Error e;
+    if (!are_logits_finite(s, row, 1)) e = error("NaN or infinity; the weights may be damaged", "logits");
+    if (e || !draw_next(s, stream, row)) end(s, take(s.running, &stream), e);
+    ++row;
+  }
+}
+
+Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
+  const SchedulerOptions& o = s.options;
+  if (o.sequences < 1) return error("out of range", "sequences", "at least 1", std::to_string(o.sequences));
+  if (o.pass_rows <= o.sequences || o.rows_beside_decode < 1) {
+    return error("out of range", "rows of a pass", "more than " + std::to_string(o.sequences) + ", some for prompts",
+                 std::to_string(o.pass_rows));
+  }
+  if (positions < context) {
+    return error("out of range", "positions", "at least one context of " + std::to_string(context),
+                 std::to_string(positions));
+  }
+  return {};
+}
+
+}  // namespace
+
+Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out) {
+  const ModelConfig& c = model.config;
+  auto s = std::make_unique<Scheduler>();
+  s->options = options;
+  if (Error e = make_runner(model, team, options.prefill_team, options.kernels, s.get())) return e;
+  const int64_t limit = context_length(c);
+  const int64_t context = options.context > 0 ? std::min(options.context, limit) : limit;
+  const int64_t positions =
+      options.positions > 0 ? options.positions : options.sequences * round_up(context, kAttentionChunk);
+  if (Error e = check_options(*s, context, positions)) return e;
+  s->options.context = context;
+  const KvShape shape = kv_shape_of(c, options.kv);
+  const int64_t others = options.sequences * (delta_state_of(c).bytes() + c.vocab_size * 4);
+  const std::string what = std::to_string(positions) + " positions of " + std::to_string(options.sequences) + " texts";
+  if (Error e = take_scratch(s.get(), options.pass_rows, context, shape.bytes(positions), others, what, "")) return e;
+  if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &s->pool)) return e;
+  for (int64_t i = 0; i < options.sequences; ++i) {
+    if (Error e = make_sequence(c, &s->pool, context, &s->unused.emplace_back())) return e;
+  }
+  s->segments.reserve(static_cast<size_t>(options.sequences));
+  s->streams.reserve(static_cast<size_t>(options.sequences));
+  s->running.reserve(static_cast<size_t>(options.sequences));
+  s->logits.resize(static_cast<size_t>(options.sequences * c.vocab_size));
+  *out = std::move(s);
+  return {};
+}
+
+Error submit(Scheduler& s, Request request, int64_t* id) {
+  const ModelConfig& c = s.model->config;
+  const int64_t capacity = s.options.context;
+  if (Error e = check_prompt(c, request.prompt, capacity)) return e;
+  if (request.options.logprobs) return error("not for many texts at once", "log probabilities");
+  auto stream = std::make_unique<Stream>();
+  stream->id = *id = s.next_id++;
+  stream->text = begin_continuation(request.prompt, request.options);
+  const int64_t most = std::min(capacity + 1, wanted(*stream) + std::max<int64_t>(0, request.options.max_tokens));
+  stream->text.history.reserve(static_cast<size_t>(most));
+  stream->text.result.ids.reserve(static_cast<size_t>(most - wanted(*stream)));
+  stream->request = std::move(request);
+  stream->begun_seconds = now_seconds();
+  s.waiting.push_back(std::move(stream));
+  return {};
+}
+
+bool cancel(Scheduler& s, int64_t id) {
+  const auto is_it = [&](const auto& stream) { return stream->id == id; };
+  const auto waits = std::ranges::find_if(s.waiting, is_it);
+  if (waits != s.waiting.end()) {
+    s.waiting.erase(waits);
+    return true;
+  }
+  const auto runs = std::ranges::find_if(s.running, is_it);
+  if (runs == s.running.end()) return false;
+  leave(s, **runs, true);
+  s.running.erase(runs);
+  return true;
+}
+
+bool step(Scheduler& s) {
+  take_up_waiting(s);
+  if (s.running.empty()) return false;
+  fill_pass(s);
+  run_pass(s, s.segments, s.logits.data());
+  ++s.passes;
+  read_pass(s);
+  return true;
+}
+
+}  // namespace pinion

@@ -1,0 +1,223 @@
+// Many texts at once: each is the one that it is alone, whoever joins, leaves or shares its beginning.
+#include "engine/session/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/session/generate.h"
+#include "tests/engine/stories.h"
+#include "tests/engine/texts.h"
+
+namespace pinion {
+namespace {
+
+GenerateResult alone(Session& session, const TextCase& text) {
+  GenerateResult result;
+  int64_t seen = 0;
+  const Error e =
+      generate(session, text.prompt, text.options, [&](int32_t) { return ++seen < text.stop_after; }, &result);
+  EXPECT_FALSE(e) << e.message();
+  return result;
+}
+
+// Submits texts and collects what becomes of them.
+struct Batch {
+  Scheduler& scheduler;
+  std::map<int64_t, GenerateResult> results = {};
+
+  int64_t submit(const TextCase& text) {
+    auto id = std::make_shared<int64_t>(-1);
+    auto seen = std::make_shared<int64_t>(0);
+    const int64_t stop_after = text.stop_after;
+    Request request = {.prompt = text.prompt,
+                       .options = text.options,
+                       .on_token = [seen, stop_after](int32_t) { return ++*seen < stop_after; },
+                       .on_end =
+                           [this, id](const Error& e, GenerateResult result) {
+                             EXPECT_FALSE(e) << e.message();
+                             results[*id] = std::move(result);
+                           }};
+    const Error e = pinion::submit(scheduler, std::move(request), id.get());
+    EXPECT_FALSE(e) << e.message();
+    return *id;
+  }
+  void finish() {
+    while (step(scheduler)) {
+    }
+  }
+};
+
+// Nothing is left over: every block is unused once the texts that have ended are forgotten.
+void expect_nothing_held(Scheduler& s) {
+  EXPECT_TRUE(s.running.empty());
+  EXPECT_TRUE(s.waiting.empty());
+  EXPECT_EQ(std::ssize(s.unused), s.options.sequences);
+  for (EndedText& text : s.ended) release_blocks(&text.cache, 0);
+  EXPECT_EQ(std::ssize(s.pool.unused), s.pool.blocks());
+  for (const int32_t holders : s.pool.holders) EXPECT_EQ(holders, 0);
+}
+
+std::unique_ptr<Scheduler> opened(const Model& model, Team& team, const SchedulerOptions& options) {
+  std::unique_ptr<Scheduler> scheduler;
+  const Error e = open_scheduler(model, team, options, &scheduler);
+  EXPECT_FALSE(e) << e.message();
+  return scheduler;
+}
+
+// Texts that share beginnings of up to 400 tokens.
+std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t vocab, int count) {
+  std::vector<std::vector<int32_t>> beginnings;
+  for (const uint32_t length : {0u, 7u, 200u, 256u, 300u, 400u}) {
+    std::vector<int32_t>& one = beginnings.emplace_back();
+    for (uint32_t i = 0; i < length; ++i) one.push_back(static_cast<int32_t>(3 + below(random, 300)));
+  }
+  std::vector<TextCase> texts;
+  for (int i = 0; i < count; ++i) {
+    TextCase& text = texts.emplace_back(random_text(random, vocab, 40));
+    const std::vector<int32_t>& beginning = beginnings[below(random, static_cast<uint32_t>(beginnings.size()))];
+    text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
+  }
+  return texts;
+}
+
+TEST(Scheduler, EveryTextIsWhatItIsAlone) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::mt19937 random(26);
+  for (const KvType kv : {KvType::q8, KvType::bf16}) {
+    std::unique_ptr<Session> session;
+    ASSERT_FALSE(open_session(*model, team, {.kv = kv}, &session));
+    // Room for some: others wait, and lose their memory to those before them.
+    const auto scheduler =
+        opened(*model, team, {.kv = kv, .sequences = 12, .positions = 1800, .pass_rows = 96, .rows_beside_decode = 24});
+    const std::vector<TextCase> texts = texts_with_shared_beginnings(random, model->config.vocab_size, 60);
+    Batch batch{*scheduler};
+    std::map<int64_t, size_t> submitted;
+    int64_t cancelled = 0;
+    for (size_t next = 0; next < texts.size() || !scheduler->running.empty();) {
+      while (next < texts.size() && below(random, 3) > 0) submitted[batch.submit(texts[next])] = next, ++next;
+      if (below(random, 20) == 0 && !submitted.empty()) {
+        cancelled += cancel(*scheduler, std::prev(submitted.end())->first);
+      }
+      step(*scheduler);
+    }
+    batch.finish();
+    for (const auto& [id, result] : batch.results) expect_same_text(alone(*session, texts[submitted.at(id)]), result);
+    EXPECT_EQ(std::ssize(batch.results), std::ssize(texts) - cancelled);
+    EXPECT_GT(scheduler->preempted, 0);
+    expect_nothing_held(*scheduler);
+  }
+}
+
+TEST(Scheduler, EveryFamily) {
+  Team team({-1});
+  std::mt19937 random(27);
+  for (const char* family : {"qwen3_5", "gpt_oss", "mixtral_window", "llama_dynamic", "phi3_crossing", "olmo2"}) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(load_model(std::string(PINION_TEST_DATA "/families/") + family, {}, &model));
+    std::unique_ptr<Session> session;
+    ASSERT_FALSE(open_session(*model, team, {.snapshot_bytes = 0}, &session));
+    const int64_t context = session->sequence.cache.capacity;
+    const auto scheduler =
+        opened(*model, team, {.sequences = 5, .positions = context, .pass_rows = 20, .rows_beside_decode = 7});
+    Batch batch{*scheduler};
+    std::map<int64_t, TextCase> submitted;
+    for (int i = 0; i < 20; ++i) {
+      TextCase text = random_text(random, model->config.vocab_size, 30);
+      text.prompt.resize(std::min<size_t>(text.prompt.size(), static_cast<size_t>(context)));
+      submitted[batch.submit(text)] = text;
+      step(*scheduler);
+    }
+    batch.finish();
+    for (const auto& [id, text] : submitted) {
+      SCOPED_TRACE(family);
+      rewind(session->sequence, 0);
+      expect_same_text(alone(*session, text), batch.results[id]);
+    }
+    expect_nothing_held(*scheduler);
+  }
+}
+
+// 300 tokens that another text holds: its first 256 by reference, 44 as a copy, the last is evaluated.
+TEST(Scheduler, ABeginningIsNotReadTwice) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 3});
+  Batch batch{*scheduler};
+  TextCase text = {.prompt = some_tokens(301, model->config.vocab_size),
+                   .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true},
+                   .stop_after = 1000};
+  const int64_t first = batch.submit(text);
+  step(*scheduler), step(*scheduler), step(*scheduler);
+  const int64_t beside = batch.submit(text);  // while the first one runs
+  const int64_t passes = scheduler->passes;
+  step(*scheduler);
+  EXPECT_EQ(scheduler->running.back()->text.result.ids.size(), 1u);
+  EXPECT_EQ(scheduler->passes - passes, 1);
+  batch.finish();
+  const int64_t later = batch.submit(text);
+  batch.finish();
+  EXPECT_EQ(batch.results[first].reused_tokens, 0);
+  for (const int64_t id : {beside, later}) {
+    EXPECT_EQ(batch.results[id].reused_tokens, 300);
+    EXPECT_EQ(batch.results[id].prefilled_tokens, 1);
+    EXPECT_EQ(batch.results[id].ids, batch.results[first].ids);
+  }
+  // Two that come together: the second waits for what the first one reads.
+  text.prompt[0] += 1;
+  const int64_t one = batch.submit(text), other = batch.submit(text);
+  batch.finish();
+  EXPECT_EQ(batch.results[one].reused_tokens, 0);
+  EXPECT_GE(batch.results[other].reused_tokens, 256);
+  expect_nothing_held(*scheduler);
+}
+
+TEST(Scheduler, APromptDoesNotHoldOthersUp) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 3, .pass_rows = 64, .rows_beside_decode = 16});
+  Batch batch{*scheduler};
+  TextCase text = {
+      .prompt = {5, 6, 7}, .options = {.max_tokens = 40, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  batch.submit(text);
+  step(*scheduler);
+  text.prompt = some_tokens(200, model->config.vocab_size);
+  batch.submit(text);
+  for (size_t i = 0; i < 12; ++i) {
+    step(*scheduler);
+    EXPECT_EQ(scheduler->running[0]->text.result.ids.size(), i + 2);  // one a pass
+    EXPECT_EQ(std::ssize(scheduler->running[1]->sequence.ids),
+              std::min<int64_t>(200, 16 * (static_cast<int64_t>(i) + 1)));
+  }
+  batch.finish();
+}
+
+TEST(Scheduler, BadRequests) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Scheduler> scheduler;
+  EXPECT_EQ(open_scheduler(*model, team, {.sequences = 0}, &scheduler).message(),
+            "sequences: out of range: want at least 1, have 0");
+  EXPECT_EQ(open_scheduler(*model, team, {.sequences = 8, .pass_rows = 8}, &scheduler).message(),
+            "rows of a pass: out of range: want more than 8, some for prompts, have 8");
+  EXPECT_EQ(open_scheduler(*model, team, {.positions = 100}, &scheduler).message(),
+            "positions: out of range: want at least one context of 512, have 100");
+  const Error e =
+      open_scheduler(*model, team, {.sequences = 1000, .positions = int64_t{1} << 33, .pass_rows = 2000}, &scheduler);
+  EXPECT_NE(e.message().find("session: too little memory for 8589934592 positions of 1000 texts: want"),
+            std::string::npos)
+      << e.message();
+  scheduler = opened(*model, team, {});
+  int64_t id = 0;
+  EXPECT_EQ(submit(*scheduler, {.prompt = {}}, &id).message(), "prompt: empty: want at least one token");
+  EXPECT_EQ(submit(*scheduler, {.prompt = std::vector<int32_t>(513, 5)}, &id).message(),
+            "prompt: too long: want at most 512 tokens (the context), have 513");
+  EXPECT_EQ(submit(*scheduler, {.prompt = {5, 512}}, &id).message(),
+            "token id: not in the vocabulary: want 0 to 511, have 512");
+  EXPECT_FALSE(cancel(*scheduler, 0));
+  EXPECT_FALSE(step(*scheduler));
+}
+
+}  // namespace
+}  // namespace pinion

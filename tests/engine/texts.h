@@ -1,0 +1,61 @@
+// Prompts and samplers of every kind, for tests that compare two ways to the same text.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "engine/session/continuation.h"
+
+namespace pinion {
+
+struct TextCase {
+  std::vector<int32_t> prompt;
+  GenerateOptions options;
+  int64_t stop_after;  // tokens, by the callback
+};
+
+inline uint32_t below(std::mt19937& random, uint32_t n) { return static_cast<uint32_t>(random() % n); }
+
+inline GenerateOptions random_options(std::mt19937& random, uint32_t most_tokens) {
+  GenerateOptions options;
+  SamplerOptions& s = options.sampler;
+  s.seed = random();
+  s.temperature = below(random, 3) == 0 ? 0.0f : 0.2f * static_cast<float>(1 + below(random, 8));
+  s.top_k = static_cast<int32_t>(below(random, 2) * below(random, 50));
+  s.top_p = below(random, 2) ? 0.9f : 1.0f;
+  s.min_p = below(random, 2) ? 0.05f : 0.0f;
+  s.repetition_penalty = below(random, 3) ? 1.0f : 1.1f;
+  s.presence_penalty = below(random, 3) ? 0.0f : 0.5f;
+  s.frequency_penalty = below(random, 3) ? 0.0f : 0.2f;
+  s.dry_multiplier = below(random, 3) ? 0.0f : 0.8f;
+  options.max_tokens = 1 + below(random, most_tokens);
+  options.ignore_eos = below(random, 2) == 0;
+  options.tokens_per_hash = 1;
+  return options;
+}
+
+// A prompt that repeats itself.
+inline TextCase random_text(std::mt19937& random, int64_t vocab, uint32_t most_tokens) {
+  TextCase text;
+  const uint32_t period = 3 + below(random, 12), length = 8 + below(random, 40);
+  std::vector<int32_t> part;
+  for (uint32_t i = 0; i < period; ++i) {
+    part.push_back(static_cast<int32_t>(3 + below(random, static_cast<uint32_t>(vocab - 3))));
+  }
+  for (uint32_t i = 0; i < length; ++i) text.prompt.push_back(part[i % period]);
+  text.options = random_options(random, most_tokens);
+  text.stop_after = below(random, 4) == 0 ? 1 + below(random, 20) : 1000;
+  return text;
+}
+
+// Every logit that a token was drawn from is in the hashes.
+inline void expect_same_text(const GenerateResult& a, const GenerateResult& b) {
+  EXPECT_EQ(a.ids, b.ids);
+  EXPECT_EQ(a.finish_reason, b.finish_reason);
+  EXPECT_EQ(a.hashes, b.hashes);
+  EXPECT_EQ(a.logits_hash, b.logits_hash);
+}
+
+}  // namespace pinion
