@@ -60,6 +60,11 @@ void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options)
   add_lengths("-p", &options->prompt_tokens, "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
   add_lengths("-n", &options->decode_tokens, "Tokens of each decode test (default: 128); 0: none");
   add_lengths("-d", &options->depths, "Positions in the cache before each test: 0,4096 (default: 0)");
+  const auto add_rows = [&](const char* name, std::vector<int64_t>* out, const char* help) {
+    app.add_option(name, *out, help).range(1, 256).type_name("LIST").list();
+  };
+  add_rows("-b", &options->texts, "Texts decoded at once, -n passes each: 1,2,4,8,16");
+  add_rows("-v", &options->rows, "Rows of one text in a pass, as where drafts are verified: 1,2,4,8");
   app.add_option("--pg", options->both, "Also -pg: a prompt of P tokens, then N decoded, as one test; repeatable")
       .check([](const std::string& text) {
         BenchTest test = {};
@@ -94,6 +99,8 @@ std::string test_name(const BenchTest& test) {
   std::string name;
   if (test.prompt_tokens > 0) name = "pp" + std::to_string(test.prompt_tokens);
   if (test.decode_tokens > 0) name += (name.empty() ? "tg" : "+tg") + std::to_string(test.decode_tokens);
+  if (test.texts > 0) name += "xb" + std::to_string(test.texts);
+  if (test.rows > 0) name += "xv" + std::to_string(test.rows);
   return name + (test.depth > 0 ? "@d" + std::to_string(test.depth) : "");
 }
 
@@ -104,7 +111,10 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
       if (prompt > 0) tests.push_back({prompt, 0, depth});
     }
     for (const int64_t decode : options.decode_tokens) {
-      if (decode > 0) tests.push_back({0, decode, depth});
+      if (decode == 0) continue;
+      if (options.texts.empty() && options.rows.empty()) tests.push_back({0, decode, depth});
+      for (const int64_t texts : options.texts) tests.push_back({0, decode, depth, texts, 0});
+      for (const int64_t rows : options.rows) tests.push_back({0, decode, depth, 0, rows});
     }
     for (const std::string& pair : options.both) {
       BenchTest test = {0, 0, depth};

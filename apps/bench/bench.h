@@ -1,6 +1,7 @@
 // pinion bench: the options, what was measured, and the functions that measure, print and draw.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@ struct BenchOptions {
   int32_t repetitions = 5;
   std::vector<int32_t> threads;
   std::vector<int64_t> depths = {0};
+  std::vector<int64_t> texts;  // -b: decoded at once, each with a row of a pass
+  std::vector<int64_t> rows;   // -v: of one text in a pass, as where drafts are verified
   std::string format = "md";
   bool profile = false;
   std::string plot;  // file of the picture; empty: none
@@ -27,16 +30,21 @@ struct BenchOptions {
   int64_t roof_mb = 0;  // what the roof reads; 0: several times the last-level cache
 };
 
-// A prompt, tokens decoded one by one, or the one and then the other.
+// A prompt, tokens decoded one by one, or the one and then the other. Or passes of several rows: decode_tokens of them.
 struct BenchTest {
   int64_t prompt_tokens;
   int64_t decode_tokens;
-  int64_t depth;  // positions in the cache before it starts
+  int64_t depth;      // positions in the cache before it starts
+  int64_t texts = 0;  // that are decoded at once; 0: the test is not about many
+  int64_t rows = 0;   // of one text in a pass; 0: likewise
 
-  int64_t tokens() const { return prompt_tokens + decode_tokens; }
+  int64_t rows_of_pass() const { return std::max<int64_t>({1, texts, rows}); }
+  int64_t tokens() const { return prompt_tokens + decode_tokens * rows_of_pass(); }
+  // Of a text at the end.
+  int64_t positions() const { return depth + prompt_tokens + decode_tokens + (texts > 0 ? 2 : rows); }
 };
 
-std::string test_name(const BenchTest& test);  // pp512, tg128, pp512+tg128, tg128@d4096
+std::string test_name(const BenchTest& test);  // pp512, tg128, pp512+tg128, tg128@d4096, tg128xb8, tg128xv4
 std::vector<BenchTest> tests_of(const BenchOptions& options);
 
 struct Rates {
@@ -50,7 +58,8 @@ Rates rates_of(const std::vector<double>& rates);
 // The last folder of its path.
 std::string model_name(const RunOptions& run);
 
-// One test, timed, from its depth on, which the session has reached before. logits: [vocab], for whatever comes out.
+// One test of one row in a pass, timed, from its depth on, which the session has reached before. logits: [vocab], for
+// whatever comes out.
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds);
 
 // One repetition apart from the timed ones, with the clock read at every stage.
@@ -82,6 +91,7 @@ struct BenchRecord {
   double bytes_per_token = 0;             // read from memory: weights and, decoding, the KV cache
   double roof = 0;                        // bytes a second, the median of those measured before each repetition
   std::optional<double> roof_share;       // the median of the repetitions' own
+  std::optional<double> pass_cost;        // of a pass of several rows over one of one row in the same run
   std::optional<ClockRange> clock;        // while it ran
   std::vector<std::string> clock_limits;  // what held it back, in words
   std::optional<double> celsius;          // the highest seen

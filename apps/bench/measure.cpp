@@ -7,6 +7,7 @@
 #include "engine/forward/rope.h"
 #include "engine/measure/bandwidth.h"
 #include "engine/measure/statistics.h"
+#include "engine/session/scheduler.h"
 
 namespace pinion {
 namespace {
@@ -29,9 +30,11 @@ double bytes_per_token(const Runtime& runtime, const BenchTest& test) {
   const int64_t middle = test.depth + test.prompt_tokens + test.decode_tokens / 2;
   const int64_t chunks = (test.prompt_tokens + runtime.prefill_chunk - 1) / runtime.prefill_chunk;
   const int64_t chunk = std::min(test.prompt_tokens, runtime.prefill_chunk);
-  const double weights = static_cast<double>(chunks) * static_cast<double>(model.bytes_per_pass(chunk)) +
-                         static_cast<double>(test.decode_tokens) * static_cast<double>(model.bytes_per_pass(1));
-  const double cache = static_cast<double>(test.decode_tokens) * cache_bytes(model.config, runtime.kv, middle);
+  const double weights =
+      static_cast<double>(chunks) * static_cast<double>(model.bytes_per_pass(chunk)) +
+      static_cast<double>(test.decode_tokens) * static_cast<double>(model.bytes_per_pass(test.rows_of_pass()));
+  const double caches = static_cast<double>(test.decode_tokens * std::max<int64_t>(1, test.texts));
+  const double cache = caches * cache_bytes(model.config, runtime.kv, middle);
   return (weights + cache) / static_cast<double>(test.tokens());
 }
 
@@ -44,12 +47,19 @@ std::vector<int32_t> some_ids(int64_t count, int64_t vocab) {
 
 // The cores that a test's record is about: those that do its work or, where two teams take turns, the larger team.
 const std::vector<int32_t>& cpus_of(const Plan& plan, const BenchTest& test) {
-  if (test.decode_tokens == 0) return plan.prefill.cpus;
+  if (test.decode_tokens == 0 || test.rows_of_pass() > 1) return plan.prefill.cpus;
   if (test.prompt_tokens == 0) return plan.decode.cpus;
   return plan.prefill.cpus.size() > plan.decode.cpus.size() ? plan.prefill.cpus : plan.decode.cpus;
 }
 
-Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& logits, BenchRecord* out) {
+// What is timed: one test, again and again from the same state.
+struct Subject {
+  PassRunner* runner;
+  std::function<Error(double* seconds)> run;
+};
+
+Error run_profiled(const Subject& subject, const BenchTest& test, BenchRecord* out) {
+  PassRunner& session = *subject.runner;
   BenchProfile& profile = out->profile.emplace();
   const Team &decode = *session.team, &prefill = *session.prefill_team;
   profile.profile.workers.resize(static_cast<size_t>(std::max(decode.size(), prefill.size())));
@@ -57,7 +67,7 @@ Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& 
   profile.barriers = -decode.barriers() - prefill.barriers();
   profile.regions = -decode.regions() - prefill.regions();
   session.profile = &profile.profile;
-  if (Error e = run_once(session, test, logits, &profile.seconds)) return e;
+  if (Error e = subject.run(&profile.seconds)) return e;
   session.profile = nullptr;
   profile.barriers += decode.barriers() + prefill.barriers();
   profile.regions += decode.regions() + prefill.regions();
@@ -67,8 +77,8 @@ Error run_profiled(Session& session, const BenchTest& test, std::vector<float>& 
 
 // The timed repetitions, each right after a measurement of the roof, which on a shared machine wanders; and a look at
 // the sensors while the cores are still warm.
-Error run_repetitions(Session& session, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
-                      std::vector<float>& logits, const std::function<void()>& tick, BenchRecord* out) {
+Error run_repetitions(const Subject& subject, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
+                      const std::function<void()>& tick, BenchRecord* out) {
   const BenchTest& test = out->test;
   const Sensors sensors = find_sensors(options.sysfs, out->cpus);
   SensorSample now = read_sensors(sensors);
@@ -80,7 +90,7 @@ Error run_repetitions(Session& session, const BenchOptions& options, Team& team,
     roofs.push_back(read_bandwidth(team, buffer, 3));
     const SensorSample before = read_sensors(sensors);
     double seconds = 0;
-    if (Error e = run_once(session, test, logits, &seconds)) return e;
+    if (Error e = subject.run(&seconds)) return e;
     rates.push_back(static_cast<double>(test.tokens()) / seconds);
     shares.push_back(out->bytes_per_token * rates.back() / roofs.back());
     now = read_sensors(sensors);
@@ -102,38 +112,114 @@ Error run_repetitions(Session& session, const BenchOptions& options, Team& team,
   return {};
 }
 
+// Passes of several rows of one text. All but the first are taken back, as drafts that did not agree.
+Error run_rows(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
+  const std::vector<int32_t> ids = some_ids(test.rows, session.model->config.vocab_size);
+  rewind(session.sequence, test.depth);
+  const double start = now_seconds();
+  for (int64_t i = 0; i < test.decode_tokens; ++i) {
+    if (Error e = evaluate(session, ids, true, logits.data())) return e;
+    rewind(session.sequence, test.depth + i + 1);
+  }
+  *seconds = now_seconds() - start;
+  return {};
+}
+
+// A token of many texts in each pass, timed once all of them decode.
+Error run_texts(Scheduler& scheduler, const BenchTest& test, double* seconds) {
+  const int64_t vocab = scheduler.model->config.vocab_size;
+  std::vector<int64_t> submitted(static_cast<size_t>(test.texts));
+  for (int64_t& id : submitted) {
+    TextRequest request = {.prompt = some_ids(test.depth + 1, vocab),
+                           .options = {.max_tokens = 1 << 30, .sampler = {}, .ignore_eos = true, .hash_logits = false},
+                           .on_token = [](int32_t) { return true; },
+                           .on_end = [](const Error&, const GenerateResult&) {}};
+    request.prompt[0] = static_cast<int32_t>(&id - submitted.data()) % static_cast<int32_t>(vocab);  // none shares
+    if (Error e = submit(scheduler, std::move(request), &id)) return e;
+  }
+  const auto decodes = [](const auto& stream) { return !stream->text.result.ids.empty(); };
+  do {
+    step(scheduler);
+  } while (!scheduler.waiting.empty() || !std::ranges::all_of(scheduler.running, decodes));
+  const double start = now_seconds();
+  for (int64_t i = 0; i < test.decode_tokens; ++i) step(scheduler);
+  *seconds = now_seconds() - start;
+  for (const int64_t id : submitted) cancel(scheduler, id);
+  return {};
+}
+
+Error open_texts(const Runtime& runtime, const BenchTest& test, std::unique_ptr<Scheduler>* out, Subject* subject) {
+  SchedulerOptions options = scheduler_options(runtime);
+  options.sequences = test.texts;
+  // The first ones decode while the last ones' prompts are read.
+  options.context = test.positions() + test.texts * (test.depth / options.rows_beside_decode + 1);
+  if (Error e = open_scheduler(*runtime.model, *runtime.team, options, out)) return e;
+  *subject = {out->get(),
+              [scheduler = out->get(), test](double* seconds) { return run_texts(*scheduler, test, seconds); }};
+  return {};
+}
+
 Error run_test(const Runtime& runtime, const BenchOptions& options, const std::function<void()>& tick,
                BenchRecord* out) {
   const BenchTest& test = out->test;
   const int64_t vocab = runtime.model->config.vocab_size;
-  std::vector<float> logits(vocab);
+  std::vector<float> logits(static_cast<size_t>(vocab * std::max<int64_t>(1, test.rows)));
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, test.depth + test.tokens(), &session)) return e;
-  if (test.depth > 0) {
-    if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
-    keep_snapshot(*session);  // each repetition begins here
-  }
-  // The whole prompt: its first pass pays for the cache's pages.
-  const BenchTest warm_up{test.prompt_tokens, std::min<int64_t>(test.decode_tokens, 8), test.depth};
+  std::unique_ptr<Scheduler> scheduler;
+  Subject subject;
   double seconds = 0;
-  if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
+  if (test.texts > 0) {
+    if (Error e = open_texts(runtime, test, &scheduler, &subject)) return e;
+    if (Error e = subject.run(&seconds)) return e;
+  } else {
+    if (Error e = open_session(runtime, test.positions(), &session)) return e;
+    if (test.depth > 0) {
+      if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
+      keep_snapshot(*session);  // each repetition begins here
+    }
+    subject = {session.get(), [&, s = session.get()](double* taken) {
+                 return test.rows > 0 ? run_rows(*s, test, logits, taken) : run_once(*s, test, logits, taken);
+               }};
+    // The whole prompt: its first pass pays for the cache's pages.
+    const BenchTest warm_up{test.prompt_tokens, std::min<int64_t>(test.decode_tokens, 8), test.depth};
+    if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
+  }
   tick();
   out->bytes_per_token = bytes_per_token(runtime, test);
   Team& team = std::ranges::equal(runtime.team->cpus(), out->cpus) ? *runtime.team : *runtime.prefill_team;
   ReadBuffer buffer;
   const int64_t roof_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes();
   if (Error e = allocate_read_buffer(team, roof_bytes, &buffer)) return e;
-  if (Error e = run_repetitions(*session, options, team, buffer, logits, tick, out)) return e;
+  if (Error e = run_repetitions(subject, options, team, buffer, tick, out)) return e;
   if (options.profile) {
-    if (Error e = run_profiled(*session, test, logits, out)) return e;
+    if (Error e = run_profiled(subject, test, out)) return e;
   }
   return {};
+}
+
+double pass_seconds(const BenchRecord& record) {
+  return static_cast<double>(record.test.rows_of_pass()) / record.rates.median;
+}
+
+// Passes of several rows, each beside the pass of one row that the same run measured, if it did.
+void compare_passes(std::vector<BenchRecord>& records) {
+  for (BenchRecord& record : records) {
+    const BenchTest& test = record.test;
+    const auto one_row = std::ranges::find_if(records, [&](const BenchRecord& other) {
+      const BenchTest& o = other.test;
+      return o.prompt_tokens == 0 && o.rows_of_pass() == 1 && o.depth == test.depth &&
+             (o.rows > 0) == (test.rows > 0) && o.decode_tokens == test.decode_tokens && other.cores == record.cores &&
+             other.threads() == record.threads();
+    });
+    if (test.texts + test.rows == 0 || one_row == records.end()) continue;
+    record.pass_cost = pass_seconds(record) / pass_seconds(*one_row);
+  }
 }
 
 Error check_context(const ModelConfig& config, const std::vector<BenchTest>& tests) {
   const int64_t context = context_length(config);
   for (const BenchTest& test : tests) {
-    const int64_t positions = test.depth + test.tokens();
+    const int64_t positions = test.positions();
     if (positions <= context) continue;
     return error("the test is longer than the model's context", test_name(test),
                  "at most " + std::to_string(context) + " positions", std::to_string(positions));
@@ -246,6 +332,7 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
       out->push_back(std::move(record));
     }
   }
+  compare_passes(*out);
   return {};
 }
 

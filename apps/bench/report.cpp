@@ -24,7 +24,7 @@ std::string model_path(const BenchOptions& options) {
   return options.run.synthetic.empty() ? options.run.model : options.run.synthetic;
 }
 
-bool one_token(const BenchTest& test) { return test.prompt_tokens == 0; }
+bool one_token(const BenchTest& test) { return test.prompt_tokens == 0 && test.rows_of_pass() == 1; }
 
 double ms_per_token(const BenchProfile& profile) { return profile.seconds * 1e3 / static_cast<double>(profile.tokens); }
 
@@ -39,6 +39,10 @@ struct Column {
   std::function<std::string(const BenchRecord&)> cell;
   bool optional = false;  // left out where no record has it
 };
+
+double per_text(const BenchRecord& r) {
+  return r.rates.median / static_cast<double>(std::max<int64_t>(1, r.test.texts));
+}
 
 std::string clock_text(const BenchRecord& r) {
   if (!r.clock) return {};
@@ -63,6 +67,8 @@ std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runti
       {"median", [](const Record& r) { return number("%.2f", r.rates.median); }},
       {"MB/token", [](const Record& r) { return number("%.3f", r.bytes_per_token / 1e6); }},
       {"roof GB/s", [](const Record& r) { return number("%.2f", r.roof / 1e9); }},
+      {"per text", [](const Record& r) { return r.test.texts > 0 ? number("%.2f", per_text(r)) : ""; }, true},
+      {"pass over 1 row", [](const Record& r) { return number("%.3f", r.pass_cost); }, true},
       {"share of roof", [](const Record& r) { return number("%.3f", r.roof_share); }, true},
       {"MHz", clock_text, true},
       {"°C", [](const Record& r) { return number("%.0f", r.celsius); }, true},
@@ -81,6 +87,7 @@ std::vector<Column> csv_columns(bool with_profile) {
       {"roof_gb_per_s", [](const Record& r) { return number("%.3f", r.roof / 1e9); }},
       {"roof_share", [](const Record& r) { return number("%.4f", r.roof_share); }},
       {"tokens_per_second_median", [](const Record& r) { return number("%.3f", r.rates.median); }},
+      {"pass_over_one_row", [](const Record& r) { return number("%.4f", r.pass_cost); }, true},
       {"cores", [](const Record& r) { return r.cores.empty() ? "" : '"' + r.cores + '"'; }, true},
       {"mhz_first", [](const Record& r) { return r.clock ? number("%.0f", r.clock->first_mhz) : ""; }, true},
       {"mhz_least", [](const Record& r) { return r.clock ? number("%.0f", r.clock->least_mhz) : ""; }, true},
@@ -193,6 +200,9 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"prompt_tokens", record.test.prompt_tokens},
                       {"decode_tokens", record.test.decode_tokens},
                       {"depth", record.test.depth},
+                      {"texts", std::max<int64_t>(1, record.test.texts)},
+                      {"rows_of_pass", record.test.rows_of_pass()},
+                      {"pass_over_one_row", json_or_null(record.pass_cost)},
                       {"tokens_per_second_mean", record.rates.mean},
                       {"tokens_per_second_stddev", record.rates.deviation},
                       {"tokens_per_second_median", record.rates.median},

@@ -16,6 +16,7 @@ namespace {
 struct Options {
   RunOptions run;
   SamplingFlags sampling;
+  std::optional<Speculation> speculation;
   std::string system;
   int64_t max_tokens = 0;  // 0: until the context is full
   int64_t context = 0;     // 0: the model's, up to kDefaultContext
@@ -70,7 +71,12 @@ std::string stats_text(const Chat& chat) {
                        rate_text(static_cast<double>(last.prefilled_tokens), last.prefill_seconds) + "/s, " +
                        std::to_string(last.reused_tokens) + " reused");
   add("answer   ", std::to_string(last.ids.size()) + " tokens at " +
-                       rate_text(static_cast<double>(last.decode_passes), last.decode_seconds) + "/s");
+                       rate_text(static_cast<double>(decoded_tokens(last)), last.decode_seconds) + "/s");
+  if (chat.speculation) {
+    add("drafts   ", std::to_string(last.accepted) + " of " + std::to_string(last.drafted) + " accepted, " +
+                         rate_text(static_cast<double>(decoded_tokens(last)), static_cast<double>(last.decode_passes)) +
+                         " tokens a pass");
+  }
   add("context  ", std::to_string(used) + " of " + std::to_string(capacity) + " tokens, " +
                        std::to_string(used * 100 / capacity) + " %");
   const auto snapshots = static_cast<double>(snapshot_bytes(*chat.session));
@@ -139,7 +145,10 @@ Error open_chat(const Options& options, Chat* out) {
   out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
-  return open_session(out->runtime, context, &out->session);
+  if (Error e = open_session(out->runtime, context, &out->session)) return e;
+  out->speculation = options.speculation;
+  if (out->speculation) out->session->speculation = &*out->speculation;
+  return {};
 }
 
 int run(const Options& options) {
@@ -192,6 +201,7 @@ Run setup_chat(Command app) {
          "When the context is full: drop the oldest turns (default), or stop until /reset")
       .type_name("WHAT");
   add_stop_option(app, &options->stops);
+  add_speculate_option(app, &options->speculation);
   app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");
   app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);

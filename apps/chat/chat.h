@@ -26,6 +26,7 @@ struct Chat {
   bool hide_thinking = false;
   Runtime runtime;
   std::unique_ptr<Session> session;
+  std::optional<Speculation> speculation;  // none: off
 
   Conversation conversation;
   bool took_back = false;        // something since the last answer: the session may hold more than the conversation

@@ -16,6 +16,7 @@
 #include "apps/cli/console.h"
 #include "engine/runtime/runtime.h"
 #include "engine/session/sampler.h"
+#include "engine/session/speculation.h"
 #include "kernels/error.h"
 #include "loader/checkpoint/model_folder.h"
 #include "tokenizer/tokenizer.h"
@@ -85,6 +86,7 @@ Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, 
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
 void add_quiet_option(Command app, bool* quiet);
+void add_speculate_option(Command app, std::optional<Speculation>* out);  // none: off
 
 // "1,2,3", "1 2 3" or "[1, 2, 3]"
 Error parse_ids(std::string_view text, std::vector<int32_t>* out);

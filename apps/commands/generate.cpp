@@ -1,5 +1,5 @@
 // pinion generate: one prompt in, its continuation out as it comes, a line of figures at the end.
-#include "engine/session/generate.h"
+#include "apps/commands/generate.h"
 
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -10,23 +10,9 @@
 #include "apps/commands.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/mapped_file.h"
-#include "tokenizer/stop_texts.h"
-#include "tokenizer/tokenizer.h"
 
 namespace pinion {
 namespace {
-
-struct Options {
-  RunOptions run;
-  SamplingFlags sampling;
-  std::optional<std::string> prompt, prompt_file, prompt_ids;
-  int64_t max_tokens = 256;
-  std::vector<std::string> stops;
-  std::optional<double> logprobs;
-  bool ignore_eos = false;
-  bool json = false;
-  bool quiet = false;
-};
 
 constexpr double kMostLogprobs = 1000;
 
@@ -36,7 +22,7 @@ std::string without_final_newline(std::string text) {
   return text;
 }
 
-Error read_prompt(const Options& options, std::string* out) {
+Error read_prompt(const GenerateFlags& options, std::string* out) {
   if (options.prompt) {
     *out = *options.prompt;
     return {};
@@ -50,7 +36,7 @@ Error read_prompt(const Options& options, std::string* out) {
   return {};
 }
 
-OrderedJson stats_json(const Options& options, const Runtime& runtime, const SamplerOptions& sampler,
+OrderedJson stats_json(const GenerateFlags& options, const Runtime& runtime, const SamplerOptions& sampler,
                        const GenerateResult& result) {
   const double passes = static_cast<double>(result.decode_passes);
   return {
@@ -58,7 +44,7 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
       {"reused_tokens", result.reused_tokens},
       {"generated_tokens", result.ids.size()},
       {"prompt_tokens_per_second", rate_json(static_cast<double>(result.prefilled_tokens), result.prefill_seconds)},
-      {"decode_tokens_per_second", rate_json(passes, result.decode_seconds)},
+      {"decode_tokens_per_second", rate_json(static_cast<double>(decoded_tokens(result)), result.decode_seconds)},
       {"load_seconds", runtime.model->load_seconds},
       {"weights_from_cache", runtime.model->from_cache()},
       {"prefill_seconds", result.prefill_seconds},
@@ -76,6 +62,10 @@ OrderedJson stats_json(const Options& options, const Runtime& runtime, const Sam
       {"kv", kv_name(options.run)},
       {"temperature", sampler.temperature},
       {"seed", sampler.seed},
+      {"speculate", options.speculation ? "ngram" : "off"},
+      {"drafted_tokens", result.drafted},
+      {"accepted_tokens", result.accepted},
+      {"tokens_per_pass", rate_json(static_cast<double>(decoded_tokens(result)), passes)},
       {"logits_hash", hash_text(result.logits_hash)},
   };
 }
@@ -85,7 +75,7 @@ void print_figures(const Runtime& runtime, const SamplerOptions& sampler, const 
   std::fprintf(stderr, "[%lld prompt tokens at %s/s, %zu tokens at %s/s, loaded in %.2f s, peak %s%s]\n",
                static_cast<long long>(result.prefilled_tokens),
                rate_text(static_cast<double>(result.prefilled_tokens), result.prefill_seconds).c_str(),
-               result.ids.size(), rate_text(static_cast<double>(result.decode_passes), result.decode_seconds).c_str(),
+               result.ids.size(), rate_text(static_cast<double>(decoded_tokens(result)), result.decode_seconds).c_str(),
                runtime.model->load_seconds, bytes_text(static_cast<double>(peak_rss_bytes())).c_str(), seed.c_str());
 }
 
@@ -105,45 +95,7 @@ OrderedJson logprobs_json(const std::vector<Logprobs>& list, const Tokenizer* to
   return json;
 }
 
-// Text as it becomes whole characters, up to where a stop text begins; without a tokenizer the ids, separated by
-// commas.
-class Stream {
- public:
-  Stream(const Options& options, std::shared_ptr<const Tokenizer> tokenizer)
-      : shown_(!options.json), stop_texts_(options.stops) {
-    if (tokenizer) decoder_.emplace(std::move(tokenizer));
-  }
-
-  void put_prompt(std::span<const int32_t> ids) {
-    for (const int32_t id : ids) show(decoder_->put(id));
-  }
-  // Whether the text goes on.
-  bool put(int32_t id) {
-    add(decoder_ ? stop_texts_.put(decoder_->put(id)) : (text_.empty() ? "" : ",") + std::to_string(id));
-    return !stop_texts_.found();
-  }
-  void finish() {
-    if (decoder_) add(stop_texts_.finish(decoder_->finish()));
-    show("\n");
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  void add(const std::string& text) {
-    text_ += text;
-    show(text);
-  }
-  void show(std::string_view text) const {
-    if (shown_) print(text);
-  }
-
-  bool shown_;
-  std::optional<StreamDecoder> decoder_;
-  StopTexts stop_texts_;
-  std::string text_;
-};
-
-void print_result(const Options& options, const std::vector<int32_t>& prompt_ids, const Tokenizer* tokenizer,
+void print_result(const GenerateFlags& options, const std::vector<int32_t>& prompt_ids, const Tokenizer* tokenizer,
                   const std::string& text, const GenerateResult& result, const OrderedJson& stats) {
   OrderedJson json = {{"prompt_ids", prompt_ids},
                       {"ids", result.ids},
@@ -157,10 +109,11 @@ void print_result(const Options& options, const std::vector<int32_t>& prompt_ids
   print_json(json);
 }
 
-int run(const Options& options) {
+int run(GenerateFlags& options) {
   if (options.quiet) be_quiet();
   if (options.logprobs && !options.json) return fail_usage("--logprobs needs --json");
-  const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids;
+  if (options.logprobs && options.prompts) return fail_usage("--logprobs is for one prompt, not for --prompts");
+  const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids || options.prompts;
   if (!is_prompt_given && on_terminal(STDIN_FILENO)) {
     return fail_usage("no prompt: give --prompt, --prompt-file, --prompt-ids or text on standard input");
   }
@@ -172,16 +125,18 @@ int run(const Options& options) {
   SamplerOptions sampler;
   if (Error e = sampler_options(options.run.model, options.sampling, &sampler)) return fail(e);
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (!options.prompt_ids || has_tokenizer(options.run.model)) {
+  const bool needs_tokenizer = !options.prompt_ids && !options.prompts;
+  if (needs_tokenizer || has_tokenizer(options.run.model)) {
     if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
   }
+  if (!tokenizer && !options.stops.empty()) return fail(error("needs a tokenizer", "--stop"));
+  if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &sampler)) return fail(e);
+  if (options.prompts) return generate_many(options, sampler, tokenizer);
   if (!options.prompt_ids) {
     std::string prompt;
     if (Error e = read_prompt(options, &prompt)) return fail(e);
     if (Error e = encode_prompt(options.run.model, *tokenizer, prompt, &prompt_ids)) return fail(e);
   }
-  if (!tokenizer && !options.stops.empty()) return fail(error("needs a tokenizer", "--stop"));
-  if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &sampler)) return fail(e);
 
   Runtime runtime;
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
@@ -189,8 +144,9 @@ int run(const Options& options) {
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
   if (Error e = open_session(runtime, capacity, &session)) return fail(e);
   session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
+  if (options.speculation) session->speculation = &*options.speculation;
 
-  Stream stream(options, tokenizer);
+  TextStream stream(!options.json, options.stops, tokenizer);
   // A person reads the whole text; a script gets the continuation alone.
   if (tokenizer && !options.json && on_terminal(STDOUT_FILENO)) {
     stream.put_prompt(prompt_ids);
@@ -220,7 +176,7 @@ int run(const Options& options) {
 }  // namespace
 
 Run setup_generate(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateFlags>();
   add_run_options(app, &options->run);
   Option prompt = app.add_option("-p,--prompt", options->prompt, "The text to continue (default: standard input)");
   Option file = app.add_option("-f,--prompt-file", options->prompt_file, "A file that holds it");
@@ -228,11 +184,23 @@ Run setup_generate(Command app) {
   prompt.type_name("TEXT");
   file.type_name("F").excludes(prompt);
   ids.type_name("LIST").excludes(prompt).excludes(file);
+  app.add_option(
+         "--prompts", options->prompts,
+         "Many prompts, a line of JSON each: {\"prompt\": TEXT} or {\"prompt_ids\": [..]}; prints a line for each")
+      .type_name("F.jsonl")
+      .excludes(prompt)
+      .excludes(file)
+      .excludes(ids);
+  app.add_option("--parallel", options->parallel, "With --prompts: how many texts at once; each is what it is alone")
+      .range(1, 1024)
+      .type_name("N")
+      .show_default();
   app.add_option("-n,--max-tokens", options->max_tokens, "Tokens to generate at most")
       .range(0, 1 << 30)
       .type_name("N")
       .show_default();
   add_stop_option(app, &options->stops);
+  add_speculate_option(app, &options->speculation);
   add_sampling_options(app, &options->sampling);
   app.add_option("--logprobs", options->logprobs,
                  "With --json: log probabilities of the prompt's and the text's tokens, each with the N likeliest")

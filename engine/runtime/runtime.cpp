@@ -59,4 +59,13 @@ Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Ses
   return open_session(*runtime.model, *runtime.team, session, out);
 }
 
+SchedulerOptions scheduler_options(const Runtime& runtime) {
+  SchedulerOptions options;
+  options.kv = runtime.kv;
+  options.pass_rows = runtime.prefill_chunk;
+  options.kernels = runtime.kernels;
+  options.prefill_team = runtime.prefill_team.get();
+  return options;
+}
+
 }  // namespace pinion

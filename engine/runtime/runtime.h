@@ -17,6 +17,7 @@
 
 #include "engine/runtime/load.h"
 #include "engine/runtime/plan.h"
+#include "engine/session/scheduler.h"
 #include "engine/session/session.h"
 #include "engine/team/team.h"
 #include "kernels/error.h"
@@ -60,5 +61,8 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out);
 // `capacity`: positions, at most the model's context; 0: all of it. also_open: see SessionOptions.
 Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Session>* out,
                    const Session* also_open = nullptr);
+
+// For a scheduler of the runtime's model and teams.
+SchedulerOptions scheduler_options(const Runtime& runtime);
 
 }  // namespace pinion

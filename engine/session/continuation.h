@@ -51,6 +51,9 @@ struct GenerateResult {
   std::vector<Logprobs> logprobs;         // of `ids`
 };
 
+// Tokens that decode_seconds were for.
+inline int64_t decoded_tokens(const GenerateResult& result) { return result.decode_passes + result.accepted; }
+
 // Sees each id as it comes; returning false stops.
 using OnToken = std::function<bool(int32_t)>;
 

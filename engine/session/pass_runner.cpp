@@ -19,7 +19,7 @@ int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.wei
 Error take_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
                    const std::string& what, const std::string& more) {
   const auto make = [&](ScratchSizer* sizer, Scratch* scratch) {
-    make_scratch(*runner->model, *runner->kernels, std::min(tokens, positions), positions,
+    make_scratch(*runner->model, *runner->kernels, tokens, positions,
                  std::max(runner->team->size(), runner->prefill_team->size()), sizer, scratch);
   };
   ScratchSizer counted, taken{.takes = true};

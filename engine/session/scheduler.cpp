@@ -298,7 +298,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   return {};
 }
 
-Error submit(Scheduler& s, Request request, int64_t* id) {
+Error submit(Scheduler& s, TextRequest request, int64_t* id) {
   const ModelConfig& c = s.model->config;
   const int64_t capacity = s.options.context;
   if (Error e = check_prompt(c, request.prompt, capacity)) return e;

@@ -29,7 +29,7 @@ struct SchedulerOptions {
   Team* prefill_team = nullptr;      // runs passes of several tokens; null = the team that runs those of one
 };
 
-struct Request {
+struct TextRequest {
   std::vector<int32_t> prompt;
   GenerateOptions options = {};  // without logprobs
   OnToken on_token = {};
@@ -40,7 +40,7 @@ struct Request {
 // A request under way.
 struct Stream {
   int64_t id;
-  Request request;
+  TextRequest request;
   Continuation text;
   Sequence sequence;  // what the model holds of text.history
   double begun_seconds = 0, first_token_seconds = 0;
@@ -74,7 +74,7 @@ struct Scheduler : PassRunner {
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
 
 // Errors: an empty prompt, one that does not fit, ids outside the vocabulary, log probabilities wanted.
-Error submit(Scheduler& scheduler, Request request, int64_t* id);
+Error submit(Scheduler& scheduler, TextRequest request, int64_t* id);
 
 // Ends a text between two passes. Whether there was one with this id.
 bool cancel(Scheduler& scheduler, int64_t id);

@@ -123,9 +123,10 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
   const KvShape shape = kv_shape_of(c, options.kv);
   const int64_t beside = options.also_open ? untouched_bytes(*options.also_open) : 0;
-  if (Error e = take_scratch(session.get(), options.prefill_chunk, positions, shape.bytes(positions),
-                             delta_state_of(c).bytes() + beside, std::to_string(positions) + " positions",
-                             options.also_open ? ", " + megabytes_text(beside) + " for the other open model" : "")) {
+  if (Error e =
+          take_scratch(session.get(), std::min(options.prefill_chunk, positions), positions, shape.bytes(positions),
+                       delta_state_of(c).bytes() + beside, std::to_string(positions) + " positions",
+                       options.also_open ? ", " + megabytes_text(beside) + " for the other open model" : "")) {
     return e;
   }
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;

@@ -86,8 +86,37 @@ void gemm_tile(const RowTile& tile, const int32_t* column_sum, int32_t* acc) {
   });
 }
 
+// R rows, all that there are, by a panel that comes from memory: read as one row's is.
+template <class Way, int R>
+[[gnu::noinline]] void few_rows_by(const GemmTerm& term, int64_t block_rows, const int32_t* column_sum, int32_t* acc) {
+  __m512i sum[R][kVectors];
+  unrolled<kVectors>([&](auto v) {
+    const __m512i correction = _mm512_slli_epi32(_mm512_loadu_si512(column_sum + v * 16), 7);
+    unrolled<R>([&](auto r) { sum[r][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction); });
+  });
+  each_four_k<Way>(
+      static_cast<const int8_t*>(term.a), static_cast<const int8_t*>(term.b), 4 * kPanelColumns, term.k,
+      [&](auto, const int8_t* a, const int8_t* b) {
+        __m512i w[kVectors];
+        unrolled<kVectors>([&](auto v) { w[v] = load_codes<Way>(b + v * 64); });
+        unrolled<R>([&](auto r) {
+          const __m512i x = four_codes(a + r * 4);
+          unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]); });
+        });
+      },
+      4 * block_rows);
+  unrolled<R>([&](auto r) {
+    unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]); });
+  });
+}
+
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
              int32_t* acc) {
+  if (count == 1 && rows <= kRows && rows <= blocks.rows) {
+    return with_access_pattern([&](auto way) {
+      with_rows<kRows>(rows, [&](auto n) { few_rows_by<decltype(way), n>(*terms, blocks.rows, column_sum, acc); });
+    });
+  }
   each_row_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
     gemm_tile<n>(tile, column_sum, acc + row * kPanelColumns);
   });

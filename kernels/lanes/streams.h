@@ -35,12 +35,13 @@ template <int64_t Bytes, int Level>
   }
 }
 
-// f(u, a + i, w) for every Rows times four k: w is where the first 256 bytes of their weights begin, u counts those
-// that are unrolled. k is a multiple of Rows times four; sums must not depend on their order. Contract of the
-// arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the next panel, which is most often the next task;
+// f(u, x, w) for every Rows times four k: x is where their codes begin, a_step bytes for each four k (several packed
+// rows have more than 4), w where the first 256 bytes of their weights begin, u counts those that are unrolled. k is a
+// multiple of Rows times four; sums must not depend on their order. Contract of the arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the next panel, which is most often the next task;
 // behind the rows of a flat matrix lies nothing that comes soon.
 template <class Way, int Rows = 1, class F>
-[[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f) {
+[[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f,
+                                               int64_t a_step = 4) {
   const int64_t steps = k / (4 * Rows);
   const int64_t part = steps / Way::kPattern.streams;  // in a stream
   const bool is_flat = row_bytes != 4 * kPanelColumns;
@@ -58,12 +59,12 @@ template <class Way, int Rows = 1, class F>
             prefetch<4 * kPanelColumns, Way::kPattern.prefetch_level>(w + (rows_ahead + r) * row_bytes);
           });
         }
-        f(u, a + 4 * row, w);
+        f(u, a + a_step * row, w);
       });
     }
   }
   for (int64_t i = Way::kPattern.streams * part; i < steps; ++i) {
-    f(Index<0>{}, a + 4 * Rows * i, b + Rows * i * row_bytes);
+    f(Index<0>{}, a + a_step * Rows * i, b + Rows * i * row_bytes);
   }
 }
 

@@ -1,4 +1,6 @@
 // pinion generate: where the prompt comes from, what is printed, when it stops, and which folders it refuses.
+#include <sstream>
+
 #include "tests/apps/program.h"
 
 namespace pinion {
@@ -219,6 +221,77 @@ TEST(Generate, PenaltiesKeepItFromRepeatingItself) {
   EXPECT_LT(longest_repetition(dry), longest_repetition(plain));
   EXPECT_LE(longest_repetition(dry), 4);
   expect_failure(run_pinion(generate(kStories, {"--prompt", "Hi", "--dry-base", "0.5"})), 2, "--dry-base");
+}
+
+TEST(Generate, ManyPromptsAreWhatTheyAreAlone) {
+  const Folder folder;
+  write_file(folder / "prompts.jsonl", R"({"prompt": "Once upon a time"})"
+                                       "\n\n"
+                                       R"({"prompt_ids": [1, 5, 9], "max_tokens": 7})"
+                                       "\n"
+                                       R"({"prompt": "Once upon a time, there was"})"
+                                       "\n"
+                                       R"({"prompt": "Once upon a time"})");
+  const std::vector<std::string> same = {"--temperature", "0.9", "--seed", "4", "--stop", "day"};
+  const auto with = [&](std::vector<std::string> options) {
+    options.insert(options.end(), same.begin(), same.end());
+    return generate(kStories, options);
+  };
+  const json first = run_json(with({"--prompt", "Once upon a time", "--max-tokens", "30", "--json"}));
+  const json second = run_json(with({"--prompt-ids", "1,5,9", "--max-tokens", "7", "--json"}));
+  const json third = run_json(with({"--prompt", "Once upon a time, there was", "--max-tokens", "30", "--json"}));
+  const json alone[] = {first, second, third, first};
+  for (const char* parallel : {"1", "3", "100"}) {
+    const Outcome outcome =
+        run_pinion(with({"--prompts", folder / "prompts.jsonl", "--max-tokens", "30", "--parallel", parallel}));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("4 texts, "), std::string::npos) << outcome.err;
+    std::istringstream lines(outcome.out);
+    std::string line;
+    size_t i = 0;
+    for (; std::getline(lines, line); ++i) {
+      const json one = json::parse(line);
+      ASSERT_LT(i, std::size(alone));
+      EXPECT_EQ(one["index"], i);
+      for (const char* field : {"prompt_ids", "ids", "text", "finish_reason"}) EXPECT_EQ(one[field], alone[i][field]);
+      EXPECT_EQ(one["logits_hash"], alone[i]["stats"]["logits_hash"]) << parallel;
+    }
+    EXPECT_EQ(i, std::size(alone));
+  }
+}
+
+TEST(Generate, BadLinesOfPromptsAreNamed) {
+  const Folder folder;
+  const std::string file = folder / "prompts.jsonl";
+  const auto fails_on = [&](const std::string& text, const char* why) {
+    write_file(file, text);
+    expect_failure(run_pinion(generate(kStories, {"--prompts", file})), 1, why);
+  };
+  fails_on("{\"prompt\": \"a\"}\nhello\n", "prompts.jsonl, line 2: invalid JSON");
+  fails_on("{\"prompt\": 3}", "line 1: prompt: wrong type: want a string, have 3");
+  fails_on("{}", "line 1");
+  fails_on("{\"prompt\": \"a\", \"prompt_ids\": [1]}", "both prompt and prompt_ids");
+  fails_on("{\"prompt_ids\": [1, 512]}", "prompt 1: token id: not in the vocabulary");
+  fails_on("{\"prompt_ids\": []}", "prompt 1: prompt: empty");
+  fails_on("\n", "no prompts");
+  expect_failure(run_pinion(generate(kStories, {"--prompts", file, "--logprobs", "1", "--json"})), 2, "--logprobs");
+  expect_failure(run_pinion(generate(kStories, {"--prompts", folder / "none"})), 1, "none");
+}
+
+TEST(Generate, SpeculationShowsInFiguresOnly) {
+  const std::vector<std::string> options = {
+      "--prompt", "The cat sat. The cat sat. The cat", "--max-tokens", "60", "--json", "--temperature", "0"};
+  const json plain = run_json(generate(kStories, options));
+  std::vector<std::string> speculating = options;
+  speculating.insert(speculating.end(), {"--speculate", "ngram"});
+  const json with = run_json(generate(kStories, speculating));
+  for (const char* field : {"ids", "text", "finish_reason"}) EXPECT_EQ(with[field], plain[field]);
+  EXPECT_EQ(with["stats"]["logits_hash"], plain["stats"]["logits_hash"]);
+  EXPECT_EQ(plain["stats"]["speculate"], "off");
+  EXPECT_EQ(plain["stats"]["tokens_per_pass"], 1.0);
+  EXPECT_EQ(with["stats"]["speculate"], "ngram");
+  EXPECT_GE(with["stats"]["tokens_per_pass"], 1.0);
+  EXPECT_LE(with["stats"]["accepted_tokens"], with["stats"]["drafted_tokens"]);
 }
 
 TEST(Generate, QuietSaysNothingButFailures) {

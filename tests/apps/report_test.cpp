@@ -66,6 +66,29 @@ TEST(Bench, ATestLongerThanTheContextIsAnError) {
 }
 
 // A quick run over the stories model.
+// Two texts or rows at once beside one, in the same run.
+TEST(Bench, TextsAndRows) {
+  const json records = run_json({"bench", "--model", kStories, "-p", "0", "-n", "6", "-d", "0,40", "-r", "1", "-t", "1",
+                                 "-b", "1,3", "-v", "1,2", "-o", "json"});
+  std::vector<std::string> names;
+  for (const json& record : records) {
+    names.push_back(record["test"]);
+    EXPECT_GT(record["tokens_per_second_median"], 0.0);
+    EXPECT_GT(record["pass_over_one_row"], 0.0);
+    if (record["rows_of_pass"] == 1) {
+      EXPECT_EQ(record["pass_over_one_row"], 1.0);
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"tg6xb1", "tg6xb3", "tg6xv1", "tg6xv2", "tg6xb1@d40", "tg6xb3@d40",
+                                             "tg6xv1@d40", "tg6xv2@d40"}));
+  EXPECT_EQ(records[1]["rows_of_pass"], 3);
+  EXPECT_EQ(records[1]["texts"], 3);
+  EXPECT_EQ(records[3]["rows_of_pass"], 2);
+  const Outcome table =
+      run_pinion({"bench", "--model", kStories, "-p", "0", "-n", "4", "-r", "1", "-t", "1", "-b", "1,2"});
+  EXPECT_NE(table.out.find("per text | pass over 1 row"), std::string::npos) << table.out << table.err;
+}
+
 std::vector<std::string> bench(const std::vector<std::string>& options) {
   std::vector<std::string> arguments = {"bench", "--model", kStories, "-p", "16", "-n", "8", "-r", "2"};
   arguments.insert(arguments.end(), options.begin(), options.end());

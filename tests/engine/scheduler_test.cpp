@@ -30,14 +30,14 @@ struct Batch {
     auto id = std::make_shared<int64_t>(-1);
     auto seen = std::make_shared<int64_t>(0);
     const int64_t stop_after = text.stop_after;
-    Request request = {.prompt = text.prompt,
-                       .options = text.options,
-                       .on_token = [seen, stop_after](int32_t) { return ++*seen < stop_after; },
-                       .on_end =
-                           [this, id](const Error& e, GenerateResult result) {
-                             EXPECT_FALSE(e) << e.message();
-                             results[*id] = std::move(result);
-                           }};
+    TextRequest request = {.prompt = text.prompt,
+                           .options = text.options,
+                           .on_token = [seen, stop_after](int32_t) { return ++*seen < stop_after; },
+                           .on_end =
+                               [this, id](const Error& e, GenerateResult result) {
+                                 EXPECT_FALSE(e) << e.message();
+                                 results[*id] = std::move(result);
+                               }};
     const Error e = pinion::submit(scheduler, std::move(request), id.get());
     EXPECT_FALSE(e) << e.message();
     return *id;
@@ -191,6 +191,27 @@ TEST(Scheduler, APromptDoesNotHoldOthersUp) {
               std::min<int64_t>(200, 16 * (static_cast<int64_t>(i) + 1)));
   }
   batch.finish();
+}
+
+// A pass may have more rows than one text has positions.
+TEST(Scheduler, ShortTexts) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 12, .context = 30, .pass_rows = 200});
+  Batch batch{*scheduler};
+  TextCase text = {.prompt = some_tokens(25, model->config.vocab_size),
+                   .options = {.max_tokens = 100, .sampler = {}, .ignore_eos = true},
+                   .stop_after = 1000};
+  for (int32_t i = 0; i < 12; ++i) {
+    text.prompt[0] = i;
+    batch.submit(text);
+  }
+  batch.finish();
+  for (const auto& [id, result] : batch.results) {
+    EXPECT_EQ(result.ids.size(), 6u);
+    EXPECT_EQ(result.finish_reason, FinishReason::context);
+  }
+  EXPECT_EQ(batch.results.size(), 12u);
 }
 
 TEST(Scheduler, BadRequests) {

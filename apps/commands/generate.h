@@ -1,0 +1,73 @@
+// pinion generate: the options, and a text as it comes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/cli/common.h"
+#include "engine/session/generate.h"
+#include "tokenizer/stop_texts.h"
+#include "tokenizer/tokenizer.h"
+
+namespace pinion {
+
+struct GenerateFlags {
+  RunOptions run;
+  SamplingFlags sampling;
+  std::optional<Speculation> speculation;
+  std::optional<std::string> prompt, prompt_file, prompt_ids, prompts;
+  int64_t parallel = 8;
+  int64_t max_tokens = 256;
+  std::vector<std::string> stops;
+  std::optional<double> logprobs;
+  bool ignore_eos = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+// Text as it becomes whole characters, up to where a stop text begins; without a tokenizer the ids, separated by
+// commas.
+class TextStream {
+ public:
+  TextStream(bool shown, const std::vector<std::string>& stops, std::shared_ptr<const Tokenizer> tokenizer)
+      : shown_(shown), stop_texts_(stops) {
+    if (tokenizer) decoder_.emplace(std::move(tokenizer));
+  }
+
+  void put_prompt(std::span<const int32_t> ids) {
+    for (const int32_t id : ids) show(decoder_->put(id));
+  }
+  // Whether the text goes on.
+  bool put(int32_t id) {
+    add(decoder_ ? stop_texts_.put(decoder_->put(id)) : (text_.empty() ? "" : ",") + std::to_string(id));
+    return !stop_texts_.found();
+  }
+  void finish() {
+    if (decoder_) add(stop_texts_.finish(decoder_->finish()));
+    show("\n");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void add(const std::string& text) {
+    text_ += text;
+    show(text);
+  }
+  void show(std::string_view text) const {
+    if (shown_) print(text);
+  }
+
+  bool shown_;
+  std::optional<StreamDecoder> decoder_;
+  StopTexts stop_texts_;
+  std::string text_;
+};
+
+// --prompts: many texts at once, a line of JSON for each.
+int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler,
+                  const std::shared_ptr<const Tokenizer>& tokenizer);
+
+}  // namespace pinion

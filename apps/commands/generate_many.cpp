@@ -1,0 +1,154 @@
+// pinion generate --prompts: many texts at once, each the one that it is alone.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands/generate.h"
+#include "engine/forward/rope.h"
+#include "engine/session/scheduler.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/json.h"
+
+namespace pinion {
+namespace {
+
+struct Item {
+  std::vector<int32_t> prompt;
+  int64_t max_tokens;
+  std::unique_ptr<TextStream> text;
+};
+
+// One line of the file.
+Error read_item(const GenerateFlags& flags, const Tokenizer* tokenizer, std::string_view line, const std::string& where,
+                Item* out) {
+  Json json;
+  if (Error e = parse_json(line, where, &json)) return e;
+  JsonFields fields{json, where};
+  out->max_tokens = fields.integer("max_tokens", flags.max_tokens, 0, 1 << 30);
+  if (fields.has("prompt_ids")) {
+    for (const int64_t id : fields.integers("prompt_ids", 0, (int64_t{1} << 31) - 1)) {
+      out->prompt.push_back(static_cast<int32_t>(id));
+    }
+    if (fields.has("prompt")) return error("both prompt and prompt_ids", where, "one of them");
+    return fields.error;
+  }
+  const std::string prompt = fields.text("prompt");
+  if (fields.error) return fields.error;
+  if (!tokenizer) return error("a prompt needs a tokenizer, which the folder does not have", where, "prompt_ids");
+  if (Error e = encode_prompt(flags.run.model, *tokenizer, prompt, &out->prompt)) {
+    return error(e.message(), where);
+  }
+  return {};
+}
+
+// Empty lines are none.
+Error read_items(const GenerateFlags& flags, const std::shared_ptr<const Tokenizer>& tokenizer,
+                 std::vector<Item>* out) {
+  std::string text;
+  if (Error e = read_text_file(*flags.prompts, kMaxTextBytes, &text)) return e;
+  std::string_view left = text;
+  for (int64_t line = 1; !left.empty(); ++line) {
+    const size_t end = std::min(left.find('\n'), left.size());
+    const std::string_view one = left.substr(0, end);
+    left.remove_prefix(std::min(end + 1, left.size()));
+    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    Item& item = out->emplace_back();
+    const std::string where = *flags.prompts + ", line " + std::to_string(line);
+    if (Error e = read_item(flags, tokenizer.get(), one, where, &item)) return e;
+    item.text = std::make_unique<TextStream>(false, flags.stops, tokenizer);
+  }
+  return out->empty() ? error("no prompts", *flags.prompts, "a line of JSON for each") : Error{};
+}
+
+struct Batch {
+  const GenerateFlags& flags;
+  const SamplerOptions& sampler;
+  const Tokenizer* tokenizer;
+  std::vector<Item>& items;
+  std::map<size_t, OrderedJson> done = {};  // not printed yet: lines come in the order of the prompts
+  size_t printed = 0;
+  int64_t prompt_tokens = 0, tokens = 0;
+  Error failed = {};
+};
+
+void finish(Batch& batch, size_t index, const Error& e, const GenerateResult& result) {
+  Item& item = batch.items[index];
+  if (e) {
+    batch.failed = error(e.message(), "prompt " + std::to_string(index + 1));
+    return;
+  }
+  item.text->finish();
+  batch.prompt_tokens += result.reused_tokens + result.prefilled_tokens;
+  batch.tokens += std::ssize(result.ids);
+  batch.done[index] = {{"index", index},
+                       {"prompt_ids", item.prompt},
+                       {"ids", result.ids},
+                       {"text", batch.tokenizer ? OrderedJson(item.text->text()) : OrderedJson(nullptr)},
+                       {"finish_reason", finish_reason_name(result.finish_reason)},
+                       {"reused_tokens", result.reused_tokens},
+                       {"logits_hash", hash_text(result.logits_hash)}};
+  for (auto at = batch.done.find(batch.printed); at != batch.done.end(); at = batch.done.find(batch.printed)) {
+    print_json(at->second, -1);
+    batch.done.erase(at);
+    ++batch.printed;
+  }
+}
+
+Error submit_all(Batch& batch, Scheduler& scheduler) {
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    Item& item = batch.items[i];
+    TextRequest request = {
+        .prompt = item.prompt,
+        .options = {.max_tokens = item.max_tokens, .sampler = batch.sampler, .ignore_eos = batch.flags.ignore_eos},
+        .on_token = [&item](int32_t id) { return item.text->put(id); },
+        .on_end = [&batch, i](const Error& e, const GenerateResult& r) { finish(batch, i, e, r); }};
+    int64_t id = 0;
+    if (Error e = submit(scheduler, std::move(request), &id)) {
+      return error(e.message(), "prompt " + std::to_string(i + 1));
+    }
+  }
+  return {};
+}
+
+// As much memory as these texts can need, together or alone.
+SchedulerOptions options_for(const GenerateFlags& flags, const Runtime& runtime, const std::vector<Item>& items) {
+  const int64_t limit = context_length(runtime.model->config);
+  std::vector<int64_t> needs;
+  for (const Item& item : items) needs.push_back(std::min(limit, std::ssize(item.prompt) + item.max_tokens));
+  std::ranges::sort(needs, std::greater{});
+  SchedulerOptions options = pinion::scheduler_options(runtime);
+  options.sequences = std::min(flags.parallel, std::ssize(items));
+  options.context = std::max<int64_t>(1, needs.front());
+  for (int64_t i = 0; i < options.sequences; ++i) {
+    options.positions += round_up(std::max<int64_t>(1, needs[static_cast<size_t>(i)]), kAttentionChunk);
+  }
+  options.pass_rows = std::max(options.pass_rows, 2 * options.sequences);
+  return options;
+}
+
+}  // namespace
+
+int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler,
+                  const std::shared_ptr<const Tokenizer>& tokenizer) {
+  std::vector<Item> items;
+  if (Error e = read_items(flags, tokenizer, &items)) return fail(e);
+  Runtime runtime;
+  if (Error e = open_with_progress(flags.run, &runtime)) return fail(e);
+  std::unique_ptr<Scheduler> scheduler;
+  if (Error e = open_scheduler(*runtime.model, *runtime.team, options_for(flags, runtime, items), &scheduler)) {
+    return fail(e);
+  }
+  Batch batch{flags, sampler, tokenizer.get(), items};
+  if (Error e = submit_all(batch, *scheduler)) return fail(e);
+  const double start = now_seconds();
+  while (!batch.failed && step(*scheduler)) {
+  }
+  if (batch.failed) return fail(batch.failed);
+  note(std::to_string(items.size()) + " texts, " + std::to_string(batch.prompt_tokens) + " prompt tokens, " +
+       std::to_string(batch.tokens) + " tokens at " +
+       rate_text(static_cast<double>(batch.tokens), now_seconds() - start) + "/s in all, " +
+       std::to_string(scheduler->options.sequences) + " at once");
+  return kSuccess;
+}
+
+}  // namespace pinion
