@@ -157,6 +157,13 @@ struct Kernels {
   // The same for rows of codes as pack_s8 packs them (s8_shape). acc: [rows][64].
   void (*gemm_w4)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc);
 
+  // The same for rows [rows][lda] of codes as they lie, 1 to few_rows, whose panels come from memory as one row's do.
+  // acc: [rows][64] by one panel; by some panels [panels][rows][64]. Null where few_rows is 1: then several rows are
+  // packed.
+  int32_t few_rows = 1;
+  void (*rows_s8)(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc);
+  void (*rows_w4)(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc);
+
   // Floats [rows][lda] into blocks; rows padded with zeros to whole blocks. One row packed is the row itself.
   void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed);
 

@@ -43,12 +43,13 @@ Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const I
   return ops;
 }
 
-// How a format is multiplied. sum_rows: rows [first, first + rows) of several by one panel. sum_row: a single row by
-// some panels, into the tile from `at` on; several only of a matrix that is not interleaved.
+// How a format is multiplied. sum_rows: rows [first, first + rows) of several by one panel. sum_few: rows as they lie,
+// all of them, by some panels, into the tile from `at` on as [panels][rows][64]; several only of a matrix that is not
+// interleaved.
 struct Product {
   void (*sum_rows)(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
                    Tile* tile);
-  void (*sum_row)(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile);
+  void (*sum_few)(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile);
   void (*epilogue)(const Kernels& kernels, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
                    const Epilogue& ops, float* out, int64_t ldo);
 };
@@ -60,10 +61,11 @@ void sum_rows_bf16(const Kernels& kernels, const Matrix& w, int64_t panel, const
   kernels.gemm_bf16(&term, 1, blocks, rows, tile->values);
 }
 
-void sum_row_bf16(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
-  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
+void sum_few_bf16(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
+  const RowBlocks rows = {1, in.k * static_cast<int64_t>(sizeof(float))};
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += in.rows * kPanelColumns) {
     const GemmTerm term = {in.values, panel_of(w, panel), in.k};
-    kernels.gemm_bf16(&term, 1, {1, 0}, 1, tile->values + at);
+    kernels.gemm_bf16(&term, 1, rows, in.rows, tile->values + at);
   }
 }
 
@@ -74,11 +76,16 @@ void sum_rows_w8(const Kernels& kernels, const Matrix& w, int64_t panel, const I
   kernels.gemm_s8(&term, 1, {in.block, in.block * k}, rows, w.column_sum + panel * kPanelColumns, tile->sums);
 }
 
-void sum_row_w8(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
+void sum_few_w8(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
   const int8_t* codes = in.codes_for(w).codes;
-  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += kPanelColumns) {
+  const int64_t k = padded_k(in.k);
+  for (int64_t panel = run.first; panel < run.first + run.count; ++panel, at += in.rows * kPanelColumns) {
     const auto* weights = reinterpret_cast<const int8_t*>(panel_of(w, panel));
-    kernels.gemv_s8(codes, weights, 4 * kPanelColumns, padded_k(in.k), tile->sums + at);
+    if (in.rows == 1) {
+      kernels.gemv_s8(codes, weights, 4 * kPanelColumns, k, tile->sums + at);
+    } else {
+      kernels.rows_s8(codes, k, in.rows, weights, k, tile->sums + at);
+    }
   }
 }
 
@@ -89,9 +96,11 @@ void sum_rows_w4(const Kernels& kernels, const Matrix& w, int64_t panel, const I
   kernels.gemm_w4(in.codes_for(w).codes + first * k, {in.block, in.block * k}, rows, records, tile->values);
 }
 
-void sum_row_w4(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
+void sum_few_w4(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
   const W4Panel first = {panel_of(w, run.first), padded_k(in.k), traits_of(w.format).has_zero_points};
-  kernels.gemv_w4(in.codes_for(w).codes, first, run.count, tile->values + at);
+  const int8_t* codes = in.codes_for(w).codes;
+  if (in.rows == 1) return kernels.gemv_w4(codes, first, run.count, tile->values + at);
+  kernels.rows_w4(codes, first.k, in.rows, first, run.count, tile->values + at);
 }
 
 void store_floats(const Kernels& kernels, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
@@ -106,16 +115,16 @@ void store_integers(const Kernels& kernels, const Tile& tile, int64_t at, int64_
 
 // By Format.
 constexpr Product kProducts[] = {
-    {sum_rows_bf16, sum_row_bf16, store_floats},
-    {sum_rows_w8, sum_row_w8, store_integers},
-    {sum_rows_w4, sum_row_w4, store_floats},
-    {sum_rows_w4, sum_row_w4, store_floats},
+    {sum_rows_bf16, sum_few_bf16, store_floats},
+    {sum_rows_w8, sum_few_w8, store_integers},
+    {sum_rows_w4, sum_few_w4, store_floats},
+    {sum_rows_w4, sum_few_w4, store_floats},
 };
 static_assert(std::size(kProducts) == std::size(kFormats));
 const Product& product_of(const Matrix& w) { return kProducts[static_cast<size_t>(w.format)]; }
 
-// sum_row for gate and up: for each panel first the gate's sums, then up's.
-void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRange run, const Input& in,
+// sum_few for gate and up: for each panel first the gate's sums, then up's.
+void sum_gated_few(const Kernels& kernels, const Matrix& gate, const Matrix& up, PanelRange run, const Input& in,
                    int64_t at, Tile* tile) {
   if (gate.interleaved == 2) {
     const Matrix both = {.format = gate.format,
@@ -123,31 +132,36 @@ void sum_gated_row(const Kernels& kernels, const Matrix& gate, const Matrix& up,
                          .k = gate.k,
                          .panels = gate.panels,
                          .rotation = gate.rotation};
-    return product_of(both).sum_row(kernels, both, {2 * run.first, 2 * run.count}, in, at, tile);
+    return product_of(both).sum_few(kernels, both, {2 * run.first, 2 * run.count}, in, at, tile);
   }
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
     for (const Matrix* w : {&gate, &up}) {
-      product_of(*w).sum_row(kernels, *w, {panel, 1}, in, at, tile);
-      at += kPanelColumns;
+      product_of(*w).sum_few(kernels, *w, {panel, 1}, in, at, tile);
+      at += in.rows * kPanelColumns;
     }
   }
 }
 
-// Rewrites one byte in every cache line of a result. Other cores have read these lines; this way they become this
-// core's side by side (read for ownership), not one after the other while results are stored. Prefetching them helps
-// little.
-void own_lines(float* out, int64_t count) {
-  auto* bytes = reinterpret_cast<volatile unsigned char*>(out);
-  for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(float)); at += kAlignmentBytes) bytes[at] = bytes[at];
+// Rewrites one byte in every cache line of a result, `rows` pieces of `count` floats. Other cores have read these
+// lines; this way they become this core's side by side (read for ownership), not one after the other while results are
+// stored. Prefetching them helps little.
+void own_lines(float* out, int64_t rows, int64_t ldo, int64_t count) {
+  for (; rows > 0; --rows, out += ldo) {
+    auto* bytes = reinterpret_cast<volatile unsigned char*>(out);
+    for (int64_t at = 0; at < count * static_cast<int64_t>(sizeof(float)); at += kAlignmentBytes) bytes[at] = bytes[at];
+  }
 }
 
-// The epilogue of a single row's sums. out: where these panels' columns begin.
-void apply_row(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, const Tile& tile,
-               int64_t at, const Epilogue& ops, float* out) {
+// The epilogue of sum_few's sums: of a single row all panels at once. out: where these panels' columns begin.
+void apply_few(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, const Tile& tile,
+               int64_t at, const Epilogue& ops, float* out, int64_t ldo) {
   const Matrix& w = linear.weight;
-  const int64_t column = run.first * kPanelColumns;
-  const int64_t columns = columns_of(w, run);
-  product_of(w).epilogue(kernels, tile, at, 1, columns, with_matrix(ops, linear, column, in, 0), out, columns);
+  const int64_t step = in.rows == 1 ? run.count : 1;
+  for (int64_t i = 0; i < run.count; i += step, at += in.rows * kPanelColumns, out += kPanelColumns) {
+    const int64_t column = (run.first + i) * kPanelColumns;
+    const int64_t columns = columns_of(w, {run.first + i, step});
+    product_of(w).epilogue(kernels, tile, at, in.rows, columns, with_matrix(ops, linear, column, in, 0), out, ldo);
+  }
 }
 
 Epilogue gated_by(const float* gates, const Gating& gating) {
@@ -155,13 +169,13 @@ Epilogue gated_by(const float* gates, const Gating& gating) {
 }
 
 // Likewise for gate and up.
-void apply_gated_row(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
-                     const Input& in, int64_t at, Tile* tile, float* out) {
+void apply_gated_few(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
+                     const Input& in, int64_t at, Tile* tile, float* out, int64_t ldo) {
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel, out += kPanelColumns) {
-    apply_row(kernels, gate, {panel, 1}, in, *tile, at, {}, tile->gates);
-    at += kPanelColumns;
-    apply_row(kernels, up, {panel, 1}, in, *tile, at, gated_by(tile->gates, gating), out);
-    at += kPanelColumns;
+    apply_few(kernels, gate, {panel, 1}, in, *tile, at, {}, tile->gates, kPanelColumns);
+    at += in.rows * kPanelColumns;
+    apply_few(kernels, up, {panel, 1}, in, *tile, at, gated_by(tile->gates, gating), out, ldo);
+    at += in.rows * kPanelColumns;
   }
 }
 
@@ -174,8 +188,8 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, cons
   const int64_t columns = columns_of(w, run);
   prefetch_result(out, rows, ldo * 4, columns * 4);
   if (in.rows == 1) {
-    product_of(w).sum_row(kernels, w, run, in, 0, tile);
-    return apply_row(kernels, linear, run, in, *tile, 0, ops, out);
+    product_of(w).sum_few(kernels, w, run, in, 0, tile);
+    return apply_few(kernels, linear, run, in, *tile, 0, ops, out, ldo);
   }
   product_of(w).sum_rows(kernels, w, run.first, in, first, rows, tile);
   product_of(w).epilogue(kernels, *tile, 0, rows, columns, with_matrix(ops, linear, column, in, first), out, ldo);
@@ -186,8 +200,8 @@ void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up
   if (in.rows == 1) {
     out += run.first * kPanelColumns;
     prefetch_result(out, 1, 0, columns_of(gate.weight, run) * 4);
-    sum_gated_row(kernels, gate.weight, up.weight, run, in, 0, tile);
-    return apply_gated_row(kernels, gate, up, gating, run, in, 0, tile, out);
+    sum_gated_few(kernels, gate.weight, up.weight, run, in, 0, tile);
+    return apply_gated_few(kernels, gate, up, gating, run, in, 0, tile, out, gate.weight.n);
   }
   multiply(kernels, gate, run, in, first, rows, {}, tile, tile->gates, kPanelColumns);
   multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, gating), tile, out + run.first * kPanelColumns,
@@ -220,10 +234,10 @@ void note_best(const Kernels& kernels, const Projection& to, PanelRange run, int
   }
 }
 
-// A single row's epilogue runs when a tile, which holds the sums of kTileRows panels, is full or no task is left, not
-// panel by panel: each time a worker stops reading, its stream of weights has to get up to speed again. The lines that
-// the results go to are prefetched first, since other workers have read what was there before.
-void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
+// Of rows as they lie, the epilogue runs when a tile, which holds the sums of some panels, is full or no task is left,
+// not panel by panel: each time a worker stops reading, its stream of weights has to get up to speed again. The lines
+// that the results go to are prefetched first, since other workers have read what was there before.
+void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_t all_panels,
                  std::span<const Projection> projections, const Epilogue& after) {
   struct Part {
     const Projection* to;
@@ -232,23 +246,28 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
   Tile tile;
   Part parts[kTileRows];
   int64_t count = 0, panels = 0;
+  const int64_t most = kTileRows / in.rows;
   const auto apply_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
-    for (const auto& [to, run] : done)
-      own_lines(to->out + run.first * kPanelColumns, columns_of(to->linear->weight, run));
+    for (const auto& [to, run] : done) {
+      const Matrix& w = to->linear->weight;
+      own_lines(to->out + run.first * kPanelColumns, in.rows, w.n, columns_of(w, run));
+    }
     int64_t at = 0;
     for (const auto& [to, run] : done) {
-      apply_row(kernels, *to->linear, run, in, tile, at, after, to->out + run.first * kPanelColumns);
-      if (to->panel_best) note_best(kernels, *to, run, 0);
-      at += run.count * kPanelColumns;
+      float* out = to->out + run.first * kPanelColumns;
+      apply_few(kernels, *to->linear, run, in, tile, at, after, out, to->linear->weight.n);
+      for (int64_t row = 0; to->panel_best && row < in.rows; ++row) note_best(kernels, *to, run, row);
+      at += run.count * in.rows * kPanelColumns;
     }
     count = panels = 0;
   };
-  worker.for_each_run(all_panels, panels_at_once(1), [&](PanelRange all) {
-    if (panels + all.count > kTileRows) apply_all();
+  worker.for_each_run(all_panels, std::min(kPanelsAtOnce, most), [&](PanelRange all) {
+    if (panels + all.count > most) apply_all();
     each_part(projections, all, [&](const Projection& to, PanelRange run) {
-      prefetch_result(to.out + run.first * kPanelColumns, 1, 0, columns_of(to.linear->weight, run) * 4);
-      product_of(to.linear->weight).sum_row(kernels, to.linear->weight, run, in, panels * kPanelColumns, &tile);
+      const Matrix& w = to.linear->weight;
+      prefetch_result(to.out + run.first * kPanelColumns, in.rows, w.n * 4, columns_of(w, run) * 4);
+      product_of(w).sum_few(kernels, w, run, in, panels * in.rows * kPanelColumns, &tile);
       parts[count++] = {&to, run};
       panels += run.count;
     });
@@ -257,26 +276,29 @@ void project_row(Worker& worker, const Kernels& kernels, const Input& in, int64_
 }
 
 // Likewise, of a gate and what it multiplies: a tile holds half as many panels of each.
-void project_gated_row(Worker& worker, const Kernels& kernels, const Input& in, const Linear& gate, const Linear& up,
+void project_gated_few(Worker& worker, const Kernels& kernels, const Input& in, const Linear& gate, const Linear& up,
                        const Gating& gating, float* out) {
   constexpr int64_t kMostPanels = kTileRows / 2;  // of each
   Tile tile;
   PanelRange parts[kMostPanels];
   int64_t count = 0, panels = 0;
+  const int64_t most = kMostPanels / in.rows, n = gate.weight.n;
   const auto apply_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
-    for (const PanelRange run : done) own_lines(out + run.first * kPanelColumns, columns_of(gate.weight, run));
+    for (const PanelRange run : done) {
+      own_lines(out + run.first * kPanelColumns, in.rows, n, columns_of(gate.weight, run));
+    }
     int64_t at = 0;
     for (const PanelRange run : done) {
-      apply_gated_row(kernels, gate, up, gating, run, in, at, &tile, out + run.first * kPanelColumns);
-      at += 2 * run.count * kPanelColumns;
+      apply_gated_few(kernels, gate, up, gating, run, in, at, &tile, out + run.first * kPanelColumns, n);
+      at += 2 * run.count * in.rows * kPanelColumns;
     }
     count = panels = 0;
   };
-  worker.for_each_run(panel_count(gate.weight.n), panels_at_once(1), [&](PanelRange run) {
-    if (panels + run.count > kMostPanels) apply_all();
-    prefetch_result(out + run.first * kPanelColumns, 1, 0, columns_of(gate.weight, run) * 4);
-    sum_gated_row(kernels, gate.weight, up.weight, run, in, 2 * panels * kPanelColumns, &tile);
+  worker.for_each_run(panel_count(n), std::min(kPanelsAtOnce, most), [&](PanelRange run) {
+    if (panels + run.count > most) apply_all();
+    prefetch_result(out + run.first * kPanelColumns, in.rows, n * 4, columns_of(gate.weight, run) * 4);
+    sum_gated_few(kernels, gate.weight, up.weight, run, in, 2 * panels * in.rows * kPanelColumns, &tile);
     parts[count++] = run;
     panels += run.count;
   });
@@ -289,8 +311,8 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
   const std::span<const Projection> projections(outputs.begin(), outputs.size());
   const int64_t panels = panels_of(projections);
   const Kernels& kernels = m.table();
-  if (in.rows == 1) {
-    project_row(m.worker, kernels, in, panels, projections, after);
+  if (in.block == 1) {
+    project_few(m.worker, kernels, in, panels, projections, after);
     return m.worker.barrier();
   }
   Tile tile;
@@ -309,8 +331,8 @@ void project_gated(const Multiplier& m, const Input& in, const Linear& gate, con
                    float* out) {
   const int64_t n = gate.weight.n;
   const Kernels& kernels = m.table();
-  if (in.rows == 1) {
-    project_gated_row(m.worker, kernels, in, gate, up, gating, out);
+  if (in.block == 1) {
+    project_gated_few(m.worker, kernels, in, gate, up, gating, out);
     return m.worker.barrier();
   }
   Tile tile;
@@ -321,14 +343,29 @@ void project_gated(const Multiplier& m, const Input& in, const Linear& gate, con
   m.worker.barrier();
 }
 
-void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at) {
+namespace {
+
+// Into row `at` of some buffers.
+void quantize_to(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at, CodeBuffer* plain,
+                 CodeBuffer* rotated) {
   const auto quantize = [&](const float* x, CodeBuffer* to) {
     m.kernels.quantize(x, k, to->codes.data() + at * padded_k(k), to->scales.data() + at);
   };
-  if (forms.plain) quantize(row, &m.own.plain);
+  if (forms.plain) quantize(row, plain);
   if (!forms.rotated) return;
   m.kernels.rotate(row, k, rotation_of(k), m.own.rotated_row.data());
-  quantize(m.own.rotated_row.data(), &m.own.rotated);
+  quantize(m.own.rotated_row.data(), rotated);
+}
+
+}  // namespace
+
+void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at) {
+  quantize_to(m, row, k, forms, at, &m.own.plain, &m.own.rotated);
+}
+
+void share_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at) {
+  quantize_to(m, row, k, forms, at, &m.shared.plain, &m.shared.rotated);
+  if (forms.values) std::copy_n(row, k, m.shared.values.data() + at * k);
 }
 
 void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in) {

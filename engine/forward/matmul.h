@@ -33,12 +33,12 @@ struct Codes {
   const float* scales = nullptr;  // [rows]
 };
 
-// What a matmul multiplies: an input in the forms that its matrices want, the others null. A single row lies as it is,
-// several in blocks (see RowBlocks).
+// What a matmul multiplies: an input in the forms that its matrices want, the others null. A single row, or as few as
+// the table takes so (Kernels::few_rows), lie as they are, more in blocks (see RowBlocks).
 struct Input {
   int64_t rows;
   int64_t k;
-  int64_t block;        // rows of a block
+  int64_t block;        // rows of a block; 1: rows as they are
   const float* values;  // k a row
   Codes plain;
   Codes rotated;  // of rows that were rotated in blocks of rotation_of(k)
@@ -139,8 +139,9 @@ void each_part(std::span<const Projection> projections, PanelRange left, F f) {
   }
 }
 
-// Panels that a task takes at once. For a single row several are read side by side, as streams (w4).
-inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? 4 : 1; }
+// Panels that a task takes at once. For rows as they are several are read side by side, as streams (w4).
+constexpr int64_t kPanelsAtOnce = 4;
+inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? kPanelsAtOnce : 1; }
 
 // out = epilogue of rows [first, first + rows) of the input times the panels: whole blocks, at most kTileRows rows.
 // Several panels, at most kTileRows, only for a single row; ops.gate then belongs to all of them.
@@ -166,16 +167,17 @@ Input input_in(const Buffers& buffers, InputForms forms, int64_t rows, int64_t k
           codes(forms.rotated, buffers.rotated)};
 }
 
-// Quantises a row, in these forms, into row `at` of the worker's own buffers.
+// Quantises a row, in these forms, into row `at` of the worker's own buffers, or of the shared ones.
 void quantize_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at);
+void share_row(const Multiplier& m, const float* row, int64_t k, InputForms forms, int64_t at);
 
 // Quantises and packs rows [first, first + count) of an input, given as floats [count][k]: one block, which begins at
 // row `first` of the shared buffers. A single row is not packed.
 void pack_block(const Multiplier& m, const float* rows, int64_t first, int64_t count, const Input& in);
 
 // Makes the input that these matrices share. make(first, count, out) returns `count` rows from `first` on: `out`,
-// filled, or rows that exist already. Every worker makes a single row for itself, which costs less than a barrier;
-// blocks of several rows are distributed.
+// filled, or rows that exist already. Every worker makes a single row for itself, which costs less than a barrier; of
+// several, rows are distributed, or blocks of them.
 template <class Make>
 Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_list<const Linear*> matrices, Make make) {
   InputForms forms;
@@ -184,6 +186,11 @@ Input prepare(const Multiplier& m, int64_t rows, int64_t k, std::initializer_lis
     const float* row = make(0, 1, m.own.values.data());
     quantize_row(m, row, k, forms, 0);
     return input_in(m.own, forms, 1, k, 1, row, 0);
+  }
+  if (rows <= m.kernels.few_rows && forms.codes()) {
+    m.worker.for_each(rows, [&](int64_t row) { share_row(m, make(row, 1, m.own.values.data()), k, forms, row); });
+    m.worker.barrier();
+    return input_in(m.shared, forms, rows, k, 1, m.shared.values.data(), 0);
   }
   const int64_t block = block_rows(forms.codes() ? m.kernels.s8_shape : m.kernels.f32_shape, rows);
   const Input in = input_in(m.shared, forms, rows, k, block, m.shared.values.data(), 0);

@@ -59,6 +59,8 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
   with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
 }
 
+constexpr int kMostFewRows = 12;
+
 constexpr int kRows = 6;  // 6 x 4 sums, 4 vectors of w, one of x: 29 of the 32 registers
 
 template <int R>
@@ -86,37 +88,8 @@ void gemm_tile(const RowTile& tile, const int32_t* column_sum, int32_t* acc) {
   });
 }
 
-// R rows, all that there are, by a panel that comes from memory: read as one row's is.
-template <class Way, int R>
-[[gnu::noinline]] void few_rows_by(const GemmTerm& term, int64_t block_rows, const int32_t* column_sum, int32_t* acc) {
-  __m512i sum[R][kVectors];
-  unrolled<kVectors>([&](auto v) {
-    const __m512i correction = _mm512_slli_epi32(_mm512_loadu_si512(column_sum + v * 16), 7);
-    unrolled<R>([&](auto r) { sum[r][v] = _mm512_sub_epi32(_mm512_setzero_si512(), correction); });
-  });
-  each_four_k<Way>(
-      static_cast<const int8_t*>(term.a), static_cast<const int8_t*>(term.b), 4 * kPanelColumns, term.k,
-      [&](auto, const int8_t* a, const int8_t* b) {
-        __m512i w[kVectors];
-        unrolled<kVectors>([&](auto v) { w[v] = load_codes<Way>(b + v * 64); });
-        unrolled<R>([&](auto r) {
-          const __m512i x = four_codes(a + r * 4);
-          unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], x, w[v]); });
-        });
-      },
-      4 * block_rows);
-  unrolled<R>([&](auto r) {
-    unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]); });
-  });
-}
-
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
              int32_t* acc) {
-  if (count == 1 && rows <= kRows && rows <= blocks.rows) {
-    return with_access_pattern([&](auto way) {
-      with_rows<kRows>(rows, [&](auto n) { few_rows_by<decltype(way), n>(*terms, blocks.rows, column_sum, acc); });
-    });
-  }
   each_row_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
     gemm_tile<n>(tile, column_sum, acc + row * kPanelColumns);
   });
@@ -172,6 +145,129 @@ void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) 
   });
 }
 
+// 128 times the sum of a row's k codes.
+__m512i sum_times_128(const int8_t* a, int64_t k) {
+  __m512i sum = _mm512_setzero_si512();
+  for (int64_t i = 0; i < k; i += 64) {
+    const __mmask64 some = k - i < 64 ? (uint64_t{1} << (k - i)) - 1 : ~uint64_t{0};
+    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), _mm512_maskz_loadu_epi8(some, a + i));
+  }
+  return _mm512_set1_epi32(_mm512_reduce_add_epi32(sum));
+}
+
+// acc += R rows, as they lie, by k of a panel.
+template <class Way, int R>
+[[gnu::noinline]] void few_rows_tile(const int8_t* a, int64_t lda, const int8_t* panel, int64_t k, int32_t* acc) {
+  const __m512i flip = _mm512_set1_epi8(-128);
+  __m512i sum[R][kVectors];
+  unrolled<R>([&](auto r) {
+    unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_loadu_si512(acc + r * kPanelColumns + v * 16); });
+  });
+  each_four_k<Way>(a, panel, 4 * kPanelColumns, k, [&](auto, const int8_t* x4, const int8_t* b) {
+    __m512i w[kVectors];
+    unrolled<kVectors>([&](auto v) { w[v] = _mm512_xor_si512(load_codes<Way>(b + v * 64), flip); });
+    unrolled<R>([&](auto r) {
+      const __m512i x = four_codes(x4 + r * lda);
+      unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w[v], x); });
+    });
+  });
+  unrolled<R>([&](auto r) {
+    unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]); });
+  });
+}
+
+// More rows than a tile has take a piece of the panel in turn, which stays in the L2 cache.
+constexpr int64_t kFewRowsK = 1024;
+
+void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const __m512i start = _mm512_sub_epi32(_mm512_setzero_si512(), sum_times_128(a + r * lda, k));
+    unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, start); });
+  }
+  with_access_pattern([&](auto way) {
+    const int64_t most = rows <= kRows ? k : kFewRowsK;
+    for (int64_t i = 0; i < k; i += most) {
+      const int64_t some = k - i < most ? k - i : most;
+      for (int64_t r = 0; r < rows; r += kRows) {
+        with_rows<kRows>(rows - r, [&](auto n) {
+          few_rows_tile<decltype(way), n>(a + r * lda + i, lda, panel + i * kPanelColumns, some,
+                                          acc + r * kPanelColumns);
+        });
+      }
+    }
+  });
+}
+
+constexpr int kRowsW4 = 4;  // 4 x 4 sums, 4 of the codes' sums, 2 vectors of w, one of x
+
+// As gemv_w4, for R rows as they lie. acc: [panels][acc_rows][64].
+template <class Way, bool HasZeros, int R>
+[[gnu::noinline]] void few_rows_w4_by(const int8_t* a, int64_t lda, const W4Panel& first, int64_t panels,
+                                      int64_t acc_rows, float* acc) {
+  const __m512i nibble = _mm512_set1_epi8(15);
+  const int8_t* x = a;
+  __m512i x_sum[R];
+  each_record<Way, HasZeros>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        x = codes;
+        unrolled<R>([&](auto r) {
+          x_sum[r] = _mm512_setzero_si512();
+          unrolled<kBlockK / 4>([&](auto i) {
+            x_sum[r] =
+                _mm512_dpbusd_epi32(x_sum[r], _mm512_set1_epi8(HasZeros ? 1 : 8), four_codes(codes + r * lda + i * 4));
+          });
+        });
+      },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        __m512i sum[R][kVectors];
+        unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_setzero_si512(); }); });
+#pragma GCC unroll 1
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          unrolled<kVectors>([&](auto v) {
+            const __m512i both = _mm512_loadu_si512(record + pair * 256 + v * 64);
+            const __m512i w0 = _mm512_and_si512(both, nibble);
+            const __m512i w1 = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
+            unrolled<R>([&](auto r) {
+              sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w0, four_codes(x + r * lda + pair * 8));
+              sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w1, four_codes(x + r * lda + pair * 8 + 4));
+            });
+          });
+        }
+        unrolled<kVectors>([&](auto v) {
+          const std::byte* scales = record + kW4CodeBytes;
+          const __m512 scale = Lanes::load(reinterpret_cast<const f16*>(scales) + v * 16).v;
+          __m512i zero;
+          if constexpr (HasZeros) {
+            const auto* zero_points = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
+            zero = _mm512_cvtepu8_epi32(_mm_loadu_si128(zero_points));
+          }
+          unrolled<R>([&](auto r) {
+            float* at = to + r * kPanelColumns + v * 16;
+            __m512i excess = x_sum[r];
+            if constexpr (HasZeros) excess = _mm512_mullo_epi32(excess, zero);
+            const __m512 total = accumulate ? _mm512_loadu_ps(at) : _mm512_setzero_ps();
+            const __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[r][v], excess));
+            _mm512_storeu_ps(at, _mm512_fmadd_ps(value, scale, total));
+          });
+        });
+      },
+      acc_rows * kPanelColumns);
+}
+
+void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+  with_access_pattern([&](auto way) {
+    using Way = decltype(way);
+    for (int64_t r = 0; r < rows; r += kRowsW4) {
+      with_rows<kRowsW4>(rows - r, [&](auto n) {
+        constexpr int kCount = decltype(n){};
+        const auto by = first.has_zero_points ? few_rows_w4_by<Way, true, kCount> : few_rows_w4_by<Way, false, kCount>;
+        by(a + r * lda, lda, first, panels, rows, acc + r * kPanelColumns);
+      });
+    }
+  });
+}
+
 void correct(const int8_t* w, int32_t* to) {
   __m512i sum = _mm512_setzero_si512();
   for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
@@ -217,16 +313,6 @@ void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accum
 void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
   each_w4_tile<Piece, kRows, 32, 4>(a, blocks, rows, panel, acc,
                                     [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
-}
-
-// 128 times the sum of a row's k codes.
-__m512i sum_times_128(const int8_t* a, int64_t k) {
-  __m512i sum = _mm512_setzero_si512();
-  for (int64_t i = 0; i < k; i += 64) {
-    const __mmask64 some = k - i < 64 ? (uint64_t{1} << (k - i)) - 1 : ~uint64_t{0};
-    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(-128), _mm512_maskz_loadu_epi8(some, a + i));
-  }
-  return _mm512_set1_epi32(_mm512_reduce_add_epi32(sum));
 }
 
 // R rows, as they lie, by 64 columns. Rows without a negative code are the unsigned side themselves.
@@ -276,7 +362,10 @@ constexpr Kernels kTable = lanes_table("avx512_vnni", {gemv_s8,
                                                        gemv_w4,
                                                        gemm_w4,
                                                        make_query_s8<Attention>,
-                                                       attend_s8<Attention>});
+                                                       attend_s8<Attention>,
+                                                       kMostFewRows,
+                                                       rows_s8,
+                                                       rows_w4});
 
 }  // namespace
 

@@ -117,6 +117,9 @@ struct Int8Kernels {
   decltype(Kernels::gemm_w4) gemm_w4;
   decltype(Kernels::make_query_s8) make_query_s8;
   decltype(Kernels::attend) attend_s8;
+  int32_t few_rows = 1;
+  decltype(Kernels::rows_s8) rows_s8 = nullptr;
+  decltype(Kernels::rows_w4) rows_w4 = nullptr;
 };
 
 // A table of it and of the kernels above.
@@ -134,6 +137,9 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .s8_shape = s8.shape,
           .gemv_w4 = s8.gemv_w4,
           .gemm_w4 = s8.gemm_w4,
+          .few_rows = s8.few_rows,
+          .rows_s8 = s8.rows_s8,
+          .rows_w4 = s8.rows_w4,
           .pack_f32 = pack_f32,
           .gemm_bf16 = gemm_float<bf16>,
           .gemm_f32 = gemm_float<float>,

@@ -35,13 +35,12 @@ template <int64_t Bytes, int Level>
   }
 }
 
-// f(u, x, w) for every Rows times four k: x is where their codes begin, a_step bytes for each four k (several packed
-// rows have more than 4), w where the first 256 bytes of their weights begin, u counts those that are unrolled. k is a
-// multiple of Rows times four; sums must not depend on their order. Contract of the arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the next panel, which is most often the next task;
+// f(u, a + i, w) for every Rows times four k: w is where the first 256 bytes of their weights begin, u counts those
+// that are unrolled. k is a multiple of Rows times four; sums must not depend on their order. Contract of the
+// arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the next panel, which is most often the next task;
 // behind the rows of a flat matrix lies nothing that comes soon.
 template <class Way, int Rows = 1, class F>
-[[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f,
-                                               int64_t a_step = 4) {
+[[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f) {
   const int64_t steps = k / (4 * Rows);
   const int64_t part = steps / Way::kPattern.streams;  // in a stream
   const bool is_flat = row_bytes != 4 * kPanelColumns;
@@ -59,21 +58,21 @@ template <class Way, int Rows = 1, class F>
             prefetch<4 * kPanelColumns, Way::kPattern.prefetch_level>(w + (rows_ahead + r) * row_bytes);
           });
         }
-        f(u, a + a_step * row, w);
+        f(u, a + 4 * row, w);
       });
     }
   }
   for (int64_t i = Way::kPattern.streams * part; i < steps; ++i) {
-    f(Index<0>{}, a + a_step * Rows * i, b + Rows * i * row_bytes);
+    f(Index<0>{}, a + 4 * Rows * i, b + Rows * i * row_bytes);
   }
 }
 
-// One row by panels of w4: a group of each of so many in turn, so that every panel is a stream. begin(a + k) for a
-// group of k, then f(record, accumulate, acc + panel * kPanelColumns) for its record in each of those panels. Contract
-// of the arguments: Kernels::gemv_w4.
+// One row by panels of w4, or several of which `a` is the first: a group of each of so many panels in turn, so that
+// every panel is a stream. begin(a + k) for a group of k, then f(record, accumulate, acc + panel * panel_floats) for
+// its record in each of those panels. Contract of the arguments: Kernels::gemv_w4, rows_w4.
 template <class Way, bool HasZeros, class Begin, class F>
 [[gnu::always_inline]] inline void each_record(const int8_t* a, const W4Panel& first, int64_t panels, float* acc,
-                                               Begin begin, F f) {
+                                               Begin begin, F f, int64_t panel_floats = kPanelColumns) {
   constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
   const int64_t panel_bytes = first.k / kBlockK * kRecordBytes;
   for (int64_t from = 0; from < panels; from += Way::kPattern.w4_panels) {
@@ -88,7 +87,7 @@ template <class Way, bool HasZeros, class Begin, class F>
         const std::byte* record = group + p * panel_bytes;
         if constexpr (Way::kPattern.w4_records_ahead > 0)
           prefetch<kRecordBytes, Way::kPattern.prefetch_level>(record + ahead_bytes);
-        f(record, k > 0, acc + p * kPanelColumns);
+        f(record, k > 0, acc + p * panel_floats);
       }
     }
   }

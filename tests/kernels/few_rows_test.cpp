@@ -1,0 +1,101 @@
+// A few rows as they lie: each has the sums that the scalar kernels give it alone, in every way through the weights.
+#include "kernels/access_pattern.h"
+#include "tests/kernels/guarded.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kPanels = 5;
+
+struct Case {
+  int64_t rows, k, lda;
+  std::vector<int8_t> a;  // [rows][lda]
+};
+
+Case random_case(Random& random, int64_t rows, int64_t k, int64_t lda) {
+  return {rows, k, lda, random.codes((rows - 1) * lda + k)};
+}
+
+// Every shape around a tile's rows, a record, the piece of a panel that several tiles share.
+template <class F>
+void each_case(const Kernels& table, F f) {
+  Random random;
+  for (int64_t rows = 1; rows <= table.few_rows; ++rows) {
+    for (const int64_t k : {32, 64, 96, 256, 288, 1056}) f(random, random_case(random, rows, k, k + rows % 3 * 32));
+  }
+}
+
+template <class F>
+void each_way(F f) {
+  const size_t own = access_pattern();
+  for (const Kernels* table : available_kernels()) {
+    if (table->few_rows == 1) continue;
+    for (size_t way = 0; way < std::size(kAccessPatterns); ++way) {
+      use_access_pattern(way);
+      f(*table, std::string(table->name) + ", " + std::string(kAccessPatterns[way].name));
+    }
+  }
+  use_access_pattern(own);
+}
+
+TEST(FewRows, W8) {
+  each_way([](const Kernels& table, const std::string& name) {
+    each_case(table, [&](Random& random, const Case& c) {
+      const std::vector<int8_t> weights = random.codes(c.k * kPanelColumns);
+      std::vector<int32_t> want(static_cast<size_t>(c.rows * kPanelColumns));
+      for (int64_t r = 0; r < c.rows; ++r) {
+        scalar_kernels().gemv_s8(c.a.data() + r * c.lda, weights.data(), 4 * kPanelColumns, c.k,
+                                 want.data() + r * kPanelColumns);
+      }
+      for (const Edge edge : {Edge::begin, Edge::end}) {
+        const Guarded<int8_t> a(c.a, edge), panel(weights, edge);
+        const Guarded<int32_t> acc(c.rows * kPanelColumns, edge);
+        table.rows_s8(a.data, c.lda, c.rows, panel.data, c.k, acc.data);
+        ASSERT_EQ(acc.copy(), want) << name << ", rows " << c.rows << ", k " << c.k;
+      }
+    });
+  });
+}
+
+// Codes of a record are any bytes, scales are f16 near 1, zeros at most kMaxZero.
+std::vector<std::byte> random_records(Random& random, int64_t k, bool has_zero_points) {
+  std::vector<std::byte> records;
+  for (int64_t g = 0; g < kPanels * k / kBlockK; ++g) {
+    for (int64_t i = 0; i < kW4CodeBytes; ++i) records.push_back(static_cast<std::byte>(random.next() & 0xff));
+    for (int64_t n = 0; n < kPanelColumns; ++n) {
+      records.push_back(static_cast<std::byte>(random.next() & 0xff));
+      records.push_back(static_cast<std::byte>(0x3c));
+    }
+    for (int64_t n = 0; n < kPanelColumns && has_zero_points; ++n) {
+      records.push_back(static_cast<std::byte>(random.next() % (kMaxZero + 1)));
+    }
+  }
+  return records;
+}
+
+TEST(FewRows, W4) {
+  each_way([](const Kernels& table, const std::string& name) {
+    each_case(table, [&](Random& random, const Case& c) {
+      for (const bool has_zero_points : {false, true}) {
+        const std::vector<std::byte> records = random_records(random, c.k, has_zero_points);
+        std::vector<float> want(static_cast<size_t>(kPanels * c.rows * kPanelColumns)), row(kPanels * kPanelColumns);
+        for (int64_t r = 0; r < c.rows; ++r) {
+          scalar_kernels().gemv_w4(c.a.data() + r * c.lda, {records.data(), c.k, has_zero_points}, kPanels, row.data());
+          for (int64_t p = 0; p < kPanels; ++p) {
+            std::copy_n(row.data() + p * kPanelColumns, kPanelColumns, want.data() + (p * c.rows + r) * kPanelColumns);
+          }
+        }
+        for (const Edge edge : {Edge::begin, Edge::end}) {
+          const Guarded<int8_t> a(c.a, edge);
+          const Guarded<std::byte> weights(records, edge);
+          const Guarded<float> acc(kPanels * c.rows * kPanelColumns, edge);
+          table.rows_w4(a.data, c.lda, c.rows, {weights.data, c.k, has_zero_points}, kPanels, acc.data);
+          ASSERT_EQ(acc.copy(), want) << name << ", rows " << c.rows << ", k " << c.k << ", zeros " << has_zero_points;
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+}  // namespace pinion
