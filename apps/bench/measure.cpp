@@ -144,8 +144,11 @@ Error run_texts(Scheduler& scheduler, const BenchTest& test, double* seconds) {
   const double start = now_seconds();
   for (int64_t i = 0; i < test.decode_tokens; ++i) step(scheduler);
   *seconds = now_seconds() - start;
-  for (const int64_t id : submitted) cancel(scheduler, id);
-  return {};
+  int64_t running = 0;
+  for (const int64_t id : submitted) running += cancel(scheduler, id);
+  if (running == test.texts) return {};
+  return error("the texts do not fit into the model's context", test_name(test),
+               std::to_string(test.texts) + " of them", std::to_string(running));
 }
 
 Error open_texts(const Runtime& runtime, const BenchTest& test, std::unique_ptr<Scheduler>* out, Subject* subject) {

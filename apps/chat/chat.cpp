@@ -147,7 +147,7 @@ Error open_chat(const Options& options, Chat* out) {
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
   if (Error e = open_session(out->runtime, context, &out->session)) return e;
   out->speculation = options.speculation;
-  if (out->speculation) out->session->speculation = &*out->speculation;
+  begin_speculation(out->speculation, out->session.get());
   return {};
 }
 

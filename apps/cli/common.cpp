@@ -199,6 +199,13 @@ void add_speculate_option(Command app, std::optional<Speculation>* out) {
       .type_name("WHAT");
 }
 
+void begin_speculation(std::optional<Speculation>& speculation, Session* session) {
+  if (!speculation) return;
+  session->speculation = &*speculation;
+  if (can_be_cut(session->model->config)) return;
+  note("--speculate does nothing for this model: it has a recurrent state, or positions that follow the length");
+}
+
 void add_quiet_option(Command app, bool* quiet) {
   app.add_flag("--quiet", *quiet, "On standard error only failures: no notes, no progress, no figures");
 }

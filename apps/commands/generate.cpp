@@ -112,6 +112,7 @@ void print_result(const GenerateFlags& options, const std::vector<int32_t>& prom
 int run(GenerateFlags& options) {
   if (options.quiet) be_quiet();
   if (options.logprobs && !options.json) return fail_usage("--logprobs needs --json");
+  if (options.speculation && options.prompts) return fail_usage("--speculate is for one prompt, not for --prompts");
   if (options.logprobs && options.prompts) return fail_usage("--logprobs is for one prompt, not for --prompts");
   const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids || options.prompts;
   if (!is_prompt_given && on_terminal(STDIN_FILENO)) {
@@ -144,7 +145,7 @@ int run(GenerateFlags& options) {
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
   if (Error e = open_session(runtime, capacity, &session)) return fail(e);
   session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
-  if (options.speculation) session->speculation = &*options.speculation;
+  begin_speculation(options.speculation, session.get());
 
   TextStream stream(!options.json, options.stops, tokenizer);
   // A person reads the whole text; a script gets the continuation alone.

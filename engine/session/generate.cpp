@@ -81,12 +81,11 @@ Error prefill(Session& session, std::span<const int32_t> prompt, const GenerateO
   return {};
 }
 
-// How many drafts a pass may hold: as many as the text and the cache have room for. None where a pass of several rows
-// would not have the bits of one after the other: where rope's frequencies change with the length, or a state cannot go
-// back.
+// How many drafts a pass may hold: as many as the text and the cache have room for. None where longrope's factors would
+// change within the pass.
 int64_t most_drafts(const Session& session, const Continuation& text) {
   const ModelConfig& c = session.model->config;
-  if (session.sequence.state.layers > 0 || frequencies_follow_length(c)) return 0;
+  if (!can_be_cut(c)) return 0;
   const int64_t held = std::ssize(session.sequence.ids);
   const int64_t room = std::min({kMostDrafts, session.prefill_chunk - 1, session.sequence.cache.capacity - held - 1,
                                  text.options.max_tokens - std::ssize(text.result.ids) - 1});
@@ -123,12 +122,16 @@ Error decode_pass(Decoding& d, bool* go_on) {
   }
   const int64_t held = std::ssize(session.sequence.ids), rows = std::ssize(d.tokens);
   const auto start = Clock::now();
-  if (Error e = evaluate(session, d.tokens, rows > 1, d.logits.data())) return e;
+  if (Error e = evaluate_drafts(session, d.tokens, d.logits.data())) return e;
   ++result.decode_passes;
   if (speculation) note_pass(speculation->depth, rows, seconds_since(start));
   int64_t agreed = 0;
   *go_on = d.draw_from(0, 0);
-  while (*go_on && agreed + 1 < rows && d.text.history.back() == d.tokens[static_cast<size_t>(agreed + 1)]) {
+  const auto agrees = [&](int64_t row) {  // logits that are no numbers are evaluated again, alone, and then an error
+    return row < rows && d.text.history.back() == d.tokens[static_cast<size_t>(row)] &&
+           are_logits_finite(session, row, 1);
+  };
+  while (*go_on && agrees(agreed + 1)) {
     ++agreed;
     append(speculation->text, d.text.history.back());
     *go_on = d.draw_from(agreed, agreed);

@@ -66,69 +66,82 @@ bool make_room(Scheduler& s, const Stream& stream, int64_t positions) {
 
 // --- Beginnings that another text has, too.
 
-bool can_share(const Scheduler& s) {
-  return attention_layers(s.model->config) == s.model->config.layers && !frequencies_follow_length(s.model->config);
-}
-
 struct Donor {
-  const KvCache* cache = nullptr;
+  const KvCache* cache = nullptr;  // of one that runs
   int64_t tokens = 0;
+  int64_t ended = -1;  // its place among the ended texts; -1: it runs
+  int64_t coming = 0;  // tokens that some stream holds or is about to read
+
+  int64_t whole_blocks() const { return tokens / kAttentionChunk; }
 };
 
-// What holds most of the stream's text; the last token is evaluated in any case. *comes: how much of it a stream that
-// runs is about to hold.
-Donor find_donor(Scheduler& s, const Stream& stream, bool long_factors, int64_t* comes) {
+// What holds most of the stream's text, but for its last token, which is evaluated in any case.
+Donor find_donor(const Scheduler& s, const Stream& stream, bool long_factors) {
   const std::span<const int32_t> wants = std::span(stream.text.history).first(stream.text.history.size() - 1);
   Donor best;
   for (const auto& other : s.running) {
     if (other->sequence.long_factors != long_factors) continue;
     const int64_t tokens = common_prefix(other->sequence.ids, wants);
-    if (tokens > best.tokens) best = {&other->sequence.cache, tokens};
-    *comes = std::max(*comes, common_prefix(other->text.history, wants));
+    if (tokens > best.tokens) best = {&other->sequence.cache, tokens, -1, best.coming};
+    best.coming = std::max(best.coming, common_prefix(other->text.history, wants));
   }
   for (size_t i = 0; i < s.ended.size(); ++i) {
     if (s.ended[i].long_factors != long_factors) continue;
     const int64_t tokens = common_prefix(s.ended[i].ids, wants);
-    if (tokens <= best.tokens) continue;
-    std::rotate(s.ended.begin() + static_cast<int64_t>(i), s.ended.begin() + static_cast<int64_t>(i) + 1,
-                s.ended.end());
-    best = {&s.ended.back().cache, tokens};
+    if (tokens > best.tokens) best = {nullptr, tokens, static_cast<int64_t>(i), best.coming};
   }
   return best;
 }
 
-// The donor's whole blocks are held by both; of the one that the beginning ends in there is a copy.
+// The donor's whole blocks are held by both; of the one that the beginning ends in there is a copy, for which other
+// ended texts may have to go.
 void share(Scheduler& s, const Donor& donor, Sequence* sequence, std::span<const int32_t> text) {
-  int64_t tokens = donor.tokens / kAttentionChunk * kAttentionChunk;
-  const auto whole = static_cast<size_t>(tokens / kAttentionChunk);
+  const size_t kept = donor.ended < 0 ? 0 : 1;  // the donor, which was used now, becomes the last
+  if (kept > 0) std::rotate(s.ended.begin() + donor.ended, s.ended.begin() + donor.ended + 1, s.ended.end());
+  const auto whole = static_cast<size_t>(donor.whole_blocks());
+  int64_t tokens = donor.whole_blocks() * kAttentionChunk;
+  const bool copies = donor.tokens - tokens >= kLeastCopied;
+  while (copies && s.pool.unused.empty() && s.ended.size() > kept) forget_oldest(s);
+
+  const KvCache& cache = kept > 0 ? s.ended.back().cache : *donor.cache;
   for (size_t i = 0; i < whole; ++i) {
-    const int32_t block = donor.cache->blocks[i];
-    ++s.pool.holders[static_cast<size_t>(block)];
-    sequence->cache.blocks.push_back(block);
+    ++s.pool.holders[static_cast<size_t>(cache.blocks[i])];
+    sequence->cache.blocks.push_back(cache.blocks[i]);
   }
-  if (donor.tokens - tokens >= kLeastCopied && !s.pool.unused.empty()) {
+  if (copies && !s.pool.unused.empty()) {
     tokens = donor.tokens;
     take_blocks(&sequence->cache, tokens);
-    std::memcpy(s.pool.block(sequence->cache.blocks.back()), s.pool.block(donor.cache->blocks[whole]),
+    std::memcpy(s.pool.block(sequence->cache.blocks.back()), s.pool.block(cache.blocks[whole]),
                 static_cast<size_t>(s.pool.shape.block_bytes()));
   }
   sequence->ids.assign(text.begin(), text.begin() + tokens);
 }
 
+// Whether there are blocks for all of a stream's text without taking any from those that run.
+bool has_room(const Scheduler& s, const Stream& stream, const Donor& donor) {
+  int64_t blocks = std::ssize(s.pool.unused);
+  for (const EndedText& text : s.ended) {
+    for (const int32_t block : text.cache.blocks) blocks += s.pool.holders[static_cast<size_t>(block)] == 1;
+  }
+  // The donor's own stay where they are.
+  if (donor.ended < 0) blocks += donor.whole_blocks();
+  return KvShape::chunks_of(wanted(stream)) <= blocks;
+}
+
 // --- Joining and leaving.
 
-// Takes up a stream that waits, unless another one is just reading what it begins with.
-bool take_up(Scheduler& s, std::unique_ptr<Stream>& stream) {
+enum class TakenUp : uint8_t { yes, not_yet, no_room };
+
+// Takes up a stream that waits: not yet where another one is just reading what it begins with.
+TakenUp take_up(Scheduler& s, std::unique_ptr<Stream>& stream) {
   const ModelConfig& c = s.model->config;
   Sequence& sequence = s.unused.back();
   sequence.long_factors = uses_long_factors(c, wanted(*stream));
   sequence.ropes = rope_frequencies(c, wanted(*stream));
-  if (can_share(s)) {
-    int64_t comes = 0;
-    const Donor donor = find_donor(s, *stream, sequence.long_factors, &comes);
-    if (comes >= donor.tokens + kAttentionChunk) return false;
-    if (donor.tokens > 0) share(s, donor, &sequence, stream->text.history);
-  }
+  const Donor donor = can_be_cut(c) ? find_donor(s, *stream, sequence.long_factors) : Donor{};
+  if (donor.coming >= donor.tokens + kAttentionChunk) return TakenUp::not_yet;
+  if (!s.running.empty() && !has_room(s, *stream, donor)) return TakenUp::no_room;
+  if (donor.tokens > 0) share(s, donor, &sequence, stream->text.history);
   stream->sequence = std::move(sequence);
   s.unused.pop_back();
   if (stream->text.result.ids.empty()) {
@@ -136,17 +149,27 @@ bool take_up(Scheduler& s, std::unique_ptr<Stream>& stream) {
     stream->text.result.prefilled_tokens = wanted(*stream) - held(*stream);
   }
   s.running.push_back(std::move(stream));
-  return true;
+  return TakenUp::yes;
 }
 
+// In the order in which they came. One for which there is no room holds up those behind it: else it might wait for
+// ever.
 void take_up_waiting(Scheduler& s) {
   for (auto at = s.waiting.begin(); at != s.waiting.end() && !s.unused.empty();) {
-    at = take_up(s, *at) ? s.waiting.erase(at) : at + 1;
+    const TakenUp taken = take_up(s, *at);
+    if (taken == TakenUp::no_room) return;
+    at = taken == TakenUp::yes ? s.waiting.erase(at) : at + 1;
   }
 }
 
-// Keeps what the model holds of a text that has ended, in the place of texts that it goes on from.
+// Keeps what the model holds of a text that has ended. Of two texts of which one begins with the other, the longer one
+// is enough.
 void keep_beginning(Scheduler& s, Sequence& sequence) {
+  const auto begins_with_it = [&](const EndedText& old) {
+    return old.long_factors == sequence.long_factors &&
+           common_prefix(old.ids, sequence.ids) == std::ssize(sequence.ids);
+  };
+  if (std::ranges::any_of(s.ended, begins_with_it)) return;
   std::erase_if(s.ended, [&](EndedText& old) {
     if (old.long_factors != sequence.long_factors) return false;
     if (common_prefix(old.ids, sequence.ids) < std::ssize(old.ids)) return false;
@@ -159,7 +182,7 @@ void keep_beginning(Scheduler& s, Sequence& sequence) {
 }
 
 void leave(Scheduler& s, Stream& stream, bool is_sound) {
-  if (is_sound && can_share(s) && held(stream) > 0) keep_beginning(s, stream.sequence);
+  if (is_sound && can_be_cut(s.model->config) && held(stream) > 0) keep_beginning(s, stream.sequence);
   empty(stream.sequence);
   s.unused.push_back(std::move(stream.sequence));
 }
@@ -258,9 +281,12 @@ void read_pass(Scheduler& s) {
 Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
   const SchedulerOptions& o = s.options;
   if (o.sequences < 1) return error("out of range", "sequences", "at least 1", std::to_string(o.sequences));
-  if (o.pass_rows <= o.sequences || o.rows_beside_decode < 1) {
-    return error("out of range", "rows of a pass", "more than " + std::to_string(o.sequences) + ", some for prompts",
+  if (o.pass_rows <= o.sequences) {
+    return error("out of range", "rows of a pass", "more than the " + std::to_string(o.sequences) + " texts have",
                  std::to_string(o.pass_rows));
+  }
+  if (o.rows_beside_decode < 1) {
+    return error("out of range", "rows of prompts beside decoding", "at least 1", std::to_string(o.rows_beside_decode));
   }
   if (positions < context) {
     return error("out of range", "positions", "at least one context of " + std::to_string(context),
@@ -306,9 +332,10 @@ Error submit(Scheduler& s, TextRequest request, int64_t* id) {
   auto stream = std::make_unique<Stream>();
   stream->id = *id = s.next_id++;
   stream->text = begin_continuation(request.prompt, request.options);
-  const int64_t most = std::min(capacity + 1, wanted(*stream) + std::max<int64_t>(0, request.options.max_tokens));
-  stream->text.history.reserve(static_cast<size_t>(most));
-  stream->text.result.ids.reserve(static_cast<size_t>(most - wanted(*stream)));
+  const int64_t room = capacity + 1 - wanted(*stream);
+  const auto most = static_cast<size_t>(std::clamp<int64_t>(request.options.max_tokens, 0, room));
+  stream->text.history.reserve(stream->text.history.size() + most);
+  stream->text.result.ids.reserve(most);
   stream->request = std::move(request);
   stream->begun_seconds = now_seconds();
   s.waiting.push_back(std::move(stream));

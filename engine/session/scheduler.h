@@ -32,7 +32,7 @@ struct SchedulerOptions {
 struct TextRequest {
   std::vector<int32_t> prompt;
   GenerateOptions options = {};  // without logprobs
-  OnToken on_token = {};
+  OnToken on_token = {};         // this one and the next must be given
   // The text has ended: with its result, or with an error. Not called for one that was cancelled.
   std::function<void(const Error&, GenerateResult)> on_end = {};
 };

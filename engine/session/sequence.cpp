@@ -17,6 +17,10 @@ Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, S
   return {};
 }
 
+bool can_be_cut(const ModelConfig& config) {
+  return attention_layers(config) == config.layers && !frequencies_follow_length(config);
+}
+
 int64_t rewind(Sequence& sequence, int64_t position) {
   const int64_t held = std::ssize(sequence.ids);
   position = std::clamp<int64_t>(position, 0, held);

@@ -23,6 +23,10 @@ struct Sequence {
 // An empty sequence of at most `capacity` tokens. The memory of a recurrent state is not checked against what is free.
 Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out);
 
+// Whether a text can be cut at any token, and go on from there as if it had never been longer. Not where a state cannot
+// go back, or where rope's frequencies change with the length (dynamic).
+bool can_be_cut(const ModelConfig& config);
+
 // Drops the tokens from `position` on and returns how many are left. A recurrent state goes back only to a snapshot,
 // so then fewer may be left. Blocks of the cache stay held.
 int64_t rewind(Sequence& sequence, int64_t position);

@@ -15,6 +15,7 @@ struct LogitsTarget {
   bool all = false;
   float* logits = nullptr;
   const LogitsSink* sink = nullptr;  // gets those of a pass before the next one overwrites them
+  bool are_drafts = false;           // but for the first token
 };
 
 constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
@@ -45,7 +46,7 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
                        .logit_rows = logit_rows};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
-    if (!are_logits_finite(session, 0, logit_rows)) return {done, false};
+    if (!are_logits_finite(session, 0, target.are_drafts ? 1 : logit_rows)) return {done, false};
     if (logit_rows > 0) session.last_logit_row = logit_rows - 1;
     if (target.sink) (*target.sink)(done - rows, {logits, static_cast<size_t>(logit_rows * vocab)});
   }
@@ -138,6 +139,10 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits) {
   return evaluate_to(session, tokens, {.all = all, .logits = logits});
+}
+
+Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits) {
+  return evaluate_to(session, tokens, {.all = true, .logits = logits, .are_drafts = true});
 }
 
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink) {

@@ -50,6 +50,10 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 // began; the session is empty then.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
 
+// The same with the logits of each token, of which all but the first are on trial: only the first row's are looked at.
+// No more tokens than a prefill chunk.
+Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits);
+
 // The same with the logits of each token, which are handed over as they come instead of being kept: [rows, vocab] of
 // the tokens from the one with the index `first` on.
 using LogitsSink = std::function<void(int64_t first, std::span<const float> logits)>;

@@ -275,6 +275,7 @@ TEST(Generate, BadLinesOfPromptsAreNamed) {
   fails_on("{\"prompt_ids\": []}", "prompt 1: prompt: empty");
   fails_on("\n", "no prompts");
   expect_failure(run_pinion(generate(kStories, {"--prompts", file, "--logprobs", "1", "--json"})), 2, "--logprobs");
+  expect_failure(run_pinion(generate(kStories, {"--prompts", file, "--speculate", "ngram"})), 2, "--speculate");
   expect_failure(run_pinion(generate(kStories, {"--prompts", folder / "none"})), 1, "none");
 }
 
@@ -292,6 +293,10 @@ TEST(Generate, SpeculationShowsInFiguresOnly) {
   EXPECT_EQ(with["stats"]["speculate"], "ngram");
   EXPECT_GE(with["stats"]["tokens_per_pass"], 1.0);
   EXPECT_LE(with["stats"]["accepted_tokens"], with["stats"]["drafted_tokens"]);
+  const Outcome recurrent =
+      run_pinion(generate(PINION_TEST_DATA "/families/qwen3_5",
+                          {"--prompt-ids", "5,6,5,6,5", "--max-tokens", "4", "--speculate", "ngram"}));
+  EXPECT_NE(recurrent.err.find("--speculate does nothing for this model"), std::string::npos) << recurrent.err;
 }
 
 TEST(Generate, QuietSaysNothingButFailures) {

@@ -123,8 +123,10 @@ TEST(Scheduler, EveryFamily) {
         opened(*model, team, {.sequences = 5, .positions = context, .pass_rows = 20, .rows_beside_decode = 7});
     Batch batch{*scheduler};
     std::map<int64_t, TextCase> submitted;
+    const std::vector<int32_t> beginning = random_text(random, model->config.vocab_size, 30).prompt;
     for (int i = 0; i < 20; ++i) {
       TextCase text = random_text(random, model->config.vocab_size, 30);
+      if (i % 2) text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
       text.prompt.resize(std::min<size_t>(text.prompt.size(), static_cast<size_t>(context)));
       submitted[batch.submit(text)] = text;
       step(*scheduler);
@@ -137,6 +139,56 @@ TEST(Scheduler, EveryFamily) {
     }
     expect_nothing_held(*scheduler);
   }
+}
+
+// A text that does not fit beside those that run waits, and is read once.
+TEST(Scheduler, NothingIsReadAgainAndAgain) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 3, .positions = 768, .rows_beside_decode = 16});
+  Batch batch{*scheduler};
+  TextCase first = {.prompt = some_tokens(250, model->config.vocab_size),
+                    .options = {.max_tokens = 100, .sampler = {}, .ignore_eos = true},
+                    .stop_after = 1000};
+  TextCase second = first;
+  std::ranges::reverse(second.prompt);
+  second.prompt.insert(second.prompt.end(), first.prompt.begin(), first.prompt.begin() + 150);
+  const int64_t one = batch.submit(first), other = batch.submit(second);
+  int64_t rows = 0;
+  while (step(*scheduler)) {
+    for (const Segment& segment : scheduler->segments) rows += segment.size();
+  }
+  EXPECT_EQ(batch.results[one].ids.size(), 100u);
+  EXPECT_EQ(batch.results[other].ids.size(), 100u);
+  EXPECT_LE(rows, 250 + 400 + 2 * 100 + 400);  // at most once more than needed
+}
+
+// Of several ended texts the one that has most in common is the donor.
+TEST(Scheduler, TheBestDonorOfMany) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 2});
+  Batch batch{*scheduler};
+  TextCase text = {.prompt = some_tokens(200, model->config.vocab_size),
+                   .options = {.max_tokens = 1, .sampler = {}, .ignore_eos = true},
+                   .stop_after = 1000};
+  for (const size_t differs : {50, 90, 150, 120}) {
+    TextCase other = text;
+    other.prompt[differs] += 1;
+    batch.submit(other);
+    batch.finish();
+  }
+  const int64_t id = batch.submit(text);
+  batch.finish();
+  EXPECT_EQ(batch.results[id].reused_tokens, 150);
+  // The same again, and a text without a token to draw.
+  text.options.max_tokens = 0;
+  const int64_t again = batch.submit(text);
+  batch.finish();
+  EXPECT_EQ(batch.results[again].reused_tokens, 199);
+  EXPECT_EQ(batch.results[again].ids.size(), 0u);
+  EXPECT_EQ(batch.results[again].finish_reason, FinishReason::length);
+  expect_nothing_held(*scheduler);
 }
 
 // 300 tokens that another text holds: its first 256 by reference, 44 as a copy, the last is evaluated.
@@ -221,7 +273,7 @@ TEST(Scheduler, BadRequests) {
   EXPECT_EQ(open_scheduler(*model, team, {.sequences = 0}, &scheduler).message(),
             "sequences: out of range: want at least 1, have 0");
   EXPECT_EQ(open_scheduler(*model, team, {.sequences = 8, .pass_rows = 8}, &scheduler).message(),
-            "rows of a pass: out of range: want more than 8, some for prompts, have 8");
+            "rows of a pass: out of range: want more than the 8 texts have, have 8");
   EXPECT_EQ(open_scheduler(*model, team, {.positions = 100}, &scheduler).message(),
             "positions: out of range: want at least one context of 512, have 100");
   const Error e =

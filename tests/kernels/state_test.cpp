@@ -229,6 +229,9 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "max_magnitude", t->max_magnitude, x.data(), k);
     expect_kept(name + "encode", t->encode, x.data(), k, 0.01f, quantized.data());
     expect_kept(name + "gemv_s8", t->gemv_s8, codes.data(), weights.data(), 256, k, sums.data());
+    if (t->few_rows > 1) {
+      expect_kept(name + "rows_s8", t->rows_s8, codes.data(), k, 2, weights.data(), k, sums.data());
+    }
     for (int64_t rows : {int64_t{1}, int64_t{2}, int64_t{9}, kRows}) {
       const std::string tile = ", rows " + std::to_string(rows);
       const int64_t block = block_rows(t->s8_shape, rows), float_block = block_rows(t->f32_shape, rows);
