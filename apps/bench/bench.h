@@ -35,8 +35,8 @@ struct BenchTest {
   int64_t prompt_tokens;
   int64_t decode_tokens;
   int64_t depth;      // positions in the cache before it starts
-  int64_t texts = 0;  // that are decoded at once; 0: the test is not about many
-  int64_t rows = 0;   // of one text in a pass; 0: likewise
+  int64_t texts = 0;  // decoded at once; 0: this test does not say
+  int64_t rows = 0;   // of one text in a pass; 0: this test does not say
 
   int64_t rows_of_pass() const { return std::max<int64_t>({1, texts, rows}); }
   int64_t tokens() const { return prompt_tokens + decode_tokens * rows_of_pass(); }

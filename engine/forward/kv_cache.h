@@ -60,7 +60,7 @@ Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out);
 // One sequence's.
 struct KvCache {
   KvPool* pool = nullptr;
-  int64_t capacity = 0;         // positions; what `blocks` has room for without taking memory
+  int64_t capacity = 0;         // positions that it may hold; `blocks` is reserved for them
   std::vector<int32_t> blocks;  // of the pool, by chunk
 
   const KvShape& shape() const { return pool->shape; }

@@ -33,8 +33,8 @@ struct Codes {
   const float* scales = nullptr;  // [rows]
 };
 
-// What a matmul multiplies: an input in the forms that its matrices want, the others null. A single row, or as few as
-// the table takes so (Kernels::few_rows), lie as they are, more in blocks (see RowBlocks).
+// What a matmul multiplies: an input in the forms that its matrices want, the others null. Up to Kernels::few_rows rows
+// lie as they are; more are packed in blocks (see RowBlocks).
 struct Input {
   int64_t rows;
   int64_t k;

@@ -31,7 +31,7 @@ struct Activations {
   std::vector<float> attended;      // [M][heads * head_dim or value_width] the input of o
   std::vector<float> activation;    // [ME][intermediate] the input of down
   std::vector<RopeAngles> angles;   // by each of the model's ropes
-  std::vector<int32_t> panel_best;  // [M][panels of the vocabulary]: of each row with logits the likeliest ids
+  std::vector<int32_t> panel_best;  // [rows with logits][panels of the vocabulary]: the likeliest id of each
   std::vector<int32_t> segment_of;  // [M] by row
   std::vector<int32_t> logit_rows;  // rows that get logits
   InputBuffers inputs;              // ME rows

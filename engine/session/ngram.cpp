@@ -8,7 +8,7 @@ namespace {
 using State = SuffixAutomaton::State;
 using Edge = SuffixAutomaton::Edge;
 
-// So many shorter ends of the text learn of its latest place, too. The longest, which drafts come from, are the first.
+// How many of the text's ends are told that they occurred here, too, the longest first: drafts come from those.
 constexpr int kUpdatedEnds = 16;
 
 std::vector<Edge>::iterator place_of(State& state, int32_t id) {

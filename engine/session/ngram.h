@@ -16,7 +16,7 @@ struct SuffixAutomaton {
   };
   // The substrings that end at the same places, of which the longest has `length` ids.
   struct State {
-    int32_t link = -1;  // of the longest end of these that ends at more places
+    int32_t link = -1;  // of the longest shorter end, which occurs in more places
     int32_t length = 0;
     int32_t end = 0;               // behind a place where they end: the latest, or one before
     std::vector<Edge> edges = {};  // ascending by id

@@ -32,7 +32,7 @@ void empty(Sequence& sequence) {
   sequence.ids.clear();
 }
 
-// --- Memory: what nobody uses goes first, then the stream that came last, which is read again later.
+// Memory: what nobody uses goes first, then the stream that came last, which is read again later.
 
 void take_back_last(Scheduler& s) {
   std::unique_ptr<Stream> stream = std::move(s.running.back());
@@ -64,7 +64,7 @@ bool make_room(Scheduler& s, const Stream& stream, int64_t positions) {
   return true;
 }
 
-// --- Beginnings that another text has, too.
+// Beginnings that another text has, too.
 
 struct Donor {
   const KvCache* cache = nullptr;  // of one that runs
@@ -128,7 +128,7 @@ bool has_room(const Scheduler& s, const Stream& stream, const Donor& donor) {
   return KvShape::chunks_of(wanted(stream)) <= blocks;
 }
 
-// --- Joining and leaving.
+// Joining and leaving.
 
 enum class TakenUp : uint8_t { yes, not_yet, no_room };
 
@@ -197,7 +197,7 @@ void end(Scheduler& s, std::unique_ptr<Stream> stream, const Error& error) {
   stream->request.on_end(error, std::move(result));
 }
 
-// --- A pass.
+// A pass.
 
 // Up to where the next tokens have the frequencies that they had when they were evaluated first. Where they change,
 // what the model holds is forgotten.

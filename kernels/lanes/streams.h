@@ -67,7 +67,7 @@ template <class Way, int Rows = 1, class F>
   }
 }
 
-// One row by panels of w4, or several of which `a` is the first: a group of each of so many panels in turn, so that
+// A row of codes (the first one, where there are several) by panels of w4: a group of each of so many in turn, so that
 // every panel is a stream. begin(a + k) for a group of k, then f(record, accumulate, acc + panel * panel_floats) for
 // its record in each of those panels. Contract of the arguments: Kernels::gemv_w4, rows_w4.
 template <class Way, bool HasZeros, class Begin, class F>
