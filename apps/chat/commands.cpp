@@ -51,7 +51,7 @@ void forget_the_rest(Chat& chat) {
   const Error e = encode_as_it_stands(chat, &prompt);
   const std::vector<int32_t>& held = chat.session->sequence.ids;
   if (e || chat.conversation.messages.empty()) prompt.ids.clear();
-  rewind(chat.session->sequence, std::ranges::mismatch(held, prompt.ids).in1 - held.begin());
+  rewind(chat.session->sequence, common_prefix(held, prompt.ids));
 }
 
 // What is not in a file of its own has no cache beside it, nor has a conversation of which nothing is held.

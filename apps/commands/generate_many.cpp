@@ -116,7 +116,7 @@ SchedulerOptions options_for(const GenerateFlags& flags, const Runtime& runtime,
   std::vector<int64_t> needs;
   for (const Item& item : items) needs.push_back(std::min(limit, std::ssize(item.prompt) + item.max_tokens));
   std::ranges::sort(needs, std::greater{});
-  SchedulerOptions options = pinion::scheduler_options(runtime);
+  SchedulerOptions options = scheduler_options(runtime);
   options.sequences = std::min(flags.parallel, std::ssize(items));
   options.context = std::max<int64_t>(1, needs.front());
   for (int64_t i = 0; i < options.sequences; ++i) {

@@ -14,12 +14,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// How much of the prompt the cache already holds. At least the last token is evaluated again: its logits are wanted.
-int64_t common_prefix(std::span<const int32_t> cached, std::span<const int32_t> prompt) {
-  const auto [a, b] = std::ranges::mismatch(cached, prompt.first(prompt.size() - 1));
-  return a - cached.begin();
-}
-
 // A chat template may write the last answer otherwise in the next turn: without its thoughts, and without the "<think>"
 // that ended the last prompt. So the last few tokens of a prompt may change.
 constexpr int64_t kAnswerOpening = 16;
@@ -68,7 +62,9 @@ Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, 
 // Evaluates what the session does not hold of the prompt yet.
 Error prefill(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options, GenerateResult& result,
               std::span<float> logits) {
-  const int64_t shared = options.logprobs ? 0 : common_prefix(session.sequence.ids, prompt);
+  // The last token is evaluated again in any case: its logits are wanted.
+  const std::span<const int32_t> reusable = prompt.first(prompt.size() - 1);
+  const int64_t shared = options.logprobs ? 0 : common_prefix(session.sequence.ids, reusable);
   result.reused_tokens = rewind(session.sequence, shared);
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
   const auto start = Clock::now();

@@ -21,10 +21,6 @@ double now_seconds() {
 int64_t held(const Stream& stream) { return std::ssize(stream.sequence.ids); }
 int64_t wanted(const Stream& stream) { return std::ssize(stream.text.history); }
 
-int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  return std::ranges::mismatch(a, b).in1 - a.begin();
-}
-
 // Forgets what the model holds of a text.
 void empty(Sequence& sequence) {
   release_blocks(&sequence.cache, 0);

@@ -17,6 +17,10 @@ Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, S
   return {};
 }
 
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::ranges::mismatch(a, b).in1 - a.begin();
+}
+
 bool can_be_cut(const ModelConfig& config) {
   return attention_layers(config) == config.layers && !frequencies_follow_length(config);
 }

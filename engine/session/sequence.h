@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/forward/delta_state.h"
@@ -22,6 +23,9 @@ struct Sequence {
 
 // An empty sequence of at most `capacity` tokens. The memory of a recurrent state is not checked against what is free.
 Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out);
+
+// How many ids two texts have in common from their beginning on.
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
 
 // Whether a text can be cut at any token, and go on from there as if it had never been longer. Not where a state cannot
 // go back, or where rope's frequencies change with the length (dynamic).
