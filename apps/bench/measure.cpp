@@ -175,7 +175,7 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
     if (Error e = open_texts(runtime, test, &scheduler, &subject)) return e;
     if (Error e = subject.run(&seconds)) return e;
   } else {
-    if (Error e = open_session(runtime, test.positions(), &session)) return e;
+    if (Error e = open_session(runtime, {.capacity = test.positions()}, &session)) return e;
     if (test.depth > 0) {
       if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
       keep_snapshot(*session);  // each repetition begins here

@@ -145,7 +145,9 @@ Error open_chat(const Options& options, Chat* out) {
   out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
-  if (Error e = open_session(out->runtime, context, &out->session)) return e;
+  if (Error e = open_session(out->runtime, {.capacity = context, .drafts = options.speculation ? kMostDrafts : 0},
+                             &out->session))
+    return e;
   out->speculation = options.speculation;
   begin_speculation(out->speculation, out->session.get());
   return {};

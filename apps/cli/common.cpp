@@ -202,8 +202,8 @@ void add_speculate_option(Command app, std::optional<Speculation>* out) {
 void begin_speculation(std::optional<Speculation>& speculation, Session* session) {
   if (!speculation) return;
   session->speculation = &*speculation;
-  if (can_be_cut(session->model->config)) return;
-  note("--speculate does nothing for this model: it has a recurrent state, or positions that follow the length");
+  if (!frequencies_follow_length(session->model->config)) return;
+  note("--speculate does nothing for this model: its positions follow the length of the text");
 }
 
 void add_quiet_option(Command app, bool* quiet) {

@@ -143,7 +143,9 @@ int run(GenerateFlags& options) {
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
-  if (Error e = open_session(runtime, capacity, &session)) return fail(e);
+  if (Error e =
+          open_session(runtime, {.capacity = capacity, .drafts = options.speculation ? kMostDrafts : 0}, &session))
+    return fail(e);
   session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
   begin_speculation(options.speculation, session.get());
 

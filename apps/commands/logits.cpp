@@ -67,7 +67,7 @@ int run(const Options& options) {
                       "at most " + std::to_string(context) + " tokens", std::to_string(positions)));
   }
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, positions, &session)) return fail(e);
+  if (Error e = open_session(runtime, {.capacity = positions}, &session)) return fail(e);
   OutputFile file;
   if (Error e = file.open(options.out)) return fail(e);
   if (Error e = write_logits(*session, ids, options.all, file)) return fail(e);

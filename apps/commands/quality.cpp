@@ -62,9 +62,10 @@ Error open_pair(const Options& options, int64_t positions, Pair* out) {
   reference.calibrate.clear();
   if (Error e = open_with_progress(reference, &out->reference)) return e;
   if (Error e = open_with_progress(options.run, &out->other)) return e;
-  if (Error e = open_session(out->reference, positions, &out->reference_session)) return e;
+  if (Error e = open_session(out->reference, {.capacity = positions}, &out->reference_session)) return e;
   const Session* also_open = out->reference_session.get();
-  if (Error e = open_session(out->other, positions, &out->other_session, also_open)) return e;
+  if (Error e = open_session(out->other, {.capacity = positions, .also_open = also_open}, &out->other_session))
+    return e;
   const auto floats = static_cast<size_t>(kBlockTokens * out->other.model->config.vocab_size);
   out->reference_logits.resize(floats);
   out->other_logits.resize(floats);

@@ -68,7 +68,7 @@ Trial make_trial(const Topology& topology, const std::vector<int32_t>& cpus, int
 Error measure_slice(Tuner& tuner, const Plan& plan, const BenchTest& test, double seconds, double* rate) {
   use_plan(plan, &tuner.runtime);
   std::unique_ptr<Session> session;
-  if (Error e = open_session(tuner.runtime, test.tokens(), &session)) return e;
+  if (Error e = open_session(tuner.runtime, {.capacity = test.tokens()}, &session)) return e;
   const BenchTest warm_up{std::min<int64_t>(test.prompt_tokens, 16), std::min<int64_t>(test.decode_tokens, 1), 0};
   double once = 0, all = 0;
   if (Error e = run_once(*session, warm_up, tuner.logits, &once)) return e;

@@ -156,7 +156,7 @@ std::string text_before(const std::vector<int32_t>& ids, size_t index, const Tok
 Error explain(const CheckOptions& options, const Runtime& runtime, const GoldenPrompt& prompt, const GoldenAnswer& want,
               const GoldenAnswer& have, const Tokenizer* tokenizer, std::string* out) {
   std::unique_ptr<Session> here, defined;
-  if (Error e = open_session(runtime, std::ssize(prompt.ids) + std::ssize(want.ids), &here)) return e;
+  if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + std::ssize(want.ids)}, &here)) return e;
   Team alone({});
   SessionOptions definition = {
       .kv = runtime.kv, .capacity = here->sequence.cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
@@ -217,7 +217,7 @@ Error check_prompt(const CheckOptions& options, const Runtime& runtime, const Go
 Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPrompt& prompt,
                     const Tokenizer* tokenizer, GoldenAnswer* out) {
   std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, std::ssize(prompt.ids) + prompt.max_tokens, &session)) return e;
+  if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + prompt.max_tokens}, &session)) return e;
   GenerateResult result;
   const GenerateOptions options = {.max_tokens = prompt.max_tokens,
                                    .sampler = golden.sampler,

@@ -35,10 +35,10 @@ float decay_of(float rate, float x) {
   return static_cast<float>(portable_exp(-static_cast<double>(rate) * step));
 }
 
-// A segment's tokens [first, first + count) through a value head: the convolution, the norms of q and k, the state and
-// the output's norm.
+// A segment's tokens [first, first + count) through a value head's state: the convolution, the norms of q and k, the
+// rule and the output's norm. What they write goes through `writes`.
 void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment& segment, int64_t head, int64_t first,
-               int64_t count, DeltaRows* own) {
+               int64_t count, const DeltaWrites& writes, float* state, DeltaRows* own) {
   const ModelConfig& c = p.model.config;
   const GatedDelta& d = c.delta;
   const int64_t key_head = head / (d.value_heads / d.key_heads);
@@ -46,20 +46,20 @@ void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment
   for (int64_t r = 0; r < count; ++r) {
     const int64_t token = first + r;
     float* q = own->q.data() + r * d.key_dim;
-    float* k = own->k.data() + r * d.key_dim;
+    float* k = writes.keys + r * d.key_dim;
     convolve(p, s, layer, segment, token, key_head * d.key_dim, d.key_dim, q);
     convolve(p, s, layer, segment, token, d.key_width() + key_head * d.key_dim, d.key_dim, k);
     convolve(p, s, layer, segment, token, 2 * d.key_width() + head * d.value_dim, d.value_dim,
-             own->v.data() + r * d.value_dim);
+             writes.values + r * d.value_dim);
     p.kernels.rms_norm(q, s.query_scale.data(), d.key_dim, eps, q);
     p.kernels.rms_norm(k, s.key_scale.data(), d.key_dim, eps, k);
     const auto gate = static_cast<size_t>((segment.row + token) * d.value_heads + head);
-    own->beta[static_cast<size_t>(r)] = sigmoid(s.b[gate]);
-    own->decay[static_cast<size_t>(r)] = decay_of(layer.delta.rate[head], s.a[gate] + layer.delta.step[head]);
+    writes.beta[r] = sigmoid(s.b[gate]);
+    writes.decay[r] = decay_of(layer.delta.rate[head], s.a[gate] + layer.delta.step[head]);
   }
-  p.kernels.delta_rule({count, d.key_dim, d.value_dim, own->q.data(), own->k.data(), own->v.data(), own->decay.data(),
-                        own->beta.data(), own->v.data()},
-                       segment.state->head(layer.slot, head));
+  p.kernels.delta_rule({count, d.key_dim, d.value_dim, own->q.data(), writes.keys, writes.values, writes.decay,
+                        writes.beta, own->v.data()},
+                       state);
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = (segment.row + first + r) * d.value_width() + head * d.value_dim;
     float* out = own->v.data() + r * d.value_dim;
@@ -68,16 +68,46 @@ void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment
   }
 }
 
-// The inputs that the next pass's convolutions begin with. The places may be those that this pass's have read.
+// All of a segment's tokens through a value head. The last pass's drafts that were accepted come first; this pass's go
+// through a copy of the state.
+void head_segment(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment& segment, int64_t head,
+                  DeltaRows* own) {
+  DeltaState& state = *segment.state;
+  float* sums = state.head(layer.slot, head);
+  write_drafts(p.kernels, state, layer.slot, head, own->v.data());
+  const DeltaWrites writes = {own->k.data(), own->v.data(), own->decay.data(), own->beta.data()};
+  for (int64_t first = 0; first < segment.sure(); first += kDeltaTokens) {
+    const int64_t count = std::min(kDeltaTokens, segment.sure() - first);
+    head_rows(p, s, layer, segment, head, first, count, writes, sums, own);
+  }
+  if (segment.drafts == 0) return;
+  std::copy_n(sums, state.head_floats(), own->trial.data());
+  head_rows(p, s, layer, segment, head, segment.sure(), segment.drafts, state.draft_writes(layer.slot, head),
+            own->trial.data(), own);
+}
+
+// The inputs of the last pass's accepted drafts, to where convolutions look for them.
+void take_draft_inputs(Worker& worker, const Pass& p, const Layer& layer) {
+  const int64_t before = p.model.config.delta.taps - 1;
+  if (std::ranges::all_of(p.segments, [](const Segment& one) { return one.state->drafts.held == 0; })) return;
+  worker.for_each(std::ssize(p.segments) * before, [&](int64_t task) {
+    const Segment& segment = p.segments[static_cast<size_t>(task / before)];
+    write_draft_input(*segment.state, layer.slot, segment.position, task % before);
+  });
+}
+
+// The inputs that the next pass's convolutions begin with, and those of drafts. The places may be those that this
+// pass's have read.
 void keep_inputs(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer) {
   if (p.rows == 1) return;
   const GatedDelta& d = p.model.config.delta;
-  worker.for_each(std::ssize(p.segments) * (d.taps - 1), [&](int64_t task) {
-    const Segment& segment = p.segments[static_cast<size_t>(task / (d.taps - 1))];
-    const int64_t token = segment.size() - 1 - task % (d.taps - 1);
-    if (token < 0) return;
+  worker.for_each(p.rows, [&](int64_t row) {
+    const Segment& segment = p.segment_of(row);
+    const int64_t token = row - segment.row, draft = token - segment.sure();
+    if (draft < 1 - d.taps) return;
     std::copy_n(conv_input(p, s, layer, segment, token), d.channels(),
-                segment.state->input(layer.slot, segment.position + token));
+                draft < 0 ? segment.state->input(layer.slot, segment.position + token)
+                          : segment.state->draft_input(layer.slot, draft));
   });
 }
 
@@ -86,6 +116,7 @@ void keep_inputs(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& la
 Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer, const Input& x) {
   const GatedDelta& d = p.model.config.delta;
   const DeltaLayer& l = layer.delta;
+  take_draft_inputs(worker, p, layer);
   project(begin_stage(worker, p, Stage::qkv), x,
           {{&l.qkv, conv_input(p, s, layer, p.segments.front(), 0)},
            {&l.z, s.z.data()},
@@ -96,10 +127,7 @@ Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& lay
   worker.for_each(std::ssize(p.segments) * d.value_heads, [&](int64_t task) {
     DeltaRows* own = &s.workers[static_cast<size_t>(worker.index)];
     const Segment& segment = p.segments[static_cast<size_t>(task / d.value_heads)];
-    for (int64_t first = 0; first < segment.size(); first += kDeltaTokens) {
-      const int64_t count = std::min(kDeltaTokens, segment.size() - first);
-      head_rows(p, s, layer, segment, task % d.value_heads, first, count, own);
-    }
+    head_segment(p, s, layer, segment, task % d.value_heads, own);
   });
   worker.barrier();
   keep_inputs(worker, p, s, layer);
@@ -128,6 +156,7 @@ void make_delta_scratch(const ModelConfig& config, int64_t tokens, int32_t worke
     sizer->make(&own.v, kDeltaTokens * d.value_dim);
     sizer->make(&own.decay, kDeltaTokens);
     sizer->make(&own.beta, kDeltaTokens);
+    sizer->make(&own.trial, delta_state_of(config).head_floats());
   }
 }
 

@@ -12,12 +12,13 @@
 namespace pinion {
 
 // Tokens of a head that go through a layer together.
-constexpr int64_t kDeltaTokens = 16;
+constexpr int64_t kDeltaTokens = 16;  // no fewer than a pass has drafts
 
 // Scratch for up to kDeltaTokens tokens of one head.
 struct DeltaRows {
   std::vector<float> q, k, v;      // [kDeltaTokens][key_dim] twice, [kDeltaTokens][value_dim]
   std::vector<float> decay, beta;  // [kDeltaTokens]
+  std::vector<float> trial;        // a head's state, to which drafts are written
 };
 
 // What such layers write; empty where a model has none. M: the most tokens in one pass.

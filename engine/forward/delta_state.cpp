@@ -1,25 +1,58 @@
 #include "engine/forward/delta_state.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine/team/memory.h"
 
 namespace pinion {
 
-DeltaState delta_state_of(const ModelConfig& config) {
+DeltaState delta_state_of(const ModelConfig& config, int64_t drafts) {
   DeltaState state;
   state.shape = config.delta;
   state.layers = config.layers - attention_layers(config);
+  state.drafts.most = drafts;
   return state;
 }
 
-Error allocate_delta_state(const ModelConfig& config, DeltaState* out) {
-  DeltaState state = delta_state_of(config);
-  if (state.layers > 0) {
+Error allocate_delta_state(const ModelConfig& config, int64_t drafts, DeltaState* out) {
+  DeltaState state = delta_state_of(config, drafts);
+  if (state.bytes() > 0) {
     if (Error e = allocate_arena(state.bytes(), &state.memory)) return e;
+  }
+  if (state.draft_bytes() > 0) {
+    if (Error e = allocate_arena(state.draft_bytes(), &state.drafts.memory)) return e;
   }
   *out = std::move(state);
   return {};
+}
+
+void write_draft_input(const DeltaState& state, int64_t index, int64_t position, int64_t back) {
+  const int64_t draft = state.drafts.held - 1 - back;
+  if (draft < 0) return;
+  std::copy_n(state.draft_input(index, draft), state.shape.channels(), state.input(index, position - 1 - back));
+}
+
+void write_drafts(const Kernels& kernels, const DeltaState& state, int64_t index, int64_t value_head, float* out) {
+  if (state.drafts.held == 0) return;
+  const DeltaWrites d = state.draft_writes(index, value_head);
+  const GatedDelta& shape = state.shape;
+  // The outputs are not wanted, so any queries do.
+  kernels.delta_rule(
+      {state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta, out},
+      state.head(index, value_head));
+}
+
+void settle_drafts(const Kernels& kernels, int64_t position, DeltaState* state) {
+  std::vector<float> out(static_cast<size_t>(state->drafts.held * state->shape.value_dim));
+  for (int64_t layer = 0; layer < state->layers; ++layer) {
+    for (int64_t back = 0; back < state->shape.taps - 1; ++back) write_draft_input(*state, layer, position, back);
+    for (int64_t head = 0; head < state->shape.value_heads; ++head) {
+      write_drafts(kernels, *state, layer, head, out.data());
+    }
+  }
+  state->drafts.held = 0;
 }
 
 bool can_keep(const Snapshots& snapshots, const DeltaState& state) {
@@ -42,6 +75,7 @@ void keep(Snapshots* snapshots, const DeltaState& state, int64_t position) {
 }
 
 int64_t restore(Snapshots* snapshots, int64_t position, DeltaState* state) {
+  state->drafts.held = 0;
   std::vector<Snapshot>& kept = snapshots->kept;
   while (!kept.empty() && kept.back().position > position) kept.pop_back();
   const auto bytes = static_cast<size_t>(state->bytes());

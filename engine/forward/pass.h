@@ -48,9 +48,11 @@ struct Segment {
   std::span<const int32_t> tokens;         // checked: in the vocabulary
   int64_t position;                        // of tokens[0]
   int64_t logit_rows;                      // this many of the last tokens get logits
-  int64_t row = 0;                         // of tokens[0] in the pass
+  int64_t drafts = 0;  // this many of the last tokens are on trial, at most as the state has room for
+  int64_t row = 0;     // of tokens[0] in the pass
 
   int64_t size() const { return std::ssize(tokens); }
+  int64_t sure() const { return size() - drafts; }
 };
 
 struct Pass {

@@ -48,14 +48,15 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   return {};
 }
 
-Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Session>* out, const Session* also_open) {
+Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out) {
   SessionOptions session;
   session.kv = runtime.kv;
-  session.capacity = capacity;
+  session.capacity = needs.capacity;
+  session.drafts = needs.drafts;
   session.prefill_chunk = runtime.prefill_chunk;
   session.prefill_team = runtime.prefill_team.get();
   session.kernels = runtime.kernels;
-  session.also_open = also_open;
+  session.also_open = needs.also_open;
   return open_session(*runtime.model, *runtime.team, session, out);
 }
 

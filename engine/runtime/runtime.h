@@ -5,7 +5,7 @@
 //   options.model = "folder";
 //   if (Error e = open_runtime(options, &runtime)) ...
 //   std::unique_ptr<Session> session;
-//   if (Error e = open_session(runtime, 4096, &session)) ...
+//   if (Error e = open_session(runtime, {.capacity = 4096}, &session)) ...
 //   generate(*session, ...);                        // engine/session/generate.h
 #pragma once
 
@@ -58,9 +58,13 @@ void use_plan(const Plan& plan, Runtime* out);
 // make_plan and load_model.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
-// `capacity`: positions, at most the model's context; 0: all of it. also_open: see SessionOptions.
-Error open_session(const Runtime& runtime, int64_t capacity, std::unique_ptr<Session>* out,
-                   const Session* also_open = nullptr);
+// What a session is for; the rest is the runtime's. See SessionOptions.
+struct SessionNeeds {
+  int64_t capacity = 0;
+  int64_t drafts = 0;
+  const Session* also_open = nullptr;
+};
+Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out);
 
 // For a scheduler of the runtime's model and teams.
 SchedulerOptions scheduler_options(const Runtime& runtime);

@@ -77,14 +77,15 @@ Error prefill(Session& session, std::span<const int32_t> prompt, const GenerateO
   return {};
 }
 
-// How many drafts a pass may hold: as many as the text and the cache have room for. None where longrope's factors would
-// change within the pass.
+// How many drafts a pass may hold: as many as the session, the text and the cache have room for. None where frequencies
+// follow the length, or where longrope's factors would change within the pass.
 int64_t most_drafts(const Session& session, const Continuation& text) {
   const ModelConfig& c = session.model->config;
-  if (!can_be_cut(c)) return 0;
+  if (frequencies_follow_length(c)) return 0;
   const int64_t held = std::ssize(session.sequence.ids);
-  const int64_t room = std::min({kMostDrafts, session.prefill_chunk - 1, session.sequence.cache.capacity - held - 1,
-                                 text.options.max_tokens - std::ssize(text.result.ids) - 1});
+  const int64_t room =
+      std::min({session.most_drafts, session.prefill_chunk - 1, session.sequence.cache.capacity - held - 1,
+                text.options.max_tokens - std::ssize(text.result.ids) - 1});
   return uses_long_factors(c, held + 1) == uses_long_factors(c, held + 1 + room) ? room : 0;
 }
 
@@ -92,7 +93,7 @@ struct Decoding {
   Session& session;
   Continuation& text;
   const OnToken& on_token;
-  std::vector<float> logits;         // [kMostDrafts + 1][vocab], one row without speculation
+  std::vector<float> logits;         // [most_drafts + 1][vocab], one row without speculation
   std::vector<int32_t> tokens = {};  // of the next pass
 
   // Whether the text goes on after the token drawn from a row of the logits, which is the last pass's panel_row.
@@ -145,7 +146,7 @@ Error decode(Session& session, const OnToken& on_token, Continuation& text, std:
   if (text.options.max_tokens <= 0) return {};
   if (session.speculation) {
     follow(session.speculation->text, text.history);
-    logits.resize(logits.size() * static_cast<size_t>(kMostDrafts + 1));
+    logits.resize(logits.size() * static_cast<size_t>(session.most_drafts + 1));
   }
   Decoding decoding = {session, text, on_token, std::move(logits)};
   bool go_on = decoding.draw_from(0, session.last_logit_row);

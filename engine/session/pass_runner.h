@@ -40,7 +40,8 @@ int64_t mapped_bytes(const Model& model);
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row);
 
 // Evaluates the segments' tokens, at most as many as the scratch is for, and sets each segment's row. logits: [rows
-// that get them][vocab], segment by segment; null where none do. The sequences' ids are the caller's to keep.
+// that get them][vocab], segment by segment; null where none do. The sequences' ids are the caller's to keep. Of a
+// recurrent model, drafts are held beside the state afterwards.
 void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits);
 
 // Whether the last pass's logits from `first` on, `count` rows, are numbers.

@@ -310,7 +310,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   if (Error e = take_scratch(s.get(), options.pass_rows, context, shape.bytes(positions), others, what, "")) return e;
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &s->pool)) return e;
   for (int64_t i = 0; i < options.sequences; ++i) {
-    if (Error e = make_sequence(c, &s->pool, context, &s->unused.emplace_back())) return e;
+    if (Error e = make_sequence(c, &s->pool, context, 0, &s->unused.emplace_back())) return e;
   }
   s->segments.reserve(static_cast<size_t>(options.sequences));
   s->streams.reserve(static_cast<size_t>(options.sequences));

@@ -5,13 +5,13 @@
 
 namespace pinion {
 
-Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out) {
+Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, int64_t drafts, Sequence* out) {
   Sequence sequence = {.cache = make_kv_cache(pool, capacity),
                        .state = {},
                        .snapshots = {},
                        .ids = {},
                        .ropes = rope_frequencies(config, 0)};
-  if (Error e = allocate_delta_state(config, &sequence.state)) return e;
+  if (Error e = allocate_delta_state(config, drafts, &sequence.state)) return e;
   sequence.ids.reserve(static_cast<size_t>(capacity));
   *out = std::move(sequence);
   return {};
@@ -28,7 +28,12 @@ bool can_be_cut(const ModelConfig& config) {
 int64_t rewind(Sequence& sequence, int64_t position) {
   const int64_t held = std::ssize(sequence.ids);
   position = std::clamp<int64_t>(position, 0, held);
-  if (sequence.state.layers > 0 && position < held) position = restore(&sequence.snapshots, position, &sequence.state);
+  const int64_t on_trial = sequence.state.drafts.held;
+  if (position >= held - on_trial) {
+    sequence.state.drafts.held = position - (held - on_trial);
+  } else if (sequence.state.layers > 0) {
+    position = restore(&sequence.snapshots, position, &sequence.state);
+  }
   sequence.ids.resize(static_cast<size_t>(position));
   return position;
 }

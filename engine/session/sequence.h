@@ -14,15 +14,16 @@ namespace pinion {
 
 struct Sequence {
   KvCache cache;             // attention layers
-  DeltaState state;          // recurrent layers, after all of `ids`
+  DeltaState state;          // recurrent layers, after all of `ids` but the drafts that it holds
   Snapshots snapshots;       // earlier recurrent states
   std::vector<int32_t> ids;  // one a position
   std::vector<RopeFrequencies> ropes;
   bool long_factors = false;  // cached keys were rotated with longrope's long factors
 };
 
-// An empty sequence of at most `capacity` tokens. The memory of a recurrent state is not checked against what is free.
-Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, Sequence* out);
+// An empty sequence of at most `capacity` tokens, of which a pass may have so many on trial. The memory of a recurrent
+// state is not checked against what is free.
+Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, int64_t drafts, Sequence* out);
 
 // How many ids two texts have in common from their beginning on.
 int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
@@ -31,8 +32,8 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
 // go back, or where rope's frequencies change with the length (dynamic).
 bool can_be_cut(const ModelConfig& config);
 
-// Drops the tokens from `position` on and returns how many are left. A recurrent state goes back only to a snapshot,
-// so then fewer may be left. Blocks of the cache stay held.
+// Drops the tokens from `position` on and returns how many are left. A recurrent state goes back behind the last pass's
+// drafts only to a snapshot, so then fewer may be left. Blocks of the cache stay held.
 int64_t rewind(Sequence& sequence, int64_t position);
 
 }  // namespace pinion

@@ -43,7 +43,8 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
                        .ropes = sequence.ropes,
                        .tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
                        .position = start + done,
-                       .logit_rows = logit_rows};
+                       .logit_rows = logit_rows,
+                       .drafts = target.are_drafts ? rows - 1 : 0};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
     if (!are_logits_finite(session, 0, target.are_drafts ? 1 : logit_rows)) return {done, false};
@@ -81,7 +82,8 @@ Error unfit_logits(Session& session) {
 
 // Memory that an open session has reserved and not touched: it still counts as free.
 int64_t untouched_bytes(const Session& session) {
-  return mapped_bytes(*session.model) + session.pool.memory.bytes + session.sequence.state.bytes();
+  return mapped_bytes(*session.model) + session.pool.memory.bytes + session.sequence.state.bytes() +
+         session.sequence.state.draft_bytes();
 }
 
 Error evaluate_to(Session& session, std::span<const int32_t> tokens, const LogitsTarget& target) {
@@ -120,18 +122,21 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   }
   auto session = std::make_unique<Session>();
   session->prefill_chunk = options.prefill_chunk;
+  session->most_drafts = options.drafts;
   if (Error e = make_runner(model, team, options.prefill_team, options.kernels, session.get())) return e;
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
   const KvShape shape = kv_shape_of(c, options.kv);
   const int64_t beside = options.also_open ? untouched_bytes(*options.also_open) : 0;
-  if (Error e =
-          take_scratch(session.get(), std::min(options.prefill_chunk, positions), positions, shape.bytes(positions),
-                       delta_state_of(c).bytes() + beside, std::to_string(positions) + " positions",
-                       options.also_open ? ", " + megabytes_text(beside) + " for the other open model" : "")) {
+  const DeltaState state = delta_state_of(c, options.drafts);
+  const int64_t draft_logit_bytes = options.drafts * c.vocab_size * static_cast<int64_t>(sizeof(float));
+  if (Error e = take_scratch(session.get(), std::min(options.prefill_chunk, positions), positions,
+                             shape.bytes(positions), state.bytes() + state.draft_bytes() + draft_logit_bytes + beside,
+                             std::to_string(positions) + " positions",
+                             options.also_open ? ", " + megabytes_text(beside) + " for the other open model" : "")) {
     return e;
   }
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;
-  if (Error e = make_sequence(c, &session->pool, positions, &session->sequence)) return e;
+  if (Error e = make_sequence(c, &session->pool, positions, options.drafts, &session->sequence)) return e;
   session->sequence.snapshots.limit_bytes = options.snapshot_bytes;
   *out = std::move(session);
   return {};
@@ -151,10 +156,12 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSi
 }
 
 int64_t snapshot_bytes(const Session& session) {
-  return std::ssize(session.sequence.snapshots.kept) * session.sequence.state.bytes();
+  return std::ssize(session.sequence.snapshots.kept) * session.sequence.state.bytes() +
+         session.sequence.state.draft_bytes();
 }
 
 void keep_snapshot(Session& session) {
+  settle_drafts(*session.kernels, std::ssize(session.sequence.ids), &session.sequence.state);
   keep(&session.sequence.snapshots, session.sequence.state, std::ssize(session.sequence.ids));
 }
 

@@ -28,13 +28,15 @@ struct SessionOptions {
   const Kernels* kernels = nullptr;                // null = the best this CPU has
   int64_t snapshot_bytes = kDefaultSnapshotBytes;  // that copies of a recurrent state may take; 0 = none are kept
   Team* prefill_team = nullptr;  // runs passes of several tokens; null = the team that runs those of one
+  int64_t drafts = 0;            // that a pass may have on trial, at most kMostDrafts
   // A session that stays open beside this one: memory is checked for both.
   const Session* also_open = nullptr;
 };
 
 struct Session : PassRunner {
   int64_t prefill_chunk = 0;
-  KvPool pool;  // of the sequence alone
+  int64_t most_drafts = 0;  // in a pass
+  KvPool pool;              // of the sequence alone
   Sequence sequence;
   int64_t last_logit_row = 0;                      // of the last pass that gave logits: see panel_best()
   Speculation* speculation = nullptr;              // drafts what decoding evaluates together; null: one by one
@@ -50,8 +52,8 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 // began; the session is empty then.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
 
-// The same with the logits of each token, of which all but the first are on trial: only the first row's are looked at.
-// No more tokens than a prefill chunk.
+// The same with the logits of each token, of which all but the first are on trial: only the first row's are looked at,
+// and rewind() can drop them. No more tokens than a prefill chunk, and no more on trial than SessionOptions::drafts.
 Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits);
 
 // The same with the logits of each token, which are handed over as they come instead of being kept: [rows, vocab] of
@@ -59,7 +61,8 @@ Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* 
 using LogitsSink = std::function<void(int64_t first, std::span<const float> logits)>;
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink);
 
-// Copies the recurrent state, if the model has one, so that rewind can come back to here.
+// Writes accepted drafts to the recurrent state, if the model has one, and copies it, so that rewind can come back to
+// here.
 void keep_snapshot(Session& session);
 
 // Bytes that the snapshots take now.

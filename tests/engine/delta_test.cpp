@@ -6,6 +6,7 @@
 
 #include "engine/runtime/load.h"
 #include "engine/session/generate.h"
+#include "engine/session/session_image.h"
 
 namespace pinion {
 namespace {
@@ -46,6 +47,13 @@ struct Delta : testing::Test {
     ASSERT_EQ(open_session(*model, team, options, &session).message(), "");
   }
 
+  // Every pass of an answer has drafts, and some of them agree.
+  void speculate(Speculation* speculation) {
+    open({.drafts = kMostDrafts});
+    speculation->depth.always = 3;
+    session->speculation = speculation;
+  }
+
   GenerateResult answer(const Ids& prompt, int64_t tokens = 20) {
     GenerateResult result;
     const GenerateOptions options = {.max_tokens = tokens, .sampler = {}, .ignore_eos = true};
@@ -77,6 +85,30 @@ TEST_F(Delta, ATurnThatGoesOnEvaluatesOnlyWhatIsNew) {
     EXPECT_EQ(held, std::ssize(prompt) + 19) << "the last id was drawn, never evaluated";
     prompt = prompt + result.ids + kAnswerEnds + question(turn == 2 ? 4 : 25, turn * 30) + kAnswerBegins;
   }
+}
+
+// Drafts that were accepted last are not in the state yet, wherever the next turn, a snapshot or an image begins.
+TEST_F(Delta, TurnsGoOnAfterDrafts) {
+  Speculation speculation;
+  speculate(&speculation);
+  int64_t accepted = 0;
+  for (int32_t round = 0; round < 6; ++round) {
+    Ids prompt = question(12, round) + question(12, round) + kAnswerBegins;
+    for (int32_t turn = 1; turn <= 4; ++turn) {
+      const GenerateResult result = answer(prompt, 20 + round);
+      expect_as_afresh(prompt, result);
+      accepted += result.accepted;
+      const int64_t held = std::ssize(session->sequence.ids);
+      EXPECT_EQ(held, std::ssize(prompt) + 19 + round) << "the last id was drawn, never evaluated";
+      if (turn % 2 == 0) {
+        std::unique_ptr<SessionImage> image;
+        ASSERT_EQ(make_image(*session, &image).message(), "");
+      }
+      prompt = prompt + result.ids + kAnswerEnds + question(turn * 4, turn * 30) + kAnswerBegins;
+      EXPECT_TRUE(turn == 1 || result.reused_tokens > 0);
+    }
+  }
+  EXPECT_GT(accepted, 5);
 }
 
 // Each prompt has the last answer without its thoughts and what opened them.
