@@ -16,7 +16,7 @@ namespace {
 struct Options {
   RunOptions run;
   SamplingFlags sampling;
-  std::optional<Speculation> speculation;
+  std::string speculate = "off";
   std::string system;
   int64_t max_tokens = 0;  // 0: until the context is full
   int64_t context = 0;     // 0: the model's, up to kDefaultContext
@@ -72,7 +72,7 @@ std::string stats_text(const Chat& chat) {
                        std::to_string(last.reused_tokens) + " reused");
   add("answer   ", std::to_string(last.ids.size()) + " tokens at " +
                        rate_text(static_cast<double>(decoded_tokens(last)), last.decode_seconds) + "/s");
-  if (chat.speculation) {
+  if (chat.drafting.speculation) {
     add("drafts   ", std::to_string(last.accepted) + " of " + std::to_string(last.drafted) + " accepted, " +
                          rate_text(static_cast<double>(decoded_tokens(last)), static_cast<double>(last.decode_passes)) +
                          " tokens a pass");
@@ -132,6 +132,7 @@ void run_command(Chat& chat, const std::string& line) {
 Error open_chat(const Options& options, Chat* out) {
   const std::string& folder = options.run.model;
   if (Error e = check_model_folder(folder)) return e;
+  if (Error e = check_speculation(options.speculate, folder)) return e;
   if (Error e = load_chat_template(folder, &out->chat_template)) return e;
   if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
   if (Error e = load_tokenizer(folder, &out->tokenizer)) return e;
@@ -145,12 +146,11 @@ Error open_chat(const Options& options, Chat* out) {
   out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
-  if (Error e = open_session(out->runtime, {.capacity = context, .drafts = options.speculation ? kMostDrafts : 0},
+  if (Error e = open_session(out->runtime,
+                             {.capacity = context, .drafts = is_speculating(options.speculate) ? kMostDrafts : 0},
                              &out->session))
     return e;
-  out->speculation = options.speculation;
-  begin_speculation(out->speculation, out->session.get());
-  return {};
+  return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);
 }
 
 int run(const Options& options) {
@@ -203,7 +203,7 @@ Run setup_chat(Command app) {
          "When the context is full: drop the oldest turns (default), or stop until /reset")
       .type_name("WHAT");
   add_stop_option(app, &options->stops);
-  add_speculate_option(app, &options->speculation);
+  add_speculate_option(app, &options->speculate);
   app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");
   app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "apps/cli/common.h"
+#include "apps/cli/speculate.h"
 #include "engine/session/generate.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -26,7 +27,7 @@ struct Chat {
   bool hide_thinking = false;
   Runtime runtime;
   std::unique_ptr<Session> session;
-  std::optional<Speculation> speculation;  // none: off
+  Drafting drafting;
 
   Conversation conversation;
   bool took_back = false;        // something since the last answer: the session may hold more than the conversation

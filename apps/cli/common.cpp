@@ -191,21 +191,6 @@ Option add_stop_option(Command app, std::vector<std::string>* stops) {
       .repeatable();
 }
 
-void add_speculate_option(Command app, std::optional<Speculation>* out) {
-  static constexpr std::string_view kNames[] = {"off", "ngram"};
-  app.add_choice(
-         "--speculate", kNames, [out](size_t i) { i == 0 ? out->reset() : void(out->emplace()); },
-         "Try several tokens in a pass: ngram tries what the text said before. The text stays the same (default: off)")
-      .type_name("WHAT");
-}
-
-void begin_speculation(std::optional<Speculation>& speculation, Session* session) {
-  if (!speculation) return;
-  session->speculation = &*speculation;
-  if (!frequencies_follow_length(session->model->config)) return;
-  note("--speculate does nothing for this model: its positions follow the length of the text");
-}
-
 void add_quiet_option(Command app, bool* quiet) {
   app.add_flag("--quiet", *quiet, "On standard error only failures: no notes, no progress, no figures");
 }

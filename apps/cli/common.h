@@ -85,8 +85,6 @@ Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, 
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
 void add_quiet_option(Command app, bool* quiet);
-void add_speculate_option(Command app, std::optional<Speculation>* out);            // none: off
-void begin_speculation(std::optional<Speculation>& speculation, Session* session);  // a note where the model cannot
 
 // "1,2,3", "1 2 3" or "[1, 2, 3]"
 Error parse_ids(std::string_view text, std::vector<int32_t>* out);

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "apps/cli/machine.h"
+#include "apps/cli/speculate.h"
 #include "apps/commands.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/mapped_file.h"
@@ -62,7 +63,7 @@ OrderedJson stats_json(const GenerateFlags& options, const Runtime& runtime, con
       {"kv", kv_name(options.run)},
       {"temperature", sampler.temperature},
       {"seed", sampler.seed},
-      {"speculate", options.speculation ? "ngram" : "off"},
+      {"speculate", options.speculate},
       {"drafted_tokens", result.drafted},
       {"accepted_tokens", result.accepted},
       {"tokens_per_pass", rate_json(static_cast<double>(decoded_tokens(result)), passes)},
@@ -112,7 +113,8 @@ void print_result(const GenerateFlags& options, const std::vector<int32_t>& prom
 int run(GenerateFlags& options) {
   if (options.quiet) be_quiet();
   if (options.logprobs && !options.json) return fail_usage("--logprobs needs --json");
-  if (options.speculation && options.prompts) return fail_usage("--speculate is for one prompt, not for --prompts");
+  if (is_speculating(options.speculate) && options.prompts)
+    return fail_usage("--speculate is for one prompt, not for --prompts");
   if (options.logprobs && options.prompts) return fail_usage("--logprobs is for one prompt, not for --prompts");
   const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids || options.prompts;
   if (!is_prompt_given && on_terminal(STDIN_FILENO)) {
@@ -123,6 +125,7 @@ int run(GenerateFlags& options) {
     if (Error e = parse_ids(*options.prompt_ids, &prompt_ids)) return fail_usage("--prompt-ids: " + e.message());
   }
   if (Error e = check_model_folder(options.run.model)) return fail(e);
+  if (Error e = check_speculation(options.speculate, options.run.model)) return fail(e);
   SamplerOptions sampler;
   if (Error e = sampler_options(options.run.model, options.sampling, &sampler)) return fail(e);
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -141,13 +144,14 @@ int run(GenerateFlags& options) {
 
   Runtime runtime;
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  Drafting drafting;
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
-  if (Error e =
-          open_session(runtime, {.capacity = capacity, .drafts = options.speculation ? kMostDrafts : 0}, &session))
+  if (Error e = open_session(
+          runtime, {.capacity = capacity, .drafts = is_speculating(options.speculate) ? kMostDrafts : 0}, &session))
     return fail(e);
   session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
-  begin_speculation(options.speculation, session.get());
+  if (Error e = begin_speculation(options.speculate, options.run, runtime, session.get(), &drafting)) return fail(e);
 
   TextStream stream(!options.json, options.stops, tokenizer);
   // A person reads the whole text; a script gets the continuation alone.
@@ -203,7 +207,7 @@ Run setup_generate(Command app) {
       .type_name("N")
       .show_default();
   add_stop_option(app, &options->stops);
-  add_speculate_option(app, &options->speculation);
+  add_speculate_option(app, &options->speculate);
   add_sampling_options(app, &options->sampling);
   app.add_option("--logprobs", options->logprobs,
                  "With --json: log probabilities of the prompt's and the text's tokens, each with the N likeliest")

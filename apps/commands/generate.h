@@ -17,7 +17,7 @@ namespace pinion {
 struct GenerateFlags {
   RunOptions run;
   SamplingFlags sampling;
-  std::optional<Speculation> speculation;
+  std::string speculate = "off";
   std::optional<std::string> prompt, prompt_file, prompt_ids, prompts;
   int64_t parallel = 8;
   int64_t max_tokens = 256;

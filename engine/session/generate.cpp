@@ -111,11 +111,10 @@ Error decode_pass(Decoding& d, bool* go_on) {
   GenerateResult& result = d.text.result;
   Speculation* speculation = session.speculation;
   d.tokens.assign(1, d.text.history.back());
-  int64_t match = 0;
   if (speculation) {
-    append(speculation->text, d.tokens[0]);
-    match = speculation->text.match_length;
-    std::ranges::copy(draft(*speculation, most_drafts(session, d.text)), std::back_inserter(d.tokens));
+    add_token(*speculation, d.tokens[0]);
+    if (Error e = find_drafts(*speculation, d.text, most_drafts(session, d.text))) return e;
+    std::ranges::copy(speculation->drafts.ids, std::back_inserter(d.tokens));
   }
   const int64_t held = std::ssize(session.sequence.ids), rows = std::ssize(d.tokens);
   const auto start = Clock::now();
@@ -130,13 +129,14 @@ Error decode_pass(Decoding& d, bool* go_on) {
   };
   while (*go_on && agrees(agreed + 1)) {
     ++agreed;
-    append(speculation->text, d.text.history.back());
+    add_token(*speculation, d.text.history.back());
     *go_on = d.draw_from(agreed, agreed);
   }
   if (rows == 1) return {};
   result.drafted += rows - 1;
   result.accepted += agreed;
-  note_acceptance(speculation->depth, match, *go_on ? rows - 1 : agreed, agreed);
+  const std::span<const size_t> buckets = speculation->drafts.buckets;
+  note_acceptance(speculation->depth, *go_on ? buckets : buckets.first(static_cast<size_t>(agreed)), agreed);
   rewind(session.sequence, held + 1 + agreed);
   return {};
 }
@@ -145,7 +145,7 @@ Error decode_pass(Decoding& d, bool* go_on) {
 Error decode(Session& session, const OnToken& on_token, Continuation& text, std::vector<float> logits) {
   if (text.options.max_tokens <= 0) return {};
   if (session.speculation) {
-    follow(session.speculation->text, text.history);
+    begin_text(*session.speculation, text.history, session.interrupted);
     logits.resize(logits.size() * static_cast<size_t>(session.most_drafts + 1));
   }
   Decoding decoding = {session, text, on_token, std::move(logits)};

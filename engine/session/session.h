@@ -11,7 +11,6 @@
 #include "engine/session/continuation.h"
 #include "engine/session/pass_runner.h"
 #include "engine/session/sequence.h"
-#include "engine/session/speculation.h"
 
 namespace pinion {
 
@@ -19,6 +18,7 @@ constexpr int64_t kDefaultPrefillChunk = 256;
 constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
 
 struct Session;
+struct Speculation;
 
 struct SessionOptions {
   KvType kv = KvType::q8;

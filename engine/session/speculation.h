@@ -5,8 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
+#include "engine/session/continuation.h"
+#include "engine/session/draft_model.h"
 #include "engine/session/ngram.h"
 
 namespace pinion {
@@ -15,11 +19,14 @@ constexpr int64_t kMostDrafts = 15;  // in a pass, beside the token that was dra
 
 // How many drafts pay: from what was accepted and what passes of so many rows took on this machine.
 struct DraftDepth {
-  // Matches of a length: 1, 2 to 3, 4 to 7, 8 to 15, 16 and more.
-  static constexpr int kBuckets = 5;
+  // Of matches of 1, 2 to 3, 4 to 7, 8 to 15, 16 and more tokens; or of drafts that a model finds likely: to 0.3, 0.5,
+  // 0.7, 0.9, 1.
+  static constexpr size_t kBuckets = 5;
   std::array<double, kBuckets> accepted;               // the share of drafts that agreed, lately
-  std::array<int64_t, kBuckets> untried{};             // matches in a row that were not worth a draft
+  std::array<int64_t, kBuckets> untried{};             // in a row that were not worth a draft
   std::array<double, kMostDrafts + 2> pass_seconds{};  // by rows; 0: not measured yet
+  double draft_seconds = 0;                            // of a draft model's pass
+  double agrees = 0.7;                                 // of a draft model's drafts, whatever it found them
 
   int64_t always = 0;  // so many for every match, whatever they cost, for tests; 0: as many as pay
 
@@ -29,18 +36,35 @@ struct DraftDepth {
 // For a match of that many tokens: how many drafts to evaluate; 0 where a pass of one row is faster.
 int64_t choose_depth(DraftDepth& depth, int64_t match_length);
 
+size_t bucket_of_match(int64_t length);
+size_t bucket_of_likely(double likely);
+
 void note_pass(DraftDepth& depth, int64_t rows, double seconds);
 
-// Of a pass with drafts after such a match: how many agreed before the first that did not.
-void note_acceptance(DraftDepth& depth, int64_t match_length, int64_t drafted, int64_t accepted);
+// Of the drafts of a pass, by their buckets: how many agreed before the first that did not.
+void note_acceptance(DraftDepth& depth, std::span<const size_t> buckets, int64_t accepted);
+
+// A pass's drafts, and how likely each was thought to agree.
+struct Drafts {
+  std::vector<int32_t> ids;
+  std::vector<size_t> buckets;
+};
 
 // What drafts come from, and how many pay: kept from answer to answer of a chat.
 struct Speculation {
-  SuffixAutomaton text;
-  DraftDepth depth;
+  SuffixAutomaton text;                    // all that was said, where there is no draft model
+  std::unique_ptr<DraftModel> model = {};  // null: the text itself
+  DraftDepth depth = {};
+  Drafts drafts = {};  // for the next pass
 };
 
-// Up to `most` ids that may follow speculation.text, whose memory they are.
-std::span<const int32_t> draft(Speculation& speculation, int64_t most);
+// Before a text goes on from its prompt. `interrupted`: see Session.
+void begin_text(Speculation& speculation, std::span<const int32_t> history, const std::atomic<bool>* interrupted);
+
+// Another token was drawn.
+void add_token(Speculation& speculation, int32_t id);
+
+// Finds at most `most` ids that may follow the text, which has ended with a token that was drawn.
+Error find_drafts(Speculation& speculation, const Continuation& text, int64_t most);
 
 }  // namespace pinion

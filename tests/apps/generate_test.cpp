@@ -293,10 +293,37 @@ TEST(Generate, SpeculationShowsInFiguresOnly) {
   EXPECT_EQ(with["stats"]["speculate"], "ngram");
   EXPECT_GE(with["stats"]["tokens_per_pass"], 1.0);
   EXPECT_LE(with["stats"]["accepted_tokens"], with["stats"]["drafted_tokens"]);
-  const Outcome recurrent =
-      run_pinion(generate(PINION_TEST_DATA "/families/qwen3_5",
+  const Outcome dynamic =
+      run_pinion(generate(PINION_TEST_DATA "/families/llama_dynamic",
                           {"--prompt-ids", "5,6,5,6,5", "--max-tokens", "4", "--speculate", "ngram"}));
-  EXPECT_NE(recurrent.err.find("--speculate does nothing for this model"), std::string::npos) << recurrent.err;
+  EXPECT_NE(dynamic.err.find("--speculate does nothing for this model"), std::string::npos) << dynamic.err;
+}
+
+TEST(Generate, ASmallModelDrafts) {
+  std::vector<std::string> options = {"--prompt", "Once upon a time", "--max-tokens", "60", "--json", "--seed",
+                                      "3",        "--temperature",    "0.9"};
+  const json plain = run_json(generate(kStories, options));
+  options.insert(options.end(), {"--speculate", kStories});
+  const json with = run_json(generate(kStories, options));
+  EXPECT_EQ(with["ids"], plain["ids"]);
+  EXPECT_EQ(with["stats"]["logits_hash"], plain["stats"]["logits_hash"]);
+  EXPECT_EQ(with["stats"]["speculate"], kStories);
+  EXPECT_EQ(with["stats"]["accepted_tokens"], with["stats"]["drafted_tokens"]);
+}
+
+TEST(Generate, ModelsThatCannotDraftAreRefused) {
+  const auto refuses = [](const std::string& small, const char* why) {
+    expect_failure(run_pinion(generate(kStories, {"--prompt", "a", "--speculate", small})), 1, why);
+  };
+  refuses("ngrm", "--speculate ngrm: no such folder: want off, ngram, or the folder");
+  refuses(PINION_TEST_DATA "/families/qwen3_5", "cannot draft: it has a recurrent state");
+  const Folder folder;
+  copy_stories(folder);
+  json tokenizer = read_json(folder / "tokenizer.json");
+  json& vocab = tokenizer["model"]["vocab"];
+  std::swap(vocab["▁the"], vocab["▁they"]);
+  write_file(folder / "tokenizer.json", tokenizer.dump());
+  refuses(folder.path, "a draft model must have the vocabulary of the model; token");
 }
 
 TEST(Generate, QuietSaysNothingButFailures) {

@@ -7,6 +7,7 @@
 #include "engine/runtime/load.h"
 #include "engine/session/generate.h"
 #include "engine/session/session_image.h"
+#include "engine/session/speculation.h"
 
 namespace pinion {
 namespace {

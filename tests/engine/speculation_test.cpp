@@ -80,6 +80,81 @@ TEST(Speculation, ChangesNothingInAnyFamily) {
   }
 }
 
+std::unique_ptr<DraftModel> draft_model(const Model& model, Team& team) {
+  auto small = std::make_unique<DraftModel>();
+  EXPECT_FALSE(open_session(model, team, {}, &small->session));
+  return small;
+}
+
+TEST(Speculation, ChangesNothingWithADraftModel) {
+  const auto model = load_stories(Quant::w8a8);
+  const auto small = load_stories(Quant::w4a8);
+  Team team({-1});
+  std::mt19937 random(27);
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));
+  Speculation speculation;
+  speculation.model = draft_model(*small, team);
+  int64_t drafted = 0, accepted = 0;
+  for (int i = 0; i < 120; ++i) {
+    const TextCase c = random_text(random, model->config.vocab_size, 60);
+    const GenerateResult alone = run(*session, c, nullptr);
+    speculation.depth.always = i % 5 == 0 ? 0 : 1 + i % kMostDrafts;
+    const GenerateResult with = run(*session, c, &speculation);
+    compare(alone, with);
+    drafted += with.drafted, accepted += with.accepted;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(drafted, 1000);
+  EXPECT_GT(accepted, drafted / 6);
+}
+
+// A model that drafts for itself is always right: with the text's own sampler and random numbers it draws the same.
+TEST(Speculation, AModelAgreesWithItself) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::mt19937 random(28);
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));
+  Speculation speculation;
+  speculation.model = draft_model(*model, team);
+  speculation.depth.always = 4;
+  for (int i = 0; i < 40; ++i) {
+    TextCase c = random_text(random, model->config.vocab_size, 60);
+    c.stop_after = 1000;
+    c.options.ignore_eos = true;
+    const GenerateResult with = run(*session, c, &speculation);
+    EXPECT_EQ(with.accepted, with.drafted);
+    compare(run(*session, c, nullptr), with);
+  }
+}
+
+// Where the text leaves what the small model knows, it goes on without drafts.
+TEST(Speculation, ASmallModelMayKnowFewerTokens) {
+  const auto model = load_stories(Quant::w8a8);
+  const auto small = load_stories(Quant::w4a8);
+  small->config.vocab_size = 64;
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));
+  Speculation speculation;
+  speculation.model = draft_model(*small, team);
+  speculation.depth.always = 4;
+  const TextCase c = {
+      .prompt = {5, 400, 6}, .options = {.max_tokens = 30, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  const GenerateResult with = run(*session, c, &speculation);
+  compare(run(*session, c, nullptr), with);
+  EXPECT_EQ(with.drafted, 0);
+}
+
+TEST(Speculation, ADraftModelMustBeCut) {
+  ModelConfig config;
+  ASSERT_FALSE(read_model_config(kStories, &config));
+  EXPECT_FALSE(check_draft_model(config));
+  ASSERT_FALSE(read_model_config(PINION_TEST_DATA "/families/qwen3_5", &config));
+  EXPECT_TRUE(check_draft_model(config));
+}
+
 // The next turn goes on where the last one ended: what was evaluated on trial is gone.
 TEST(Speculation, LeavesTheSessionAsItWas) {
   const auto model = load_stories(Quant::w8a8);
@@ -110,15 +185,26 @@ TEST(DraftDepth, TriesWhatPays) {
   EXPECT_EQ(choose_depth(depth, 30), 0);  // a row takes as long as a pass: nothing to gain
 }
 
+TEST(DraftDepth, HandWorkedBuckets) {
+  EXPECT_EQ(bucket_of_match(1), 0u);
+  EXPECT_EQ(bucket_of_match(3), 1u);
+  EXPECT_EQ(bucket_of_match(16), 4u);
+  EXPECT_EQ(bucket_of_match(1000), 4u);
+  EXPECT_EQ(bucket_of_likely(0.29), 0u);
+  EXPECT_EQ(bucket_of_likely(0.3), 1u);
+  EXPECT_EQ(bucket_of_likely(1), 4u);
+}
+
 TEST(DraftDepth, LearnsFromWhatAgreed) {
   DraftDepth depth;
   note_pass(depth, 1, 1.0);
-  for (int i = 0; i < 40; ++i) note_acceptance(depth, 3, 4, 0);
+  const std::vector<size_t> buckets(4, bucket_of_match(3));
+  for (int i = 0; i < 40; ++i) note_acceptance(depth, buckets, 0);
   int tried = 0;
   for (int i = 0; i < 480; ++i) tried += choose_depth(depth, 3) > 0;
   EXPECT_EQ(tried, 10);  // now and then, one
   EXPECT_GT(choose_depth(depth, 30), 0);
-  for (int i = 0; i < 40; ++i) note_acceptance(depth, 3, 4, 4);
+  for (int i = 0; i < 40; ++i) note_acceptance(depth, buckets, 4);
   EXPECT_GT(choose_depth(depth, 3), 4);
 }
 

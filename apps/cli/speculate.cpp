@@ -1,0 +1,88 @@
+#include "apps/cli/speculate.h"
+
+#include <algorithm>
+
+#include "engine/forward/rope.h"
+#include "loader/checkpoint/model_folder.h"
+
+namespace pinion {
+namespace {
+
+constexpr std::string_view kNgram = "ngram";
+
+// The two must mean the same text by each id. A vocabulary may be padded, so the longer one may have more.
+Error compare_vocabularies(const std::string& model, const std::string& small) {
+  if (!has_tokenizer(model) || !has_tokenizer(small)) return {};
+  std::shared_ptr<const Tokenizer> one, other;
+  if (Error e = load_tokenizer(model, &one)) return e;
+  if (Error e = load_tokenizer(small, &other)) return e;
+  for (int32_t id = 0; id < std::min(vocab_size(*one), vocab_size(*other)); ++id) {
+    const std::string want = token_text(*one, id), have = token_text(*other, id);
+    if (want != have) {
+      return error("a draft model must have the vocabulary of the model; token " + std::to_string(id) + " differs",
+                   small, "\"" + want + "\"", "\"" + have + "\"");
+    }
+  }
+  return {};
+}
+
+Error open_draft_model(const std::string& small, const RunOptions& run, const Runtime& runtime, const Session& session,
+                       Drafting* out) {
+  RunOptions options = run;
+  options.model = small;
+  options.load.quant = default_quant(small);
+  options.calibrate.clear();
+  if (Error e = open_with_progress(options, &out->runtime)) return e;
+  SessionOptions needs;
+  needs.kv = out->runtime.kv;
+  needs.capacity = session.sequence.cache.capacity + kMostDrafts;
+  needs.prefill_chunk = runtime.prefill_chunk;
+  needs.kernels = runtime.kernels;
+  needs.prefill_team = runtime.prefill_team.get();
+  needs.also_open = &session;
+  auto model = std::make_unique<DraftModel>();
+  if (Error e = open_session(*out->runtime.model, *runtime.team, needs, &model->session)) return e;
+  out->speculation->model = std::move(model);
+  return {};
+}
+
+}  // namespace
+
+void add_speculate_option(Command app, std::string* what) {
+  app.add_option(
+         "--speculate", *what,
+         "Try several tokens in a pass; the text stays the same. ngram: what was said before in the same words; "
+         "a folder or ORG/NAME: what this smaller model of the same vocabulary says (default: off)")
+      .type_name("off|ngram|DIR")
+      .replace(
+          [](const std::string& text) { return text == kNgram || text == "off" ? text : find_model_folder(text); });
+}
+
+Error check_speculation(const std::string& what, const std::string& model) {
+  if (!is_speculating(what) || what == kNgram) return {};
+  if (Error e = check_model_folder(what)) {
+    e.where = "--speculate " + e.where;
+    if (e.expected.empty()) e.expected = "off, ngram, or the folder or ORG/NAME of a small model";
+    return e;
+  }
+  ModelConfig config;
+  if (Error e = read_model_config(what, &config)) return e;
+  if (Error e = check_draft_model(config)) return e;
+  return compare_vocabularies(model, what);
+}
+
+Error begin_speculation(const std::string& what, const RunOptions& run, const Runtime& runtime, Session* session,
+                        Drafting* out) {
+  if (!is_speculating(what)) return {};
+  if (frequencies_follow_length(session->model->config)) {
+    note("--speculate does nothing for this model: its positions follow the length of the text");
+  }
+  out->speculation.emplace();
+  if (what != kNgram) {
+    if (Error e = open_draft_model(what, run, runtime, *session, out)) return e;
+  }
+  session->speculation = &*out->speculation;
+  return {};
+}
+
+}  // namespace pinion
