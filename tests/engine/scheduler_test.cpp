@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <map>
+#include <utility>
 
 #include "engine/session/generate.h"
+#include "engine/team/memory.h"
 #include "tests/engine/stories.h"
 #include "tests/engine/texts.h"
 
@@ -108,6 +112,57 @@ TEST(Scheduler, EveryTextIsWhatItIsAlone) {
     EXPECT_GT(scheduler->preempted, 0);
     expect_nothing_held(*scheduler);
   }
+}
+
+// Texts join, end, are cancelled and lose their memory, pass after pass. PINION_SOAK_PASSES=10000 for the long run.
+TEST(Scheduler, Soak) {
+  const char* asked = std::getenv("PINION_SOAK_PASSES");
+  const int64_t passes = asked ? std::atoll(asked) : 60;
+  const auto model = load_stories(Quant::w8a8);
+  Team team(std::vector<int32_t>(asked ? 2 : 1, -1)), single({-1});
+  std::mt19937 random(29);
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, single, {}, &session));
+  const auto scheduler =
+      opened(*model, team, {.sequences = 64, .positions = 64 * 256, .pass_rows = 160, .rows_beside_decode = 96});
+  Batch batch{*scheduler};
+  std::map<int64_t, TextCase> submitted;
+  std::vector<TextCase> texts;
+  int64_t cancelled = 0, compared = 0, resident_bytes = 0;
+  const auto compare = [&] {
+    for (const auto& [id, result] : std::exchange(batch.results, {})) {
+      expect_same_text(alone(*session, submitted.extract(id).mapped()), result);
+      ++compared;
+    }
+  };
+  const auto report = [&] {
+    std::printf(
+        "%lld passes, %lld texts as alone, %lld cancelled, %lld preempted; at most %.1f MB, at half time %.1f MB\n",
+        static_cast<long long>(scheduler->passes), static_cast<long long>(compared), static_cast<long long>(cancelled),
+        static_cast<long long>(scheduler->preempted), static_cast<double>(peak_rss_bytes()) / 1e6,
+        static_cast<double>(resident_bytes) / 1e6);
+    std::fflush(stdout);
+  };
+  while (scheduler->passes < passes && !HasFailure()) {
+    if (texts.empty()) texts = texts_with_shared_beginnings(random, model->config.vocab_size, 100);
+    while (!texts.empty() && scheduler->waiting.size() < 4 && below(random, 4) > 0) {
+      submitted[batch.submit(texts.back())] = texts.back();
+      texts.pop_back();
+    }
+    if (below(random, 10) == 0 && !submitted.empty()) {
+      const auto one = std::next(submitted.begin(), below(random, static_cast<uint32_t>(submitted.size())));
+      if (cancel(*scheduler, one->first)) submitted.erase(one), ++cancelled;
+    }
+    step(*scheduler);
+    compare();
+    if (scheduler->passes == passes / 2) resident_bytes = peak_rss_bytes();
+    if (scheduler->passes % 1000 == 0) report();
+  }
+  batch.finish();
+  compare();
+  EXPECT_TRUE(submitted.empty());
+  expect_nothing_held(*scheduler);
+  report();
 }
 
 TEST(Scheduler, EveryFamily) {
