@@ -67,10 +67,11 @@ bool try_again(int64_t& untried) {
 
 void move_mean(double& mean, double newest) { mean += kNewest * (newest - mean); }
 
-// The same for seconds, of which 0 were never measured.
+// The same for seconds, of which 0 were never measured. A pass that another program held up counts as one of twice the
+// time: it says little about the next.
 void note(double& mean, double seconds) {
   if (mean == 0) mean = seconds;
-  move_mean(mean, seconds);
+  move_mean(mean, std::min(seconds, 2 * mean));
 }
 
 // Asks the small model for one draft after another, while that pays. It may find its own draft so unlikely that not

@@ -185,6 +185,15 @@ TEST(DraftDepth, TriesWhatPays) {
   EXPECT_EQ(choose_depth(depth, 30), 0);  // a row takes as long as a pass: nothing to gain
 }
 
+TEST(DraftDepth, APassThatWasHeldUpSaysLittle) {
+  DraftDepth depth;
+  note_pass(depth, 1, 1.0);
+  note_pass(depth, 5, 1.2);
+  note_pass(depth, 5, 1000.0);
+  EXPECT_NEAR(depth.pass_seconds[5], 1.35, 1e-9);
+  EXPECT_GT(choose_depth(depth, 30), 2);
+}
+
 TEST(DraftDepth, HandWorkedBuckets) {
   EXPECT_EQ(bucket_of_match(1), 0u);
   EXPECT_EQ(bucket_of_match(3), 1u);
