@@ -48,6 +48,11 @@ Error engine_error(std::string what, const std::string& where, const std::except
   constexpr std::string_view kNoMemory = "std::bad_alloc";  // the engine wraps it in its own
   std::string text = e.what();
   if (text.starts_with(kNoMemory)) text.replace(0, kNoMemory.size(), "out of memory");
+  constexpr std::string_view kNoItem = "vector::_M_range_check", kType = "[json.exception.type_error.";
+  if (text.starts_with(kType)) text.erase(0, std::min(text.find(' '), text.size() - 1) + 1);
+  if (text.starts_with(kNoItem)) {
+    text.replace(0, std::min(text.find(" at row "), text.size()), "a list has no item of that index");
+  }
   const size_t place = text.find(" at row ");
   const size_t end = text.find(":\n", place == std::string::npos ? 0 : place);
   text = text.substr(0, std::min(end, text.size()));

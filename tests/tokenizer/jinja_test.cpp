@@ -67,6 +67,8 @@ TEST(Jinja, SaysWhatFailsAndWhere) {
   EXPECT_EQ(rendered("a\n{{ raise_exception('No.') }}"), "error: t: template fails: No. at row 2, column 19");
   EXPECT_NE(rendered("a\nb\n{% if %}").find("does not parse: "), std::string::npos);
   EXPECT_NE(rendered("a\nb\n{% if %}").find("at row 3"), std::string::npos);
+  EXPECT_EQ(rendered("{{ [1][3] }}"), "error: t: template fails: a list has no item of that index at row 1, column 7");
+  EXPECT_NE(rendered("{{ none + 1 }}").find("fails: type must be number, but is null at row 1"), std::string::npos);
   EXPECT_NE(rendered("{{ nothing.here }}").find("'nothing' is not defined at row 1"), std::string::npos);
 }
 
