@@ -126,6 +126,14 @@ bool has_room(const Scheduler& s, const Stream& stream, const Donor& donor) {
 
 // Joining and leaving.
 
+// For all tokens that it may get, so that no pass allocates; for those that wait it would be much.
+void reserve_tokens(const Scheduler& s, Stream& stream) {
+  const int64_t room = s.options.context + 1 - wanted(stream);
+  const auto most = static_cast<size_t>(std::clamp<int64_t>(stream.request.options.max_tokens, 0, room));
+  stream.text.history.reserve(stream.text.history.size() + most);
+  stream.text.result.ids.reserve(most);
+}
+
 enum class TakenUp : uint8_t { yes, not_yet, no_room };
 
 // Takes up a stream that waits: not yet where another one is just reading what it begins with.
@@ -141,6 +149,7 @@ TakenUp take_up(Scheduler& s, std::unique_ptr<Stream>& stream) {
   stream->sequence = std::move(sequence);
   s.unused.pop_back();
   if (stream->text.result.ids.empty()) {
+    reserve_tokens(s, *stream);
     stream->text.result.reused_tokens = held(*stream);
     stream->text.result.prefilled_tokens = wanted(*stream) - held(*stream);
   }
@@ -328,10 +337,6 @@ Error submit(Scheduler& s, TextRequest request, int64_t* id) {
   auto stream = std::make_unique<Stream>();
   stream->id = *id = s.next_id++;
   stream->text = begin_continuation(request.prompt, request.options);
-  const int64_t room = capacity + 1 - wanted(*stream);
-  const auto most = static_cast<size_t>(std::clamp<int64_t>(request.options.max_tokens, 0, room));
-  stream->text.history.reserve(stream->text.history.size() + most);
-  stream->text.result.ids.reserve(most);
   stream->request = std::move(request);
   stream->begun_seconds = now_seconds();
   s.waiting.push_back(std::move(stream));

@@ -321,6 +321,25 @@ TEST(Scheduler, ShortTexts) {
   EXPECT_EQ(batch.results.size(), 12u);
 }
 
+// Of many thousand prompts only those that run need room for all that they may become.
+TEST(Scheduler, ATextThatWaitsTakesNoMemoryForItsAnswer) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 1});
+  Batch batch{*scheduler};
+  const TextCase text = {.prompt = some_tokens(4, model->config.vocab_size),
+                         .options = {.max_tokens = 100, .sampler = {}, .ignore_eos = true},
+                         .stop_after = 3};
+  batch.submit(text), batch.submit(text);
+  step(*scheduler);
+  ASSERT_EQ(scheduler->waiting.size(), 1u);
+  EXPECT_LT(scheduler->waiting.front()->text.history.capacity(), 100u);
+  EXPECT_EQ(scheduler->waiting.front()->text.result.ids.capacity(), 0u);
+  EXPECT_GE(scheduler->running.front()->text.history.capacity(), 104u);
+  EXPECT_GE(scheduler->running.front()->text.result.ids.capacity(), 100u);
+  batch.finish();
+}
+
 TEST(Scheduler, BadRequests) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
