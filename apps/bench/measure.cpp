@@ -325,7 +325,7 @@ Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRe
   double done = 0;
   const auto tick = [&] { bar.show(++done / runs); };
   for (const NamedTeam& team : teams) {
-    use_plan(team.plan, &runtime);
+    if (Error e = use_plan(team.plan, &runtime)) return e;
     for (const BenchTest& test : tests) {
       BenchRecord record;
       record.test = test;

@@ -185,6 +185,7 @@ int run(const Options& options) {
   report["not_built"].push_back("sme2");
 #endif
   if (options.bandwidth) {
+    if (Error e = try_threads(std::ssize(plan.decode.cpus))) return fail(e);
     Team workers(plan.decode.cpus, plan.decode.sme, plan.decode.slowness);
     ReadBuffer buffer;
     if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);

@@ -14,7 +14,7 @@ int run(const Options& options) {
   Plan plan;
   if (Error e = make_plan(options, &plan)) return fail(e);
   Runtime runtime;
-  use_plan(plan, &runtime);
+  if (Error e = use_plan(plan, &runtime)) return fail(e);
   ProgressBar bar(options.calibrate.empty() ? "packing" : "calibrating");
   LoadOptions load = load_options(options);
   load.team = runtime.team.get();

@@ -66,7 +66,7 @@ Trial make_trial(const Topology& topology, const std::vector<int32_t>& cpus, int
 
 // Tokens a second of a test repeated for so long, at least once; the cores and caches are warmed up before.
 Error measure_slice(Tuner& tuner, const Plan& plan, const BenchTest& test, double seconds, double* rate) {
-  use_plan(plan, &tuner.runtime);
+  if (Error e = use_plan(plan, &tuner.runtime)) return e;
   std::unique_ptr<Session> session;
   if (Error e = open_session(tuner.runtime, {.capacity = test.tokens()}, &session)) return e;
   const BenchTest warm_up{std::min<int64_t>(test.prompt_tokens, 16), std::min<int64_t>(test.decode_tokens, 1), 0};

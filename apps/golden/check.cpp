@@ -93,8 +93,7 @@ Error use_way(const RunOptions& run, Runtime* runtime) {
   Plan plan;
   if (Error e = select_kernels(run.kernels_name, &runtime->kernels)) return e;
   if (Error e = make_plan(run, &plan)) return e;
-  use_plan(plan, runtime);
-  return {};
+  return use_plan(plan, runtime);
 }
 
 // --- where two runs part

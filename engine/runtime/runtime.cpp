@@ -14,7 +14,8 @@ Quant default_quant(const std::string& model) {
   return is_read && config.quantization && keeps_w4_codes(*config.quantization) ? Quant::w4a8 : Quant::w8a8;
 }
 
-void use_plan(const Plan& plan, Runtime* out) {
+Error use_plan(const Plan& plan, Runtime* out) {
+  if (Error e = try_threads(std::max(std::ssize(plan.decode.cpus), std::ssize(plan.prefill.cpus)))) return e;
   const auto make_team = [](const TeamCpus& team) {
     return std::make_unique<Team>(team.cpus, team.sme, team.slowness);
   };
@@ -22,6 +23,7 @@ void use_plan(const Plan& plan, Runtime* out) {
   out->prefill_team = make_team(plan.prefill);
   out->prefill_chunk = plan.prefill_chunk;
   use_access_pattern(plan.access);
+  return {};
 }
 
 Error open_runtime(const RuntimeOptions& options, Runtime* out) {
@@ -37,7 +39,7 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
     if (Error e = read_topology(&topology)) return e;
     if (Error e = make_plan({}, topology, read_tuning(topology), &plan)) return e;
   }
-  use_plan(plan, out);
+  if (Error e = use_plan(plan, out)) return e;
   out->kv = kv_type(options);
   LoadOptions load = options.load;
   load.team = out->team.get();

@@ -51,8 +51,8 @@ struct Runtime {
   std::jthread cache_keeper;  // behind what it reads: it ends first
 };
 
-// Other teams and another chunk, between runs.
-void use_plan(const Plan& plan, Runtime* out);
+// Other teams and another chunk, between runs. Fails where this process may not have so many threads.
+Error use_plan(const Plan& plan, Runtime* out);
 
 // Also keeps freshly packed weights for the next start, or checks cached ones, in the background. Errors: those of
 // make_plan and load_model.

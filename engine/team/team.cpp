@@ -14,8 +14,12 @@
 #include <cmath>
 #include <ctime>
 #include <exception>
+#include <latch>
 #include <limits>
 #include <numeric>
+#include <string>
+#include <system_error>
+#include <thread>
 
 #include "engine/team/clock.h"
 #include "engine/team/wait.h"
@@ -214,6 +218,25 @@ std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
 }
 
 }  // namespace
+
+Error try_threads(int64_t count) {
+  static int64_t tried = 1;  // OpenMP keeps threads that it has started: only more need a try
+  std::latch all_tried(1);
+  std::vector<std::jthread> threads;
+  std::string reason;
+  try {
+    while (tried + std::ssize(threads) < count) threads.emplace_back([&] { all_tried.wait(); });
+  } catch (const std::system_error& failure) {
+    reason = failure.code().message();
+  }
+  all_tried.count_down();
+  if (reason.empty()) {
+    tried = std::max(tried, count);
+    return {};
+  }
+  return error("cannot start " + std::to_string(count) + " threads", "",
+               "a smaller --threads, or more room in `ulimit -u`, `ulimit -v` or the control group's pids.max", reason);
+}
 
 Team::Team(std::vector<int32_t> cpus, std::span<const SmeShare> sme, std::span<const double> slowness)
     : cpus_(cpus.empty() ? std::vector<int32_t>{-1} : std::move(cpus)),

@@ -170,6 +170,10 @@ class WorkerFunction {
   void (*call_)(const void* object, Worker& worker);
 };
 
+// Whether this process may have so many threads, the caller's own among them. OpenMP ends the program where it cannot
+// start one, with a line of its own, so ask before a team runs for the first time.
+Error try_threads(int64_t count);
+
 class Team {
  public:
   // One worker per entry: the CPU it is pinned to, or -1 for a worker that is not pinned. Empty: one unpinned worker.
