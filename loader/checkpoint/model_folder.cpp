@@ -20,6 +20,10 @@ namespace fs = std::filesystem;
 constexpr std::string_view kRepositoryPrefix = "models--";
 constexpr const char* kOwnFiles[] = {"config.json",    "model.safetensors", "model.safetensors.index.json",
                                      "tokenizer.json", "tekken.json",       "tokenizer.model"};
+// A folder may be without them, but not where a link says that they belong to it: without generation_config.json, say,
+// a model answers greedily and knows fewer ends of a text.
+constexpr const char* kOptionalFiles[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+                                          "added_tokens.json", "chat_template.jinja"};
 constexpr const char* kPartialFiles[] = {"*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2"};
 
 bool is_there(const fs::path& path) {
@@ -141,8 +145,9 @@ std::string find_model_folder(const std::string& name) {
 }
 
 std::string repository_name(const fs::path& folder) {
-  const fs::path snapshots = whole_path(folder).parent_path();
-  return snapshots.filename() == "snapshots" ? name_of_repository(snapshots.parent_path().filename().string()) : "";
+  const fs::path path = whole_path(folder), snapshots = path.parent_path();
+  const bool is_snapshot = snapshots.filename() == "snapshots";
+  return name_of_repository((is_snapshot ? snapshots.parent_path() : path).filename().string());
 }
 
 std::string how_to_complete(const fs::path& folder) {
@@ -162,8 +167,18 @@ Error missing_file(const fs::path& folder, const std::string& file) {
       return error("no " + file + ", but " + name + ", " + std::string(kind), folder.string());
     }
   }
-  return error("no " + file + (file == "config.json" ? ": not a model's folder" : "; " + how_to_complete(folder)),
+  const bool is_any_folder = file == "config.json" && repository_name(folder).empty();
+  return error("no " + file + (is_any_folder ? ": not a model's folder" : "; " + how_to_complete(folder)),
                folder.string());
+}
+
+static Error check_link(const fs::path& folder, const char* file) {
+  std::error_code code;
+  const fs::path path = folder / file;
+  if (!fs::is_symlink(path, code) || fs::exists(path, code)) return {};
+  return error(
+      "a link to " + fs::read_symlink(path, code).string() + ", which is not there; " + how_to_complete(folder),
+      path.string());
 }
 
 Error check_folder(const fs::path& folder) {
@@ -172,11 +187,10 @@ Error check_folder(const fs::path& folder) {
   if (!fs::is_directory(folder, code)) return not_a_folder(folder);
   if (fs::directory_iterator(folder, code); code) return error("cannot read", folder.string(), {}, code.message());
   for (const char* file : kOwnFiles) {
-    const fs::path path = folder / file;
-    if (!fs::is_symlink(path, code) || fs::exists(path, code)) continue;
-    return error(
-        "a link to " + fs::read_symlink(path, code).string() + ", which is not there; " + how_to_complete(folder),
-        path.string());
+    if (Error e = check_link(folder, file)) return e;
+  }
+  for (const char* file : kOptionalFiles) {
+    if (Error e = check_link(folder, file)) return e;
   }
   return {};
 }

@@ -86,8 +86,28 @@ TEST(Mistakes, ARepositoryIsFoundInTheHuggingFaceCacheOrTold) {
   EXPECT_EQ(found.status, 0) << found.err;
   const Outcome bench = run_pinion({"bench", "-m", "Tiny/Stories", "-p", "4", "-n", "0", "-r", "1"}, "", cache.path);
   EXPECT_NE(bench.out.find("Tiny/Stories w8a8"), std::string::npos) << bench.out << bench.err;
+  fs::create_symlink("../../blobs/none", repository / "snapshots/0123abcd/generation_config.json");
+  expect_failure(run_pinion(generate("Tiny/Stories"), "", cache.path), 1,
+                 "generation_config.json: a link to ../../blobs/none, which is not there; `pinion get Tiny/Stories`");
+  fs::remove(repository / "snapshots/0123abcd/generation_config.json");
   fs::remove(repository / "blobs/model.safetensors");
   expect_failure(run_pinion(generate("Tiny/Stories"), "", cache.path), 1, "`pinion get Tiny/Stories` completes");
+}
+
+TEST(Mistakes, AnEmptySnapshotIsToBeDownloaded) {
+  const Folder cache;
+  const fs::path repository = cache.path / "huggingface/hub/models--Tiny--Stories";
+  const std::string cause = "no config.json; `pinion get Tiny/Stories` completes the download";
+  fs::create_directories(repository / "snapshots/0123abcd");
+  expect_failure(run_pinion(generate("Tiny/Stories"), "", cache.path), 1, "`pinion get Tiny/Stories` completes it");
+  expect_failure(run_pinion(generate(repository)), 1, cause);
+  expect_failure(run_pinion(generate(repository / "snapshots/0123abcd/")), 1, cause);
+  fs::create_directories(repository / "refs");
+  write_file(repository / "refs/main", "0123abcd");
+  expect_failure(run_pinion(generate("Tiny/Stories"), "", cache.path), 1, cause);
+  fs::remove_all(repository / "snapshots");
+  expect_failure(run_pinion(generate("Tiny/Stories"), "", cache.path), 1, "`pinion get Tiny/Stories` completes it");
+  expect_failure(run_pinion(generate(repository)), 1, cause);
 }
 
 // A copy of the stories model with one file changed.
