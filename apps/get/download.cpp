@@ -15,10 +15,12 @@
 #include <thread>
 #include <vector>
 
+#include "apps/cli/console.h"
+
 namespace pinion {
 namespace {
 
-constexpr int64_t kMaxTextBytes = int64_t{64} << 20;
+constexpr int64_t kMaxAnswerBytes = int64_t{64} << 20;
 
 // Of a file as the repository states it: SHA-256 of the bytes, or git's SHA-1 of a blob.
 class ContentHash {
@@ -108,6 +110,7 @@ Error with_retries(const Source& source, F&& once) {
     if (!failure.may_pass || failures > source.retries) return failure.error;
     const int64_t wait_ms = int64_t{250} << std::min<int64_t>(failures - 1, 5);
     const int64_t asked_ms = std::min<int64_t>(failure.wait_s, 60) * 1000;
+    if (asked_ms > 0) note("the server asks for a pause: going on in " + std::to_string(asked_ms / 1000) + " s");
     std::this_thread::sleep_for(std::chrono::milliseconds(std::max(wait_ms, asked_ms)));
   }
 }
@@ -207,7 +210,7 @@ Error download_text(Source& source, const std::string& url, std::string* out) {
   return with_retries(source, [&](bool*) {
     out->clear();
     return attempt(source, {.url = url, .token = source.token}, [&](const Response&, std::span<const std::byte> part) {
-      if (std::ssize(*out) + std::ssize(part) > kMaxTextBytes) return error("too long an answer", url);
+      if (std::ssize(*out) + std::ssize(part) > kMaxAnswerBytes) return error("too long an answer", url);
       out->append(reinterpret_cast<const char*>(part.data()), part.size());
       return Error();
     });

@@ -266,6 +266,19 @@ TEST(Get, AFailureThatPassesIsNoFailure) {
   EXPECT_EQ(get(server.url(), home).status, 0);
 }
 
+TEST(Get, APauseThatTheServerAsksForIsTold) {
+  const Hub hub;
+  const Folder home;
+  std::atomic<int> asked = 0;
+  HttpServer server([&](const HttpRequest& request) {
+    return ++asked == 1 ? HttpResponse{.status = 429, .headers = {"Retry-After: 1"}} : hub.answer(request);
+  });
+  const Outcome outcome = get(server.url(), home);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("pinion: the server asks for a pause: going on in 1 s\n"), std::string::npos)
+      << outcome.err;
+}
+
 TEST(Get, TheTokenGoesToTheEndpointAlone) {
   const Hub hub;
   const Folder home;
