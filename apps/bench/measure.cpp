@@ -147,8 +147,8 @@ Error run_texts(Scheduler& scheduler, const BenchTest& test, double* seconds) {
   int64_t running = 0;
   for (const int64_t id : submitted) running += cancel(scheduler, id);
   if (running == test.texts) return {};
-  return error("the texts do not fit into the model's context", test_name(test),
-               std::to_string(test.texts) + " of them", std::to_string(running));
+  return error("the first texts reach the end of the model's context before the last have decoded", test_name(test),
+               "a smaller -d, -n or -b");
 }
 
 Error open_texts(const Runtime& runtime, const BenchTest& test, std::unique_ptr<Scheduler>* out, Subject* subject) {
