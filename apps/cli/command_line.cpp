@@ -46,6 +46,11 @@ std::vector<std::string> long_names(const CommandText& command) {
 // The parser's own words are of counts: "--seed: At Most 1 required but received 2", "--seed: 1 required N missing".
 std::string reworded(std::string text) {
   if (const size_t at = text.find("At Most 1 required"); at != text.npos) return text.substr(0, at) + "given twice";
+  constexpr std::string_view kConvert = "Could not convert: ", kHas = " = ";
+  if (const size_t has = text.find(kHas); text.starts_with(kConvert) && has != text.npos) {
+    return text.substr(kConvert.size(), has - kConvert.size()) + ": want a whole number, have " +
+           text.substr(has + kHas.size());
+  }
   constexpr std::string_view kNone = "1 required ", kMissing = " missing";
   const size_t at = text.find(kNone);
   if (at == text.npos || !text.ends_with(kMissing)) return text;

@@ -33,6 +33,7 @@ TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
       {{"generate", "--model", kStories, "--prompt", "a", "--top-p", "1.5"}, "--top-p"},
       {{"generate", "--model", kStories, "--prompt", "a", "--threads", "0"}, "--threads"},
       {{"generate", "--model", kStories, "--prompt", "a", "--max-tokens", "99999999999999999999"}, "--max-tokens"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--max-tokens", "2.5"}, "want a whole number, have 2.5"},
       {{"generate", "--model", kStories, "--prompt", "a", "--quant", "w3"}, "w3"},
       {{"generate", "--model", kStories, "--prompt", "a", "--head", "w5"}, "w5"},
       {{"logits", "--model", kStories, "--out", "F.npy"}, "no prompt"},
