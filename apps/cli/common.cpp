@@ -153,7 +153,7 @@ OrderedJson sampler_json(const SamplerOptions& options) {
   OrderedJson json = OrderedJson::object();
   for (const SamplerSetting& setting : kSamplerSettings) {
     const std::string name(setting.name);
-    if (setting.number) json[name] = options.*setting.number;
+    if (setting.number) json[name] = decimal_of(options.*setting.number);
     if (setting.count) json[name] = options.*setting.count;
   }
   return json;

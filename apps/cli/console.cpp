@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
+#include "loader/checkpoint/mapped_file.h"
 #include "tokenizer/unicode.h"
 
 namespace pinion {
@@ -95,6 +98,14 @@ void print_report(const OrderedJson& report, bool as_json, std::string (*readabl
 
 OrderedJson rate_json(double count, double seconds) {
   return seconds > 0 ? OrderedJson(count / seconds) : OrderedJson(nullptr);
+}
+
+double decimal_of(float value) {
+  std::array<char, 32> text;
+  const auto written = std::to_chars(text.data(), text.data() + text.size(), value);
+  double decimal = value;
+  std::from_chars(text.data(), written.ptr, decimal);
+  return decimal;
 }
 
 std::string rate_text(double count, double seconds) {

@@ -31,6 +31,7 @@ void print_control(std::string_view sequence);  // our own, for a terminal: as i
 void print_json(const OrderedJson& json, int indent = -1);
 void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&));
 OrderedJson rate_json(double count, double seconds);  // count a second; null where no time was taken
+double decimal_of(float value);                       // prints as short as the float does: 0.6, not 0.6000000238418579
 std::string rate_text(double count, double seconds);  // "95.3", "-"
 std::string xml_text(const std::string& text);        // with < > & and quotes escaped, without control characters
 std::string hash_text(uint64_t hash);                 // sixteen hexadecimal digits

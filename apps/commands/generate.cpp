@@ -61,7 +61,7 @@ OrderedJson stats_json(const GenerateFlags& options, const Runtime& runtime, con
       {"rotate", options.run.load.rotate},
       {"head", head_name(options.run)},
       {"kv", kv_name(options.run)},
-      {"temperature", sampler.temperature},
+      {"temperature", decimal_of(sampler.temperature)},
       {"seed", sampler.seed},
       {"speculate", options.speculate},
       {"drafted_tokens", result.drafted},

@@ -256,7 +256,10 @@ TEST(Inspect, DescribesWithoutLoading) {
   EXPECT_EQ(report["generation"]["temperature"], 0.0);
   EXPECT_EQ(report["generation"]["dry_multiplier"], 0.0);
   EXPECT_GT(report["memory_bytes"]["available"], 0);
-  const json demo = run_json({"inspect", "--model", kDemo, "--json"});
+  const std::string text = run_pinion({"inspect", "--model", kDemo, "--json"}).out;
+  EXPECT_NE(text.find("\"temperature\":0.6,"), std::string::npos) << "as in the file, not as a double of a float";
+  EXPECT_NE(text.find("\"rms_norm_eps\":1e-06,"), std::string::npos) << text;
+  const json demo = json::parse(text, nullptr, false);
   EXPECT_EQ(demo["chat_template"], true);
   EXPECT_FALSE(demo["generation"]["eos_ids"].empty());
   const json window = run_json({"inspect", "--model", PINION_TEST_DATA "/families/mistral_window", "--json"});
