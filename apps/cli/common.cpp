@@ -12,7 +12,6 @@
 #include "engine/forward/rope.h"
 #include "engine/runtime/calibration.h"
 #include "engine/team/memory.h"
-#include "loader/checkpoint/mapped_file.h"
 #include "loader/config/generation_config.h"
 #include "loader/config/model_config.h"
 #include "loader/config/user_folders.h"
@@ -246,7 +245,7 @@ Error read_text_ids(const std::string& model, const std::string& file, TextIds* 
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = load_tokenizer(model, &tokenizer)) return e;
   std::string text;
-  if (Error e = read_text_file(file, kMaxTextBytes, &text)) return e;
+  if (Error e = read_input(file, kMaxTextBytes, &text)) return e;
   if (Error e = encode(*tokenizer, "", {}, &out->prefix)) return e;
   if (Error e = encode(*tokenizer, text, {}, &out->ids)) return e;
   const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
@@ -264,16 +263,17 @@ Error read_calibration(const RunOptions& options, LoadOptions* out) {
   return {};
 }
 
+std::string some_of(std::span<const std::string> names) {
+  constexpr size_t kMost = 8;
+  std::vector<std::string> shown;
+  for (const std::string& name : names.first(std::min(kMost, names.size()))) shown.push_back(brief(name));
+  const size_t more = names.size() - shown.size();
+  return joined(shown) + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
 void tell_of_ignored_fields(const ModelConfig& config) {
   if (config.ignored_fields.empty()) return;
-  constexpr size_t kMost = 8;  // a file may have any number
-  std::vector<std::string> names;
-  for (const std::string& name : config.ignored_fields) {
-    if (names.size() < kMost) names.push_back(brief(name));
-  }
-  const size_t more = config.ignored_fields.size() - names.size();
-  note("fields of config.json are ignored, as transformers ignores them: " + joined(names) +
-       (more > 0 ? " and " + std::to_string(more) + " more" : ""));
+  note("fields of config.json are ignored, as transformers ignores them: " + some_of(config.ignored_fields));
 }
 
 void tell_of_model(const Model& model) {

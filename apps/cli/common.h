@@ -110,7 +110,8 @@ Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const 
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
 Error read_calibration(const RunOptions& options, LoadOptions* out);  // what --calibrate names, if it does
 
-void tell_of_ignored_fields(const ModelConfig& config);  // a note where there are any
+std::string some_of(std::span<const std::string> names);  // a stranger's, for one line: "a", "b" and 3 more
+void tell_of_ignored_fields(const ModelConfig& config);   // a note where there are any
 void tell_of_model(const Model& model);  // that, and a note where the file's codes are not taken as they are
 
 // The plan of the options. Where the tune file does not help and the options leave something to it, a line says why.

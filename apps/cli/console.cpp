@@ -1,5 +1,6 @@
 #include "apps/cli/console.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,21 @@ std::string one_line(std::string_view text) {
 }
 
 bool quiet = false;
+
+Error read_to_end(int descriptor, const std::string& where, int64_t max_bytes, std::string* out) {
+  std::array<char, 65536> buffer;
+  out->clear();
+  for (;;) {
+    const ssize_t bytes = read(descriptor, buffer.data(), buffer.size());
+    if (bytes == 0) return {};
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return error("cannot read", where, {}, std::strerror(errno));
+    out->append(buffer.data(), static_cast<size_t>(bytes));
+    if (std::ssize(*out) > max_bytes) {
+      return error("too long", where, "at most " + std::to_string(max_bytes) + " bytes");
+    }
+  }
+}
 
 std::string text_for(int descriptor, std::string_view text) {
   return on_terminal(descriptor) ? terminal_text(text) : std::string(text);
@@ -142,18 +158,18 @@ std::string hash_text(uint64_t hash) {
 }
 
 Error read_standard_input(int64_t max_bytes, std::string* out) {
-  std::array<char, 65536> buffer;
-  out->clear();
-  for (;;) {
-    const ssize_t bytes = read(STDIN_FILENO, buffer.data(), buffer.size());
-    if (bytes == 0) return {};
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return error("cannot read", "standard input", {}, std::strerror(errno));
-    out->append(buffer.data(), static_cast<size_t>(bytes));
-    if (std::ssize(*out) > max_bytes) {
-      return error("too long", "standard input", "at most " + std::to_string(max_bytes) + " bytes");
-    }
-  }
+  return read_to_end(STDIN_FILENO, "standard input", max_bytes, out);
+}
+
+Error read_input(const std::string& path, int64_t max_bytes, std::string* out) {
+  if (path == "-") return read_standard_input(max_bytes, out);
+  std::error_code failure;
+  if (!std::filesystem::is_fifo(path, failure)) return read_text_file(path, max_bytes, out);
+  const int pipe = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (pipe < 0) return error("cannot open", path, {}, std::strerror(errno));
+  Error e = read_to_end(pipe, path, max_bytes, out);
+  close(pipe);
+  return e;
 }
 
 bool on_terminal(int descriptor) { return isatty(descriptor) == 1; }

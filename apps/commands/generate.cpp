@@ -10,7 +10,6 @@
 #include "apps/cli/speculate.h"
 #include "apps/commands.h"
 #include "engine/team/memory.h"
-#include "loader/checkpoint/mapped_file.h"
 
 namespace pinion {
 namespace {
@@ -29,7 +28,7 @@ Error read_prompt(const GenerateFlags& options, std::string* out) {
     return {};
   }
   if (options.prompt_file) {
-    if (Error e = read_text_file(*options.prompt_file, kMaxTextBytes, out)) return e;
+    if (Error e = read_input(*options.prompt_file, kMaxTextBytes, out)) return e;
   } else if (Error e = read_standard_input(kMaxTextBytes, out)) {
     return e;
   }
@@ -72,12 +71,12 @@ OrderedJson stats_json(const GenerateFlags& options, const Runtime& runtime, con
 }
 
 void print_figures(const Runtime& runtime, const SamplerOptions& sampler, const GenerateResult& result) {
-  const std::string seed = sampler.temperature > 0 ? ", seed " + std::to_string(sampler.seed) : "";
   std::fprintf(stderr, "[%lld prompt tokens at %s/s, %zu tokens at %s/s, loaded in %.2f s, peak %s%s]\n",
                static_cast<long long>(result.prefilled_tokens),
                rate_text(static_cast<double>(result.prefilled_tokens), result.prefill_seconds).c_str(),
                result.ids.size(), rate_text(static_cast<double>(decoded_tokens(result)), result.decode_seconds).c_str(),
-               runtime.model->load_seconds, bytes_text(static_cast<double>(peak_rss_bytes())).c_str(), seed.c_str());
+               runtime.model->load_seconds, bytes_text(static_cast<double>(peak_rss_bytes())).c_str(),
+               seed_text(sampler).c_str());
 }
 
 OrderedJson token_json(const TokenLogprob& one, const Tokenizer* tokenizer) {
@@ -116,6 +115,9 @@ int run(GenerateFlags& options) {
   if (is_speculating(options.speculate) && options.prompts)
     return fail_usage("--speculate is for one prompt, not for --prompts");
   if (options.logprobs && options.prompts) return fail_usage("--logprobs is for one prompt, not for --prompts");
+  if (options.parallel > 0 && !options.prompts) {
+    return fail_usage("--parallel is for the many prompts of --prompts F.jsonl; one prompt goes without it");
+  }
   const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids || options.prompts;
   if (!is_prompt_given && on_terminal(STDIN_FILENO)) {
     return fail_usage("no prompt: give --prompt, --prompt-file, --prompt-ids or text on standard input");
@@ -198,10 +200,10 @@ Run setup_generate(Command app) {
       .excludes(prompt)
       .excludes(file)
       .excludes(ids);
-  app.add_option("--parallel", options->parallel, "With --prompts: how many texts at once; each is what it is alone")
+  app.add_option("--parallel", options->parallel,
+                 "With --prompts: how many texts at once; each is what it is alone (default: 8)")
       .range(1, 1024)
-      .type_name("N")
-      .show_default();
+      .type_name("N");
   app.add_option("-n,--max-tokens", options->max_tokens, "Tokens to generate at most")
       .range(0, 1 << 30)
       .type_name("N")

@@ -19,7 +19,7 @@ struct GenerateFlags {
   SamplingFlags sampling;
   std::string speculate = "off";
   std::optional<std::string> prompt, prompt_file, prompt_ids, prompts;
-  int64_t parallel = 8;
+  int64_t parallel = 0;  // 0: not said
   int64_t max_tokens = 256;
   std::vector<std::string> stops;
   std::optional<double> logprobs;
@@ -65,6 +65,11 @@ class TextStream {
   StopTexts stop_texts_;
   std::string text_;
 };
+
+// ", seed 7" for a line of figures, so that the same text can be had again; empty where nothing is drawn.
+inline std::string seed_text(const SamplerOptions& sampler) {
+  return sampler.temperature > 0 ? ", seed " + std::to_string(sampler.seed) : "";
+}
 
 // --prompts: many texts at once, a line of JSON for each.
 int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler,

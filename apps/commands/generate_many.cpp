@@ -2,15 +2,18 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/commands/generate.h"
 #include "engine/forward/rope.h"
 #include "engine/session/scheduler.h"
-#include "loader/checkpoint/mapped_file.h"
 #include "loader/config/json.h"
+#include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {
+
+constexpr int64_t kParallel = 8;  // where --parallel is not given
 
 struct Item {
   std::vector<int32_t> prompt;
@@ -18,24 +21,41 @@ struct Item {
   std::unique_ptr<TextStream> text;
 };
 
+struct Reader {
+  const GenerateFlags& flags;
+  const Tokenizer* tokenizer;
+  int64_t context;
+  std::set<std::string> ignored = {};
+};
+
+// Nobody should wonder why a temperature did nothing.
+void note_ignored(const JsonFields& fields, Reader* reader) {
+  constexpr size_t kMost = 1000;
+  for (std::string& name : fields.unread()) {
+    if (reader->ignored.size() < kMost) reader->ignored.insert(std::move(name));
+  }
+}
+
 // One line of the file.
-Error read_item(const GenerateFlags& flags, const Tokenizer* tokenizer, std::string_view line, const std::string& where,
-                Item* out) {
+Error read_item(Reader& reader, std::string_view line, const std::string& where, Item* out) {
   Json json;
   if (Error e = parse_json(line, where, &json)) return e;
   JsonFields fields{json, where};
-  out->max_tokens = fields.integer("max_tokens", flags.max_tokens, 0, 1 << 30);
+  out->max_tokens = fields.integer("max_tokens", reader.flags.max_tokens, 0, 1 << 30);
   if (fields.has("prompt_ids")) {
     for (const int64_t id : fields.integers("prompt_ids", 0, (int64_t{1} << 31) - 1)) {
       out->prompt.push_back(static_cast<int32_t>(id));
     }
     if (fields.has("prompt")) return error("both prompt and prompt_ids", where, "one of them");
+    note_ignored(fields, &reader);
     return fields.error;
   }
   const std::string prompt = fields.text("prompt");
   if (fields.error) return fields.error;
-  if (!tokenizer) return error("a prompt needs a tokenizer, which the folder does not have", where, "prompt_ids");
-  if (Error e = encode_prompt(flags.run.model, *tokenizer, prompt, &out->prompt)) {
+  note_ignored(fields, &reader);
+  if (!reader.tokenizer)
+    return error("a prompt needs a tokenizer, which the folder does not have", where, "prompt_ids");
+  if (Error e = encode(*reader.tokenizer, prompt, {.most_tokens = reader.context}, &out->prompt)) {
     return error(e.message(), where);
   }
   return {};
@@ -44,8 +64,11 @@ Error read_item(const GenerateFlags& flags, const Tokenizer* tokenizer, std::str
 // Empty lines are none.
 Error read_items(const GenerateFlags& flags, const std::shared_ptr<const Tokenizer>& tokenizer,
                  std::vector<Item>* out) {
+  ModelConfig config;
+  if (Error e = read_model_config(flags.run.model, &config)) return e;
+  Reader reader{flags, tokenizer.get(), context_length(config)};
   std::string text;
-  if (Error e = read_text_file(*flags.prompts, kMaxTextBytes, &text)) return e;
+  if (Error e = read_input(*flags.prompts, kMaxTextBytes, &text)) return e;
   std::string_view left = text;
   for (int64_t line = 1; !left.empty(); ++line) {
     const size_t end = std::min(left.find('\n'), left.size());
@@ -54,8 +77,12 @@ Error read_items(const GenerateFlags& flags, const std::shared_ptr<const Tokeniz
     if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     Item& item = out->emplace_back();
     const std::string where = *flags.prompts + ", line " + std::to_string(line);
-    if (Error e = read_item(flags, tokenizer.get(), one, where, &item)) return e;
+    if (Error e = read_item(reader, one, where, &item)) return e;
     item.text = std::make_unique<TextStream>(false, flags.stops, tokenizer);
+  }
+  if (!reader.ignored.empty()) {
+    note("fields of " + *flags.prompts + " are ignored, each line may have prompt or prompt_ids, and max_tokens: " +
+         some_of(std::vector<std::string>(reader.ignored.begin(), reader.ignored.end())));
   }
   return out->empty() ? error("no prompts", *flags.prompts, "a line of JSON for each") : Error{};
 }
@@ -80,13 +107,15 @@ void finish(Batch& batch, size_t index, const Error& e, const GenerateResult& re
   item.text->finish();
   batch.prompt_tokens += result.reused_tokens + result.prefilled_tokens;
   batch.tokens += std::ssize(result.ids);
-  batch.done[index] = {{"index", index},
-                       {"prompt_ids", item.prompt},
-                       {"ids", result.ids},
-                       {"text", batch.tokenizer ? OrderedJson(item.text->text()) : OrderedJson(nullptr)},
-                       {"finish_reason", finish_reason_name(result.finish_reason)},
-                       {"reused_tokens", result.reused_tokens},
-                       {"logits_hash", hash_text(result.logits_hash)}};
+  OrderedJson& line = batch.done[index];
+  line = {{"index", index},
+          {"prompt_ids", item.prompt},
+          {"ids", result.ids},
+          {"text", batch.tokenizer ? OrderedJson(item.text->text()) : OrderedJson(nullptr)},
+          {"finish_reason", finish_reason_name(result.finish_reason)},
+          {"reused_tokens", result.reused_tokens},
+          {"logits_hash", hash_text(result.logits_hash)}};
+  if (batch.sampler.temperature > 0) line["seed"] = batch.sampler.seed;  // else the same texts would be other lines
   for (auto at = batch.done.find(batch.printed); at != batch.done.end(); at = batch.done.find(batch.printed)) {
     print_json(at->second, -1);
     batch.done.erase(at);
@@ -117,7 +146,7 @@ SchedulerOptions options_for(const GenerateFlags& flags, const Runtime& runtime,
   for (const Item& item : items) needs.push_back(std::min(limit, std::ssize(item.prompt) + item.max_tokens));
   std::ranges::sort(needs, std::greater{});
   SchedulerOptions options = scheduler_options(runtime);
-  options.sequences = std::min(flags.parallel, std::ssize(items));
+  options.sequences = std::min(flags.parallel > 0 ? flags.parallel : kParallel, std::ssize(items));
   options.context = std::max<int64_t>(1, needs.front());
   for (int64_t i = 0; i < options.sequences; ++i) {
     options.positions += round_up(std::max<int64_t>(1, needs[static_cast<size_t>(i)]), kAttentionChunk);
@@ -147,7 +176,7 @@ int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler,
   note(std::to_string(items.size()) + " texts, " + std::to_string(batch.prompt_tokens) + " prompt tokens, " +
        std::to_string(batch.tokens) + " tokens at " +
        rate_text(static_cast<double>(batch.tokens), now_seconds() - start) + "/s in all, " +
-       std::to_string(scheduler->options.sequences) + " at once");
+       std::to_string(scheduler->options.sequences) + " at once" + seed_text(sampler));
   return kSuccess;
 }
 

@@ -1,6 +1,5 @@
 // pinion template: a conversation as the prompt that the folder's chat template makes of it.
 #include "apps/commands.h"
-#include "loader/checkpoint/mapped_file.h"
 #include "loader/config/json.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -22,9 +21,7 @@ struct Options {
 Error read_json_text(const std::string& path, OrderedJson* out) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   std::string text;
-  if (Error e = path == "-" ? read_standard_input(kMostBytes, &text) : read_text_file(path, kMostBytes, &text)) {
-    return e;
-  }
+  if (Error e = read_input(path, kMostBytes, &text)) return e;
   return parse_ordered_json(text, path == "-" ? "standard input" : path, out);
 }
 
