@@ -107,8 +107,10 @@ Error parse_prompts(const Json& list, const std::string& where, int64_t max_toke
 }
 
 Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<GoldenPrompt>* out) {
+  std::string text;
   Json json;
-  if (Error e = read_json_file(path, &json)) return e;
+  if (Error e = read_input(path, kMaxJsonBytes, &text)) return e;
+  if (Error e = parse_json(text, path, &json)) return e;
   return parse_prompts(json, path, max_tokens, out);
 }
 

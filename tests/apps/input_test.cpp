@@ -39,6 +39,10 @@ TEST(Input, APipeIsReadAsAFileIs) {
   EXPECT_EQ(generate({"--prompt-file", prompt.name()}).out, expected.out);
   const json line = json::parse(generate({"--prompts", prompts.name()}).out, nullptr, false);
   EXPECT_EQ(line.value("text", "") + "\n", expected.out);
+  const Pipe goldens(R"(["Once upon"])");
+  const Outcome golden = run_pinion({"golden", "record", "--model", kStories, "--prompts", goldens.name(), "--out",
+                                     goldens / "golden.json", "--max-tokens", "2"});
+  EXPECT_EQ(golden.status, 0) << golden.err;
   const Outcome talk = run_pinion({"template", "--model", kDemo, "--messages", messages.name()});
   EXPECT_EQ(talk.out, "<s><|user|>Hi<|end|><|assistant|>") << talk.err;
 }
