@@ -2,6 +2,7 @@
 // most 32512 and cannot saturate.
 #include "kernels/lanes/avx2.h"
 
+#include "kernels/isa/few_rows_avx2.h"
 #include "kernels/isa/w4_avx2.h"
 #include "kernels/lanes/ops.h"  // over the lanes above
 #include "kernels/lanes/row_tiles.h"
@@ -10,12 +11,6 @@
 
 namespace pinion {
 namespace {
-
-__m256i four_codes(const int8_t* a) {
-  int32_t four;
-  __builtin_memcpy(&four, a, sizeof four);
-  return _mm256_set1_epi32(four);
-}
 
 // sum + the products of four codes of x with eight columns of w.
 __m256i add_products(__m256i sum, __m256i x, __m256i w, __m256i magnitude) {
@@ -191,86 +186,19 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
   each_w4_tile<Piece, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
 }
 
-// Rows as they lie take a piece of the panel in turn, which stays in the L1 cache while the next one comes.
-constexpr int64_t kFewRowsK = 64;
-
-void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
-  for (int64_t i = 0; i < k; i += kFewRowsK) {
-    const int64_t some = k - i < kFewRowsK ? k - i : kFewRowsK;
-    const int8_t* b = panel + i * kPanelColumns;
-    for (int64_t c = 0; c < kPanelColumns; c += 16) {
-      prefetch<kFewRowsK * 16, 1>(b + (kFewRowsK + c) * kPanelColumns);
-      for (int64_t r = 0; r < rows; r += kRows) {
-        with_rows<kRows>(rows - r, [&](auto n) {
-          gemm_tile<n, 2>(a + r * lda + i, lda, 4, b + c * 4, 4 * kPanelColumns, some, i > 0,
-                          acc + r * kPanelColumns + c);
-        });
-      }
-    }
+struct Dot {
+  struct Weights {
+    __m256i w, magnitude;
+  };
+  static Weights load(const int8_t* from) {
+    const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return {w, _mm256_abs_epi8(w)};
   }
-}
-
-// As gemv_w4, for R rows as they lie, two vectors of columns at a time. acc: [panels][acc_rows][64].
-template <class Way, bool HasZeros, int R>
-[[gnu::noinline]] void few_rows_w4_by(const int8_t* a, int64_t lda, const W4Panel& first, int64_t panels,
-                                      int64_t acc_rows, float* acc) {
-  const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
-  const int8_t* x = a;
-  __m256i x_sum[R];
-  each_record<Way, HasZeros>(
-      a, first, panels, acc,
-      [&](const int8_t* codes) {
-        x = codes;
-        unrolled<R>([&](auto r) {
-          __m256i pairs = _mm256_setzero_si256();
-          unrolled<kBlockK / 4>([&](auto i) {
-            pairs =
-                _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), four_codes(codes + r * lda + i * 4)));
-          });
-          x_sum[r] = _mm256_madd_epi16(pairs, one);
-        });
-      },
-      [&](const std::byte* record, bool accumulate, float* to) {
-        for (int64_t c = 0; c < kPanelColumns; c += 16) {
-          __m256i sum[R][2];
-          unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
-#pragma GCC unroll 1  // as in gemv_w4
-          for (int64_t pair = 0; pair < 4; ++pair) {
-            unrolled<2>([&](auto v) {
-              const auto* codes = reinterpret_cast<const __m256i*>(record + pair * 256 + c * 4 + v * 32);
-              const __m256i both = _mm256_loadu_si256(codes);
-              const __m256i even = _mm256_and_si256(both, nibble);
-              const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-              unrolled<R>([&](auto r) {
-                const int8_t* eight = x + r * lda + pair * 8;
-                sum[r][v] = _mm256_add_epi16(sum[r][v], _mm256_maddubs_epi16(even, four_codes(eight)));
-                sum[r][v] = _mm256_add_epi16(sum[r][v], _mm256_maddubs_epi16(odd, four_codes(eight + 4)));
-              });
-            });
-          }
-          unrolled<R>([&](auto r) {
-            unrolled<2>([&](auto v) {
-              scale_group<HasZeros>(_mm256_madd_epi16(sum[r][v], one), x_sum[r], record, c + v * 8, accumulate,
-                                    to + r * kPanelColumns);
-            });
-          });
-        }
-      },
-      acc_rows * kPanelColumns);
-}
-
-void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
-  with_access_pattern([&](auto way) {
-    using Way = decltype(way);
-    for (int64_t r = 0; r < rows; r += kRows) {
-      with_rows<kRows>(rows - r, [&](auto n) {
-        constexpr int kCount = decltype(n){};
-        const auto by = first.has_zero_points ? few_rows_w4_by<Way, true, kCount> : few_rows_w4_by<Way, false, kCount>;
-        by(a + r * lda, lda, first, panels, rows, acc + r * kPanelColumns);
-      });
-    }
-  });
-}
+  static __m256i add(__m256i sum, const Weights& w, __m256i x) { return add_products(sum, x, w.w, w.magnitude); }
+  static __m256i start(const int8_t* /*a*/, int64_t /*k*/) { return _mm256_setzero_si256(); }
+  static __m256i add_w4(__m256i sum, __m256i w, __m256i x) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x)); }
+  static __m256i total_w4(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+};
 
 // Attention's left sides are 16 bits wide: a weight is one of them, where it would be two digits of 8 bits.
 struct Words {
@@ -340,9 +268,9 @@ constexpr Kernels kTable = lanes_table("avx2", {gemv_s8,
                                                 gemm_w4,
                                                 make_query_s8<Words>,
                                                 attend_s8<Words>,
-                                                12,
-                                                rows_s8,
-                                                rows_w4});
+                                                kMostFewRows,
+                                                rows_s8<Dot, kRows>,
+                                                rows_w4<Dot, kRows>});
 
 }  // namespace
 

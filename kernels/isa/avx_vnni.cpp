@@ -3,6 +3,7 @@
 // taken off). Exactly: int32 arithmetic wraps, the result fits.
 #include <immintrin.h>
 
+#include "kernels/isa/few_rows_avx2.h"
 #include "kernels/isa/w4_avx2.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/avx2.h"
@@ -18,11 +19,6 @@ namespace {
 
 constexpr int kVectors = 8;  // a panel's columns
 
-__m256i four_codes(const int8_t* a) {
-  int32_t four;
-  __builtin_memcpy(&four, a, sizeof four);
-  return _mm256_set1_epi32(four);
-}
 __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 void store(int32_t* p, __m256i value) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), value); }
 
@@ -208,6 +204,19 @@ void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, 
   }
 }
 
+constexpr int kRowsW4 = 5;  // 5 x 2 sums, 4 vectors of w, one of x, a mask: all of the 16 registers
+
+struct Dot {
+  using Weights = __m256i;
+  static Weights load(const int8_t* from) { return _mm256_xor_si256(pinion::load(from), _mm256_set1_epi8(-128)); }
+  static __m256i add(__m256i sum, Weights w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
+  static __m256i start(const int8_t* a, int64_t k) {
+    return _mm256_sub_epi32(_mm256_setzero_si256(), sum_times_128(a, k));
+  }
+  static __m256i add_w4(__m256i sum, __m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
+  static __m256i total_w4(__m256i sum) { return sum; }
+};
+
 using Attention = Digits<multiply_rows<true>, multiply_rows<false>>;
 
 }  // namespace
@@ -222,6 +231,8 @@ const Kernels& avx_vnni_kernels() {
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4};
     table.gemm_w4 = gemm_w4;
+    table.rows_s8 = rows_s8<Dot, kRows>;
+    table.rows_w4 = rows_w4<Dot, kRowsW4>;
     table.make_query_s8 = make_query_s8<Attention>;
     table.attend_s8 = attend_s8<Attention>;
     return table;

@@ -28,6 +28,18 @@ void each_row_tile(const GemmTerm* terms, int64_t count, const RowBlocks& blocks
   }
 }
 
+// f(Index<n>, first): n rows from `first` on, in tiles of at most R and of much the same size, since small ones cost
+// most a row. Least: 1, or 2 where there are several rows.
+template <int Least, int R, class F>
+[[gnu::always_inline]] inline void each_even_tile(int64_t rows, F f) {
+  static_assert(Least <= 2 && R >= 2 * Least - 1);
+  for (int64_t first = 0, count; first < rows; first += count) {
+    const int64_t tiles = (rows - first + R - 1) / R;
+    count = (rows - first + tiles - 1) / tiles;
+    with_rows<R, Least>(count, [&](auto n) { f(n, first); });
+  }
+}
+
 // Terms in runs of at most kRunDepth k, longer ones in pieces: f(terms, count, accumulate). While a run lasts, a row
 // tile and a few columns of the panel stay in the L1 cache, where every other use finds them.
 constexpr int64_t kRunDepth = 1024;

@@ -25,11 +25,11 @@ template <int N, class F>
   unrolled(f, std::make_integer_sequence<int, N>{});
 }
 
-// f(Index<n>) for n in 1 .. N, chosen at run time: a tile of n rows.
-template <int N, class F>
+// f(Index<n>) for n in Least .. N, chosen at run time: a tile of n rows.
+template <int N, int Least = 1, class F>
 [[gnu::always_inline]] inline void with_rows(int64_t n, F f) {
-  if constexpr (N > 1) {
-    if (n < N) return with_rows<N - 1>(n, f);
+  if constexpr (N > Least) {
+    if (n < N) return with_rows<N - 1, Least>(n, f);
   }
   f(Index<N>{});
 }
