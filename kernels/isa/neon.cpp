@@ -41,8 +41,10 @@ struct Pairs : FloatPairs {
 }  // namespace pinion
 
 #include "kernels/isa/w4_neon.h"
+#include "kernels/lanes/few_rows.h"
 #include "kernels/lanes/ops.h"  // over the lanes and pairs above
 #include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/streams.h"
 #include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
@@ -120,42 +122,78 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 // Four codes' products side by side, two columns a register.
 int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
 
-// Codes of w4 are at most 15: a group's eight products of one lane, at most 15240, are added in 16 bits.
+// R rows as they lie by a record; x: the group's codes, acc: [R][64], its totals before. Codes of w4 are at most 15: a
+// group's eight products of one lane, at most 15240, are added in 16 bits.
+template <bool HasZeros, int R>
+void w4_record(const int8_t* x, int64_t lda, const std::byte* record, float* acc) {
+  constexpr int kVectors = 4;
+  const uint8x16_t nibble = vdupq_n_u8(15);
+  int32_t x_sum[R];
+  unrolled<R>([&](auto r) { x_sum[r] = sum_of_codes(x + r * lda); });
+  for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
+    int16x8_t left[R][kVectors];
+    int16x8_t right[R][kVectors];
+    unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
+    for (int64_t pair = 0; pair < 4; ++pair) {
+      int8x16_t x0[R];
+      int8x16_t x1[R];
+      unrolled<R>([&](auto r) {
+        const int8_t* eight = x + r * lda + pair * 8;
+        x0[r] = four_codes(eight), x1[r] = four_codes(eight + 4);
+      });
+      unrolled<kVectors>([&](auto v) {
+        const auto* from = reinterpret_cast<const int8_t*>(record) + pair * 256 + c * 4 + v * 16;
+        const uint8x16_t both = vreinterpretq_u8_s8(ordered_load(from));
+        const int8x16_t w0 = vreinterpretq_s8_u8(vandq_u8(both, nibble));
+        const int8x16_t w1 = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+        unrolled<R>([&](auto r) {
+          left[r][v] = vmlal_s8(left[r][v], vget_low_s8(w0), vget_low_s8(x0[r]));
+          right[r][v] = vmlal_high_s8(right[r][v], w0, x0[r]);
+          left[r][v] = vmlal_s8(left[r][v], vget_low_s8(w1), vget_low_s8(x1[r]));
+          right[r][v] = vmlal_high_s8(right[r][v], w1, x1[r]);
+        });
+      });
+    }
+    unrolled<R>([&](auto r) {
+      const auto sum = [&](int v) { return vaddq_s32(fold(left[r][v], right[r][v]), first_sums<HasZeros>(x_sum[r])); };
+      unrolled<kVectors / 2>([&](auto v) {
+        scale_group<HasZeros>(sum(2 * v), sum(2 * v + 1), x_sum[r], record, c + v * 8, acc + r * kPanelColumns);
+      });
+    });
+  }
+}
+
 template <bool HasZeros>
 void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
-  constexpr int kVectors = 4;
   for (int64_t c = 0; c < kPanelColumns; c += 4) vst1q_f32(acc + c, vdupq_n_f32(0.0f));
-  const uint8x16_t nibble = vdupq_n_u8(15);
   const std::byte* record = panel.records;
   for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(HasZeros)) {
-    const int32_t x_sum = sum_of_codes(a + k);
-    for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
-      int16x8_t left[kVectors];
-      int16x8_t right[kVectors];
-      unrolled<kVectors>([&](auto v) { left[v] = right[v] = vdupq_n_s16(0); });
-      for (int64_t pair = 0; pair < 4; ++pair) {
-        const int8x16_t x0 = four_codes(a + k + pair * 8), x1 = four_codes(a + k + pair * 8 + 4);
-        unrolled<kVectors>([&](auto v) {
-          const auto* from = reinterpret_cast<const int8_t*>(record) + pair * 256 + c * 4 + v * 16;
-          const uint8x16_t both = vreinterpretq_u8_s8(ordered_load(from));
-          const int8x16_t w0 = vreinterpretq_s8_u8(vandq_u8(both, nibble));
-          const int8x16_t w1 = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
-          left[v] = vmlal_s8(left[v], vget_low_s8(w0), vget_low_s8(x0));
-          right[v] = vmlal_high_s8(right[v], w0, x0);
-          left[v] = vmlal_s8(left[v], vget_low_s8(w1), vget_low_s8(x1));
-          right[v] = vmlal_high_s8(right[v], w1, x1);
-        });
-      }
-      const auto sum = [&](int v) { return vaddq_s32(fold(left[v], right[v]), first_sums<HasZeros>(x_sum)); };
-      unrolled<kVectors / 2>(
-          [&](auto v) { scale_group<HasZeros>(sum(2 * v), sum(2 * v + 1), x_sum, record, c + v * 8, acc); });
-    }
+    w4_record<HasZeros, 1>(a + k, 0, record, acc);
   }
 }
 
 void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   const auto panel_of = first.has_zero_points ? gemv_w4_panel<true> : gemv_w4_panel<false>;
   each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { panel_of(a, panel, to); });
+}
+
+// All rows by a record before the next one.
+template <bool HasZeros>
+void rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+  const int8_t* x = a;  // a group's
+  each_record<Access<0>, HasZeros>(
+      a, first, panels, acc, [&](const int8_t* codes) { x = codes; },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
+        each_even_tile<1, kRows>(
+            rows, [&](auto n, int64_t r) { w4_record<HasZeros, n>(x + r * lda, lda, record, to + r * kPanelColumns); });
+      },
+      rows * kPanelColumns);
+}
+
+void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+  if (rows == 1) return gemv_w4(a, first, panels, acc);
+  (first.has_zero_points ? rows_w4_by<true> : rows_w4_by<false>)(a, lda, rows, first, panels, acc);
 }
 
 // R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16, eight products at most 16256.
@@ -192,6 +230,22 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                              [](auto n, const auto&... args) { w4_tile<n, 4>(args...); });
 }
 
+// The only access pattern here is one stream.
+void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
+  if (rows == 1) return gemv_s8(a, panel, 4 * kPanelColumns, k, acc);
+  each_piece<Access<0>, 16>(k, [&](const PanelPiece& piece) {
+    for (int64_t c = 0; c < kPanelColumns; c += 16) {
+      each_strip(piece, a, panel, c, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
+        prefetch<kPieceK * 16, 1>(ahead);
+        each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
+          gemm_tile<n, 4>(x + r * lda, lda, 4, b, 4 * kPanelColumns, piece.strip_k, piece.first > 0,
+                          acc + r * kPanelColumns + c);
+        });
+      });
+    }
+  });
+}
+
 // Rows of attention, as they lie.
 void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
                    int32_t* acc) {
@@ -211,7 +265,10 @@ constexpr Kernels kTable = lanes_table("neon", {gemv_s8,
                                                 gemv_w4,
                                                 gemm_w4,
                                                 make_query_s8<Digits<multiply_rows, multiply_rows>>,
-                                                attend_s8<Digits<multiply_rows, multiply_rows>>});
+                                                attend_s8<Digits<multiply_rows, multiply_rows>>,
+                                                kMostFewRows,
+                                                rows_s8,
+                                                rows_w4});
 
 }  // namespace
 

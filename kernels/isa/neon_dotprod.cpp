@@ -7,6 +7,7 @@
 #include "kernels/lanes/neon.h"
 
 #include "kernels/lanes/attention_s8.h"  // over the lanes above
+#include "kernels/lanes/few_rows.h"
 #include "kernels/lanes/ordered_load.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
@@ -108,11 +109,19 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
+// Sixteen columns' next eight codes of w4.
+template <class Way>
+[[gnu::always_inline]] inline void two_rows(const int8_t* from, int8x16_t (&low)[4], int8x16_t (&high)[4]) {
+  int8x16_t both[4];
+  load_codes<Way>(from, both);
+  unrolled<4>([&](auto v) { high[v] = ordered(vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(both[v]), 4))); });
+  unrolled<4>([&](auto v) { low[v] = ordered(vandq_s8(both[v], vdupq_n_s8(15))); });
+}
+
 // A group's 32 codes of x fill two registers. Pairs of rows of four k lie in the lanes 0 and 1 or 2 and 3 of one.
 template <class Way, bool HasZeros>
 [[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
   constexpr int kPanelVectors = 16;
-  const int8x16_t nibble = vdupq_n_s8(15);
   const int8_t* codes = a;  // a group's
   int32_t x_sum = 0;
   each_record<Way, HasZeros>(
@@ -127,11 +136,8 @@ template <class Way, bool HasZeros>
             const auto* from = reinterpret_cast<const int8_t*>(record) + (half * 2 + pair) * 256;
             unrolled<kPanelVectors / 4>([&](auto four) {
               constexpr int kLane = pair * 2;
-              int8x16_t both[4], low[4], high[4];
-              load_codes<Way>(from + four * 64, both);
-              unrolled<4>(
-                  [&](auto v) { high[v] = ordered(vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(both[v]), 4))); });
-              unrolled<4>([&](auto v) { low[v] = ordered(vandq_s8(both[v], nibble)); });
+              int8x16_t low[4], high[4];
+              two_rows<Way>(from + four * 64, low, high);
               int32x4_t* const sums = sum + four * 4;
               unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], low[v], x, kLane); });
               unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], high[v], x, kLane + 1); });
@@ -188,6 +194,129 @@ void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Pan
                                             [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
 }
 
+// acc += R rows by all columns of a piece. Ahead: prefetches what lies ahead of it.
+template <bool Ahead, int R>
+[[gnu::noinline]] void few_rows_tiles(const int8_t* a, int64_t lda, const int8_t* panel, const PanelPiece& piece,
+                                      int32_t* acc) {
+  constexpr int kV = kSdotVectors<R>;
+  for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
+    const auto at = [&](int r, int v) { return acc + r * kPanelColumns + c + v * 4; };
+    int32x4_t sum[R][kV];
+    unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = vld1q_s32(at(r, v)); }); });
+    each_strip(piece, a, panel, c, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
+      add_sdot<Ahead>(x, lda, b, 4 * kPanelColumns, piece.strip_k, ahead, sum);
+    });
+    unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { vst1q_s32(at(r, v), sum[r][v]); }); });
+  }
+}
+
+void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
+  if (rows == 1) return gemv_s8(a, panel, 4 * kPanelColumns, k, acc);
+  for (int64_t i = 0; i < rows * kPanelColumns; i += 4) vst1q_s32(acc + i, vdupq_n_s32(0));
+  const auto multiply = [&](const PanelPiece& piece) {
+    each_even_tile<2, kSdotRows>(rows, [&](auto n, int64_t r) {
+      const auto tiles = r == 0 ? few_rows_tiles<true, n> : few_rows_tiles<false, n>;
+      tiles(a + r * lda, lda, panel, piece, acc + r * kPanelColumns);
+    });
+  };
+  with_access_pattern([&](auto way) { each_piece<decltype(way), 16>(k, multiply); });
+}
+
+constexpr int kFewRowsW4 = 4;  // 4 x 4 sums, 4 of x, a mask, 8 of w: 29 of the 32 registers
+
+// Where the sums of a group of a row begin, in all columns.
+struct GroupStart {
+  int32x4_t sum;
+  int16x4_t x_sum;  // of its codes, by which zeros are taken off
+};
+
+template <bool HasZeros>
+[[gnu::always_inline]] inline GroupStart start_group(const int8_t* x) {
+  const int8x16_t weight = vdupq_n_s8(HasZeros ? 1 : -8);
+  const int32x4_t fours = vdotq_s32(vdotq_s32(vdupq_n_s32(0), vld1q_s8(x), weight), vld1q_s8(x + 16), weight);
+  const int32x4_t pairs = vpaddq_s32(fours, fours), all = vpaddq_s32(pairs, pairs);
+  return HasZeros ? GroupStart{no_sum(), vmovn_s32(all)} : GroupStart{vaddq_s32(no_sum(), all), vdup_n_s16(0)};
+}
+
+// totals += float(sums) * scales, of R rows by 8 columns.
+template <bool HasZeros, int R, int V>
+[[gnu::always_inline]] inline void scale_rows(const GroupStart* start, int32x4_t (&sum)[R][V], int v,
+                                              const std::byte* record, int64_t column, float* acc) {
+  const std::byte* scales = record + kW4CodeBytes;
+  const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(scales) + column));
+  const float32x4_t scale0 = vcvt_f32_f16(vget_low_f16(halves)), scale1 = vcvt_high_f32_f16(halves);
+  int16x8_t zero;
+  if constexpr (HasZeros) {
+    const auto* zero_points = reinterpret_cast<const uint8_t*>(scales + kPanelColumns * 2);
+    zero = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(zero_points + column)));
+  }
+  unrolled<R>([&](auto r) {
+    int32x4_t low = sum[r][v], high = sum[r][v + 1];
+    if constexpr (HasZeros) {
+      low = vmlsl_s16(low, vget_low_s16(zero), start[r].x_sum);
+      high = vmlsl_s16(high, vget_high_s16(zero), start[r].x_sum);
+    }
+    float* to = acc + r * kPanelColumns + column;
+    vst1q_f32(to, vfmaq_f32(vld1q_f32(to), to_float(low), scale0));
+    vst1q_f32(to + 4, vfmaq_f32(vld1q_f32(to + 4), to_float(high), scale1));
+  });
+}
+
+// R rows by a record of w4. codes: the group's; acc: [R][64], its totals before.
+template <bool HasZeros, int R>
+[[gnu::noinline]] void few_rows_record(const int8_t* codes, int64_t lda, const std::byte* record,
+                                       const GroupStart* start, float* acc) {
+  constexpr int kV = R == 2 ? 8 : 4;  // vectors of columns at a time
+  for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
+    int32x4_t sum[R][kV];
+    unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = start[r].sum; }); });
+#pragma GCC unroll 1  // else GCC mixes two steps, with sums on the stack
+    for (int64_t pair = 0; pair < 4; ++pair) {
+      int8x8_t x[R];
+      unrolled<R>([&](auto r) { x[r] = vld1_s8(codes + r * lda + pair * 8); });
+      const auto* from = reinterpret_cast<const int8_t*>(record) + pair * 256 + c * 4;
+      unrolled<kV / 4>([&](auto four) {
+        int8x16_t low[4], high[4];
+        two_rows<Access<0>>(from + four * 64, low, high);
+        unrolled<R>([&](auto r) {
+          int32x4_t* const sums = sum[r] + four * 4;
+          unrolled<4>([&](auto v) { sums[v] = vdotq_lane_s32(sums[v], low[v], x[r], 0); });
+          unrolled<4>([&](auto v) { sums[v] = vdotq_lane_s32(sums[v], high[v], x[r], 1); });
+        });
+      });
+    }
+    unrolled<kV / 2>([&](auto v) { scale_rows<HasZeros>(start, sum, 2 * v, record, c + v * 8, acc); });
+  }
+}
+
+// All rows by a record before the next one.
+template <class Way, bool HasZeros>
+void few_rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+  const int8_t* x = a;  // a group's
+  GroupStart start[kMostFewRows];
+  each_record<Way, HasZeros>(
+      a, first, panels, acc,
+      [&](const int8_t* codes) {
+        x = codes;
+        for (int64_t r = 0; r < rows; ++r) start[r] = start_group<HasZeros>(codes + r * lda);
+      },
+      [&](const std::byte* record, bool accumulate, float* to) {
+        for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
+        each_even_tile<2, kFewRowsW4>(rows, [&](auto n, int64_t r) {
+          few_rows_record<HasZeros, n>(x + r * lda, lda, record, start + r, to + r * kPanelColumns);
+        });
+      },
+      rows * kPanelColumns);
+}
+
+void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+  if (rows == 1) return gemv_w4(a, first, panels, acc);
+  with_access_pattern([&](auto way) {
+    using Way = decltype(way);
+    (first.has_zero_points ? few_rows_w4_by<Way, true> : few_rows_w4_by<Way, false>)(a, lda, rows, first, panels, acc);
+  });
+}
+
 }  // namespace
 
 const Kernels& neon_dotprod_kernels() {
@@ -202,6 +331,8 @@ const Kernels& neon_dotprod_kernels() {
     table.make_query_s8 = make_query_s8<Digits<sdot_rows, sdot_rows>>;
     table.attend_s8 = attend_s8<Digits<sdot_rows, sdot_rows>>;
     table.gemm_w4 = gemm_w4;
+    table.rows_s8 = rows_s8;
+    table.rows_w4 = rows_w4;
     return table;
   }();
   return kTable;

@@ -349,6 +349,7 @@ const Kernels& sme2_kernels() {
     table.gemm_f32 = gemm_f32;
     table.s8_shape.rows = table.f32_shape.rows = static_cast<int32_t>(svcntsw());
     table.s8_shape.min_rows = table.f32_shape.min_rows = least_rows();
+    if (table.few_rows >= least_rows()) table.few_rows = least_rows() - 1;
     return table;
   }();
   return kTable;
