@@ -157,9 +157,9 @@ struct Kernels {
   // The same for rows of codes as pack_s8 packs them (s8_shape). acc: [rows][64].
   void (*gemm_w4)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc);
 
-  // The same for rows [rows][lda] of codes as they lie, 1 to few_rows, whose panels come from memory as one row's do.
-  // acc: [rows][64] by one panel; by some panels [panels][rows][64]. Null where few_rows is 1: then several rows are
-  // packed.
+  // The same for rows [rows][lda] of codes as they lie, 1 to few_rows, whose panels come from memory by the access
+  // pattern of one row. acc: [rows][64] by one panel; by some panels [panels][rows][64]. Where few_rows is 1 they are
+  // not to be called: then several rows are packed.
   int32_t few_rows = 1;
   void (*rows_s8)(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc);
   void (*rows_w4)(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc);

@@ -98,12 +98,27 @@ void gemv_flat(State& state, const Kernels& kernels, int32_t threads) {
   });
 }
 
+// Some panels, one behind the other, by one row or by a few.
+void multiply_panels(const Kernels& kernels, Format format, int64_t rows, const int8_t* a, const std::byte* b,
+                     int64_t panels, int32_t* sums, float* values) {
+  constexpr int64_t k = kStreamedK;
+  if (format == Format::w4) {
+    const W4Panel first = {b, k, false};
+    return rows == 1 ? kernels.gemv_w4(a, first, panels, values) : kernels.rows_w4(a, k, rows, first, panels, values);
+  }
+  for (int64_t i = 0; i < panels; ++i, sums += rows * kPanelColumns) {
+    const auto* panel = reinterpret_cast<const int8_t*>(b + i * panel_bytes(format, k));
+    if (rows == 1) kernels.gemv_s8(a, panel, 4 * kPanelColumns, k, sums);
+    if (rows > 1) kernels.rows_s8(a, k, rows, panel, k, sums);
+  }
+}
+
 // Panels as the engine has them.
-void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format format) {
+void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format format, int64_t rows) {
   const int64_t panel = panel_bytes(format, kStreamedK), panels = kStreamedBytes / panel;
   const Arena weights = bytes(panel * panels);
-  const std::vector<int8_t> a(kStreamedK, 3);
-  std::vector<int32_t> sums(static_cast<size_t>(panels * kPanelColumns));
+  const std::vector<int8_t> a(static_cast<size_t>(rows * kStreamedK), 3);
+  std::vector<int32_t> sums(static_cast<size_t>(panels * rows * kPanelColumns));
   std::vector<float> values(sums.size());
   Team team = team_of(threads);
   constexpr int64_t kAtOnce = 4;  // panels of w4
@@ -111,15 +126,9 @@ void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format f
   measure_stream(state, team, panel * panels, [&] {
     team.run([&](Worker& worker) {
       worker.for_each((panels + step - 1) / step, [&](int64_t task) {
-        const int64_t i = task * step;
-        const std::byte* b = weights.data + i * panel;
-        if (format == Format::w4) {
-          kernels.gemv_w4(a.data(), {b, kStreamedK, false}, std::min(step, panels - i),
-                          values.data() + i * kPanelColumns);
-        } else {
-          kernels.gemv_s8(a.data(), reinterpret_cast<const int8_t*>(b), 4 * kPanelColumns, kStreamedK,
-                          sums.data() + i * kPanelColumns);
-        }
+        const int64_t i = task * step, at = i * rows * kPanelColumns;
+        multiply_panels(kernels, format, rows, a.data(), weights.data + i * panel, std::min(step, panels - i),
+                        sums.data() + at, values.data() + at);
       });
     });
   });
@@ -277,8 +286,14 @@ void add_all() {
     const Kernels& kernels = variant.table();
     for (const int32_t threads : teams) {
       const std::string end = std::string("/") + variant.name + "/threads:" + std::to_string(threads);
-      add("gemv_s8 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w8); });
-      add("gemv_w4 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w4); });
+      add("gemv_s8 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w8, 1); });
+      add("gemv_w4 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w4, 1); });
+      for (const int64_t rows : {2, 4, 8}) {
+        if (rows > kernels.few_rows) continue;
+        const std::string few = " panels rows:" + std::to_string(rows) + end;
+        add("rows_s8" + few, [=, &kernels](State& s) { gemv_panels(s, kernels, threads, Format::w8, rows); });
+        add("rows_w4" + few, [=, &kernels](State& s) { gemv_panels(s, kernels, threads, Format::w4, rows); });
+      }
       add("sdot_gemv flat" + end, [&kernels, threads](State& s) { gemv_flat(s, kernels, threads); });
       for (const int64_t m : {512, 128, 16}) {
         add("gemm_s8 m:" + std::to_string(m) + " k:1024 n:3072" + end,

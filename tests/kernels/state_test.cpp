@@ -207,6 +207,7 @@ TEST(State, IsTheCallers) {
                         .beta = 1,
                         .low = -1,
                         .high = 1};
+  const W4Panel panel = {reinterpret_cast<const std::byte*>(weights.data()), k, false};  // of any bytes
   const std::vector<float> cache = random.floats(2 * kKeyBlock * kHeadDim);
   std::vector<bf16> cache16;
   for (const float v : cache) cache16.push_back(to_operand(v));
@@ -229,8 +230,10 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "max_magnitude", t->max_magnitude, x.data(), k);
     expect_kept(name + "encode", t->encode, x.data(), k, 0.01f, quantized.data());
     expect_kept(name + "gemv_s8", t->gemv_s8, codes.data(), weights.data(), 256, k, sums.data());
-    if (t->few_rows > 1) {
-      expect_kept(name + "rows_s8", t->rows_s8, codes.data(), k, 2, weights.data(), k, sums.data());
+    for (int64_t rows = 2; rows <= t->few_rows; ++rows) {
+      const std::string few = ", rows " + std::to_string(rows);
+      expect_kept(name + "rows_s8" + few, t->rows_s8, codes.data(), k, rows, weights.data(), k, sums.data());
+      expect_kept(name + "rows_w4" + few, t->rows_w4, codes.data(), k, rows, &panel, 1, out.data());
     }
     for (int64_t rows : {int64_t{1}, int64_t{2}, int64_t{9}, kRows}) {
       const std::string tile = ", rows " + std::to_string(rows);
