@@ -1,6 +1,7 @@
 // What tools/arm_report counts instructions of: `arm_report_driver VARIANT WHAT ROWS K COUNT` does one thing COUNT
 // times and nothing else with the kernels, so that two runs differ by the kernel alone.
-//   w8, w4      ROWS rows of K codes times a panel
+//   w8, w4      ROWS rows of K codes, packed where there are several, times a panel
+//   few8, few4  the same, rows as they lie
 //   bf16, q8    ROWS queries of K elements attend to a chunk of such a cache
 //   quantize, rotate, rms_norm, silu_mul    of a row of K elements
 #include <cstdio>
@@ -37,6 +38,18 @@ void multiply(const Kernels& kernels, Format format, int64_t rows, int64_t k, in
       }
       kernels.gemm_s8(&term, 1, blocks, count, column_sum.data(), sums.data());
     });
+  }
+}
+
+void multiply_few(const Kernels& kernels, Format format, int64_t rows, int64_t k, int64_t panels) {
+  const std::vector<int8_t> codes(static_cast<size_t>(rows * k));
+  const std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(format, k)));
+  const W4Panel records = {reinterpret_cast<const std::byte*>(panel.data()), k, false};
+  std::vector<int32_t> sums(static_cast<size_t>(rows * kPanelColumns));
+  std::vector<float> values(sums.size());
+  for (int64_t p = 0; p < panels; ++p) {
+    if (format == Format::w4) kernels.rows_w4(codes.data(), k, rows, records, 1, values.data());
+    if (format == Format::w8) kernels.rows_s8(codes.data(), k, rows, panel.data(), k, sums.data());
   }
 }
 
@@ -78,6 +91,8 @@ int main(int argc, char** argv) {
     const Kernels& kernels = variant.table();
     if (what == "w8" || what == "w4") {
       multiply(kernels, what == "w4" ? Format::w4 : Format::w8, rows, k, count);
+    } else if ((what == "few8" || what == "few4") && rows <= kernels.few_rows) {
+      multiply_few(kernels, what == "few4" ? Format::w4 : Format::w8, rows, k, count);
     } else if (what == "bf16" || what == "q8") {
       attend(kernels, what == "q8" ? KvType::q8 : KvType::bf16, rows, k, count);
     } else {
