@@ -63,7 +63,7 @@ void add_weight_options(Command app, RunOptions* options) {
          "--quant", kQuantNames,
          [options](size_t chosen) {
            options->load.quant = static_cast<Quant>(chosen);
-           options->why_quant = "as asked";
+           options->why_quant = kQuantAsAsked;
          },
          "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
          "default: w4a8 where the folder has 4-bit codes that may stay, else w8a8")

@@ -25,9 +25,11 @@ namespace pinion {
 // A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
 using Run = std::function<int()>;
 
+inline constexpr const char* kQuantAsAsked = "as asked";
+
 // What the command line says about a run: options as they are, and names that are looked up when the run begins.
 struct RunOptions : RuntimeOptions {
-  std::string why_quant;     // "as asked"; the mode is settled once the command line is parsed
+  std::string why_quant;     // kQuantAsAsked, or why else; the mode is settled once the command line is parsed
   bool no_rotate = false;    // inputs of quantised matrices stay as they are
   std::string calibrate;     // a text file by which w4 is quantised; empty: by the weights alone
   std::string cores;         // "0-3,8", "big"; empty: as planned

@@ -158,7 +158,7 @@ std::string hash_text(uint64_t hash) {
 }
 
 Error read_standard_input(int64_t max_bytes, std::string* out) {
-  return read_to_end(STDIN_FILENO, "standard input", max_bytes, out);
+  return read_to_end(STDIN_FILENO, input_name("-"), max_bytes, out);
 }
 
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out) {
@@ -171,6 +171,8 @@ Error read_input(const std::string& path, int64_t max_bytes, std::string* out) {
   close(pipe);
   return e;
 }
+
+std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 bool on_terminal(int descriptor) { return isatty(descriptor) == 1; }
 

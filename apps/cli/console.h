@@ -40,6 +40,7 @@ constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or a text to
 Error read_standard_input(int64_t max_bytes, std::string* out);
 // A file that the user named. It may be a pipe, as <(command) is in a shell, and "-" is standard input.
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out);
+std::string input_name(const std::string& path);  // for messages
 bool on_terminal(int descriptor);
 int64_t terminal_columns();  // of standard output; 0: unknown
 bool has_colour();           // not where NO_COLOR forbids it (no-color.org)

@@ -30,7 +30,7 @@ Error open_draft_model(const std::string& small, const RunOptions& run, const Ru
                        Drafting* out) {
   RunOptions options = run;
   options.model = small;
-  options.load.quant = default_quant(small);
+  if (run.why_quant != kQuantAsAsked) options.load.quant = default_quant(small);
   options.calibrate.clear();
   if (Error e = open_with_progress(options, &out->runtime)) return e;
   SessionOptions needs;
@@ -67,7 +67,10 @@ Error check_speculation(const std::string& what, const std::string& model) {
   }
   ModelConfig config;
   if (Error e = read_model_config(what, &config)) return e;
-  if (Error e = check_draft_model(config)) return e;
+  if (Error e = check_draft_model(config)) {
+    e.where = "--speculate " + what;
+    return e;
+  }
   return compare_vocabularies(model, what);
 }
 
@@ -76,6 +79,7 @@ Error begin_speculation(const std::string& what, const RunOptions& run, const Ru
   if (!is_speculating(what)) return {};
   if (frequencies_follow_length(session->model->config)) {
     note("--speculate does nothing for this model: its positions follow the length of the text");
+    return {};
   }
   out->speculation.emplace();
   if (what != kNgram) {

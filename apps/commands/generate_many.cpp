@@ -76,15 +76,15 @@ Error read_items(const GenerateFlags& flags, const std::shared_ptr<const Tokeniz
     left.remove_prefix(std::min(end + 1, left.size()));
     if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     Item& item = out->emplace_back();
-    const std::string where = *flags.prompts + ", line " + std::to_string(line);
+    const std::string where = input_name(*flags.prompts) + ", line " + std::to_string(line);
     if (Error e = read_item(reader, one, where, &item)) return e;
     item.text = std::make_unique<TextStream>(false, flags.stops, tokenizer);
   }
   if (!reader.ignored.empty()) {
-    note("fields of " + *flags.prompts + " are ignored, each line may have prompt or prompt_ids, and max_tokens: " +
+    note("fields of " + input_name(*flags.prompts) + " are ignored; a line has prompt or prompt_ids, and max_tokens: " +
          some_of(std::vector<std::string>(reader.ignored.begin(), reader.ignored.end())));
   }
-  return out->empty() ? error("no prompts", *flags.prompts, "a line of JSON for each") : Error{};
+  return out->empty() ? error("no prompts", input_name(*flags.prompts), "a line of JSON for each") : Error{};
 }
 
 struct Batch {

@@ -22,7 +22,7 @@ Error read_json_text(const std::string& path, OrderedJson* out) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
   std::string text;
   if (Error e = read_input(path, kMostBytes, &text)) return e;
-  return parse_ordered_json(text, path == "-" ? "standard input" : path, out);
+  return parse_ordered_json(text, input_name(path), out);
 }
 
 // JSON where it is some ("false", "3"), else text.

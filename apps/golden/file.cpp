@@ -110,8 +110,8 @@ Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<Gold
   std::string text;
   Json json;
   if (Error e = read_input(path, kMaxJsonBytes, &text)) return e;
-  if (Error e = parse_json(text, path, &json)) return e;
-  return parse_prompts(json, path, max_tokens, out);
+  if (Error e = parse_json(text, input_name(path), &json)) return e;
+  return parse_prompts(json, input_name(path), max_tokens, out);
 }
 
 Error parse_golden(const Json& file, const std::string& where, Golden* out) {

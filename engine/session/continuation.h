@@ -43,7 +43,7 @@ struct GenerateResult {
   int64_t decode_passes = 0;
   int64_t drafted = 0;                    // tokens that were evaluated on trial
   int64_t accepted = 0;                   // those of them that the text went on with
-  int64_t regions = 0;                    // parallel regions that the decode passes took
+  int64_t regions = 0;                    // parallel regions that the decode passes and a draft model's took
   int64_t barriers = 0;                   // barriers likewise
   uint64_t logits_hash = 0;               // FNV-1a over 32-bit words: all logits that a token was drawn from
   std::vector<uint64_t> hashes;           // the same after every tokens_per_hash tokens

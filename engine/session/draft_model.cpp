@@ -48,10 +48,11 @@ Error next_draft(DraftModel& model, bool* found, int32_t* id, double* likely) {
   model.logits.resize(static_cast<size_t>(vocab));
   if (Error e = evaluate(session, rest, false, model.logits.data())) {
     if (session.interrupted && *session.interrupted) return {};
-    e.what = "the draft model's " + e.where + ": " + e.what;
+    e.where = "the draft model's " + e.where;
     return e;
   }
   *id = sample(model.sampler, model.logits, panel_best(session, session.last_logit_row), model.text);
+  if (*id >= model.vocab_size) return {};
   *likely = about_how_likely(model, *id);
   model.text.push_back(*id);
   *found = true;

@@ -145,7 +145,7 @@ Error decode_pass(Decoding& d, bool* go_on) {
 Error decode(Session& session, const OnToken& on_token, Continuation& text, std::vector<float> logits) {
   if (text.options.max_tokens <= 0) return {};
   if (session.speculation) {
-    begin_text(*session.speculation, text.history, session.interrupted);
+    begin_text(*session.speculation, session, text.history);
     logits.resize(logits.size() * static_cast<size_t>(session.most_drafts + 1));
   }
   Decoding decoding = {session, text, on_token, std::move(logits)};

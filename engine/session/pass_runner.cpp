@@ -61,7 +61,9 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
   } else {
     team.run_active(evaluate_rows);
   }
-  for (const Segment& segment : segments) segment.state->drafts.held = segment.drafts;
+  for (const Segment& segment : segments) {
+    if (segment.state->layers > 0) segment.state->drafts.held = segment.drafts;
+  }
 }
 
 bool are_logits_finite(const PassRunner& runner, int64_t first, int64_t count) {

@@ -28,9 +28,9 @@ bool can_be_cut(const ModelConfig& config) {
 int64_t rewind(Sequence& sequence, int64_t position) {
   const int64_t held = std::ssize(sequence.ids);
   position = std::clamp<int64_t>(position, 0, held);
-  const int64_t on_trial = sequence.state.drafts.held;
-  if (position >= held - on_trial) {
-    sequence.state.drafts.held = position - (held - on_trial);
+  const int64_t in_state = held - sequence.state.drafts.held;
+  if (sequence.state.layers > 0 && position >= in_state) {
+    sequence.state.drafts.held = position - in_state;
   } else if (sequence.state.layers > 0) {
     position = restore(&sequence.snapshots, position, &sequence.state);
   }

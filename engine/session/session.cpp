@@ -18,6 +18,8 @@ struct LogitsTarget {
   bool are_drafts = false;           // but for the first token
 };
 
+static_assert(kMostDrafts <= kDeltaTokens, "a head takes a pass's drafts together");
+
 constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
 
 struct Evaluated {
@@ -120,6 +122,9 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   if (options.prefill_chunk < 1) {
     return error("out of range", "prefill chunk", "at least 1", std::to_string(options.prefill_chunk));
   }
+  if (options.drafts < 0 || options.drafts > kMostDrafts) {
+    return error("out of range", "drafts", "0 to " + std::to_string(kMostDrafts), std::to_string(options.drafts));
+  }
   auto session = std::make_unique<Session>();
   session->prefill_chunk = options.prefill_chunk;
   session->most_drafts = options.drafts;
@@ -147,6 +152,9 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
 }
 
 Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits) {
+  if (std::ssize(tokens) > std::min(session.most_drafts + 1, session.prefill_chunk)) {
+    return error("too many", "drafts", "at most " + std::to_string(session.most_drafts), std::to_string(tokens.size()));
+  }
   return evaluate_to(session, tokens, {.all = true, .logits = logits, .are_drafts = true});
 }
 
@@ -156,8 +164,7 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSi
 }
 
 int64_t snapshot_bytes(const Session& session) {
-  return std::ssize(session.sequence.snapshots.kept) * session.sequence.state.bytes() +
-         session.sequence.state.draft_bytes();
+  return std::ssize(session.sequence.snapshots.kept) * session.sequence.state.bytes();
 }
 
 void keep_snapshot(Session& session) {

@@ -15,6 +15,7 @@
 namespace pinion {
 
 constexpr int64_t kDefaultPrefillChunk = 256;
+constexpr int64_t kMostDrafts = 15;  // in a pass, beside the token that was drawn
 constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
 
 struct Session;

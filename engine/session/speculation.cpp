@@ -95,7 +95,8 @@ Error ask_model(Speculation& speculation, const Continuation& text, int64_t most
     if (Error e = next_draft(*speculation.model, &found, &id, &likely)) return e;
     if (!found) return {};
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (unread <= 2) note(depth.draft_seconds, seconds);  // more are a beginning to catch up with
+    // More tokens are a beginning to catch up with: they take longer than one, at least.
+    if (unread <= 2 || seconds < depth.draft_seconds) note(depth.draft_seconds, seconds);
     const size_t bucket = bucket_of_likely(likely);
     Draft with = pass;
     with.add(depth.accepted[bucket]);
@@ -153,9 +154,10 @@ void note_acceptance(DraftDepth& depth, std::span<const size_t> buckets, int64_t
   }
 }
 
-void begin_text(Speculation& speculation, std::span<const int32_t> history, const std::atomic<bool>* interrupted) {
+void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {
   if (speculation.model) {
-    speculation.model->session->interrupted = interrupted;
+    speculation.model->session->interrupted = session.interrupted;
+    speculation.model->vocab_size = session.model->config.vocab_size;
   } else {
     follow(speculation.text, history);
   }

@@ -15,8 +15,6 @@
 
 namespace pinion {
 
-constexpr int64_t kMostDrafts = 15;  // in a pass, beside the token that was drawn
-
 // How many drafts pay: from what was accepted and what passes of so many rows took on this machine.
 struct DraftDepth {
   // Of matches of 1, 2 to 3, 4 to 7, 8 to 15, 16 and more tokens; or of drafts that a model finds likely: to 0.3, 0.5,
@@ -58,8 +56,8 @@ struct Speculation {
   Drafts drafts = {};  // for the next pass
 };
 
-// Before a text goes on from its prompt. `interrupted`: see Session.
-void begin_text(Speculation& speculation, std::span<const int32_t> history, const std::atomic<bool>* interrupted);
+// Before a text goes on from its prompt, in a session that speculates.
+void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history);
 
 // Another token was drawn.
 void add_token(Speculation& speculation, int32_t id);

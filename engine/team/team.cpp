@@ -16,6 +16,7 @@
 #include <exception>
 #include <latch>
 #include <limits>
+#include <new>
 #include <numeric>
 #include <string>
 #include <system_error>
@@ -225,9 +226,12 @@ Error try_threads(int64_t count) {
   std::vector<std::jthread> threads;
   std::string reason;
   try {
+    threads.reserve(static_cast<size_t>(std::max<int64_t>(0, count - tried)));
     while (tried + std::ssize(threads) < count) threads.emplace_back([&] { all_tried.wait(); });
   } catch (const std::system_error& failure) {
     reason = failure.code().message();
+  } catch (const std::bad_alloc&) {
+    reason = "out of memory";
   }
   all_tried.count_down();
   if (reason.empty()) {

@@ -64,7 +64,7 @@ TEST(Prompts, FieldsThatDoNothingAreTold) {
   const std::string line = R"({"prompt": "Once", "temperature": 2, "id": 7, "x\u001b": null})";
   const Outcome outcome = generate({"--prompts", "-"}, line + "\n" + R"({"prompt_ids": [1], "stop": "."})");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_NE(outcome.err.find("are ignored, each line may have prompt or prompt_ids, and max_tokens: \"id\", \"stop\", "
+  EXPECT_NE(outcome.err.find("are ignored; a line has prompt or prompt_ids, and max_tokens: \"id\", \"stop\", "
                              "\"temperature\"\n"),
             std::string::npos)
       << outcome.err;

@@ -104,6 +104,10 @@ TEST_F(Delta, TurnsGoOnAfterDrafts) {
       if (turn % 2 == 0) {
         std::unique_ptr<SessionImage> image;
         ASSERT_EQ(make_image(*session, &image).message(), "");
+        std::vector<std::byte> bytes;
+        for (const auto part : image->parts) bytes.insert(bytes.end(), part.begin(), part.end());
+        answer(question(20, 0) + question(20, 0));
+        ASSERT_EQ(restore_image(bytes, "image", session.get()).message(), "");
       }
       prompt = prompt + result.ids + kAnswerEnds + question(turn * 4, turn * 30) + kAnswerBegins;
       EXPECT_TRUE(turn == 1 || result.reused_tokens > 0);

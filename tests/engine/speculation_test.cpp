@@ -147,6 +147,57 @@ TEST(Speculation, ASmallModelMayKnowFewerTokens) {
   EXPECT_EQ(with.drafted, 0);
 }
 
+// The other way round: what the small model says may be none of the large one's tokens.
+TEST(DraftModel, SaysNothingThatTheLargeOneDoesNotKnow) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto small = draft_model(*model, team);
+  small->vocab_size = 300;
+  int64_t found_in_all = 0;
+  constexpr int32_t kTexts = 60;
+  for (int32_t i = 0; i < kTexts; ++i) {
+    Sampler sampler;
+    sampler.options.temperature = 2;
+    sampler.options.seed = static_cast<uint64_t>(i);
+    begin_drafts(*small, std::vector<int32_t>{5, 6 + i}, sampler);
+    bool found = false;
+    int32_t id = 0;
+    double likely = 0;
+    ASSERT_FALSE(next_draft(*small, &found, &id, &likely));
+    EXPECT_EQ(found, id < 300);
+    found_in_all += found;
+  }
+  EXPECT_GT(found_in_all, 0);
+  EXPECT_LT(found_in_all, kTexts);
+}
+
+TEST(Speculation, TooManyDraftsAreRefused) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  EXPECT_EQ(open_session(*model, team, {.drafts = 16}, &session).message(),
+            "drafts: out of range: want 0 to 15, have 16");
+  ASSERT_FALSE(open_session(*model, team, {.drafts = 2}, &session));
+  std::vector<float> logits(4 * 512);
+  EXPECT_TRUE(evaluate_drafts(*session, std::vector<int32_t>{5, 6, 7, 8}, logits.data()));
+  EXPECT_FALSE(evaluate_drafts(*session, std::vector<int32_t>{5, 6, 7}, logits.data()));
+}
+
+// A small model that was slow for a while, since other programs had the cores, is asked again.
+TEST(Speculation, ASlowDraftModelGetsAnotherChance) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));
+  Speculation speculation;
+  speculation.model = draft_model(*model, team);
+  speculation.depth.draft_seconds = 1000;
+  const TextCase c = {
+      .prompt = {5, 40, 6}, .options = {.max_tokens = 400, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  run(*session, c, &speculation);
+  EXPECT_LT(speculation.depth.draft_seconds, 900);
+}
+
 TEST(Speculation, ADraftModelMustBeCut) {
   ModelConfig config;
   ASSERT_FALSE(read_model_config(kStories, &config));
