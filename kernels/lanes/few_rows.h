@@ -26,21 +26,27 @@ struct PanelPiece {
 constexpr int64_t kPieceK = 128;  // 8 KB of a panel
 constexpr int64_t kLeastStripK = 16;
 
+// In as many streams as a GEMV, but in one where a stream would have few strips: then their ends cost more than streams
+// give.
+constexpr int64_t kLeastStreamK = 64;
+
 template <class Way>
-constexpr int64_t kStripK =
-    kPieceK / Way::kPattern.streams < kLeastStripK ? kLeastStripK : kPieceK / Way::kPattern.streams;
+int64_t streams_of(int64_t k) {
+  return k / Way::kPattern.streams < kLeastStreamK ? 1 : Way::kPattern.streams;
+}
 
 // f(PanelPiece) until all k are done. Multiple: of a strip's k. Behind a panel lies the next one, most often the next
 // task.
 template <class Way, int64_t Multiple, class F>
 [[gnu::always_inline]] inline void each_piece(int64_t k, F f) {
-  constexpr int64_t kStreams = Way::kPattern.streams;
-  const int64_t part = k / kStreams / Multiple * Multiple;  // in a stream
-  for (int64_t i = 0; i < part; i += kStripK<Way>) {
-    const int64_t left = part - i, strip = left < kStripK<Way> ? left : kStripK<Way>;
-    f(PanelPiece{i, kStreams, strip, part, (left > strip ? strip : k - i) * kPanelColumns});
+  const int64_t streams = streams_of<Way>(k);
+  const int64_t strip_k = kPieceK / streams < kLeastStripK ? kLeastStripK : kPieceK / streams;
+  const int64_t part = k / streams / Multiple * Multiple;  // in a stream
+  for (int64_t i = 0; i < part; i += strip_k) {
+    const int64_t left = part - i, strip = left < strip_k ? left : strip_k;
+    f(PanelPiece{i, streams, strip, part, (left > strip ? strip : k - i) * kPanelColumns});
   }
-  const int64_t rest = k - kStreams * part;
+  const int64_t rest = k - streams * part;
   if (rest > 0) f(PanelPiece{k - rest, 1, rest, 0, 0});
 }
 
