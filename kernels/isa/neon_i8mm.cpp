@@ -239,7 +239,7 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   };
   with_access_pattern([&](auto way) {
     using Way = decltype(way);
-    static_assert(kStripK<Way> * Way::kPattern.streams <= kPieceK, "or packed rows do not fit");
+    static_assert(kMostPieceK<Way> <= kPieceK, "or packed rows do not fit");
     each_piece<Way, 16>(k, multiply);
   });
   store_pairs(sums, rows, acc);

@@ -35,6 +35,11 @@ int64_t streams_of(int64_t k) {
   return k / Way::kPattern.streams < kLeastStreamK ? 1 : Way::kPattern.streams;
 }
 
+// The most k of a piece.
+template <class Way>
+constexpr int64_t kMostPieceK =
+    kLeastStripK * Way::kPattern.streams > kPieceK ? kLeastStripK* Way::kPattern.streams : kPieceK;
+
 // f(PanelPiece) until all k are done. Multiple: of a strip's k. Behind a panel lies the next one, most often the next
 // task.
 template <class Way, int64_t Multiple, class F>
