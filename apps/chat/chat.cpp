@@ -146,10 +146,8 @@ Error open_chat(const Options& options, Chat* out) {
   out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
-  if (Error e = open_session(out->runtime,
-                             {.capacity = context, .drafts = is_speculating(options.speculate) ? kMostDrafts : 0},
-                             &out->session))
-    return e;
+  const SessionNeeds needs = {.capacity = context, .drafts = drafts_for(options.speculate)};
+  if (Error e = open_session(out->runtime, needs, &out->session)) return e;
   return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);
 }
 

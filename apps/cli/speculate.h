@@ -12,6 +12,7 @@ namespace pinion {
 void add_speculate_option(Command app, std::string* what);  // "off", "ngram" or a model's folder
 
 inline bool is_speculating(const std::string& what) { return what != "off"; }
+inline int64_t drafts_for(const std::string& what) { return is_speculating(what) ? kMostDrafts : 0; }  // of a session
 
 // Before the model is loaded: whether what is asked for can draft for it.
 Error check_speculation(const std::string& what, const std::string& model);

@@ -149,9 +149,8 @@ int run(GenerateFlags& options) {
   Drafting drafting;
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
-  if (Error e = open_session(
-          runtime, {.capacity = capacity, .drafts = is_speculating(options.speculate) ? kMostDrafts : 0}, &session))
-    return fail(e);
+  const SessionNeeds needs = {.capacity = capacity, .drafts = drafts_for(options.speculate)};
+  if (Error e = open_session(runtime, needs, &session)) return fail(e);
   session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
   if (Error e = begin_speculation(options.speculate, options.run, runtime, session.get(), &drafting)) return fail(e);
 
