@@ -3,6 +3,7 @@
 // fits.
 #include "kernels/lanes/avx512.h"
 
+#include "kernels/lanes/few_rows.h"
 #include "kernels/lanes/ops.h"  // over the lanes above
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/streams.h"
@@ -58,8 +59,6 @@ template <class Way>
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
 }
-
-constexpr int kMostFewRows = 12;
 
 constexpr int kRows = 6;  // 6 x 4 sums, 4 vectors of w, one of x: 29 of the 32 registers
 
@@ -155,29 +154,30 @@ __m512i sum_times_128(const int8_t* a, int64_t k) {
   return _mm512_set1_epi32(_mm512_reduce_add_epi32(sum));
 }
 
-// acc += R rows, as they lie, by k of a panel.
-template <class Way, int R>
-[[gnu::noinline]] void few_rows_tile(const int8_t* a, int64_t lda, const int8_t* panel, int64_t k, int32_t* acc) {
+// acc += R rows, as they lie, by a piece of a panel.
+template <int R>
+[[gnu::noinline]] void few_rows_tile(const int8_t* a, int64_t lda, const int8_t* panel, const PanelPiece& piece,
+                                     int32_t* acc) {
   const __m512i flip = _mm512_set1_epi8(-128);
   __m512i sum[R][kVectors];
   unrolled<R>([&](auto r) {
     unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_loadu_si512(acc + r * kPanelColumns + v * 16); });
   });
-  each_four_k<Way>(a, panel, 4 * kPanelColumns, k, [&](auto, const int8_t* x4, const int8_t* b) {
-    __m512i w[kVectors];
-    unrolled<kVectors>([&](auto v) { w[v] = _mm512_xor_si512(load_codes<Way>(b + v * 64), flip); });
-    unrolled<R>([&](auto r) {
-      const __m512i x = four_codes(x4 + r * lda);
-      unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w[v], x); });
-    });
+  each_strip(piece, a, panel, 0, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
+    for (const int8_t* end = x + piece.strip_k; x < end; x += 4, b += 4 * kPanelColumns, ahead += 4 * kPanelColumns) {
+      prefetch<4 * kPanelColumns, 1>(ahead);
+      __m512i w[kVectors];
+      unrolled<kVectors>([&](auto v) { w[v] = _mm512_xor_si512(_mm512_loadu_si512(b + v * 64), flip); });
+      unrolled<R>([&](auto r) {
+        const __m512i four = four_codes(x + r * lda);
+        unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w[v], four); });
+      });
+    }
   });
   unrolled<R>([&](auto r) {
     unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, sum[r][v]); });
   });
 }
-
-// More rows than a tile has take a piece of the panel in turn, which stays in the L2 cache.
-constexpr int64_t kFewRowsK = 1024;
 
 void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -185,16 +185,11 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
     unrolled<kVectors>([&](auto v) { _mm512_storeu_si512(acc + r * kPanelColumns + v * 16, start); });
   }
   with_access_pattern([&](auto way) {
-    const int64_t most = rows <= kRows ? k : kFewRowsK;
-    for (int64_t i = 0; i < k; i += most) {
-      const int64_t some = k - i < most ? k - i : most;
-      for (int64_t r = 0; r < rows; r += kRows) {
-        with_rows<kRows>(rows - r, [&](auto n) {
-          few_rows_tile<decltype(way), n>(a + r * lda + i, lda, panel + i * kPanelColumns, some,
-                                          acc + r * kPanelColumns);
-        });
-      }
-    }
+    each_piece<decltype(way), 4>(k, [&](const PanelPiece& piece) {
+      each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
+        few_rows_tile<n>(a + r * lda, lda, panel, piece, acc + r * kPanelColumns);
+      });
+    });
   });
 }
 

@@ -28,8 +28,11 @@ template <size_t Row = 0, class F>
   return f(Access<Row>());
 }
 
+// The empty statement keeps it: GCC may take a function of nothing but prefetches for one without effect, whose calls it
+// drops.
 template <int64_t Bytes, int Level>
 [[gnu::always_inline]] inline void prefetch(const void* p) {
+  asm volatile("");
   for (int64_t at = 0; at < Bytes; at += kAlignmentBytes) {
     __builtin_prefetch(static_cast<const char*>(p) + at, 0, 4 - Level);
   }
