@@ -94,6 +94,15 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
+// The sum of a group's codes, times the zero where that is always 8.
+template <bool HasZeros>
+[[gnu::always_inline]] inline __m512i group_sum(const int8_t* x) {
+  __m512i sum = _mm512_setzero_si512();
+  unrolled<kBlockK / 4>(
+      [&](auto i) { sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(HasZeros ? 1 : 8), four_codes(x + i * 4)); });
+  return sum;
+}
+
 // The codes are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
 template <class Way, bool HasZeros>
 [[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
@@ -104,12 +113,10 @@ template <class Way, bool HasZeros>
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x = codes;
-        x_sum = _mm512_setzero_si512();
-        unrolled<kBlockK / 4>([&](auto i) {
-          x_sum = _mm512_dpbusd_epi32(x_sum, _mm512_set1_epi8(HasZeros ? 1 : 8), four_codes(codes + i * 4));
-        });
+        x_sum = group_sum<HasZeros>(codes);
       },
-      [&](const std::byte* record, bool accumulate, float* to) {
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+        prefetch_record<Way, HasZeros>(ahead);
         __m512i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm512_setzero_si512(); });
     // Unrolled, with the codes in registers, GCC reads the record here and there, which is slower.
@@ -186,80 +193,85 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   }
   with_access_pattern([&](auto way) {
     each_piece<decltype(way), 4>(k, [&](const PanelPiece& piece) {
-      each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
-        few_rows_tile<n>(a + r * lda, lda, panel, piece, acc + r * kPanelColumns);
-      });
+      each_even_tile<1, kRows>(
+          rows, [&](auto n, int64_t r) { few_rows_tile<n>(a + r * lda, lda, panel, piece, acc + r * kPanelColumns); });
     });
   });
 }
 
-constexpr int kRowsW4 = 4;  // 4 x 4 sums, 4 of the codes' sums, 2 vectors of w, one of x
+constexpr int kRowsW4 = 8;  // 8 x 2 sums, 4 vectors of w, one of x
 
-// As gemv_w4, for R rows as they lie. acc: [panels][acc_rows][64].
-template <class Way, bool HasZeros, int R>
-[[gnu::noinline]] void few_rows_w4_by(const int8_t* a, int64_t lda, const W4Panel& first, int64_t panels,
-                                      int64_t acc_rows, float* acc) {
+// R rows by a record of w4, two vectors of columns at a time, while `ahead` is prefetched. x: the group's codes; x_sum:
+// [R] their sums, times the zero where that is always 8; acc: [R][64].
+template <bool HasZeros, int R>
+[[gnu::noinline]] void few_rows_record(const int8_t* x, int64_t lda, const std::byte* record, const std::byte* ahead,
+                                       const __m512i* x_sum, bool accumulate, float* acc) {
   const __m512i nibble = _mm512_set1_epi8(15);
-  const int8_t* x = a;
-  __m512i x_sum[R];
+  for (int64_t c = 0; c < kPanelColumns; c += 32) {
+    __m512i sum[R][2];
+    unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { sum[r][v] = _mm512_setzero_si512(); }); });
+#pragma GCC unroll 1
+    for (int64_t pair = 0; pair < 4; ++pair) {
+      prefetch<128, 1>(ahead + pair * 256 + c * 4);
+      __m512i w[2][2];  // the pair's rows, two vectors of columns of each
+      unrolled<2>([&](auto v) {
+        const __m512i both = _mm512_loadu_si512(record + pair * 256 + c * 4 + v * 64);
+        w[0][v] = _mm512_and_si512(both, nibble);
+        w[1][v] = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
+      });
+      unrolled<2>([&](auto i) {
+        unrolled<R>([&](auto r) {
+          const __m512i four = four_codes(x + r * lda + pair * 8 + i * 4);
+          unrolled<2>([&](auto v) { sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w[i][v], four); });
+        });
+      });
+    }
+    prefetch<kAlignmentBytes, 1>(ahead + kW4CodeBytes + c * 2);
+    unrolled<2>([&](auto v) {
+      const int64_t column = c + v * 16;
+      const std::byte* scales = record + kW4CodeBytes;
+      const __m512 scale = Lanes::load(reinterpret_cast<const f16*>(scales) + column).v;
+      __m512i zero;
+      if constexpr (HasZeros) {
+        const auto* zero_points = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + column);
+        zero = _mm512_cvtepu8_epi32(_mm_loadu_si128(zero_points));
+      }
+      unrolled<R>([&](auto r) {
+        float* at = acc + r * kPanelColumns + column;
+        __m512i excess = x_sum[r];
+        if constexpr (HasZeros) excess = _mm512_madd_epi16(excess, zero);
+        const __m512 total = accumulate ? _mm512_loadu_ps(at) : _mm512_setzero_ps();
+        const __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[r][v], excess));
+        _mm512_storeu_ps(at, _mm512_fmadd_ps(value, scale, total));
+      });
+    });
+  }
+}
+
+// As gemv_w4 for rows as they lie, all of them by a record before the next one.
+template <class Way, bool HasZeros>
+void few_rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+  const int8_t* x = a;  // a group's
+  __m512i x_sum[kMostFewRows];
   each_record<Way, HasZeros>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x = codes;
-        unrolled<R>([&](auto r) {
-          x_sum[r] = _mm512_setzero_si512();
-          unrolled<kBlockK / 4>([&](auto i) {
-            x_sum[r] =
-                _mm512_dpbusd_epi32(x_sum[r], _mm512_set1_epi8(HasZeros ? 1 : 8), four_codes(codes + r * lda + i * 4));
-          });
+        for (int64_t r = 0; r < rows; ++r) x_sum[r] = group_sum<HasZeros>(codes + r * lda);
+      },
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+        each_even_tile<1, kRowsW4>(rows, [&](auto n, int64_t r) {
+          few_rows_record<HasZeros, n>(x + r * lda, lda, record, r == 0 ? ahead : record, x_sum + r, accumulate,
+                                       to + r * kPanelColumns);
         });
       },
-      [&](const std::byte* record, bool accumulate, float* to) {
-        __m512i sum[R][kVectors];
-        unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { sum[r][v] = _mm512_setzero_si512(); }); });
-#pragma GCC unroll 1
-        for (int64_t pair = 0; pair < 4; ++pair) {
-          unrolled<kVectors>([&](auto v) {
-            const __m512i both = _mm512_loadu_si512(record + pair * 256 + v * 64);
-            const __m512i w0 = _mm512_and_si512(both, nibble);
-            const __m512i w1 = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
-            unrolled<R>([&](auto r) {
-              sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w0, four_codes(x + r * lda + pair * 8));
-              sum[r][v] = _mm512_dpbusd_epi32(sum[r][v], w1, four_codes(x + r * lda + pair * 8 + 4));
-            });
-          });
-        }
-        unrolled<kVectors>([&](auto v) {
-          const std::byte* scales = record + kW4CodeBytes;
-          const __m512 scale = Lanes::load(reinterpret_cast<const f16*>(scales) + v * 16).v;
-          __m512i zero;
-          if constexpr (HasZeros) {
-            const auto* zero_points = reinterpret_cast<const __m128i*>(scales + kPanelColumns * 2 + v * 16);
-            zero = _mm512_cvtepu8_epi32(_mm_loadu_si128(zero_points));
-          }
-          unrolled<R>([&](auto r) {
-            float* at = to + r * kPanelColumns + v * 16;
-            __m512i excess = x_sum[r];
-            if constexpr (HasZeros) excess = _mm512_mullo_epi32(excess, zero);
-            const __m512 total = accumulate ? _mm512_loadu_ps(at) : _mm512_setzero_ps();
-            const __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[r][v], excess));
-            _mm512_storeu_ps(at, _mm512_fmadd_ps(value, scale, total));
-          });
-        });
-      },
-      acc_rows * kPanelColumns);
+      rows * kPanelColumns);
 }
 
 void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
   with_access_pattern([&](auto way) {
     using Way = decltype(way);
-    for (int64_t r = 0; r < rows; r += kRowsW4) {
-      with_rows<kRowsW4>(rows - r, [&](auto n) {
-        constexpr int kCount = decltype(n){};
-        const auto by = first.has_zero_points ? few_rows_w4_by<Way, true, kCount> : few_rows_w4_by<Way, false, kCount>;
-        by(a + r * lda, lda, first, panels, rows, acc + r * kPanelColumns);
-      });
-    }
+    (first.has_zero_points ? few_rows_w4_by<Way, true> : few_rows_w4_by<Way, false>)(a, lda, rows, first, panels, acc);
   });
 }
 

@@ -88,7 +88,8 @@ template <class Way, bool HasZeros>
           x_sum = _mm256_dpbusd_avx_epi32(x_sum, _mm256_set1_epi8(1), x[i]);
         });
       },
-      [&](const std::byte* record, bool accumulate, float* to) {
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+        prefetch_record<Way, HasZeros>(ahead);
         __m256i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
 #pragma GCC unroll 1

@@ -61,17 +61,18 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   });
 }
 
-// R rows by a record of w4, two vectors of columns at a time. x: the group's codes; x_sum: [R] their sums, times the
-// zero where that is always 8; acc: [R][64].
+// R rows by a record of w4, two vectors of columns at a time, while `ahead` is prefetched. x: the group's codes; x_sum:
+// [R] their sums, times the zero where that is always 8; acc: [R][64].
 template <class Dot, bool HasZeros, int R>
-[[gnu::noinline]] void few_rows_record(const int8_t* x, int64_t lda, const std::byte* record, const __m256i* x_sum,
-                                       bool accumulate, float* acc) {
+[[gnu::noinline]] void few_rows_record(const int8_t* x, int64_t lda, const std::byte* record, const std::byte* ahead,
+                                       const __m256i* x_sum, bool accumulate, float* acc) {
   const __m256i nibble = _mm256_set1_epi8(15);
   for (int64_t c = 0; c < kPanelColumns; c += 16) {
     __m256i sum[R][2];
     unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
 #pragma GCC unroll 1  // unrolled, GCC adds up the products first and spills them all
     for (int64_t pair = 0; pair < 4; ++pair) {
+      prefetch<kAlignmentBytes, 1>(ahead + pair * 256 + c * 4);
       __m256i w[2][2];  // the pair's rows, two vectors of columns of each
       unrolled<2>([&](auto v) {
         const auto* codes = reinterpret_cast<const __m256i*>(record + pair * 256 + c * 4 + v * 32);
@@ -86,6 +87,7 @@ template <class Dot, bool HasZeros, int R>
         });
       });
     }
+    if (c % 32 == 0) prefetch<kAlignmentBytes, 1>(ahead + kW4CodeBytes + c * 2);
     unrolled<2>([&](auto v) {
       const int64_t column = c + v * 8;
       const __m256 scale = Lanes::widen(reinterpret_cast<const f16*>(record + kW4CodeBytes) + column);
@@ -119,9 +121,10 @@ void few_rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& f
         x = codes;
         for (int64_t r = 0; r < rows; ++r) x_sum[r] = group_sum<Dot, HasZeros>(codes + r * lda);
       },
-      [&](const std::byte* record, bool accumulate, float* to) {
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
         each_even_tile<1, R>(rows, [&](auto n, int64_t r) {
-          few_rows_record<Dot, HasZeros, n>(x + r * lda, lda, record, x_sum + r, accumulate, to + r * kPanelColumns);
+          few_rows_record<Dot, HasZeros, n>(x + r * lda, lda, record, r == 0 ? ahead : record, x_sum + r, accumulate,
+                                            to + r * kPanelColumns);
         });
       },
       rows * kPanelColumns);

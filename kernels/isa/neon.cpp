@@ -183,7 +183,7 @@ void rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first
   const int8_t* x = a;  // a group's
   each_record<Access<0>, HasZeros>(
       a, first, panels, acc, [&](const int8_t* codes) { x = codes; },
-      [&](const std::byte* record, bool accumulate, float* to) {
+      [&](const std::byte* record, const std::byte*, bool accumulate, float* to) {
         for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
         each_even_tile<1, kRows>(
             rows, [&](auto n, int64_t r) { w4_record<HasZeros, n>(x + r * lda, lda, record, to + r * kPanelColumns); });

@@ -126,7 +126,8 @@ template <class Way, bool HasZeros>
   int32_t x_sum = 0;
   each_record<Way, HasZeros>(
       a, first, panels, acc, [&](const int8_t* group) { codes = group, x_sum = sum_of_codes(group); },
-      [&](const std::byte* record, bool accumulate, float* to) {
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+        prefetch_record<Way, HasZeros>(ahead);
         if (!accumulate) unrolled<kPanelVectors>([&](auto v) { vst1q_f32(to + v * 4, vdupq_n_f32(0.0f)); });
         int32x4_t sum[kPanelVectors];
         unrolled<kPanelVectors>([&](auto v) { sum[v] = first_sums<HasZeros>(x_sum); });
@@ -300,7 +301,8 @@ void few_rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& f
         x = codes;
         for (int64_t r = 0; r < rows; ++r) start[r] = start_group<HasZeros>(codes + r * lda);
       },
-      [&](const std::byte* record, bool accumulate, float* to) {
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+        prefetch_record<Way, HasZeros>(ahead);
         for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
         each_even_tile<2, kFewRowsW4>(rows, [&](auto n, int64_t r) {
           few_rows_record<HasZeros, n>(x + r * lda, lda, record, start + r, to + r * kPanelColumns);

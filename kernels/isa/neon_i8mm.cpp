@@ -333,7 +333,11 @@ struct FewRowsW4 {
       count = panels < kRun ? panels : kRun;
       each_record<Way, HasZeros>(
           a, first, count, s.totals, [&](const int8_t* codes) { s.begin(codes, lda, rows); },
-          [&](const std::byte* record, bool accumulate, float* to) { s.add(record, accumulate, to); }, P * kPairSums);
+          [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
+            prefetch_record<Way, HasZeros>(ahead);
+            s.add(record, accumulate, to);
+          },
+          P * kPairSums);
       for (int64_t p = 0; p < count; ++p) {
         store_pairs(s.totals + p * P * kPairSums, rows, acc + p * rows * kPanelColumns);
       }

@@ -24,7 +24,7 @@ struct PanelPiece {
 };
 
 constexpr int64_t kPieceK = 128;  // 8 KB of a panel
-constexpr int64_t kLeastStripK = 16;
+constexpr int64_t kLeastStripK = 8;
 
 // In as many streams as a GEMV, but in one where a stream would have few strips: then their ends cost more than streams
 // give.

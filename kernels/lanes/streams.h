@@ -28,8 +28,8 @@ template <size_t Row = 0, class F>
   return f(Access<Row>());
 }
 
-// The empty statement keeps it: GCC may take a function of nothing but prefetches for one without effect, whose calls it
-// drops.
+// The empty statement keeps it: GCC may take a function of nothing but prefetches for one without effect, whose calls
+// it drops.
 template <int64_t Bytes, int Level>
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   asm volatile("");
@@ -70,9 +70,17 @@ template <class Way, int Rows = 1, class F>
   }
 }
 
+template <class Way, bool HasZeros>
+[[gnu::always_inline]] inline void prefetch_record([[maybe_unused]] const std::byte* ahead) {
+  if constexpr (Way::kPattern.w4_records_ahead > 0) {
+    prefetch<w4_record_bytes(HasZeros), Way::kPattern.prefetch_level>(ahead);
+  }
+}
+
 // A row of codes (the first one, where there are several) by panels of w4: a group of each of so many in turn, so that
-// every panel is a stream. begin(a + k) for a group of k, then f(record, accumulate, acc + panel * panel_floats) for
-// its record in each of those panels. Contract of the arguments: Kernels::gemv_w4, rows_w4.
+// every panel is a stream. begin(a + k) for a group of k, then f(record, ahead, accumulate, acc + panel * panel_floats)
+// for its record in each of those panels; `ahead` is the record to be prefetched meanwhile, the same one where the
+// pattern prefetches none. Contract of the arguments: Kernels::gemv_w4, rows_w4.
 template <class Way, bool HasZeros, class Begin, class F>
 [[gnu::always_inline]] inline void each_record(const int8_t* a, const W4Panel& first, int64_t panels, float* acc,
                                                Begin begin, F f, int64_t panel_floats = kPanelColumns) {
@@ -88,9 +96,7 @@ template <class Way, bool HasZeros, class Begin, class F>
       begin(a + k);
       for (int64_t p = from; p < to; ++p) {
         const std::byte* record = group + p * panel_bytes;
-        if constexpr (Way::kPattern.w4_records_ahead > 0)
-          prefetch<kRecordBytes, Way::kPattern.prefetch_level>(record + ahead_bytes);
-        f(record, k > 0, acc + p * panel_floats);
+        f(record, record + ahead_bytes, k > 0, acc + p * panel_floats);
       }
     }
   }
