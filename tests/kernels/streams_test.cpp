@@ -52,9 +52,15 @@ void expect_every_record(int64_t groups, int64_t panels) {
         group = (group + 1) % groups;
         EXPECT_EQ(x, a.data() + group * kBlockK);
       },
-      [&](const std::byte* record, bool accumulate, const float* to) {
+      [&](const std::byte* record, const std::byte* ahead, bool accumulate, const float* to) {
+        constexpr int64_t kAhead = Way::kPattern.w4_records_ahead;
         const int64_t panel = (to - acc.data()) / kPanelColumns;
         EXPECT_EQ(record, records.data() + (panel * groups + group) * kRecordBytes);
+        if (group + kAhead < groups) {
+          EXPECT_EQ(ahead, record + kAhead * kRecordBytes);
+        } else {
+          EXPECT_GT(ahead, record);  // of the panel that comes after these
+        }
         EXPECT_EQ(accumulate, group > 0);
         EXPECT_EQ(next_group[static_cast<size_t>(panel)]++, group);
       });
