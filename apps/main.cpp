@@ -108,7 +108,7 @@ int run_program(int argc, char** argv) {
 
 int run_guarded(int argc, char** argv) {
   try {
-    return run_program(argc, argv);
+    return status_of(run_program(argc, argv));
   } catch (const std::bad_alloc&) {
     return fail(error("out of memory", ""));
   } catch (const std::exception& failure) {
@@ -121,6 +121,7 @@ int run_guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a failed write, which ends the program quietly
+  std::signal(SIGXFSZ, SIG_IGN);  // so does a file that `ulimit -f` ends, with a line
   pinion::open_standard_descriptors();
   pinion::name_unreadable_files();
   return pinion::run_on_enough_stack([&] { return pinion::run_guarded(argc, argv); });

@@ -174,6 +174,7 @@ int run(const Options& options) {
     }
   }
   if (chat.interactive) end_on_interrupt();
+  if (Error e = standard_input_error()) return fail(e);
   return chat.failed && !chat.interactive ? kFailure : kSuccess;
 }
 

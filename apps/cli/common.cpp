@@ -101,7 +101,9 @@ void add_threads_option(Command app, RunOptions* options) {
 }
 
 void add_speed_options(Command app, RunOptions* options) {
-  app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all").type_name("LIST");
+  app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all")
+      .type_name("LIST")
+      .check([](const std::string& text) { return text.empty() ? "no cores" : ""; });
   app.add_option("--kernels", options->kernels_name, "Kernel table, as `pinion cpu` lists them").type_name("NAME");
   app.add_option("--prefill-chunk", options->team.prefill_chunk,
                  "Prompt tokens evaluated together; never changes the result (default: as tuned, else 256)")
@@ -231,6 +233,7 @@ LoadOptions load_options(const RunOptions& options) {
   LoadOptions load = options.load;
   if (!options.no_cache) load.cache_folder = default_cache_folder();
   load.warn = [](const Error& failure) { note(failure.message()); };
+  load.doubt = [](const Error& failure) { doubt(failure.message()); };
   return load;
 }
 

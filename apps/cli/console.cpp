@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -33,6 +34,7 @@ std::string one_line(std::string_view text) {
 }
 
 bool quiet = false;
+std::atomic<bool> is_doubtful = false;
 
 Error read_to_end(int descriptor, const std::string& where, int64_t max_bytes, std::string* out) {
   std::array<char, 65536> buffer;
@@ -88,6 +90,13 @@ void warn(std::string_view message) {
   const std::string line = "pinion: " + text_for(STDERR_FILENO, one_line(message)) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
+
+void doubt(std::string_view message) {
+  warn(message);
+  is_doubtful = true;
+}
+
+int status_of(int status) { return status == kSuccess && is_doubtful ? kFailure : status; }
 
 void note(std::string_view message) {
   if (!quiet) warn(message);
@@ -159,6 +168,11 @@ std::string hash_text(uint64_t hash) {
 
 Error read_standard_input(int64_t max_bytes, std::string* out) {
   return read_to_end(STDIN_FILENO, input_name("-"), max_bytes, out);
+}
+
+Error standard_input_error() {
+  if (!std::ferror(stdin)) return {};
+  return error("cannot read", input_name("-"), {}, std::strerror(errno));
 }
 
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out) {

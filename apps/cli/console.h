@@ -21,9 +21,11 @@ constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 int fail(const Error& failure);
 int fail_usage(std::string_view message);
-void warn(std::string_view message);  // the same line for a failure that does not end the program
-void note(std::string_view message);  // the same for what is good to know: not once be_quiet() was called
-void be_quiet();                      // no notes, no progress
+void warn(std::string_view message);   // the same line for a failure that does not end the program
+void doubt(std::string_view message);  // the same where results may be wrong that are out already; from any thread
+int status_of(int status);             // of the whole program: never kSuccess after doubt()
+void note(std::string_view message);   // the same for what is good to know: not once be_quiet() was called
+void be_quiet();                       // no notes, no progress
 
 // Standard output, flushed at once. The program ends here, with kFailure, when it cannot be written.
 void print(std::string_view text);
@@ -38,6 +40,7 @@ std::string hash_text(uint64_t hash);                 // sixteen hexadecimal dig
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or a text to look at
 Error read_standard_input(int64_t max_bytes, std::string* out);
+Error standard_input_error();  // after its lines have ended: an error where that was not their end
 // A file that the user named. It may be a pipe, as <(command) is in a shell, and "-" is standard input.
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out);
 std::string input_name(const std::string& path);  // for messages

@@ -35,6 +35,7 @@ int run_lines(const std::function<Error(const Json&, Json*)>& answer) {
     }
     print_json(reply);
   }
+  if (Error e = standard_input_error()) return fail(e);
   return kSuccess;
 }
 

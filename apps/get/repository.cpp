@@ -100,17 +100,18 @@ Error parse_repository(std::string_view text, const std::string& where, Reposito
     if (file.error) return file.error;
     const bool is_wanted = std::ranges::find(kWanted, one.name) != std::end(kWanted);
     if (!is_wanted && !(is_weights(one.name) && is_plain(one.name))) continue;
-    if (find_file(*out, one.name)) return error("a file is listed twice", where, {}, one.name);
     if (Error e = read_file(entry, where, &one)) return e;
     out->files.push_back(std::move(one));
   }
   std::ranges::sort(out->files, {}, &RemoteFile::name);
+  const auto twice = std::ranges::adjacent_find(out->files, {}, &RemoteFile::name);
+  if (twice != out->files.end()) return error("a file is listed twice", where, {}, twice->name);
   return {};
 }
 
 const RemoteFile* find_file(const Repository& repository, std::string_view name) {
-  const auto file = std::ranges::find(repository.files, name, &RemoteFile::name);
-  return file == repository.files.end() ? nullptr : &*file;
+  const auto file = std::ranges::lower_bound(repository.files, name, {}, &RemoteFile::name);
+  return file == repository.files.end() || file->name != name ? nullptr : &*file;
 }
 
 }  // namespace pinion

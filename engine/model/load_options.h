@@ -41,7 +41,8 @@ struct LoadOptions {
   // Compares all cached weights with their hashes before they are used. Without it the first start after a boot does so
   // in the background.
   bool check_cache = false;
-  std::function<void(const Error&)> warn = {};  // what is wrong and keeps nobody from going on; from any thread
+  std::function<void(const Error&)> warn = {};   // what is wrong and keeps nobody from going on; from any thread
+  std::function<void(const Error&)> doubt = {};  // the same of what may have made results wrong that are out already
 };
 
 }  // namespace pinion

@@ -67,8 +67,10 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   return pack_calibrated(options, std::move(unquantised), jobs, model);
 }
 
-void warn(const LoadOptions& options, const Error& failure) {
-  if (options.warn) options.warn(failure);
+using Tell = std::function<void(const Error&)>;
+
+void tell(const Tell& whom, const Error& failure) {
+  if (whom) whom(failure);
 }
 
 Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
@@ -83,18 +85,18 @@ Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::spa
 }
 
 // Packs damaged blocks anew or, where that cannot be, removes the file and returns false. The jobs are those of the
-// cache. `so_what` ends the line that tells of it.
+// cache. `so_what` ends the line that `whom` is told.
 bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
-                 const PackCache& cache, const MappedFile& file, const std::string& so_what) {
+                 const PackCache& cache, const MappedFile& file, const Tell& whom, const std::string& so_what) {
   const std::string blocks =
       std::to_string(damaged.size()) + " of " + std::to_string(sealed_blocks(cache.packed_bytes)) + " blocks" + so_what;
   const Error e = repair(options, jobs, damaged, cache, file);
   if (!e) {
-    warn(options, error("damaged weights, packed anew", cache.path.string(), {}, blocks));
+    tell(whom, error("damaged weights, packed anew", cache.path.string(), {}, blocks));
     return true;
   }
   remove_damaged(cache, file);
-  warn(options,
+  tell(whom,
        error("damaged weights that cannot be repaired (" + e.what + (e.actual.empty() ? "" : ": " + e.actual) + ")",
              cache.path.string(), {}, blocks));
   return false;
@@ -103,7 +105,8 @@ bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std:
 // Compares the cached weights with their hashes before they are used. False: they are not to be.
 bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, const Model& model) {
   const std::vector<int64_t> damaged = damaged_blocks(workers_of(options.team), model.cache, model.cached);
-  const bool is_right = damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, "");
+  const bool is_right =
+      damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, options.warn, "");
   if (is_right) note_checked(model.cache, model.cached);
   if (options.team) Team::unpin_caller();
   return is_right;
@@ -126,7 +129,8 @@ void check_running(const std::string& folder, LoadOptions options, const Model& 
   options.team = nullptr;
   options.progress = {};
   if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
-  if (undo_damage(options, jobs, damaged, model.cache, model.cached, "; what this run says may be wrong")) {
+  if (undo_damage(options, jobs, damaged, model.cache, model.cached, options.doubt,
+                  "; what this run says may be wrong")) {
     note_checked(model.cache, model.cached);
   }
 }
@@ -144,7 +148,7 @@ void write_or_warn(const LoadOptions& options, const Model& model) {
   Error e = write_to_cache(model);
   if (!e) return;
   e.actual += "; going on, but the next start packs again";
-  warn(options, e);
+  tell(options.warn, e);
 }
 
 // ASan's allocator breaks when the process forks while another thread allocates, and chat templates are rendered in a

@@ -15,7 +15,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 Error write_to_cache(const Model& model);
 
 // In a thread that the model must outlive: gives freshly packed weights to the cache, or checks those that it gave,
-// where nobody has since the machine was started. Of all that fails the options' `warn` is told.
+// where nobody has since the machine was started. The options' `warn` and `doubt` are told of all that fails.
 std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model);
 
 // Which cache file the weights of a folder have; the error says why it cannot be used.

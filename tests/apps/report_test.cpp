@@ -164,6 +164,7 @@ TEST(Bench, ProfileIsPartOfEveryFormat) {
 }
 
 TEST(Bench, CoresAreSweptAsLists) {
+  expect_failure(run_pinion(bench({"--cores", ""})), 2, "no cores");
   const std::string cpu = std::to_string(run_json({"cpu", "--json"})["team"][0].get<int>());
   for (const std::vector<std::string>& cores :
        {std::vector<std::string>{"--cores", cpu + ";all"}, {"--cores", cpu, "--cores", "all"}}) {

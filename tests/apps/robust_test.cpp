@@ -81,6 +81,35 @@ TEST(Outputs, ClosedOnesGetNoFile) {
   EXPECT_EQ(outcome.err, "pinion: standard output: Bad file descriptor\n");
 }
 
+// Nor does a limit on the size of files kill the program or leave half a file.
+TEST(Outputs, OnesOfLimitedSizeAreAnError) {
+  const ControlModel model;
+  all_commands(model);  // writes the prompts
+  const std::string logits = model / "logits.npy", golden = model / "out.json";
+  const std::vector<std::vector<std::string>> commands = {
+      {"logits", "--model", model.path, "--prompt-ids", "1,2", "--out", logits, "--no-cache"},
+      {"golden", "record", "--model", model.path, "--prompts", model / "prompts.json", "--out", golden, "--no-cache"},
+      {"pack", "--model", model.path}};
+  for (const auto& command : commands) {
+    expect_failure(run_shell("ulimit -f 1; ", command, ""), 1, "File too large");
+  }
+  for (const auto& entry : fs::directory_iterator(model.path)) {
+    EXPECT_EQ(entry.path().string().find("partial"), std::string::npos) << entry.path();
+  }
+  EXPECT_FALSE(fs::exists(logits) || fs::exists(golden));
+}
+
+// Lines that cannot be read have not ended.
+TEST(Inputs, OnesThatCannotBeReadAreAnError) {
+  const ControlModel model;
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"tokenize", "--jsonl"}, {"detokenize", "--jsonl"}, {"chat"}}) {
+    std::vector<std::string> on_model = command;
+    on_model.insert(on_model.end(), {"--model", model.path});
+    expect_failure(run_shell("", on_model, "</"), 1, "standard input: cannot read: Is a directory");
+  }
+}
+
 TEST(Stack, ASmallOneIsEnough) {
   if (!std::string(PINION_EMULATOR).empty()) GTEST_SKIP() << "the emulator needs a stack of its own";
   const ControlModel model;
