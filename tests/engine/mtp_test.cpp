@@ -2,6 +2,8 @@
 // the text stays the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "engine/runtime/load.h"
@@ -166,6 +168,149 @@ TEST(Mtp, MayMissAText) {
   EXPECT_GT(with.drafted, 0);
   expect_same_text(pair.run(c, false), with);
   EXPECT_GT(std::ssize(pair.speculation.model->session->sequence.ids), std::ssize(c.prompt));
+}
+
+// --- What is refused.
+
+std::string mtp_message(const std::filesystem::path& folder) {
+  std::string message = check_mtp(folder.string(), {}).message();
+  const size_t at = message.find(folder.string());
+  return at == std::string::npos ? message : message.replace(at, folder.string().size(), "DIR");
+}
+
+// The family's folder with another config.
+void write_config(const TempFolder& folder, const std::function<void(nlohmann::json&)>& change) {
+  std::filesystem::copy(kFamilies + "qwen3_5_mtp/model.safetensors", folder / "model.safetensors");
+  std::string text;
+  ASSERT_FALSE(read_text_file(kFamilies + "qwen3_5_mtp/config.json", 1 << 20, &text));
+  nlohmann::json config = nlohmann::json::parse(text);
+  change(config);
+  folder.write("config.json", config.dump());
+}
+
+std::string message_with_config(const std::function<void(nlohmann::json&)>& change) {
+  const TempFolder folder;
+  write_config(folder, change);
+  return mtp_message(folder.path);
+}
+
+TEST(Mtp, WhatIsNotThereIsAnError) {
+  EXPECT_EQ(mtp_message(PINION_TEST_DATA "/stories260k"),
+            "MTP layer: this llama model has none; `--speculate ngram` needs none");
+  EXPECT_EQ(mtp_message(kFamilies + "qwen3_5"),
+            "DIR: mtp.*: no tensors of an MTP layer (`--speculate ngram` needs none)");
+  EXPECT_EQ(mtp_message(kFamilies + "qwen3_5_beside_vision"),
+            "DIR: mtp.fc.weight: shape differs: want [28, 56], have [2, 2]");
+  EXPECT_EQ(mtp_message(kFamilies + "qwen3_5_mtp"), "");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config.erase("mtp_num_hidden_layers"); }), "");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_num_hidden_layers"] = 0; }),
+            "MTP layer: this qwen3_5 model has none; `--speculate ngram` needs none");
+}
+
+TEST(Mtp, OtherKindsAreRefused) {
+  const std::string refused = ": not supported of an MTP layer (`--speculate ngram` needs none): want ";
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_num_hidden_layers"] = 2; }),
+            "mtp_num_hidden_layers" + refused + "1, have 2");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_use_dedicated_embeddings"] = true; }),
+            "mtp_use_dedicated_embeddings" + refused + "false, have true");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["rope_parameters"]["rope_type"] = "dynamic",
+                                                             config["rope_parameters"]["factor"] = 2.0; }),
+            "rope_type" + refused + "frequencies that stay as they are, have frequencies that follow the length");
+}
+
+// Without it the model needs none of them, and takes them as they are.
+TEST(Mtp, WrongTensorsAreNamed) {
+  const auto message = [](const std::string& broken, float value, const std::string& renamed) {
+    const TempFolder folder;
+    write_made(folder, made_config().dump(), [&](const std::string& name, std::vector<float>& values) {
+      if (name == broken) values.back() = value;
+    });
+    if (!renamed.empty()) {
+      std::string text;
+      EXPECT_FALSE(read_text_file(folder / "model.safetensors", 1 << 24, &text));
+      text.replace(text.find(broken), broken.size(), renamed);
+      folder.write("model.safetensors", text);
+    }
+    std::unique_ptr<Model> model;
+    EXPECT_EQ(load_model(folder.string(), {}, &model).message(), "");
+    return mtp_message(folder.path);
+  };
+  EXPECT_EQ(message("mtp.norm.weight", 0, ""), "");
+  EXPECT_EQ(message("mtp.norm.weight", NAN, ""), "DIR: mtp.norm.weight: NaN or infinity in the weights");
+  EXPECT_EQ(message("mtp.norm.weight", 0, "mtp.nerm.weight"), "DIR: mtp.norm.weight: no such tensor");
+  EXPECT_EQ(message("mtp.layers.0.self_attn.k_norm.weight", 0, "mtp.layers.1.self_attn.k_norm.weight"),
+            "DIR: mtp.layers.0.self_attn.k_norm.weight: no such tensor");
+  EXPECT_EQ(message("model.norm.weight", 0, ""), "");
+}
+
+// Files of codes whose config forgets to say that the layer has none.
+TEST(Mtp, MayBePlainInAFileOfCodes) {
+  const TempFolder folder;
+  const std::string from = kFamilies + "qwen3_5_mtp_beside_vision_packed/";
+  std::filesystem::copy(from + "model.safetensors", folder / "model.safetensors");
+  std::string text;
+  ASSERT_FALSE(read_text_file(from + "config.json", 1 << 20, &text));
+  nlohmann::json config = nlohmann::json::parse(text);
+  nlohmann::json& ignore = config["quantization_config"]["ignore"];
+  const size_t before = ignore.size();
+  ignore.erase(std::find(ignore.begin(), ignore.end(), "re:mtp.*"));
+  ASSERT_EQ(ignore.size() + 1, before);
+  folder.write("config.json", config.dump());
+  EXPECT_EQ(mtp_message(folder.path), "");
+}
+
+// --- Its weights and its memory.
+
+TEST(Mtp, HasACacheFileOfItsOwn) {
+  const TempFolder cache;
+  const LoadOptions options = {.quant = Quant::w8a8, .cache_folder = cache.string()};
+  const std::string folder = kFamilies + "qwen3_5_mtp";
+  std::unique_ptr<Model> model, layer;
+  std::vector<std::byte> first;
+  for (const bool is_there : {false, true}) {
+    ASSERT_EQ(load_model(folder, options, &model).message(), "");
+    ASSERT_EQ(load_mtp(folder, options, *model, &layer).message(), "");
+    for (const Model* one : {model.get(), layer.get()}) {
+      EXPECT_EQ(one->from_cache(), is_there);
+      EXPECT_EQ(write_to_cache(*one).message(), "");
+    }
+    EXPECT_NE(layer->cache.path, model->cache.path);
+    EXPECT_EQ(layer->head.weight.panels, model->head.weight.panels);
+    EXPECT_EQ(layer->embedding.data, model->embedding.data);
+    EXPECT_EQ(layer->weight_bytes, std::ssize(layer->packed()));
+    const std::vector<std::byte> packed(layer->packed().begin(), layer->packed().end());
+    if (is_there) {
+      EXPECT_EQ(packed, first);
+    }
+    first = packed;
+  }
+}
+
+TEST(Mtp, ItsSessionCountsItsRows) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
+  const auto width = static_cast<size_t>(pair.model->config.hidden_size);
+  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16}));
+  EXPECT_TRUE(pair.session->hidden.empty());
+  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
+  EXPECT_EQ(pair.session->hidden.size(), 16 * width);
+  EXPECT_TRUE(pair.session->unread_hidden.empty());
+  const Session& layer = *pair.speculation.model->session;
+  EXPECT_EQ(layer.hidden.size(), 16 * width);
+  EXPECT_EQ(layer.unread_hidden.size(), 16 * width);
+  // Where there is too little memory, the error's figure has them, and the model's own session beside them.
+  for (Model* one : {pair.model.get(), pair.layer.get()}) {
+    one->config.max_positions = kMaxPositions;
+    one->config.kv_heads = one->config.heads = 1024;
+    const auto wanted = [&](SessionOptions options) {
+      std::unique_ptr<Session> huge;
+      options.prefill_chunk = int64_t{1} << 24;
+      return open_session(*one, pair.team, options, &huge).expected;
+    };
+    EXPECT_NE(wanted({}), "");
+    EXPECT_NE(wanted({.also_open = pair.session.get()}), "");
+    EXPECT_EQ(wanted({.keeps_hidden = true}) == wanted({}), one->reads_hidden());
+  }
 }
 
 }  // namespace
