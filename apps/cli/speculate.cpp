@@ -71,9 +71,8 @@ void add_speculate_option(Command app, std::string* what) {
 }
 
 SessionNeeds session_needs(const std::string& speculate, int64_t capacity) {
-  return {.capacity = capacity,
-          .drafts = is_speculating(speculate) ? kMostDrafts : 0,
-          .keeps_hidden = speculate == kMtp};
+  return {
+      .capacity = capacity, .drafts = is_speculating(speculate) ? kMostDrafts : 0, .keeps_hidden = speculate == kMtp};
 }
 
 Error check_speculation(const std::string& what, const RunOptions& run) {

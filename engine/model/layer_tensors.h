@@ -14,7 +14,22 @@ namespace pinion {
 // A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v or those of a
 // recurrent state, and either gate, up and down once or the router and these three for every expert.
 // The head is the model's, and so is what an MTP layer begins with.
-enum class MatrixRole : uint8_t { q, k, v, delta_qkv, delta_z, delta_b, delta_a, o, router, gate, up, down, head, mtp_fc };
+enum class MatrixRole : uint8_t {
+  q,
+  k,
+  v,
+  delta_qkv,
+  delta_z,
+  delta_b,
+  delta_a,
+  o,
+  router,
+  gate,
+  up,
+  down,
+  head,
+  mtp_fc
+};
 constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // of a layer: all before the head
 
 // The stage that multiplies it. Matrices of one stage read the same input.

@@ -32,8 +32,8 @@ inline bool reads_hidden(const DraftModel& model) { return model.session->model-
 // Whether a model can draft: drafts that were not accepted must be cut off its own text again.
 Error check_draft_model(const ModelConfig& config);
 
-// The asked model's hidden states of the last of `tokens`, which follow those `before`. The MTP layer reads them when it
-// has as many as go into a pass, or when drafts are wanted. Where it missed some it goes on with zeros: only what is
+// The asked model's hidden states of the last of `tokens`, which follow those `before`. The MTP layer reads them when
+// it has as many as go into a pass, or when drafts are wanted. Where it missed some it goes on with zeros: only what is
 // drafted depends on them.
 void read_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
                  std::span<const float> hidden);

@@ -51,7 +51,8 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
                        .drafts = target.are_drafts ? rows - 1 : 0};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
-    if (session.speculation) note_hidden(*session.speculation, session, start, tokens.first(static_cast<size_t>(done)), rows);
+    if (session.speculation)
+      note_hidden(*session.speculation, session, start, tokens.first(static_cast<size_t>(done)), rows);
     if (!are_logits_finite(session, 0, target.are_drafts ? 1 : logit_rows)) return {done, false};
     if (logit_rows > 0) session.last_logit_row = logit_rows - 1;
     if (target.sink) (*target.sink)(done - rows, {logits, static_cast<size_t>(logit_rows * vocab)});

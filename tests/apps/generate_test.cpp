@@ -315,8 +315,9 @@ TEST(Generate, TheModelsOwnLayerDrafts) {
   const std::string folder = PINION_TEST_DATA "/families/qwen3_5_mtp";
   for (const std::string quant : {"none", "w8a8", "w4a8"}) {
     const Folder home;
-    std::vector<std::string> options = {"--prompt-ids",  "5,60,7,60,7", "--max-tokens", "80", "--json",  "--seed", "3",
-                                        "--temperature", "0.7",         "--ignore-eos", "--prefill-chunk", "20",   "--quant", quant};
+    std::vector<std::string> options = {"--prompt-ids",    "5,60,7,60,7", "--max-tokens",  "80",  "--json",
+                                        "--seed",          "3",           "--temperature", "0.7", "--ignore-eos",
+                                        "--prefill-chunk", "20",          "--quant",       quant};
     const json plain = json::parse(run_pinion(generate(folder, options), "", home.path).out);
     options.insert(options.end(), {"--speculate", "mtp"});
     for (const bool was_kept : {false, true}) {

@@ -17,7 +17,7 @@
 namespace pinion {
 
 constexpr int64_t kMadeHidden = 64, kMadeVocab = 40;  // a norm of one-hot numbers is exact: their root is 8
-constexpr int32_t kMadeFirst = 3;  // of the tokens that follow one another in a circle
+constexpr int32_t kMadeFirst = 3;                     // of the tokens that follow one another in a circle
 
 inline int32_t made_next(int32_t id) { return id + 1 < kMadeVocab ? std::max(id + 1, kMadeFirst) : kMadeFirst; }
 

@@ -61,9 +61,10 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
       TextCase c = random_text(random, kMadeVocab, 60);
       c.options.ignore_eos = true;
       c.stop_after = 1000;
-      if (from == MadeFrom::hidden) c.options.sampler = {};  // the circle
-      if (i % 3 == 1) c.prompt.insert(c.prompt.begin(), last.begin(), last.end());                    // a turn more
-      if (i % 3 == 2) c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + std::ssize(last) / 2);  // taken back
+      if (from == MadeFrom::hidden) c.options.sampler = {};                         // the circle
+      if (i % 3 == 1) c.prompt.insert(c.prompt.begin(), last.begin(), last.end());  // a turn more
+      if (i % 3 == 2)
+        c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + std::ssize(last) / 2);  // taken back
       pair.speculation.depth.always = 1 + i % kMostDrafts;
       const GenerateResult with = pair.run(c, true);
       EXPECT_EQ(with.accepted, with.drafted);
@@ -78,9 +79,7 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
 }
 
 // It reads the token that was drawn last, and finds what the model will: every draft is accepted, at any temperature.
-TEST(Mtp, ReadsTheNextToken) {
-  expect_all_accepted(MadeFrom::token, Quant::none);
-}
+TEST(Mtp, ReadsTheNextToken) { expect_all_accepted(MadeFrom::token, Quant::none); }
 
 // It reads the hidden state before that token, and of a draft its own.
 TEST(Mtp, ReadsTheHiddenStateBeforeIt) {
@@ -213,8 +212,9 @@ TEST(Mtp, OtherKindsAreRefused) {
             "mtp_num_hidden_layers" + refused + "1, have 2");
   EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_use_dedicated_embeddings"] = true; }),
             "mtp_use_dedicated_embeddings" + refused + "false, have true");
-  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["rope_parameters"]["rope_type"] = "dynamic",
-                                                             config["rope_parameters"]["factor"] = 2.0; }),
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) {
+              config["rope_parameters"]["rope_type"] = "dynamic", config["rope_parameters"]["factor"] = 2.0;
+            }),
             "rope_type" + refused + "frequencies that stay as they are, have frequencies that follow the length");
 }
 
