@@ -30,25 +30,20 @@ float* unread_row(DraftModel& model, int64_t row) {
   return model.session->unread_hidden.data() + row * hidden_size(model);
 }
 
-void forget(DraftModel& model) {
-  rewind(model.session->sequence, 0);
-  model.unread = 0;
-}
-
-// Evaluates the tokens that unread hidden states go with: the one after each.
-Error read_all(DraftModel& model, float* logits) {
+// Evaluates the tokens that unread hidden states go with: the one after each. Without logits only a full cache fails,
+// and then nothing is drafted: next_draft() misses what is lost here.
+void read_all(DraftModel& model) {
   const auto first = static_cast<size_t>(read_tokens(model)), count = static_cast<size_t>(model.unread);
-  const Error e = evaluate(*model.session, std::span(model.text).subspan(first, count), false, logits);
   model.unread = 0;
-  return e;
+  [[maybe_unused]] const Error full =
+      evaluate(*model.session, std::span(model.text).subspan(first, count), false, nullptr);
 }
 
 // The hidden states of further tokens; null: zeros. What does not fit beside others makes those be read.
 void add_hidden(DraftModel& model, const float* hidden, int64_t rows) {
   const int64_t width = hidden_size(model), most = std::ssize(model.session->unread_hidden) / width;
   for (int64_t row = 0; row < rows; ++row) {
-    // Without logits only a full cache fails, and it has room for all that the asked model's has.
-    if (model.unread == most && read_all(model, nullptr)) forget(model);
+    if (model.unread == most) read_all(model);
     float* to = unread_row(model, model.unread++);
     hidden ? std::copy_n(hidden + row * width, width, to) : std::fill_n(to, width, 0.0f);
   }
@@ -107,6 +102,7 @@ Error next_draft(DraftModel& model, bool* found, int32_t* id, double* likely) {
   *found = false;
   const std::span<const int32_t> rest = std::span(model.text).subspan(static_cast<size_t>(read_tokens(model)));
   if (rest.empty() || std::ssize(model.text) > session.sequence.cache.capacity) return {};
+  if (reads_hidden(model) && std::ssize(rest) != model.unread) return {};
   if (std::ranges::any_of(rest, [&](int32_t one) { return one >= vocab; })) return {};
   model.logits.resize(static_cast<size_t>(vocab));
   if (Error e = evaluate(session, rest, false, model.logits.data())) {

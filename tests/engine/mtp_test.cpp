@@ -169,6 +169,23 @@ TEST(Mtp, MayMissAText) {
   EXPECT_GT(std::ssize(pair.speculation.model->session->sequence.ids), std::ssize(c.prompt));
 }
 
+// A cache that is shorter than the text ends the drafts, not the text.
+TEST(Mtp, MayBeFull) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
+  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
+  SessionOptions shorter = {.capacity = 40, .prefill_chunk = 16};
+  ASSERT_FALSE(open_session(*pair.layer, pair.team, shorter, &pair.speculation.model->session));
+  pair.speculation.depth.always = 3;
+  TextCase c = {.prompt = {}, .options = {.max_tokens = 50, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  for (const int32_t length : {5, 90, 20}) {
+    c.prompt.assign(static_cast<size_t>(length), 4 + length);
+    const GenerateResult with = pair.run(c, true);
+    EXPECT_EQ(with.drafted > 0, length < 40);
+    expect_same_text(pair.run(c, false), with);
+  }
+}
+
 // --- What is refused.
 
 std::string mtp_message(const std::filesystem::path& folder) {
