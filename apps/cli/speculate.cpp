@@ -105,7 +105,7 @@ Error begin_speculation(const std::string& what, const RunOptions& run, const Ru
     if (Error e = what == kMtp ? open_mtp_layer(run, runtime, out) : open_draft_model(what, run, out)) return e;
     if (Error e = open_draft_session(runtime, *session, out)) return e;
   }
-  session->speculation = &*out->speculation;
+  use_speculation(&*out->speculation, session);
   return {};
 }
 

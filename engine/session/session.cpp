@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/forward/trace.h"
-#include "engine/session/speculation.h"
 #include "engine/team/memory.h"
 #include "kernels/math.h"
 
@@ -51,8 +50,11 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
                        .drafts = target.are_drafts ? rows - 1 : 0};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
-    if (session.speculation)
-      note_hidden(*session.speculation, session, start, tokens.first(static_cast<size_t>(done)), rows);
+    if (session.on_hidden) {
+      session.on_hidden(std::span(sequence.ids).first(static_cast<size_t>(start)),
+                        tokens.first(static_cast<size_t>(done)),
+                        std::span(session.hidden).first(static_cast<size_t>(rows * session.model->config.hidden_size)));
+    }
     if (!are_logits_finite(session, 0, target.are_drafts ? 1 : logit_rows)) return {done, false};
     if (logit_rows > 0) session.last_logit_row = logit_rows - 1;
     if (target.sink) (*target.sink)(done - rows, {logits, static_cast<size_t>(logit_rows * vocab)});

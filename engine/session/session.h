@@ -35,6 +35,10 @@ struct SessionOptions {
   bool keeps_hidden = false;  // the hidden states of the last pass, for an MTP layer to draft from
 };
 
+// Sees the hidden states, [rows][hidden], of the last of `tokens`, which follow those `before`.
+using HiddenSink = std::function<void(std::span<const int32_t> before, std::span<const int32_t> tokens,
+                                      std::span<const float> hidden)>;
+
 struct Session : PassRunner {
   int64_t prefill_chunk = 0;
   int64_t most_drafts = 0;  // in a pass
@@ -42,6 +46,7 @@ struct Session : PassRunner {
   Sequence sequence;
   int64_t last_logit_row = 0;                      // of the last pass that gave logits: see panel_best()
   Speculation* speculation = nullptr;              // drafts what decoding evaluates together; null: one by one
+  HiddenSink on_hidden;                            // after each pass, where they are kept; empty: nobody
   std::vector<float> unread_hidden;                // of an MTP layer's model: those that go with the next tokens
   const std::atomic<bool>* interrupted = nullptr;  // becomes true: no further pass of a prompt begins; null: never
 };

@@ -154,12 +154,12 @@ void note_acceptance(DraftDepth& depth, std::span<const size_t> buckets, int64_t
   }
 }
 
-void note_hidden(Speculation& speculation, const Session& asked, int64_t start, std::span<const int32_t> tokens,
-                 int64_t rows) {
-  if (!speculation.model || !reads_hidden(*speculation.model) || asked.hidden.empty()) return;
-  const std::span<const int32_t> before = std::span(asked.sequence.ids).first(static_cast<size_t>(start));
-  const auto values = static_cast<size_t>(rows * asked.model->config.hidden_size);
-  read_hidden(*speculation.model, before, tokens, std::span(asked.hidden).first(values));
+void use_speculation(Speculation* speculation, Session* session) {
+  session->speculation = speculation;
+  session->on_hidden = {};
+  DraftModel* model = speculation ? speculation->model.get() : nullptr;
+  if (!model || !reads_hidden(*model) || session->hidden.empty()) return;
+  session->on_hidden = [model](auto before, auto tokens, auto hidden) { read_hidden(*model, before, tokens, hidden); };
 }
 
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {

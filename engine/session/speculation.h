@@ -56,10 +56,8 @@ struct Speculation {
   Drafts drafts = {};  // for the next pass
 };
 
-// After a pass of `asked`, which is being told `tokens`, the last `rows` of them now, behind the first `start` that it
-// holds: an MTP layer reads the hidden states.
-void note_hidden(Speculation& speculation, const Session& asked, int64_t start, std::span<const int32_t> tokens,
-                 int64_t rows);
+// From now on the session's texts are drafted for; an MTP layer reads along. Null: no longer.
+void use_speculation(Speculation* speculation, Session* session);
 
 // Before a text goes on from its prompt, in a session that speculates.
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history);

@@ -38,7 +38,7 @@ struct Pair {
   }
 
   GenerateResult run(const TextCase& c, bool speculates) {
-    session->speculation = speculates ? &speculation : nullptr;
+    use_speculation(speculates ? &speculation : nullptr, session.get());
     GenerateResult result;
     int64_t seen = 0;
     const Error e = generate(*session, c.prompt, c.options, [&](int32_t) { return ++seen < c.stop_after; }, &result);
@@ -146,7 +146,7 @@ TEST(Mtp, WrongDraftsLeaveNothingBehind) {
       text.insert(text.end(), with.ids.begin(), with.ids.end());
     }
     // generate() leaves the last token unread.
-    fresh.session->speculation = &fresh.speculation;
+    use_speculation(&fresh.speculation, fresh.session.get());
     const std::span<const int32_t> read = std::span(text).first(text.size() - 1);
     ASSERT_FALSE(evaluate(*fresh.session, read, false, nullptr));
     EXPECT_EQ(draft_logits(*pair.speculation.model, text), draft_logits(*fresh.speculation.model, text));
