@@ -20,7 +20,7 @@ const std::string kFamilies = PINION_TEST_DATA "/families/";
 // A model, its MTP layer, and sessions of both.
 struct Pair {
   std::unique_ptr<Model> model, layer;
-  Team team{{-1}};
+  Team team{{-1, -1}};
   std::unique_ptr<Session> session;
   Speculation speculation;
 
