@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "engine/runtime/load.h"
 #include "engine/session/generate.h"
@@ -20,9 +21,11 @@ const std::string kFamilies = PINION_TEST_DATA "/families/";
 // A model, its MTP layer, and sessions of both.
 struct Pair {
   std::unique_ptr<Model> model, layer;
-  Team team{{-1, -1}};
+  Team team;
   std::unique_ptr<Session> session;
   Speculation speculation;
+
+  explicit Pair(std::vector<int32_t> workers = {-1}) : team(std::move(workers)) {}
 
   void load(const std::string& folder, Quant quant) {
     ASSERT_EQ(load_model(folder, {.quant = quant}, &model).message(), "");
@@ -57,7 +60,7 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
   for (const int64_t chunk : {16, 17, 256}) {
     ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = chunk, .keeps_hidden = true}));
     std::vector<int32_t> last;
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 24; ++i) {
       TextCase c = random_text(random, kMadeVocab, 60);
       c.options.ignore_eos = true;
       c.stop_after = 1000;
@@ -129,7 +132,7 @@ std::vector<float> draft_logits(DraftModel& model, const std::vector<int32_t>& t
 
 TEST(Mtp, WrongDraftsLeaveNothingBehind) {
   std::mt19937 random(33);
-  Pair pair, fresh;
+  Pair pair({-1, -1}), fresh;
   for (Pair* one : {&pair, &fresh}) ASSERT_NO_FATAL_FAILURE(one->load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
   for (int i = 0; i < 12; ++i) {
     ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16 + i, .keeps_hidden = true}));
