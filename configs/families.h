@@ -28,6 +28,7 @@ namespace pinion {
 //   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5
 //   score_cap, logit_cap         the field that holds it
 //   gated_delta                  true: layer_types or full_attention_interval says which layers keep a state instead
+//   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
 //   partial_rotary, ntk_alpha, query_scaling, mrope, ropes_by_layer_type, no_rope_layers
 //                                rope settings that other families refuse

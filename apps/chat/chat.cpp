@@ -132,7 +132,7 @@ void run_command(Chat& chat, const std::string& line) {
 Error open_chat(const Options& options, Chat* out) {
   const std::string& folder = options.run.model;
   if (Error e = check_model_folder(folder)) return e;
-  if (Error e = check_speculation(options.speculate, folder)) return e;
+  if (Error e = check_speculation(options.speculate, options.run)) return e;
   if (Error e = load_chat_template(folder, &out->chat_template)) return e;
   if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
   if (Error e = load_tokenizer(folder, &out->tokenizer)) return e;
@@ -146,8 +146,7 @@ Error open_chat(const Options& options, Chat* out) {
   out->overflow = options.overflow;
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
-  const SessionNeeds needs = {.capacity = context, .drafts = drafts_for(options.speculate)};
-  if (Error e = open_session(out->runtime, needs, &out->session)) return e;
+  if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
   return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);
 }
 

@@ -9,6 +9,7 @@ namespace pinion {
 namespace {
 
 constexpr std::string_view kNgram = "ngram";
+constexpr std::string_view kMtp = "mtp";
 
 // The two must mean the same text by each id. A vocabulary may be padded, so the longer one may have more.
 Error compare_vocabularies(const std::string& model, const std::string& small) {
@@ -26,13 +27,8 @@ Error compare_vocabularies(const std::string& model, const std::string& small) {
   return {};
 }
 
-Error open_draft_model(const std::string& small, const RunOptions& run, const Runtime& runtime, const Session& session,
-                       Drafting* out) {
-  RunOptions options = run;
-  options.model = small;
-  if (run.why_quant != kQuantAsAsked) options.load.quant = default_quant(small);
-  options.calibrate.clear();
-  if (Error e = open_with_progress(options, &out->runtime)) return e;
+// A session of the model that drafts, beside the session that it drafts for.
+Error open_draft_session(const Runtime& runtime, const Session& session, Drafting* out) {
   SessionOptions needs;
   needs.kv = out->runtime.kv;
   needs.capacity = session.sequence.cache.capacity + kMostDrafts;
@@ -46,23 +42,46 @@ Error open_draft_model(const std::string& small, const RunOptions& run, const Ru
   return {};
 }
 
+Error open_draft_model(const std::string& small, const RunOptions& run, Drafting* out) {
+  RunOptions options = run;
+  options.model = small;
+  if (run.why_quant != kQuantAsAsked) options.load.quant = default_quant(small);
+  options.calibrate.clear();
+  return open_with_progress(options, &out->runtime);
+}
+
+Error open_mtp_layer(const RunOptions& run, const Runtime& runtime, Drafting* out) {
+  RuntimeOptions options = run;
+  options.load = load_options(run);
+  return open_mtp(options, runtime, &out->runtime);
+}
+
 }  // namespace
 
 void add_speculate_option(Command app, std::string* what) {
   app.add_option(
          "--speculate", *what,
          "Try several tokens in a pass; the text stays the same. ngram: what was said before in the same words; "
-         "a folder or ORG/NAME: what this smaller model of the same vocabulary says (default: off)")
-      .type_name("off|ngram|DIR")
-      .replace(
-          [](const std::string& text) { return text == kNgram || text == "off" ? text : find_model_folder(text); });
+         "mtp: what the model's own layer for it says, where it has one (Qwen3.5); a folder or ORG/NAME: what this "
+         "smaller model of the same vocabulary says (default: off)")
+      .type_name("off|ngram|mtp|DIR")
+      .replace([](const std::string& text) {
+        return text == kNgram || text == kMtp || text == "off" ? text : find_model_folder(text);
+      });
 }
 
-Error check_speculation(const std::string& what, const std::string& model) {
+SessionNeeds session_needs(const std::string& speculate, int64_t capacity) {
+  return {
+      .capacity = capacity, .drafts = is_speculating(speculate) ? kMostDrafts : 0, .keeps_hidden = speculate == kMtp};
+}
+
+Error check_speculation(const std::string& what, const RunOptions& run) {
+  const std::string& model = run.model;
   if (!is_speculating(what) || what == kNgram) return {};
+  if (what == kMtp) return check_mtp(model, run.load);
   if (Error e = check_model_folder(what)) {
     e.where = "--speculate " + e.where;
-    if (e.expected.empty()) e.expected = "off, ngram, or the folder or ORG/NAME of a small model";
+    if (e.expected.empty()) e.expected = "off, ngram, mtp, or the folder or ORG/NAME of a small model";
     return e;
   }
   ModelConfig config;
@@ -83,9 +102,10 @@ Error begin_speculation(const std::string& what, const RunOptions& run, const Ru
   }
   out->speculation.emplace();
   if (what != kNgram) {
-    if (Error e = open_draft_model(what, run, runtime, *session, out)) return e;
+    if (Error e = what == kMtp ? open_mtp_layer(run, runtime, out) : open_draft_model(what, run, out)) return e;
+    if (Error e = open_draft_session(runtime, *session, out)) return e;
   }
-  session->speculation = &*out->speculation;
+  use_speculation(&*out->speculation, session);
   return {};
 }
 

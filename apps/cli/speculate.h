@@ -9,22 +9,24 @@
 
 namespace pinion {
 
-void add_speculate_option(Command app, std::string* what);  // "off", "ngram" or a model's folder
+void add_speculate_option(Command app, std::string* what);  // "off", "ngram", "mtp" or a model's folder
 
 inline bool is_speculating(const std::string& what) { return what != "off"; }
-inline int64_t drafts_for(const std::string& what) { return is_speculating(what) ? kMostDrafts : 0; }  // of a session
 
 // Before the model is loaded: whether what is asked for can draft for it.
-Error check_speculation(const std::string& what, const std::string& model);
+Error check_speculation(const std::string& what, const RunOptions& run);
+
+// Of the session that is drafted for.
+SessionNeeds session_needs(const std::string& speculate, int64_t capacity);
 
 // What a session drafts with; it outlives the session's last pass.
 struct Drafting {
-  Runtime runtime;  // of the small model; its teams rest
+  Runtime runtime;  // of the small model, whose teams rest, or of the MTP layer, which has none
   std::optional<Speculation> speculation;
 };
 
-// After the session was opened, with SessionNeeds::drafts. Opens the small model, if one is asked for, to run on the
-// session's team beside it. A note where drafts are not possible.
+// After the session was opened for it. Opens the model that drafts, if one is asked for, to run on the session's team
+// beside it. A note where drafts are not possible.
 Error begin_speculation(const std::string& what, const RunOptions& run, const Runtime& runtime, Session* session,
                         Drafting* out);
 

@@ -127,7 +127,7 @@ int run(GenerateFlags& options) {
     if (Error e = parse_ids(*options.prompt_ids, &prompt_ids)) return fail_usage("--prompt-ids: " + e.message());
   }
   if (Error e = check_model_folder(options.run.model)) return fail(e);
-  if (Error e = check_speculation(options.speculate, options.run.model)) return fail(e);
+  if (Error e = check_speculation(options.speculate, options.run)) return fail(e);
   SamplerOptions sampler;
   if (Error e = sampler_options(options.run.model, options.sampling, &sampler)) return fail(e);
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -149,8 +149,7 @@ int run(GenerateFlags& options) {
   Drafting drafting;
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
-  const SessionNeeds needs = {.capacity = capacity, .drafts = drafts_for(options.speculate)};
-  if (Error e = open_session(runtime, needs, &session)) return fail(e);
+  if (Error e = open_session(runtime, session_needs(options.speculate, capacity), &session)) return fail(e);
   session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
   if (Error e = begin_speculation(options.speculate, options.run, runtime, session.get(), &drafting)) return fail(e);
 

@@ -9,6 +9,15 @@ struct Options : RunOptions {
   bool check = false;
 };
 
+Error keep(const Model& model, bool is_checked, const std::string& what) {
+  if (Error e = write_to_cache(model)) return e;
+  print(model.cache.path.string() + ": " + what + bytes_text(static_cast<double>(model.cache.file_bytes())) +
+        (!model.from_cache() ? "\n"
+         : is_checked        ? ", was there, checked\n"
+                             : ", was there\n"));
+  return {};
+}
+
 int run(const Options& options) {
   if (Error e = check_model_folder(options.model)) return fail(e);
   Plan plan;
@@ -27,11 +36,11 @@ int run(const Options& options) {
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);
   tell_of_model(*model);
-  if (Error e = write_to_cache(*model)) return fail(e);
-  print(model->cache.path.string() + ": " + bytes_text(static_cast<double>(model->cache.file_bytes())) +
-        (!model->from_cache() ? "\n"
-         : options.check      ? ", was there, checked\n"
-                              : ", was there\n"));
+  if (Error e = keep(*model, options.check, "")) return fail(e);
+  if (check_mtp(options.model, load)) return kSuccess;  // it has none
+  std::unique_ptr<Model> layer;
+  if (Error e = load_mtp(options.model, load, *model, &layer)) return fail(e);
+  if (Error e = keep(*layer, options.check, "for --speculate mtp, ")) return fail(e);
   return kSuccess;
 }
 

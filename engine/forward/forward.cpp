@@ -38,6 +38,15 @@ Input head_input(const Multiplier& m, const Pass& p) {
   });
 }
 
+// The hidden states of all rows; nobody waits for them before the pass has ended.
+void keep_hidden(Worker& worker, const Pass& p) {
+  const ModelConfig& c = p.model.config;
+  worker.for_each(p.rows, [&](int64_t row) {
+    const int64_t at = row * c.hidden_size;
+    p.kernels.rms_norm(p.activations.x.data() + at, p.model.final_norm, c.hidden_size, c.rms_norm_eps, p.hidden + at);
+  });
+}
+
 // The matrices that read what a layer's first norm gives.
 Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
   const DeltaLayer& d = layer.delta;
@@ -69,6 +78,25 @@ void embed_row(const Model& model, int64_t id, float* out) {
   for (int64_t i = 0; i < c.hidden_size; ++i) out[i] = to_float(to_bf16(out[i])) * c.embedding_scale;
 }
 
+// What an MTP layer computes of the next tokens' embeddings and the hidden states before them.
+void join_hidden(Worker& worker, const Pass& p) {
+  const ModelConfig& c = p.model.config;
+  const MtpInput& mtp = p.model.mtp;
+  const int64_t width = c.hidden_size;
+  const Multiplier m = begin_stage(worker, p, Stage::embed);
+  const Input both = prepare(m, p.rows, 2 * width, {&mtp.fc}, [&](int64_t first, int64_t count, float* out) {
+    for (int64_t row = first; row < first + count; ++row, out += 2 * width) {
+      const Segment& segment = p.segment_of(row);
+      const int64_t token = row - segment.row;
+      embed_row(p.model, segment.tokens[static_cast<size_t>(token)], out);
+      p.kernels.rms_norm(out, mtp.embedding_norm, width, c.rms_norm_eps, out);
+      p.kernels.rms_norm(segment.hidden + token * width, mtp.hidden_norm, width, c.rms_norm_eps, out + width);
+    }
+    return out - count * 2 * width;
+  });
+  project(m, both, {{&mtp.fc, p.activations.x.data()}});
+}
+
 // The tokens' embeddings into the residual stream, and the angles of their positions.
 void embed(Worker& worker, const Pass& p) {
   const ModelConfig& c = p.model.config;
@@ -78,6 +106,7 @@ void embed(Worker& worker, const Pass& p) {
     const Segment& segment = p.segment_of(row);
     const int64_t token = row - segment.row, position = segment.position + token;
     if (task % 2 == 0) {
+      if (p.model.reads_hidden()) return;
       embed_row(p.model, segment.tokens[static_cast<size_t>(token)], s.x.data() + row * c.hidden_size);
     } else {
       for (size_t i = 0; i < c.ropes.size(); ++i) {
@@ -127,6 +156,7 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
     worker.listener = &profile;
   }
   embed(worker, p);
+  if (p.model.reads_hidden()) join_hidden(worker, p);
   trace_residual(worker, p, {kNoLayer, Stage::embed});
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[static_cast<size_t>(i)];
@@ -135,6 +165,7 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
     add_mlp(worker, p, s, layer, i);
     trace_residual(worker, p, {i, Stage::down});
   }
+  if (p.hidden) keep_hidden(begin_stage(worker, p, Stage::final_norm).worker, p);
   if (p.activations.logit_rows.empty()) return;
   const Input last = head_input(begin_stage(worker, p, Stage::final_norm), p);
   project(begin_stage(worker, p, Stage::head), last, {{&p.model.head, p.logits, p.activations.panel_best.data()}},
@@ -161,6 +192,10 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   InputForms forms;
   int64_t widest = c.hidden_size;
   forms.add(model.head.weight);
+  if (model.reads_hidden()) {
+    forms.add(model.mtp.fc.weight);
+    widest = std::max(widest, model.mtp.fc.weight.k);
+  }
   for (const Layer& layer : model.layers) {
     each_matrix(layer, [&](MatrixRole, const Linear& linear) {
       forms.add(linear.weight);

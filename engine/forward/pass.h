@@ -48,6 +48,7 @@ struct Segment {
   std::span<const int32_t> tokens;         // checked: in the vocabulary
   int64_t position;                        // of tokens[0]
   int64_t logit_rows;                      // this many of the last tokens get logits
+  const float* hidden = nullptr;           // [tokens][hidden] the states before them, for an MTP layer
   int64_t drafts = 0;  // this many of the last tokens are on trial, at most as the state has room for
   int64_t row = 0;     // of tokens[0] in the pass
 
@@ -62,6 +63,7 @@ struct Pass {
   std::span<const Segment> segments;  // each of another sequence
   int64_t rows;                       // all segments' tokens, no more than the memory is for
   float* logits;                      // [rows that get them][vocab], segment by segment
+  float* hidden;                      // [rows][hidden] gets the hidden states, after the final norm; null: not wanted
   Profile* profile;                   // gets each worker's times; null: off
   Trace* trace;                       // records what the pass computes; null: off
 

@@ -14,6 +14,8 @@
 namespace pinion {
 namespace {
 
+constexpr std::string_view kMtpPrefix = "mtp.";
+
 struct Binder {
   const LoadOptions& options;
   Model* model;
@@ -33,7 +35,9 @@ struct Binder {
     for (const TensorView& tensor : model->checkpoint.tensors) {
       const bool copy_of_embedding = model->config.tied_head && tensor.name == model->config.names.head + ".weight";
       const bool rope_table = tensor.name.ends_with(".rotary_emb.inv_freq");  // old files hold it; config.json says it
-      if (!bound.contains(tensor.name) && !copy_of_embedding && !rope_table) left.push_back(tensor.name);
+      const bool of_model = options.mtp && !tensor.name.starts_with(kMtpPrefix);
+      if (bound.contains(tensor.name) || copy_of_embedding || rope_table || of_model) continue;
+      left.push_back(tensor.name);
     }
     if (left.empty()) return {};
     const std::string others = left.size() > 1 ? ", and " + std::to_string(left.size() - 1) + " more" : "";
@@ -114,6 +118,12 @@ struct Binder {
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
 
+  // Files with codes often leave the MTP layer as it was, and do not say so.
+  std::optional<Quantization> quantization_of(const std::string& module) const {
+    const TensorView* weight = options.mtp ? model->checkpoint.find(module + ".weight") : nullptr;
+    return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
+  }
+
   // Binds one tensor and splits its rows among `parts`: one matrix, or several that are fused.
   Error bind_matrix(std::span<const MatrixTensor> parts) {
     const MatrixTensor& one = parts.front();
@@ -121,7 +131,7 @@ struct Binder {
     int64_t rows = 0;
     for (const MatrixTensor& part : parts) rows += part.n;
     LinearWeight found;
-    if (Error e = bind_linear(model->checkpoint, model->config.quantization, module, rows, one.k, &found)) return e;
+    if (Error e = bind_linear(model->checkpoint, quantization_of(module), module, rows, one.k, &found)) return e;
     bound.insert(found.tensors.begin(), found.tensors.end());
     std::span<float> biases;
     if (one.has_bias) {
@@ -211,9 +221,34 @@ struct Binder {
     return {};
   }
 
+  // What an MTP layer's model begins with, in the place of an embedding.
+  Error bind_mtp_input() {
+    const ModelConfig& c = model->config;
+    const auto is_of_it = [](const TensorView& tensor) { return tensor.name.starts_with(kMtpPrefix); };
+    if (std::ranges::none_of(model->checkpoint.tensors, is_of_it)) {
+      return error("no tensors of an MTP layer (`--speculate ngram` needs none)", where(std::string(kMtpPrefix) + "*"));
+    }
+    const MatrixTensor fc = mtp_matrix(c);
+    if (Error e = bind_matrix({&fc, 1})) return e;
+    std::span<float> embedding_norm, hidden_norm;
+    const auto read_norm = [&](const std::string& module, std::span<float>* out) {
+      return read_vector(module + ".weight", c.hidden_size, c.norm_offset, out);
+    };
+    if (Error e = read_norm(c.names.mtp_embedding_norm, &embedding_norm)) return e;
+    if (Error e = read_norm(c.names.mtp_hidden_norm, &hidden_norm)) return e;
+    model->mtp.embedding_norm = embedding_norm.data();
+    model->mtp.hidden_norm = hidden_norm.data();
+    return {};
+  }
+
+  Error bind_embedding() {
+    const ModelConfig& c = model->config;
+    return bind(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size}, &model->embedding);
+  }
+
   Error bind_all() {
     const ModelConfig& c = model->config;
-    if (Error e = bind(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size}, &model->embedding)) return e;
+    if (Error e = options.mtp ? bind_mtp_input() : bind_embedding()) return e;
     model->layers.resize(static_cast<size_t>(c.layers));
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = bind_layer(i)) return e;
@@ -221,7 +256,9 @@ struct Binder {
     std::span<float> norm;
     if (Error e = read_vector(c.names.final_norm + ".weight", c.hidden_size, c.norm_offset, &norm)) return e;
     model->final_norm = norm.data();
-    if (Error e = bind_head()) return e;
+    if (!options.mtp) {
+      if (Error e = bind_head()) return e;
+    }
     return nothing_left();
   }
 };

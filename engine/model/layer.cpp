@@ -41,6 +41,7 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
     case MatrixRole::down:
       return mine ? mine->down : layer.down;
     case MatrixRole::head:
+    case MatrixRole::mtp_fc:
       break;  // the model's
   }
   __builtin_unreachable();

@@ -72,6 +72,10 @@ MatrixTensor head_matrix(const ModelConfig& config) {
   return {head, config.names.head, 0, config.vocab_size, config.hidden_size};
 }
 
+MatrixTensor mtp_matrix(const ModelConfig& config) {
+  return {mtp_fc, config.names.mtp_fc, 0, config.hidden_size, 2 * config.hidden_size};
+}
+
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {
   using enum VectorRole;
   const ModelConfig& c = config;

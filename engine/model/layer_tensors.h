@@ -13,8 +13,23 @@ namespace pinion {
 
 // A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v or those of a
 // recurrent state, and either gate, up and down once or the router and these three for every expert.
-// The head is the model's.
-enum class MatrixRole : uint8_t { q, k, v, delta_qkv, delta_z, delta_b, delta_a, o, router, gate, up, down, head };
+// The head is the model's, and so is what an MTP layer begins with.
+enum class MatrixRole : uint8_t {
+  q,
+  k,
+  v,
+  delta_qkv,
+  delta_z,
+  delta_b,
+  delta_a,
+  o,
+  router,
+  gate,
+  up,
+  down,
+  head,
+  mtp_fc
+};
 constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // of a layer: all before the head
 
 // The stage that multiplies it. Matrices of one stage read the same input.
@@ -31,6 +46,8 @@ constexpr Stage stage_of(MatrixRole role) {
       return Stage::down;
     case MatrixRole::head:
       return Stage::head;
+    case MatrixRole::mtp_fc:
+      return Stage::embed;
     case MatrixRole::q:
     case MatrixRole::k:
     case MatrixRole::v:
@@ -88,6 +105,9 @@ std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t laye
 
 // The embedding, where that is the head, too.
 MatrixTensor head_matrix(const ModelConfig& config);
+
+// Of an MTP layer's config.
+MatrixTensor mtp_matrix(const ModelConfig& config);
 
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer);
 

@@ -28,6 +28,7 @@ struct LoadOptions {
   std::optional<Format> head = {};  // of the head, where that is not what the mode gives it
   // Matrices whose tensor name holds one of these stay bf16, e.g. "lm_head" or "layers.3.mlp.down_proj".
   std::vector<std::string> keep = {};
+  bool mtp = false;    // the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
   bool rotate = true;  // the inputs of matrices that are quantised here (kernels/layout.h)
   // Token ids of the calibration text, cut into windows: w4 is then quantised with error feedback
   // (engine/runtime/calibration.h). Empty: w4 is rounded from the weights alone.

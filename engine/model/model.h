@@ -28,6 +28,14 @@ struct Conversion {
   int64_t modules = 0;  // in all
 };
 
+// What stands before the one layer of an MTP layer's model, which reads the next token and the hidden state before it:
+// x = fc [RMSNorm(embedding) | RMSNorm(hidden state)].
+struct MtpInput {
+  Linear fc;                              // [hidden, 2 hidden]
+  const float* embedding_norm = nullptr;  // [hidden]
+  const float* hidden_norm = nullptr;     // [hidden]
+};
+
 struct Model {
   ModelConfig config;
   Quant quant = Quant::w8a8;
@@ -36,6 +44,7 @@ struct Model {
   std::vector<Layer> layers;
   const float* final_norm = nullptr;  // [hidden]
   Linear head;                        // [vocab, hidden]
+  MtpInput mtp;                       // of an MTP layer's model, whose embedding and head are another's
   std::vector<int32_t> eos_ids;       // of config.json and generation_config.json, sorted
 
   int64_t weight_bytes = 0;  // packed matrices
@@ -49,6 +58,7 @@ struct Model {
   PackCache cache;        // where the cache has or wants them; the path is empty where it is off
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
 
+  bool reads_hidden() const { return mtp.hidden_norm != nullptr; }
   bool from_cache() const { return cached.pages != nullptr; }
   // All packed matrices: the same bytes on every machine.
   std::span<const std::byte> packed() const {
@@ -64,6 +74,7 @@ struct Model {
 // Where a tensor of the list lies (engine/model/layer_tensors.h).
 inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;
+  if (tensor.role == MatrixRole::mtp_fc) return model.mtp.fc;
   return matrix_of(model.layers[static_cast<size_t>(tensor.layer)], tensor.role, tensor.expert);
 }
 

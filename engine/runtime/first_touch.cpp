@@ -64,7 +64,7 @@ void touch_first(Team& team, const Model& model, std::byte* arena) {
   team.run([&](Worker& worker) {
     const Toucher toucher = {worker, arena};
     for (const Layer& layer : model.layers) toucher.layer(layer);
-    toucher.alone(model.head);
+    for (const Linear* one : {&model.head, &model.mtp.fc}) toucher.alone(*one);
   });
 }
 

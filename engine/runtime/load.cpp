@@ -39,6 +39,9 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   model->calibration = calibration_name(options.calibration);
   GenerationDefaults generation;
   if (Error e = read_model_config(folder, &model->config)) return e;
+  if (options.mtp) {
+    if (Error e = mtp_config(model->config, &model->config)) return e;
+  }
   if (Error e = check_head_format(options, model->config)) return e;
   if (Error e = check_calibration(options, model->config)) return e;
   if (Error e = read_generation_config(folder, &generation)) return e;
@@ -200,6 +203,24 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   model->load_seconds = elapsed.count();
   *out = std::move(model);
   return {};
+}
+
+Error load_mtp(const std::string& folder, LoadOptions options, const Model& model, std::unique_ptr<Model>* out) {
+  options.mtp = true;
+  options.calibration.clear();  // a text's hidden states would have to be the model's
+  if (Error e = load_model(folder, options, out)) return e;
+  (*out)->embedding = model.embedding;
+  (*out)->head = model.head;
+  return {};
+}
+
+Error check_mtp(const std::string& folder, LoadOptions options) {
+  options.mtp = true;
+  options.calibration.clear();
+  options.cache_folder.clear();
+  Model model;
+  std::vector<PackJob> jobs;
+  return bind_model(folder, options, &model, &jobs);
 }
 
 Error write_to_cache(const Model& model) {

@@ -22,6 +22,7 @@ Error use_plan(const Plan& plan, Runtime* out) {
   out->team = make_team(plan.decode);
   out->prefill_team = make_team(plan.prefill);
   out->prefill_chunk = plan.prefill_chunk;
+  out->is_numa = plan.is_numa;
   use_access_pattern(plan.access);
   return {};
 }
@@ -43,9 +44,21 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   out->kv = kv_type(options);
   LoadOptions load = options.load;
   load.team = out->team.get();
-  load.numa_first_touch = plan.is_numa;
+  load.numa_first_touch = out->is_numa;
   if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
   if (Error e = load_model(options.model, load, &out->model)) return e;
+  out->cache_keeper = keep_cache_in_background(options.model, load, *out->model);
+  return {};
+}
+
+Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out) {
+  LoadOptions load = options.load;
+  load.team = runtime.team.get();
+  load.numa_first_touch = runtime.is_numa;
+  out->kernels = runtime.kernels;
+  out->kv = runtime.kv;
+  if (Error e = load_mtp(options.model, load, *runtime.model, &out->model)) return e;
+  load.mtp = true;
   out->cache_keeper = keep_cache_in_background(options.model, load, *out->model);
   return {};
 }
@@ -59,6 +72,7 @@ Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::uniqu
   session.prefill_team = runtime.prefill_team.get();
   session.kernels = runtime.kernels;
   session.also_open = needs.also_open;
+  session.keeps_hidden = needs.keeps_hidden;
   return open_session(*runtime.model, *runtime.team, session, out);
 }
 

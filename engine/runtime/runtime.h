@@ -47,6 +47,7 @@ struct Runtime {
   std::unique_ptr<Team> prefill_team;
   int64_t prefill_chunk = kDefaultPrefillChunk;
   KvType kv = KvType::q8;
+  bool is_numa = false;
   std::unique_ptr<Model> model;
   std::jthread cache_keeper;  // behind what it reads: it ends first
 };
@@ -58,11 +59,16 @@ Error use_plan(const Plan& plan, Runtime* out);
 // make_plan and load_model.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
+// The MTP layer of a runtime's checkpoint, which was opened with these options, as a model to draft with on the same
+// teams. The runtime outlives it.
+Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out);
+
 // What a session is for; the rest is the runtime's. See SessionOptions.
 struct SessionNeeds {
   int64_t capacity = 0;
   int64_t drafts = 0;
   const Session* also_open = nullptr;
+  bool keeps_hidden = false;
 };
 Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out);
 

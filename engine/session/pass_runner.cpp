@@ -51,6 +51,7 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
                      .segments = segments,
                      .rows = rows,
                      .logits = logits,
+                     .hidden = runner.hidden.empty() ? nullptr : runner.hidden.data(),
                      .profile = runner.profile,
                      .trace = runner.trace};
   plan(pass, &runner.scratch);

@@ -19,6 +19,7 @@ struct PassRunner {
   Team* team = nullptr;          // passes of one row
   Team* prefill_team = nullptr;  // of several
   Scratch scratch;
+  std::vector<float> hidden;  // [most rows][hidden] of the last pass, after the final norm; empty: not kept
   // Optional. Null: off.
   Profile* profile = nullptr;  // gets the time of every pass, one entry a worker
   Trace* trace = nullptr;      // records what passes compute (engine/forward/trace.h)

@@ -46,9 +46,15 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
                        .tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
                        .position = start + done,
                        .logit_rows = logit_rows,
+                       .hidden = session.unread_hidden.data(),
                        .drafts = target.are_drafts ? rows - 1 : 0};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
+    if (session.on_hidden) {
+      session.on_hidden(std::span(sequence.ids).first(static_cast<size_t>(start)),
+                        tokens.first(static_cast<size_t>(done)),
+                        std::span(session.hidden).first(static_cast<size_t>(rows * session.model->config.hidden_size)));
+    }
     if (!are_logits_finite(session, 0, target.are_drafts ? 1 : logit_rows)) return {done, false};
     if (logit_rows > 0) session.last_logit_row = logit_rows - 1;
     if (target.sink) (*target.sink)(done - rows, {logits, static_cast<size_t>(logit_rows * vocab)});
@@ -64,6 +70,10 @@ Error interruption(int64_t done, int64_t count) {
 // cache holds them, too.
 Error unfit_logits(Session& session) {
   const std::vector<int32_t> ids = session.sequence.ids;
+  if (session.model->reads_hidden()) {
+    session.sequence.ids.clear();
+    return error("NaN or infinity from the MTP layer", "logits");
+  }
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
   Trace trace(session.model->config.layers);
   Trace* const callers = std::exchange(session.trace, &trace);
@@ -133,13 +143,19 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   const KvShape shape = kv_shape_of(c, options.kv);
   const int64_t beside = options.also_open ? untouched_bytes(*options.also_open) : 0;
   const DeltaState state = delta_state_of(c, options.drafts);
-  const int64_t draft_logit_bytes = options.drafts * c.vocab_size * static_cast<int64_t>(sizeof(float));
-  if (Error e = take_scratch(session.get(), std::min(options.prefill_chunk, positions), positions,
-                             shape.bytes(positions), state.bytes() + state.draft_bytes() + draft_logit_bytes + beside,
+  const int64_t rows = std::min(options.prefill_chunk, positions);
+  const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
+  const int64_t unread_hidden = model.reads_hidden() ? hidden : 0;
+  const int64_t rows_bytes =
+      (options.drafts * c.vocab_size + hidden + unread_hidden) * static_cast<int64_t>(sizeof(float));
+  if (Error e = take_scratch(session.get(), rows, positions, shape.bytes(positions),
+                             state.bytes() + state.draft_bytes() + rows_bytes + beside,
                              std::to_string(positions) + " positions",
                              options.also_open ? ", " + megabytes_text(beside) + " for the other open model" : "")) {
     return e;
   }
+  session->hidden.resize(static_cast<size_t>(hidden));
+  session->unread_hidden.resize(static_cast<size_t>(unread_hidden));
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;
   if (Error e = make_sequence(c, &session->pool, positions, options.drafts, &session->sequence)) return e;
   session->sequence.snapshots.limit_bytes = options.snapshot_bytes;

@@ -32,7 +32,12 @@ struct SessionOptions {
   int64_t drafts = 0;            // that a pass may have on trial, at most kMostDrafts
   // A session that stays open beside this one: memory is checked for both.
   const Session* also_open = nullptr;
+  bool keeps_hidden = false;  // the hidden states of the last pass, for an MTP layer to draft from
 };
+
+// Sees the hidden states, [rows][hidden], of the last of `tokens`, which follow those `before`.
+using HiddenSink = std::function<void(std::span<const int32_t> before, std::span<const int32_t> tokens,
+                                      std::span<const float> hidden)>;
 
 struct Session : PassRunner {
   int64_t prefill_chunk = 0;
@@ -41,13 +46,16 @@ struct Session : PassRunner {
   Sequence sequence;
   int64_t last_logit_row = 0;                      // of the last pass that gave logits: see panel_best()
   Speculation* speculation = nullptr;              // drafts what decoding evaluates together; null: one by one
+  HiddenSink on_hidden;                            // after each pass, where they are kept; empty: nobody
+  std::vector<float> unread_hidden;                // of an MTP layer's model: those that go with the next tokens
   const std::atomic<bool>* interrupted = nullptr;  // becomes true: no further pass of a prompt begins; null: never
 };
 
 // Fails, with the figures, when the cache and what passes work in do not fit into the memory that is free now.
 Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out);
 
-// Appends tokens and computes logits: of the last token ([vocab]) or, with `all`, of each ([tokens, vocab]). Fails on
+// Appends tokens and computes logits: of the last token ([vocab]) or, with `all`, of each ([tokens, vocab]); null: of
+// none. An MTP layer's model reads a row of unread_hidden, [a pass's most rows][hidden], with each token. Fails on
 // an id outside the vocabulary, on a full cache, and when interrupted; after an interruption the session holds the
 // tokens that were evaluated until then. Logits that are NaN or infinite are an error that names the layer where that
 // began; the session is empty then.

@@ -154,9 +154,17 @@ void note_acceptance(DraftDepth& depth, std::span<const size_t> buckets, int64_t
   }
 }
 
+void use_speculation(Speculation* speculation, Session* session) {
+  session->speculation = speculation;
+  session->on_hidden = {};
+  DraftModel* model = speculation ? speculation->model.get() : nullptr;
+  if (!model || !reads_hidden(*model) || session->hidden.empty()) return;
+  session->on_hidden = [model](auto before, auto tokens, auto hidden) { read_hidden(*model, before, tokens, hidden); };
+}
+
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {
   if (speculation.model) {
-    speculation.model->session->interrupted = session.interrupted;
+    if (!reads_hidden(*speculation.model)) speculation.model->session->interrupted = session.interrupted;
     speculation.model->vocab_size = session.model->config.vocab_size;
   } else {
     follow(speculation.text, history);

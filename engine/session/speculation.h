@@ -56,6 +56,9 @@ struct Speculation {
   Drafts drafts = {};  // for the next pass
 };
 
+// From now on the session's texts are drafted for; an MTP layer reads along. Null: no longer.
+void use_speculation(Speculation* speculation, Session* session);
+
 // Before a text goes on from its prompt, in a session that speculates.
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history);
 

@@ -47,6 +47,10 @@ bool has_mxfp4_experts(JsonFields& family, JsonFields& quantization);
 // That quantization_config. What it leaves as it is must not be experts.
 Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out);
 
+// --- mtp_config.cpp: a layer that predicts one token more, where the family may have one.
+
+void read_mtp(JsonFields& file, ModelConfig* out);
+
 // --- other_fields.cpp: fields that nothing reads. Those that the reference reads are refused, all others ignored.
 
 // To be called when everything else has read the file. Also checks the fields that must have one value. Gives

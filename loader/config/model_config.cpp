@@ -228,6 +228,11 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->delta_step = modules.text("delta_step", "");
   out->delta_norm = modules.text("delta_norm", "");
   out->delta_out = modules.text("delta_out", "");
+  out->mtp_fc = modules.text("mtp_fc", "");
+  out->mtp_embedding_norm = modules.text("mtp_embedding_norm", "");
+  out->mtp_hidden_norm = modules.text("mtp_hidden_norm", "");
+  out->mtp_layer = modules.text("mtp_layer", "");
+  out->mtp_norm = modules.text("mtp_norm", "");
 }
 
 void read_selection(JsonFields& family, TensorSelection* out) {
@@ -302,6 +307,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   JsonFields modules = family.fields("modules");
   read_names(modules, &config.names);
   if (modules.error) return modules.error;
+  if (!config.names.mtp_fc.empty()) read_mtp(file, &config);
   if (Error e = check_other_fields(file, family, &config)) return e;
   if (family.error) return family.error;
   *out = std::move(config);

@@ -76,6 +76,8 @@ struct ModuleNames {
   std::string router, expert_gate, expert_up, expert_down;
   // Of layers with a recurrent state; rate and step are tensors, not modules.
   std::string delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_rate, delta_step, delta_norm, delta_out;
+  std::string mtp_fc, mtp_embedding_norm, mtp_hidden_norm, mtp_norm;
+  std::string mtp_layer;  // what the MTP layer's modules have in the place of "model.layers.{}"
 };
 
 // Layers that keep a state in place of keys and values (gated DeltaNet). Each key head serves value_heads / key_heads
@@ -97,6 +99,12 @@ std::string module_name(std::string_view pattern, int64_t layer);
 
 // "model.layers.{}.mlp.experts.{}.up_proj", 3, 7 -> "model.layers.3.mlp.experts.7.up_proj"
 std::string module_name(std::string_view pattern, int64_t layer, int64_t expert);
+
+// A layer beside the model that predicts one token more (multi-token prediction).
+struct MtpConfig {
+  int64_t layers = 0;          // that the config speaks of; 0: none
+  bool own_embedding = false;  // instead of the model's embedding and head
+};
 
 struct ModelConfig {
   std::string family;        // "llama", the name of the file in configs/models
@@ -131,6 +139,7 @@ struct ModelConfig {
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
   ExpertsConfig experts;
+  MtpConfig mtp;
   std::optional<int64_t> bos_id;
   std::vector<int64_t> eos_ids;
   ModuleNames names;
@@ -156,5 +165,11 @@ int64_t attention_layers(const ModelConfig& config);
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out);
 
 Error read_model_config(const std::filesystem::path& folder, ModelConfig* out);
+
+// --- mtp_config.cpp
+
+// The model's MTP layer as a model of one layer that attends, with names and tensors of its own. An error where it has
+// none, or one of another kind.
+Error mtp_config(const ModelConfig& model, ModelConfig* out);
 
 }  // namespace pinion

@@ -208,9 +208,9 @@ TEST(Chat, AThoughtThatIsCutShortIsNoAnswer) {
 // A model with a recurrent state, a tokenizer that knows single characters, and a template that leaves out what was
 // thought before the last question.
 struct RecurrentModel : Folder {
-  RecurrentModel() {
+  explicit RecurrentModel(const std::string& family = "qwen3_5") {
     for (const char* name : {"config.json", "model.safetensors"}) {
-      fs::copy_file(fs::path(PINION_TEST_DATA "/families/qwen3_5") / name, path / name);
+      fs::copy_file(fs::path(PINION_TEST_DATA "/families") / family / name, path / name);
     }
     fs::copy_file(PINION_TEST_DATA "/templates/im_thinking.jinja", path / "chat_template.jinja");
     json tokenizer = {{"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
@@ -259,6 +259,22 @@ TEST(Chat, ATurnOfARecurrentModelReprocessesNothing) {
   const auto last_turn = [](const std::string& out) { return figures(out).back().generated; };
   EXPECT_EQ(last_turn(loaded.out), last_turn(talk.out));
   EXPECT_EQ(last_turn(evaluated.out), last_turn(talk.out));
+}
+
+// Turns, what takes them back, and a cache that was saved: the answers are those without drafts.
+TEST(Chat, TheModelsOwnLayerDraftsTurnByTurn) {
+  const RecurrentModel model("qwen3_5_mtp");
+  const std::string file = model / "talk.json";
+  const std::string talk =
+      "Hi\nBye\n/regen\n/undo\n1+1\n/save " + file + "\n?\n/reset\nHi you\n/load " + file + "\n?\n";
+  const std::vector<std::string> options = {"--temperature", "0.8", "--seed", "5"};
+  std::vector<std::string> drafting = options;
+  drafting.insert(drafting.end(), {"--speculate", "mtp"});
+  const Outcome alone = chat(model, talk, options), with = chat(model, talk, drafting);
+  EXPECT_EQ(with.out, alone.out);
+  EXPECT_GT(with.out.size(), 40u);
+  const Outcome stats = chat(model, "Hi\n/stats\n", drafting);
+  EXPECT_NE(stats.out.find("drafts   "), std::string::npos) << stats.out;
 }
 
 TEST(Chat, AfterResetTheSystemMessageIsReused) {

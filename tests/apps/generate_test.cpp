@@ -311,11 +311,34 @@ TEST(Generate, ASmallModelDrafts) {
   EXPECT_EQ(with["stats"]["accepted_tokens"], with["stats"]["drafted_tokens"]);
 }
 
+TEST(Generate, TheModelsOwnLayerDrafts) {
+  const std::string folder = PINION_TEST_DATA "/families/qwen3_5_mtp";
+  for (const std::string quant : {"none", "w8a8", "w4a8"}) {
+    const Folder home;
+    std::vector<std::string> options = {"--prompt-ids",    "5,60,7,60,7", "--max-tokens",  "80",  "--json",
+                                        "--seed",          "3",           "--temperature", "0.7", "--ignore-eos",
+                                        "--prefill-chunk", "20",          "--quant",       quant};
+    const json plain = json::parse(run_pinion(generate(folder, options), "", home.path).out);
+    options.insert(options.end(), {"--speculate", "mtp"});
+    for (const bool was_kept : {false, true}) {
+      const json with = json::parse(run_pinion(generate(folder, options), "", home.path).out);
+      EXPECT_EQ(with["ids"], plain["ids"]);
+      EXPECT_EQ(with["stats"]["logits_hash"], plain["stats"]["logits_hash"]);
+      EXPECT_EQ(with["stats"]["speculate"], "mtp");
+      EXPECT_GT(with["stats"]["drafted_tokens"], 0);
+      // The model's file is the same with and without the layer, which has one of its own.
+      EXPECT_TRUE(with["stats"]["weights_from_cache"]) << was_kept;
+      EXPECT_EQ(std::distance(fs::directory_iterator(home.path / "pinion"), {}), 2);
+    }
+  }
+}
+
 TEST(Generate, ModelsThatCannotDraftAreRefused) {
   const auto refuses = [](const std::string& small, const char* why) {
     expect_failure(run_pinion(generate(kStories, {"--prompt", "a", "--speculate", small})), 1, why);
   };
-  refuses("ngrm", "--speculate ngrm: no such folder: want off, ngram, or the folder");
+  refuses("ngrm", "--speculate ngrm: no such folder: want off, ngram, mtp, or the folder");
+  refuses("mtp", "MTP layer: this llama model has none; `--speculate ngram` needs none\n");
   refuses(PINION_TEST_DATA "/families/qwen3_5", "cannot draft: it has a recurrent state");
   const Folder folder;
   copy_stories(folder);

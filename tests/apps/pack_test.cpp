@@ -181,6 +181,19 @@ TEST(Pack, SaysWhereAndHowLarge) {
   EXPECT_EQ(json::parse(shown.out)["weight_cache"]["state"], "usable");
 }
 
+TEST(Pack, KeepsAnMtpLayerInAFileOfItsOwn) {
+  const Folder home;
+  const std::vector<std::string> arguments = {"pack", "--model", PINION_TEST_DATA "/families/qwen3_5_mtp"};
+  const Outcome first = run_pinion(arguments, "", home.path);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(std::ranges::count(first.out, '\n'), 2) << first.out;
+  EXPECT_NE(first.out.find(".packed: for --speculate mtp, "), std::string::npos) << first.out;
+  EXPECT_EQ(std::distance(fs::directory_iterator(home.path / "pinion"), {}), 2);
+  const Outcome again = run_pinion(arguments, "", home.path);
+  EXPECT_EQ(std::ranges::count(again.out, '\n'), 2) << again.out;
+  EXPECT_NE(again.out.rfind("was there"), again.out.find("was there")) << again.out;
+}
+
 TEST(Pack, WhatCannotBeKeptIsAnError) {
   const Folder home;
   write_file(home / "pinion", "a file, not a folder");

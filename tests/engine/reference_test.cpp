@@ -242,6 +242,73 @@ TEST_P(FourBitFamilies, LogitsW4a8) {
 INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies, testing::Values("llama_gptq", "qwen2_w4a8"),
                          [](const auto& family) { return family.param; });
 
+// Folders with a layer that predicts one token more: what that says behind each token of a prompt, and behind drafts.
+struct MtpFamilies : Families {
+  Engine engine;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Session> session;
+
+  void open(Quant quant) {
+    const LoadOptions options = {.quant = quant, .keep = {"lm_head"}};
+    ASSERT_EQ(load_model(folder, options, &engine.model).message(), "");
+    ASSERT_EQ(load_mtp(folder, options, *engine.model, &model).message(), "");
+    SessionOptions whole = {.kv = KvType::f32, .prefill_chunk = 100, .keeps_hidden = true};
+    ASSERT_EQ(open_session(*engine.model, engine.team, whole, &engine.session).message(), "");
+    ASSERT_EQ(open_session(*model, engine.team, whole, &session).message(), "");
+  }
+
+  // Adds the logits behind further tokens, of which the first has this hidden state before it.
+  void add_logits(std::span<const float> hidden, std::span<const int32_t> tokens, std::vector<float>* out) {
+    std::ranges::copy(hidden.first(tokens.size() * static_cast<size_t>(model->config.hidden_size)),
+                      session->unread_hidden.begin());
+    std::vector<float> logits(tokens.size() * static_cast<size_t>(model->config.vocab_size));
+    ASSERT_EQ(evaluate(*session, tokens, true, logits.data()).message(), "");
+    out->insert(out->end(), logits.begin(), logits.end());
+  }
+
+  void expect_mtp_logits(Quant quant, const char* file, double (*tolerance)(const Json& text)) {
+    ASSERT_NO_FATAL_FAILURE(open(quant));
+    Array recorded;
+    ASSERT_NO_FATAL_FAILURE(read_npy(folder / file, &recorded));
+    int64_t first = 0;
+    for (const Json& text : expected["mtp"]) {
+      std::vector<int32_t> tokens = text["ids"];
+      const std::vector<int32_t> following = text["following"];
+      std::vector<float> logits;
+      ASSERT_NO_FATAL_FAILURE(all_logits(engine, tokens, &logits));
+      logits.clear();
+      rewind(session->sequence, 0);
+      tokens.erase(tokens.begin());
+      tokens.push_back(following[0]);
+      ASSERT_NO_FATAL_FAILURE(add_logits(engine.session->hidden, tokens, &logits));
+      size_t last = tokens.size() - 1;
+      for (const int32_t draft : std::span(following).subspan(1)) {
+        const std::span<const float> own = session->hidden;
+        ASSERT_NO_FATAL_FAILURE(
+            add_logits(own.subspan(last * static_cast<size_t>(model->config.hidden_size)), {&draft, 1}, &logits));
+        last = 0;
+      }
+      const std::span<const float> reference = recorded.range(first, text["rows"]);
+      EXPECT_LE(relative_l2(std::span<const float>(logits).last(reference.size()), reference), tolerance(text))
+          << text["name"];
+      first += text["rows"].get<int64_t>();
+    }
+    EXPECT_EQ(first, recorded.rows);
+  }
+};
+
+TEST_P(MtpFamilies, LogitsNone) {
+  expect_mtp_logits(Quant::none, "logits_mtp_none.npy", [](const Json&) { return 2e-4; });
+}
+
+TEST_P(MtpFamilies, LogitsW8a8) {
+  expect_mtp_logits(Quant::w8a8, "logits_mtp_w8a8.npy",
+                    [](const Json& text) { return std::max(0.01, 2 * text["w8a8_distance"].get<double>()); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, MtpFamilies, testing::Values("qwen3_5_mtp", "qwen3_5_mtp_beside_vision_packed"),
+                         [](const auto& family) { return family.param; });
+
 struct StoriesMode {
   Quant quant;
   const char* ids;         // fields of expected.json

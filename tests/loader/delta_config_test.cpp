@@ -87,8 +87,9 @@ TEST(Qwen35, BesideVision) {
   EXPECT_EQ(config.family, "qwen3_5");
   EXPECT_EQ(config.layers, 5);
   EXPECT_TRUE(config.tied_head);
-  ASSERT_EQ(config.tensors.renamed.size(), 1u);
+  ASSERT_EQ(config.tensors.renamed.size(), 2u);
   EXPECT_EQ(config.tensors.renamed[0].first, "model.language_model.");
+  EXPECT_EQ(config.tensors.renamed[1].first, "model.mtp.");
 }
 
 TEST(Qwen35, RefusesWhatItDoesNotCompute) {

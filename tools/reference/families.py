@@ -76,6 +76,7 @@ class Case:
     jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move
     norm_mean: float = 1.0  # of the norms' weights; Gemma stores them less one
     published_names: bool = False  # of tensors beside a vision model: transformers has changed them since
+    mtp: bool = False  # the file has a layer that predicts one token more
     beside: tuple[str, ...] = ()  # tensors of other models that lie in the file too, of zeros
 
 
@@ -264,6 +265,20 @@ CASES = {
         norm_mean=0.0,
         beside=("mtp.fc.weight", "mtp.norm.weight", "mtp.layers.0.self_attn.q_proj.weight"),
         notes="The vision tower and the layer that predicts a second token are there, of zeros.",
+    ),
+    "qwen3_5_mtp": Case(
+        QWEN3_5 | {"mtp_use_dedicated_embeddings": False},
+        norm_mean=0.0,
+        mtp=True,
+        notes="What the MTP layer says is recorded, too.",
+    ),
+    "qwen3_5_mtp_beside_vision_packed": Case(
+        beside_vision(QWEN3_5 | {"tie_word_embeddings": False}, QWEN3_5_VISION),
+        long_prompt=45,
+        norm_mean=0.0,
+        mtp=True,
+        codes=Codes(PACKED_BESIDE_VISION),
+        notes="The MTP layer of a file whose other layers are codes.",
     ),
     "qwen3_fp8_channels": Case(
         QWEN3,

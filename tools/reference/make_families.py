@@ -22,6 +22,7 @@ from transformers.utils import logging
 from experts import FUSED_IN_FILES, name_in_file, split_experts
 from families import CASES, Case
 from int_quantized import code_tensors, quantise_tensors
+import mtp
 from mxfp4 import with_random_codes
 from quantisation_configs import MXFP4
 from reference import (
@@ -72,7 +73,7 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
     values = rng.standard_normal(shape)
     if name.endswith("linear_attn.norm.weight"):  # stored as it is whatever the other norms do
         return 1.0 + 0.25 * values
-    if name.endswith("norm.weight"):
+    if name.endswith("norm.weight") or "mtp.pre_fc_norm" in name:
         return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
@@ -122,6 +123,15 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
     return tensors | {name: torch.zeros(2, 2, dtype=next(dtypes)) for name in case.beside}
 
 
+def random_mtp_layer(folder: pathlib.Path, case: Case, seed: int) -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng((seed, 1))
+    shapes = mtp.shapes(AutoConfig.from_pretrained(folder))
+    return {
+        name: torch.from_numpy(random_parameter(name, shape, case.norm_mean, rng)).bfloat16().contiguous()
+        for name, shape in shapes.items()
+    }
+
+
 def write_config(folder: pathlib.Path, config: dict) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
 
@@ -141,6 +151,8 @@ def write_checkpoint(folder: pathlib.Path, case: Case, seed: int) -> None:
     if case.mxfp4:
         tensors = with_random_codes(tensors, np.random.default_rng(seed))
         write_config(folder, case.config | {"quantization_config": MXFP4})
+    if case.mtp:  # files with codes leave it as it was
+        tensors |= random_mtp_layer(folder, case, seed)
     metadata = {"format": "pt"}
     if case.shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata)
@@ -218,6 +230,36 @@ def spread(
     return {name: max(relative_l2(other[name], w8a8[name]) for other in others) for name in prompts}
 
 
+def record_mtp(folder: pathlib.Path, case: Case, texts: dict[str, tuple[list[int], list[int]]]) -> list[dict] | None:
+    """Writes the logits of the MTP layer behind each prompt and drafts after it; None where a rounding moves them."""
+
+    def rows(quant: str, wide: bool = False, seed: int | None = None) -> dict[str, torch.Tensor]:
+        model = load_model(folder, quant, wide=wide)
+        if seed is not None:
+            model = jittered(model, case.jitter, seed)
+        layer = mtp.load(folder, model.config, quant, wide)
+        found = {name: mtp.logits(model, layer, *text) for name, text in texts.items()}
+        return {name: r if name == "short" else r[-len(texts[name][1]) :] for name, r in found.items()}
+
+    recorded = {"none": rows("none"), "w8a8": rows("w8a8")}
+    others = [rows("w8a8", wide=True)] + [rows("w8a8", seed=seed) for seed in range(JITTERS)]
+    distance = {name: max(relative_l2(o[name], r) for o in others) for name, r in recorded["w8a8"].items()}
+    if max(distance.values()) > MAX_DISTANCE:
+        return None
+    for mode, by_name in recorded.items():
+        np.save(folder / f"logits_mtp_{mode}.npy", torch.cat(list(by_name.values())).numpy().astype("<f4"))
+    return [
+        {
+            "name": name,
+            "ids": ids,
+            "following": following,
+            "rows": len(recorded["none"][name]),
+            "w8a8_distance": round(distance[name], 7),
+        }
+        for name, (ids, following) in texts.items()
+    ]
+
+
 def random_prompts(case: Case, seed: int) -> dict[str, list[int]]:
     """One with logits at every position, one of a single token, one to cross windows and chunks."""
     lengths = {"short": SHORT_PROMPT, "single": 1, "long": case.long_prompt}
@@ -243,6 +285,9 @@ def try_seed(folder: pathlib.Path, case: Case, seed: int) -> bool:
     distance = spread(folder, case.jitter, prompts, w8a8)
     if max(distance.values()) > MAX_DISTANCE:
         return False
+    recorded_mtp = case.mtp and record_mtp(folder, case, {name: (prompts[name], paths[name][:4]) for name in prompts})
+    if recorded_mtp is None:
+        return False
     for mode, rows in (("none", none), ("w8a8", w8a8)):
         np.save(folder / f"logits_{mode}.npy", torch.cat(list(rows.values())).numpy().astype("<f4"))
     expected = {
@@ -261,6 +306,7 @@ def try_seed(folder: pathlib.Path, case: Case, seed: int) -> bool:
         ],
         "codes": code_hashes(folder),
         "decoded": decoded_hashes(folder),
+        "mtp": recorded_mtp,
     }
     write_expected(folder, expected)
     effect = relative_l2(w8a8["short"], none["short"])
@@ -278,6 +324,9 @@ def write_expected(folder: pathlib.Path, expected: dict) -> None:
     if expected["decoded"]:
         decoded = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(text)}" for name, text in expected["decoded"].items())
         lines.append(f'"decoded": {{\n  {decoded}\n }}')
+    if expected["mtp"]:
+        texts = ",\n  ".join(json.dumps(text) for text in expected["mtp"])
+        lines.append(f'"mtp": [\n  {texts}\n ]')
     (folder / "expected.json").write_text("{\n " + ",\n ".join(lines) + "\n}\n")
 
 

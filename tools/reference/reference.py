@@ -128,6 +128,11 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
         split_experts(model)  # unquantised, transformers' own code runs
     if wide:
         widen(model)
+    as_in_pinion(model, quant, keep, coded)
+    return model
+
+
+def as_in_pinion(model: nn.Module, quant: str, keep: tuple[str, ...], coded: set[str]) -> None:
     for name, module in model.named_modules():
         if quant == "w8a8" and is_quantised(name, module, keep):
             if name in coded:
@@ -140,7 +145,6 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
             for weight in module.parameters(recurse=False):
                 if weight.ndim > 1:
                     weight.copy_(weight.bfloat16())
-    return model
 
 
 @torch.no_grad()

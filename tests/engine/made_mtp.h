@@ -1,0 +1,101 @@
+// Qwen3.5 models made by hand, whose MTP layer is always right. Embeddings are one-hot and no layer adds anything, so
+// the hidden state of a token is that token, and the head says what follows it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/model/layer_tensors.h"
+#include "loader/checkpoint/mapped_file.h"
+#include "loader/config/model_config.h"
+#include "tests/loader/make_files.h"
+
+namespace pinion {
+
+constexpr int64_t kMadeHidden = 64, kMadeVocab = 40;  // a norm of one-hot numbers is exact: their root is 8
+constexpr int32_t kMadeFirst = 3;                     // of the tokens that follow one another in a circle
+
+inline int32_t made_next(int32_t id) { return id + 1 < kMadeVocab ? std::max(id + 1, kMadeFirst) : kMadeFirst; }
+
+// Writes a checkpoint of a config's tensors, with the MTP layer's: zeros, or what fill makes of them.
+using FillTensor = std::function<void(const std::string& name, std::vector<float>& values)>;
+inline void write_made(const TempFolder& folder, const std::string& config_text, const FillTensor& fill) {
+  folder.write("config.json", config_text);
+  ModelConfig model, layer;
+  ASSERT_EQ(read_model_config(folder.path, &model).message(), "");
+  ASSERT_EQ(mtp_config(model, &layer).message(), "");
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::string data;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    int64_t n = 1;
+    for (const int64_t size : shape) n *= size;
+    std::vector<float> values(static_cast<size_t>(n));
+    fill(name, values);
+    const size_t first = data.size();
+    data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {first, data.size()}}};
+  };
+  const auto add_matrix = [&](const MatrixTensor& m) { add(m.module() + ".weight", {m.n, m.k}); };
+  const auto add_model = [&](const ModelConfig& c) {
+    for (int64_t i = 0; i < c.layers; ++i) {
+      for (const MatrixTensor& m : layer_matrices(c, i)) add_matrix(m);
+      for (const VectorTensor& v : layer_vectors(c, i)) {
+        const bool is_conv = v.role == VectorRole::delta_conv;
+        add(v.name, is_conv ? std::vector<int64_t>{c.delta.channels(), 1, c.delta.taps} : std::vector<int64_t>{v.n});
+      }
+    }
+    add(c.names.final_norm + ".weight", {c.hidden_size});
+  };
+  add(model.names.embedding + ".weight", {model.vocab_size, model.hidden_size});
+  if (!model.tied_head) add_matrix(head_matrix(model));
+  add_model(model);
+  add_model(layer);
+  add_matrix(mtp_matrix(layer));
+  for (const std::string& norm : {layer.names.mtp_embedding_norm, layer.names.mtp_hidden_norm}) {
+    add(norm + ".weight", {layer.hidden_size});
+  }
+  folder.write("model.safetensors", safetensors_text(header.dump(), data));
+}
+
+inline nlohmann::json made_config() {
+  std::string text;
+  EXPECT_FALSE(read_text_file(PINION_TEST_DATA "/families/qwen3_5_mtp/config.json", 1 << 20, &text));
+  nlohmann::json config = nlohmann::json::parse(text);
+  config["hidden_size"] = kMadeHidden;
+  config["vocab_size"] = kMadeVocab;
+  config["tie_word_embeddings"] = false;
+  config["rms_norm_eps"] = 1e-12;
+  return config;
+}
+
+// What the MTP layer looks at to say what follows.
+enum class MadeFrom {
+  token,   // the head's rows are random: each token has a distribution of what follows, which the next token's gives
+  hidden,  // tokens follow in a circle: the hidden state is a token whose successor's successor is wanted
+};
+
+inline void write_made(const TempFolder& folder, MadeFrom from) {
+  write_made(folder, made_config().dump(), [&](const std::string& name, std::vector<float>& values) {
+    const auto at = [&](int64_t row, int64_t column, int64_t columns) -> float& {
+      return values[static_cast<size_t>(row * columns + column)];
+    };
+    for (int32_t id = 0; id < kMadeVocab; ++id) {
+      if (name == "model.embed_tokens.weight") at(id, id, kMadeHidden) = 1;
+      if (name == "lm_head.weight") at(made_next(id), id, kMadeHidden) = 1;
+      if (name == "mtp.fc.weight" && from == MadeFrom::token) at(id, id, 2 * kMadeHidden) = 1;
+      if (name == "mtp.fc.weight" && from == MadeFrom::hidden) at(made_next(id), kMadeHidden + id, 2 * kMadeHidden) = 1;
+    }
+    if (name != "lm_head.weight" || from != MadeFrom::token) return;
+    uint32_t bits = 1;
+    for (float& value : values) {
+      bits = bits * 1664525u + 1013904223u;
+      value = static_cast<float>(bits >> 24) / 256 - 0.5f;
+    }
+  });
+}
+
+}  // namespace pinion

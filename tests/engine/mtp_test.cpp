@@ -1,0 +1,337 @@
+// Drafts from a checkpoint's own MTP layer: which tokens and hidden states it reads, that it may be wrong, or gone, and
+// the text stays the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "engine/runtime/load.h"
+#include "engine/session/generate.h"
+#include "engine/session/speculation.h"
+#include "tests/engine/made_mtp.h"
+#include "tests/engine/texts.h"
+
+namespace pinion {
+namespace {
+
+const std::string kFamilies = PINION_TEST_DATA "/families/";
+
+// A model, its MTP layer, and sessions of both.
+struct Pair {
+  std::unique_ptr<Model> model, layer;
+  Team team;
+  std::unique_ptr<Session> session;
+  Speculation speculation;
+
+  explicit Pair(std::vector<int32_t> workers = {-1}) : team(std::move(workers)) {}
+
+  void load(const std::string& folder, Quant quant) {
+    ASSERT_EQ(load_model(folder, {.quant = quant}, &model).message(), "");
+    ASSERT_EQ(load_mtp(folder, {.quant = quant}, *model, &layer).message(), "");
+  }
+
+  void open(SessionOptions options) {
+    options.drafts = kMostDrafts;
+    ASSERT_EQ(open_session(*model, team, options, &session).message(), "");
+    auto drafting = std::make_unique<DraftModel>();
+    ASSERT_EQ(open_session(*layer, team, options, &drafting->session).message(), "");
+    speculation.model = std::move(drafting);
+  }
+
+  GenerateResult run(const TextCase& c, bool speculates) {
+    use_speculation(speculates ? &speculation : nullptr, session.get());
+    GenerateResult result;
+    int64_t seen = 0;
+    const Error e = generate(*session, c.prompt, c.options, [&](int32_t) { return ++seen < c.stop_after; }, &result);
+    EXPECT_FALSE(e) << e.message();
+    return result;
+  }
+};
+
+void expect_all_accepted(MadeFrom from, Quant quant) {
+  const TempFolder folder;
+  ASSERT_NO_FATAL_FAILURE(write_made(folder, from));
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.load(folder.string(), quant));
+  std::mt19937 random(31);
+  int64_t drafted = 0;
+  for (const int64_t chunk : {16, 17, 256}) {
+    ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = chunk, .keeps_hidden = true}));
+    std::vector<int32_t> last;
+    for (int i = 0; i < 24; ++i) {
+      TextCase c = random_text(random, kMadeVocab, 60);
+      c.options.ignore_eos = true;
+      c.stop_after = 1000;
+      if (from == MadeFrom::hidden) c.options.sampler = {};                         // the circle
+      if (i % 3 == 1) c.prompt.insert(c.prompt.begin(), last.begin(), last.end());  // a turn more
+      if (i % 3 == 2)
+        c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + std::ssize(last) / 2);  // taken back
+      pair.speculation.depth.always = 1 + i % kMostDrafts;
+      const GenerateResult with = pair.run(c, true);
+      EXPECT_EQ(with.accepted, with.drafted);
+      drafted += with.drafted;
+      last = c.prompt;
+      last.insert(last.end(), with.ids.begin(), with.ids.end());
+      expect_same_text(pair.run(c, false), with);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+  EXPECT_GT(drafted, 1000);
+}
+
+// It reads the token that was drawn last, and finds what the model will: every draft is accepted, at any temperature.
+TEST(Mtp, ReadsTheNextToken) { expect_all_accepted(MadeFrom::token, Quant::none); }
+
+// It reads the hidden state before that token, and of a draft its own.
+TEST(Mtp, ReadsTheHiddenStateBeforeIt) {
+  for (const Quant quant : {Quant::none, Quant::w8a8}) expect_all_accepted(MadeFrom::hidden, quant);
+}
+
+// Random weights: nearly every draft is wrong.
+TEST(Mtp, ChangesNothing) {
+  std::mt19937 random(32);
+  for (const char* family : {"qwen3_5_mtp", "qwen3_5_mtp_beside_vision_packed"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      for (const bool keeps_hidden : {true, false}) {
+        Pair pair;
+        ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + family, quant));
+        ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 24, .keeps_hidden = keeps_hidden}));
+        std::vector<int32_t> last;
+        int64_t drafted = 0;
+        for (int i = 0; i < 24; ++i) {
+          TextCase c = random_text(random, pair.model->config.vocab_size, 40);
+          const auto kept = below(random, 3) * last.size() / 2;
+          c.prompt.insert(c.prompt.begin(), last.begin(), last.begin() + static_cast<std::ptrdiff_t>(kept));
+          if (std::ssize(c.prompt) > 150) c.prompt.resize(5);
+          pair.speculation.depth.always = i % 4 == 0 ? 0 : 1 + i % kMostDrafts;
+          const GenerateResult with = pair.run(c, true);
+          const GenerateResult alone = pair.run(c, false);
+          expect_same_text(alone, with);
+          drafted += with.drafted;
+          last = c.prompt;
+          last.insert(last.end(), with.ids.begin(), with.ids.end());
+          if (HasFailure()) return;
+        }
+        EXPECT_GT(drafted, 100);
+      }
+    }
+  }
+}
+
+// The logits behind a text, whatever happened before: bit for bit those of a layer that read it at once.
+std::vector<float> draft_logits(DraftModel& model, const std::vector<int32_t>& text) {
+  begin_drafts(model, text, {});
+  bool found = false;
+  int32_t id = 0;
+  double likely = 0;
+  EXPECT_FALSE(next_draft(model, &found, &id, &likely));
+  return model.logits;
+}
+
+TEST(Mtp, WrongDraftsLeaveNothingBehind) {
+  std::mt19937 random(33);
+  Pair pair({-1, -1}), fresh;
+  for (Pair* one : {&pair, &fresh}) ASSERT_NO_FATAL_FAILURE(one->load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16 + i, .keeps_hidden = true}));
+    ASSERT_NO_FATAL_FAILURE(fresh.open({.prefill_chunk = 256, .keeps_hidden = true}));
+    TextCase c = random_text(random, pair.model->config.vocab_size, 40);
+    c.options.ignore_eos = true;
+    c.stop_after = 1000;
+    pair.speculation.depth.always = 1 + i;
+    std::vector<int32_t> text = c.prompt;
+    for (int turn = 0; turn < 3; ++turn) {  // each goes on where the last ended
+      c.prompt = text;
+      const GenerateResult with = pair.run(c, true);
+      EXPECT_LT(with.accepted, with.drafted);
+      text.insert(text.end(), with.ids.begin(), with.ids.end());
+    }
+    // generate() leaves the last token unread.
+    use_speculation(&fresh.speculation, fresh.session.get());
+    const std::span<const int32_t> read = std::span(text).first(text.size() - 1);
+    ASSERT_FALSE(evaluate(*fresh.session, read, false, nullptr));
+    EXPECT_EQ(draft_logits(*pair.speculation.model, text), draft_logits(*fresh.speculation.model, text));
+  }
+}
+
+// Texts that it did not follow: it begins anew, with zeros for the hidden states that are gone.
+TEST(Mtp, MayMissAText) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
+  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
+  pair.speculation.depth.always = 3;
+  TextCase c = {.prompt = {}, .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  for (int32_t i = 0; i < 60; ++i) c.prompt.push_back(4 + i * i % 100);
+  pair.run(c, false);
+  c.prompt.push_back(7);
+  const GenerateResult with = pair.run(c, true);
+  EXPECT_GT(with.drafted, 0);
+  expect_same_text(pair.run(c, false), with);
+  EXPECT_GT(std::ssize(pair.speculation.model->session->sequence.ids), std::ssize(c.prompt));
+}
+
+// A cache that is shorter than the text ends the drafts, not the text.
+TEST(Mtp, MayBeFull) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
+  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
+  SessionOptions shorter = {.capacity = 40, .prefill_chunk = 16};
+  ASSERT_FALSE(open_session(*pair.layer, pair.team, shorter, &pair.speculation.model->session));
+  pair.speculation.depth.always = 3;
+  TextCase c = {.prompt = {}, .options = {.max_tokens = 50, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  for (const int32_t length : {5, 90, 20}) {
+    c.prompt.assign(static_cast<size_t>(length), 4 + length);
+    const GenerateResult with = pair.run(c, true);
+    EXPECT_EQ(with.drafted > 0, length < 40);
+    expect_same_text(pair.run(c, false), with);
+  }
+}
+
+// --- What is refused.
+
+std::string mtp_message(const std::filesystem::path& folder) {
+  std::string message = check_mtp(folder.string(), {}).message();
+  const size_t at = message.find(folder.string());
+  return at == std::string::npos ? message : message.replace(at, folder.string().size(), "DIR");
+}
+
+// The family's folder with another config.
+void write_config(const TempFolder& folder, const std::function<void(nlohmann::json&)>& change) {
+  std::filesystem::copy(kFamilies + "qwen3_5_mtp/model.safetensors", folder / "model.safetensors");
+  std::string text;
+  ASSERT_FALSE(read_text_file(kFamilies + "qwen3_5_mtp/config.json", 1 << 20, &text));
+  nlohmann::json config = nlohmann::json::parse(text);
+  change(config);
+  folder.write("config.json", config.dump());
+}
+
+std::string message_with_config(const std::function<void(nlohmann::json&)>& change) {
+  const TempFolder folder;
+  write_config(folder, change);
+  return mtp_message(folder.path);
+}
+
+TEST(Mtp, WhatIsNotThereIsAnError) {
+  EXPECT_EQ(mtp_message(PINION_TEST_DATA "/stories260k"),
+            "MTP layer: this llama model has none; `--speculate ngram` needs none");
+  EXPECT_EQ(mtp_message(kFamilies + "qwen3_5"),
+            "DIR: mtp.*: no tensors of an MTP layer (`--speculate ngram` needs none)");
+  EXPECT_EQ(mtp_message(kFamilies + "qwen3_5_beside_vision"),
+            "DIR: mtp.fc.weight: shape differs: want [28, 56], have [2, 2]");
+  EXPECT_EQ(mtp_message(kFamilies + "qwen3_5_mtp"), "");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config.erase("mtp_num_hidden_layers"); }), "");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_num_hidden_layers"] = 0; }),
+            "MTP layer: this qwen3_5 model has none; `--speculate ngram` needs none");
+}
+
+TEST(Mtp, OtherKindsAreRefused) {
+  const std::string refused = ": not supported of an MTP layer (`--speculate ngram` needs none): want ";
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_num_hidden_layers"] = 2; }),
+            "mtp_num_hidden_layers" + refused + "1, have 2");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_use_dedicated_embeddings"] = true; }),
+            "mtp_use_dedicated_embeddings" + refused + "false, have true");
+  EXPECT_EQ(message_with_config([](nlohmann::json& config) {
+              config["rope_parameters"]["rope_type"] = "dynamic", config["rope_parameters"]["factor"] = 2.0;
+            }),
+            "rope_type" + refused + "frequencies that stay as they are, have frequencies that follow the length");
+}
+
+// Without it the model needs none of them, and takes them as they are.
+TEST(Mtp, WrongTensorsAreNamed) {
+  const auto message = [](const std::string& broken, float value, const std::string& renamed) {
+    const TempFolder folder;
+    write_made(folder, made_config().dump(), [&](const std::string& name, std::vector<float>& values) {
+      if (name == broken) values.back() = value;
+    });
+    if (!renamed.empty()) {
+      std::string text;
+      EXPECT_FALSE(read_text_file(folder / "model.safetensors", 1 << 24, &text));
+      text.replace(text.find(broken), broken.size(), renamed);
+      folder.write("model.safetensors", text);
+    }
+    std::unique_ptr<Model> model;
+    EXPECT_EQ(load_model(folder.string(), {}, &model).message(), "");
+    return mtp_message(folder.path);
+  };
+  EXPECT_EQ(message("mtp.norm.weight", 0, ""), "");
+  EXPECT_EQ(message("mtp.norm.weight", NAN, ""), "DIR: mtp.norm.weight: NaN or infinity in the weights");
+  EXPECT_EQ(message("mtp.norm.weight", 0, "mtp.nerm.weight"), "DIR: mtp.norm.weight: no such tensor");
+  EXPECT_EQ(message("mtp.layers.0.self_attn.k_norm.weight", 0, "mtp.layers.1.self_attn.k_norm.weight"),
+            "DIR: mtp.layers.0.self_attn.k_norm.weight: no such tensor");
+  EXPECT_EQ(message("model.norm.weight", 0, ""), "");
+}
+
+// Files of codes whose config forgets to say that the layer has none.
+TEST(Mtp, MayBePlainInAFileOfCodes) {
+  const TempFolder folder;
+  const std::string from = kFamilies + "qwen3_5_mtp_beside_vision_packed/";
+  std::filesystem::copy(from + "model.safetensors", folder / "model.safetensors");
+  std::string text;
+  ASSERT_FALSE(read_text_file(from + "config.json", 1 << 20, &text));
+  nlohmann::json config = nlohmann::json::parse(text);
+  nlohmann::json& ignore = config["quantization_config"]["ignore"];
+  const size_t before = ignore.size();
+  ignore.erase(std::find(ignore.begin(), ignore.end(), "re:mtp.*"));
+  ASSERT_EQ(ignore.size() + 1, before);
+  folder.write("config.json", config.dump());
+  EXPECT_EQ(mtp_message(folder.path), "");
+}
+
+// --- Its weights and its memory.
+
+TEST(Mtp, HasACacheFileOfItsOwn) {
+  const TempFolder cache;
+  const LoadOptions options = {.quant = Quant::w8a8, .cache_folder = cache.string()};
+  const std::string folder = kFamilies + "qwen3_5_mtp";
+  std::unique_ptr<Model> model, layer;
+  std::vector<std::byte> first;
+  for (const bool is_there : {false, true}) {
+    ASSERT_EQ(load_model(folder, options, &model).message(), "");
+    ASSERT_EQ(load_mtp(folder, options, *model, &layer).message(), "");
+    for (const Model* one : {model.get(), layer.get()}) {
+      EXPECT_EQ(one->from_cache(), is_there);
+      EXPECT_EQ(write_to_cache(*one).message(), "");
+    }
+    EXPECT_NE(layer->cache.path, model->cache.path);
+    EXPECT_EQ(layer->head.weight.panels, model->head.weight.panels);
+    EXPECT_EQ(layer->embedding.data, model->embedding.data);
+    EXPECT_EQ(layer->weight_bytes, std::ssize(layer->packed()));
+    const std::vector<std::byte> packed(layer->packed().begin(), layer->packed().end());
+    if (is_there) {
+      EXPECT_EQ(packed, first);
+    }
+    first = packed;
+  }
+}
+
+TEST(Mtp, ItsSessionCountsItsRows) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.load(kFamilies + "qwen3_5_mtp", Quant::w8a8));
+  const auto width = static_cast<size_t>(pair.model->config.hidden_size);
+  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16}));
+  EXPECT_TRUE(pair.session->hidden.empty());
+  ASSERT_NO_FATAL_FAILURE(pair.open({.prefill_chunk = 16, .keeps_hidden = true}));
+  EXPECT_EQ(pair.session->hidden.size(), 16 * width);
+  EXPECT_TRUE(pair.session->unread_hidden.empty());
+  const Session& layer = *pair.speculation.model->session;
+  EXPECT_EQ(layer.hidden.size(), 16 * width);
+  EXPECT_EQ(layer.unread_hidden.size(), 16 * width);
+  // Where there is too little memory, the error's figure has them, and the model's own session beside them.
+  for (Model* one : {pair.model.get(), pair.layer.get()}) {
+    one->config.max_positions = kMaxPositions;
+    one->config.kv_heads = one->config.heads = 1024;
+    const auto wanted = [&](SessionOptions options) {
+      std::unique_ptr<Session> huge;
+      options.prefill_chunk = int64_t{1} << 24;
+      return open_session(*one, pair.team, options, &huge).expected;
+    };
+    EXPECT_NE(wanted({}), "");
+    EXPECT_NE(wanted({.also_open = pair.session.get()}), "");
+    EXPECT_EQ(wanted({.keeps_hidden = true}) == wanted({}), one->reads_hidden());
+  }
+}
+
+}  // namespace
+}  // namespace pinion
