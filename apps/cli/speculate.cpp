@@ -47,6 +47,7 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   options.model = small;
   if (run.why_quant != kQuantAsAsked) options.load.quant = default_quant(small);
   options.calibrate.clear();
+  options.load.keep.clear();  // matrices of the large one
   return open_with_progress(options, &out->runtime);
 }
 

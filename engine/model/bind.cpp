@@ -20,7 +20,8 @@ struct Binder {
   const LoadOptions& options;
   Model* model;
   std::vector<PackJob>* jobs;
-  std::set<std::string> bound;  // tensors by name
+  std::set<std::string> bound = {};     // tensors by name
+  std::set<std::string> matrices = {};  // by the names that patterns of what to keep are compared with
 
   Error bind(const std::string& name, std::initializer_list<int64_t> shape, TensorView* out) {
     bound.insert(name);
@@ -139,6 +140,7 @@ struct Binder {
       if (Error e = bind(module + ".bias", {rows}, &view)) return e;
       if (Error e = read_bias(view, one.bias_scale, &biases)) return e;
     }
+    matrices.insert(module + ".weight");
     const Packing packing = one.is_exact ? Packing{} : packing_of(options, model->config, module, found);
     if (!found.stored_as.empty() && !packing.as_stored) tell_conversion(module, found.stored_as, packing);
     int64_t first = 0;
@@ -178,6 +180,7 @@ struct Binder {
     if (Error e = read_bias(found.down.bias, c.branch_scale, &down_bias)) return e;
     for (const FusedMatrix* m : {&found.gate_up, &found.down}) {
       for (const TensorView* view : {&m->values, &m->scales, &m->bias}) bound.insert(view->name);
+      matrices.insert(m->module + ".weight");
       const Format to = weight_format(options, m->module + ".weight", false);
       const bool keeps_values = m->stored_as.empty() || to == Format::bf16;  // which holds MXFP4's numbers, too
       if (!keeps_values) tell_conversion(m->module, m->stored_as, {.format = to});
@@ -215,6 +218,7 @@ struct Binder {
   Error bind_head() {
     const MatrixTensor spec = head_matrix(model->config);
     if (!model->config.tied_head) return bind_matrix({&spec, 1});
+    matrices.insert(spec.module() + ".weight");
     PackJob job = {model->embedding, weight_format(options, spec.module() + ".weight", true), &model->head.weight};
     job.rotation = weight_rotation(options, job.format, spec.k);
     add_job(std::move(job), spec);
@@ -258,6 +262,7 @@ struct Binder {
     model->final_norm = norm.data();
     if (!options.mtp) {
       if (Error e = bind_head()) return e;
+      if (Error e = check_keep(options, matrices, model->checkpoint.folder)) return e;
     }
     return nothing_left();
   }
@@ -266,7 +271,7 @@ struct Binder {
 }  // namespace
 
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
-  return Binder{options, model, jobs, {}}.bind_all();
+  return Binder{options, model, jobs}.bind_all();
 }
 
 }  // namespace pinion

@@ -27,6 +27,16 @@ int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
   return options.rotate && traits_of(format).has_scales ? rotation_of(k) : 1;
 }
 
+Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder) {
+  for (const std::string& pattern : options.keep) {
+    const auto holds_it = [&](const std::string& name) { return name.find(pattern) != std::string::npos; };
+    if (std::ranges::any_of(matrices, holds_it)) continue;
+    return error("no matrix to keep has this in its name", folder,
+                 matrices.empty() ? "" : "a part of one, like " + *matrices.begin(), pattern);
+  }
+  return {};
+}
+
 Error check_head_format(const LoadOptions& options, const ModelConfig& config) {
   const std::string name = config.names.head + ".weight";
   const std::string* pattern = kept_by(options, name);

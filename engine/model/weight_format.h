@@ -1,6 +1,7 @@
 // What each matrix becomes: the mode, the options and what the file holds decide, here alone.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "engine/model/load_options.h"
@@ -11,6 +12,9 @@ namespace pinion {
 
 // The format for a float tensor of this name.
 Format weight_format(const LoadOptions& options, const std::string& name, bool is_head);
+
+// A pattern of what to keep that is in no name is a mistake. matrices: the names of all.
+Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder);
 
 // Options that keep the head at bf16 and give it another format contradict themselves.
 Error check_head_format(const LoadOptions& options, const ModelConfig& config);

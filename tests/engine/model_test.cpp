@@ -179,6 +179,18 @@ TEST(Model, GatesLieInTurnsWithWhatTheyMultiply) {
   EXPECT_EQ(mixed->layers[1].up.weight.interleaved, 1);
 }
 
+TEST(Model, APatternThatKeepsNothingIsAMistake) {
+  // With a head of its own, without, with fused experts.
+  for (const char* folder : {"llama", "gemma2", "gpt_oss"}) {
+    const auto failure = [&](const char* pattern) {
+      std::unique_ptr<Model> model;
+      return load_model(PINION_TEST_DATA "/families/" + std::string(folder), {.keep = {"o_proj", pattern}}, &model);
+    };
+    for (const char* right : {"lm_head", "layers.1."}) EXPECT_EQ(failure(right).message(), "") << folder;
+    for (const char* wrong : {"lm_haed", "layers.99.", "layernorm"}) EXPECT_EQ(failure(wrong).actual, wrong) << folder;
+  }
+}
+
 // 3 matrices of 20 x 36 in each of 5 experts, of which a token takes 2, in one of 4 layers.
 TEST(Model, ATokenReadsItsOwnExpertsOnly) {
   std::unique_ptr<Model> model;
