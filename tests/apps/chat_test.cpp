@@ -262,20 +262,28 @@ TEST(Chat, ATurnOfARecurrentModelReprocessesNothing) {
 }
 
 // Turns, what takes them back, and a cache that was saved: the answers are those without drafts.
-TEST(Chat, TheModelsOwnLayerDraftsTurnByTurn) {
-  const RecurrentModel model("qwen3_5_mtp");
+void expect_drafts_change_nothing(const Folder& model, const std::string& speculate) {
   const std::string file = model / "talk.json";
   const std::string talk =
       "Hi\nBye\n/regen\n/undo\n1+1\n/save " + file + "\n?\n/reset\nHi you\n/load " + file + "\n?\n";
   const std::vector<std::string> options = {"--temperature", "0.8", "--seed", "5"};
   std::vector<std::string> drafting = options;
-  drafting.insert(drafting.end(), {"--speculate", "mtp"});
+  drafting.insert(drafting.end(), {"--speculate", speculate});
   const Outcome alone = chat(model, talk, options), with = chat(model, talk, drafting);
   EXPECT_EQ(with.out, alone.out);
   EXPECT_GT(with.out.size(), 40u);
   const Outcome stats = chat(model, "Hi\n/stats\n", drafting);
   EXPECT_NE(stats.out.find("drafts   "), std::string::npos) << stats.out;
 }
+
+TEST(Chat, TheModelsOwnLayerDraftsTurnByTurn) { expect_drafts_change_nothing(RecurrentModel("qwen3_5_mtp"), "mtp"); }
+
+TEST(Chat, ASmallModelDraftsTurnByTurn) {
+  const ChatModel model;
+  expect_drafts_change_nothing(model, model.path);
+}
+
+TEST(Chat, WhatWasSaidDraftsTurnByTurn) { expect_drafts_change_nothing(ChatModel(), "ngram"); }
 
 TEST(Chat, AfterResetTheSystemMessageIsReused) {
   const RecurrentModel model;

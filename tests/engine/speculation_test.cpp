@@ -80,9 +80,9 @@ TEST(Speculation, ChangesNothingInAnyFamily) {
   }
 }
 
-std::unique_ptr<DraftModel> draft_model(const Model& model, Team& team) {
+std::unique_ptr<DraftModel> draft_model(const Model& model, Team& team, int64_t capacity = 0) {
   auto small = std::make_unique<DraftModel>();
-  EXPECT_FALSE(open_session(model, team, {}, &small->session));
+  EXPECT_FALSE(open_session(model, team, {.capacity = capacity}, &small->session));
   return small;
 }
 
@@ -148,6 +148,23 @@ TEST(Speculation, ASmallModelMayKnowFewerTokens) {
 }
 
 // The other way round: what the small model says may be none of the large one's tokens.
+// It drafts as far as its own context goes; then the text goes on without.
+TEST(Speculation, ASmallModelMayHaveAShorterContext) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));
+  Speculation speculation;
+  speculation.model = draft_model(*model, team, 20);
+  speculation.depth.always = 4;
+  const TextCase c = {
+      .prompt = {5, 400, 6}, .options = {.max_tokens = 40, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  const GenerateResult with = run(*session, c, &speculation);
+  compare(run(*session, c, nullptr), with);
+  EXPECT_GT(with.drafted, 8);
+  EXPECT_LE(with.drafted, 20);
+}
+
 TEST(DraftModel, SaysNothingThatTheLargeOneDoesNotKnow) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
