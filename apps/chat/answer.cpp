@@ -151,6 +151,7 @@ Error answer_last_message(Chat& chat) {
   if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { return printer.put(id); })) return e;
   add_message("assistant", printer.finish(), &chat.conversation);
   chat.took_back = false;
+  tell_failure(chat.drafting);
   tell_of_full_context(chat);
   return {};
 }

@@ -173,7 +173,7 @@ int run(const Options& options) {
     }
   }
   if (chat.interactive) end_on_interrupt();
-  if (Error e = standard_input_error()) return fail(e);
+  if (reader.failure()) return fail(reader.failure());
   return chat.failed && !chat.interactive ? kFailure : kSuccess;
 }
 

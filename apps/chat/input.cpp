@@ -34,6 +34,7 @@ std::optional<ChatInput> read_input(LineReader& reader) {
   if (!typed) return {};
   while (!reader.cancelled() && needs_more(*typed)) {
     const std::optional<std::string> line = reader.read_more();
+    if (!line && reader.failure()) return {};
     if (!line) break;
     *typed += "\n" + *line;
   }

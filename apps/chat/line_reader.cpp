@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <string_view>
 
 #include "apps/cli/console.h"
@@ -101,7 +100,7 @@ void LineReader::remember(const std::string& typed) {
 std::optional<std::string> LineReader::read() {
   std::string line;
   if (!editor_) {
-    if (!std::getline(std::cin, line)) return {};
+    if (!read_line(&line, &failure_)) return {};
     if (line.ends_with('\r')) line.pop_back();
     return line;
   }

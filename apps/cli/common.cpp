@@ -233,7 +233,9 @@ LoadOptions load_options(const RunOptions& options) {
   LoadOptions load = options.load;
   if (!options.no_cache) load.cache_folder = default_cache_folder();
   load.warn = [](const Error& failure) { note(failure.message()); };
-  load.doubt = [](const Error& failure) { doubt(failure.message()); };
+  if (!options.only_drafts) {
+    load.doubt = [](const Error& failure) { doubt(failure.message() + "; what this run says may be wrong"); };
+  }
   return load;
 }
 

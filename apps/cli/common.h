@@ -36,6 +36,7 @@ struct RunOptions : RuntimeOptions {
   PlanOptions team;          // threads and chunk
   std::string kernels_name;  // empty: the best the CPU has
   bool no_cache = false;
+  bool only_drafts = false;  // no text depends on this model
 };
 
 constexpr int kMaxThreads = 256;

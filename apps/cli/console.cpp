@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 
 #include "loader/checkpoint/mapped_file.h"
 #include "tokenizer/unicode.h"
@@ -170,9 +171,11 @@ Error read_standard_input(int64_t max_bytes, std::string* out) {
   return read_to_end(STDIN_FILENO, input_name("-"), max_bytes, out);
 }
 
-Error standard_input_error() {
-  if (!std::ferror(stdin)) return {};
-  return error("cannot read", input_name("-"), {}, std::strerror(errno));
+bool read_line(std::string* line, Error* failure) {
+  const bool is_there = static_cast<bool>(std::getline(std::cin, *line));
+  if (!std::ferror(stdin)) return is_there;
+  *failure = error("cannot read", input_name("-"), {}, std::strerror(errno));
+  return false;
 }
 
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out) {

@@ -40,7 +40,8 @@ std::string hash_text(uint64_t hash);                 // sixteen hexadecimal dig
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or a text to look at
 Error read_standard_input(int64_t max_bytes, std::string* out);
-Error standard_input_error();  // after its lines have ended: an error where that was not their end
+// A line of standard input without its newline; false behind the last one, and where it cannot be read: an error then.
+bool read_line(std::string* line, Error* failure);
 // A file that the user named. It may be a pipe, as <(command) is in a shell, and "-" is standard input.
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out);
 std::string input_name(const std::string& path);  // for messages

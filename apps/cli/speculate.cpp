@@ -48,12 +48,15 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   if (run.why_quant != kQuantAsAsked) options.load.quant = default_quant(small);
   options.calibrate.clear();
   options.load.keep.clear();  // matrices of the large one
+  options.only_drafts = true;
   return open_with_progress(options, &out->runtime);
 }
 
 Error open_mtp_layer(const RunOptions& run, const Runtime& runtime, Drafting* out) {
-  RuntimeOptions options = run;
-  options.load = load_options(run);
+  RunOptions own = run;
+  own.only_drafts = true;
+  RuntimeOptions options = own;
+  options.load = load_options(own);
   return open_mtp(options, runtime, &out->runtime);
 }
 
@@ -79,7 +82,10 @@ SessionNeeds session_needs(const std::string& speculate, int64_t capacity) {
 Error check_speculation(const std::string& what, const RunOptions& run) {
   const std::string& model = run.model;
   if (!is_speculating(what) || what == kNgram) return {};
-  if (what == kMtp) return check_mtp(model, run.load);
+  if (what == kMtp) {
+    bool is_there = false;
+    return check_mtp(model, run.load, &is_there);
+  }
   if (Error e = check_model_folder(what)) {
     e.where = "--speculate " + e.where;
     if (e.expected.empty()) e.expected = "off, ngram, mtp, or the folder or ORG/NAME of a small model";
@@ -108,6 +114,12 @@ Error begin_speculation(const std::string& what, const RunOptions& run, const Ru
   }
   use_speculation(&*out->speculation, session);
   return {};
+}
+
+void tell_failure(Drafting& drafting) {
+  if (!drafting.speculation || !drafting.speculation->failure || drafting.failure_is_told) return;
+  drafting.failure_is_told = true;
+  note("no more drafts: " + drafting.speculation->failure.message());
 }
 
 }  // namespace pinion

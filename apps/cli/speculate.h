@@ -23,11 +23,15 @@ SessionNeeds session_needs(const std::string& speculate, int64_t capacity);
 struct Drafting {
   Runtime runtime;  // of the small model, whose teams rest, or of the MTP layer, which has none
   std::optional<Speculation> speculation;
+  bool failure_is_told = false;
 };
 
 // After the session was opened for it. Opens the model that drafts, if one is asked for, to run on the session's team
 // beside it. A note where drafts are not possible.
 Error begin_speculation(const std::string& what, const RunOptions& run, const Runtime& runtime, Session* session,
                         Drafting* out);
+
+// After an answer: a note, once, where drafts have failed on the way.
+void tell_failure(Drafting& drafting);
 
 }  // namespace pinion

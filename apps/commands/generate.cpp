@@ -168,6 +168,7 @@ int run(GenerateFlags& options) {
     return fail(e);
   }
   stream.finish();
+  tell_failure(drafting);
   if (options.json) {
     const OrderedJson stats = stats_json(options, runtime, sampler, result);
     print_result(options, prompt_ids, tokenizer.get(), stream.text(), result, stats);

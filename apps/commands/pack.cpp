@@ -9,7 +9,7 @@ struct Options : RunOptions {
   bool check = false;
 };
 
-Error keep(const Model& model, bool is_checked, const std::string& what) {
+Error write_and_tell(const Model& model, bool is_checked, const std::string& what) {
   if (Error e = write_to_cache(model)) return e;
   print(model.cache.path.string() + ": " + what + bytes_text(static_cast<double>(model.cache.file_bytes())) +
         (!model.from_cache() ? "\n"
@@ -36,11 +36,15 @@ int run(const Options& options) {
   std::unique_ptr<Model> model;
   if (Error e = load_model(options.model, load, &model)) return fail(e);
   tell_of_model(*model);
-  if (Error e = keep(*model, options.check, "")) return fail(e);
-  if (check_mtp(options.model, load)) return kSuccess;  // it has none
+  if (Error e = write_and_tell(*model, options.check, "")) return fail(e);
+  bool has_layer = false;
+  if (const Error e = check_mtp(options.model, load, &has_layer)) {
+    if (has_layer) note("its MTP layer cannot draft: " + e.message());
+    return kSuccess;
+  }
   std::unique_ptr<Model> layer;
   if (Error e = load_mtp(options.model, load, *model, &layer)) return fail(e);
-  if (Error e = keep(*layer, options.check, "for --speculate mtp, ")) return fail(e);
+  if (Error e = write_and_tell(*layer, options.check, "for --speculate mtp, ")) return fail(e);
   return kSuccess;
 }
 

@@ -3,7 +3,6 @@
 #include "tokenizer/tokenizer.h"
 
 #include <functional>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -25,7 +24,8 @@ struct Options {
 // `answer` maps the JSON value of a line to that of the line printed for it.
 int run_lines(const std::function<Error(const Json&, Json*)>& answer) {
   std::string line;
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+  Error failure;
+  for (int64_t number = 1; read_line(&line, &failure); ++number) {
     const std::string where = "standard input, line " + std::to_string(number);
     Json question, reply;
     if (Error e = parse_json(to_utf8(line), where, &question)) return fail(e);
@@ -35,8 +35,7 @@ int run_lines(const std::function<Error(const Json&, Json*)>& answer) {
     }
     print_json(reply);
   }
-  if (Error e = standard_input_error()) return fail(e);
-  return kSuccess;
+  return failure ? fail(failure) : kSuccess;
 }
 
 std::vector<std::string> token_texts(const Tokenizer& tokenizer, std::span<const int32_t> ids) {

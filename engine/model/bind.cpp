@@ -14,8 +14,6 @@
 namespace pinion {
 namespace {
 
-constexpr std::string_view kMtpPrefix = "mtp.";
-
 struct Binder {
   const LoadOptions& options;
   Model* model;

@@ -42,8 +42,9 @@ struct LoadOptions {
   // Compares all cached weights with their hashes before they are used. Without it the first start after a boot does so
   // in the background.
   bool check_cache = false;
-  std::function<void(const Error&)> warn = {};   // what is wrong and keeps nobody from going on; from any thread
-  std::function<void(const Error&)> doubt = {};  // the same of what may have made results wrong that are out already
+  std::function<void(const Error&)> warn = {};  // what is wrong and keeps nobody from going on; from any thread
+  // The same of what may have made results wrong that are out already; empty: `warn` is told, since none depend on it.
+  std::function<void(const Error&)> doubt = {};
 };
 
 }  // namespace pinion

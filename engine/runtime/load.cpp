@@ -88,11 +88,11 @@ Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::spa
 }
 
 // Packs damaged blocks anew or, where that cannot be, removes the file and returns false. The jobs are those of the
-// cache. `so_what` ends the line that `whom` is told.
+// cache. `whom` is told.
 bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
-                 const PackCache& cache, const MappedFile& file, const Tell& whom, const std::string& so_what) {
+                 const PackCache& cache, const MappedFile& file, const Tell& whom) {
   const std::string blocks =
-      std::to_string(damaged.size()) + " of " + std::to_string(sealed_blocks(cache.packed_bytes)) + " blocks" + so_what;
+      std::to_string(damaged.size()) + " of " + std::to_string(sealed_blocks(cache.packed_bytes)) + " blocks";
   const Error e = repair(options, jobs, damaged, cache, file);
   if (!e) {
     tell(whom, error("damaged weights, packed anew", cache.path.string(), {}, blocks));
@@ -108,8 +108,7 @@ bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std:
 // Compares the cached weights with their hashes before they are used. False: they are not to be.
 bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, const Model& model) {
   const std::vector<int64_t> damaged = damaged_blocks(workers_of(options.team), model.cache, model.cached);
-  const bool is_right =
-      damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, options.warn, "");
+  const bool is_right = damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, options.warn);
   if (is_right) note_checked(model.cache, model.cached);
   if (options.team) Team::unpin_caller();
   return is_right;
@@ -132,8 +131,7 @@ void check_running(const std::string& folder, LoadOptions options, const Model& 
   options.team = nullptr;
   options.progress = {};
   if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
-  if (undo_damage(options, jobs, damaged, model.cache, model.cached, options.doubt,
-                  "; what this run says may be wrong")) {
+  if (undo_damage(options, jobs, damaged, model.cache, model.cached, options.doubt ? options.doubt : options.warn)) {
     note_checked(model.cache, model.cached);
   }
 }
@@ -205,22 +203,29 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   return {};
 }
 
-Error load_mtp(const std::string& folder, LoadOptions options, const Model& model, std::unique_ptr<Model>* out) {
+LoadOptions mtp_options(LoadOptions options) {
   options.mtp = true;
   options.calibration.clear();  // a text's hidden states would have to be the model's
-  if (Error e = load_model(folder, options, out)) return e;
+  options.keep.clear();         // names of the model's matrices
+  return options;
+}
+
+Error load_mtp(const std::string& folder, const LoadOptions& options, const Model& model, std::unique_ptr<Model>* out) {
+  if (Error e = load_model(folder, mtp_options(options), out)) return e;
   (*out)->embedding = model.embedding;
   (*out)->head = model.head;
   return {};
 }
 
-Error check_mtp(const std::string& folder, LoadOptions options) {
-  options.mtp = true;
-  options.calibration.clear();
-  options.cache_folder.clear();
+Error check_mtp(const std::string& folder, const LoadOptions& options, bool* is_there) {
+  LoadOptions uncached = mtp_options(options);
+  uncached.cache_folder.clear();
   Model model;
   std::vector<PackJob> jobs;
-  return bind_model(folder, options, &model, &jobs);
+  Error e = bind_model(folder, uncached, &model, &jobs);
+  *is_there = std::ranges::any_of(model.checkpoint.tensors,
+                                  [](const TensorView& tensor) { return tensor.name.starts_with(kMtpPrefix); });
+  return e;
 }
 
 Error write_to_cache(const Model& model) {

@@ -13,10 +13,13 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 
 // The checkpoint's own MTP layer, which drafts for `model` (engine/session/draft_model.h): a model of one layer with
 // the embedding and the head of that one, which outlives it. What it packs itself it keeps in a cache file of its own.
-Error load_mtp(const std::string& folder, LoadOptions options, const Model& model, std::unique_ptr<Model>* out);
+Error load_mtp(const std::string& folder, const LoadOptions& options, const Model& model, std::unique_ptr<Model>* out);
 
-// Whether the checkpoint has one that can be loaded so.
-Error check_mtp(const std::string& folder, LoadOptions options);
+// With which it is loaded, given the model's.
+LoadOptions mtp_options(LoadOptions options);
+
+// Whether it can be loaded so. is_there: whether the checkpoint has anything of it.
+Error check_mtp(const std::string& folder, const LoadOptions& options, bool* is_there);
 
 // Gives freshly packed weights to the cache, if there is one.
 Error write_to_cache(const Model& model);

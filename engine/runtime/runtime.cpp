@@ -58,8 +58,7 @@ Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* o
   out->kernels = runtime.kernels;
   out->kv = runtime.kv;
   if (Error e = load_mtp(options.model, load, *runtime.model, &out->model)) return e;
-  load.mtp = true;
-  out->cache_keeper = keep_cache_in_background(options.model, load, *out->model);
+  out->cache_keeper = keep_cache_in_background(options.model, mtp_options(load), *out->model);
   return {};
 }
 

@@ -113,7 +113,7 @@ Error decode_pass(Decoding& d, bool* go_on) {
   d.tokens.assign(1, d.text.history.back());
   if (speculation) {
     add_token(*speculation, d.tokens[0]);
-    if (Error e = find_drafts(*speculation, d.text, most_drafts(session, d.text))) return e;
+    find_drafts(*speculation, d.text, most_drafts(session, d.text));
     std::ranges::copy(speculation->drafts.ids, std::back_inserter(d.tokens));
   }
   const int64_t held = std::ssize(session.sequence.ids), rows = std::ssize(d.tokens);

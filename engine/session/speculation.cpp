@@ -76,7 +76,7 @@ void note(double& mean, double seconds) {
 
 // Asks the small model for one draft after another, while that pays. It may find its own draft so unlikely that not
 // even a row for it pays.
-Error ask_model(Speculation& speculation, const Continuation& text, int64_t most) {
+void ask_model(Speculation& speculation, const Continuation& text, int64_t most) {
   DraftDepth& depth = speculation.depth;
   begin_drafts(*speculation.model, text.history, text.sampler);
   Draft pass;
@@ -85,15 +85,15 @@ Error ask_model(Speculation& speculation, const Continuation& text, int64_t most
   while (pass.drafts < limit) {
     if (!is_test && more_that_pay(depth, pass, depth.agrees) == 0 &&
         (pass.drafts > 0 || !try_again(depth.untried[0]))) {
-      return {};
+      return;
     }
     const auto start = std::chrono::steady_clock::now();
     const int64_t unread = std::ssize(speculation.model->text) - std::ssize(speculation.model->session->sequence.ids);
     bool found = false;
     int32_t id = 0;
     double likely = 0;
-    if (Error e = next_draft(*speculation.model, &found, &id, &likely)) return e;
-    if (!found) return {};
+    speculation.failure = next_draft(*speculation.model, &found, &id, &likely);
+    if (!found) return;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     // More tokens are a beginning to catch up with: they take longer than one, at least.
     if (unread <= 2 || seconds < depth.draft_seconds) note(depth.draft_seconds, seconds);
@@ -101,12 +101,11 @@ Error ask_model(Speculation& speculation, const Continuation& text, int64_t most
     Draft with = pass;
     with.add(depth.accepted[bucket]);
     const int64_t drawn = pass.drafts + 1;
-    if (!is_test && rate(depth, with, drawn) < rate(depth, pass, drawn) && !try_again(depth.untried[bucket])) return {};
+    if (!is_test && rate(depth, with, drawn) < rate(depth, pass, drawn) && !try_again(depth.untried[bucket])) return;
     pass = with;
     speculation.drafts.ids.push_back(id);
     speculation.drafts.buckets.push_back(bucket);
   }
-  return {};
 }
 
 void look_back(Speculation& speculation, int64_t most) {
@@ -159,7 +158,9 @@ void use_speculation(Speculation* speculation, Session* session) {
   session->on_hidden = {};
   DraftModel* model = speculation ? speculation->model.get() : nullptr;
   if (!model || !reads_hidden(*model) || session->hidden.empty()) return;
-  session->on_hidden = [model](auto before, auto tokens, auto hidden) { read_hidden(*model, before, tokens, hidden); };
+  session->on_hidden = [speculation](auto before, auto tokens, auto hidden) {
+    if (!speculation->failure) read_hidden(*speculation->model, before, tokens, hidden);
+  };
 }
 
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {
@@ -175,12 +176,10 @@ void add_token(Speculation& speculation, int32_t id) {
   if (!speculation.model) append(speculation.text, id);
 }
 
-Error find_drafts(Speculation& speculation, const Continuation& text, int64_t most) {
+void find_drafts(Speculation& speculation, const Continuation& text, int64_t most) {
   speculation.drafts.ids.clear(), speculation.drafts.buckets.clear();
-  if (most < 1) return {};
-  if (speculation.model) return ask_model(speculation, text, most);
-  look_back(speculation, most);
-  return {};
+  if (most < 1 || speculation.failure) return;
+  speculation.model ? ask_model(speculation, text, most) : look_back(speculation, most);
 }
 
 }  // namespace pinion

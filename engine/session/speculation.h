@@ -54,6 +54,7 @@ struct Speculation {
   std::unique_ptr<DraftModel> model = {};  // null: the text itself
   DraftDepth depth = {};
   Drafts drafts = {};  // for the next pass
+  Error failure = {};  // of the draft model: nothing is drafted any more
 };
 
 // From now on the session's texts are drafted for; an MTP layer reads along. Null: no longer.
@@ -65,7 +66,8 @@ void begin_text(Speculation& speculation, const Session& session, std::span<cons
 // Another token was drawn.
 void add_token(Speculation& speculation, int32_t id);
 
-// Finds at most `most` ids that may follow the text, which has ended with a token that was drawn.
-Error find_drafts(Speculation& speculation, const Continuation& text, int64_t most);
+// Finds at most `most` ids that may follow the text, which has ended with a token that was drawn. Where that fails
+// there are none, then and later: the text needs them no more than before.
+void find_drafts(Speculation& speculation, const Continuation& text, int64_t most);
 
 }  // namespace pinion

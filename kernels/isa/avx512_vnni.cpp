@@ -227,6 +227,7 @@ template <bool HasZeros, int R>
       });
     }
     prefetch<kAlignmentBytes, 1>(ahead + kW4CodeBytes + c * 2);
+    if (HasZeros && c == 0) prefetch<kAlignmentBytes, 1>(ahead + kW4CodeBytes + 2 * kPanelColumns);
     unrolled<2>([&](auto v) {
       const int64_t column = c + v * 16;
       const std::byte* scales = record + kW4CodeBytes;

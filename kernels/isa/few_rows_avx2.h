@@ -88,6 +88,7 @@ template <class Dot, bool HasZeros, int R>
       });
     }
     if (c % 32 == 0) prefetch<kAlignmentBytes, 1>(ahead + kW4CodeBytes + c * 2);
+    if (HasZeros && c == 0) prefetch<kAlignmentBytes, 1>(ahead + kW4CodeBytes + 2 * kPanelColumns);
     unrolled<2>([&](auto v) {
       const int64_t column = c + v * 8;
       const __m256 scale = Lanes::widen(reinterpret_cast<const f16*>(record + kW4CodeBytes) + column);

@@ -1,5 +1,5 @@
-// Few rows as they lie by a panel of w8: shared by the matmuls that cannot hold the sums of all its columns in
-// registers.
+// Few rows as they lie by a panel of w8: shared by all matmuls, none of which can hold the sums of all rows and columns
+// in registers.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace {
 constexpr int32_t kMostFewRows = 12;
 
 // What tiles of rows and columns multiply in turn, a few KB of a panel that stay in the L1 cache meanwhile: a strip of
-// each stream of the access pattern. Tiles read columns, not the lines that a cache would follow by itself. So each
-// prefetches its share of the strips with which the streams go on, as many lines as it reads.
+// each stream of the access pattern. The caches do not follow such a way by themselves. So each tile prefetches its
+// share of the strips with which the streams go on, as many lines as it reads.
 struct PanelPiece {
   int64_t first;        // k of the first strip
   int64_t strips;       // one in each stream
@@ -44,6 +44,7 @@ constexpr int64_t kMostPieceK =
 // task.
 template <class Way, int64_t Multiple, class F>
 [[gnu::always_inline]] inline void each_piece(int64_t k, F f) {
+  static_assert(kPieceK % Multiple == 0 && kMostPieceK<Way> / Way::kPattern.streams % Multiple == 0);
   const int64_t streams = streams_of<Way>(k);
   const int64_t strip_k = kPieceK / streams < kLeastStripK ? kLeastStripK : kPieceK / streams;
   const int64_t part = k / streams / Multiple * Multiple;  // in a stream

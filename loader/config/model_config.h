@@ -100,6 +100,8 @@ std::string module_name(std::string_view pattern, int64_t layer);
 // "model.layers.{}.mlp.experts.{}.up_proj", 3, 7 -> "model.layers.3.mlp.experts.7.up_proj"
 std::string module_name(std::string_view pattern, int64_t layer, int64_t expert);
 
+inline constexpr std::string_view kMtpPrefix = "mtp.";  // of its tensors
+
 // A layer beside the model that predicts one token more (multi-token prediction).
 struct MtpConfig {
   int64_t layers = 0;          // that the config speaks of; 0: none

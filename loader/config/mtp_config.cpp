@@ -42,7 +42,7 @@ Error mtp_config(const ModelConfig& model, ModelConfig* out) {
   ModuleNames& names = c.names;
   for (std::string* name : {&names.attention_norm, &names.q, &names.k, &names.v, &names.o, &names.q_norm, &names.k_norm,
                             &names.mlp_norm, &names.gate, &names.up, &names.down}) {
-    name->replace(0, name->find("{}") + 2, names.mtp_layer);
+    if (!name->empty()) name->replace(0, name->find("{}") + 2, names.mtp_layer);
   }
   names.final_norm = names.mtp_norm;
   std::erase_if(c.tensors.skipped, [](const std::string& prefix) { return prefix.ends_with("mtp."); });

@@ -63,6 +63,12 @@ inline std::string command_line(const std::vector<std::string>& arguments) {
   return command;
 }
 
+inline std::vector<std::string> generate(const std::string& folder, const std::vector<std::string>& options) {
+  std::vector<std::string> arguments = {"generate", "--model", folder};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return arguments;
+}
+
 // Packed weights go to `cache_home`, what was decided to `config_home` or, without one, to a folder that goes away:
 // never to the user's own, and nothing from there counts. `cache_home` is also where the Hugging Face cache is looked
 // for.

@@ -1,5 +1,8 @@
 // What the program is started with, and what it is made to print, may be anything: outputs that are full or closed, a
 // small stack, control characters.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "tests/apps/terminal.h"
 
 namespace pinion {
@@ -108,6 +111,21 @@ TEST(Inputs, OnesThatCannotBeReadAreAnError) {
     on_model.insert(on_model.end(), {"--model", model.path});
     expect_failure(run_shell("", on_model, "</"), 1, "standard input: cannot read: Is a directory");
   }
+}
+
+// Nor has the last of them that came whole.
+TEST(Inputs, HalfALineIsNoLine) {
+  const ControlModel model;
+  // What is read from a pipe that does not block is an error where nothing has come.
+  int ends[2];
+  constexpr int kInput = 9;  // a shell knows numbers of one digit
+  ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+  ASSERT_EQ(dup2(ends[0], kInput), kInput);
+  ASSERT_EQ(write(ends[1], "\"a\"\n\"b\"", 7), 7);
+  const Outcome outcome = run_shell("", {"tokenize", "--jsonl", "--model", model.path}, "<&9");
+  for (const int end : {ends[0], ends[1], kInput}) close(end);
+  expect_failure(outcome, 1, "standard input: cannot read: Resource temporarily unavailable");
+  EXPECT_EQ(std::ranges::count(outcome.out, '\n'), 1) << outcome.out;
 }
 
 TEST(Stack, ASmallOneIsEnough) {

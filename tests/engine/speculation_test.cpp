@@ -147,7 +147,6 @@ TEST(Speculation, ASmallModelMayKnowFewerTokens) {
   EXPECT_EQ(with.drafted, 0);
 }
 
-// The other way round: what the small model says may be none of the large one's tokens.
 // It drafts as far as its own context goes; then the text goes on without.
 TEST(Speculation, ASmallModelMayHaveAShorterContext) {
   const auto model = load_stories(Quant::w8a8);
@@ -165,6 +164,28 @@ TEST(Speculation, ASmallModelMayHaveAShorterContext) {
   EXPECT_LE(with.drafted, 20);
 }
 
+// Its numbers say nothing then, but the text does not need them.
+TEST(Speculation, ASmallModelThatFailsDraftsNoMore) {
+  const auto model = load_stories(Quant::w8a8);
+  const auto small = load_stories(Quant::none);
+  std::vector<float> norm(small->final_norm, small->final_norm + small->config.hidden_size);
+  norm[3] = NAN;
+  small->final_norm = norm.data();
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));
+  Speculation speculation;
+  speculation.model = draft_model(*small, team);
+  const TextCase c = {
+      .prompt = {5, 400, 6}, .options = {.max_tokens = 30, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  const GenerateResult with = run(*session, c, &speculation);
+  compare(run(*session, c, nullptr), with);
+  EXPECT_EQ(with.drafted, 0);
+  EXPECT_TRUE(speculation.failure.message().starts_with("the draft model's logits: NaN or infinity"))
+      << speculation.failure.message();
+}
+
+// What the small model says may be none of the large one's tokens.
 TEST(DraftModel, SaysNothingThatTheLargeOneDoesNotKnow) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
