@@ -7,10 +7,11 @@
 namespace pinion {
 namespace {
 
+bool is_in(const std::string& pattern, const std::string& name) { return name.find(pattern) != std::string::npos; }
+
 // The pattern by which a matrix stays bf16, or null.
 const std::string* kept_by(const LoadOptions& options, const std::string& name) {
-  const auto in_name = [&](const std::string& pattern) { return name.find(pattern) != std::string::npos; };
-  const auto found = std::ranges::find_if(options.keep, in_name);
+  const auto found = std::ranges::find_if(options.keep, [&](const std::string& one) { return is_in(one, name); });
   return found == options.keep.end() ? nullptr : &*found;
 }
 
@@ -29,8 +30,7 @@ int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
 
 Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder) {
   for (const std::string& pattern : options.keep) {
-    const auto holds_it = [&](const std::string& name) { return name.find(pattern) != std::string::npos; };
-    if (std::ranges::any_of(matrices, holds_it)) continue;
+    if (std::ranges::any_of(matrices, [&](const std::string& name) { return is_in(pattern, name); })) continue;
     return error("no matrix to keep has this in its name", folder,
                  matrices.empty() ? "" : "a part of one, like " + *matrices.begin(), pattern);
   }

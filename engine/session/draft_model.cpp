@@ -49,9 +49,9 @@ void add_hidden(DraftModel& model, const float* hidden, int64_t rows) {
   }
 }
 
-// Before hidden states from `position` on come, of a text that begins with `before` and goes on with `tokens`: those
-// that the layer has from there on, and those of another text, go. What it holds of the last place in common stays,
-// although another token may follow now: the hidden state that would say more was read already.
+// Makes ready for hidden states from `position` on, of a text that begins with `before` and goes on with `tokens`: what
+// the layer holds from there on, or of another text, goes. Its last position of what stays may have been computed with
+// another next token. It cannot be computed again, since its hidden state is gone.
 void follow_text(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
                  int64_t position) {
   int64_t known = common_prefix(model.text, before);

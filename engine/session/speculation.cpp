@@ -165,6 +165,7 @@ void use_speculation(Speculation* speculation, Session* session) {
 
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {
   if (speculation.model) {
+    // An MTP layer's passes are short, and what one missed of a text could not be read again.
     if (!reads_hidden(*speculation.model)) speculation.model->session->interrupted = session.interrupted;
     speculation.model->vocab_size = session.model->config.vocab_size;
   } else {

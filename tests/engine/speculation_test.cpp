@@ -86,6 +86,11 @@ std::unique_ptr<DraftModel> draft_model(const Model& model, Team& team, int64_t 
   return small;
 }
 
+// Exactly so many tokens.
+TextCase greedy_text(const std::vector<int32_t>& prompt, int64_t tokens) {
+  return {.prompt = prompt, .options = {.max_tokens = tokens, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+}
+
 TEST(Speculation, ChangesNothingWithADraftModel) {
   const auto model = load_stories(Quant::w8a8);
   const auto small = load_stories(Quant::w4a8);
@@ -140,8 +145,7 @@ TEST(Speculation, ASmallModelMayKnowFewerTokens) {
   Speculation speculation;
   speculation.model = draft_model(*small, team);
   speculation.depth.always = 4;
-  const TextCase c = {
-      .prompt = {5, 400, 6}, .options = {.max_tokens = 30, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  const TextCase c = greedy_text({5, 400, 6}, 30);
   const GenerateResult with = run(*session, c, &speculation);
   compare(run(*session, c, nullptr), with);
   EXPECT_EQ(with.drafted, 0);
@@ -156,8 +160,7 @@ TEST(Speculation, ASmallModelMayHaveAShorterContext) {
   Speculation speculation;
   speculation.model = draft_model(*model, team, 20);
   speculation.depth.always = 4;
-  const TextCase c = {
-      .prompt = {5, 400, 6}, .options = {.max_tokens = 40, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  const TextCase c = greedy_text({5, 400, 6}, 40);
   const GenerateResult with = run(*session, c, &speculation);
   compare(run(*session, c, nullptr), with);
   EXPECT_GT(with.drafted, 8);
@@ -176,8 +179,7 @@ TEST(Speculation, ASmallModelThatFailsDraftsNoMore) {
   ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));
   Speculation speculation;
   speculation.model = draft_model(*small, team);
-  const TextCase c = {
-      .prompt = {5, 400, 6}, .options = {.max_tokens = 30, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  const TextCase c = greedy_text({5, 400, 6}, 30);
   const GenerateResult with = run(*session, c, &speculation);
   compare(run(*session, c, nullptr), with);
   EXPECT_EQ(with.drafted, 0);
@@ -230,8 +232,7 @@ TEST(Speculation, ASlowDraftModelGetsAnotherChance) {
   Speculation speculation;
   speculation.model = draft_model(*model, team);
   speculation.depth.draft_seconds = 1000;
-  const TextCase c = {
-      .prompt = {5, 40, 6}, .options = {.max_tokens = 400, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
+  const TextCase c = greedy_text({5, 40, 6}, 400);
   run(*session, c, &speculation);
   EXPECT_LT(speculation.depth.draft_seconds, 900);
 }
