@@ -7,6 +7,7 @@ namespace pinion {
 
 Run setup_generate(Command app);
 Run setup_chat(Command app);
+Run setup_serve(Command app);
 Run setup_logits(Command app);
 Run setup_tokenize(Command app);
 Run setup_detokenize(Command app);

@@ -6,7 +6,7 @@
 
 #include "apps/chat/chat.h"
 #include "apps/chat/word_wrap.h"
-#include "tokenizer/stop_texts.h"
+#include "tokenizer/answer_text.h"
 #include "tokenizer/thinking.h"
 #include "tokenizer/unicode.h"
 
@@ -29,8 +29,7 @@ class AnswerPrinter {
  public:
   AnswerPrinter(const Chat& chat, bool inside_thought)
       : chat_(chat),
-        decoder_(chat.tokenizer),
-        stop_texts_(chat.stops),
+        answer_(chat.tokenizer, chat.stops, is_thinking_mark),
         splitter_(inside_thought),
         wrap_(chat.interactive ? terminal_columns() : 0),
         marks_(has_colour() ? kDimmed : kWritten),
@@ -39,17 +38,14 @@ class AnswerPrinter {
   // Whether the answer goes on.
   bool put(int32_t id) {
     if (splitter_.inside()) ++thought_tokens_;
-    // Some vocabularies have the marks as special tokens, which the decoder leaves out.
-    const std::string token = token_text(*chat_.tokenizer, id);
-    const bool is_special_mark = is_thinking_mark(token) && is_special(*chat_.tokenizer, id);
-    put_text(stop_texts_.put(is_special_mark ? decoder_.finish() + token : decoder_.put(id)));
-    return !stop_texts_.found();
+    put_text(answer_.put(id));
+    return !answer_.is_stopped();
   }
 
   // The whole answer, thoughts and marks included: templates cut it themselves, and would take a thought without an end
   // for the answer.
   std::string finish() {
-    put_text(stop_texts_.finish(decoder_.finish()));
+    put_text(answer_.finish());
     if (!shows_as_written()) show(splitter_.finish());
     leave_thought();
     print(wrap_.flush() + "\n");
@@ -101,8 +97,7 @@ class AnswerPrinter {
   }
 
   const Chat& chat_;
-  StreamDecoder decoder_;
-  StopTexts stop_texts_;
+  AnswerText answer_;
   ThinkingSplitter splitter_;
   WordWrap wrap_;
   ThoughtMarks marks_;

@@ -25,9 +25,6 @@ struct Options {
   bool hide_thinking = false, no_thinking = false, quiet = false;
 };
 
-// A cache for a context of 128k can take more memory than the weights, and few conversations get there.
-constexpr int64_t kDefaultContext = 8192;
-
 // The system message alone starts the conversation. A template may refuse that role.
 Error restart(Chat& chat, const std::string& system) {
   Conversation fresh{.variables = chat.conversation.variables};

@@ -41,6 +41,9 @@ struct RunOptions : RuntimeOptions {
 
 constexpr int kMaxThreads = 256;
 
+// Of a conversation. A cache for a context of 128k can take more memory than the weights, and few get there.
+constexpr int64_t kDefaultContext = 8192;
+
 // Formats that the head may be asked to have, by name.
 struct HeadFormat {
   std::string_view name;

@@ -34,7 +34,7 @@ TEST(Mistakes, TheNearestCommandOrOptionIsNamed) {
       {{"benchmark"}, "did you mean bench?"},
       {{"run"}, "`pinion chat` talks with a model, `pinion generate` continues a text"},
       {{"pull", "Qwen/Qwen3-0.6B"}, "`pinion get ORG/NAME` downloads a model"},
-      {{"serve"}, "no command \"serve\"; there is no server yet"},
+      {{"server"}, "no command \"server\"; `pinion serve`"},
       {{"xyzzy"}, "no command \"xyzzy\" (--help"},
       {{"golden", "chek"}, "golden has no command chek; did you mean check?"},
       {{"generate", "--promt", "hi"}, "generate has no option --promt; did you mean --prompt?"},

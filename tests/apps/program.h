@@ -59,7 +59,7 @@ inline std::string command_line(const std::vector<std::string>& arguments) {
   std::string command = PINION_EMULATOR " " + quoted(PINION_BINARY);
   for (const std::string& argument : arguments) command += " " + quoted(argument);
   // What the roof is, no test asks; to read several times the last-level cache takes seconds.
-  if (!arguments.empty() && arguments[0] == "bench") command += " --roof-mb 32";
+  if (!arguments.empty() && (arguments[0] == "bench" || arguments[0] == "serve")) command += " --roof-mb 32";
   return command;
 }
 

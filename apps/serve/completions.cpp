@@ -1,0 +1,208 @@
+// POST /v1/completions: text that goes on (platform.openai.com/docs/api-reference/completions).
+#include <algorithm>
+
+#include "apps/serve/request.h"
+#include "loader/config/model_config.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kMaxTokens = 16;  // where the request does not say
+constexpr int64_t kMostPrompts = 1024;
+constexpr int64_t kMostLogprobs = 100;
+
+struct CompletionRequest {
+  TextFields fields;
+  std::vector<std::vector<int32_t>> prompts;
+  bool echoes = false;
+  std::optional<int32_t> logprobs;
+};
+
+// A list of ids, or a text.
+Error read_prompt(const Serving& serving, const Json& prompt, std::vector<int32_t>* out) {
+  constexpr const char* kField = "request: prompt";
+  if (prompt.is_string()) {
+    const EncodeOptions options{.most_tokens = serving.service->context()};
+    if (Error e = encode(*serving.tokenizer, prompt.get_ref<const std::string&>(), options, out)) {
+      return error("too long", kField, "at most " + std::to_string(options.most_tokens) + " tokens (the context)");
+    }
+    return {};
+  }
+  if (!prompt.is_array()) return error("wrong type", kField, "a text, token ids, or a list of either");
+  for (const Json& id : prompt) {
+    const bool is_id = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < kMaxVocabulary;
+    if (!is_id) return error("wrong type", kField, "token ids", brief(id));
+    out->push_back(id.get<int32_t>());
+  }
+  return {};
+}
+
+Error read_prompts(const Serving& serving, JsonFields& fields, std::vector<std::vector<int32_t>>* out) {
+  const Json* prompt = fields.find("prompt");
+  if (!prompt) return error("missing field", "request: prompt", "a text, token ids, or a list of either");
+  const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  if (!is_list) return read_prompt(serving, *prompt, &out->emplace_back());
+  if (std::ssize(*prompt) > kMostPrompts) {
+    return error("too many", "request: prompt", "at most " + std::to_string(kMostPrompts),
+                 std::to_string(prompt->size()));
+  }
+  for (const Json& one : *prompt) {
+    if (Error e = read_prompt(serving, one, &out->emplace_back())) return e;
+  }
+  return {};
+}
+
+Error read_request(const Serving& serving, const std::string& body, CompletionRequest* out) {
+  Json json;
+  if (Error e = parse_json(body, "request", &json)) return e;
+  JsonFields fields{json, "request"};
+  read_text_fields(fields, serving, &out->fields);
+  out->fields.options.max_tokens = fields.integer("max_tokens", kMaxTokens, 0, 1 << 30);
+  out->echoes = fields.boolean("echo", false);
+  if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMostLogprobs));
+  if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
+  if (fields.integer("best_of", 1, 1, kMostChoices) > out->fields.choices) {
+    fields.fail("best_of", "more than n are not compared", "at most n");
+  }
+  if (fields.error) return fields.error;
+  return read_prompts(serving, fields, &out->prompts);
+}
+
+// OpenAI's four lists.
+class LogprobLists {
+ public:
+  explicit LogprobLists(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  // Null: of a prompt's first token, which nothing predicts.
+  void add(int32_t id, const Logprobs* logprobs) {
+    const std::string piece = token_piece(tokenizer_, before_, id);
+    tokens_.push_back(piece);
+    offsets_.push_back(offset_);
+    values_.push_back(logprobs ? OrderedJson(logprobs->token.logprob) : OrderedJson(nullptr));
+    OrderedJson top = nullptr;
+    if (logprobs) {
+      top = OrderedJson::object();
+      for (const TokenLogprob& one : logprobs->top) top[token_piece(tokenizer_, before_, one.id)] = one.logprob;
+      top[piece] = logprobs->token.logprob;
+    }
+    tops_.push_back(std::move(top));
+    offset_ += std::ssize(piece);
+    before_ = id;
+  }
+  void add_prompt(const std::vector<int32_t>& prompt, const std::vector<Logprobs>& logprobs) {
+    for (size_t i = 0; i < prompt.size(); ++i) add(prompt[i], i == 0 ? nullptr : &logprobs[i - 1]);
+  }
+  // What came since the last time.
+  OrderedJson take() {
+    OrderedJson json = {{"tokens", std::exchange(tokens_, OrderedJson::array())},
+                        {"token_logprobs", std::exchange(values_, OrderedJson::array())},
+                        {"top_logprobs", std::exchange(tops_, OrderedJson::array())},
+                        {"text_offset", std::exchange(offsets_, OrderedJson::array())}};
+    return json;
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::optional<int32_t> before_;
+  int64_t offset_ = 0;
+  OrderedJson tokens_ = OrderedJson::array(), values_ = OrderedJson::array(), tops_ = OrderedJson::array(),
+              offsets_ = OrderedJson::array();
+};
+
+struct Choice {
+  LogprobLists lists;
+  std::string text = {};  // not yet written
+  bool is_begun = false;
+  const char* finish = nullptr;
+};
+
+// Writes the answer as its texts come.
+class Completion {
+ public:
+  Completion(const Serving& serving, CompletionRequest request)
+      : serving_(serving),
+        request_(std::move(request)),
+        head_(answer_head(serving, answer_id("cmpl-"), "text_completion")) {}
+
+  bool write(Texts& texts, Connection& connection) {
+    for (size_t i = 0; i < texts.size(); ++i) choices_.push_back({LogprobLists(*serving_.tokenizer)});
+    Error failure;
+    const auto on_event = [&](const TextEvent& event) {
+      put(event);
+      return !request_.fields.streams || send(event, connection);
+    };
+    if (!follow(texts, connection, on_event, &failure)) return false;
+    return request_.fields.streams ? finish_stream(connection) : connection.write(whole());
+  }
+
+ private:
+  const std::vector<int32_t>& prompt_of(size_t choice) const {
+    return request_.prompts[choice / static_cast<size_t>(request_.fields.choices)];
+  }
+
+  void put(const TextEvent& event) {
+    Choice& choice = choices_[event.choice];
+    if (!std::exchange(choice.is_begun, true) && request_.echoes) {
+      choice.text = decode(*serving_.tokenizer, prompt_of(event.choice));
+    }
+    choice.text += event.text;
+    if (event.logprobs) choice.lists.add(*event.id, &*event.logprobs);
+    if (!event.is_end) return;
+    usage_.add(event.result, event.choice % static_cast<size_t>(request_.fields.choices) == 0);
+    choice.finish = finish_word(event);
+  }
+
+  OrderedJson choice_json(size_t index) {
+    Choice& choice = choices_[index];
+    OrderedJson json = {{"text", std::exchange(choice.text, "")}, {"index", index}, {"logprobs", nullptr}};
+    if (request_.logprobs) json["logprobs"] = choice.lists.take();
+    json["finish_reason"] = choice.finish ? OrderedJson(choice.finish) : OrderedJson(nullptr);
+    return json;
+  }
+
+  bool send(const TextEvent& event, Connection& connection) {
+    if (choices_[event.choice].text.empty() && !event.is_end && !request_.logprobs) return true;
+    OrderedJson json = head_;
+    json["choices"] = OrderedJson::array({choice_json(event.choice)});
+    if (request_.fields.wants_usage) json["usage"] = nullptr;
+    return connection.write(event_text(json));
+  }
+
+  bool finish_stream(Connection& connection) {
+    OrderedJson json = head_;
+    json["choices"] = OrderedJson::array();
+    json["usage"] = usage_.json();
+    return connection.write((request_.fields.wants_usage ? event_text(json) : "") + "data: [DONE]\n\n");
+  }
+
+  std::string whole() {
+    OrderedJson json = head_;
+    json["choices"] = OrderedJson::array();
+    for (size_t i = 0; i < choices_.size(); ++i) json["choices"].push_back(choice_json(i));
+    json["usage"] = usage_.json();
+    return json_text(json) + "\n";
+  }
+
+  const Serving& serving_;
+  CompletionRequest request_;
+  OrderedJson head_;
+  std::vector<Choice> choices_;
+  Usage usage_;
+};
+
+}  // namespace
+
+Reply complete_text(const Serving& serving, const std::string& body) {
+  CompletionRequest request;
+  if (Error e = read_request(serving, body, &request)) return error_reply(Shape::openai, field_error(e));
+  Prompted prompted = order_texts(serving, request.fields, request.prompts);
+  if (prompted.refused.status != 0) return error_reply(Shape::openai, prompted.refused);
+  const TextFields fields = request.fields;
+  const auto completion = std::make_shared<Completion>(serving, std::move(request));
+  return stream_reply(serving, fields,
+                      [completion, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
+                        return completion->write(*texts, connection);
+                      });
+}
+
+}  // namespace pinion

@@ -1,0 +1,49 @@
+// The small endpoints: what is served, how it does, tokens and back.
+#include "apps/serve/api.h"
+#include "loader/config/model_config.h"
+
+namespace pinion {
+
+Reply list_models(const Serving& serving, const std::string&) {
+  return json_reply({{"object", "list"},
+                     {"data", OrderedJson::array({{{"id", serving.model},
+                                                   {"object", "model"},
+                                                   {"created", serving.created},
+                                                   {"owned_by", "pinion"},
+                                                   {"max_model_len", serving.service->context()}}})}});
+}
+
+Reply show_health(const Serving&, const std::string&) { return json_reply({{"status", "ok"}}); }
+
+Reply show_metrics(const Serving& serving, const std::string&) {
+  return {.type = "text/plain; version=0.0.4", .body = prometheus_text(serving.service->metrics())};
+}
+
+// {"content": TEXT, "add_special": false} as llama.cpp's server has it; "prompt" as vLLM's.
+Reply tokenize_text(const Serving& serving, const std::string& body) {
+  Json json;
+  if (Error e = parse_json(body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  JsonFields fields{json, "request"};
+  const std::string text = fields.has("prompt") ? fields.text("prompt") : fields.text("content");
+  const bool adds_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
+  if (fields.error) return error_reply(Shape::openai, field_error(fields.error));
+  std::vector<int32_t> ids;
+  if (Error e = encode(*serving.tokenizer, text, {.add_special = adds_special}, &ids)) {
+    return error_reply(Shape::openai, field_error(e));
+  }
+  return json_reply({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", serving.service->context()}});
+}
+
+Reply detokenize_ids(const Serving& serving, const std::string& body) {
+  Json json;
+  if (Error e = parse_json(body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  JsonFields fields{json, "request"};
+  if (!fields.has("tokens")) fields.fail("tokens", "missing field");
+  std::vector<int32_t> ids;
+  for (const int64_t id : fields.integers("tokens", 0, kMaxVocabulary)) ids.push_back(static_cast<int32_t>(id));
+  if (fields.error) return error_reply(Shape::openai, field_error(fields.error));
+  const std::string text = decode(*serving.tokenizer, ids, false);
+  return json_reply({{"content", text}, {"prompt", text}});
+}
+
+}  // namespace pinion

@@ -1,0 +1,41 @@
+// HTTP, done by cpp-httplib: connections, limits, keys. A thread each connection.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/serve/api.h"
+
+namespace pinion {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;                // 0: any that is free
+  std::vector<std::string> keys;  // one of them must be sent; empty: none needed
+};
+
+class HttpListener {
+ public:
+  HttpListener();
+  ~HttpListener();
+
+  // Takes the port. Errors: in use, not this machine's.
+  Error bind(const HttpOptions& options, std::span<const Route> routes);
+  int port() const { return port_; }
+
+  // Answers from now on, on threads of its own: that the model is being loaded, until there is `serving`.
+  void listen();
+  void open(const Serving* serving);
+
+  // Waits until all answers are sent, and ends.
+  void close();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  int port_ = 0;
+};
+
+}  // namespace pinion

@@ -1,0 +1,133 @@
+#include "apps/serve/request.h"
+
+#include <atomic>
+#include <ctime>
+#include <random>
+
+#include "apps/cli/common.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kLook_ms = 50;  // how often a silent connection is looked at
+
+uint64_t seed_of(JsonFields& fields, const Serving& serving) {
+  if (!fields.has("seed")) return serving.seed ? *serving.seed : std::random_device{}();
+  return static_cast<uint64_t>(fields.integer("seed"));
+}
+
+std::vector<std::string> stops_of(JsonFields& fields) {
+  std::vector<std::string> stops = fields.texts("stop");
+  for (const std::string& stop : stops) {
+    if (stop.empty()) fields.fail("stop", "empty", "texts");
+  }
+  return stops;
+}
+
+}  // namespace
+
+void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out) {
+  out->options.sampler = serving.sampler;
+  out->options.hash_logits = false;
+  read_sampler_settings(fields, &out->options.sampler);
+  out->options.sampler.seed = seed_of(fields, serving);
+  out->options.ignore_eos = fields.boolean("ignore_eos", false);
+  out->stops = stops_of(fields);
+  out->choices = fields.integer("n", 1, 1, kMostChoices);
+  out->streams = fields.boolean("stream", false);
+  JsonFields stream = fields.fields("stream_options");
+  out->wants_usage = stream.boolean("include_usage", false);
+  fields.error = stream.error;
+  if (Error e = find_dry_breakers({}, serving.tokenizer.get(), &out->options.sampler)) {
+    fields.fail("dry_multiplier", e.message());
+  }
+}
+
+Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
+                     std::function<bool(std::string_view)> is_mark) {
+  std::vector<TextOrder> orders;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    for (int64_t i = 0; i < fields.choices; ++i) {
+      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, fields.stops, is_mark});
+      order.options.sampler.seed += static_cast<uint64_t>(i);
+    }
+  }
+  Prompted out;
+  Refusal why = Refusal::none;
+  if (Error e = serving.service->submit(std::move(orders), &out.texts, &why)) out.refused = refusal_error(why, e);
+  return out;
+}
+
+bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event,
+            Error* failure) {
+  for (size_t left = texts.size(); left > 0;) {
+    const std::optional<TextEvent> event = texts.take(kLook_ms);
+    if (!event) {
+      if (!connection.is_open()) return false;
+      continue;
+    }
+    if (event->failure) {
+      *failure = event->failure;
+      warn(event->failure.message());
+      return false;
+    }
+    if (!on_event(*event)) return false;
+    left -= event->is_end;
+  }
+  return true;
+}
+
+std::string event_text(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
+
+void Usage::add(const GenerateResult& result, bool is_first_choice) {
+  tokens += std::ssize(result.ids);
+  if (!is_first_choice) return;
+  prompt_tokens += result.reused_tokens + result.prefilled_tokens;
+  cached_tokens += result.reused_tokens;
+}
+
+OrderedJson Usage::json() const {
+  return {{"prompt_tokens", prompt_tokens},
+          {"completion_tokens", tokens},
+          {"total_tokens", prompt_tokens + tokens},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
+}
+
+const char* finish_word(const TextEvent& end) {
+  return end.result.finish_reason == FinishReason::stop ? "stop" : "length";
+}
+
+std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id) {
+  if (before) {
+    const std::string first = decode(tokenizer, std::vector{*before}, false);
+    const std::string both = decode(tokenizer, std::vector{*before, id}, false);
+    if (both.starts_with(first)) return both.substr(first.size());
+  }
+  return decode(tokenizer, std::vector{id}, false);
+}
+
+OrderedJson answer_head(const Serving& serving, const std::string& id, const char* object) {
+  return {{"id", id},
+          {"object", object},
+          {"created", static_cast<int64_t>(std::time(nullptr))},
+          {"model", serving.model},
+          {"system_fingerprint", serving.fingerprint}};
+}
+
+std::string answer_id(const char* prefix) {
+  static const uint64_t kStart = std::random_device{}();
+  static std::atomic<uint64_t> count{0};
+  return std::string(prefix) + hash_text(kStart << 32 | ++count);
+}
+
+Reply stream_reply(const Serving& serving, const TextFields& fields, std::function<bool(Connection&)> write) {
+  Reply reply;
+  if (fields.streams) reply.type = "text/event-stream";
+  reply.headers = {{"X-Pinion-Fingerprint", serving.fingerprint},
+                   {"X-Pinion-Weights", serving.weights},
+                   {"X-Pinion-Seed", std::to_string(fields.options.sampler.seed)}};
+  reply.stream = std::move(write);
+  return reply;
+}
+
+}  // namespace pinion

@@ -1,0 +1,67 @@
+// What requests of all shapes have in common: fields about sampling and ending, following texts as they come, and the
+// parts of answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/serve/api.h"
+
+namespace pinion {
+
+// Field names are those of OpenAI's API reference; samplers beyond it are named as in generation_config.json.
+struct TextFields {
+  GenerateOptions options;  // but max_tokens and logprobs, for which each shape has names of its own
+  std::vector<std::string> stops;
+  int64_t choices = 1;
+  bool streams = false;
+  bool wants_usage = false;  // a last chunk with figures, when it streams
+};
+
+constexpr int64_t kMostChoices = 128;
+
+// A seed of chance where the request has none. What is wrong is in fields.error.
+void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out);
+
+// Takes texts on: `choices` for each prompt, with seeds that follow each other. Status 0: done.
+struct Prompted {
+  std::unique_ptr<Texts> texts;
+  ApiError refused = {.status = 0, .message = {}};
+};
+Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
+                     std::function<bool(std::string_view)> is_mark = {});
+
+// Hands over every event until all texts have ended. False: the connection is closed or a text has failed, which is
+// said on standard error, and in `failure`.
+bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event,
+            Error* failure);
+
+// "data: {...}\n\n", as server-sent events are (html.spec.whatwg.org, 9.2).
+std::string event_text(const OrderedJson& json);
+
+// The tokens of all choices. A prompt counts once, however many choices it has.
+struct Usage {
+  int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
+
+  void add(const GenerateResult& result, bool is_first_choice);
+  OrderedJson json() const;
+};
+
+// OpenAI's word: "stop" or "length".
+const char* finish_word(const TextEvent& end);
+
+// A token's own text after another token; "\xHH" has no place there: half a character is U+FFFD.
+std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id);
+
+// {"id", "object", "created", "model", "system_fingerprint"}
+OrderedJson answer_head(const Serving& serving, const std::string& id, const char* object);
+std::string answer_id(const char* prefix);  // another one each time
+
+// With the headers that name the seed and what computed the answer.
+Reply stream_reply(const Serving& serving, const TextFields& fields, std::function<bool(Connection&)> write);
+
+}  // namespace pinion

@@ -1,0 +1,168 @@
+// pinion serve: the model behind HTTP, with the endpoints that OpenAI's clients know.
+#include <csignal>
+#include <ctime>
+
+#include "apps/cli/common.h"
+#include "apps/cli/machine.h"
+#include "apps/commands.h"
+#include "apps/golden/check.h"
+#include "apps/serve/api.h"
+#include "apps/serve/http.h"
+#include "engine/forward/rope.h"
+#include "engine/team/memory.h"
+
+namespace pinion {
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"GET", "/health", Shape::openai, show_health, true},
+    {"GET", "/metrics", Shape::openai, show_metrics},
+    {"GET", "/v1/models", Shape::openai, list_models},
+    {"POST", "/v1/chat/completions", Shape::openai, complete_chat},
+    {"POST", "/v1/completions", Shape::openai, complete_text},
+    {"POST", "/tokenize", Shape::openai, tokenize_text},
+    {"POST", "/detokenize", Shape::openai, detokenize_ids},
+};
+
+struct Options {
+  RunOptions run;
+  SamplingFlags sampling;
+  HttpOptions http;
+  std::string key_file;
+  bool no_key = false, quiet = false;
+  int64_t parallel = 8;
+  int64_t context = 0;  // 0: the model's, up to kDefaultContext
+  int64_t queue = 64;
+  int64_t roof_mb = 0;  // that the roof reads; 0: far beyond the caches
+};
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+// A key a line. Who may read this process's arguments must not read keys, so they come from a file.
+Error read_keys(const std::string& file, std::vector<std::string>* out) {
+  if (file.empty()) return {};
+  std::string text;
+  if (Error e = read_input(file, 1 << 20, &text)) return e;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string key = text.substr(begin, end - begin);
+    if (key.ends_with('\r')) key.pop_back();
+    if (!key.empty()) out->push_back(std::move(key));
+    begin = end + 1;
+  }
+  return out->empty() ? error("no keys", input_name(file), "one a line") : Error{};
+}
+
+// Places for `parallel` texts, and as many positions of theirs as half of the free memory holds.
+SchedulerOptions scheduler_options(const Options& options, const Runtime& runtime) {
+  const ModelConfig& config = runtime.model->config;
+  SchedulerOptions out = scheduler_options(runtime);
+  out.sequences = options.parallel;
+  out.context = std::min(context_length(config), options.context > 0 ? options.context : kDefaultContext);
+  out.pass_rows = std::max(out.pass_rows, 2 * options.parallel);
+  const int64_t chunk_bytes = kv_shape_of(config, runtime.kv).bytes(kAttentionChunk);
+  const int64_t free_bytes = available_memory_bytes() - mapped_bytes(*runtime.model);
+  const int64_t one = round_up(out.context, kAttentionChunk), all = options.parallel * one;
+  const int64_t held = chunk_bytes > 0 ? free_bytes / 2 / chunk_bytes * kAttentionChunk : all;
+  out.positions = std::clamp(held, one, all);
+  return out;
+}
+
+std::atomic<TextService*> serving_now{nullptr};
+
+// The first SIGTERM or Ctrl-C lets texts end, the second one does not.
+void drain_on_signals(TextService* service) {
+  serving_now = service;
+  struct sigaction action = {};
+  action.sa_handler = [](int) {
+    if (TextService* one = serving_now.load()) one->drain();
+  };
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+Error check_host(const Options& options) {
+  if (is_loopback(options.http.host) || !options.key_file.empty() || options.no_key) return {};
+  return error("others could use the model: --api-key-file F names a file of keys, --no-key lets everybody in",
+               "--host " + options.http.host);
+}
+
+Error fill(const Options& options, const Runtime& runtime, Serving* out) {
+  const std::string repository = repository_name(options.run.model);
+  const std::filesystem::path folder = std::filesystem::absolute(options.run.model).lexically_normal();
+  const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  out->model = repository.empty() ? name : repository;
+  out->weights = weights_hash(*runtime.model);
+  out->fingerprint =
+      "pinion-" PINION_VERSION "-" + build_commit() + "-" + std::string(quant_name(options.run)) + "-" + out->weights;
+  out->created = std::time(nullptr);
+  out->seed = options.sampling.seed;
+  return {};
+}
+
+int run(const Options& options) {
+  if (options.quiet) be_quiet();
+  HttpOptions http = options.http;
+  if (Error e = check_host(options)) return fail_usage(e.message());
+  if (Error e = read_keys(options.key_file, &http.keys)) return fail(e);
+  if (Error e = check_model_folder(options.run.model)) return fail(e);
+  Serving serving;
+  if (Error e = load_tokenizer(options.run.model, &serving.tokenizer)) return fail(e);
+  if (Error e = load_chat_template(options.run.model, &serving.chat_template)) return fail(e);
+  if (Error e = sampler_options(options.run.model, options.sampling, &serving.sampler)) return fail(e);
+
+  // Before the team pins this thread: those that it starts are where it is.
+  HttpListener listener;
+  if (Error e = listener.bind(http, kRoutes)) return fail(e);
+  listener.listen();
+  Runtime runtime;
+  if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
+  std::unique_ptr<Scheduler> scheduler;
+  if (Error e = open_scheduler(*runtime.model, *runtime.team, scheduler_options(options, runtime), &scheduler)) {
+    return fail(e);
+  }
+  TextService service(std::move(scheduler), serving.tokenizer, options.queue,
+                      options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes());
+  if (Error e = fill(options, runtime, &serving)) return fail(e);
+  serving.service = &service;
+  listener.open(&serving);
+  drain_on_signals(&service);
+  const bool is_v6 = http.host.find(':') != std::string::npos;
+  print("serving " + serving.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
+        std::to_string(listener.port()) + "\n");
+  service.run();
+  listener.close();
+  serving_now = nullptr;
+  return kSuccess;
+}
+
+}  // namespace
+
+Run setup_serve(Command app) {
+  auto options = std::make_shared<Options>();
+  add_run_options(app, &options->run);
+  app.add_option("--host", options->http.host, "Where to listen; only on this machine, unless another address is given")
+      .type_name("ADDRESS")
+      .show_default();
+  app.add_option("--port", options->http.port, "0: any that is free").range(0, 65535).type_name("N").show_default();
+  app.add_option("--api-key-file", options->key_file, "Clients must send a key that this file has, one a line")
+      .type_name("F");
+  app.add_flag("--no-key", options->no_key, "Let everybody in who reaches the address");
+  app.add_option("--parallel", options->parallel, "How many texts at once; each is what it is alone")
+      .range(1, 1024)
+      .type_name("N")
+      .show_default();
+  app.add_option("--queue", options->queue, "How many more may wait; beyond that clients are told to come again")
+      .range(0, 1 << 20)
+      .type_name("N")
+      .show_default();
+  app.add_option("-c,--context", options->context, "Tokens that a text may have (default: the model's, up to 8192)")
+      .range(1, 1 << 30)
+      .type_name("N");
+  add_sampling_options(app, &options->sampling);
+  add_quiet_option(app, &options->quiet);
+  app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();  // for tests
+  return [options] { return run(*options); };
+}
+
+}  // namespace pinion

@@ -1,0 +1,230 @@
+#include "apps/serve/text_service.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "apps/cli/console.h"
+#include "engine/measure/bandwidth.h"
+
+namespace pinion {
+namespace {
+
+// Tokens in the last one.
+int64_t rows_of_pass(const Scheduler& scheduler) {
+  int64_t rows = 0;
+  for (const Segment& segment : scheduler.segments) rows += std::ssize(segment.tokens);
+  return rows;
+}
+
+}  // namespace
+
+void Texts::Mailbox::put(TextEvent event) {
+  {
+    const std::lock_guard lock(mutex);
+    events.push_back(std::move(event));
+  }
+  filled.notify_one();
+}
+
+Texts::~Texts() {
+  if (service_) service_->cancel(std::move(texts_));
+}
+
+std::optional<TextEvent> Texts::take(int64_t most_ms) {
+  std::unique_lock lock(mailbox_->mutex);
+  const auto is_filled = [&] { return !mailbox_->events.empty(); };
+  if (!mailbox_->filled.wait_for(lock, std::chrono::milliseconds(most_ms), is_filled)) return {};
+  std::optional<TextEvent> event = std::move(mailbox_->events.front());
+  mailbox_->events.pop_front();
+  return event;
+}
+
+TextService::TextService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer,
+                         int64_t most_waiting, int64_t roof_buffer_bytes)
+    : scheduler_(std::move(scheduler)),
+      tokenizer_(std::move(tokenizer)),
+      most_waiting_(most_waiting),
+      roof_buffer_bytes_(roof_buffer_bytes),
+      wake_up_(eventfd(0, EFD_CLOEXEC)) {}
+
+TextService::~TextService() { close(wake_up_); }
+
+void TextService::wake() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_up_, &one, sizeof one);
+}
+
+void TextService::sleep() const {
+  uint64_t times;
+  [[maybe_unused]] const ssize_t bytes = read(wake_up_, &times, sizeof times);
+}
+
+void TextService::drain() {
+  drains_.fetch_add(1);
+  wake();
+}
+
+Error TextService::submit(std::vector<TextOrder> orders, std::unique_ptr<Texts>* out, Refusal* why) {
+  *why = Refusal::invalid;
+  for (const TextOrder& order : orders) {
+    if (Error e = check_prompt(scheduler_->model->config, order.prompt, context())) return e;
+  }
+  auto texts = std::unique_ptr<Texts>(new Texts);
+  const double now = now_seconds();
+  for (size_t i = 0; i < orders.size(); ++i) {
+    const auto& text =
+        texts->texts_.emplace_back(std::make_shared<Texts::Text>(std::move(orders[i]), i, tokenizer_, texts->mailbox_));
+    text->ordered_seconds = now;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    *why = Refusal::draining;
+    if (is_draining() || is_over_) return error("the server is about to end", "");
+    *why = Refusal::full;
+    const int64_t waiting = metrics_.waiting + std::ssize(ordered_) + std::ssize(texts->texts_);
+    const int64_t free_places = scheduler_->options.sequences - metrics_.running;
+    if (waiting > most_waiting_ + free_places) {
+      ++metrics_.refused;
+      return error("too many texts wait already", "", "at most " + std::to_string(most_waiting_));
+    }
+    ordered_.insert(ordered_.end(), texts->texts_.begin(), texts->texts_.end());
+  }
+  *why = Refusal::none;
+  texts->service_ = this;
+  *out = std::move(texts);
+  wake();
+  return {};
+}
+
+void TextService::cancel(std::vector<std::shared_ptr<Texts::Text>> texts) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_over_) return;
+    cancelled_.insert(cancelled_.end(), texts.begin(), texts.end());
+  }
+  wake();
+}
+
+ServiceMetrics TextService::metrics() {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(is_roof_wanted_, true)) wake();
+  return metrics_;
+}
+
+bool TextService::wants_roof() {
+  const std::lock_guard lock(mutex_);
+  return is_roof_wanted_ && !std::exchange(is_roof_measured_, true);
+}
+
+void TextService::measure_roof() {
+  Team& team = *scheduler_->team;
+  ReadBuffer buffer;
+  if (allocate_read_buffer(team, roof_buffer_bytes_, &buffer)) return;  // no memory for it: no roof
+  const double roof = read_bandwidth(team, buffer, 3);
+  const std::lock_guard lock(mutex_);
+  metrics_.roof_bytes_per_second = roof;
+}
+
+bool TextService::put_token(Texts::Text& text, int32_t id, const GenerateResult& so_far) {
+  const double now = now_seconds();
+  {
+    const std::lock_guard lock(mutex_);
+    ++metrics_.tokens;
+    if (text.last_token_seconds == 0) {
+      metrics_.first_token_s.add(now - text.ordered_seconds);
+    } else {
+      metrics_.token_s.add(now - text.last_token_seconds);
+    }
+  }
+  text.last_token_seconds = now;
+  TextEvent event{.choice = text.choice, .text = text.answer.put(id), .id = id};
+  if (!so_far.logprobs.empty()) event.logprobs = so_far.logprobs.back();
+  text.mailbox->put(std::move(event));
+  return !text.answer.is_stopped();
+}
+
+void TextService::end(Texts::Text& text, const Error& failure, GenerateResult result) {
+  text.is_ended = true;
+  std::erase_if(active_, [&](const auto& other) { return other.get() == &text; });
+  {
+    const std::lock_guard lock(mutex_);
+    ++metrics_.texts;
+    metrics_.prompt_tokens += result.reused_tokens + result.prefilled_tokens;
+    metrics_.cached_tokens += result.reused_tokens;
+  }
+  TextEvent event{.choice = text.choice, .text = text.answer.finish(), .is_end = true};
+  event.is_stop_text = text.answer.is_stopped();
+  event.failure = failure;
+  event.result = std::move(result);
+  text.mailbox->put(std::move(event));
+}
+
+void TextService::start(const std::shared_ptr<Texts::Text>& text) {
+  active_.push_back(text);
+  TextRequest request = {
+      .prompt = std::move(text->order.prompt),
+      .options = text->order.options,
+      .on_token = [this, text](int32_t id) { return put_token(*text, id, {}); },
+      .on_end = [this, text](const Error& e, GenerateResult result) { end(*text, e, std::move(result)); }};
+  if (Error e = pinion::submit(*scheduler_, std::move(request), &text->id)) end(*text, e, {});
+}
+
+// What came from other threads since the last pass.
+void TextService::take_orders() {
+  std::vector<std::shared_ptr<Texts::Text>> ordered, cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    ordered.swap(ordered_);
+    cancelled.swap(cancelled_);
+  }
+  for (const auto& text : ordered) start(text);
+  int64_t gone = 0;
+  for (const auto& text : cancelled) {
+    if (text->is_ended) continue;
+    gone += pinion::cancel(*scheduler_, text->id);
+    text->is_ended = true;
+    std::erase(active_, text);
+  }
+  const std::lock_guard lock(mutex_);
+  metrics_.cancelled += gone;
+  metrics_.running = std::ssize(scheduler_->running);
+  metrics_.waiting = std::ssize(scheduler_->waiting);
+}
+
+void TextService::run() {
+  while (drains_.load() < 2) {
+    take_orders();
+    const double begin = now_seconds();
+    if (step(*scheduler_)) {
+      const double seconds = now_seconds() - begin;
+      const std::lock_guard lock(mutex_);
+      metrics_.busy_seconds += seconds;
+      metrics_.weight_bytes += static_cast<double>(scheduler_->model->bytes_per_pass(rows_of_pass(*scheduler_)));
+      metrics_.passes = scheduler_->passes;
+      metrics_.preempted = scheduler_->preempted;
+      continue;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = is_draining() && ordered_.empty();
+      if (is_over_) break;
+    }
+    if (wants_roof()) {
+      measure_roof();
+    } else {
+      sleep();
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  take_orders();
+  while (!active_.empty()) end(*std::shared_ptr(active_.back()), error("the server has ended", ""), {});
+}
+
+}  // namespace pinion

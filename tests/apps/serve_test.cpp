@@ -1,0 +1,291 @@
+// The server's endpoints: what they answer is what `generate` says, byte for byte, whatever runs beside it.
+#include "tests/apps/server.h"
+
+namespace pinion {
+namespace {
+
+const std::string kOnce = "Once upon a time";
+
+std::string generated(const std::vector<std::string>& options, const std::string& model = kStories) {
+  return run_json(generate(model, [&] {
+    std::vector<std::string> all = {"--prompt", kOnce, "--json"};
+    all.insert(all.end(), options.begin(), options.end());
+    return all;
+  }()))["text"];
+}
+
+TEST(Serve, TellsWhenItListensAndWhatItServes) {
+  Server server(kStories);
+  EXPECT_EQ(server.ready_line(), "serving stories260k at http://127.0.0.1:" + std::to_string(server.port()));
+  EXPECT_EQ(json::parse(server.get("/health")), json({{"status", "ok"}}));
+  const json models = json::parse(server.get("/v1/models"));
+  EXPECT_EQ(models["data"][0]["id"], "stories260k");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 512);
+  EXPECT_EQ(server.end(), 0) << server.errors();
+  EXPECT_EQ(server.errors(), "");
+}
+
+TEST(Serve, CompletesAsGenerateDoes) {
+  Server server(kStories);
+  const json greedy = server.post("/v1/completions", {{"prompt", kOnce}, {"max_tokens", 30}, {"temperature", 0}});
+  EXPECT_EQ(greedy["object"], "text_completion");
+  EXPECT_EQ(greedy["choices"][0]["text"], generated({"--max-tokens", "30", "--temperature", "0"}));
+  EXPECT_EQ(greedy["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(greedy["usage"]["completion_tokens"], 30);
+  // Choices have seeds that follow each other.
+  const json drawn = server.post(
+      "/v1/completions", {{"prompt", {kOnce, kOnce}}, {"max_tokens", 20}, {"temperature", 1}, {"seed", 7}, {"n", 2}});
+  ASSERT_EQ(drawn["choices"].size(), 4);
+  for (size_t i = 0; i < 4; ++i) {
+    const std::string seed = std::to_string(7 + i % 2);
+    EXPECT_EQ(drawn["choices"][i]["index"], i);
+    EXPECT_EQ(drawn["choices"][i]["text"], generated({"--max-tokens", "20", "--temperature", "1", "--seed", seed}))
+        << i;
+  }
+  // Of each prompt once.
+  EXPECT_EQ(drawn["usage"]["prompt_tokens"], 2 * greedy["usage"]["prompt_tokens"].get<int>());
+  const json by_ids = server.post("/tokenize", {{"content", kOnce}, {"add_special", true}});
+  const json same = server.post("/v1/completions",
+                                {{"prompt", by_ids["tokens"]}, {"max_tokens", 30}, {"temperature", 0}, {"echo", true}});
+  EXPECT_EQ(same["choices"][0]["text"], kOnce + greedy["choices"][0]["text"].get<std::string>());
+}
+
+TEST(Serve, StopsAndDefaultsAreTheApisOwn) {
+  Server server(kStories);
+  const json once = server.post("/v1/completions", {{"prompt", kOnce}, {"temperature", 0}});
+  EXPECT_EQ(once["usage"]["completion_tokens"], 16);
+  const json stopped =
+      server.post("/v1/completions", {{"prompt", kOnce}, {"temperature", 0}, {"max_tokens", 99}, {"stop", "."}});
+  EXPECT_EQ(stopped["choices"][0]["text"], generated({"--temperature", "0", "--max-tokens", "99", "--stop", "."}));
+  EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Serve, ManyClientsAtOnceGetWhatEachGetsAlone) {
+  Server server(kStories, {"--parallel", "3"});
+  const auto ask = [&](size_t seed) {
+    return server.post("/v1/completions", {{"prompt", kOnce + std::string(seed % 5, '!')},
+                                           {"max_tokens", 20 + seed},
+                                           {"temperature", 1},
+                                           {"seed", seed}})["choices"][0]["text"];
+  };
+  std::vector<json> together(12), alone(12);
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < together.size(); ++i) clients.emplace_back([&, i] { together[i] = ask(i); });
+  for (std::thread& client : clients) client.join();
+  for (size_t i = 0; i < alone.size(); ++i) alone[i] = ask(i);
+  EXPECT_EQ(together, alone);
+}
+
+TEST(Serve, StreamsWhatItSaysAtOnce) {
+  Server server(kDemo);
+  const json request = {{"messages", {{{"role", "user"}, {"content", "Tell me a story about an owl."}}}},
+                        {"max_tokens", 40},
+                        {"seed", 3},
+                        {"n", 2},
+                        {"stream_options", {{"include_usage", true}}}};
+  const json whole = server.post("/v1/chat/completions", request);
+  const std::vector<json> chunks = server.stream("/v1/chat/completions", request);
+  ASSERT_GT(chunks.size(), 8);
+  std::vector<std::string> texts(2);
+  std::vector<json> finish(2);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    EXPECT_EQ(chunks[i]["object"], "chat.completion.chunk");
+    if (i + 1 == chunks.size()) {
+      EXPECT_EQ(chunks[i]["choices"], json::array());
+      EXPECT_EQ(chunks[i]["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
+      break;
+    }
+    const json& choice = chunks[i]["choices"][0];
+    const auto index = choice["index"].get<size_t>();
+    EXPECT_EQ(choice["delta"].contains("role"), i < 2);
+    texts[index] += choice["delta"].value("content", "");
+    if (!choice["finish_reason"].is_null()) finish[index] = choice["finish_reason"];
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
+    EXPECT_EQ(finish[i], whole["choices"][i]["finish_reason"]);
+  }
+  EXPECT_EQ(whole["choices"][0]["message"]["role"], "assistant");
+}
+
+TEST(Serve, ChatsAsTheTemplateSays) {
+  Server server(kDemo);
+  const json parts = {{{"type", "text"}, {"text", "Who are "}}, {{"type", "text"}, {"text", "you?"}}};
+  const json answer = server.post(
+      "/v1/chat/completions",
+      {{"messages", {{{"role", "user"}, {"content", parts}}}}, {"temperature", 0}, {"max_completion_tokens", 30}});
+  const Outcome said =
+      run_pinion({"chat", "--model", kDemo, "--temperature", "0", "--max-tokens", "30", "--quiet"}, "Who are you?\n");
+  EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", said.out);
+}
+
+TEST(Serve, TellsWhatWasInTheCache) {
+  Server server(kStories);
+  const std::string prompt =
+      "Once upon a time there was a small dog who liked to play with a big red ball in the park.";
+  const json request = {{"prompt", prompt}, {"max_tokens", 5}, {"temperature", 0}};
+  const json cold = server.post("/v1/completions", request), warm = server.post("/v1/completions", request);
+  EXPECT_EQ(cold["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  const int tokens = warm["usage"]["prompt_tokens"];
+  EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cached_tokens"], tokens - 1);
+  EXPECT_EQ(cold["choices"], warm["choices"]);
+}
+
+TEST(Serve, AnswersCarryWhatComputedThem) {
+  Server server(kStories);
+  const httplib::Result result =
+      server.client().Post("/v1/completions", R"({"prompt": "A", "max_tokens": 1, "seed": 11})", "application/json");
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->get_header_value("X-Pinion-Seed"), "11");
+  const std::string weights = result->get_header_value("X-Pinion-Weights");
+  EXPECT_EQ(weights.size(), 16);
+  const std::string fingerprint = json::parse(result->body)["system_fingerprint"];
+  EXPECT_EQ(fingerprint, result->get_header_value("X-Pinion-Fingerprint"));
+  EXPECT_TRUE(fingerprint.ends_with("-w8a8-" + weights)) << fingerprint;
+}
+
+struct Mistake {
+  std::string path;
+  std::string body;
+  int status;
+  std::string words;
+};
+
+TEST(Serve, SaysWhatIsWrongWithARequest) {
+  Server server(kStories);
+  std::string long_prompt;
+  for (int i = 0; i < 600; ++i) long_prompt += "dog ";
+  const std::vector<Mistake> mistakes = {
+      {"/v1/completions", "{", 400, "invalid JSON"},
+      {"/v1/completions", "[]", 400, "an object"},
+      {"/v1/completions", "{}", 400, "prompt"},
+      {"/v1/completions", R"({"prompt": 5})", 400, "prompt"},
+      {"/v1/completions", R"({"prompt": []})", 400, "empty"},
+      {"/v1/completions", R"({"prompt": [1, -1]})", 400, "token ids"},
+      {"/v1/completions", R"({"prompt": [1, 70000]})", 400, "vocabulary"},
+      {"/v1/completions", R"({"prompt": "a", "temperature": "warm"})", 400, "temperature"},
+      {"/v1/completions", R"({"prompt": "a", "temperature": -1})", 400, "temperature"},
+      {"/v1/completions", R"({"prompt": "a", "n": 1000})", 400, "n: out of range"},
+      {"/v1/completions", R"({"prompt": "a", "stop": ""})", 400, "stop"},
+      {"/v1/completions", R"({"prompt": "a", "stream_options": 1})", 400, "stream_options"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "suffix"},
+      {"/v1/completions", json({{"prompt", long_prompt}}).dump(), 400, "512"},
+      {"/v1/chat/completions", R"({"messages": []})", 400, "no chat template"},
+      {"/tokenize", R"({"content": 1})", 400, "content"},
+      {"/detokenize", R"({"tokens": ["a"]})", 400, "tokens"},
+      {"/v1/nothing", "{}", 404, "no such path"},
+      {"/v1/completions", std::string(200, '['), 400, "nest"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const httplib::Result result = server.client().Post(mistake.path, mistake.body, "application/json");
+    ASSERT_TRUE(result) << mistake.body;
+    EXPECT_EQ(result->status, mistake.status) << mistake.body.substr(0, 80);
+    const json failure = json::parse(result->body, nullptr, false);
+    ASSERT_TRUE(failure.contains("error")) << result->body;
+    EXPECT_NE(failure["error"]["message"].get<std::string>().find(mistake.words), std::string::npos) << result->body;
+  }
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", long_prompt}}, 400)["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", "a"}, {"top_p", 2}}, 400)["error"]["param"], "top_p");
+}
+
+TEST(Serve, LetsInWhoHasAKey) {
+  const Folder folder;
+  write_file(folder / "keys", "secret\r\nother\n\n");
+  Server server(kStories, {"--api-key-file", folder / "keys"});
+  const std::string body = R"({"prompt": "a", "max_tokens": 1})";
+  const auto status = [&](const httplib::Headers& headers) {
+    const httplib::Result result = server.client().Post("/v1/completions", headers, body, "application/json");
+    return result ? result->status : -1;
+  };
+  EXPECT_EQ(status({}), 401);
+  EXPECT_EQ(status({{"Authorization", "Bearer secre"}}), 401);
+  EXPECT_EQ(status({{"Authorization", "Bearer secret"}}), 200);
+  EXPECT_EQ(status({{"x-api-key", "other"}}), 200);
+  EXPECT_EQ(server.client().Get("/health")->status, 200);
+  EXPECT_EQ(server.client().Get("/metrics")->status, 401);
+  EXPECT_EQ(server.client().Get("/nothing")->status, 401);
+}
+
+// A page of another site must not use the model of whoever looks at it.
+TEST(Serve, RefusesPagesOfOtherSites) {
+  Server server(kStories);
+  const auto status = [&](const httplib::Headers& headers) {
+    return server.client().Get("/v1/models", headers)->status;
+  };
+  const std::string own = "127.0.0.1:" + std::to_string(server.port());
+  EXPECT_EQ(status({{"Origin", "http://" + own}}), 200);
+  EXPECT_EQ(status({{"Origin", "http://evil.example"}}), 403);
+  EXPECT_EQ(status({{"Origin", "null"}}), 403);
+  EXPECT_EQ(status({{"Host", "evil.example"}}), 403);
+  EXPECT_EQ(status({{"Host", "localhost:" + std::to_string(server.port())}}), 200);
+}
+
+TEST(Serve, MistakesAtTheStartAreALine) {
+  Server server(kStories);
+  const std::string port = std::to_string(server.port());
+  expect_failure(run_pinion({"serve", "--model", kStories, "--port", port}), 1, "in use");
+  expect_failure(run_pinion({"serve", "--model", kStories, "--host", "0.0.0.0"}), 2, "--api-key-file");
+  const Folder folder;
+  write_file(folder / "keys", "\n");
+  expect_failure(run_pinion({"serve", "--model", kStories, "--api-key-file", folder / "keys"}), 1, "no keys");
+  expect_failure(run_pinion({"serve", "--model", folder.path}), 1, "config.json");
+}
+
+// More work than any test waits for.
+const json kLong = {{"prompt", kOnce}, {"max_tokens", 400}, {"ignore_eos", true}, {"n", 64}, {"stream", true}};
+
+TEST(Serve, AClosedConnectionEndsItsWork) {
+  Server server(kStories, {"--parallel", "2"});
+  int64_t bytes = 0;
+  const auto leave = [&](const char*, size_t count) { return (bytes += static_cast<int64_t>(count)) < 2000; };
+  httplib::Request request;
+  request.method = "POST";
+  request.path = "/v1/completions";
+  request.body = kLong.dump();
+  request.set_header("Content-Type", "application/json");
+  request.content_receiver = [&](const char* data, size_t count, uint64_t, uint64_t) { return leave(data, count); };
+  EXPECT_FALSE(server.client().send(request));
+  server.await("texts_cancelled_total", 1);
+  while (server.metric("texts_running") + server.metric("texts_waiting") > 0) {
+  }
+  EXPECT_LT(server.metric("texts_total"), 64);
+}
+
+TEST(Serve, AFullQueueSaysComeAgain) {
+  Server server(kStories, {"--parallel", "1", "--queue", "63"});
+  std::thread busy([&] { std::ignore = server.client().Post("/v1/completions", kLong.dump(), "application/json"); });
+  server.await("texts_waiting", 50);
+  json many = kLong;
+  const httplib::Result result = server.client().Post("/v1/completions", many.dump(), "application/json");
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->status, 429) << result->body;
+  EXPECT_EQ(result->get_header_value("Retry-After"), "1");
+  EXPECT_EQ(json::parse(result->body)["error"]["code"], "queue_full");
+  EXPECT_GE(server.metric("requests_refused_total"), 1);
+  // The second one ends texts, too. Two that come at once count as one.
+  std::atomic<bool> is_over{false};
+  std::thread impatient([&] {
+    for (; !is_over; std::this_thread::sleep_for(std::chrono::milliseconds(20))) server.signal(SIGTERM);
+  });
+  busy.join();
+  is_over = true;
+  impatient.join();
+  EXPECT_EQ(server.wait(), 0);
+}
+
+TEST(Serve, ASignalLetsAnswersEnd) {
+  Server server(kStories, {"--parallel", "1"});
+  std::string body;
+  const json request = {{"prompt", kOnce}, {"max_tokens", 300}, {"ignore_eos", true}, {"n", 4}, {"seed", 1}};
+  std::thread client([&] { body = server.client().Post("/v1/completions", request.dump(), "application/json")->body; });
+  server.await("texts_running", 1);
+  server.signal(SIGTERM);
+  client.join();
+  const json answer = json::parse(body, nullptr, false);
+  ASSERT_TRUE(answer.contains("choices")) << body;
+  for (const json& choice : answer["choices"]) EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(server.wait(), 0);
+}
+
+}  // namespace
+}  // namespace pinion
