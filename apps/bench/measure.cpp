@@ -132,7 +132,7 @@ Error run_texts(Scheduler& scheduler, const BenchTest& test, double* seconds) {
   for (int64_t& id : submitted) {
     TextRequest request = {.prompt = some_ids(test.depth + 1, vocab),
                            .options = {.max_tokens = 1 << 30, .sampler = {}, .ignore_eos = true, .hash_logits = false},
-                           .on_token = [](int32_t) { return true; },
+                           .on_token = [](int32_t, const GenerateResult&) { return true; },
                            .on_end = [](const Error&, const GenerateResult&) {}};
     request.prompt[0] = static_cast<int32_t>(&id - submitted.data()) % static_cast<int32_t>(vocab);  // none shares
     if (Error e = submit(scheduler, std::move(request), &id)) return e;

@@ -163,7 +163,7 @@ int run(GenerateFlags& options) {
                          .sampler = sampler,
                          .ignore_eos = options.ignore_eos,
                          .hash_logits = options.json};
-  if (options.logprobs) how.logprobs = static_cast<int32_t>(*options.logprobs);
+  if (options.logprobs) how.logprobs = how.prompt_logprobs = static_cast<int32_t>(*options.logprobs);
   if (Error e = generate(*session, prompt_ids, how, [&](int32_t id) { return stream.put(id); }, &result)) {
     return fail(e);
   }

@@ -129,7 +129,7 @@ Error submit_all(Batch& batch, Scheduler& scheduler) {
     TextRequest request = {
         .prompt = item.prompt,
         .options = {.max_tokens = item.max_tokens, .sampler = batch.sampler, .ignore_eos = batch.flags.ignore_eos},
-        .on_token = [&item](int32_t id) { return item.text->put(id); },
+        .on_token = [&item](int32_t id, const GenerateResult&) { return item.text->put(id); },
         .on_end = [&batch, i](const Error& e, const GenerateResult& r) { finish(batch, i, e, r); }};
     int64_t id = 0;
     if (Error e = submit(scheduler, std::move(request), &id)) {

@@ -49,6 +49,25 @@ Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, i
   return check_ids(config, prompt);
 }
 
+Error check_generate_options(const GenerateOptions& options) {
+  for (const std::optional<int32_t>& top : {options.logprobs, options.prompt_logprobs}) {
+    if (top && *top < 0) return error("out of range", "log probabilities", "at least 0", std::to_string(*top));
+  }
+  return {};
+}
+
+bool lacks_prompt_logprobs(const Continuation& text) {
+  return text.options.prompt_logprobs && std::ssize(text.result.prompt_logprobs) < text.sampler.prompt_tokens - 1;
+}
+
+void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab) {
+  std::vector<Logprobs>& found = text.result.prompt_logprobs;
+  for (; !logits.empty() && lacks_prompt_logprobs(text); logits = logits.subspan(static_cast<size_t>(vocab))) {
+    const std::span<const float> row = logits.first(static_cast<size_t>(vocab));
+    found.push_back(logprobs_of(row, text.history[found.size() + 1], *text.options.prompt_logprobs));
+  }
+}
+
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options) {
   Continuation text;
   text.options = options;

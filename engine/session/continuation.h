@@ -20,9 +20,10 @@ struct GenerateOptions {
   bool ignore_eos = false;
   bool hash_logits = true;      // reads every logit once more, alone
   int64_t tokens_per_hash = 0;  // the hash is kept after every this many tokens; 0: only the last
-  // Log probabilities of all tokens, the prompt's too, each with so many of the likeliest. The prompt is evaluated from
-  // its beginning then, whatever the session holds of it.
-  std::optional<int32_t> logprobs = {};
+  // Log probabilities, each with those of so many of the likeliest tokens.
+  std::optional<int32_t> logprobs = {};  // of the generated tokens
+  // Of the prompt's, which is evaluated from its beginning then, whatever is held of it.
+  std::optional<int32_t> prompt_logprobs = {};
 };
 
 enum class FinishReason : uint8_t {
@@ -67,6 +68,15 @@ struct Continuation {
 // An empty prompt, one of more than `capacity` tokens, ids outside the vocabulary.
 Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity);
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids);
+// Fewer than no log probabilities.
+Error check_generate_options(const GenerateOptions& options);
+
+// Whether log probabilities of the prompt are wanted that the result does not have yet.
+bool lacks_prompt_logprobs(const Continuation& text);
+
+// Adds those that come from the logits, [rows][vocab], after the prompt's first tokens: the next ones that the result
+// lacks, at most to the prompt's end.
+void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab);
 
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options);
 

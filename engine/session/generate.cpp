@@ -44,32 +44,26 @@ Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t
 }
 
 // The same from the beginning, with the log probability of each token after those before it.
-Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, int32_t top, GenerateResult& result,
+Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, Continuation& text,
                              std::span<float> logits) {
-  const auto sink = [&](int64_t first, std::span<const float> rows) {
-    for (; !rows.empty(); rows = rows.subspan(logits.size())) {
-      const std::span<const float> row = rows.first(logits.size());
-      if (++first < std::ssize(prompt)) {
-        result.prompt_logprobs.push_back(logprobs_of(row, prompt[static_cast<size_t>(first)], top));
-      } else {
-        std::ranges::copy(row, logits.begin());
-      }
-    }
+  const auto sink = [&](int64_t, std::span<const float> rows) {
+    add_prompt_logprobs(text, rows, std::ssize(logits));
+    std::ranges::copy(rows.last(logits.size()), logits.begin());
   };
   return evaluate(session, prompt, sink);
 }
 
 // Evaluates what the session does not hold of the prompt yet.
-Error prefill(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options, GenerateResult& result,
-              std::span<float> logits) {
+Error prefill(Session& session, std::span<const int32_t> prompt, Continuation& text, std::span<float> logits) {
+  GenerateResult& result = text.result;
   // The last token is evaluated again in any case: its logits are wanted.
   const std::span<const int32_t> reusable = prompt.first(prompt.size() - 1);
-  const int64_t shared = options.logprobs ? 0 : common_prefix(session.sequence.ids, reusable);
+  const int64_t shared = lacks_prompt_logprobs(text) ? 0 : common_prefix(session.sequence.ids, reusable);
   result.reused_tokens = rewind(session.sequence, shared);
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
   const auto start = Clock::now();
-  if (options.logprobs) {
-    if (Error e = evaluate_with_logprobs(session, prompt, *options.logprobs, result, logits)) return e;
+  if (lacks_prompt_logprobs(text)) {
+    if (Error e = evaluate_with_logprobs(session, prompt, text, logits)) return e;
   } else if (Error e = evaluate_prompt(session, prompt, shared, logits.data())) {
     return e;
   }
@@ -166,10 +160,11 @@ Error decode(Session& session, const OnToken& on_token, Continuation& text, std:
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
                const OnToken& on_token, GenerateResult* out) {
   if (Error e = check_prompt(session.model->config, prompt, session.sequence.cache.capacity)) return e;
+  if (Error e = check_generate_options(options)) return e;
   Continuation text = begin_continuation(prompt, options);
   GenerateResult& result = text.result;
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
-  if (Error e = prefill(session, prompt, options, result, logits)) return e;
+  if (Error e = prefill(session, prompt, text, logits)) return e;
 
   const int64_t regions = session.team->regions();
   const int64_t barriers = session.team->barriers();

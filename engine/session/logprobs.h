@@ -21,11 +21,15 @@ LogSoftmax log_softmax_of(std::span<const float> logits);
 struct TokenLogprob {
   int32_t id;
   double logprob;
+
+  bool operator==(const TokenLogprob&) const = default;
 };
 
 struct Logprobs {
   TokenLogprob token;             // the one that came
   std::vector<TokenLogprob> top;  // the likeliest, best first, the lower id first among equals
+
+  bool operator==(const Logprobs&) const = default;
 };
 
 Logprobs logprobs_of(std::span<const float> logits, int32_t id, int32_t top);

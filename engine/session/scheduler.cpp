@@ -18,6 +18,9 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Of a prompt whose log probabilities are wanted, in a pass: bounds what the logits take.
+constexpr int64_t kPromptLogitRows = 64;
+
 int64_t held(const Stream& stream) { return std::ssize(stream.sequence.ids); }
 int64_t wanted(const Stream& stream) { return std::ssize(stream.text.history); }
 
@@ -132,6 +135,7 @@ void reserve_tokens(const Scheduler& s, Stream& stream) {
   const auto most = static_cast<size_t>(std::clamp<int64_t>(stream.request.options.max_tokens, 0, room));
   stream.text.history.reserve(stream.text.history.size() + most);
   stream.text.result.ids.reserve(most);
+  if (stream.request.options.logprobs) stream.text.result.logprobs.reserve(most);
 }
 
 enum class TakenUp : uint8_t { yes, not_yet, no_room };
@@ -142,7 +146,8 @@ TakenUp take_up(Scheduler& s, std::unique_ptr<Stream>& stream) {
   Sequence& sequence = s.unused.back();
   sequence.long_factors = uses_long_factors(c, wanted(*stream));
   sequence.ropes = rope_frequencies(c, wanted(*stream));
-  const Donor donor = can_be_cut(c) ? find_donor(s, *stream, sequence.long_factors) : Donor{};
+  const bool may_share = can_be_cut(c) && !lacks_prompt_logprobs(stream->text);
+  const Donor donor = may_share ? find_donor(s, *stream, sequence.long_factors) : Donor{};
   if (donor.coming >= donor.tokens + kAttentionChunk) return TakenUp::not_yet;
   if (!s.running.empty() && !has_room(s, *stream, donor)) return TakenUp::no_room;
   if (donor.tokens > 0) share(s, donor, &sequence, stream->text.history);
@@ -220,6 +225,13 @@ int64_t next_stop(const ModelConfig& c, Stream& stream) {
   return stop;
 }
 
+// How many of a stream's tokens that come before its next `end` get logits: the last of all, from which the next is
+// drawn, and those of a prompt that lack log probabilities.
+int64_t logit_rows_to(const Stream& stream, int64_t end) {
+  if (!lacks_prompt_logprobs(stream.text)) return end == wanted(stream);
+  return std::max<int64_t>(0, end - std::max(held(stream), std::ssize(stream.text.result.prompt_logprobs)));
+}
+
 // Which tokens go into the next pass: one of each stream that decodes, and chunks of prompts.
 void fill_pass(Scheduler& s) {
   s.segments.clear(), s.streams.clear();
@@ -227,14 +239,19 @@ void fill_pass(Scheduler& s) {
   const int64_t decoding = std::ranges::count_if(s.running, decodes);
   int64_t prompt_rows =
       decoding > 0 ? std::min(s.options.rows_beside_decode, s.options.pass_rows - decoding) : s.options.pass_rows;
+  int64_t prompt_logit_rows = s.prompt_logit_rows;
   for (size_t i = 0; i < s.running.size(); ++i) {  // room for one may cost the last ones theirs
     Stream& stream = *s.running[i];
     const bool is_decoding = decodes(s.running[i]);
     const int64_t stop = next_stop(s.model->config, stream);
-    const int64_t count = is_decoding ? 1 : std::min(prompt_rows, stop - held(stream));
+    int64_t count = is_decoding ? 1 : std::min(prompt_rows, stop - held(stream));
+    const int64_t without_logits = count - logit_rows_to(stream, held(stream) + count);
+    if (lacks_prompt_logprobs(stream.text)) count = std::min(count, without_logits + prompt_logit_rows);
     if (count == 0) continue;
     if (!make_room(s, stream, held(stream) + count)) return take_back_last(s);
     take_blocks(&stream.sequence.cache, held(stream) + count);
+    const int64_t logit_rows = logit_rows_to(stream, held(stream) + count);
+    if (lacks_prompt_logprobs(stream.text)) prompt_logit_rows -= logit_rows;
     if (!is_decoding) prompt_rows -= count;
     s.streams.push_back(&stream);
     s.segments.push_back(
@@ -244,21 +261,26 @@ void fill_pass(Scheduler& s) {
          .tokens =
              std::span(stream.text.history).subspan(static_cast<size_t>(held(stream)), static_cast<size_t>(count)),
          .position = held(stream),
-         .logit_rows = held(stream) + count == wanted(stream)});
+         .logit_rows = logit_rows});
   }
+}
+
+std::span<const float> logits_of(const Scheduler& s, int64_t row, int64_t rows) {
+  const auto vocab = static_cast<size_t>(s.model->config.vocab_size);
+  return std::span(s.logits).subspan(static_cast<size_t>(row) * vocab, static_cast<size_t>(rows) * vocab);
 }
 
 // Draws a stream's next token from a row of the pass's logits. Returns whether the text goes on.
 bool draw_next(Scheduler& s, Stream& stream, int64_t row) {
-  const auto vocab = static_cast<size_t>(s.model->config.vocab_size);
   if (stream.first_token_seconds == 0) {
     stream.first_token_seconds = now_seconds();
   } else {
     ++stream.text.result.decode_passes;
   }
   if (stream.text.options.max_tokens <= 0) return false;
-  return draw(stream.text, std::span(s.logits).subspan(static_cast<size_t>(row) * vocab, vocab), panel_best(s, row),
-              s.model->eos_ids, stream.sequence.cache.capacity, stream.request.on_token);
+  const auto on_token = [&stream](int32_t id) { return stream.request.on_token(id, stream.text.result); };
+  return draw(stream.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids, stream.sequence.cache.capacity,
+              on_token);
 }
 
 std::unique_ptr<Stream> take(std::vector<std::unique_ptr<Stream>>& streams, const Stream* which) {
@@ -275,11 +297,13 @@ void read_pass(Scheduler& s) {
     Stream& stream = *s.streams[i];
     const std::span<const int32_t> tokens = s.segments[i].tokens;
     stream.sequence.ids.insert(stream.sequence.ids.end(), tokens.begin(), tokens.end());
-    if (s.segments[i].logit_rows == 0) continue;
+    const int64_t rows = s.segments[i].logit_rows;
     Error e;
-    if (!are_logits_finite(s, row, 1)) e = error("NaN or infinity; the weights may be damaged", "logits");
-    if (e || !draw_next(s, stream, row)) end(s, take(s.running, &stream), e);
-    ++row;
+    if (!are_logits_finite(s, row, rows)) e = error("NaN or infinity; the weights may be damaged", "logits");
+    if (!e) add_prompt_logprobs(stream.text, logits_of(s, row, rows), s.model->config.vocab_size);
+    row += rows;
+    const bool is_last = held(stream) == wanted(stream);
+    if (e || (is_last && !draw_next(s, stream, row - 1))) end(s, take(s.running, &stream), e);
   }
 }
 
@@ -297,6 +321,21 @@ Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
     return error("out of range", "positions", "at least one context of " + std::to_string(context),
                  std::to_string(positions));
   }
+  return {};
+}
+
+void take_logits(Scheduler& s) {
+  s.logits.resize(static_cast<size_t>((s.options.sequences + s.prompt_logit_rows) * s.model->config.vocab_size));
+}
+
+// The next pass takes it: whoever submits may be a callback, between two that look at the last pass's logits.
+Error make_room_for_prompt_logits(Scheduler& s) {
+  if (s.prompt_logit_rows > 0) return {};
+  const int64_t rows = std::min(kPromptLogitRows, s.options.pass_rows);
+  const int64_t bytes = rows * s.model->config.vocab_size * static_cast<int64_t>(sizeof(float));
+  const std::string what = "too little memory for logits of " + std::to_string(rows) + " tokens of a prompt";
+  if (Error e = check_memory(bytes, free_memory(), what, "log probabilities", "")) return e;
+  s.prompt_logit_rows = rows;
   return {};
 }
 
@@ -324,7 +363,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   s->segments.reserve(static_cast<size_t>(options.sequences));
   s->streams.reserve(static_cast<size_t>(options.sequences));
   s->running.reserve(static_cast<size_t>(options.sequences));
-  s->logits.resize(static_cast<size_t>(options.sequences * c.vocab_size));
+  take_logits(*s);
   *out = std::move(s);
   return {};
 }
@@ -333,7 +372,10 @@ Error submit(Scheduler& s, TextRequest request, int64_t* id) {
   const ModelConfig& c = s.model->config;
   const int64_t capacity = s.options.context;
   if (Error e = check_prompt(c, request.prompt, capacity)) return e;
-  if (request.options.logprobs) return error("not for many texts at once", "log probabilities");
+  if (Error e = check_generate_options(request.options)) return e;
+  if (request.options.prompt_logprobs) {
+    if (Error e = make_room_for_prompt_logits(s)) return e;
+  }
   auto stream = std::make_unique<Stream>();
   stream->id = *id = s.next_id++;
   stream->text = begin_continuation(request.prompt, request.options);
@@ -360,6 +402,7 @@ bool cancel(Scheduler& s, int64_t id) {
 bool step(Scheduler& s) {
   take_up_waiting(s);
   if (s.running.empty()) return false;
+  take_logits(s);
   fill_pass(s);
   run_pass(s, s.segments, s.logits.data());
   ++s.passes;

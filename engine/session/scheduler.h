@@ -31,8 +31,10 @@ struct SchedulerOptions {
 
 struct TextRequest {
   std::vector<int32_t> prompt;
-  GenerateOptions options = {};  // without logprobs
-  OnToken on_token = {};         // this one and the next must be given
+  GenerateOptions options = {};
+  // Sees each id as it comes, with the result so far, of whose `ids` it is the last; returning false stops. This one
+  // and the next must be given.
+  std::function<bool(int32_t, const GenerateResult& so_far)> on_token = {};
   // The text has ended: with its result, or with an error. Not called for one that was cancelled.
   std::function<void(const Error&, GenerateResult)> on_end = {};
 };
@@ -67,13 +69,16 @@ struct Scheduler : PassRunner {
   // Of a pass, kept from one to the next.
   std::vector<Segment> segments;
   std::vector<Stream*> streams;  // by segment
-  std::vector<float> logits;     // [sequences][vocab]
+  std::vector<float> logits;     // [sequences + prompt_logit_rows][vocab]
+  // Rows of prompts whose log probabilities are wanted, in a pass: 0 until the first such text.
+  int64_t prompt_logit_rows = 0;
 };
 
 // Fails, with the figures, when caches and what passes work in do not fit into the memory that is free now.
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
 
-// Errors: an empty prompt, one that does not fit, ids outside the vocabulary, log probabilities wanted.
+// Errors: as generate() has them. The first text that wants log probabilities of its prompt takes memory for the logits
+// of more rows, and fails where there is too little.
 Error submit(Scheduler& scheduler, TextRequest request, int64_t* id);
 
 // Ends a text between two passes. Whether there was one with this id.

@@ -55,15 +55,6 @@ struct Way {
   const Kernels* kernels;
 };
 
-std::vector<double> flat(const std::vector<Logprobs>& list) {
-  std::vector<double> all;
-  for (const Logprobs& one : list) {
-    all.insert(all.end(), {static_cast<double>(one.token.id), one.token.logprob});
-    for (const TokenLogprob& likely : one.top) all.insert(all.end(), {static_cast<double>(likely.id), likely.logprob});
-  }
-  return all;
-}
-
 void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt, bool by_all_kernels) {
   const auto generate_by = [&](const Way& way) {
     Team team(std::vector<int32_t>(static_cast<size_t>(way.threads), -1));
@@ -72,7 +63,7 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
         open_session(model, team, {.capacity = 300, .prefill_chunk = way.chunk, .kernels = way.kernels}, &session);
     EXPECT_FALSE(opened) << opened.message();
     GenerateOptions options = {.max_tokens = 10, .sampler = {}, .ignore_eos = true};
-    options.logprobs = 3;
+    options.logprobs = options.prompt_logprobs = 3;
     GenerateResult result;
     const auto go_on = [](int32_t) { return true; };
     EXPECT_FALSE(generate(*session, prompt, options, go_on, &result));
@@ -97,7 +88,7 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
     const auto row = std::span(logits).subspan((i - 1) * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
     whole.push_back(logprobs_of(row, prompt[i], 3));
   }
-  EXPECT_EQ(flat(expected.prompt_logprobs), flat(whole));
+  EXPECT_EQ(expected.prompt_logprobs, whole);
   EXPECT_EQ(expected.logprobs[0].token.id, expected.logprobs[0].top[0].id) << "greedy";
 
   std::vector<Way> ways = {{2, 7, nullptr}, {1, 1, nullptr}};
@@ -106,9 +97,40 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
   }
   for (const Way& way : ways) {
     const GenerateResult other = generate_by(way);
-    EXPECT_EQ(flat(other.prompt_logprobs), flat(expected.prompt_logprobs)) << way.threads << " " << way.chunk;
-    EXPECT_EQ(flat(other.logprobs), flat(expected.logprobs)) << way.threads << " " << way.chunk;
+    EXPECT_EQ(other.prompt_logprobs, expected.prompt_logprobs) << way.threads << " " << way.chunk;
+    EXPECT_EQ(other.logprobs, expected.logprobs) << way.threads << " " << way.chunk;
   }
+}
+
+// Those of generated tokens alone cost the prompt nothing: what is held of it is not evaluated again.
+TEST(Logprobs, OfThePromptOrOfTheAnswerAlone) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  const std::vector<int32_t> prompt = some_tokens(50, model->config.vocab_size);
+  const auto go_on = [](int32_t) { return true; };
+  const auto generate_with = [&](std::optional<int32_t> of_answer, std::optional<int32_t> of_prompt) {
+    GenerateOptions options = {.max_tokens = 4, .sampler = {}, .ignore_eos = true};
+    options.logprobs = of_answer, options.prompt_logprobs = of_prompt;
+    GenerateResult result;
+    EXPECT_FALSE(generate(*session, prompt, options, go_on, &result));
+    return result;
+  };
+  const GenerateResult both = generate_with(2, 1), answer = generate_with(2, {}), of_prompt = generate_with({}, 1);
+  EXPECT_EQ(both.reused_tokens, 0);
+  EXPECT_EQ(both.prompt_logprobs.size(), 49u);
+  EXPECT_EQ(both.prompt_logprobs[0].top.size(), 1u);
+  EXPECT_EQ(answer.reused_tokens, 49);
+  EXPECT_EQ(answer.prompt_logprobs.size(), 0u);
+  EXPECT_EQ(answer.logprobs, both.logprobs);
+  EXPECT_EQ(of_prompt.prompt_logprobs, both.prompt_logprobs);
+  EXPECT_EQ(of_prompt.logprobs.size(), 0u);
+  GenerateResult result;
+  GenerateOptions options;
+  options.prompt_logprobs = -1;
+  EXPECT_EQ(generate(*session, prompt, options, go_on, &result).message(),
+            "log probabilities: out of range: want at least 0, have -1");
 }
 
 TEST(Logprobs, TheSameBitsHoweverAModelRuns) {

@@ -33,6 +33,8 @@ inline GenerateOptions random_options(std::mt19937& random, uint32_t most_tokens
   options.max_tokens = 1 + below(random, most_tokens);
   options.ignore_eos = below(random, 2) == 0;
   options.tokens_per_hash = 1;
+  if (s.seed % 4 == 0) options.logprobs = static_cast<int32_t>(s.seed / 4 % 3);
+  if (s.seed % 6 == 1) options.prompt_logprobs = static_cast<int32_t>(s.seed / 6 % 3);
   return options;
 }
 
@@ -56,6 +58,8 @@ inline void expect_same_text(const GenerateResult& a, const GenerateResult& b) {
   EXPECT_EQ(a.finish_reason, b.finish_reason);
   EXPECT_EQ(a.hashes, b.hashes);
   EXPECT_EQ(a.logits_hash, b.logits_hash);
+  EXPECT_EQ(a.logprobs, b.logprobs);
+  EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
 }
 
 }  // namespace pinion
