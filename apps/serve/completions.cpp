@@ -60,6 +60,8 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
   out->fields.options.max_tokens = fields.integer("max_tokens", kMaxTokens, 0, 1 << 30);
   out->echoes = fields.boolean("echo", false);
   if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMostLogprobs));
+  out->fields.options.logprobs = out->logprobs;
+  if (out->echoes) out->fields.options.prompt_logprobs = out->logprobs;
   if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
   if (fields.integer("best_of", 1, 1, kMostChoices) > out->fields.choices) {
     fields.fail("best_of", "more than n are not compared", "at most n");
@@ -143,7 +145,9 @@ class Completion {
   void put(const TextEvent& event) {
     Choice& choice = choices_[event.choice];
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
-      choice.text = decode(*serving_.tokenizer, prompt_of(event.choice));
+      const std::vector<int32_t>& prompt = prompt_of(event.choice);
+      choice.text = decode(*serving_.tokenizer, prompt);
+      if (request_.logprobs) choice.lists.add_prompt(prompt, event.prompt_logprobs);
     }
     choice.text += event.text;
     if (event.logprobs) choice.lists.add(*event.id, &*event.logprobs);

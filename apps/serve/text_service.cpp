@@ -143,6 +143,7 @@ bool TextService::put_token(Texts::Text& text, int32_t id, const GenerateResult&
   text.last_token_seconds = now;
   TextEvent event{.choice = text.choice, .text = text.answer.put(id), .id = id};
   if (!so_far.logprobs.empty()) event.logprobs = so_far.logprobs.back();
+  if (so_far.ids.size() == 1) event.prompt_logprobs = so_far.prompt_logprobs;
   text.mailbox->put(std::move(event));
   return !text.answer.is_stopped();
 }
@@ -159,6 +160,7 @@ void TextService::end(Texts::Text& text, const Error& failure, GenerateResult re
   TextEvent event{.choice = text.choice, .text = text.answer.finish(), .is_end = true};
   event.is_stop_text = text.answer.is_stopped();
   event.failure = failure;
+  if (result.ids.empty()) event.prompt_logprobs = std::move(result.prompt_logprobs);
   event.result = std::move(result);
   text.mailbox->put(std::move(event));
 }
@@ -168,7 +170,7 @@ void TextService::start(const std::shared_ptr<Texts::Text>& text) {
   TextRequest request = {
       .prompt = std::move(text->order.prompt),
       .options = text->order.options,
-      .on_token = [this, text](int32_t id) { return put_token(*text, id, {}); },
+      .on_token = [this, text](int32_t id, const GenerateResult& so_far) { return put_token(*text, id, so_far); },
       .on_end = [this, text](const Error& e, GenerateResult result) { end(*text, e, std::move(result)); }};
   if (Error e = pinion::submit(*scheduler_, std::move(request), &text->id)) end(*text, e, {});
 }

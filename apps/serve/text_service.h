@@ -32,6 +32,7 @@ struct TextEvent {
   std::string text;   // may be empty: a stop text, or a character, may just be beginning
   std::optional<int32_t> id = {};
   std::optional<Logprobs> logprobs = {};
+  std::vector<Logprobs> prompt_logprobs = {};  // where wanted, in the first event
   bool is_end = false;        // the last one of this text; the rest is only for it
   bool is_stop_text = false;  // one of the stops has ended it
   Error failure = {};

@@ -60,6 +60,37 @@ TEST(Serve, StopsAndDefaultsAreTheApisOwn) {
   EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
 }
 
+TEST(Serve, LogprobsAreThoseOfGenerate) {
+  Server server(kStories);
+  const json want = run_json(
+      generate(kStories, {"--prompt", kOnce, "--max-tokens", "5", "--temperature", "0", "--json", "--logprobs", "2"}));
+  const json request = {{"prompt", kOnce}, {"max_tokens", 5}, {"temperature", 0}, {"logprobs", 2}, {"echo", true}};
+  const json answer = server.post("/v1/completions", request)["choices"][0];
+  const json& lists = answer["logprobs"];
+  const size_t prompt = want["prompt_ids"].size();
+  ASSERT_EQ(lists["tokens"].size(), prompt + 5);
+  EXPECT_TRUE(lists["token_logprobs"][0].is_null());
+  for (size_t i = 1; i < prompt + 5; ++i) {
+    const json& one = i < prompt ? want["prompt_logprobs"][i - 1] : want["logprobs"][i - prompt];
+    EXPECT_EQ(lists["token_logprobs"][i], one["logprob"]) << i;
+    double best = -1e9;
+    for (const auto& [token, logprob] : lists["top_logprobs"][i].items()) best = std::max(best, logprob.get<double>());
+    EXPECT_EQ(best, one["top"][0]["logprob"]) << i;
+  }
+  std::string joined;
+  for (const json& token : lists["tokens"]) joined += token;
+  EXPECT_TRUE(joined.ends_with(answer["text"].get<std::string>())) << joined;
+  // A stream brings the same in pieces; without a token to generate the prompt's come alone.
+  json pieces = json::array();
+  for (const json& chunk : server.stream("/v1/completions", request)) {
+    for (const json& one : chunk["choices"][0]["logprobs"]["token_logprobs"]) pieces.push_back(one);
+  }
+  EXPECT_EQ(pieces, lists["token_logprobs"]);
+  json none = request;
+  none["max_tokens"] = 0;
+  EXPECT_EQ(server.post("/v1/completions", none)["choices"][0]["logprobs"]["token_logprobs"].size(), prompt);
+}
+
 TEST(Serve, ManyClientsAtOnceGetWhatEachGetsAlone) {
   Server server(kStories, {"--parallel", "3"});
   const auto ask = [&](size_t seed) {
