@@ -141,7 +141,7 @@ struct HttpListener::State {
 };
 
 HttpListener::HttpListener() : state_(std::make_unique<State>()) {}
-HttpListener::~HttpListener() = default;
+HttpListener::~HttpListener() { end(); }
 
 Error HttpListener::bind(const HttpOptions& options, std::span<const Route> routes) {
   httplib::Server& server = state_->server;
@@ -199,9 +199,13 @@ void HttpListener::listen() {
 
 void HttpListener::open(const Serving* serving) { state_->serving = serving; }
 
-void HttpListener::close() {
-  if (!state_->thread.joinable()) return;
+void HttpListener::finish() {
   for (int left; (left = state_->answering.load()) > 0;) state_->answering.wait(left);
+  end();
+}
+
+void HttpListener::end() {
+  if (!state_->thread.joinable()) return;
   state_->server.stop();
   state_->thread.join();
 }

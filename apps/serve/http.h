@@ -29,10 +29,11 @@ class HttpListener {
   void listen();
   void open(const Serving* serving);
 
-  // Waits until all answers are sent, and ends.
-  void close();
+  void finish();  // waits until all answers are sent, and ends
 
  private:
+  void end();
+
   struct State;
   std::unique_ptr<State> state_;
   int port_ = 0;

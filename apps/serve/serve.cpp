@@ -111,27 +111,28 @@ int run(const Options& options) {
   if (Error e = load_chat_template(options.run.model, &serving.chat_template)) return fail(e);
   if (Error e = sampler_options(options.run.model, options.sampling, &serving.sampler)) return fail(e);
 
+  Runtime runtime;
+  std::unique_ptr<TextService> service;
+  HttpListener listener;  // whose threads use all of these: it goes first
   // Before the team pins this thread: those that it starts are where it is.
-  HttpListener listener;
   if (Error e = listener.bind(http, kRoutes)) return fail(e);
   listener.listen();
-  Runtime runtime;
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
   std::unique_ptr<Scheduler> scheduler;
   if (Error e = open_scheduler(*runtime.model, *runtime.team, scheduler_options(options, runtime), &scheduler)) {
     return fail(e);
   }
-  TextService service(std::move(scheduler), serving.tokenizer, options.queue,
-                      options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes());
+  service = std::make_unique<TextService>(std::move(scheduler), serving.tokenizer, options.queue,
+                                          options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes());
   if (Error e = fill(options, runtime, &serving)) return fail(e);
-  serving.service = &service;
+  serving.service = service.get();
   listener.open(&serving);
-  drain_on_signals(&service);
+  drain_on_signals(service.get());
   const bool is_v6 = http.host.find(':') != std::string::npos;
   print("serving " + serving.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
         std::to_string(listener.port()) + "\n");
-  service.run();
-  listener.close();
+  service->run();
+  listener.finish();
   serving_now = nullptr;
   return kSuccess;
 }

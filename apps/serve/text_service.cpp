@@ -198,6 +198,10 @@ void TextService::take_orders() {
 }
 
 void TextService::run() {
+  struct AtEnd {  // also where memory runs out
+    TextService* service;
+    ~AtEnd() { service->end_all(); }
+  } const at_end{this};
   while (drains_.load() < 2) {
     take_orders();
     const double begin = now_seconds();
@@ -221,11 +225,14 @@ void TextService::run() {
       sleep();
     }
   }
+}
+
+void TextService::end_all() {
   {
     const std::lock_guard lock(mutex_);
     is_over_ = true;
   }
-  take_orders();
+  for (const auto& text : std::exchange(ordered_, {})) end(*text, error("the server has ended", ""), {});
   while (!active_.empty()) end(*std::shared_ptr(active_.back()), error("the server has ended", ""), {});
 }
 

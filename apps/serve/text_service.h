@@ -33,8 +33,8 @@ struct TextEvent {
   std::optional<int32_t> id = {};
   std::optional<Logprobs> logprobs = {};
   std::vector<Logprobs> prompt_logprobs = {};  // where wanted, in the first event
-  bool is_end = false;        // the last one of this text; the rest is only for it
-  bool is_stop_text = false;  // one of the stops has ended it
+  bool is_end = false;                         // the last one of this text; the rest is only for it
+  bool is_stop_text = false;                   // one of the stops has ended it
   Error failure = {};
   GenerateResult result = {};
 };
@@ -122,6 +122,7 @@ class TextService {
   void measure_roof();
   void sleep() const;
   void take_orders();
+  void end_all();
   void start(const std::shared_ptr<Texts::Text>& text);
   void end(Texts::Text& text, const Error& failure, GenerateResult result);
   bool put_token(Texts::Text& text, int32_t id, const GenerateResult& so_far);
