@@ -1,6 +1,7 @@
 #include "engine/session/continuation.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "kernels/hash.h"
@@ -14,6 +15,21 @@ void hash_logits(const GenerateOptions& options, std::span<const float> logits, 
   if (options.tokens_per_hash > 0 && (std::ssize(result.ids) + 1) % options.tokens_per_hash == 0) {
     result.hashes.push_back(result.logits_hash);
   }
+}
+
+Error check_logit_bias(const ModelConfig& config, std::span<const LogitBias> biases) {
+  int64_t before = -1;
+  for (const auto& [id, bias] : biases) {
+    if (Error e = check_ids(config, {&id, 1})) return error(e.message(), "logit bias");
+    if (id <= before) {
+      return error("not ascending", "logit bias", "each id once, after " + std::to_string(before), std::to_string(id));
+    }
+    if (!(bias <= std::numeric_limits<float>::max())) {
+      return error("out of range", "logit bias", "finite, or minus infinity", std::to_string(bias));
+    }
+    before = id;
+  }
+  return {};
 }
 
 }  // namespace
@@ -49,11 +65,11 @@ Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, i
   return check_ids(config, prompt);
 }
 
-Error check_generate_options(const GenerateOptions& options) {
+Error check_generate_options(const ModelConfig& config, const GenerateOptions& options) {
   for (const std::optional<int32_t>& top : {options.logprobs, options.prompt_logprobs}) {
     if (top && *top < 0) return error("out of range", "log probabilities", "at least 0", std::to_string(*top));
   }
-  return {};
+  return check_logit_bias(config, options.sampler.logit_bias);
 }
 
 bool lacks_prompt_logprobs(const Continuation& text) {

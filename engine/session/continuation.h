@@ -68,8 +68,8 @@ struct Continuation {
 // An empty prompt, one of more than `capacity` tokens, ids outside the vocabulary.
 Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity);
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids);
-// Fewer than no log probabilities.
-Error check_generate_options(const GenerateOptions& options);
+// Fewer than no log probabilities; biases of ids outside the vocabulary, not ascending, or that are no numbers to add.
+Error check_generate_options(const ModelConfig& config, const GenerateOptions& options);
 
 // Whether log probabilities of the prompt are wanted that the result does not have yet.
 bool lacks_prompt_logprobs(const Continuation& text);

@@ -160,7 +160,7 @@ Error decode(Session& session, const OnToken& on_token, Continuation& text, std:
 Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
                const OnToken& on_token, GenerateResult* out) {
   if (Error e = check_prompt(session.model->config, prompt, session.sequence.cache.capacity)) return e;
-  if (Error e = check_generate_options(options)) return e;
+  if (Error e = check_generate_options(session.model->config, options)) return e;
   Continuation text = begin_continuation(prompt, options);
   GenerateResult& result = text.result;
   std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));

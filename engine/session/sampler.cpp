@@ -1,5 +1,5 @@
-// Penalties, temperature, then filters that narrow the candidates, then one draw, in the order that Hugging Face's
-// generate() has. Owns no model state: what it needs of the past is the history it is given.
+// Bias, penalties, temperature, then filters that narrow the candidates, then one draw, in the order that Hugging
+// Face's generate() has. Owns no model state: what it needs of the past is the history it is given.
 #include "engine/session/sampler.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void find_best(Sampler& sampler, std::span<const float> logits, std::span<const 
 }
 
 void set_logit(Sampler& sampler, int32_t id, float logit) {
-  sampler.penalised[static_cast<size_t>(id)] = logit;
+  sampler.adjusted[static_cast<size_t>(id)] = logit;
   sampler.changed[static_cast<size_t>(id / kPanelColumns)] = true;
 }
 
@@ -74,11 +74,18 @@ void count_ids(Sampler& sampler, std::span<const int32_t> ids) {
   }
 }
 
+void add_bias(Sampler& sampler, std::span<const int32_t>) {
+  for (const LogitBias& one : sampler.options.logit_bias) {
+    if (!count_of(sampler, one.id)) continue;  // a draft model may know fewer ids
+    set_logit(sampler, one.id, sampler.adjusted[static_cast<size_t>(one.id)] + one.bias);
+  }
+}
+
 void penalise_repetition(Sampler& sampler, std::span<const int32_t> history) {
   const float penalty = sampler.options.repetition_penalty;
   count_ids(sampler, history);
   visit_counts(sampler, history, [&](int32_t id, int32_t) {
-    const float logit = sampler.penalised[static_cast<size_t>(id)];
+    const float logit = sampler.adjusted[static_cast<size_t>(id)];
     set_logit(sampler, id, logit > 0 ? logit / penalty : logit * penalty);
   });
 }
@@ -89,7 +96,7 @@ void penalise_presence_and_frequency(Sampler& sampler, std::span<const int32_t> 
   visit_counts(sampler, generated, [&](int32_t id, int32_t count) {
     const float times = static_cast<float>(count);
     const float penalty = sampler.options.presence_penalty + times * sampler.options.frequency_penalty;
-    set_logit(sampler, id, sampler.penalised[static_cast<size_t>(id)] - penalty);
+    set_logit(sampler, id, sampler.adjusted[static_cast<size_t>(id)] - penalty);
   });
 }
 
@@ -118,35 +125,37 @@ void penalise_dry(Sampler& sampler, std::span<const int32_t> history) {
   }
   visit_counts(sampler, history, [&](int32_t id, int32_t length) {
     const double penalty = options.dry_multiplier * portable_pow(options.dry_base, length - options.dry_allowed_length);
-    set_logit(sampler, id, static_cast<float>(sampler.penalised[static_cast<size_t>(id)] - penalty));
+    set_logit(sampler, id, static_cast<float>(sampler.adjusted[static_cast<size_t>(id)] - penalty));
   });
 }
 
 // In the order in which they are applied.
-struct Penalty {
+struct Adjustment {
   bool (*is_on)(const SamplerOptions&);
   void (*apply)(Sampler&, std::span<const int32_t> history);
 };
-constexpr Penalty kPenalties[] = {
+constexpr Adjustment kAdjustments[] = {
+    {[](const SamplerOptions& o) { return !o.logit_bias.empty(); }, add_bias},
     {[](const SamplerOptions& o) { return o.repetition_penalty != 1; }, penalise_repetition},
     {[](const SamplerOptions& o) { return o.presence_penalty != 0 || o.frequency_penalty != 0; },
      penalise_presence_and_frequency},
     {[](const SamplerOptions& o) { return o.dry_multiplier > 0; }, penalise_dry},
 };
 
-// The logits after all penalties, with the likeliest of each panel.
-std::span<const float> penalise(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
-  if (std::ranges::none_of(kPenalties, [&](const Penalty& one) { return one.is_on(sampler.options); })) return logits;
-  sampler.penalised.assign(logits.begin(), logits.end());
+// The logits after all adjustments, with the likeliest of each panel.
+std::span<const float> adjust(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
+  if (std::ranges::none_of(kAdjustments, [&](const Adjustment& one) { return one.is_on(sampler.options); }))
+    return logits;
+  sampler.adjusted.assign(logits.begin(), logits.end());
   sampler.counts.resize(logits.size());
   sampler.changed.assign(sampler.best.size(), false);
-  for (const Penalty& one : kPenalties) {
+  for (const Adjustment& one : kAdjustments) {
     if (one.is_on(sampler.options)) one.apply(sampler, history);
   }
   for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
-    if (sampler.changed[panel]) sampler.best[panel] = best_of(sampler.penalised, panel);
+    if (sampler.changed[panel]) sampler.best[panel] = best_of(sampler.adjusted, panel);
   }
-  return sampler.penalised;
+  return sampler.adjusted;
 }
 
 int32_t most_likely(std::span<const float> logits, std::span<const int32_t> best) {
@@ -248,7 +257,7 @@ int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const 
                std::span<const int32_t> history) {
   const SamplerOptions& options = sampler.options;
   find_best(sampler, logits, panel_best);
-  logits = penalise(sampler, logits, history);
+  logits = adjust(sampler, logits, history);
   const int32_t best = most_likely(logits, sampler.best);
   if (!(options.temperature > 0)) return best;
 

@@ -22,7 +22,7 @@ struct Sampler {
   std::vector<Candidate> candidates{};  // scratch
   std::vector<int32_t> best{};          // scratch: the likeliest id of each panel
   std::vector<float> panel_logits{};    // scratch: their logits
-  std::vector<float> penalised{};       // scratch: logits after penalties
+  std::vector<float> adjusted{};        // scratch: logits after bias and penalties
   std::vector<bool> changed{};          // scratch: panels of which one was
   std::vector<int32_t> counts{};        // scratch: by id; 0 between uses
   // Scratch of DRY, by the distance from the end: how many ids up to there equal those at the end.

@@ -372,7 +372,7 @@ Error submit(Scheduler& s, TextRequest request, int64_t* id) {
   const ModelConfig& c = s.model->config;
   const int64_t capacity = s.options.context;
   if (Error e = check_prompt(c, request.prompt, capacity)) return e;
-  if (Error e = check_generate_options(request.options)) return e;
+  if (Error e = check_generate_options(c, request.options)) return e;
   if (request.options.prompt_logprobs) {
     if (Error e = make_room_for_prompt_logits(s)) return e;
   }

@@ -12,6 +12,11 @@
 
 namespace pinion {
 
+struct LogitBias {
+  int32_t id;
+  float bias;
+};
+
 struct SamplerOptions {
   float temperature = 0;         // 0 = greedy
   int32_t top_k = 0;             // keep the k most likely; 0 = all
@@ -26,10 +31,12 @@ struct SamplerOptions {
   float dry_base = 1.75f;
   int32_t dry_allowed_length = 2;
   std::vector<int32_t> dry_breakers{};  // ids that no repetition goes across
+  // Added to logits before everything else (OpenAI's API reference), ascending by id. Minus infinity bans.
+  std::vector<LogitBias> logit_bias{};
   uint64_t seed = 0;
 };
 
-// All of these but breakers and seed: generation_config.json, golden files and the command line go by this table.
+// All of these but breakers, bias and seed: generation_config.json, golden files and the command line go by this table.
 struct SamplerSetting {
   std::string_view name;  // in files; --top-k on the command line
   double least, most;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "tests/engine/stories.h"
 
 namespace pinion {
@@ -69,6 +72,33 @@ TEST(Generate, StopsForEveryReason) {
                 .message(),
             "prompt: too long: want at most 512 tokens (the context), have 600");
   EXPECT_TRUE(generate(*session, {}, {}, [](int32_t) { return true; }, &result));
+}
+
+TEST(Generate, BansWhatItWouldSay) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  const std::vector<int32_t> prompt = some_tokens(20, model->config.vocab_size);
+  const auto go_on = [](int32_t) { return true; };
+  GenerateOptions options = {.max_tokens = 1, .sampler = {}, .ignore_eos = true, .logprobs = 2};
+  GenerateResult result, banned;
+  ASSERT_FALSE(generate(*session, prompt, options, go_on, &result));
+  options.sampler.logit_bias = {{result.ids[0], -std::numeric_limits<float>::infinity()}};
+  ASSERT_FALSE(generate(*session, prompt, options, go_on, &banned));
+  EXPECT_EQ(banned.ids[0], result.logprobs[0].top[1].id);
+  EXPECT_EQ(banned.logprobs[0].top, result.logprobs[0].top) << "the model's own";
+  EXPECT_EQ(banned.logits_hash, result.logits_hash);
+
+  const auto refusal = [&](std::vector<LogitBias> bias) {
+    options.sampler.logit_bias = std::move(bias);
+    return generate(*session, prompt, options, go_on, &result).message();
+  };
+  EXPECT_EQ(refusal({{5, 1}, {512, 1}}), "logit bias: token id: not in the vocabulary: want 0 to 511, have 512");
+  EXPECT_EQ(refusal({{-1, 1}}), "logit bias: token id: not in the vocabulary: want 0 to 511, have -1");
+  EXPECT_EQ(refusal({{5, 1}, {5, 1}}), "logit bias: not ascending: want each id once, after 5, have 5");
+  EXPECT_EQ(refusal({{5, NAN}}), "logit bias: out of range: want finite, or minus infinity, have nan");
+  EXPECT_EQ(refusal({{5, INFINITY}}), "logit bias: out of range: want finite, or minus infinity, have inf");
 }
 
 TEST(Generate, AnInterruptedPromptGoesOnLater) {

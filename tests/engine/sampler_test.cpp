@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <set>
 
 namespace pinion {
@@ -57,36 +58,36 @@ TEST(RepetitionPenalty, DividesPositiveAndMultipliesNegativeLogitsOnce) {
   EXPECT_EQ(greedy({3, 2, 1}, {-1, 7}, 2), 0);        // ids outside the vocabulary count for nothing
 }
 
-// What is left of the logits: the bias that makes an id win by a hair tells.
-std::vector<float> penalised(const SamplerOptions& options, const std::vector<float>& logits,
-                             const std::vector<int32_t>& history, int64_t prompt_tokens = 0) {
+// What is left of the logits.
+std::vector<float> adjusted(const SamplerOptions& options, const std::vector<float>& logits,
+                            const std::vector<int32_t>& history, int64_t prompt_tokens = 0) {
   Sampler sampler{.options = options, .prompt_tokens = prompt_tokens};
   sample(sampler, logits, {}, history);
-  EXPECT_EQ(sampler.penalised.size(), logits.size());
+  EXPECT_EQ(sampler.adjusted.size(), logits.size());
   for (const int32_t count : sampler.counts) EXPECT_EQ(count, 0);
-  return sampler.penalised;
+  return sampler.adjusted;
 }
 
 using Logits = std::vector<float>;
 
 TEST(PresenceAndFrequency, AreOfGeneratedTokensOnly) {
   const std::vector<int32_t> history = {3, 3, 0, 1, 1, 1, -1, 7};  // the first two are the prompt's
-  EXPECT_EQ(penalised({.presence_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 1.5f, 3, 4}));
-  EXPECT_EQ(penalised({.frequency_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 0.5f, 3, 4}));
-  EXPECT_EQ(penalised({.presence_penalty = 1, .frequency_penalty = -0.5f}, {1, 2, 3, 4}, history, 2),
+  EXPECT_EQ(adjusted({.presence_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 1.5f, 3, 4}));
+  EXPECT_EQ(adjusted({.frequency_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 0.5f, 3, 4}));
+  EXPECT_EQ(adjusted({.presence_penalty = 1, .frequency_penalty = -0.5f}, {1, 2, 3, 4}, history, 2),
             Logits({0.5f, 2.5f, 3, 4}));
-  EXPECT_EQ(penalised({.presence_penalty = 1}, {1, 2}, {0, 1}, 9), Logits({1, 2})) << "nothing was generated";
+  EXPECT_EQ(adjusted({.presence_penalty = 1}, {1, 2}, {0, 1}, 9), Logits({1, 2})) << "nothing was generated";
 }
 
 TEST(PresenceAndFrequency, ComeAfterTheRepetitionPenalty) {
-  EXPECT_EQ(penalised({.repetition_penalty = 2, .presence_penalty = 1}, {4, 4}, {0, 1}, 1), Logits({2, 1}));
+  EXPECT_EQ(adjusted({.repetition_penalty = 2, .presence_penalty = 1}, {4, 4}, {0, 1}, 1), Logits({2, 1}));
 }
 
 TEST(Dry, TakesMoreTheLongerTheRepetition) {
   const SamplerOptions dry = {.dry_multiplier = 1, .dry_base = 2, .dry_allowed_length = 2};
   const Logits zeros(10, 0);
   const auto lowered = [&](const SamplerOptions& options, const std::vector<int32_t>& history) {
-    return penalised(options, zeros, history);
+    return adjusted(options, zeros, history);
   };
   const auto only = [&](size_t id, float logit) {
     Logits expected = zeros;
@@ -135,13 +136,70 @@ TEST(Dry, IsWhatTheDescriptionSays) {
       while (i - length >= 0 && at(i - length) == at(n - 1 - length) && !is_breaker(at(i - length))) ++length;
       longest[static_cast<size_t>(at(i + 1))] = std::max(longest[static_cast<size_t>(at(i + 1))], length);
     }
-    const Logits logits = {1, 2, 3}, found = penalised(options, logits, history);
+    const Logits logits = {1, 2, 3}, found = adjusted(options, logits, history);
     for (size_t id = 0; id < logits.size(); ++id) {
       const int beyond = longest[id] - options.dry_allowed_length;
       const double penalty = beyond >= 0 && longest[id] > 0 ? 0.5 * std::pow(1.5, beyond) : 0;
       EXPECT_NEAR(found[id], logits[id] - penalty, 1e-5 * (1 + penalty)) << "round " << round << ", id " << id;
     }
   }
+}
+
+TEST(LogitBias, HandWorked) {
+  EXPECT_EQ(adjusted({.logit_bias = {{0, 2.5f}, {2, -1}}}, {1, 2, 3, 4}, {}), Logits({3.5f, 2, 2, 4}));
+  EXPECT_EQ(draw({.logit_bias = {{1, 0.5f}}}, {1, 0.6f, 1.05f}, 1), std::vector<int32_t>({1}));
+  // Before penalties: 2 + 2 halved is 2, not 2 / 2 + 2.
+  EXPECT_EQ(adjusted({.repetition_penalty = 2, .logit_bias = {{1, 2}}}, {1, 2, 2.5f}, {1}), Logits({1, 2, 2.5f}));
+  // No logit of a smaller vocabulary.
+  EXPECT_EQ(adjusted({.logit_bias = {{1, 1}, {4, 1}, {900, 1}}}, {1, 2, 3, 4}, {}), Logits({1, 3, 3, 4}));
+}
+
+TEST(LogitBias, BansAndForces) {
+  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{2, -kInfinity}}}, kHalves), Ids({0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{2, -100}}}, kHalves), Ids({0, 1, 3}));
+  EXPECT_EQ(drawn({.temperature = 1, .logit_bias = {{3, 100}}}, kHalves), Ids({3}));
+  EXPECT_EQ(draw({.logit_bias = {{0, -kInfinity}, {1, -kInfinity}}}, {3, 2, 1}, 1), std::vector<int32_t>({2}));
+}
+
+// The same as logits that had it from the beginning, though the likeliest of each panel are those without it.
+TEST(LogitBias, IsASumInWhicheverPanels) {
+  std::mt19937 random(41);
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  int changed = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const uint32_t vocab = 1 + below(300);
+    Logits logits(vocab);
+    for (float& logit : logits) logit = static_cast<float>(below(1000)) * 0.01f;
+    std::vector<int32_t> best;
+    for (uint32_t first = 0; first < vocab; first += 64) {
+      const auto panel = logits.begin() + first, end = logits.begin() + std::min(first + 64, vocab);
+      best.push_back(static_cast<int32_t>(std::max_element(panel, end) - logits.begin()));
+    }
+    SamplerOptions options = {.temperature = below(3) == 0 ? 0.0f : 0.5f,
+                              .top_k = static_cast<int32_t>(below(2) * below(40)),
+                              .top_p = below(2) ? 0.9f : 1.0f,
+                              .min_p = below(2) ? 0.05f : 0.0f,
+                              .repetition_penalty = below(2) ? 1.0f : 1.2f,
+                              .frequency_penalty = below(2) ? 0.0f : 0.3f,
+                              .seed = random()};
+    std::vector<int32_t> history;
+    for (uint32_t i = below(20); i > 0; --i) history.push_back(static_cast<int32_t>(below(vocab)));
+    Sampler plain{.options = options};
+    Logits biased = logits;
+    const uint32_t step = 1 + below(100);
+    for (uint32_t id = below(vocab); id < vocab; id += step) {
+      const float biases[] = {-100, -kInfinity, 100, 1.5f, -1.5f, 0};
+      options.logit_bias.push_back({static_cast<int32_t>(id), biases[below(6)]});
+      biased[id] += options.logit_bias.back().bias;
+    }
+    Sampler sampler{.options = options}, without{.options = plain.options};
+    for (int i = 0; i < 3; ++i) {
+      const int32_t id = sample(sampler, logits, best, history);
+      ASSERT_EQ(id, sample(plain, biased, {}, history)) << "round " << round;
+      changed += id != sample(without, logits, best, history);
+    }
+  }
+  EXPECT_GT(changed, 1000);
 }
 
 TEST(TopK, KeepsTheMostLikely) {

@@ -467,6 +467,8 @@ TEST(Scheduler, BadRequests) {
             "token id: not in the vocabulary: want 0 to 511, have 512");
   EXPECT_EQ(submit(*scheduler, {.prompt = {5}, .options = {.sampler = {}, .logprobs = -1}}, &id).message(),
             "log probabilities: out of range: want at least 0, have -1");
+  EXPECT_EQ(submit(*scheduler, {.prompt = {5}, .options = {.sampler = {.logit_bias = {{512, 1}}}}}, &id).message(),
+            "logit bias: token id: not in the vocabulary: want 0 to 511, have 512");
   EXPECT_FALSE(cancel(*scheduler, 0));
   EXPECT_FALSE(step(*scheduler));
 }

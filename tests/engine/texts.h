@@ -33,6 +33,7 @@ inline GenerateOptions random_options(std::mt19937& random, uint32_t most_tokens
   options.max_tokens = 1 + below(random, most_tokens);
   options.ignore_eos = below(random, 2) == 0;
   options.tokens_per_hash = 1;
+  if (s.seed % 5 == 0) s.logit_bias = {{7, 2.0f}, {20, -100.0f}, {21, 1.0f}};
   if (s.seed % 4 == 0) options.logprobs = static_cast<int32_t>(s.seed / 4 % 3);
   if (s.seed % 6 == 1) options.prompt_logprobs = static_cast<int32_t>(s.seed / 6 % 3);
   return options;
