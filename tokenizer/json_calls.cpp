@@ -123,11 +123,14 @@ Step JsonCalls::read_text(CallStream* stream) {
 Step JsonCalls::end_object(CallStream* stream) {
   if (!is_ended_ && (name_.empty() || row_.is_bare)) return Step::kWrong;
   if (!is_ended_) emit_whole("{}", stream);
-  const bool has_close = !row_.close[0].empty();
-  if (in_list_) return go_on(Phase::kAfterElement, stream);
-  if (has_close) return go_on(Phase::kClose, stream);
-  stream->skip(1);
-  return Step::kDone;
+  return in_list_ ? end_bracket(Phase::kAfterElement, stream) : end_bracket(Phase::kClose, stream);
+}
+
+// A bracket that belongs to a call, complete by now, is never content.
+Step JsonCalls::end_bracket(Phase next, CallStream* stream) {
+  go_on(next, stream);
+  stream->hold();
+  return next == Phase::kClose && row_.close[0].empty() ? Step::kDone : Step::kOn;
 }
 
 Step JsonCalls::read_punctuation(char c, CallStream* stream) {
@@ -149,9 +152,7 @@ Step JsonCalls::read_punctuation(char c, CallStream* stream) {
       if (c == ',') return go_on(Phase::kElement, stream);
       if (c != ']') return Step::kWrong;
       in_list_ = false;
-      if (!row_.close[0].empty()) return go_on(Phase::kClose, stream);
-      stream->skip(1);
-      return Step::kDone;
+      return end_bracket(Phase::kClose, stream);
     default:
       // Some models write several objects between two marks.
       return c == '{' ? start(c, stream) : skip_close(row_, stream);

@@ -40,6 +40,7 @@ class JsonCalls {
   Step read_text(CallStream* stream);
   Step take_value(CallStream* stream);
   Step end_object(CallStream* stream);
+  Step end_bracket(Phase next, CallStream* stream);
   bool take_arguments();
   void emit_whole(const std::string& arguments, CallStream* stream);
   Step go_on(Phase next, CallStream* stream);
