@@ -17,7 +17,8 @@ void ThinkingSplitter::add(std::string_view text, std::vector<ThinkingPart>* par
   after_mark_ = false;
   const size_t end = text.find_last_not_of('\n') + 1;  // 0 where there is nothing else
   if (end > 0) parts->push_back({newlines_ + std::string(text.substr(0, end)), inside_});
-  newlines_ = (end > 0 ? "" : newlines_) + std::string(text.substr(end));
+  if (end > 0) newlines_.clear();
+  newlines_ += text.substr(end);
 }
 
 std::vector<ThinkingPart> ThinkingSplitter::put(std::string_view text) {
@@ -34,10 +35,22 @@ std::vector<ThinkingPart> ThinkingSplitter::put(std::string_view text) {
     }
     add(std::string_view(pending_).substr(0, found), &parts);
     pending_.erase(0, found + mark.size());
-    newlines_.clear();
+    leave_out_newlines();
     inside_ = !inside_;
-    after_mark_ = true;
   }
+}
+
+std::vector<ThinkingPart> ThinkingSplitter::put_plain(std::string_view text) {
+  std::vector<ThinkingPart> parts;
+  add(pending_, &parts);
+  pending_.clear();
+  add(text, &parts);
+  return parts;
+}
+
+void ThinkingSplitter::leave_out_newlines() {
+  newlines_.clear();
+  after_mark_ = true;
 }
 
 std::vector<ThinkingPart> ThinkingSplitter::finish() {

@@ -19,6 +19,8 @@ class ThinkingSplitter {
 
   // What is certain by now, in order; the marks themselves and the blank lines around thoughts are left out.
   std::vector<ThinkingPart> put(std::string_view text);
+  std::vector<ThinkingPart> put_plain(std::string_view text);  // marks in it are text; nothing but newlines stays back
+  void leave_out_newlines();           // something else stands here: the newlines around it are left out, too
   std::vector<ThinkingPart> finish();  // what was held back
 
   bool inside() const { return inside_; }
