@@ -72,6 +72,7 @@ Error TextService::submit(std::vector<TextOrder> orders, std::unique_ptr<Texts>*
   *why = Refusal::invalid;
   for (const TextOrder& order : orders) {
     if (Error e = check_prompt(scheduler_->model->config, order.prompt, context())) return e;
+    if (Error e = check_generate_options(scheduler_->model->config, order.options)) return e;
   }
   auto texts = std::unique_ptr<Texts>(new Texts);
   const double now = now_seconds();
