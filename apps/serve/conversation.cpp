@@ -148,6 +148,22 @@ Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out)
   return is_forced ? force_call(serving, order, out) : Error{};
 }
 
+bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
+                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end) {
+  ToolCallParser parser(reply);
+  const auto hand_over = [&](const std::vector<ToolEvent>& parts) { return std::ranges::all_of(parts, on_part); };
+  Error failure;
+  return follow(
+      texts, connection,
+      [&](const TextEvent& event) {
+        if (!hand_over(parser.put(event.text))) return false;
+        if (!event.is_end) return true;
+        *end = event;
+        return hand_over(parser.finish());
+      },
+      &failure);
+}
+
 std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply) {
   return [format = reply.format](std::string_view token) {
     return is_thinking_mark(token) || is_tool_mark(format, token);

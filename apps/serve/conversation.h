@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/serve/api.h"
+#include "apps/serve/request.h"
 #include "tokenizer/tool_calls.h"
 
 namespace pinion {
@@ -33,6 +33,10 @@ Error read_chat_order(const std::string& body, ChatOrder* out);
 // A content that is a list of texts becomes one text, a call's arguments become the object that their text spells.
 // Errors: pictures and sounds, a wrong shape, a template that refuses, a call that cannot be forced.
 Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out);
+
+// follow() for one text, read by `reply`: its parts as they become certain, then its end.
+bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
+                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end);
 
 // What AnswerText leaves in for ToolCallParser.
 std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply);

@@ -18,10 +18,10 @@ uint64_t seed_of(JsonFields& fields, const Serving& serving) {
   return static_cast<uint64_t>(fields.integer("seed"));
 }
 
-std::vector<std::string> stops_of(JsonFields& fields) {
-  std::vector<std::string> stops = fields.texts("stop");
+std::vector<std::string> stops_of(JsonFields& fields, std::string_view name) {
+  std::vector<std::string> stops = fields.texts(name);
   for (const std::string& stop : stops) {
-    if (stop.empty()) fields.fail("stop", "empty", "texts");
+    if (stop.empty()) fields.fail(name, "empty", "texts");
   }
   return stops;
 }
@@ -47,14 +47,14 @@ std::vector<LogitBias> bias_of(JsonFields& fields) {
 
 }  // namespace
 
-void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out) {
+void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out, std::string_view stop) {
   out->options.sampler = serving.sampler;
   out->options.hash_logits = false;
   read_sampler_settings(fields, &out->options.sampler);
   out->options.sampler.seed = seed_of(fields, serving);
   out->options.sampler.logit_bias = bias_of(fields);
   out->options.ignore_eos = fields.boolean("ignore_eos", false);
-  out->stops = stops_of(fields);
+  out->stops = stops_of(fields, stop);
   out->choices = fields.integer("n", 1, 1, kMostChoices);
   out->streams = fields.boolean("stream", false);
   JsonFields stream = fields.fields("stream_options");

@@ -159,7 +159,7 @@ void TextService::end(Texts::Text& text, const Error& failure, GenerateResult re
     metrics_.cached_tokens += result.reused_tokens;
   }
   TextEvent event{.choice = text.choice, .text = text.answer.finish(), .is_end = true};
-  event.is_stop_text = text.answer.is_stopped();
+  event.stop_text = text.answer.stop_text();
   event.failure = failure;
   if (result.ids.empty()) event.prompt_logprobs = std::move(result.prompt_logprobs);
   event.result = std::move(result);
