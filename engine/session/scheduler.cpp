@@ -12,8 +12,9 @@
 namespace pinion {
 namespace {
 
-// Of a prompt whose log probabilities are wanted, in a pass: bounds what the logits take.
-constexpr int64_t kPromptLogitRows = 64;
+// Bounds what the logits take.
+constexpr int64_t kMoreLogitRows = 64;
+static_assert(kMoreLogitRows >= PassSeconds::kMostRows, "passes have no more rows with drafts");
 
 // For all tokens that it may get, so that no pass allocates; for those that wait it would be much.
 void reserve_tokens(const Scheduler& s, Stream& stream) {
@@ -21,6 +22,11 @@ void reserve_tokens(const Scheduler& s, Stream& stream) {
   const auto most = static_cast<size_t>(std::clamp<int64_t>(stream.request.options.max_tokens, 0, room));
   stream.text.history.reserve(stream.text.history.size() + most);
   stream.text.result.ids.reserve(most);
+  if (stream.request.speculate_ngram) {
+    stream.ngram = std::make_unique<NgramDrafts>();
+    stream.ngram->tokens.reserve(kMostDrafts + 1);
+    stream.ngram->buckets.reserve(kMostDrafts);
+  }
   if (stream.request.options.logprobs) stream.text.result.logprobs.reserve(most);
 }
 
@@ -76,18 +82,24 @@ Error check_options(const Scheduler& s, int64_t context, int64_t positions) {
 }
 
 void take_logits(Scheduler& s) {
-  s.logits.resize(static_cast<size_t>((s.options.sequences + s.prompt_logit_rows) * s.model->config.vocab_size));
+  s.logits.resize(static_cast<size_t>((s.options.sequences + s.more_logit_rows) * s.model->config.vocab_size));
 }
 
 // The next pass takes it: whoever submits may be a callback, between two that look at the last pass's logits.
-Error make_room_for_prompt_logits(Scheduler& s) {
-  if (s.prompt_logit_rows > 0) return {};
-  const int64_t rows = std::min(kPromptLogitRows, s.options.pass_rows);
+Error make_room_for_logits(Scheduler& s) {
+  if (s.more_logit_rows > 0) return {};
+  const int64_t rows = std::min(kMoreLogitRows, s.options.pass_rows);
   const int64_t bytes = rows * s.model->config.vocab_size * static_cast<int64_t>(sizeof(float));
-  const std::string what = "too little memory for logits of " + std::to_string(rows) + " tokens of a prompt";
-  if (Error e = check_memory(bytes, free_memory(), what, "log probabilities", "")) return e;
-  s.prompt_logit_rows = rows;
+  const std::string what = "too little memory for those of " + std::to_string(rows) + " more tokens in a pass";
+  if (Error e = check_memory(bytes, free_memory(), what, "logits", "")) return e;
+  s.more_logit_rows = rows;
   return {};
+}
+
+int64_t rows_of(const Scheduler& s) {
+  int64_t rows = 0;
+  for (const Segment& segment : s.segments) rows += segment.size();
+  return rows;
 }
 
 }  // namespace
@@ -114,6 +126,8 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   s->segments.reserve(static_cast<size_t>(options.sequences));
   s->streams.reserve(static_cast<size_t>(options.sequences));
   s->running.reserve(static_cast<size_t>(options.sequences));
+  s->drafters.reserve(static_cast<size_t>(options.sequences));
+  s->drafting.reserve(static_cast<size_t>(options.sequences));
   take_logits(*s);
   *out = std::move(s);
   return {};
@@ -124,8 +138,9 @@ Error submit(Scheduler& s, TextRequest request, int64_t* id) {
   const int64_t capacity = s.options.context;
   if (Error e = check_prompt(c, request.prompt, capacity)) return e;
   if (Error e = check_generate_options(c, request.options)) return e;
-  if (request.options.prompt_logprobs) {
-    if (Error e = make_room_for_prompt_logits(s)) return e;
+  request.speculate_ngram &= can_be_cut(c);
+  if (request.options.prompt_logprobs || request.speculate_ngram) {
+    if (Error e = make_room_for_logits(s)) return e;
   }
   auto stream = std::make_unique<Stream>();
   stream->id = *id = s.next_id++;
@@ -155,8 +170,10 @@ bool step(Scheduler& s) {
   if (s.running.empty()) return false;
   take_logits(s);
   fill_pass(s);
+  const int64_t start = now_ns();
   run_pass(s, s.segments, s.logits.data());
   ++s.passes;
+  if (s.is_pass_timed) note_pass(s.pass_seconds, rows_of(s), static_cast<double>(now_ns() - start) * 1e-9);
   read_pass(s);
   return true;
 }
