@@ -15,7 +15,8 @@ namespace pinion {
 namespace {
 
 // Texts that share beginnings of up to 400 tokens.
-std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t vocab, int count) {
+std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t vocab, int count,
+                                                   uint32_t most_tokens) {
   std::vector<std::vector<int32_t>> beginnings;
   for (const uint32_t length : {0u, 7u, 200u, 256u, 300u, 400u}) {
     std::vector<int32_t>& one = beginnings.emplace_back();
@@ -23,7 +24,7 @@ std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t
   }
   std::vector<TextCase> texts;
   for (int i = 0; i < count; ++i) {
-    TextCase& text = texts.emplace_back(random_text(random, vocab, 40));
+    TextCase& text = texts.emplace_back(random_text(random, vocab, most_tokens));
     const std::vector<int32_t>& beginning = beginnings[below(random, static_cast<uint32_t>(beginnings.size()))];
     text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
   }
@@ -40,7 +41,7 @@ TEST(Scheduler, EveryTextIsWhatItIsAlone) {
     // Room for some: others wait, and lose their memory to those before them.
     const auto scheduler =
         opened(*model, team, {.kv = kv, .sequences = 12, .positions = 1800, .pass_rows = 96, .rows_beside_decode = 24});
-    const std::vector<TextCase> texts = texts_with_shared_beginnings(random, model->config.vocab_size, 60);
+    const std::vector<TextCase> texts = texts_with_shared_beginnings(random, model->config.vocab_size, 60, 40);
     Batch batch{*scheduler};
     std::map<int64_t, size_t> submitted;
     int64_t cancelled = 0;
@@ -92,8 +93,8 @@ TEST(Scheduler, Soak) {
     std::fflush(stdout);
   };
   while (scheduler->passes < passes && !HasFailure()) {
-    if (texts.empty()) texts = texts_with_shared_beginnings(random, model->config.vocab_size, 100);
-    const bool is_quiet = scheduler->passes % 400 >= 200 && !scheduler->running.empty();  // drafts come without prompts
+    if (texts.empty()) texts = texts_with_shared_beginnings(random, model->config.vocab_size, 100, 120);
+    const bool is_quiet = scheduler->passes % 250 >= 50 && !scheduler->running.empty();  // drafts come without prompts
     while (!is_quiet && !texts.empty() && scheduler->waiting.size() < 4 && below(random, 4) > 0) {
       submitted[batch.submit_any(texts.back())] = texts.back();
       texts.pop_back();
