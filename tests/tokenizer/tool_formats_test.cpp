@@ -29,6 +29,7 @@ TEST(ToolFormats, QwenXmlBecomesJsonByTheTypesOfTheTool) {
   EXPECT_EQ(value("i", "[12]"), "\"[12]\"");
   EXPECT_EQ(value("i", "012"), "\"012\"");
   EXPECT_EQ(value("x", " 1.50 "), "1.50");
+  EXPECT_EQ(value("x", std::string("1\0 2", 4)), "\"1\\u0000 2\"");
   EXPECT_EQ(value("x", "1e999"), "\"1e999\"");
   EXPECT_EQ(value("b", "true"), "true");
   EXPECT_EQ(value("b", "False"), "false");
