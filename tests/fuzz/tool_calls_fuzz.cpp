@@ -20,10 +20,10 @@ using namespace pinion;
 using Json = nlohmann::ordered_json;
 using Kind = ToolEvent::Kind;
 
-constexpr ToolFormat kFormats[] = {ToolFormat::kNone,    ToolFormat::kHermes,        ToolFormat::kQwenXml,
-                                   ToolFormat::kLlama,   ToolFormat::kMistral,       ToolFormat::kMistralArgs,
-                                   ToolFormat::kGemma4,  ToolFormat::kFunctionGemma, ToolFormat::kHarmony,
-                                   ToolFormat::kGranite, ToolFormat::kPhi4Mini};
+constexpr ToolFormat kFormats[] = {ToolFormat::kNone,          ToolFormat::kHermes,  ToolFormat::kQwenXml,
+                                   ToolFormat::kLlama,         ToolFormat::kMistral, ToolFormat::kMistralArgs,
+                                   ToolFormat::kFunctionGemma, ToolFormat::kHarmony, ToolFormat::kGranite,
+                                   ToolFormat::kPhi4Mini};
 
 // What bytes from 128 on stand for; the others stand for themselves.
 constexpr std::string_view kWords[] = {"<think>",
@@ -32,8 +32,6 @@ constexpr std::string_view kWords[] = {"<think>",
                                        "</tool_call>",
                                        "<|tool_call|>",
                                        "<|/tool_call|>",
-                                       "<|tool_call>",
-                                       "<tool_call|>",
                                        "<function=",
                                        "</function>",
                                        "<parameter=",

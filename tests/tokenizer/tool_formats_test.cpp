@@ -118,20 +118,7 @@ TEST(ToolFormats, MistralCallsAreAListOrNamed) {
 }
 
 TEST(ToolFormats, GemmaCallsHaveBracesAndMarksForQuotes) {
-  const auto gemma = [](std::string_view text) {
-    const std::string said = parsed(ToolFormat::kFunctionGemma, text);
-    std::string other(text);
-    for (const auto& [from, to] : {std::pair("<start_function_call>", "<|tool_call>"),
-                                   {"<end_function_call>", "<tool_call|>"},
-                                   {"<escape>", "<|\"|>"}}) {
-      for (size_t at = 0; (at = other.find(from, at)) != std::string::npos;)
-        other.replace(at, std::string(from).size(), to);
-    }
-    if (said.find('<') == std::string::npos) {
-      EXPECT_EQ(parsed(ToolFormat::kGemma4, other), said);
-    }
-    return said;
-  };
+  const auto gemma = [](std::string_view text) { return parsed(ToolFormat::kFunctionGemma, text); };
   EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a \"b\", {c}\n<escape>,i:3}<end_function_call>"),
             R"(#0 f{"s": "a \"b\", {c}\n", "i": 3};)");
   EXPECT_EQ(
@@ -215,7 +202,6 @@ TEST(ToolFormats, PromptsForceThem) {
   EXPECT_EQ(forced(ToolFormat::kMistralArgs, "", "g[ARGS]{}"), "#0 g{};");
   EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "f", "i:1}<end_function_call>"), "#0 f{\"i\": 1};");
   EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "", "g{}<end_function_call>"), "#0 g{};");
-  EXPECT_EQ(forced(ToolFormat::kGemma4, "f", "i:1}<tool_call|>"), "#0 f{\"i\": 1};");
   EXPECT_EQ(forced(ToolFormat::kHarmony, "f", "{\"i\": 1}<|call|>"), "#0 f{\"i\": 1};");
   EXPECT_EQ(forced(ToolFormat::kHarmony, "", "g <|constrain|>json<|message|>{}<|call|>"), "#0 g{};");
 }
@@ -238,7 +224,7 @@ TEST(ToolFormats, AreToldByTheTemplate) {
   EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS][' }}"), ToolFormat::kMistral);
   EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}"), ToolFormat::kMistralArgs);
   EXPECT_EQ(detect_tool_format("{{ '<start_function_call>call:' + name }}"), ToolFormat::kFunctionGemma);
-  EXPECT_EQ(detect_tool_format("{{ '<|tool_call>call:' + name + '{}<tool_call|>' }}"), ToolFormat::kGemma4);
+  EXPECT_EQ(detect_tool_format("'<tool_call>' + call.name + '<arg_key>'"), ToolFormat::kNone);
   EXPECT_EQ(detect_tool_format("<|start|>assistant<|channel|>analysis<|message|>"), ToolFormat::kHarmony);
   EXPECT_EQ(detect_tool_format("respond only with <|tool_call|> followed by a JSON list"), ToolFormat::kGranite);
   EXPECT_EQ(detect_tool_format("'<|tool|>' + message['tools'] + '<|/tool|>'"), ToolFormat::kPhi4Mini);
