@@ -34,19 +34,6 @@ constexpr ToolFormatRow kRows[] = {
         .force_behind_name = "{",
     },
     {
-        .format = ToolFormat::kGemma4,
-        .name = "gemma4",
-        .body = ToolBody::kBraces,
-        .open = {"<|tool_call>"},
-        .close = {"<tool_call|>"},
-        .quote = "<|\"|>",
-        .other_marks = {"<|\"|>"},
-        .in_template = {"<|tool_call>", "<tool_call|>"},
-        .force_any = "<|tool_call>call:",
-        .force_before_name = "<|tool_call>call:",
-        .force_behind_name = "{",
-    },
-    {
         .format = ToolFormat::kMistralArgs,
         .name = "mistral_args",
         .body = ToolBody::kNamed,
@@ -106,7 +93,7 @@ constexpr ToolFormatRow kRows[] = {
         .body = ToolBody::kJson,
         .open = {"<tool_call>"},
         .close = {"</tool_call>"},
-        .in_template = {"<tool_call>"},
+        .in_template = {"<tool_call>", "\"name"},  // others write no JSON there
         .force_any = "<tool_call>\n{\"name\": \"",
         .force_before_name = "<tool_call>\n{\"name\": \"",
         .force_behind_name = "\", \"arguments\": ",

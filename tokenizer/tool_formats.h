@@ -15,7 +15,6 @@ enum class ToolFormat {
   kMistral,      // [TOOL_CALLS] and a list
   kMistralArgs,  // [TOOL_CALLS]name[ARGS]{...}
   kFunctionGemma,
-  kGemma4,
   kHarmony,
   kGranite,
   kPhi4Mini,
