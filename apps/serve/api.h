@@ -79,7 +79,8 @@ struct Route {
   const char* path;
   Shape shape;
   Reply (*handle)(const Serving& serving, const std::string& body);
-  bool is_open = false;  // needs no key
+  bool is_open = false;    // needs no key
+  bool is_static = false;  // nor the model: it is the same while that is being loaded
 };
 
 // By file.

@@ -128,7 +128,8 @@ struct HttpListener::State {
   }
 
   void answer(const Route& route, const httplib::Request& request, httplib::Response& response) {
-    const Serving* ready = serving.load();
+    static const Serving kNothing;
+    const Serving* ready = route.is_static ? &kNothing : serving.load();
     if (!ready) {
       Reply reply = error_reply(route.shape, {503, "the model is being loaded", {}, "loading"});
       reply.headers.emplace_back("Retry-After", "1");

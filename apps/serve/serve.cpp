@@ -8,6 +8,7 @@
 #include "apps/golden/check.h"
 #include "apps/serve/api.h"
 #include "apps/serve/http.h"
+#include "apps/serve/page.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
 
@@ -15,6 +16,14 @@ namespace pinion {
 namespace {
 
 constexpr Route kRoutes[] = {
+    {"GET", "/", Shape::openai, show_page, true, true},
+    {"GET", "/style.css", Shape::openai, show_style, true, true},
+    {"GET", "/app.js", Shape::openai, show_app, true, true},
+    {"GET", "/chats.js", Shape::openai, show_chats, true, true},
+    {"GET", "/client.js", Shape::openai, show_client, true, true},
+    {"GET", "/markdown.js", Shape::openai, show_markdown, true, true},
+    {"GET", "/messages.js", Shape::openai, show_messages, true, true},
+    {"GET", "/settings.js", Shape::openai, show_settings, true, true},
     {"GET", "/health", Shape::openai, show_health, true},
     {"GET", "/metrics", Shape::openai, show_metrics},
     {"GET", "/v1/models", Shape::openai, list_models},

@@ -1,0 +1,281 @@
+// The page's state, a conversation that is open and an answer that may be running, and what people do with it.
+import { complete, figures, model, roofShare } from "./client.js";
+import { deleteChat, exportChat, isChatEntry, listChats, newChat, readChat, saveChat, titleOf } from "./chats.js";
+import { element } from "./markdown.js";
+import { MessageView, addDelta, isSendKey } from "./messages.js";
+import { openSettings, prepareSettings, prepareTheme, readSettings, requestFor } from "./settings.js";
+
+const OPEN = "pinion.open";
+const byId = (id) => document.getElementById(id);
+const log = byId("log");
+const input = byId("input");
+
+let chat = newChat();
+let views = [];
+let running = null; // { abort, done } of the answer
+let server = null; // { name, context }
+
+function say(text) {
+  byId("status").textContent = text;
+}
+
+// The model
+
+async function findModel() {
+  try {
+    server = await model(readSettings().key);
+    byId("model").textContent = server.name;
+    byId("context").textContent = `${server.context.toLocaleString("en")} tokens of context`;
+    document.title = `${server.name} – Pinion`;
+    say("");
+  } catch (failure) {
+    server = null;
+    say(failure.message);
+    if (failure.status === 401) openSettings(failure.message);
+    else setTimeout(findModel, 1000);
+  }
+}
+
+// Conversations
+
+function showList() {
+  const items = listChats().map((one) => {
+    const button = element("button", { type: "button", textContent: titleOf(one) });
+    if (one.id === chat.id) button.setAttribute("aria-current", "true");
+    button.addEventListener("click", () => open(one.id));
+    return element("li", {}, button);
+  });
+  byId("chats").replaceChildren(...items);
+  for (const id of ["rename", "delete", "export"]) byId(id).disabled = chat.messages.length === 0;
+}
+
+function addView(message) {
+  const view = new MessageView(message, { onEdit: edit, onRegenerate: regenerate });
+  views.push(view);
+  log.append(view.root);
+  return view;
+}
+
+function showChat() {
+  views = [];
+  log.replaceChildren();
+  chat.messages.forEach(addView);
+  byId("hint").hidden = chat.messages.length > 0;
+  localStorage.setItem(OPEN, chat.id);
+  showList();
+  scrollToEnd();
+}
+
+async function open(id) {
+  await stop();
+  chat = readChat(id) ?? newChat();
+  byId("side").classList.remove("open");
+  showChat();
+  input.focus();
+}
+
+function save() {
+  if (!saveChat(chat)) say("The browser's storage is full: this conversation is not kept. Delete old ones.");
+  showList();
+}
+
+function rename() {
+  const title = prompt("Title of this conversation", titleOf(chat));
+  if (title === null) return;
+  chat.title = title.trim();
+  save();
+}
+
+async function remove() {
+  if (!confirm(`Delete “${titleOf(chat)}”?`)) return;
+  await stop();
+  deleteChat(chat.id);
+  await open(null);
+}
+
+// Answers
+
+function scrollToEnd() {
+  log.parentElement.scrollTop = log.parentElement.scrollHeight;
+}
+
+const isAtEnd = ({ scrollTop, scrollHeight, clientHeight }) => scrollHeight - scrollTop - clientHeight < 60;
+
+// At most once a frame: building the page must not take the processor's time from the model.
+function painter(view) {
+  let isWaiting = false;
+  return () => {
+    if (isWaiting) return;
+    isWaiting = true;
+    requestAnimationFrame(() => {
+      isWaiting = false;
+      const follows = isAtEnd(log.parentElement);
+      view.update();
+      if (follows) scrollToEnd();
+    });
+  };
+}
+
+// How fast pieces come. A piece is a token, mostly; the end tells how many there were.
+class Speed {
+  constructor() {
+    this.start = performance.now();
+    this.pieces = 0;
+  }
+  put() {
+    this.last = performance.now();
+    this.first ??= this.last;
+    ++this.pieces;
+  }
+  of(tokens) {
+    const seconds = (this.last - this.first) / 1000;
+    return seconds > 0 && tokens > 1 ? `${((tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
+  }
+  wait() {
+    return `${((this.first - this.start) / 1000).toFixed(2)} s to the first`;
+  }
+}
+
+function figuresText(speed, usage, share, seed) {
+  const tokens = usage?.completion_tokens ?? speed.pieces;
+  const parts = [`${tokens} tokens`, speed.of(tokens), Number.isNaN(share) ? "" : `${Math.round(share * 100)} % of the roof`];
+  if (speed.first) parts.push(speed.wait());
+  if (usage && server) parts.push(`${usage.total_tokens} of ${server.context} of the context`);
+  if (seed) parts.push(`seed ${seed}`);
+  return parts.filter((part) => part).join(" · ");
+}
+
+// Streams the next message into `message`. Figures of the server are wanted, not needed.
+async function receive(message, view, signal) {
+  const settings = readSettings();
+  const look = () => figures(settings.key).catch(() => null);
+  const speed = new Speed();
+  const paint = painter(view);
+  let before, usage, seed;
+  try {
+    const request = requestFor(chat.messages.slice(0, -1), settings);
+    seed = await complete(request, settings.key, signal, (chunk) => {
+      usage = chunk.usage ?? usage;
+      const choice = chunk.choices[0];
+      if (!choice) return;
+      addDelta(message, choice.delta);
+      if (choice.finish_reason === "length") message.failure = "The answer has reached its limit of tokens.";
+      const { content, reasoning_content, tool_calls } = choice.delta;
+      if (!content && !reasoning_content && !tool_calls) return;
+      before ??= look();
+      speed.put();
+      message.figures = speed.of(speed.pieces);
+      paint();
+    });
+  } catch (failure) {
+    message.failure = failure.name === "AbortError" ? "Stopped." : failure.message;
+    if (failure.status === 401) openSettings(failure.message);
+  }
+  const [from, to] = await Promise.all([before, before && look()]);
+  message.figures = figuresText(speed, usage, from && to ? roofShare(from, to) : NaN, seed);
+}
+
+async function answer() {
+  const message = { role: "assistant", content: "" };
+  chat.messages.push(message);
+  const view = addView(message);
+  const abort = new AbortController();
+  view.setBusy(true);
+  byId("hint").hidden = true;
+  setRunning({ abort, done: receive(message, view, abort.signal) });
+  scrollToEnd();
+  save();
+  say("Answering…");
+  await running.done;
+  view.setBusy(false);
+  view.update();
+  setRunning(null);
+  say("");
+  save();
+}
+
+function setRunning(now) {
+  running = now;
+  byId("send").hidden = running !== null;
+  byId("stop").hidden = running === null;
+  document.body.classList.toggle("running", running !== null);
+}
+
+async function stop() {
+  running?.abort.abort();
+  while (running) await running.done;
+}
+
+function send() {
+  const text = input.value.trim();
+  if (!text || running) return;
+  input.value = "";
+  fit();
+  const message = { role: "user", content: text };
+  chat.messages.push(message);
+  addView(message);
+  answer();
+}
+
+// Takes this message and what follows it away.
+async function cutFrom(message) {
+  await stop();
+  chat.messages.length = chat.messages.indexOf(message);
+  showChat();
+}
+
+async function regenerate(message) {
+  await cutFrom(message);
+  answer();
+}
+
+async function edit(message, text) {
+  await cutFrom(message);
+  input.value = text;
+  send();
+}
+
+// The page
+
+function fit() {
+  input.style.height = "auto";
+  input.style.height = `${Math.min(input.scrollHeight + 2, innerHeight / 3)}px`;
+}
+
+function prepareKeys() {
+  input.addEventListener("input", fit);
+  input.addEventListener("keydown", (event) => {
+    if (!isSendKey(event)) return;
+    event.preventDefault();
+    send();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !byId("settings").open) stop();
+  });
+}
+
+function prepareButtons() {
+  const actions = {
+    stop,
+    new: () => open(null),
+    rename,
+    delete: remove,
+    export: () => exportChat(chat),
+    "open-settings": () => openSettings(),
+    "open-chats": () => byId("side").classList.toggle("open"),
+  };
+  for (const [id, run] of Object.entries(actions)) byId(id).addEventListener("click", run);
+  byId("composer").addEventListener("submit", (event) => {
+    event.preventDefault();
+    send();
+  });
+}
+
+prepareTheme();
+prepareSettings(findModel);
+prepareKeys();
+prepareButtons();
+addEventListener("pagehide", () => running && saveChat(chat));
+addEventListener("storage", (event) => isChatEntry(event.key) && showList());
+open(localStorage.getItem(OPEN));
+findModel();

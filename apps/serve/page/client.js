@@ -1,0 +1,86 @@
+// What the page asks of the server.
+
+export class ServerError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function ask(path, key, options = {}) {
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers: { ...options.headers, ...headers } });
+  } catch (failure) {
+    if (failure.name === "AbortError") throw failure;
+    throw new ServerError(0, "The server does not answer.");
+  }
+  if (response.ok) return response;
+  const text = await response.text();
+  throw new ServerError(response.status, words(text) ?? `The server answered with status ${response.status}.`);
+}
+
+// The server's own words for what is wrong.
+function words(text) {
+  try {
+    return JSON.parse(text).error.message;
+  } catch {
+    return undefined;
+  }
+}
+
+export async function model(key) {
+  const list = await (await ask("/v1/models", key)).json();
+  return { name: list.data[0].id, context: list.data[0].max_model_len };
+}
+
+// The figures of /metrics that tell how fast weights are read.
+export async function figures(key) {
+  const text = await (await ask("/metrics", key)).text();
+  const of = (name) => Number(text.match(new RegExp(`^pinion_${name} (\\S+)`, "m"))?.[1]);
+  return { bytes: of("weight_bytes_total"), seconds: of("busy_seconds_total"), roof: of("roof_bytes_per_second") };
+}
+
+// The share of the memory's bandwidth that was used between two of them; NaN where it is not known.
+export function roofShare(before, after) {
+  const share = (after.bytes - before.bytes) / (after.seconds - before.seconds) / after.roof;
+  return share > 0 && share < Infinity ? share : NaN;
+}
+
+// Server-sent events: the data of each, as it comes.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      if (part.startsWith("data: ")) yield part.slice("data: ".length);
+    }
+  }
+}
+
+// Asks for the next message and hands over its chunks. Returns the seed that the answer has.
+export async function complete(request, key, signal, onChunk) {
+  const response = await ask("/v1/chat/completions", key, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...request, stream: true, stream_options: { include_usage: true } }),
+    signal,
+  });
+  const seed = response.headers.get("X-Pinion-Seed");
+  try {
+    for await (const data of events(response.body)) {
+      if (data === "[DONE]") return seed;
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new ServerError(500, chunk.error.message);
+      onChunk(chunk);
+    }
+  } catch (failure) {
+    if (failure.name === "AbortError" || failure instanceof ServerError) throw failure;
+  }
+  throw new ServerError(0, "The server broke off in the middle of the answer.");
+}

@@ -1,0 +1,111 @@
+// Messages as the page shows them, and how the pieces of an answer become one.
+import { Markdown, copyButton, element } from "./markdown.js";
+
+// What a chunk brings. Calls come in pieces that name their place.
+export function addDelta(message, delta) {
+  message.content += delta.content ?? "";
+  if (delta.reasoning_content) message.thoughts = (message.thoughts ?? "") + delta.reasoning_content;
+  for (const { index, id, function: { name = "", arguments: text = "" } = {} } of delta.tool_calls ?? []) {
+    message.calls ??= [];
+    const call = (message.calls[index] ??= { id: "", type: "function", function: { name: "", arguments: "" } });
+    if (id) call.id = id;
+    call.function.name += name;
+    call.function.arguments += text;
+  }
+}
+
+function action(text, run) {
+  const button = element("button", { type: "button", textContent: text, className: "quiet" });
+  button.addEventListener("click", run);
+  return button;
+}
+
+// A message's place in the page. `actions`: { onEdit(message, text), onRegenerate(message) }.
+export class MessageView {
+  constructor(message, actions) {
+    this.message = message;
+    this.actions = actions;
+    this.isUsers = message.role === "user";
+    this.text = element("div", { className: "text" });
+    this.markdown = new Markdown(this.text);
+    this.calls = element("div");
+    this.failure = element("p", { className: "failure" });
+    this.failure.setAttribute("role", "alert");
+    this.figures = element("span", { className: "figures" });
+    this.tools = element("footer", {}, this.figures, ...this.buttons());
+    this.root = element("article", { className: `message ${message.role}` }, this.text, this.calls, this.failure, this.tools);
+    this.root.setAttribute("aria-label", this.isUsers ? "Your message" : "Answer");
+    this.update();
+  }
+
+  buttons() {
+    const copy = copyButton("Copy message", () => this.message.content);
+    return this.isUsers
+      ? [copy, action("Edit", () => this.edit())]
+      : [copy, action("Regenerate", () => this.actions.onRegenerate(this.message))];
+  }
+
+  // While an answer grows, nothing can be done with it, and screen readers wait.
+  setBusy(isBusy) {
+    this.root.setAttribute("aria-busy", isBusy);
+    this.root.classList.toggle("busy", isBusy);
+  }
+
+  update() {
+    const { content, thoughts, calls, figures, failure } = this.message;
+    if (this.isUsers) this.text.textContent = content;
+    else this.markdown.show(content);
+    if (thoughts) this.showThoughts(thoughts);
+    (calls ?? []).forEach((call, i) => this.showCall(call, i));
+    this.failure.textContent = failure ?? "";
+    this.figures.textContent = figures ?? "";
+  }
+
+  showThoughts(thoughts) {
+    if (!this.thoughts) {
+      const text = element("div", { className: "text" });
+      this.thoughts = new Markdown(text);
+      this.root.prepend(element("details", {}, element("summary", { textContent: "Thoughts" }), text));
+    }
+    this.thoughts.show(thoughts);
+  }
+
+  showCall(call, i) {
+    if (!this.calls.children[i]) {
+      this.calls.append(element("details", {}, element("summary"), element("pre", { tabIndex: 0 })));
+    }
+    const [summary, text] = this.calls.children[i].children;
+    summary.textContent = `Call of ${call.function.name}`;
+    text.textContent = call.function.arguments;
+  }
+
+  // The text becomes a field. Whether it is sent or not, the message is shown as it was or anew.
+  edit() {
+    const field = element("textarea", { value: this.message.content, rows: 4 });
+    field.setAttribute("aria-label", "Edit your message");
+    const end = () => {
+      form.replaceWith(this.text);
+      this.tools.hidden = false;
+    };
+    const send = () => {
+      end();
+      if (field.value.trim()) this.actions.onEdit(this.message, field.value.trim());
+    };
+    const form = element("div", { className: "edit" }, field, action("Send", send), action("Cancel", end));
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") end();
+      else if (isSendKey(event)) send();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+    this.text.replaceWith(form);
+    this.tools.hidden = true;
+    field.focus();
+  }
+}
+
+// Enter alone, and not the one that ends a word of an input method.
+export function isSendKey(event) {
+  return event.key === "Enter" && !event.shiftKey && !event.isComposing;
+}

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""What people do with the page of `pinion serve`, done in a browser.
+
+page_in_browser.py CHROMIUM URL URL_WITH_KEY [--shots DIR]: the second server's key is "secret". Exit status 0: all is
+well. --shots also writes pictures of the page."""
+
+import json
+import sys
+import time
+import urllib.request
+
+from browser import Browser
+
+ANSWER = "document.querySelector('.message.assistant:last-child')"
+TEXT = f"{ANSWER}?.querySelector(':scope > .text').innerText.trim()"
+IDLE = "document.getElementById('stop').hidden"
+BUSY = f"!({IDLE})"
+READY = "!!document.getElementById('context')?.textContent"
+
+
+def equal(is_value, want):
+    if is_value != want:
+        raise AssertionError(f"{is_value!r} instead of {want!r}")
+
+
+def settle(browser, limit_s=60):
+    """Until no answer runs and the last one has its figures."""
+    browser.wait(f"{IDLE} && ({ANSWER}?.getAttribute('aria-busy') === 'false')", limit_s)
+
+
+def set_settings(browser, **settings):
+    browser.run(f"localStorage.setItem('pinion.settings', JSON.stringify({json.dumps(settings)}))")
+
+
+def send(browser, text):
+    browser.run("document.getElementById('input').focus()")
+    browser.type(text)
+    browser.key("Enter")
+
+
+def said_by_api(url, messages, **settings):
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps({"messages": messages, **settings}).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def check_answers(browser, url):
+    browser.open(url, READY)
+    set_settings(browser, seed="5", max_tokens="60")
+    browser.run("document.getElementById('input').focus()")
+    browser.type("Tell me a story")
+    browser.key("Enter", shift=True)
+    browser.type("about an owl.")
+    browser.key("Enter")
+    browser.wait(BUSY)
+    settle(browser)
+    question = "Tell me a story\nabout an owl."
+    want = said_by_api(url, [user(question)], seed=5, max_tokens=60)
+    stored = "JSON.parse(localStorage['pinion.chat.' + localStorage['pinion.open']]).messages"
+    equal(browser.run(f"{stored}.map((m) => m.content)"), [question, want])
+    figures = browser.run(f"{ANSWER}.querySelector('.figures').textContent")
+    for part in ("tokens/s", "to the first", "of the context", "seed 5"):
+        assert part in figures, figures
+    return question, want, stored
+
+
+def check_conversation(browser, url):
+    question, want, stored = check_answers(browser, url)
+    # The next message goes with what was said.
+    send(browser, "Who are you?")
+    browser.wait(f"document.querySelectorAll('.message').length === 4 && {IDLE}")
+    settle(browser)
+    second = said_by_api(url, [user(question), {"role": "assistant", "content": want}, user("Who are you?")], seed=5,
+                         max_tokens=60)
+    equal(browser.run(f"{stored}[3].content"), second)
+    # Again with another seed.
+    set_settings(browser, seed="6", max_tokens="60")
+    click(browser, f"{ANSWER}.querySelector('footer')", "Regenerate")
+    browser.wait(f"{IDLE} && {ANSWER}.querySelector('.figures').textContent.includes('seed 6')")
+    third = said_by_api(url, [user(question), {"role": "assistant", "content": want}, user("Who are you?")], seed=6,
+                        max_tokens=60)
+    equal(browser.run(f"{stored}[3].content"), third)
+    # An edited message begins from there.
+    click(browser, "document.querySelector('.message.user footer')", "Edit")
+    browser.run("document.querySelector('.edit textarea').select()")
+    browser.type("Who are you?")
+    browser.key("Enter")
+    browser.wait(f"document.querySelectorAll('.message').length === 2 && {IDLE}")
+    settle(browser)
+    equal(browser.run(f"{stored}.map((m) => m.content)"),
+          ["Who are you?", said_by_api(url, [user("Who are you?")], seed=6, max_tokens=60)])
+
+
+def click(browser, within, text):
+    browser.run(f"[...{within}.querySelectorAll('button')].find((b) => b.textContent === {json.dumps(text)}).click()")
+
+
+def metric(url, name):
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        text = answer.read().decode()
+    return float(text.split(f"\npinion_{name} ")[1].split("\n")[0])
+
+
+def check_stop(browser, url):
+    """Escape ends the server's work; what was said stays."""
+    before = metric(url, "texts_cancelled_total")
+    # A server that says nothing to the end: the demo model would end its own answers too soon.
+    set_settings(browser, seed="5", temperature="100", top_k="0", top_p="1", max_tokens="100000")
+    click(browser, "document.getElementById('side')", "New chat")
+    browser.wait("document.querySelectorAll('.message').length === 0")
+    send(browser, "Tell me a story about an owl.")
+    browser.wait(f"{BUSY} && {TEXT}?.length > 0")
+    browser.key("Escape")
+    settle(browser)
+    equal(browser.run(f"{ANSWER}.querySelector('.failure').textContent"), "Stopped.")
+    assert browser.run(f"{TEXT}.length") > 0
+    end = time.monotonic() + 20
+    while metric(url, "texts_cancelled_total") == before or metric(url, "texts_running") > 0:
+        assert time.monotonic() < end, "the server went on"
+        time.sleep(0.05)
+
+
+def check_list(browser, url):
+    """Conversations outlive a reload, have titles, and go."""
+    count = "document.querySelectorAll('#chats li').length"
+    equal(browser.run(count), 2)
+    browser.run("document.querySelectorAll('#chats button')[1].click()")
+    browser.wait(f"{TEXT} && document.querySelector('#chats li:nth-child(2) button').ariaCurrent === 'true'")
+    messages = browser.run("document.getElementById('log').innerText")
+    browser.open("about:blank")
+    browser.open(url, f"location.href !== 'about:blank' && {READY} && {count} === 2")
+    equal(browser.run("document.getElementById('log').innerText"), messages)
+    click(browser, "document.getElementById('side')", "Rename")
+    browser.wait("document.querySelector('#chats li:first-child button').textContent === 'A title'")
+    click(browser, "document.getElementById('side')", "Delete")
+    browser.wait(f"{count} === 1 && document.querySelectorAll('.message').length === 0")
+
+
+def check_errors(browser, url, locked):
+    browser.open(url, READY)
+    set_settings(browser, temperature="-1")
+    send(browser, "Hello")
+    settle(browser)
+    words = browser.run(f"{ANSWER}.querySelector('.failure').textContent")
+    assert "temperature" in words, words
+    # Without a key the settings open and say why; with it all works.
+    browser.open(locked, "document.getElementById('settings')?.open")
+    equal(browser.run("document.querySelector('#settings .failure').textContent"), "the key is missing or wrong")
+    equal(browser.run("document.activeElement.name"), "key")
+    browser.type("secret")
+    browser.key("Enter")
+    browser.wait(READY)
+    send(browser, "Who are you?")
+    browser.wait(f"{IDLE} && {TEXT}?.length > 0")
+
+
+def check_renderer(browser, url):
+    browser.open(url, READY)
+    with open(f"{sys.path[0]}/page_markdown.js", encoding="utf-8") as script:
+        equal(browser.run(script.read()), [])
+
+
+def check_widths(browser, url):
+    """Nothing is wider than a small phone, whatever the model writes."""
+    text = "\n\n".join(["A" * 300, "`" + "b" * 200 + "`", "```js\n" + "c" * 300 + "\n```",
+                        "|" + "d | " * 30 + "\n|" + "-|" * 30, "# " + "E" * 100, "- " * 8 + "deep"])
+    chat = {"id": "wide", "title": "", "changed": 9e15, "messages": [user("F" * 200), {
+        "role": "assistant", "content": text, "thoughts": "G" * 200, "figures": "H " * 60, "failure": "I" * 200,
+        "calls": [{"function": {"name": "J" * 100, "arguments": "K" * 300}}]}]}
+    browser.run(f"localStorage['pinion.chat.wide'] = {json.dumps(json.dumps(chat))}; localStorage['pinion.open'] = 'wide'")
+    browser.size(360, 740)
+    browser.open(url, f"{READY} && {ANSWER}")
+    browser.run("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    equal(browser.run("document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth"), 0)
+    equal(browser.run("document.querySelector('header').scrollWidth <= 360"), True)
+    browser.size(1280, 800)
+
+
+def main():
+    program, url, locked = sys.argv[1:4]
+    browser = Browser(program)
+    try:
+        browser.size(1280, 800)
+        check_conversation(browser, url)
+        check_stop(browser, url)
+        check_list(browser, url)
+        check_renderer(browser, url)
+        check_widths(browser, url)
+        if "--shots" in sys.argv:
+            from page_shots import shoot_all
+            shoot_all(browser, url, sys.argv[-1])
+        equal(browser.events, [])
+        check_errors(browser, url, locked)
+    finally:
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
