@@ -52,7 +52,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"[TOOL_CALLS]"},
         .force_any = "[TOOL_CALLS][{\"name\": \"",
         .force_before_name = "[TOOL_CALLS][{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kQwenXml,
@@ -74,7 +74,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"<|tool|>", "<|/tool|>"},
         .force_any = "<|tool_call|>[{\"name\": \"",
         .force_before_name = "<|tool_call|>[{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kGranite,
@@ -85,7 +85,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"<|tool_call|>"},
         .force_any = "<|tool_call|>[{\"name\": \"",
         .force_before_name = "<|tool_call|>[{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kHermes,
@@ -96,7 +96,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"<tool_call>", "\"name"},  // others write no JSON there
         .force_any = "<tool_call>\n{\"name\": \"",
         .force_before_name = "<tool_call>\n{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kLlama,
@@ -107,7 +107,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"ipython", "\"parameters\": "},
         .force_any = "{\"name\": \"",
         .force_before_name = "{\"name\": \"",
-        .force_behind_name = "\", \"parameters\": ",
+        .force_behind_name = "\", \"parameters\":",
     },
     {.format = ToolFormat::kNone, .name = "none", .body = ToolBody::kNone},
 };

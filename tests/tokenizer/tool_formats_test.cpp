@@ -186,16 +186,17 @@ TEST(ToolFormats, PromptsForceThem) {
   const auto forced = [](ToolFormat format, const char* name, std::string_view text, bool inside_thought = false) {
     ToolCallOptions options = options_of(format, inside_thought);
     options.written = forced_call(format, name, inside_thought);
+    EXPECT_FALSE(options.written.ends_with(' ')) << options.written;
     return parsed(options, text);
   };
   for (const ToolFormat format :
        {ToolFormat::kHermes, ToolFormat::kLlama, ToolFormat::kMistral, ToolFormat::kGranite, ToolFormat::kPhi4Mini}) {
     const std::string key = format == ToolFormat::kLlama ? "parameters" : "arguments";
-    EXPECT_EQ(forced(format, "f", "{\"i\": 1}}"), "#0 f{\"i\": 1};");
+    EXPECT_EQ(forced(format, "f", " {\"i\": 1}}"), "#0 f{\"i\": 1};");
     EXPECT_EQ(forced(format, "", "g\", \"" + key + "\": {}}"), "#0 g{};");
   }
   EXPECT_EQ(forced(ToolFormat::kHermes, "f", "{}}\n</tool_call>", true), "#0 f{};");
-  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "Never."), "<tool_call>\n{\"name\": \"f\", \"arguments\": Never.");
+  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "Never."), "<tool_call>\n{\"name\": \"f\", \"arguments\":Never.");
   EXPECT_EQ(forced(ToolFormat::kQwenXml, "f", "<parameter=i>\n1\n</parameter>\n</function>"), "#0 f{\"i\": 1};");
   EXPECT_EQ(forced(ToolFormat::kQwenXml, "", "g>\n</function>\n</tool_call>"), "#0 g{};");
   EXPECT_EQ(forced(ToolFormat::kMistralArgs, "f", "{\"i\": 1}"), "#0 f{\"i\": 1};");
