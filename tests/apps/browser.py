@@ -51,15 +51,19 @@ class Browser:
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def call(self, method, **params):
+    def send(self, method, **params):
         self.last_id += 1
         message = {"id": self.last_id, "method": method, "params": params}
         if self.session:
             message["sessionId"] = self.session
         os.write(self.out, json.dumps(message).encode() + b"\0")
+        return self.last_id
+
+    def call(self, method, **params):
+        number = self.send(method, **params)
         while True:
             answer = self.read(60)
-            if answer.get("id") == self.last_id:
+            if answer.get("id") == number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
@@ -67,12 +71,13 @@ class Browser:
                 self.on_event(answer)
 
     def on_event(self, event):
-        """Says yes to what the page asks; keeps what it complains about."""
+        """Says yes to what the page asks, answers for the server, keeps what the page complains about."""
         params = event["params"]
         if event["method"] == "Page.javascriptDialogOpening":
-            message = {"id": 0, "method": "Page.handleJavaScriptDialog", "sessionId": self.session,
-                       "params": {"accept": True, "promptText": "A title"}}
-            os.write(self.out, json.dumps(message).encode() + b"\0")
+            self.send("Page.handleJavaScriptDialog", accept=True, promptText="A title")
+        elif event["method"] == "Fetch.requestPaused":
+            self.send("Fetch.fulfillRequest", requestId=params["requestId"], **self.answer)
+            self.send("Fetch.disable")
         elif event["method"] == "Runtime.exceptionThrown":
             self.events.append(params["exceptionDetails"]["exception"].get("description", "exception"))
         elif event["method"] == "Log.entryAdded" and params["entry"]["level"] == "error":
@@ -107,6 +112,11 @@ class Browser:
 
     def type(self, text):
         self.call("Input.insertText", text=text)
+
+    def answer_once(self, pattern, status, body):
+        """The next request of this address gets this answer; later ones reach the server."""
+        self.answer = {"responseCode": status, "body": base64.b64encode(body.encode()).decode()}
+        self.call("Fetch.enable", patterns=[{"urlPattern": pattern}])
 
     def size(self, width, height, theme="light"):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,

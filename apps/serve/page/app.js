@@ -1,11 +1,12 @@
 // The page's state, a conversation that is open and an answer that may be running, and what people do with it.
 import { complete, figures, model, roofShare } from "./client.js";
-import { deleteChat, exportChat, isChatEntry, listChats, newChat, readChat, saveChat, titleOf } from "./chats.js";
+import {
+  deleteChat, exportChat, isChatEntry, listChats, newChat, openId, readChat, saveChat, setOpenId, titleOf,
+} from "./chats.js";
 import { element } from "./markdown.js";
 import { MessageView, addDelta, isSendKey } from "./messages.js";
 import { openSettings, prepareSettings, prepareTheme, readSettings, requestFor } from "./settings.js";
 
-const OPEN = "pinion.open";
 const byId = (id) => document.getElementById(id);
 const log = byId("log");
 const input = byId("input");
@@ -32,7 +33,7 @@ async function findModel() {
     server = null;
     say(failure.message);
     if (failure.status === 401) openSettings(failure.message);
-    else setTimeout(findModel, 1000);
+    else setTimeout(findModel, 1000); // it is being loaded, or the server is about to start
   }
 }
 
@@ -61,17 +62,23 @@ function showChat() {
   log.replaceChildren();
   chat.messages.forEach(addView);
   byId("hint").hidden = chat.messages.length > 0;
-  localStorage.setItem(OPEN, chat.id);
+  setOpenId(chat.id);
   showList();
   scrollToEnd();
+  if (matchMedia("(pointer: fine)").matches) input.focus(); // elsewhere a keyboard would cover the page
 }
 
 async function open(id) {
   await stop();
   chat = readChat(id) ?? newChat();
-  byId("side").classList.remove("open");
+  showSide(false);
   showChat();
-  input.focus();
+}
+
+// On narrow pages the conversations are shown on demand.
+function showSide(isOpen) {
+  byId("side").classList.toggle("open", isOpen);
+  byId("open-chats").setAttribute("aria-expanded", isOpen);
 }
 
 function save() {
@@ -136,9 +143,10 @@ class Speed {
   }
 }
 
-function figuresText(speed, usage, share, seed) {
+function figuresText({ ending, speed, usage, share, seed }) {
   const tokens = usage?.completion_tokens ?? speed.pieces;
-  const parts = [`${tokens} tokens`, speed.of(tokens), Number.isNaN(share) ? "" : `${Math.round(share * 100)} % of the roof`];
+  const parts = [ending, `${tokens} tokens`, speed.of(tokens)];
+  if (share) parts.push(`${Math.round(share * 100)} % of the roof`);
   if (speed.first) parts.push(speed.wait());
   if (usage && server) parts.push(`${usage.total_tokens} of ${server.context} of the context`);
   if (seed) parts.push(`seed ${seed}`);
@@ -151,7 +159,7 @@ async function receive(message, view, signal) {
   const look = () => figures(settings.key).catch(() => null);
   const speed = new Speed();
   const paint = painter(view);
-  let before, usage, seed;
+  let before, usage, seed, ending;
   try {
     const request = requestFor(chat.messages.slice(0, -1), settings);
     seed = await complete(request, settings.key, signal, (chunk) => {
@@ -159,7 +167,7 @@ async function receive(message, view, signal) {
       const choice = chunk.choices[0];
       if (!choice) return;
       addDelta(message, choice.delta);
-      if (choice.finish_reason === "length") message.failure = "The answer has reached its limit of tokens.";
+      if (choice.finish_reason === "length") ending = "cut at the limit";
       const { content, reasoning_content, tool_calls } = choice.delta;
       if (!content && !reasoning_content && !tool_calls) return;
       before ??= look();
@@ -168,11 +176,12 @@ async function receive(message, view, signal) {
       paint();
     });
   } catch (failure) {
-    message.failure = failure.name === "AbortError" ? "Stopped." : failure.message;
+    if (failure.name === "AbortError") ending = "stopped";
+    else message.failure = failure.message;
     if (failure.status === 401) openSettings(failure.message);
   }
   const [from, to] = await Promise.all([before, before && look()]);
-  message.figures = figuresText(speed, usage, from && to ? roofShare(from, to) : NaN, seed);
+  message.figures = figuresText({ ending, speed, usage, share: from && to ? roofShare(from, to) : NaN, seed });
 }
 
 async function answer() {
@@ -250,8 +259,11 @@ function prepareKeys() {
     send();
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !byId("settings").open) stop();
+    if (event.key !== "Escape" || byId("settings").open) return;
+    stop();
+    showSide(false);
   });
+  document.querySelector("main").addEventListener("click", () => showSide(false));
 }
 
 function prepareButtons() {
@@ -262,7 +274,7 @@ function prepareButtons() {
     delete: remove,
     export: () => exportChat(chat),
     "open-settings": () => openSettings(),
-    "open-chats": () => byId("side").classList.toggle("open"),
+    "open-chats": () => showSide(!byId("side").classList.contains("open")),
   };
   for (const [id, run] of Object.entries(actions)) byId(id).addEventListener("click", run);
   byId("composer").addEventListener("submit", (event) => {
@@ -277,5 +289,5 @@ prepareKeys();
 prepareButtons();
 addEventListener("pagehide", () => running && saveChat(chat));
 addEventListener("storage", (event) => isChatEntry(event.key) && showList());
-open(localStorage.getItem(OPEN));
+open(openId());
 findModel();

@@ -3,7 +3,8 @@
 const PREFIX = "pinion.chat.";
 
 export function newChat() {
-  return { id: `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`, title: "", changed: 0, messages: [] };
+  const id = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
+  return { id, title: "", changed: 0, messages: [] };
 }
 
 // Null where it is not there, or not a conversation.
@@ -38,6 +39,19 @@ export function saveChat(chat) {
 
 export function deleteChat(id) {
   localStorage.removeItem(PREFIX + id);
+}
+
+// Which one is shown; after a reload it is again.
+export function openId() {
+  return localStorage.getItem("pinion.open");
+}
+
+export function setOpenId(id) {
+  try {
+    localStorage.setItem("pinion.open", id);
+  } catch {
+    // The storage is full, which is said where a conversation is saved.
+  }
 }
 
 export function isChatEntry(name) {

@@ -92,8 +92,9 @@ function fence(lines, at) {
 
 function codeBlock(code, language) {
   const name = element("span", { textContent: language || "code" });
+  const head = element("div", { className: "code-head" }, name, copyButton("Copy code", () => code));
   const text = element("pre", { tabIndex: 0 }, element("code", { textContent: code }));
-  return element("div", { className: "code" }, element("div", { className: "code-head" }, name, copyButton("Copy code", () => code)), text);
+  return element("div", { className: "code" }, head, text);
 }
 
 const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
@@ -101,8 +102,8 @@ const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
 function heading(lines, at) {
   const [, marks, text] = lines[at].match(HEADING) ?? [];
   if (!marks) return null;
-  // The page has an h1 of its own.
-  return { end: at + 1, build: () => addInline(element(`h${Math.min(marks.length + 1, 6)}`), text.replace(/\s#+\s*$/, "")) };
+  const name = `h${Math.min(marks.length + 1, 6)}`; // the page has an h1 of its own
+  return { end: at + 1, build: () => addInline(element(name), text.replace(/\s#+\s*$/, "")) };
 }
 
 const isRule = (line) => /^(?:-{3,}|\*{3,}|_{3,})$/.test(line.replace(/\s/g, ""));
@@ -127,7 +128,8 @@ const without = (line, spaces) => line.slice(Math.min(spaces, indentOf(line)));
 function itemAt(line) {
   const [, indent, mark, gap, text] = line.match(/^(\s*)([-*+]|\d{1,9}[.)])(\s+|$)(.*)$/) ?? [];
   if (!mark) return null;
-  return { indent: indent.length, inner: indent.length + mark.length + Math.min(Math.max(gap.length, 1), 4), mark, text };
+  const inner = indent.length + mark.length + Math.min(Math.max(gap.length, 1), 4);
+  return { indent: indent.length, inner, mark, text };
 }
 
 // Items of one list have the same kind of mark and about the same indent; what stands deeper is in the item.
@@ -161,7 +163,8 @@ function list(lines, at, depth) {
 }
 
 function cellsOf(line) {
-  const cells = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "").split(/(?<!\\)\|/);
+  const inner = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "");
+  const cells = inner.split(/(?<!\\)\|/);
   return cells.map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
 

@@ -33,15 +33,17 @@ export class MessageView {
     this.failure.setAttribute("role", "alert");
     this.figures = element("span", { className: "figures" });
     this.tools = element("footer", {}, this.figures, ...this.buttons());
-    this.root = element("article", { className: `message ${message.role}` }, this.text, this.calls, this.failure, this.tools);
+    const className = `message ${message.role}`;
+    this.root = element("article", { className }, this.text, this.calls, this.failure, this.tools);
     this.root.setAttribute("aria-label", this.isUsers ? "Your message" : "Answer");
     this.update();
   }
 
   buttons() {
     const copy = copyButton("Copy message", () => this.message.content);
+    this.editButton = action("Edit", () => this.edit());
     return this.isUsers
-      ? [copy, action("Edit", () => this.edit())]
+      ? [copy, this.editButton]
       : [copy, action("Regenerate", () => this.actions.onRegenerate(this.message))];
   }
 
@@ -86,6 +88,7 @@ export class MessageView {
     const end = () => {
       form.replaceWith(this.text);
       this.tools.hidden = false;
+      this.editButton.focus();
     };
     const send = () => {
       end();
