@@ -30,6 +30,7 @@ class AnswerText {
   }
   std::string finish() { return stops_.finish(decoder_.finish()); }
   bool is_stopped() const { return stops_.found(); }  // from then on there is no more text
+  const std::string& stop_text() const { return stops_.found_text(); }
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;

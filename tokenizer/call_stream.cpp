@@ -29,8 +29,6 @@ void add_types(const Json& schema, int depth, std::vector<std::string>* types) {
   }
 }
 
-bool is_continuation(char c) { return (c & 0xC0) == 0x80; }
-
 }  // namespace
 
 Match match(std::string_view text, std::string_view word) {
@@ -57,12 +55,10 @@ void CallStream::put(std::string_view text) {
   bytes_ += text;
 }
 
-// A window that does not depend on how the text came, in whole characters.
+// Does not depend on how the text came. A character that it cuts is whole again in the content that both parts become.
 size_t CallStream::end() const {
-  if (held_from_ == std::string::npos || bytes_.size() - held_from_ <= kMaxHeldBytes) return bytes_.size();
-  size_t end = held_from_ + kMaxHeldBytes;
-  for (int i = 0; i < 3 && is_continuation(bytes_[end]); ++i) --end;
-  return end;
+  const bool is_long = held_from_ != std::string::npos && bytes_.size() - held_from_ > kMaxHeldBytes;
+  return is_long ? held_from_ + kMaxHeldBytes : bytes_.size();
 }
 
 std::string_view CallStream::rest() const { return std::string_view(bytes_).substr(at_, end() - at_); }

@@ -184,6 +184,11 @@ Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTe
   return {};
 }
 
+std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation) {
+  const NamedTemplate* named = nullptr;
+  return find_template(chat_template, conversation, &named) ? std::string_view() : std::string_view(named->source);
+}
+
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out) {
   const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/error.h"
@@ -32,6 +33,9 @@ Error check_messages(const nlohmann::ordered_json& messages);  // a list of obje
 
 // The error of a template that refuses the conversation (raise_exception) carries the template's own words and line.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
+
+// The Jinja source that it would use for the conversation; empty: there is none.
+std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation);
 
 struct Prompt {
   std::string text;

@@ -13,7 +13,7 @@ size_t begun_mark(std::string_view text, std::string_view mark) {
 }
 
 std::string StopTexts::put(std::string_view text) {
-  if (found_) return {};
+  if (found()) return {};
   pending_ += text;
   size_t begin = 0, end = std::string::npos, held = 0;
   for (const std::string& stop : stops_) {
@@ -22,10 +22,10 @@ std::string StopTexts::put(std::string_view text) {
     if (at == std::string::npos || std::pair(at + stop.size(), at) >= std::pair(end, begin)) continue;
     begin = at;
     end = at + stop.size();
+    found_text_ = stop;
   }
-  found_ = end != std::string::npos;
-  std::string certain = pending_.substr(0, found_ ? begin : pending_.size() - held);
-  pending_.erase(0, found_ ? pending_.size() : certain.size());
+  std::string certain = pending_.substr(0, found() ? begin : pending_.size() - held);
+  pending_.erase(0, found() ? pending_.size() : certain.size());
   return certain;
 }
 

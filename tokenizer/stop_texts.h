@@ -15,13 +15,14 @@ class StopTexts {
   // What is certain to come before any of them. Of several, the one counts that is complete first: so it does not
   // matter how the text is cut into pieces.
   std::string put(std::string_view text);
-  std::string finish(std::string_view last = {});  // the same, with what was held back
-  bool found() const { return found_; }            // from then on there is no more text
+  std::string finish(std::string_view last = {});      // the same, with what was held back
+  bool found() const { return !found_text_.empty(); }  // from then on there is no more text
+  const std::string& found_text() const { return found_text_; }
 
  private:
   std::vector<std::string> stops_;
   std::string pending_;  // may be the beginning of one
-  bool found_ = false;
+  std::string found_text_;
 };
 
 // How many bytes at the end of `text` may be the beginning of `mark`: not all of it.

@@ -34,19 +34,6 @@ constexpr ToolFormatRow kRows[] = {
         .force_behind_name = "{",
     },
     {
-        .format = ToolFormat::kGemma4,
-        .name = "gemma4",
-        .body = ToolBody::kBraces,
-        .open = {"<|tool_call>"},
-        .close = {"<tool_call|>"},
-        .quote = "<|\"|>",
-        .other_marks = {"<|\"|>"},
-        .in_template = {"<|tool_call>", "<tool_call|>"},
-        .force_any = "<|tool_call>call:",
-        .force_before_name = "<|tool_call>call:",
-        .force_behind_name = "{",
-    },
-    {
         .format = ToolFormat::kMistralArgs,
         .name = "mistral_args",
         .body = ToolBody::kNamed,
@@ -65,7 +52,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"[TOOL_CALLS]"},
         .force_any = "[TOOL_CALLS][{\"name\": \"",
         .force_before_name = "[TOOL_CALLS][{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kQwenXml,
@@ -87,7 +74,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"<|tool|>", "<|/tool|>"},
         .force_any = "<|tool_call|>[{\"name\": \"",
         .force_before_name = "<|tool_call|>[{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kGranite,
@@ -98,7 +85,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"<|tool_call|>"},
         .force_any = "<|tool_call|>[{\"name\": \"",
         .force_before_name = "<|tool_call|>[{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kHermes,
@@ -106,10 +93,10 @@ constexpr ToolFormatRow kRows[] = {
         .body = ToolBody::kJson,
         .open = {"<tool_call>"},
         .close = {"</tool_call>"},
-        .in_template = {"<tool_call>"},
+        .in_template = {"<tool_call>", "\"name"},  // others write no JSON there
         .force_any = "<tool_call>\n{\"name\": \"",
         .force_before_name = "<tool_call>\n{\"name\": \"",
-        .force_behind_name = "\", \"arguments\": ",
+        .force_behind_name = "\", \"arguments\":",
     },
     {
         .format = ToolFormat::kLlama,
@@ -120,7 +107,7 @@ constexpr ToolFormatRow kRows[] = {
         .in_template = {"ipython", "\"parameters\": "},
         .force_any = "{\"name\": \"",
         .force_before_name = "{\"name\": \"",
-        .force_behind_name = "\", \"parameters\": ",
+        .force_behind_name = "\", \"parameters\":",
     },
     {.format = ToolFormat::kNone, .name = "none", .body = ToolBody::kNone},
 };

@@ -15,7 +15,6 @@ enum class ToolFormat {
   kMistral,      // [TOOL_CALLS] and a list
   kMistralArgs,  // [TOOL_CALLS]name[ARGS]{...}
   kFunctionGemma,
-  kGemma4,
   kHarmony,
   kGranite,
   kPhi4Mini,
@@ -43,7 +42,8 @@ struct ToolFormatRow {
   std::array<std::string_view, 7> other_marks = {};  // that some vocabularies have as special tokens
   // A template that contains both is for this format; the first row counts.
   std::array<std::string_view, 2> in_template = {};
-  // Appended to a prompt: begins a call of any tool; of one, whose name stands between two.
+  // Appended to a prompt: begins a call of any tool; of one, whose name stands between two. None ends in a blank, which
+  // models have learnt as part of the token behind it.
   std::string_view force_any = {}, force_before_name = {}, force_behind_name = {};
 };
 

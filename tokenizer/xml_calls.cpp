@@ -70,7 +70,8 @@ std::string plain_value(std::string_view text, const std::vector<std::string>& t
   if (json == "None") json = "null";
   if (json == "True") json = "true";
   if (json == "False") json = "false";
-  if (!nlohmann::json::accept(json)) return {};
+  if (json.find('\0') != std::string::npos || !nlohmann::json::accept(json))
+    return {};  // that parser takes a 0 for the end
   const std::string_view type = type_of(json);
   const bool fits = std::ranges::any_of(
       types, [&](const std::string& allowed) { return allowed == type || (allowed == "integer" && type == "number"); });

@@ -53,9 +53,13 @@ std::string json_text(const OrderedJson& json);  // one line; what is no UTF-8 b
 
 // What endpoints know. Written before the first request is let in.
 struct Serving {
-  std::string model;             // its name in answers
-  std::string fingerprint;       // build, mode and hash of the weights
-  std::string weights;           // that hash
+  std::string model;        // its name in answers
+  std::string fingerprint;  // build, mode and hash of the weights
+  std::string weights;      // that hash
+  std::string family;       // as configs/models names it
+  std::string parameters;   // "596M"
+  std::string quant;        // "w8a8"
+  int64_t weight_bytes = 0;
   int64_t created = 0;           // Unix time of the start
   SamplerOptions sampler;        // the folder's and the command line's
   std::optional<uint64_t> seed;  // of requests that have none; none: one of chance each
@@ -87,5 +91,12 @@ Reply tokenize_text(const Serving& serving, const std::string& body);
 Reply detokenize_ids(const Serving& serving, const std::string& body);
 Reply complete_text(const Serving& serving, const std::string& body);
 Reply complete_chat(const Serving& serving, const std::string& body);
+Reply answer_messages(const Serving& serving, const std::string& body);
+Reply count_tokens(const Serving& serving, const std::string& body);
+Reply ollama_version(const Serving& serving, const std::string& body);
+Reply ollama_tags(const Serving& serving, const std::string& body);
+Reply ollama_show(const Serving& serving, const std::string& body);
+Reply ollama_chat(const Serving& serving, const std::string& body);
+Reply ollama_generate(const Serving& serving, const std::string& body);
 
 }  // namespace pinion

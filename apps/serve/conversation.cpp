@@ -1,20 +1,26 @@
 #include "apps/serve/conversation.h"
 
+#include <algorithm>
+
+#include "tokenizer/thinking.h"
+
 namespace pinion {
 namespace {
+
+constexpr const char* kPart = "parts like {\"type\": \"text\", \"text\": ...}";
+
+std::string text_of(const OrderedJson& object, const char* name) {
+  const auto field = object.find(name);
+  return field != object.end() && field->is_string() ? field->get<std::string>() : "";
+}
 
 // The parts of a content as one text.
 Error join_parts(OrderedJson& content, const std::string& where) {
   std::string text;
   for (const OrderedJson& part : content) {
-    if (!part.is_object()) return error("wrong type", where, "parts like {\"type\": \"text\", \"text\": ...}");
-    const std::string type = part.value("type", OrderedJson("text")).is_string() ? part.value("type", "text") : "";
-    const auto words = part.find("text");
-    if (type != "text" || words == part.end() || !words->is_string()) {
-      return error("only texts are read, no pictures or sounds", where,
-                   "parts like {\"type\": \"text\", \"text\": ...}");
-    }
-    text += words->get_ref<const std::string&>();
+    if (!part.is_object()) return error("wrong type", where, kPart);
+    if (text_of(part, "type") != "text") return error("only texts are read, no pictures or sounds", where, kPart);
+    text += text_of(part, "text");
   }
   content = text;
   return {};
@@ -35,37 +41,133 @@ void parse_arguments(OrderedJson& message) {
   }
 }
 
-Error read_message(OrderedJson& message, const std::string& where) {
-  const auto content = message.find("content");
-  if (content != message.end() && content->is_array()) {
-    if (Error e = join_parts(*content, where + ": content")) return e;
+Error prepare(OrderedJson& message, const std::string& where) {
+  OrderedJson& content = message["content"];
+  if (content.is_array()) {
+    if (Error e = join_parts(content, where + ": content")) return e;
   }
-  if (content == message.end() || message["content"].is_null())
-    message["content"] = "";  // of a message with calls alone
+  if (content.is_null()) content = "";  // of a message that is nothing but calls
+  if (!content.is_string()) return error("wrong type", where + ": content", "a text or a list of parts");
   parse_arguments(message);
+  return {};
+}
+
+Error prepare(Conversation& conversation) {
+  OrderedJson& messages = conversation.messages;
+  if (Error e = check_messages(messages)) return error(e.message(), "request: messages");
+  if (messages.empty()) return error("empty", "request: messages", "at least one");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (Error e = prepare(messages[i], "request: messages[" + std::to_string(i) + "]")) return e;
+  }
+  return {};
+}
+
+bool has_tool(const OrderedJson& tools, const std::string& name) {
+  return std::ranges::any_of(tools, [&](const OrderedJson& tool) {
+    return tool.is_object() && tool.contains("function") && tool["function"].is_object() &&
+           text_of(tool["function"], "name") == name;
+  });
+}
+
+Error check_choice(const ChatOrder& order) {
+  const OrderedJson& tools = order.conversation.tools;
+  if (order.choice != ToolChoice::required && order.choice != ToolChoice::named) return {};
+  if (tools.is_null()) return error("there are no tools to choose from", "request: tool_choice");
+  if (order.choice == ToolChoice::named && !has_tool(tools, order.tool)) {
+    return error("no such tool", "request: tool_choice", "one of tools", "\"" + order.tool + "\"");
+  }
+  return {};
+}
+
+Error read_choice(const OrderedJson& json, ChatOrder* out) {
+  const auto choice = json.find("tool_choice");
+  if (choice == json.end() || choice->is_null() || *choice == "auto") return {};
+  if (choice->is_object() && choice->contains("function") && (*choice)["function"].is_object()) {
+    out->choice = ToolChoice::named;
+    out->tool = text_of((*choice)["function"], "name");
+    return {};
+  }
+  if (*choice == "none") {
+    out->choice = ToolChoice::none;
+  } else if (*choice == "required") {
+    out->choice = ToolChoice::required;
+  } else {
+    return error("not known", "request: tool_choice", "auto, none, required or {\"type\": \"function\", ...}");
+  }
+  return {};
+}
+
+// What has the model call a tool, behind the prompt.
+Error force_call(const Serving& serving, const ChatOrder& order, ChatPrompt* out) {
+  ToolCallOptions& reply = out->reply;
+  if (reply.format == ToolFormat::kNone) {
+    return error("this model's template has no form of calls that is known here", "request: tool_choice",
+                 "auto or none");
+  }
+  reply.written = forced_call(reply.format, order.tool, reply.inside_thought);
+  std::vector<int32_t> ids;
+  if (Error e = encode(*serving.tokenizer, reply.written, {.add_special = false}, &ids)) return e;
+  out->ids.insert(out->ids.end(), ids.begin(), ids.end());
   return {};
 }
 
 }  // namespace
 
-Error read_conversation(const Serving&, const std::string& body, Conversation* out) {
+Error read_chat_order(const std::string& body, ChatOrder* out) {
   OrderedJson json;
   if (Error e = parse_ordered_json(body, "request", &json)) return e;
   const auto messages = json.find("messages");
   if (messages == json.end()) return error("missing field", "request: messages");
-  if (Error e = check_messages(*messages)) return error(e.message(), "request: messages");
-  if (messages->empty()) return error("empty", "request: messages", "at least one");
-  for (size_t i = 0; i < messages->size(); ++i) {
-    if (Error e = read_message((*messages)[i], "request: messages[" + std::to_string(i) + "]")) return e;
+  out->conversation.messages = *messages;
+  if (const auto tools = json.find("tools"); tools != json.end() && !tools->is_null()) {
+    if (!tools->is_array()) return error("wrong type", "request: tools", "a list");
+    if (!tools->empty()) out->conversation.tools = *tools;
   }
-  out->messages = std::move(*messages);
-  if (const auto tools = json.find("tools"); tools != json.end() && tools->is_array() && !tools->empty()) {
-    out->tools = std::move(*tools);
+  if (const auto variables = json.find("chat_template_kwargs"); variables != json.end() && !variables->is_null()) {
+    if (!variables->is_object()) return error("wrong type", "request: chat_template_kwargs", "an object");
+    out->conversation.variables = *variables;
   }
-  if (const auto variables = json.find("chat_template_kwargs"); variables != json.end() && variables->is_object()) {
-    out->variables = std::move(*variables);
-  }
-  return {};
+  return read_choice(json, out);
+}
+
+Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out) {
+  Conversation& conversation = order.conversation;
+  if (Error e = check_choice(order)) return e;
+  if (order.choice == ToolChoice::none) conversation.tools = nullptr;
+  if (Error e = prepare(conversation)) return e;
+  Prompt prompt;
+  if (Error e = make_prompt(*serving.chat_template, *serving.tokenizer, conversation, &prompt)) return e;
+  out->ids = std::move(prompt.ids);
+  const ToolFormat format = detect_tool_format(template_source(*serving.chat_template, conversation));
+  // Harmony's marks are around thoughts and answers, too.
+  const bool is_read = !conversation.tools.is_null() || format == ToolFormat::kHarmony;
+  out->reply = {.format = is_read ? format : ToolFormat::kNone,
+                .tools = std::move(conversation.tools),
+                .inside_thought = ends_in_thought(prompt.text)};
+  const bool is_forced = order.choice == ToolChoice::required || order.choice == ToolChoice::named;
+  return is_forced ? force_call(serving, order, out) : Error{};
+}
+
+bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
+                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end) {
+  ToolCallParser parser(reply);
+  const auto hand_over = [&](const std::vector<ToolEvent>& parts) { return std::ranges::all_of(parts, on_part); };
+  Error failure;
+  return follow(
+      texts, connection,
+      [&](const TextEvent& event) {
+        if (!hand_over(parser.put(event.text))) return false;
+        if (!event.is_end) return true;
+        *end = event;
+        return hand_over(parser.finish());
+      },
+      &failure);
+}
+
+std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply) {
+  return [format = reply.format](std::string_view token) {
+    return is_thinking_mark(token) || is_tool_mark(format, token);
+  };
 }
 
 }  // namespace pinion

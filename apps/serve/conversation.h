@@ -1,15 +1,44 @@
-// Messages as the APIs have them, made into what chat templates read.
+// Conversations as the APIs have them, made into prompts: what is common to chat endpoints of all shapes.
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "apps/serve/api.h"
+#include "apps/serve/request.h"
+#include "tokenizer/tool_calls.h"
 
 namespace pinion {
 
-// "messages", "tools", "tool_choice" and "chat_template_kwargs" of an OpenAI request. A content that is a list of texts
-// becomes one text, a call's arguments become the object that their text spells. Errors: pictures and sounds, a wrong
-// shape.
-Error read_conversation(const Serving& serving, const std::string& body, Conversation* out);
+enum class ToolChoice : uint8_t {
+  automatic,  // the model decides
+  none,       // it is told of no tools
+  required,   // a call of any tool is begun for it
+  named,      // of one
+};
+
+struct ChatOrder {
+  Conversation conversation;  // messages and tools as OpenAI has them; prepare() makes them the template's
+  ToolChoice choice = ToolChoice::automatic;
+  std::string tool;  // the named one
+};
+
+struct ChatPrompt {
+  std::vector<int32_t> ids;
+  ToolCallOptions reply;  // how to read what the model says to it
+};
+
+// "messages", "tools", "tool_choice" and "chat_template_kwargs" of an OpenAI request.
+Error read_chat_order(const std::string& body, ChatOrder* out);
+
+// A content that is a list of texts becomes one text, a call's arguments become the object that their text spells.
+// Errors: pictures and sounds, a wrong shape, a template that refuses, a call that cannot be forced.
+Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out);
+
+// follow() for one text, read by `reply`: its parts as they become certain, then its end.
+bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
+                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end);
+
+// What AnswerText leaves in for ToolCallParser.
+std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply);
 
 }  // namespace pinion

@@ -1,6 +1,8 @@
 #include "apps/serve/request.h"
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <ctime>
 #include <random>
 
@@ -16,23 +18,43 @@ uint64_t seed_of(JsonFields& fields, const Serving& serving) {
   return static_cast<uint64_t>(fields.integer("seed"));
 }
 
-std::vector<std::string> stops_of(JsonFields& fields) {
-  std::vector<std::string> stops = fields.texts("stop");
+std::vector<std::string> stops_of(JsonFields& fields, std::string_view name) {
+  std::vector<std::string> stops = fields.texts(name);
   for (const std::string& stop : stops) {
-    if (stop.empty()) fields.fail("stop", "empty", "texts");
+    if (stop.empty()) fields.fail(name, "empty", "texts");
   }
   return stops;
 }
 
+// {"id": bias}
+std::vector<LogitBias> bias_of(JsonFields& fields) {
+  constexpr double kMost = 100;
+  JsonFields object = fields.fields("logit_bias");
+  std::vector<LogitBias> list;
+  for (const auto& [name, value] : object.object.items()) {
+    int32_t id = -1;
+    const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), id);
+    if (code != std::errc() || end != name.data() + name.size() || id < 0) {
+      object.fail(name, "not a token id");
+    } else {
+      list.push_back({id, static_cast<float>(object.number(name, {}, -kMost, kMost))});
+    }
+  }
+  fields.error = object.error;
+  std::ranges::sort(list, {}, &LogitBias::id);
+  return list;
+}
+
 }  // namespace
 
-void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out) {
+void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out, std::string_view stop) {
   out->options.sampler = serving.sampler;
   out->options.hash_logits = false;
   read_sampler_settings(fields, &out->options.sampler);
   out->options.sampler.seed = seed_of(fields, serving);
+  out->options.sampler.logit_bias = bias_of(fields);
   out->options.ignore_eos = fields.boolean("ignore_eos", false);
-  out->stops = stops_of(fields);
+  out->stops = stops_of(fields, stop);
   out->choices = fields.integer("n", 1, 1, kMostChoices);
   out->streams = fields.boolean("stream", false);
   JsonFields stream = fields.fields("stream_options");

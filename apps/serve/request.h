@@ -24,8 +24,9 @@ struct TextFields {
 
 constexpr int64_t kMostChoices = 128;
 
-// A seed of chance where the request has none. What is wrong is in fields.error.
-void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out);
+// A seed of chance where the request has none. What is wrong is in fields.error. `stop`: what the shape calls stop
+// texts.
+void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out, std::string_view stop = "stop");
 
 // Takes texts on: `choices` for each prompt, with seeds that follow each other. Status 0: done.
 struct Prompted {

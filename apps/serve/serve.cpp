@@ -29,6 +29,13 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models", Shape::openai, list_models},
     {"POST", "/v1/chat/completions", Shape::openai, complete_chat},
     {"POST", "/v1/completions", Shape::openai, complete_text},
+    {"POST", "/v1/messages", Shape::anthropic, answer_messages},
+    {"POST", "/v1/messages/count_tokens", Shape::anthropic, count_tokens},
+    {"GET", "/api/version", Shape::ollama, ollama_version},
+    {"GET", "/api/tags", Shape::ollama, ollama_tags},
+    {"POST", "/api/show", Shape::ollama, ollama_show},
+    {"POST", "/api/chat", Shape::ollama, ollama_chat},
+    {"POST", "/api/generate", Shape::ollama, ollama_generate},
     {"POST", "/tokenize", Shape::openai, tokenize_text},
     {"POST", "/detokenize", Shape::openai, detokenize_ids},
 };
@@ -104,6 +111,10 @@ Error fill(const Options& options, const Runtime& runtime, Serving* out) {
   out->weights = weights_hash(*runtime.model);
   out->fingerprint =
       "pinion-" PINION_VERSION "-" + build_commit() + "-" + std::string(quant_name(options.run)) + "-" + out->weights;
+  out->family = runtime.model->config.family;
+  out->parameters = std::to_string(count_parameters(runtime.model->config).all / 1'000'000) + "M";
+  out->quant = quant_name(options.run);
+  out->weight_bytes = runtime.model->weight_bytes;
   out->created = std::time(nullptr);
   out->seed = options.sampling.seed;
   return {};

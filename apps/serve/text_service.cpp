@@ -72,6 +72,7 @@ Error TextService::submit(std::vector<TextOrder> orders, std::unique_ptr<Texts>*
   *why = Refusal::invalid;
   for (const TextOrder& order : orders) {
     if (Error e = check_prompt(scheduler_->model->config, order.prompt, context())) return e;
+    if (Error e = check_generate_options(scheduler_->model->config, order.options)) return e;
   }
   auto texts = std::unique_ptr<Texts>(new Texts);
   const double now = now_seconds();
@@ -158,7 +159,7 @@ void TextService::end(Texts::Text& text, const Error& failure, GenerateResult re
     metrics_.cached_tokens += result.reused_tokens;
   }
   TextEvent event{.choice = text.choice, .text = text.answer.finish(), .is_end = true};
-  event.is_stop_text = text.answer.is_stopped();
+  event.stop_text = text.answer.stop_text();
   event.failure = failure;
   if (result.ids.empty()) event.prompt_logprobs = std::move(result.prompt_logprobs);
   event.result = std::move(result);

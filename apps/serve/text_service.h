@@ -34,7 +34,7 @@ struct TextEvent {
   std::optional<Logprobs> logprobs = {};
   std::vector<Logprobs> prompt_logprobs = {};  // where wanted, in the first event
   bool is_end = false;                         // the last one of this text; the rest is only for it
-  bool is_stop_text = false;                   // one of the stops has ended it
+  std::string stop_text = {};                  // the one that has ended it
   Error failure = {};
   GenerateResult result = {};
 };

@@ -114,7 +114,7 @@ Error decode_pass(Decoding& d, bool* go_on) {
   const auto start = Clock::now();
   if (Error e = evaluate_drafts(session, d.tokens, d.logits.data())) return e;
   ++result.decode_passes;
-  if (speculation) note_pass(speculation->depth, rows, seconds_since(start));
+  if (speculation) note_pass(speculation->depth.passes, rows, seconds_since(start));
   int64_t agreed = 0;
   *go_on = d.draw_from(0, 0);
   const auto agrees = [&](int64_t row) {  // logits that are no numbers are evaluated again, alone, and then an error

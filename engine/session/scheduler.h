@@ -1,84 +1,22 @@
 // Many texts at once (continuous batching, Yu et al. 2022, "Orca"). They join and leave between passes; a pass holds a
 // row for each text that decodes, and prompts, in chunks, beside them. Each text is the one that generate() would give
-// alone: a row's bits depend on no other row.
+// alone: a row's bits depend on no other row. A text that speculates has rows for its drafts, too, where they pay.
 //
 // Not for two threads at once: requests, cancellations and passes are the caller's, one after the other.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <span>
-#include <vector>
 
-#include "engine/session/continuation.h"
-#include "engine/session/pass_runner.h"
-#include "engine/session/sequence.h"
+#include "engine/session/streams.h"
 
 namespace pinion {
-
-struct SchedulerOptions {
-  KvType kv = KvType::q8;
-  int64_t sequences = 8;            // that run at once
-  int64_t context = 0;              // positions of one at most; 0 = the model's context length, which is also the limit
-  int64_t positions = 0;            // of all together, as blocks of the cache; 0 = sequences * context
-  int64_t pass_rows = 256;          // the most tokens in a pass
-  int64_t rows_beside_decode = 64;  // of prompts in a pass that decodes, too: bounds how long the others wait
-  const Kernels* kernels = nullptr;  // null = the best this CPU has
-  Team* prefill_team = nullptr;      // runs passes of several tokens; null = the team that runs those of one
-};
-
-struct TextRequest {
-  std::vector<int32_t> prompt;
-  GenerateOptions options = {};
-  // Sees each id as it comes, with the result so far, of whose `ids` it is the last; returning false stops. This one
-  // and the next must be given.
-  std::function<bool(int32_t, const GenerateResult& so_far)> on_token = {};
-  // The text has ended: with its result, or with an error. Not called for one that was cancelled.
-  std::function<void(const Error&, GenerateResult)> on_end = {};
-};
-
-// A request under way.
-struct Stream {
-  int64_t id;
-  TextRequest request;
-  Continuation text;
-  Sequence sequence;  // what the model holds of text.history
-  double begun_seconds = 0, first_token_seconds = 0;
-};
-
-// A text that has ended, whose blocks are kept for those that begin like it, as long as nobody needs the memory.
-struct EndedText {
-  std::vector<int32_t> ids;
-  KvCache cache;
-  bool long_factors;
-};
-
-struct Scheduler : PassRunner {
-  SchedulerOptions options;
-  KvPool pool;
-  std::vector<std::unique_ptr<Stream>> running;  // in the order in which they were taken up
-  std::deque<std::unique_ptr<Stream>> waiting;
-  std::vector<Sequence> unused;  // empty sequences: as many as there is room beside those that run
-  std::vector<EndedText> ended;  // the one that was used last is the last
-  int64_t next_id = 0;
-  int64_t passes = 0;
-  int64_t preempted = 0;  // streams whose memory others needed: they were read again later
-
-  // Of a pass, kept from one to the next.
-  std::vector<Segment> segments;
-  std::vector<Stream*> streams;  // by segment
-  std::vector<float> logits;     // [sequences + prompt_logit_rows][vocab]
-  // Rows of prompts whose log probabilities are wanted, in a pass: 0 until the first such text.
-  int64_t prompt_logit_rows = 0;
-};
 
 // Fails, with the figures, when caches and what passes work in do not fit into the memory that is free now.
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
 
-// Errors: as generate() has them. The first text that wants log probabilities of its prompt takes memory for the logits
-// of more rows, and fails where there is too little.
+// Errors: as generate() has them. The first text that wants log probabilities of its prompt, or that speculates, takes
+// memory for the logits of more rows, and fails where there is too little.
 Error submit(Scheduler& scheduler, TextRequest request, int64_t* id);
 
 // Ends a text between two passes. Whether there was one with this id.

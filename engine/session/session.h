@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "engine/session/continuation.h"
+#include "engine/session/draft_depth.h"
 #include "engine/session/pass_runner.h"
 #include "engine/session/sequence.h"
 
 namespace pinion {
 
 constexpr int64_t kDefaultPrefillChunk = 256;
-constexpr int64_t kMostDrafts = 15;  // in a pass, beside the token that was drawn
 constexpr int64_t kDefaultSnapshotBytes = int64_t{512} << 20;
 
 struct Session;

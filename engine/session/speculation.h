@@ -3,44 +3,17 @@
 // Only its speed depends on what is drafted.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "engine/session/continuation.h"
+#include "engine/session/draft_depth.h"
 #include "engine/session/draft_model.h"
 #include "engine/session/ngram.h"
 
 namespace pinion {
-
-// How many drafts pay: from what was accepted and what passes of so many rows took on this machine.
-struct DraftDepth {
-  // Of matches of 1, 2 to 3, 4 to 7, 8 to 15, 16 and more tokens; or of drafts that a model finds likely: to 0.3, 0.5,
-  // 0.7, 0.9, 1.
-  static constexpr size_t kBuckets = 5;
-  std::array<double, kBuckets> accepted;               // the share of drafts that agreed, lately
-  std::array<int64_t, kBuckets> untried{};             // in a row that were not worth a draft
-  std::array<double, kMostDrafts + 2> pass_seconds{};  // by rows; 0: not measured yet
-  double draft_seconds = 0;                            // of a draft model's pass
-  double agrees = 0.7;                                 // of a draft model's drafts, whatever it found them
-
-  int64_t always = 0;  // so many for every match, whatever they cost, for tests; 0: as many as pay
-
-  DraftDepth();
-};
-
-// For a match of that many tokens: how many drafts to evaluate; 0 where a pass of one row is faster.
-int64_t choose_depth(DraftDepth& depth, int64_t match_length);
-
-size_t bucket_of_match(int64_t length);
-size_t bucket_of_likely(double likely);
-
-void note_pass(DraftDepth& depth, int64_t rows, double seconds);
-
-// Of the drafts of a pass, by their buckets: how many agreed before the first that did not.
-void note_acceptance(DraftDepth& depth, std::span<const size_t> buckets, int64_t accepted);
 
 // A pass's drafts, and how likely each was thought to agree.
 struct Drafts {

@@ -55,8 +55,10 @@ inline std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+// PINION_PROGRAM: another build of it.
 inline std::string command_line(const std::vector<std::string>& arguments) {
-  std::string command = PINION_EMULATOR " " + quoted(PINION_BINARY);
+  const char* other = std::getenv("PINION_PROGRAM");
+  std::string command = PINION_EMULATOR " " + quoted(other ? other : PINION_BINARY);
   for (const std::string& argument : arguments) command += " " + quoted(argument);
   // What the roof is, no test asks; to read several times the last-level cache takes seconds.
   if (!arguments.empty() && (arguments[0] == "bench" || arguments[0] == "serve")) command += " --roof-mb 32";

@@ -150,6 +150,56 @@ TEST(Serve, ChatsAsTheTemplateSays) {
   EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", said.out);
 }
 
+// The stories model with a template of calls. It never saw one; its tokens are chosen for it.
+struct CallingModel : Folder {
+  CallingModel() {
+    copy_stories(*this);
+    write_file(path / "chat_template.jinja",
+               "{% if tools %}{{ tools|length }} tools: <tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>"
+               "{% endif %}{% for m in messages %}{{ m.content }}\n{% endfor %}");
+  }
+};
+
+TEST(Serve, ToolsAreCalledWhereAskedFor) {
+  const CallingModel model;
+  Server server(model.path);
+  const json tool = {{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", {{"type", "object"}}}}}};
+  const int32_t brace = server.post("/tokenize", {{"content", "{"}})["tokens"].back();
+  json request = {{"messages", {{{"role", "user"}, {"content", "How is it?"}}}},
+                  {"tools", {tool}},
+                  {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}},
+                  {"temperature", 0},
+                  {"max_tokens", 1},
+                  {"logit_bias", {{std::to_string(brace), 100}}}};
+  const json choice = server.post("/v1/chat/completions", request)["choices"][0];
+  EXPECT_TRUE(choice["message"]["content"].is_null()) << choice;
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1);
+  const json& call = choice["message"]["tool_calls"][0];
+  EXPECT_EQ(call["function"]["name"], "weather");
+  EXPECT_EQ(call["function"]["arguments"], "{");
+  EXPECT_EQ(call["id"].get<std::string>().size(), 9);
+  EXPECT_EQ(choice["finish_reason"], "length");
+  std::string name, arguments;
+  for (const json& chunk : server.stream("/v1/chat/completions", request)) {
+    for (const json& one : chunk["choices"][0]["delta"].value("tool_calls", json::array())) {
+      EXPECT_EQ(one["index"], 0);
+      name += one["function"].value("name", "");
+      arguments += one["function"].value("arguments", "");
+    }
+  }
+  EXPECT_EQ(name, "weather");
+  EXPECT_EQ(arguments, "{");
+  request["tool_choice"]["function"]["name"] = "clock";
+  EXPECT_EQ(server.post("/v1/chat/completions", request, 400)["error"]["param"], "tool_choice");
+  request["tool_choice"] = "required";
+  EXPECT_EQ(server.post("/v1/chat/completions", request)["choices"][0]["message"].count("tool_calls"),
+            0);  // no name came
+  // Without tools in the request, or with none to choose, the template is told of none.
+  const json prompt_tokens = server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"];
+  request["tool_choice"] = "none";
+  EXPECT_LT(server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"], prompt_tokens);
+}
+
 TEST(Serve, TellsWhatWasInTheCache) {
   Server server(kStories);
   const std::string prompt =
@@ -200,6 +250,9 @@ TEST(Serve, SaysWhatIsWrongWithARequest) {
       {"/v1/completions", R"({"prompt": "a", "stop": ""})", 400, "stop"},
       {"/v1/completions", R"({"prompt": "a", "stream_options": 1})", 400, "stream_options"},
       {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "suffix"},
+      {"/v1/completions", R"({"prompt": "a", "logit_bias": {"x": 1}})", 400, "logit_bias"},
+      {"/v1/completions", R"({"prompt": "a", "logit_bias": {"1": 101}})", 400, "logit_bias"},
+      {"/v1/completions", R"({"prompt": "a", "logit_bias": {"70000": 1}})", 400, "vocabulary"},
       {"/v1/completions", json({{"prompt", long_prompt}}).dump(), 400, "512"},
       {"/v1/chat/completions", R"({"messages": []})", 400, "no chat template"},
       {"/tokenize", R"({"content": 1})", 400, "content"},

@@ -8,77 +8,15 @@
 #include <map>
 #include <utility>
 
-#include "engine/session/generate.h"
 #include "engine/team/memory.h"
-#include "tests/engine/stories.h"
-#include "tests/engine/texts.h"
+#include "tests/engine/batch.h"
 
 namespace pinion {
 namespace {
 
-GenerateResult alone(Session& session, const TextCase& text) {
-  GenerateResult result;
-  int64_t seen = 0;
-  const Error e =
-      generate(session, text.prompt, text.options, [&](int32_t) { return ++seen < text.stop_after; }, &result);
-  EXPECT_FALSE(e) << e.message();
-  return result;
-}
-
-// Submits texts and collects what becomes of them.
-struct Batch {
-  Scheduler& scheduler;
-  std::map<int64_t, GenerateResult> results = {};
-
-  int64_t submit(const TextCase& text) {
-    auto id = std::make_shared<int64_t>(-1);
-    auto seen = std::make_shared<int64_t>(0);
-    const int64_t stop_after = text.stop_after;
-    TextRequest request = {.prompt = text.prompt,
-                           .options = text.options,
-                           .on_token =
-                               [seen, stop_after](int32_t token, const GenerateResult& so_far) {
-                                 EXPECT_EQ(so_far.ids.back(), token);
-                                 if (!so_far.logprobs.empty()) {
-                                   EXPECT_EQ(so_far.logprobs.size(), so_far.ids.size());
-                                   EXPECT_EQ(so_far.logprobs.back().token.id, token);
-                                 }
-                                 return ++*seen < stop_after;
-                               },
-                           .on_end =
-                               [this, id](const Error& e, GenerateResult result) {
-                                 EXPECT_FALSE(e) << e.message();
-                                 results[*id] = std::move(result);
-                               }};
-    const Error e = pinion::submit(scheduler, std::move(request), id.get());
-    EXPECT_FALSE(e) << e.message();
-    return *id;
-  }
-  void finish() {
-    while (step(scheduler)) {
-    }
-  }
-};
-
-// Nothing is left over: every block is unused once the texts that have ended are forgotten.
-void expect_nothing_held(Scheduler& s) {
-  EXPECT_TRUE(s.running.empty());
-  EXPECT_TRUE(s.waiting.empty());
-  EXPECT_EQ(std::ssize(s.unused), s.options.sequences);
-  for (EndedText& text : s.ended) release_blocks(&text.cache, 0);
-  EXPECT_EQ(std::ssize(s.pool.unused), s.pool.blocks());
-  for (const int32_t holders : s.pool.holders) EXPECT_EQ(holders, 0);
-}
-
-std::unique_ptr<Scheduler> opened(const Model& model, Team& team, const SchedulerOptions& options) {
-  std::unique_ptr<Scheduler> scheduler;
-  const Error e = open_scheduler(model, team, options, &scheduler);
-  EXPECT_FALSE(e) << e.message();
-  return scheduler;
-}
-
 // Texts that share beginnings of up to 400 tokens.
-std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t vocab, int count) {
+std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t vocab, int count,
+                                                   uint32_t most_tokens) {
   std::vector<std::vector<int32_t>> beginnings;
   for (const uint32_t length : {0u, 7u, 200u, 256u, 300u, 400u}) {
     std::vector<int32_t>& one = beginnings.emplace_back();
@@ -86,7 +24,7 @@ std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t
   }
   std::vector<TextCase> texts;
   for (int i = 0; i < count; ++i) {
-    TextCase& text = texts.emplace_back(random_text(random, vocab, 40));
+    TextCase& text = texts.emplace_back(random_text(random, vocab, most_tokens));
     const std::vector<int32_t>& beginning = beginnings[below(random, static_cast<uint32_t>(beginnings.size()))];
     text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
   }
@@ -103,15 +41,16 @@ TEST(Scheduler, EveryTextIsWhatItIsAlone) {
     // Room for some: others wait, and lose their memory to those before them.
     const auto scheduler =
         opened(*model, team, {.kv = kv, .sequences = 12, .positions = 1800, .pass_rows = 96, .rows_beside_decode = 24});
-    const std::vector<TextCase> texts = texts_with_shared_beginnings(random, model->config.vocab_size, 60);
+    const std::vector<TextCase> texts = texts_with_shared_beginnings(random, model->config.vocab_size, 60, 40);
     Batch batch{*scheduler};
     std::map<int64_t, size_t> submitted;
     int64_t cancelled = 0;
     for (size_t next = 0; next < texts.size() || !scheduler->running.empty();) {
-      while (next < texts.size() && below(random, 3) > 0) submitted[batch.submit(texts[next])] = next, ++next;
+      while (next < texts.size() && below(random, 3) > 0) submitted[batch.submit_any(texts[next])] = next, ++next;
       if (below(random, 20) == 0 && !submitted.empty()) {
         cancelled += cancel(*scheduler, std::prev(submitted.end())->first);
       }
+      scheduler->always_drafts = below(random, kMostDrafts + 1);
       step(*scheduler);
     }
     batch.finish();
@@ -145,30 +84,36 @@ TEST(Scheduler, Soak) {
   };
   const auto report = [&] {
     std::printf(
-        "%lld passes, %lld texts as alone, %lld cancelled, %lld preempted; at most %.1f MB, at half time %.1f MB\n",
+        "%lld passes, %lld texts as alone, %lld cancelled, %lld preempted; %lld of %lld drafts accepted; at most %.1f "
+        "MB, at half time %.1f MB\n",
         static_cast<long long>(scheduler->passes), static_cast<long long>(compared), static_cast<long long>(cancelled),
-        static_cast<long long>(scheduler->preempted), static_cast<double>(peak_rss_bytes()) / 1e6,
+        static_cast<long long>(scheduler->preempted), static_cast<long long>(batch.accepted),
+        static_cast<long long>(batch.drafted), static_cast<double>(peak_rss_bytes()) / 1e6,
         static_cast<double>(resident_bytes) / 1e6);
     std::fflush(stdout);
   };
   while (scheduler->passes < passes && !HasFailure()) {
-    if (texts.empty()) texts = texts_with_shared_beginnings(random, model->config.vocab_size, 100);
-    while (!texts.empty() && scheduler->waiting.size() < 4 && below(random, 4) > 0) {
-      submitted[batch.submit(texts.back())] = texts.back();
+    if (texts.empty()) texts = texts_with_shared_beginnings(random, model->config.vocab_size, 100, 120);
+    const bool is_quiet = scheduler->passes % 250 >= 50 && !scheduler->running.empty();  // drafts come without prompts
+    while (!is_quiet && !texts.empty() && scheduler->waiting.size() < 4 && below(random, 4) > 0) {
+      submitted[batch.submit_any(texts.back())] = texts.back();
       texts.pop_back();
     }
     if (below(random, 10) == 0 && !submitted.empty()) {
       const auto one = std::next(submitted.begin(), below(random, static_cast<uint32_t>(submitted.size())));
       if (cancel(*scheduler, one->first)) submitted.erase(one), ++cancelled;
     }
+    if (scheduler->passes % 4 == 0) scheduler->always_drafts = below(random, 3) * below(random, 6);
     step(*scheduler);
     compare();
     if (scheduler->passes == passes / 2) resident_bytes = peak_rss_bytes();
     if (scheduler->passes % 1000 == 0) report();
   }
+  scheduler->always_drafts = 4;
   batch.finish();
   compare();
   EXPECT_TRUE(submitted.empty());
+  EXPECT_GT(batch.drafted, 0);
   expect_nothing_held(*scheduler);
   report();
 }
@@ -191,7 +136,8 @@ TEST(Scheduler, EveryFamily) {
       TextCase text = random_text(random, model->config.vocab_size, 30);
       if (i % 2) text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
       text.prompt.resize(std::min<size_t>(text.prompt.size(), static_cast<size_t>(context)));
-      submitted[batch.submit(text)] = text;
+      submitted[batch.submit(text, i % 3 > 0)] = text;
+      scheduler->always_drafts = 4;
       step(*scheduler);
     }
     batch.finish();
@@ -200,6 +146,7 @@ TEST(Scheduler, EveryFamily) {
       rewind(session->sequence, 0);
       expect_same_text(alone(*session, text), batch.results[id]);
     }
+    EXPECT_EQ(batch.drafted > 0, can_be_cut(model->config)) << family;
     expect_nothing_held(*scheduler);
   }
 }
@@ -285,101 +232,6 @@ TEST(Scheduler, ABeginningIsNotReadTwice) {
   batch.finish();
   EXPECT_EQ(batch.results[one].reused_tokens, 0);
   EXPECT_GE(batch.results[other].reused_tokens, 256);
-  expect_nothing_held(*scheduler);
-}
-
-// A prompt's log probabilities need all its rows, 64 in a pass: it shares no beginning, but gives others one. The
-// logits of so many rows are memory that nobody else pays for.
-TEST(Scheduler, LogprobsOfAPrompt) {
-  const auto model = load_stories(Quant::w8a8);
-  const auto vocab = static_cast<size_t>(model->config.vocab_size);
-  Team team({-1});
-  const auto scheduler = opened(*model, team, {.sequences = 3});
-  Batch batch{*scheduler};
-  TextCase text = {.prompt = some_tokens(301, model->config.vocab_size),
-                   .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true, .logprobs = 2},
-                   .stop_after = 1000};
-  batch.submit(text);
-  batch.finish();
-  EXPECT_EQ(scheduler->logits.size(), 3 * vocab);
-  text.options.prompt_logprobs = 1;
-  const int64_t passes = scheduler->passes, scored = batch.submit(text);
-  for (int64_t rows : {64, 64, 64, 64, 45}) {
-    step(*scheduler);
-    ASSERT_EQ(scheduler->segments.size(), 1u);
-    EXPECT_EQ(scheduler->segments[0].logit_rows, rows);
-  }
-  EXPECT_EQ(scheduler->logits.size(), 67 * vocab);
-  batch.finish();
-  EXPECT_EQ(scheduler->passes - passes, 5 + 7);
-  EXPECT_EQ(batch.results[scored].reused_tokens, 0);
-  std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {}, &session));
-  expect_same_text(alone(*session, text), batch.results[scored]);
-  for (EndedText& ended : scheduler->ended) release_blocks(&ended.cache, 0);
-  scheduler->ended.clear();
-  const int64_t again = batch.submit(text);
-  batch.finish();
-  text.options.prompt_logprobs = {};
-  const int64_t shares = batch.submit(text);
-  batch.finish();
-  EXPECT_EQ(batch.results[again].reused_tokens, 0);
-  EXPECT_EQ(batch.results[shares].reused_tokens, 300);
-  expect_nothing_held(*scheduler);
-}
-
-// It was read to the middle when its memory was taken: what is known is kept, the rest comes when it is read again.
-TEST(Scheduler, LogprobsOfAPromptThatIsReadAgain) {
-  const auto model = load_stories(Quant::w8a8);
-  Team team({-1});
-  const auto scheduler =
-      opened(*model, team, {.sequences = 2, .positions = 768, .pass_rows = 80, .rows_beside_decode = 16});
-  Batch batch{*scheduler};
-  TextCase first = {.prompt = some_tokens(240, model->config.vocab_size),
-                    .options = {.max_tokens = 100, .sampler = {}, .ignore_eos = true},
-                    .stop_after = 1000};
-  TextCase scored = first;
-  std::ranges::reverse(scored.prompt);
-  scored.prompt.insert(scored.prompt.end(), first.prompt.begin(), first.prompt.begin() + 200);
-  scored.options.max_tokens = 20;
-  scored.options.prompt_logprobs = 2;
-  batch.submit(first);
-  const int64_t other = batch.submit(scored);
-  int64_t logit_rows = 0;
-  size_t known_when_taken = 0;
-  while (step(*scheduler)) {
-    for (const Segment& segment : scheduler->segments) logit_rows += segment.logit_rows;
-    if (scheduler->preempted == 1 && known_when_taken == 0) {
-      known_when_taken = scheduler->waiting.front()->text.result.prompt_logprobs.size();
-    }
-  }
-  EXPECT_GT(known_when_taken, 100u);
-  EXPECT_LT(known_when_taken, scored.prompt.size() - 1);
-  EXPECT_EQ(logit_rows, 100 + 440 + 19) << "each once";
-  std::unique_ptr<Session> session;
-  ASSERT_FALSE(open_session(*model, team, {}, &session));
-  expect_same_text(alone(*session, scored), batch.results[other]);
-  expect_nothing_held(*scheduler);
-}
-
-// Told after the first rows of the prompt that have logits, not after the last.
-TEST(Scheduler, LogprobsThatAreNoNumbers) {
-  const auto model = load_stories(Quant::none);
-  std::vector<float> norm(model->final_norm, model->final_norm + model->config.hidden_size);
-  norm[3] = NAN;
-  model->final_norm = norm.data();
-  Team team({-1});
-  const auto scheduler = opened(*model, team, {.sequences = 1});
-  Error failure;
-  int64_t id = 0;
-  TextRequest request = {.prompt = some_tokens(200, model->config.vocab_size),
-                         .options = {.sampler = {}, .prompt_logprobs = 0},
-                         .on_token = [](int32_t, const GenerateResult&) { return true; },
-                         .on_end = [&](const Error& e, const GenerateResult&) { failure = e; }};
-  ASSERT_FALSE(submit(*scheduler, request, &id));
-  EXPECT_TRUE(step(*scheduler));
-  EXPECT_EQ(failure.message(), "logits: NaN or infinity; the weights may be damaged");
-  EXPECT_FALSE(step(*scheduler));
   expect_nothing_held(*scheduler);
 }
 

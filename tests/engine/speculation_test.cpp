@@ -268,19 +268,53 @@ TEST(Speculation, LeavesTheSessionAsItWas) {
 
 TEST(DraftDepth, TriesWhatPays) {
   DraftDepth depth;
-  note_pass(depth, 1, 1.0);
+  note_pass(depth.passes, 1, 1.0);
   EXPECT_EQ(choose_depth(depth, 0), 0);
   EXPECT_GT(choose_depth(depth, 30), 4);  // long matches agree, more often than not
-  for (int64_t rows = 2; rows <= kMostDrafts + 1; ++rows) note_pass(depth, rows, static_cast<double>(rows));
+  for (int64_t rows = 2; rows <= kMostDrafts + 1; ++rows) note_pass(depth.passes, rows, static_cast<double>(rows));
   EXPECT_EQ(choose_depth(depth, 30), 0);  // a row takes as long as a pass: nothing to gain
+}
+
+// Of eight texts a draft is worth an eighth of the pass at most.
+TEST(DraftDepth, ManyTextsDraftLittle) {
+  constexpr double kForever = 1e9;
+  const auto depths = [](double row_cost, double most_seconds, std::vector<int64_t> matches, int64_t most = 15) {
+    PassSeconds seconds;
+    for (int64_t rows = 1; rows <= PassSeconds::kMostRows; ++rows) {
+      note_pass(seconds, rows, 1 + row_cost * static_cast<double>(rows - 1));
+    }
+    std::vector<Acceptance> texts(matches.size());
+    std::vector<Drafter> drafters;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      drafters.push_back({.acceptance = &texts[i], .match_length = matches[i], .most = most});
+    }
+    choose_depths(seconds, std::ssize(matches), 20, most_seconds, drafters);
+    std::vector<int64_t> found;
+    for (const Drafter& one : drafters) found.push_back(one.drafts);
+    return found;
+  };
+  using Depths = std::vector<int64_t>;
+  // A draft of a long match agrees 9 times of 10, the next 8.1 times.
+  EXPECT_EQ(depths(0.75, kForever, {30}), Depths({1}));  // 1.9 / 1.75, not 2.71 / 2.5
+  EXPECT_EQ(depths(0.5, kForever, {30}), Depths({3}));   // 1.9 / 1.5, 2.71 / 2, 3.439 / 2.5, not 4.095 / 3
+  // A row costs eight texts 0.2 / 2.4 of a pass: three drafts of the likely one pay (8.9 / 2.6, 9.71 / 2.8, 10.44 / 3),
+  // not a fourth (11.1 / 3.2), nor one of those that agree half the time.
+  EXPECT_EQ(depths(0.2, kForever, {30, 3, 3, 3, 3, 3, 3, 3}), Depths({3, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(depths(0.2, kForever, {3, 3, 3, 3, 3, 3, 3, 3}), Depths(8, 0));
+  EXPECT_EQ(depths(1, kForever, {30, 30, 30, 30, 30, 30, 30, 30}), Depths(8, 0));
+  // Rows that cost nothing: as many as there is room for, the likeliest first.
+  EXPECT_EQ(depths(0, kForever, {30, 3, 0}), Depths({15, 2, 0}));
+  EXPECT_EQ(depths(0, kForever, {30, 3, 0}, 2), Depths({2, 2, 0}));
+  // Somebody who does not draft waits: no pass may take so long.
+  EXPECT_EQ(depths(0.1, 1.25, {30}), Depths({2}));
 }
 
 TEST(DraftDepth, APassThatWasHeldUpSaysLittle) {
   DraftDepth depth;
-  note_pass(depth, 1, 1.0);
-  note_pass(depth, 5, 1.2);
-  note_pass(depth, 5, 1000.0);
-  EXPECT_NEAR(depth.pass_seconds[5], 1.35, 1e-9);
+  note_pass(depth.passes, 1, 1.0);
+  note_pass(depth.passes, 5, 1.2);
+  note_pass(depth.passes, 5, 1000.0);
+  EXPECT_NEAR(depth.passes.by_rows[5], 1.35, 1e-9);
   EXPECT_GT(choose_depth(depth, 30), 2);
 }
 
@@ -296,7 +330,7 @@ TEST(DraftDepth, HandWorkedBuckets) {
 
 TEST(DraftDepth, LearnsFromWhatAgreed) {
   DraftDepth depth;
-  note_pass(depth, 1, 1.0);
+  note_pass(depth.passes, 1, 1.0);
   const std::vector<size_t> buckets(4, bucket_of_match(3));
   for (int i = 0; i < 40; ++i) note_acceptance(depth, buckets, 0);
   int tried = 0;

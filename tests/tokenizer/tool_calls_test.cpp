@@ -2,77 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
 #include <string>
-#include <vector>
+
+#include "tests/tokenizer/tool_call_text.h"
 
 namespace pinion {
 namespace {
-
-using Json = nlohmann::ordered_json;
-using Kind = ToolEvent::Kind;
-
-Json tool(const char* name, Json properties) {
-  return {{"type", "function"},
-          {"function", {{"name", name}, {"parameters", {{"type", "object"}, {"properties", std::move(properties)}}}}}};
-}
-
-Json tools() {
-  return {tool("f", {{"s", {{"type", "string"}}},
-                     {"i", {{"type", "integer"}}},
-                     {"x", {{"type", "number"}}},
-                     {"b", {{"type", "boolean"}}},
-                     {"o", {{"type", "object"}}},
-                     {"a", {{"type", "array"}}},
-                     {"n", {{"type", {"string", "null"}}}},
-                     {"u", {{"anyOf", {{{"type", "integer"}}, {{"type", "null"}}}}}}}),
-          tool("g", Json::object())};
-}
-
-// Thoughts in (), calls as #0 name:id{arguments}; with ! behind one that is not complete.
-std::string shown(const std::vector<ToolEvent>& events) {
-  std::string text;
-  bool in_thought = false;
-  for (const ToolEvent& event : events) {
-    const bool is_thought = event.kind == Kind::kThought;
-    if (is_thought != in_thought) text += is_thought ? "(" : ")";
-    in_thought = is_thought;
-    if (event.kind == Kind::kCallBegun) text += "#" + std::to_string(event.index) + " ";
-    text += event.text;
-    if (event.kind == Kind::kCallBegun && !event.id.empty()) text += ":" + event.id;
-    if (event.kind == Kind::kCallEnded) text += event.is_complete ? ";" : "!";
-  }
-  return text + (in_thought ? ")" : "");
-}
-
-ToolCallOptions options_of(ToolFormat format, bool inside_thought = false) {
-  return {.format = format, .tools = tools(), .inside_thought = inside_thought};
-}
-
-std::string parsed(const ToolCallOptions& options, std::string_view text, size_t first_bytes, size_t step_bytes) {
-  ToolCallParser parser(options);
-  std::vector<ToolEvent> events;
-  const auto add = [&](const std::vector<ToolEvent>& more) { events.insert(events.end(), more.begin(), more.end()); };
-  add(parser.put(text.substr(0, first_bytes)));
-  for (text.remove_prefix(std::min(first_bytes, text.size())); !text.empty();) {
-    add(parser.put(text.substr(0, step_bytes)));
-    text.remove_prefix(std::min(step_bytes, text.size()));
-  }
-  add(parser.finish());
-  return shown(events);
-}
-
-// What the text says, which is the same byte by byte and cut anywhere.
-std::string parsed(const ToolCallOptions& options, std::string_view text) {
-  const std::string whole = parsed(options, text, text.size(), text.size());
-  EXPECT_EQ(parsed(options, text, 1, 1), whole) << text;
-  EXPECT_EQ(parsed(options, text, 3, 3), whole) << text;
-  for (size_t cut = 0; cut < text.size(); ++cut) EXPECT_EQ(parsed(options, text, cut, text.size()), whole) << cut;
-  return whole;
-}
-
-std::string parsed(ToolFormat format, std::string_view text) { return parsed(options_of(format), text); }
 
 TEST(ToolCalls, HermesCallsAreJsonBetweenMarks) {
   const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
@@ -164,189 +99,6 @@ TEST(ToolCalls, NestingHasAnEnd) {
             "#0 f{\"a\": " + std::string(127, '[') + "![" + std::string(128, ']') + "}}</tool_call>");
 }
 
-TEST(ToolCalls, QwenXmlBecomesJsonByTheTypesOfTheTool) {
-  const auto value = [](const std::string& key, const std::string& text) {
-    const std::string said = parsed(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" +
-                                                              text + "\n</parameter>\n</function>\n</tool_call>");
-    const std::string before = "#0 f{\"" + key + "\": ", behind = "};";
-    EXPECT_TRUE(said.starts_with(before) && said.ends_with(behind)) << said;
-    return said.substr(before.size(), said.size() - before.size() - behind.size());
-  };
-  EXPECT_EQ(value("s", "12"), "\"12\"");
-  EXPECT_EQ(value("s", "\na \"b\"\\\n\n"), R"("\na \"b\"\\\n\n")");
-  EXPECT_EQ(value("s", ""), "\"\"");
-  EXPECT_EQ(value("s", "null"), "\"null\"");
-  EXPECT_EQ(value("unknown", "12"), "\"12\"");
-  EXPECT_EQ(value("i", "12"), "12");
-  EXPECT_EQ(value("i", "twelve"), "\"twelve\"");
-  EXPECT_EQ(value("i", "[12]"), "\"[12]\"");
-  EXPECT_EQ(value("i", "012"), "\"012\"");
-  EXPECT_EQ(value("x", " 1.50 "), "1.50");
-  EXPECT_EQ(value("x", "1e999"), "\"1e999\"");
-  EXPECT_EQ(value("b", "true"), "true");
-  EXPECT_EQ(value("b", "False"), "false");
-  EXPECT_EQ(value("b", "yes"), "\"yes\"");
-  EXPECT_EQ(value("o", "{\"k\": [\n1]}"), "{\"k\": [\n1]}");
-  EXPECT_EQ(value("o", "{\"k\": "), "\"{\\\"k\\\": \"");
-  EXPECT_EQ(value("a", "[]"), "[]");
-  EXPECT_EQ(value("n", "None"), "null");
-  EXPECT_EQ(value("n", "nullify"), "\"nullify\"");
-  EXPECT_EQ(value("n", "12"), "\"12\"");
-  EXPECT_EQ(value("u", "7"), "7");
-  EXPECT_EQ(value("u", "null"), "null");
-  // Marks inside a value; what ends it is one that a tag follows.
-  EXPECT_EQ(value("s", "<b></parameter> </b> </function> <parameter=x>"),
-            "\"<b></parameter> </b> </function> <parameter=x>\"");
-  EXPECT_EQ(value("i", "1</parameter>2"), "\"1</parameter>2\"");
-}
-
-TEST(ToolCalls, QwenXmlCallsFollowEachOther) {
-  const auto xml = [](std::string_view text) { return parsed(ToolFormat::kQwenXml, text); };
-  EXPECT_EQ(xml("</think>\n\nNow.\n\n<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n"
-                "<parameter=i>\n3\n</parameter>\n<parameter=s>\nü\n</parameter>\n</function>\n</tool_call>\n\nDone."),
-            "</think>\n\nNow.#0 g{};#1 f{\"i\": 3, \"s\": \"ü\"};Done.");
-  EXPECT_EQ(xml("<function=f>\n<parameter=i>3</parameter></function>"), "#0 f{\"i\": 3};");  // without the outer mark
-  EXPECT_EQ(xml("<tool_call>\n<function=h>\n</function>\n</tool_call>"),
-            "<tool_call>\n<function=h>\n</function>\n</tool_call>");
-  EXPECT_EQ(xml("<tool_call>\n<tool_call>\n<function=g></function></tool_call>"), "<tool_call>#0 g{};");
-  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=s>\nab\n</para"), "#0 f{\"s\": \"ab\n</para!");
-  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=o>\n{\"a\""), "#0 f{\"o\": {\"a\"!");
-  EXPECT_EQ(xml("<tool_call>\n<function=f>\nWell <b>"), "#0 f{!Well <b>");
-  EXPECT_EQ(xml("<tool_call>\n<function=f"), "<tool_call>\n<function=f");
-}
-
-TEST(ToolCalls, LlamaCallsAreTheWholeAnswer) {
-  const auto llama = [](std::string_view text) { return parsed(ToolFormat::kLlama, text); };
-  EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}"), "#0 f{\"s\": \"a\"};");
-  EXPECT_EQ(
-      llama("\n {\"type\": \"function\", \"name\": \"f\", \"parameters\": {}};\n{\"name\": \"g\", \"parameters\": {}}"),
-      "#0 f{};#1 g{};");
-  EXPECT_EQ(llama("<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}"),
-            "#0 f{};#1 g{};");
-  EXPECT_EQ(llama("So: <|python_tag|>{\"name\": \"f\", \"parameters\": {}}"), "So: #0 f{};");
-  EXPECT_EQ(llama("<think>\n{}\n</think>\n\n{\"name\": \"f\", \"parameters\": {}}\n"), "({})#0 f{};");
-  for (const char* text : {
-           "So: {\"name\": \"f\", \"parameters\": {}}",
-           "{\"name\": \"f\"}",
-           "{\"name\": \"Ann\", \"parameters\": {}}",
-           "{\"answer\": 42}",
-           "{\"name\": \"f\", \"parameters\": ",
-           "<|python_tag|>search(query=\"a\")",
-           "<th{\"name\": \"f\", \"parameters\": {}}",
-           " \n ",
-           "; {",
-       }) {
-    EXPECT_EQ(llama(text), text);
-  }
-  EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {}}; And?"), "#0 f{};; And?");
-  EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {}};; {\"name\""), "#0 f{};;; {\"name\"");
-}
-
-TEST(ToolCalls, MistralCallsAreAListOrNamed) {
-  for (const ToolFormat format : {ToolFormat::kMistral, ToolFormat::kMistralArgs}) {
-    const auto mistral = [&](std::string_view text) { return parsed(format, text); };
-    EXPECT_EQ(mistral("Now.[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"s\": \"]\"}, \"id\": \"late\"}, "
-                      "{\"id\": \"abcdefghi\", \"name\": \"g\", \"arguments\": {}}]"),
-              "Now.#0 f{\"s\": \"]\"};#1 g:abcdefghi{};");
-    EXPECT_EQ(mistral("[TOOL_CALLS] [{\"name\": \"g\"}]"), "#0 g{};");
-    EXPECT_EQ(mistral("[TOOL_CALLS]f[ARGS]{\"i\": 1}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS]{}"),
-              "#0 f{\"i\": 1};#1 g:abcdefghi{};");
-    EXPECT_EQ(mistral("[TOOL_CALLS]f{\"i\": 1}\n"), "#0 f{\"i\": 1};");
-    EXPECT_EQ(mistral("[TOOL_CALLS]f[ARGS]{\"i\": 1"), "#0 f{\"i\": 1!");
-    for (const char* text : {
-             "[TOOL_CALLS]",
-             "[TOOL",
-             "a[0] = [TOOL_CALL]",
-             "[TOOL_CALLS]h[ARGS]{}",
-             "[TOOL_CALLS]f[ARGS]",
-             "[TOOL_CALLS]f[ARGS]\"a\"",
-             "[TOOL_CALLS]f[WHAT]{}",
-             "[TOOL_CALLS]f[CALL_ID]a[CALL_ID]b[ARGS]{}",
-             "[TOOL_CALLS][{\"name\": \"h\", \"arguments\": {}}]",
-         }) {
-      EXPECT_EQ(mistral(text), text);
-    }
-  }
-}
-
-TEST(ToolCalls, GemmaCallsHaveBracesAndMarksForQuotes) {
-  const auto gemma = [](std::string_view text) {
-    const std::string said = parsed(ToolFormat::kFunctionGemma, text);
-    std::string other(text);
-    for (const auto& [from, to] : {std::pair("<start_function_call>", "<|tool_call>"),
-                                   {"<end_function_call>", "<tool_call|>"},
-                                   {"<escape>", "<|\"|>"}}) {
-      for (size_t at = 0; (at = other.find(from, at)) != std::string::npos;)
-        other.replace(at, std::string(from).size(), to);
-    }
-    if (said.find('<') == std::string::npos) {
-      EXPECT_EQ(parsed(ToolFormat::kGemma4, other), said);
-    }
-    return said;
-  };
-  EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a \"b\", {c}\n<escape>,i:3}<end_function_call>"),
-            R"(#0 f{"s": "a \"b\", {c}\n", "i": 3};)");
-  EXPECT_EQ(
-      gemma(
-          "Now.\n<start_function_call>call:g{}<end_function_call><start_function_call>call:f{o:{k:[1,<escape>ü<escape>,"
-          "true,null,{}],<escape>a b<escape>:[]},x:-1.5}<end_function_call>\nDone."),
-      R"(Now.#0 g{};#1 f{"o": {"k": [1, "ü", true, null, {}], "a b": []}, "x": -1.5};Done.)");
-  EXPECT_EQ(gemma("<start_function_call>call:f{s:Paris and more , n:None}"),
-            R"(#0 f{"s": "Paris and more", "n": null};)");
-  EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a<esc"), "#0 f{\"s\": \"a<esc!");
-  EXPECT_EQ(gemma("<start_function_call>call:f{i:12"), "#0 f{\"i\": 12!");
-  EXPECT_EQ(gemma("<start_function_call>call:f{i:1,}"), "#0 f{\"i\": 1, !}");
-  EXPECT_EQ(gemma("<start_function_call>call:f{i:}"), "#0 f{\"i\": !}");
-  EXPECT_EQ(gemma("<start_function_call>call:f{a:[1}]}"), "#0 f{\"a\": [1!}]}");
-  for (const char* text : {"<start_function_call>", "<start_function_call>f{}",
-                           "<start_function_call>call:h{}<end_function_call>", "<start_function_call>call:f"}) {
-    EXPECT_EQ(gemma(text), text);
-  }
-}
-
-TEST(ToolCalls, HarmonyMessagesGoByTheirChannel) {
-  const auto harmony = [](std::string_view text) { return parsed(ToolFormat::kHarmony, text); };
-  EXPECT_EQ(
-      harmony(
-          "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant<|channel|>final<|message|>So <|b|>.<|return|>"),
-      "(Why?)So <|b|>.");
-  const std::string call =
-      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"s\": \"<|call|>\"}<|call|>";
-  EXPECT_EQ(harmony("<|channel|>analysis<|message|>Why?<|end|><|start|>assistant" + call),
-            "(Why?)#0 f{\"s\": \"<|call|>\"};");
-  EXPECT_EQ(harmony("<|channel|>commentary<|message|>First.<|end|><|start|>assistant" + call +
-                    "<|start|>assistant to=functions.g"
-                    "<|channel|>commentary json<|message|><|call|>"),
-            "First.#0 f{\"s\": \"<|call|>\"};#1 g{};");
-  EXPECT_EQ(harmony(" to=functions.g<|channel|>analysis<|message|>{}"), "#0 g{};");
-  EXPECT_EQ(harmony("Hello <think>.<|return|>"), "Hello <think>.");
-  EXPECT_EQ(harmony("<|channel|>analysis<|message|>a<|chan"), "(a<|chan)");
-  EXPECT_EQ(harmony("<|channel|>analysis<|message|>a < b <"), "(a < b <)");
-  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{\"s\": tru}<|call|>"), "#0 f{\"s\": tru!}");
-  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{\"s\": \"a"), "#0 f{\"s\": \"a!");
-  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{} more<|end|>"), "#0 f{}; more");
-  EXPECT_EQ(harmony("<|channel|>analysis to=python<|message|>1+1<|call|>"), "(1+1)");
-  for (const char* text :
-       {"<|channel|>commentary to=functions.h<|message|>{}", "<|channel|>commentary to=functions.f<|message|>[",
-        "<|channel|>commentary to=functions.f<|message|>", "<|channel|>fin"}) {
-    EXPECT_EQ(harmony(text), text);
-  }
-  const std::string endless = "<|channel|>" + std::string(3000, 'a');
-  EXPECT_EQ(harmony(endless), endless);
-}
-
-TEST(ToolCalls, GraniteAndPhiCallsAreLists) {
-  EXPECT_EQ(parsed(ToolFormat::kGranite,
-                   "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"i\": 1}}, {\"arguments\": {}, \"name\": \"g\"}]"),
-            "#0 f{\"i\": 1};#1 g{};");
-  EXPECT_EQ(parsed(ToolFormat::kGranite, "<tool_call>[{\"name\": \"g\", \"arguments\": {}}]\n\nDone."), "#0 g{};Done.");
-  EXPECT_EQ(
-      parsed(ToolFormat::kPhi4Mini, "Now.<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}]<|/tool_call|> Done."),
-      "Now.#0 g{}; Done.");
-  EXPECT_EQ(parsed(ToolFormat::kPhi4Mini, "<|tool_call|>{\"name\": \"g\", \"arguments\": {}}<|/tool_call|>"),
-            "#0 g{};");
-}
-
 TEST(ToolCalls, WithoutAFormatThereAreThoughtsOnly) {
   const std::string call = "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>";
   EXPECT_EQ(parsed(ToolFormat::kNone, "<think>\nWhy?\n</think>\n\n" + call), "(Why?)" + call);
@@ -363,29 +115,102 @@ TEST(ToolCalls, AnyNameIsAToolWhereToolsAreNotGiven) {
             "#0 any{\"k\": \"1\"};");
 }
 
-TEST(ToolCalls, PromptsForceThem) {
-  const auto forced = [](ToolFormat format, const char* name, std::string_view text, bool inside_thought = false) {
-    ToolCallOptions options = options_of(format, inside_thought);
-    options.written = forced_call(format, name, inside_thought);
-    return parsed(options, text);
+// The events that the last piece of a text gives.
+std::string last(ToolFormat format, std::initializer_list<std::string_view> pieces) {
+  ToolCallParser parser(options_of(format));
+  std::string text;
+  for (const std::string_view piece : pieces) text = shown(parser.put(piece));
+  return text;
+}
+
+TEST(ToolCalls, ComeAsSoonAsTheyAreCertain) {
+  EXPECT_EQ(last(ToolFormat::kHermes, {"a < b <tool"}), "a < b ");
+  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool", "s>"}), "<tools>");
+  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab"}),
+            "#0 f{\"s\": \"ab");
+  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab", "cd\""}), "cd\"");
+  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {", "}"}), "};");
+  EXPECT_EQ(last(ToolFormat::kQwenXml, {"<tool_call>\n<function=f>", "<parameter=s>\na\nb</par"}), "\"s\": \"a\\nb");
+  EXPECT_EQ(last(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</"}), "");
+  EXPECT_EQ(last(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</function>"}), "12};");
+  EXPECT_EQ(last(ToolFormat::kFunctionGemma, {"<start_function_call>call:f{s:<escape>ab<esc"}), "#0 f{\"s\": \"ab");
+  EXPECT_EQ(last(ToolFormat::kMistralArgs, {"[TOOL_CALLS]f[ARGS]{\"i\": 1"}), "#0 f{\"i\": 1");
+  EXPECT_EQ(last(ToolFormat::kLlama, {"{\"name\": \"f\", \"parameters\": {\"i\": 1"}), "#0 f{\"i\": 1");
+  EXPECT_EQ(last(ToolFormat::kLlama, {"{\"answer\": 4"}), "{\"answer\": 4");
+  EXPECT_EQ(last(ToolFormat::kHarmony, {"<|channel|>analysis<|message|>a <|e"}), "(a )");
+}
+
+TEST(ToolCalls, NothingIsLostWhereATextBreaksOff) {
+  const std::pair<ToolFormat, std::string> texts[] = {
+      {ToolFormat::kHermes, "A\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>"},
+      {ToolFormat::kQwenXml, "A\n<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n</function>\n</tool_call>"},
+      {ToolFormat::kLlama, " {\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}; "},
+      {ToolFormat::kMistral, "A[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}]"},
+      {ToolFormat::kMistralArgs, "A[TOOL_CALLS]f[CALL_ID]b[ARGS]{\"s\": \"a\"}"},
+      {ToolFormat::kFunctionGemma, "A<start_function_call>call:f{s:<escape>a<escape>}<end_function_call>"},
+      {ToolFormat::kPhi4Mini, "A<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}]<|/tool_call|>"},
+      {ToolFormat::kHarmony, "<|channel|>commentary to=functions.f<|message|>{\"s\": \"a\"}<|call|>"},
   };
-  for (const ToolFormat format :
-       {ToolFormat::kHermes, ToolFormat::kLlama, ToolFormat::kMistral, ToolFormat::kGranite, ToolFormat::kPhi4Mini}) {
-    const std::string key = format == ToolFormat::kLlama ? "parameters" : "arguments";
-    EXPECT_EQ(forced(format, "f", "{\"i\": 1}}"), "#0 f{\"i\": 1};");
-    EXPECT_EQ(forced(format, "", "g\", \"" + key + "\": {}}"), "#0 g{};");
+  for (const auto& [format, text] : texts) {
+    size_t begun = 0, complete = 0;
+    for (size_t bytes = 0; bytes <= text.size(); ++bytes) {
+      const std::string said = parsed(options_of(format), text.substr(0, bytes));
+      const bool is_call = said.find("#0 f") != std::string::npos;
+      if (!is_call) {
+        EXPECT_EQ(said, text.substr(0, bytes));
+      }
+      EXPECT_GE(is_call, begun > 0) << said;  // what has begun stays begun
+      begun += is_call;
+      complete += said.find("};") != std::string::npos;
+    }
+    EXPECT_GT(begun, complete) << text;
+    EXPECT_GT(complete, 0u) << text;
   }
-  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "{}}\n</tool_call>", true), "#0 f{};");
-  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "Never."), "<tool_call>\n{\"name\": \"f\", \"arguments\": Never.");
-  EXPECT_EQ(forced(ToolFormat::kQwenXml, "f", "<parameter=i>\n1\n</parameter>\n</function>"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kQwenXml, "", "g>\n</function>\n</tool_call>"), "#0 g{};");
-  EXPECT_EQ(forced(ToolFormat::kMistralArgs, "f", "{\"i\": 1}"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kMistralArgs, "", "g[ARGS]{}"), "#0 g{};");
-  EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "f", "i:1}<end_function_call>"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "", "g{}<end_function_call>"), "#0 g{};");
-  EXPECT_EQ(forced(ToolFormat::kGemma4, "f", "i:1}<tool_call|>"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kHarmony, "f", "{\"i\": 1}<|call|>"), "#0 f{\"i\": 1};");
-  EXPECT_EQ(forced(ToolFormat::kHarmony, "", "g <|constrain|>json<|message|>{}<|call|>"), "#0 g{};");
+}
+
+TEST(ToolCalls, HoldBackNoMoreThanSoMuch) {
+  const std::string open = "<tool_call>{\"arguments\": {\"s\": \"", close = "\"}, \"name\": \"f\"}</tool_call>";
+  const auto text = [&](size_t bytes) { return open + std::string(bytes - open.size(), 'a') + close; };
+  const ToolCallOptions hermes = options_of(ToolFormat::kHermes);
+  const std::string longest = text(kMaxHeldBytes + 11 - close.size()), longer = text(kMaxHeldBytes + 1);
+  EXPECT_TRUE(parsed(hermes, longest, 1, 1000).starts_with("#0 f{\"s\": \"aa"));
+  EXPECT_EQ(parsed(hermes, longer, 1, 1000), longer);
+  EXPECT_EQ(parsed(hermes, longer, longer.size(), 1), longer);
+  // One piece, since a character is cut there.
+  const std::string wide = open + std::string(kMaxHeldBytes - open.size() - 1, 'a') + "üü";
+  ToolCallParser parser(hermes);
+  const std::vector<ToolEvent> events = parser.put(wide);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].text, wide);
+
+  const auto number = [](size_t digits) {
+    return "<function=f><parameter=i>" + std::string(digits, '1') + "</parameter></function>";
+  };
+  const ToolCallOptions xml = options_of(ToolFormat::kQwenXml);
+  EXPECT_EQ(parsed(xml, number(300), 1, 1), "#0 f{\"i\": " + std::string(300, '1') + "};");
+  EXPECT_TRUE(parsed(xml, number(kMaxHeldBytes + 1), 1, 1000).starts_with("#0 f{\"i\": \"1"));
+}
+
+// Byte by byte these would take longer than a test may if any of it were read again and again.
+TEST(ToolCalls, LongTextsTakeNoLongerPerByte) {
+  constexpr size_t kBytes = 300000;
+  const auto take = [](ToolFormat format, const std::string& begin, std::string_view word) {
+    std::string text = begin;
+    while (text.size() < kBytes) text += word;
+    const size_t said = parsed(options_of(format), text, 1, 1).size();
+    EXPECT_GT(said, kBytes / 2) << begin << word;
+    EXPECT_LE(said, 2 * kBytes) << begin << word;
+  };
+  take(ToolFormat::kHermes, "a", "<tool_call>{");
+  take(ToolFormat::kHermes, "<tool_call>", " ");
+  take(ToolFormat::kHermes, "<tool_call>{\"arguments\": \"", "a");
+  take(ToolFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {}}", " ");
+  take(ToolFormat::kQwenXml, "<function=f><parameter=o>", "</parameter>\n");
+  take(ToolFormat::kQwenXml, "<function=f><parameter=s>", "</parameter>\n");
+  take(ToolFormat::kFunctionGemma, "<start_function_call>call:f{s:<escape>", "<escape");
+  take(ToolFormat::kMistral, "", "[TOOL_CALLS]");
+  take(ToolFormat::kHarmony, "", "<|start|>");
+  take(ToolFormat::kNone, "a", "\n");
 }
 
 }  // namespace

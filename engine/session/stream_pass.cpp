@@ -1,0 +1,151 @@
+#include "engine/session/stream_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/forward/rope.h"
+#include "engine/session/stream_drafts.h"
+#include "engine/session/stream_memory.h"
+#include "engine/team/clock.h"
+
+namespace pinion {
+namespace {
+
+void end(Scheduler& s, std::unique_ptr<Stream> stream, const Error& error) {
+  GenerateResult& result = stream->text.result;
+  const int64_t now = now_ns();
+  if (stream->first_token_ns == 0) stream->first_token_ns = now;
+  result.prefill_seconds = static_cast<double>(stream->first_token_ns - stream->begun_ns) * 1e-9;
+  result.decode_seconds = static_cast<double>(now - stream->first_token_ns) * 1e-9;
+  leave(s, *stream, !error);
+  stream->request.on_end(error, std::move(result));
+}
+
+// Up to where the next tokens have the frequencies that they had when they were evaluated first. Where they change,
+// what the model holds is forgotten.
+int64_t next_stop(const ModelConfig& c, Stream& stream) {
+  Sequence& sequence = stream.sequence;
+  const int64_t all = wanted(stream);
+  if (uses_long_factors(c, all) != sequence.long_factors) {
+    empty(sequence);
+    sequence.long_factors = !sequence.long_factors;
+    sequence.ropes = rope_frequencies(c, all);
+  }
+  if (!frequencies_follow_length(c)) return all;
+  const int64_t stop = std::max(stream.text.sampler.prompt_tokens, held(stream) + 1);
+  sequence.ropes = rope_frequencies(c, stop);
+  return stop;
+}
+
+// How many of a stream's tokens that come before its next `end` get logits: the last of all, from which the next is
+// drawn, and those of a prompt that lack log probabilities.
+int64_t logit_rows_to(const Stream& stream, int64_t end) {
+  if (!lacks_prompt_logprobs(stream.text)) return end == wanted(stream);
+  return std::max<int64_t>(0, end - std::max(held(stream), std::ssize(stream.text.result.prompt_logprobs)));
+}
+
+std::span<const float> logits_of(const Scheduler& s, int64_t row, int64_t rows) {
+  const auto vocab = static_cast<size_t>(s.model->config.vocab_size);
+  return std::span(s.logits).subspan(static_cast<size_t>(row) * vocab, static_cast<size_t>(rows) * vocab);
+}
+
+// Draws a stream's next token from a row of the pass's logits. Returns whether the text goes on.
+bool draw_next(Scheduler& s, Stream& stream, int64_t row) {
+  const auto on_token = [&stream](int32_t id) { return stream.request.on_token(id, stream.text.result); };
+  return draw(stream.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids, stream.sequence.cache.capacity,
+              on_token);
+}
+
+// The same from a row and those of the drafts behind it, as far as these are what was drawn. The others are forgotten.
+bool draw_tokens(Scheduler& s, Stream& stream, const Segment& segment, int64_t row) {
+  GenerateResult& result = stream.text.result;
+  if (stream.first_token_ns == 0) {
+    stream.first_token_ns = now_ns();
+  } else {
+    ++result.decode_passes;
+  }
+  if (stream.text.options.max_tokens <= 0) return false;
+  bool go_on = draw_next(s, stream, row);
+  if (segment.drafts == 0) return go_on;
+  const std::span<const int32_t> drafts = segment.tokens.subspan(1);
+  int64_t agreed = 0;
+  const auto agrees = [&] {  // logits that are no numbers are evaluated again, alone, and then an error
+    return agreed < segment.drafts && stream.text.history.back() == drafts[static_cast<size_t>(agreed)] &&
+           are_logits_finite(s, row + agreed + 1, 1);
+  };
+  while (go_on && agrees()) go_on = draw_next(s, stream, row + ++agreed);
+  result.drafted += segment.drafts;
+  result.accepted += agreed;
+  const std::span<const size_t> buckets = stream.ngram->buckets;
+  note_acceptance(stream.ngram->acceptance, go_on ? buckets : buckets.first(static_cast<size_t>(agreed)), agreed);
+  rewind(stream.sequence, segment.position + 1 + agreed);
+  return go_on;
+}
+
+std::unique_ptr<Stream> take(std::vector<std::unique_ptr<Stream>>& streams, const Stream* which) {
+  const auto at = std::ranges::find(streams, which, &std::unique_ptr<Stream>::get);
+  std::unique_ptr<Stream> stream = std::move(*at);
+  streams.erase(at);
+  return stream;
+}
+
+}  // namespace
+
+void fill_pass(Scheduler& s) {
+  s.segments.clear(), s.streams.clear();
+  choose_drafts(s);
+  const int64_t decoding = std::ranges::count_if(s.running, [](const auto& stream) { return decodes(*stream); });
+  int64_t prompt_rows =
+      decoding > 0 ? std::min(s.options.rows_beside_decode, s.options.pass_rows - decoding) : s.options.pass_rows;
+  int64_t prompt_logit_rows = s.more_logit_rows;
+  for (size_t i = 0; i < s.running.size(); ++i) {  // room for one may cost the last ones theirs
+    Stream& stream = *s.running[i];
+    const bool is_decoding = decodes(stream);
+    const int64_t stop = next_stop(s.model->config, stream), start = held(stream);
+    int64_t count = is_decoding ? 1 : std::min(prompt_rows, stop - start);
+    const bool is_scored = lacks_prompt_logprobs(stream.text);
+    if (is_scored) count = std::min(count, count - logit_rows_to(stream, start + count) + prompt_logit_rows);
+    if (count == 0) continue;
+    if (!make_room(s, stream, start + count)) return take_back_last(s);
+    take_blocks(&stream.sequence.cache, start + count);
+    Segment segment = {
+        .cache = &stream.sequence.cache,
+        .state = &stream.sequence.state,
+        .ropes = stream.sequence.ropes,
+        .tokens = std::span(stream.text.history).subspan(static_cast<size_t>(start), static_cast<size_t>(count)),
+        .position = start,
+        .logit_rows = logit_rows_to(stream, start + count)};
+    if (is_scored) prompt_logit_rows -= segment.logit_rows;
+    if (!is_decoding) prompt_rows -= count;
+    if (stream.ngram && !stream.ngram->tokens.empty()) {
+      segment.tokens = stream.ngram->tokens;
+      segment.logit_rows = segment.size();
+      segment.drafts = segment.size() - 1;
+    }
+    s.streams.push_back(&stream);
+    s.segments.push_back(segment);
+  }
+}
+
+void read_pass(Scheduler& s) {
+  int64_t row = 0;
+  for (size_t i = 0; i < s.segments.size(); ++i) {
+    Stream& stream = *s.streams[i];
+    const Segment& segment = s.segments[i];
+    stream.sequence.ids.insert(stream.sequence.ids.end(), segment.tokens.begin(), segment.tokens.end());
+    const int64_t sure_rows = segment.logit_rows - segment.drafts;
+    Error e;
+    if (!are_logits_finite(s, row, sure_rows)) e = error("NaN or infinity; the weights may be damaged", "logits");
+    if (!e) add_prompt_logprobs(stream.text, logits_of(s, row, sure_rows), s.model->config.vocab_size);
+    const bool is_last = segment.position + segment.sure() == wanted(stream);
+    const bool go_on = !e && (!is_last || draw_tokens(s, stream, segment, row + sure_rows - 1));
+    row += segment.logit_rows;
+    if (!go_on) {
+      end(s, take(s.running, &stream), e);
+    } else if (stream.ngram) {
+      follow_text(stream, held(stream));
+    }
+  }
+}
+
+}  // namespace pinion

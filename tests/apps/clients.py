@@ -1,0 +1,94 @@
+"""Asks a running server through the clients that people have: clients.py URL. Exits 77 where they are not installed."""
+
+import sys
+
+try:
+    import anthropic
+    import ollama
+    import openai
+except ImportError as missing:
+    print(f"not installed: {missing.name}")
+    sys.exit(77)
+
+url = sys.argv[1]
+story = [{"role": "user", "content": "Tell me a story about an owl, a fox and a bear who live in a deep green forest by the sea."}]
+tool = {"name": "weather", "description": "Tells it", "parameters": {"type": "object", "properties": {}}}
+
+
+def fails(error, call):
+    try:
+        call()
+    except error as caught:
+        return caught
+    raise AssertionError(f"no {error.__name__}")
+
+
+def ask_openai():
+    client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    asked = {"model": model, "messages": story, "max_tokens": 40, "seed": 3}
+    whole = client.chat.completions.create(**asked)
+    said = whole.choices[0].message.content
+    assert said and whole.choices[0].finish_reason in ("stop", "length")
+    pieces, usage = [], None
+    for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        pieces += [choice.delta.content or "" for choice in chunk.choices]
+    assert "".join(pieces) == said
+    assert usage.completion_tokens == whole.usage.completion_tokens
+    assert usage.prompt_tokens_details.cached_tokens > 0
+    likely = client.chat.completions.create(**asked, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    assert len(likely) == usage.completion_tokens and len(likely[0].top_logprobs) == 2
+    text = client.completions.create(model=model, prompt="Once upon a time", max_tokens=8, echo=True, logprobs=1, seed=1)
+    assert text.choices[0].text.startswith("Once upon a time")
+    assert text.choices[0].logprobs.token_logprobs[0] is None
+    stopped = client.completions.create(model=model, prompt="Once upon a time", max_tokens=99, stop=["."], seed=1)
+    assert "." not in stopped.choices[0].text and stopped.choices[0].finish_reason == "stop"
+    wrong = fails(openai.BadRequestError, lambda: client.chat.completions.create(**{**asked, "seed": "x"}))
+    assert wrong.param == "seed"
+    fails(openai.NotFoundError, lambda: client.embeddings.create(model=model, input="a"))
+    long = [{"role": "user", "content": "owl " * 600}]
+    assert fails(openai.BadRequestError, lambda: client.chat.completions.create(model=model, messages=long)).code == (
+        "context_length_exceeded"
+    )
+    # The demo model's template has no calls; a request with tools is answered all the same.
+    tools = [{"type": "function", "function": tool}]
+    assert client.chat.completions.create(**asked, tools=tools).choices[0].message.content
+
+
+def ask_anthropic():
+    client = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+    asked = {"model": "demo", "max_tokens": 40, "messages": story, "extra_body": {"seed": 3}}
+    whole = client.messages.create(**asked)
+    assert whole.role == "assistant" and whole.content[0].text
+    assert whole.stop_reason in ("end_turn", "max_tokens")
+    with client.messages.stream(**asked) as stream:
+        assert "".join(stream.text_stream) == whole.content[0].text
+        final = stream.get_final_message()
+    assert final.usage.output_tokens == whole.usage.output_tokens
+    counted = client.messages.count_tokens(model="demo", messages=story).input_tokens
+    assert counted == final.usage.input_tokens + final.usage.cache_read_input_tokens
+    stopped = client.messages.create(**asked, stop_sequences=["."], system="Answer briefly.")
+    assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == "."
+    fails(anthropic.BadRequestError, lambda: client.messages.create(model="demo", max_tokens=0, messages=story))
+
+
+def ask_ollama():
+    client = ollama.Client(host=url)
+    model = client.list().models[0].model
+    assert "completion" in client.show(model).capabilities
+    options = {"seed": 3, "num_predict": 40}
+    whole = client.chat(model=model, messages=story, options=options)
+    assert whole.message.content and whole.done and whole.eval_count > 0
+    pieces = [part.message.content for part in client.chat(model=model, messages=story, options=options, stream=True)]
+    assert "".join(pieces) == whole.message.content
+    raw = client.generate(model=model, prompt="Once upon a time", raw=True, options=options)
+    assert raw.response and raw.done_reason in ("stop", "length")
+    assert client.generate(model=model, prompt=story[0]["content"], options=options).response == whole.message.content
+    assert fails(ollama.ResponseError, lambda: client.chat(model=model, messages=[], options=options)).status_code == 400
+
+
+ask_openai()
+ask_anthropic()
+ask_ollama()
+print("all three clients are content")

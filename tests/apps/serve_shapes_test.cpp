@@ -1,0 +1,121 @@
+// The server in the words of other APIs, and asked by their own clients.
+#include "tests/apps/server.h"
+
+namespace pinion {
+namespace {
+
+const json kStory = {{{"role", "user"}, {"content", "Tell me a story about an owl."}}};
+
+std::string chatted(const Server& server, const json& messages) {
+  return server.post("/v1/chat/completions",
+                     {{"messages", messages}, {"max_tokens", 40}, {"seed", 3}})["choices"][0]["message"]["content"];
+}
+
+// The events of a stream, each under its name.
+std::vector<json> events(const Server& server, json body) {
+  body["stream"] = true;
+  const std::string text = server.client().Post("/v1/messages", body.dump(), "application/json")->body;
+  std::vector<json> list;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find("\n\n", at), line = text.find('\n', at);
+    const json event = json::parse(text.substr(line + 7, end - line - 7), nullptr, false);
+    EXPECT_EQ(text.substr(at, line - at), "event: " + event.value("type", "")) << text.substr(at, end - at);
+    list.push_back(event);
+    at = end + 2;
+  }
+  return list;
+}
+
+TEST(ServeShapes, MessagesAreAnthropics) {
+  Server server(kDemo);
+  const json request = {{"messages", kStory}, {"max_tokens", 40}, {"seed", 3}};
+  const json whole = server.post("/v1/messages", request);
+  EXPECT_EQ(whole["type"], "message");
+  ASSERT_EQ(whole["content"].size(), 1);
+  EXPECT_EQ(whole["content"][0], json({{"type", "text"}, {"text", chatted(server, kStory)}}));
+  std::vector<std::string> names;
+  std::string text;
+  json last;
+  for (const json& event : events(server, request)) {
+    if (names.empty() || names.back() != event["type"]) names.push_back(event["type"]);
+    if (event["type"] == "content_block_delta") text += event["delta"]["text"];
+    if (event["type"] == "message_delta") last = event;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"message_start", "content_block_start", "content_block_delta",
+                                             "content_block_stop", "message_delta", "message_stop"}));
+  EXPECT_EQ(text, whole["content"][0]["text"]);
+  EXPECT_EQ(last["delta"]["stop_reason"], whole["stop_reason"]);
+  EXPECT_EQ(last["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
+  // Blocks, a system message, and results of calls are what a conversation in OpenAI's words would be.
+  const json blocks = {
+      {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Tell me a story about an owl."}}}}}};
+  EXPECT_EQ(server.post("/v1/messages", {{"messages", blocks}, {"max_tokens", 40}, {"seed", 3}})["content"],
+            whole["content"]);
+  EXPECT_EQ(server.post("/v1/messages/count_tokens", {{"messages", kStory}})["input_tokens"],
+            server.post("/v1/chat/completions", {{"messages", kStory}, {"max_tokens", 1}})["usage"]["prompt_tokens"]);
+}
+
+TEST(ServeShapes, MistakesInMessagesAreAnthropicsErrors) {
+  Server server(kDemo);
+  const std::pair<json, std::string> mistakes[] = {
+      {{{"messages", kStory}}, "max_tokens"},
+      {{{"messages", json::array()}, {"max_tokens", 1}}, "messages"},
+      {{{"messages", {{{"role", "system"}, {"content", "a"}}}}, {"max_tokens", 1}}, "role"},
+      {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}, {"max_tokens", 1}}, "image"},
+      {{{"messages", kStory}, {"max_tokens", 1}, {"tool_choice", {{"type", "any"}}}}, "tools"},
+  };
+  for (const auto& [request, words] : mistakes) {
+    const json answer = server.post("/v1/messages", request, 400);
+    EXPECT_EQ(answer["type"], "error");
+    EXPECT_EQ(answer["error"]["type"], "invalid_request_error");
+    EXPECT_NE(answer["error"]["message"].get<std::string>().find(words), std::string::npos) << answer;
+  }
+}
+
+TEST(ServeShapes, OllamasWords) {
+  Server server(kDemo);
+  EXPECT_TRUE(json::parse(server.get("/api/version")).contains("version"));
+  EXPECT_EQ(json::parse(server.get("/api/tags"))["models"][0]["name"], "demo");
+  EXPECT_EQ(server.post("/api/show", {{"model", "demo"}})["capabilities"][0], "completion");
+  const json options = {{"seed", 3}, {"num_predict", 40}};
+  const json whole = server.post("/api/chat", {{"messages", kStory}, {"options", options}, {"stream", false}});
+  const std::string said = whole["message"]["content"];
+  EXPECT_EQ(said, chatted(server, kStory));
+  EXPECT_EQ(whole["done"], true);
+  EXPECT_EQ(server.post("/api/generate",
+                        {{"prompt", kStory[0]["content"]}, {"options", options}, {"stream", false}})["response"],
+            said);
+  // It streams unless told not to.
+  const std::string lines =
+      server.client()
+          .Post("/api/chat", json({{"messages", kStory}, {"options", options}}).dump(), "application/json")
+          ->body;
+  std::string joined;
+  for (size_t at = 0, end; at < lines.size(); at = end + 1) {
+    end = lines.find('\n', at);
+    const json line = json::parse(lines.substr(at, end - at));
+    joined += line["message"]["content"];
+    EXPECT_EQ(line["done"], end + 1 == lines.size());
+  }
+  EXPECT_EQ(joined, said);
+  EXPECT_TRUE(server.post("/api/chat", {{"messages", json::array()}}, 400)["error"].is_string());
+  EXPECT_TRUE(server.post("/api/nothing", json::object(), 404)["error"].is_string());
+}
+
+// The clients of PyPI, where somebody has installed them: `pip install openai anthropic ollama`.
+TEST(ServeShapes, TheClientsOfTheApisAreContent) {
+  Server server(kDemo);
+  const Folder folder;
+  const std::string url = "http://127.0.0.1:" + std::to_string(server.port());
+  const std::string command = "PATH=" PINION_SOURCE_DIR "/build/deps/clients/bin:$PATH python3 " PINION_SOURCE_DIR
+                              "/tests/apps/clients.py " +
+                              url + " >" + quoted(folder / "out") + " 2>&1";
+  const int status = std::system(command.c_str());
+  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127) {
+    GTEST_SKIP() << read_file(folder / "out") << "`tools/setup clients` installs them";
+  }
+  EXPECT_EQ(status, 0) << read_file(folder / "out") << server.errors();
+}
+
+}  // namespace
+}  // namespace pinion

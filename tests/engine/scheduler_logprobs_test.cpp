@@ -1,0 +1,107 @@
+// Log probabilities of many texts at once: those that generate() gives.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/engine/batch.h"
+
+namespace pinion {
+namespace {
+
+// A prompt's log probabilities need all its rows, 64 in a pass: it shares no beginning, but gives others one. The
+// logits of so many rows are memory that nobody else pays for.
+TEST(SchedulerLogprobs, LogprobsOfAPrompt) {
+  const auto model = load_stories(Quant::w8a8);
+  const auto vocab = static_cast<size_t>(model->config.vocab_size);
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 3});
+  Batch batch{*scheduler};
+  TextCase text = {.prompt = some_tokens(301, model->config.vocab_size),
+                   .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true, .logprobs = 2},
+                   .stop_after = 1000};
+  batch.submit(text);
+  batch.finish();
+  EXPECT_EQ(scheduler->logits.size(), 3 * vocab);
+  text.options.prompt_logprobs = 1;
+  const int64_t passes = scheduler->passes, scored = batch.submit(text);
+  for (int64_t rows : {64, 64, 64, 64, 45}) {
+    step(*scheduler);
+    ASSERT_EQ(scheduler->segments.size(), 1u);
+    EXPECT_EQ(scheduler->segments[0].logit_rows, rows);
+  }
+  EXPECT_EQ(scheduler->logits.size(), 67 * vocab);
+  batch.finish();
+  EXPECT_EQ(scheduler->passes - passes, 5 + 7);
+  EXPECT_EQ(batch.results[scored].reused_tokens, 0);
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  expect_same_text(alone(*session, text), batch.results[scored]);
+  for (EndedText& ended : scheduler->ended) release_blocks(&ended.cache, 0);
+  scheduler->ended.clear();
+  const int64_t again = batch.submit(text);
+  batch.finish();
+  text.options.prompt_logprobs = {};
+  const int64_t shares = batch.submit(text);
+  batch.finish();
+  EXPECT_EQ(batch.results[again].reused_tokens, 0);
+  EXPECT_EQ(batch.results[shares].reused_tokens, 300);
+  expect_nothing_held(*scheduler);
+}
+
+// It was read to the middle when its memory was taken: what is known is kept, the rest comes when it is read again.
+TEST(SchedulerLogprobs, LogprobsOfAPromptThatIsReadAgain) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1});
+  const auto scheduler =
+      opened(*model, team, {.sequences = 2, .positions = 768, .pass_rows = 80, .rows_beside_decode = 16});
+  Batch batch{*scheduler};
+  TextCase first = {.prompt = some_tokens(240, model->config.vocab_size),
+                    .options = {.max_tokens = 100, .sampler = {}, .ignore_eos = true},
+                    .stop_after = 1000};
+  TextCase scored = first;
+  std::ranges::reverse(scored.prompt);
+  scored.prompt.insert(scored.prompt.end(), first.prompt.begin(), first.prompt.begin() + 200);
+  scored.options.max_tokens = 20;
+  scored.options.prompt_logprobs = 2;
+  batch.submit(first);
+  const int64_t other = batch.submit(scored);
+  int64_t logit_rows = 0;
+  size_t known_when_taken = 0;
+  while (step(*scheduler)) {
+    for (const Segment& segment : scheduler->segments) logit_rows += segment.logit_rows;
+    if (scheduler->preempted == 1 && known_when_taken == 0) {
+      known_when_taken = scheduler->waiting.front()->text.result.prompt_logprobs.size();
+    }
+  }
+  EXPECT_GT(known_when_taken, 100u);
+  EXPECT_LT(known_when_taken, scored.prompt.size() - 1);
+  EXPECT_EQ(logit_rows, 100 + 440 + 19) << "each once";
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  expect_same_text(alone(*session, scored), batch.results[other]);
+  expect_nothing_held(*scheduler);
+}
+
+// Told after the first rows of the prompt that have logits, not after the last.
+TEST(SchedulerLogprobs, LogprobsThatAreNoNumbers) {
+  const auto model = load_stories(Quant::none);
+  std::vector<float> norm(model->final_norm, model->final_norm + model->config.hidden_size);
+  norm[3] = NAN;
+  model->final_norm = norm.data();
+  Team team({-1});
+  const auto scheduler = opened(*model, team, {.sequences = 1});
+  Error failure;
+  int64_t id = 0;
+  TextRequest request = {.prompt = some_tokens(200, model->config.vocab_size),
+                         .options = {.sampler = {}, .prompt_logprobs = 0},
+                         .on_token = [](int32_t, const GenerateResult&) { return true; },
+                         .on_end = [&](const Error& e, const GenerateResult&) { failure = e; }};
+  ASSERT_FALSE(submit(*scheduler, request, &id));
+  EXPECT_TRUE(step(*scheduler));
+  EXPECT_EQ(failure.message(), "logits: NaN or infinity; the weights may be damaged");
+  EXPECT_FALSE(step(*scheduler));
+  expect_nothing_held(*scheduler);
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,193 @@
+// Any text of a model in any format, cut anywhere: the events say the same, calls begin and end, and the arguments of
+// those that are complete are JSON. What holds no call and no thought stays as it is.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/fuzz/check.h"
+#include "tokenizer/tool_calls.h"
+#include "tokenizer/unicode.h"
+
+namespace {
+
+using namespace pinion;
+using Json = nlohmann::ordered_json;
+using Kind = ToolEvent::Kind;
+
+constexpr ToolFormat kFormats[] = {ToolFormat::kNone,          ToolFormat::kHermes,  ToolFormat::kQwenXml,
+                                   ToolFormat::kLlama,         ToolFormat::kMistral, ToolFormat::kMistralArgs,
+                                   ToolFormat::kFunctionGemma, ToolFormat::kHarmony, ToolFormat::kGranite,
+                                   ToolFormat::kPhi4Mini};
+
+// What bytes from 128 on stand for; the others stand for themselves.
+constexpr std::string_view kWords[] = {"<think>",
+                                       "</think>",
+                                       "<tool_call>",
+                                       "</tool_call>",
+                                       "<|tool_call|>",
+                                       "<|/tool_call|>",
+                                       "<function=",
+                                       "</function>",
+                                       "<parameter=",
+                                       "</parameter>",
+                                       "[TOOL_CALLS]",
+                                       "[ARGS]",
+                                       "[CALL_ID]",
+                                       "<|python_tag|>",
+                                       "<start_function_call>",
+                                       "<end_function_call>",
+                                       "<escape>",
+                                       "<|\"|>",
+                                       "call:",
+                                       "<|start|>",
+                                       "assistant",
+                                       "<|channel|>",
+                                       "analysis",
+                                       "commentary",
+                                       "final",
+                                       " to=",
+                                       "functions.",
+                                       "<|constrain|>json",
+                                       "<|message|>",
+                                       "<|end|>",
+                                       "<|call|>",
+                                       "<|return|>",
+                                       "{\"name\": \"f\", \"arguments\": {",
+                                       "\"name\": \"f\"",
+                                       "\"arguments\": {",
+                                       "\"parameters\": ",
+                                       "\"id\": \"1\"",
+                                       "f{",
+                                       "}}",
+                                       "\"s\": ",
+                                       "\"i\": ",
+                                       "s>\n",
+                                       "i>\n",
+                                       "o>\n",
+                                       "n>\n",
+                                       "null",
+                                       "None",
+                                       "true",
+                                       "False",
+                                       "-1.5e+3",
+                                       "\\ud83d",
+                                       "\\ude00",
+                                       "\\u00e9",
+                                       "\xC3\xA9",
+                                       "\xF0\x9F\x98\x80",
+                                       "\xC3",
+                                       "\n</parameter>\n",
+                                       "\n</function>\n"};
+
+std::string text_of(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += byte < 128 ? std::string_view(&c, 1) : kWords[(byte - 128) % std::size(kWords)];
+  }
+  return to_utf8(text);
+}
+
+Json tools() {
+  const Json properties = {{"s", {{"type", "string"}}},
+                           {"i", {{"type", "integer"}}},
+                           {"o", {{"type", "object"}}},
+                           {"n", {{"type", {"string", "null"}}}}};
+  return {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"properties", properties}}}}}}};
+}
+
+// Pieces of at least `step` bytes; whole characters where asked for.
+std::vector<ToolEvent> events_of(const ToolCallOptions& options, std::string_view text, size_t step, bool whole) {
+  ToolCallParser parser(options);
+  std::vector<ToolEvent> events;
+  const auto add = [&](const std::vector<ToolEvent>& more) {
+    for (const ToolEvent& event : more) {
+      require(event.kind == Kind::kCallEnded || !event.text.empty());
+      require(!whole || to_utf8(event.text) == event.text);
+      const bool goes_on = !events.empty() && events.back().kind == event.kind && event.kind != Kind::kCallBegun &&
+                           event.kind != Kind::kCallEnded;
+      if (goes_on) {
+        events.back().text += event.text;
+      } else {
+        events.push_back(event);
+      }
+    }
+  };
+  while (!text.empty()) {
+    size_t bytes = std::min(step, text.size());
+    while (whole && bytes < text.size() && (text[bytes] & 0xC0) == 0x80) ++bytes;
+    add(parser.put(text.substr(0, bytes)));
+    text.remove_prefix(bytes);
+  }
+  add(parser.finish());
+  return events;
+}
+
+// Valid JSON, but that nlohmann's takes no number that a double cannot hold.
+bool is_json_object(const std::string& text) {
+  std::string small;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') small += text[i++];
+    if (c == '"') in_string = !in_string;
+    const size_t end = std::min(text.find_first_not_of("0123456789+-.eE", i), text.size());
+    const bool is_number = !in_string && (c == '-' || (c >= '0' && c <= '9'));
+    if (is_number && std::isinf(std::strtod(text.substr(i, end - i).c_str(), nullptr))) {
+      small += '0';
+      i = end - 1;
+    } else {
+      small += text[i];
+    }
+  }
+  return text.starts_with('{') && Json::accept(small);
+}
+
+void check_calls(const std::vector<ToolEvent>& events) {
+  int begun = 0;
+  bool in_call = false;
+  std::string arguments;
+  for (const ToolEvent& event : events) {
+    if (event.kind == Kind::kCallBegun) {
+      require(!in_call && event.index == begun++);
+      arguments.clear();
+    } else if (event.kind == Kind::kCallEnded) {
+      require(in_call && event.index == begun - 1 && (!event.is_complete || is_json_object(arguments)));
+    } else {
+      require(in_call == (event.kind == Kind::kArguments) && event.index == (in_call ? begun - 1 : -1));
+      arguments += event.text;
+    }
+    if (event.kind == Kind::kCallBegun || event.kind == Kind::kCallEnded) in_call = !in_call;
+  }
+  require(!in_call);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 3) return 0;
+  const std::string text = text_of({reinterpret_cast<const char*>(data) + 3, size - 3});
+  ToolCallOptions options;
+  options.format = kFormats[data[0] % std::size(kFormats)];
+  options.inside_thought = data[1] & 1;
+  if (data[1] & 2) options.tools = tools();
+  if (data[1] & 4) options.written = forced_call(options.format, data[1] & 8 ? "f" : "", options.inside_thought);
+  const std::vector<ToolEvent> events = events_of(options, text, std::max<size_t>(text.size(), 1), false);
+  require(events_of(options, text, 1 + data[2] % 16, false) == events);
+  require(events_of(options, text, 1 + data[2] % 16, true) == events);
+  check_calls(events);
+
+  const bool is_plain = !options.inside_thought && options.format != ToolFormat::kHarmony &&
+                        text.find("<think>") == std::string::npos &&
+                        std::ranges::none_of(events, [](const ToolEvent& e) { return e.kind != Kind::kContent; });
+  if (is_plain) {
+    require((events.empty() ? std::string() : events[0].text) == options.written + text);
+  }
+  return 0;
+}

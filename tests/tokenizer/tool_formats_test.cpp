@@ -1,0 +1,250 @@
+#include "tokenizer/tool_formats.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/tokenizer/tool_call_text.h"
+
+namespace pinion {
+namespace {
+
+TEST(ToolFormats, QwenXmlBecomesJsonByTheTypesOfTheTool) {
+  const auto value = [](const std::string& key, const std::string& text) {
+    const std::string said = parsed(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" +
+                                                              text + "\n</parameter>\n</function>\n</tool_call>");
+    const std::string before = "#0 f{\"" + key + "\": ", behind = "};";
+    EXPECT_TRUE(said.starts_with(before) && said.ends_with(behind)) << said;
+    return said.substr(before.size(), said.size() - before.size() - behind.size());
+  };
+  EXPECT_EQ(value("s", "12"), "\"12\"");
+  EXPECT_EQ(value("s", "\na \"b\"\\\n\n"), R"("\na \"b\"\\\n\n")");
+  EXPECT_EQ(value("s", ""), "\"\"");
+  EXPECT_EQ(value("s", "null"), "\"null\"");
+  EXPECT_EQ(value("unknown", "12"), "\"12\"");
+  EXPECT_EQ(value("i", "12"), "12");
+  EXPECT_EQ(value("i", "twelve"), "\"twelve\"");
+  EXPECT_EQ(value("i", "[12]"), "\"[12]\"");
+  EXPECT_EQ(value("i", "012"), "\"012\"");
+  EXPECT_EQ(value("x", " 1.50 "), "1.50");
+  EXPECT_EQ(value("x", std::string("1\0 2", 4)), "\"1\\u0000 2\"");
+  EXPECT_EQ(value("x", "1e999"), "\"1e999\"");
+  EXPECT_EQ(value("b", "true"), "true");
+  EXPECT_EQ(value("b", "False"), "false");
+  EXPECT_EQ(value("b", "yes"), "\"yes\"");
+  EXPECT_EQ(value("o", "{\"k\": [\n1]}"), "{\"k\": [\n1]}");
+  EXPECT_EQ(value("o", "{\"k\": "), "\"{\\\"k\\\": \"");
+  EXPECT_EQ(value("a", "[]"), "[]");
+  EXPECT_EQ(value("n", "None"), "null");
+  EXPECT_EQ(value("n", "nullify"), "\"nullify\"");
+  EXPECT_EQ(value("n", "12"), "\"12\"");
+  EXPECT_EQ(value("u", "7"), "7");
+  EXPECT_EQ(value("u", "null"), "null");
+  // Marks inside a value; what ends it is one that a tag follows.
+  EXPECT_EQ(value("s", "<b></parameter> </b> </function> <parameter=x>"),
+            "\"<b></parameter> </b> </function> <parameter=x>\"");
+  EXPECT_EQ(value("i", "1</parameter>2"), "\"1</parameter>2\"");
+}
+
+TEST(ToolFormats, QwenXmlCallsFollowEachOther) {
+  const auto xml = [](std::string_view text) { return parsed(ToolFormat::kQwenXml, text); };
+  EXPECT_EQ(xml("</think>\n\nNow.\n\n<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n"
+                "<parameter=i>\n3\n</parameter>\n<parameter=s>\nü\n</parameter>\n</function>\n</tool_call>\n\nDone."),
+            "</think>\n\nNow.#0 g{};#1 f{\"i\": 3, \"s\": \"ü\"};Done.");
+  EXPECT_EQ(xml("<function=f>\n<parameter=i>3</parameter></function>"), "#0 f{\"i\": 3};");  // without the outer mark
+  EXPECT_EQ(xml("<tool_call>\n<function=h>\n</function>\n</tool_call>"),
+            "<tool_call>\n<function=h>\n</function>\n</tool_call>");
+  EXPECT_EQ(xml("<tool_call>\n<tool_call>\n<function=g></function></tool_call>"), "<tool_call>#0 g{};");
+  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=s>\nab\n</para"), "#0 f{\"s\": \"ab\n</para!");
+  EXPECT_EQ(xml("<tool_call>\n<function=f>\n<parameter=o>\n{\"a\""), "#0 f{\"o\": {\"a\"!");
+  EXPECT_EQ(xml("<tool_call>\n<function=f>\nWell <b>"), "#0 f{!Well <b>");
+  EXPECT_EQ(xml("<tool_call>\n<function=f"), "<tool_call>\n<function=f");
+}
+
+TEST(ToolFormats, LlamaCallsAreTheWholeAnswer) {
+  const auto llama = [](std::string_view text) { return parsed(ToolFormat::kLlama, text); };
+  EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}"), "#0 f{\"s\": \"a\"};");
+  EXPECT_EQ(
+      llama("\n {\"type\": \"function\", \"name\": \"f\", \"parameters\": {}};\n{\"name\": \"g\", \"parameters\": {}}"),
+      "#0 f{};#1 g{};");
+  EXPECT_EQ(llama("<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}"),
+            "#0 f{};#1 g{};");
+  EXPECT_EQ(llama("So: <|python_tag|>{\"name\": \"f\", \"parameters\": {}}"), "So: #0 f{};");
+  EXPECT_EQ(llama("<think>\n{}\n</think>\n\n{\"name\": \"f\", \"parameters\": {}}\n"), "({})#0 f{};");
+  for (const char* text : {
+           "So: {\"name\": \"f\", \"parameters\": {}}",
+           "{\"name\": \"f\"}",
+           "{\"name\": \"Ann\", \"parameters\": {}}",
+           "{\"answer\": 42}",
+           "{\"name\": \"f\", \"parameters\": ",
+           "<|python_tag|>search(query=\"a\")",
+           "<th{\"name\": \"f\", \"parameters\": {}}",
+           " \n ",
+           "; {",
+       }) {
+    EXPECT_EQ(llama(text), text);
+  }
+  EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {}}; And?"), "#0 f{};; And?");
+  EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {}};; {\"name\""), "#0 f{};;; {\"name\"");
+}
+
+TEST(ToolFormats, MistralCallsAreAListOrNamed) {
+  for (const ToolFormat format : {ToolFormat::kMistral, ToolFormat::kMistralArgs}) {
+    const auto mistral = [&](std::string_view text) { return parsed(format, text); };
+    EXPECT_EQ(mistral("Now.[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"s\": \"]\"}, \"id\": \"late\"}, "
+                      "{\"id\": \"abcdefghi\", \"name\": \"g\", \"arguments\": {}}]"),
+              "Now.#0 f{\"s\": \"]\"};#1 g:abcdefghi{};");
+    EXPECT_EQ(mistral("[TOOL_CALLS] [{\"name\": \"g\"}]"), "#0 g{};");
+    EXPECT_EQ(mistral("[TOOL_CALLS]f[ARGS]{\"i\": 1}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS]{}"),
+              "#0 f{\"i\": 1};#1 g:abcdefghi{};");
+    EXPECT_EQ(mistral("[TOOL_CALLS]f{\"i\": 1}\n"), "#0 f{\"i\": 1};");
+    EXPECT_EQ(mistral("[TOOL_CALLS]f[ARGS]{\"i\": 1"), "#0 f{\"i\": 1!");
+    for (const char* text : {
+             "[TOOL_CALLS]",
+             "[TOOL",
+             "a[0] = [TOOL_CALL]",
+             "[TOOL_CALLS]h[ARGS]{}",
+             "[TOOL_CALLS]f[ARGS]",
+             "[TOOL_CALLS]f[ARGS]\"a\"",
+             "[TOOL_CALLS]f[WHAT]{}",
+             "[TOOL_CALLS]f[CALL_ID]a[CALL_ID]b[ARGS]{}",
+             "[TOOL_CALLS][{\"name\": \"h\", \"arguments\": {}}]",
+         }) {
+      EXPECT_EQ(mistral(text), text);
+    }
+  }
+}
+
+TEST(ToolFormats, GemmaCallsHaveBracesAndMarksForQuotes) {
+  const auto gemma = [](std::string_view text) { return parsed(ToolFormat::kFunctionGemma, text); };
+  EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a \"b\", {c}\n<escape>,i:3}<end_function_call>"),
+            R"(#0 f{"s": "a \"b\", {c}\n", "i": 3};)");
+  EXPECT_EQ(
+      gemma(
+          "Now.\n<start_function_call>call:g{}<end_function_call><start_function_call>call:f{o:{k:[1,<escape>ü<escape>,"
+          "true,null,{}],<escape>a b<escape>:[]},x:-1.5}<end_function_call>\nDone."),
+      R"(Now.#0 g{};#1 f{"o": {"k": [1, "ü", true, null, {}], "a b": []}, "x": -1.5};Done.)");
+  EXPECT_EQ(gemma("<start_function_call>call:f{s:Paris and more , n:None}"),
+            R"(#0 f{"s": "Paris and more", "n": null};)");
+  EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a<esc"), "#0 f{\"s\": \"a<esc!");
+  EXPECT_EQ(gemma("<start_function_call>call:f{i:12"), "#0 f{\"i\": 12!");
+  EXPECT_EQ(gemma("<start_function_call>call:f{i:1,}"), "#0 f{\"i\": 1, !}");
+  EXPECT_EQ(gemma("<start_function_call>call:f{i:}"), "#0 f{\"i\": !}");
+  EXPECT_EQ(gemma("<start_function_call>call:f{a:[1}]}"), "#0 f{\"a\": [1!}]}");
+  for (const char* text : {"<start_function_call>", "<start_function_call>f{}",
+                           "<start_function_call>call:h{}<end_function_call>", "<start_function_call>call:f"}) {
+    EXPECT_EQ(gemma(text), text);
+  }
+}
+
+TEST(ToolFormats, HarmonyMessagesGoByTheirChannel) {
+  const auto harmony = [](std::string_view text) { return parsed(ToolFormat::kHarmony, text); };
+  EXPECT_EQ(
+      harmony(
+          "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant<|channel|>final<|message|>So <|b|>.<|return|>"),
+      "(Why?)So <|b|>.");
+  const std::string call =
+      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"s\": \"<|call|>\"}<|call|>";
+  EXPECT_EQ(harmony("<|channel|>analysis<|message|>Why?<|end|><|start|>assistant" + call),
+            "(Why?)#0 f{\"s\": \"<|call|>\"};");
+  EXPECT_EQ(harmony("<|channel|>commentary<|message|>First.<|end|><|start|>assistant" + call +
+                    "<|start|>assistant to=functions.g"
+                    "<|channel|>commentary json<|message|><|call|>"),
+            "First.#0 f{\"s\": \"<|call|>\"};#1 g{};");
+  EXPECT_EQ(harmony(" to=functions.g<|channel|>analysis<|message|>{}"), "#0 g{};");
+  EXPECT_EQ(harmony("Hello <think>.<|return|>"), "Hello <think>.");
+  EXPECT_EQ(harmony("<|channel|>analysis<|message|>a<|chan"), "(a<|chan)");
+  EXPECT_EQ(harmony("<|channel|>analysis<|message|>a < b <"), "(a < b <)");
+  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{\"s\": tru}<|call|>"), "#0 f{\"s\": tru!}");
+  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{\"s\": \"a"), "#0 f{\"s\": \"a!");
+  EXPECT_EQ(harmony("<|channel|>commentary to=functions.f<|message|>{} more<|end|>"), "#0 f{}; more");
+  EXPECT_EQ(harmony("<|channel|>analysis to=python<|message|>1+1<|call|>"), "(1+1)");
+  for (const char* text :
+       {"<|channel|>commentary to=functions.h<|message|>{}", "<|channel|>commentary to=functions.f<|message|>[",
+        "<|channel|>commentary to=functions.f<|message|>", "<|channel|>fin"}) {
+    EXPECT_EQ(harmony(text), text);
+  }
+  const std::string endless = "<|channel|>" + std::string(3000, 'a');
+  EXPECT_EQ(harmony(endless), endless);
+}
+
+TEST(ToolFormats, GraniteAndPhiCallsAreLists) {
+  EXPECT_EQ(parsed(ToolFormat::kGranite,
+                   "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"i\": 1}}, {\"arguments\": {}, \"name\": \"g\"}]"),
+            "#0 f{\"i\": 1};#1 g{};");
+  EXPECT_EQ(parsed(ToolFormat::kGranite, "<tool_call>[{\"name\": \"g\", \"arguments\": {}}]\n\nDone."), "#0 g{};Done.");
+  EXPECT_EQ(
+      parsed(ToolFormat::kPhi4Mini, "Now.<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}]<|/tool_call|> Done."),
+      "Now.#0 g{}; Done.");
+  EXPECT_EQ(parsed(ToolFormat::kPhi4Mini, "<|tool_call|>{\"name\": \"g\", \"arguments\": {}}<|/tool_call|>"),
+            "#0 g{};");
+}
+
+TEST(ToolFormats, PromptsForceThem) {
+  const auto forced = [](ToolFormat format, const char* name, std::string_view text, bool inside_thought = false) {
+    ToolCallOptions options = options_of(format, inside_thought);
+    options.written = forced_call(format, name, inside_thought);
+    EXPECT_FALSE(options.written.ends_with(' ')) << options.written;
+    return parsed(options, text);
+  };
+  for (const ToolFormat format :
+       {ToolFormat::kHermes, ToolFormat::kLlama, ToolFormat::kMistral, ToolFormat::kGranite, ToolFormat::kPhi4Mini}) {
+    const std::string key = format == ToolFormat::kLlama ? "parameters" : "arguments";
+    EXPECT_EQ(forced(format, "f", " {\"i\": 1}}"), "#0 f{\"i\": 1};");
+    EXPECT_EQ(forced(format, "", "g\", \"" + key + "\": {}}"), "#0 g{};");
+  }
+  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "{}}\n</tool_call>", true), "#0 f{};");
+  EXPECT_EQ(forced(ToolFormat::kHermes, "f", "Never."), "<tool_call>\n{\"name\": \"f\", \"arguments\":Never.");
+  EXPECT_EQ(forced(ToolFormat::kQwenXml, "f", "<parameter=i>\n1\n</parameter>\n</function>"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced(ToolFormat::kQwenXml, "", "g>\n</function>\n</tool_call>"), "#0 g{};");
+  EXPECT_EQ(forced(ToolFormat::kMistralArgs, "f", "{\"i\": 1}"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced(ToolFormat::kMistralArgs, "", "g[ARGS]{}"), "#0 g{};");
+  EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "f", "i:1}<end_function_call>"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced(ToolFormat::kFunctionGemma, "", "g{}<end_function_call>"), "#0 g{};");
+  EXPECT_EQ(forced(ToolFormat::kHarmony, "f", "{\"i\": 1}<|call|>"), "#0 f{\"i\": 1};");
+  EXPECT_EQ(forced(ToolFormat::kHarmony, "", "g <|constrain|>json<|message|>{}<|call|>"), "#0 g{};");
+}
+
+std::string file_text(const std::string& name) {
+  std::ifstream file(PINION_TEST_DATA "/templates/" + name);
+  EXPECT_TRUE(file) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(ToolFormats, AreToldByTheTemplate) {
+  EXPECT_EQ(detect_tool_format(file_text("im_tools.jinja")), ToolFormat::kHermes);
+  EXPECT_EQ(detect_tool_format(file_text("im_macro.jinja")), ToolFormat::kQwenXml);
+  EXPECT_EQ(detect_tool_format(file_text("headers.jinja")), ToolFormat::kLlama);
+  EXPECT_EQ(detect_tool_format(file_text("chatml.jinja")), ToolFormat::kNone);
+  EXPECT_EQ(detect_tool_format(file_text("turns.jinja")), ToolFormat::kNone);
+  EXPECT_EQ(detect_tool_format(""), ToolFormat::kNone);
+  // The marks that published templates write before the model does.
+  EXPECT_EQ(detect_tool_format("'<tool_call>\\n<function=' + name + '>\\n<parameter='"), ToolFormat::kQwenXml);
+  EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS][' }}"), ToolFormat::kMistral);
+  EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}"), ToolFormat::kMistralArgs);
+  EXPECT_EQ(detect_tool_format("{{ '<start_function_call>call:' + name }}"), ToolFormat::kFunctionGemma);
+  EXPECT_EQ(detect_tool_format("'<tool_call>' + call.name + '<arg_key>'"), ToolFormat::kNone);
+  EXPECT_EQ(detect_tool_format("<|start|>assistant<|channel|>analysis<|message|>"), ToolFormat::kHarmony);
+  EXPECT_EQ(detect_tool_format("respond only with <|tool_call|> followed by a JSON list"), ToolFormat::kGranite);
+  EXPECT_EQ(detect_tool_format("'<|tool|>' + message['tools'] + '<|/tool|>'"), ToolFormat::kPhi4Mini);
+}
+
+TEST(ToolFormats, NameTheSpecialTokensThatAreMarks) {
+  EXPECT_TRUE(is_tool_mark(ToolFormat::kHermes, "<tool_call>"));
+  EXPECT_TRUE(is_tool_mark(ToolFormat::kHermes, "</tool_call>"));
+  EXPECT_FALSE(is_tool_mark(ToolFormat::kHermes, "<|im_end|>"));
+  EXPECT_FALSE(is_tool_mark(ToolFormat::kHermes, ""));
+  EXPECT_FALSE(is_tool_mark(ToolFormat::kNone, "<tool_call>"));
+  EXPECT_TRUE(is_tool_mark(ToolFormat::kFunctionGemma, "<escape>"));
+  EXPECT_TRUE(is_tool_mark(ToolFormat::kMistralArgs, "[ARGS]"));
+  EXPECT_TRUE(is_tool_mark(ToolFormat::kLlama, "<|python_tag|>"));
+  for (const char* token :
+       {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"}) {
+    EXPECT_TRUE(is_tool_mark(ToolFormat::kHarmony, token)) << token;
+  }
+}
+
+}  // namespace
+}  // namespace pinion
