@@ -199,9 +199,9 @@ def check_errors(browser, url, locked):
     browser.wait(f"{IDLE} && {TEXT}?.length > 0")
 
 
-def check_renderer(browser, url):
+def check_units(browser, url):
     browser.open(url, READY)
-    with open(f"{sys.path[0]}/page_markdown.js", encoding="utf-8") as script:
+    with open(f"{sys.path[0]}/page_units.js", encoding="utf-8") as script:
         equal(browser.run(script.read()), [])
 
 
@@ -231,7 +231,7 @@ def main():
         check_conversation(browser, url)
         check_stop(browser, url)
         check_list(browser, url)
-        check_renderer(browser, url)
+        check_units(browser, url)
         check_widths(browser, url)
         check_use(browser, url)
         if "--shots" in sys.argv:

@@ -1,4 +1,6 @@
 // The page of the server: its files, and, where a Chromium is at hand, what people do with it.
+#include "apps/serve/page.h"
+#include "apps/serve/http.h"
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -38,6 +40,23 @@ TEST(Page, IsServedToAllAndLoadsNothingFromElsewhere) {
   // What the page names is served, too.
   const std::string page = server.get("/");
   for (const char* name : {"href=\"style.css\"", "src=\"app.js\""}) EXPECT_NE(page.find(name), std::string::npos);
+}
+
+// Whoever opens it too early learns why, and it goes on by itself.
+TEST(Page, IsThereWhileTheModelIsBeingLoaded) {
+  constexpr Route kRoutes[] = {{"GET", "/", Shape::openai, show_page, true, true},
+                               {"GET", "/v1/models", Shape::openai, list_models}};
+  HttpListener listener;
+  HttpOptions options;
+  options.port = 0;
+  ASSERT_FALSE(listener.bind(options, kRoutes));
+  listener.listen();
+  httplib::Client client("127.0.0.1", listener.port());
+  const httplib::Result page = client.Get("/"), models = client.Get("/v1/models");
+  ASSERT_TRUE(page && models);
+  EXPECT_EQ(page->status, 200);
+  EXPECT_EQ(models->status, 503);
+  EXPECT_EQ(json::parse(models->body)["error"]["message"], "the model is being loaded");
 }
 
 std::string find_program(const std::vector<std::string>& names) {
