@@ -22,7 +22,7 @@ class Browser:
             os.dup2(moved[1], 4)
 
         options = ["--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run", "--disable-sync",
-                   "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars", "--mute-audio",
+                   "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-proxy-server",
                    f"--user-data-dir={self.folder.name}"]
         if os.geteuid() == 0:
             options.append("--no-sandbox")  # which root cannot have
@@ -95,8 +95,13 @@ class Browser:
         end = time.monotonic() + limit_s
         while not self.run(expression):
             if time.monotonic() > end:
-                raise TimeoutError(f"never true: {expression}; {self.events}; {self.run('document.body.innerText')}")
+                raise TimeoutError(f"never true: {expression}\n{self.describe()}")
             time.sleep(0.05)
+
+    def describe(self):
+        """What the page is, for the words of a failure."""
+        loads = "performance.getEntriesByType('resource').map((r) => `${r.name} ${r.responseStatus} ${r.duration} ms`)"
+        return f"{self.run('location.href')}\n{self.events}\n{self.run(loads)}\n{self.run('document.body.innerText')}"
 
     def open(self, url, waits_for="document.readyState === 'complete'"):
         self.call("Page.navigate", url=url)
