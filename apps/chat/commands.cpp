@@ -19,10 +19,11 @@ bool ends_with_role(const Chat& chat, const char* role) {
   return messages.back()["role"] == role;
 }
 
-Error write_messages(const Chat& chat, const std::string& path) {
+Error write_messages(const Chat& chat, const std::string& path, bool* is_ordinary) {
   const std::string text = chat.conversation.messages.dump(1) + "\n";
   OutputFile file;
   if (Error e = file.open(path)) return e;
+  *is_ordinary = file.is_ordinary();
   if (Error e = file.write(text.data(), text.size())) return e;
   return file.finish();
 }
@@ -54,11 +55,10 @@ void forget_the_rest(Chat& chat) {
   rewind(chat.session->sequence, common_prefix(held, prompt.ids));
 }
 
-// What is not in a file of its own has no cache beside it, nor has a conversation of which nothing is held.
-Error write_cache(Session& session, const std::string& conversation, const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(conversation, ignored)) return {};
+// A conversation of which nothing is held has none.
+Error write_cache(Session& session, const std::string& path) {
   if (session.sequence.ids.empty()) {
+    std::error_code ignored;
     std::filesystem::remove(path, ignored);
     return {};
   }
@@ -112,10 +112,11 @@ Error evaluate_conversation(Chat& chat) {
 
 void save_conversation(Chat& chat, const std::string& file) {
   if (file.empty()) return complain(chat, "/save wants a file");
-  Error e = write_messages(chat, file);
-  if (!e) {
+  bool is_ordinary = false;
+  Error e = write_messages(chat, file, &is_ordinary);
+  if (!e && is_ordinary) {  // what is not in a file of its own has no cache beside it
     forget_the_rest(chat);
-    e = write_cache(*chat.session, file, cache_file(file));
+    e = write_cache(*chat.session, cache_file(file));
   }
   if (e) complain(chat, e.message());
 }

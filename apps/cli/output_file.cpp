@@ -1,37 +1,118 @@
 #include "apps/cli/output_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <span>
+
+#include "loader/checkpoint/mapped_file.h"
 
 namespace pinion {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where a path leads.
+struct Target {
+  fs::path path;
+  int descriptor = -1;         // of this process, which the path stands for: /dev/stdout
+  bool is_descriptor = false;  // this process's or another's
+};
+
+// A name below /proc/N/fd or /proc/N/task/N/fd. It looks like a link to the file that is open, but is not one: where
+// that is a file, a rename would put another one under its name, or over /dev/stdout.
+void look_for_descriptor(const fs::path& folder, const std::string& name, Target* out) {
+  const std::string text = folder.string();
+  if (!text.starts_with("/proc/") || folder.filename() != "fd") return;
+  out->is_descriptor = true;
+  if (!text.starts_with("/proc/" + std::to_string(getpid()) + "/")) return;
+  int number = -1;
+  const char* end = name.data() + name.size();
+  if (std::from_chars(name.data(), end, number).ptr == end) out->descriptor = number;
+}
+
+Target follow_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it, which then refuses the path
+  Target target{path};
+  std::error_code code;
+  for (int i = 0; i < kMostLinks; ++i) {
+    const fs::path parent = target.path.parent_path();
+    look_for_descriptor(fs::canonical(parent.empty() ? "." : parent, code), target.path.filename().string(), &target);
+    if (target.is_descriptor || !fs::is_symlink(target.path, code)) break;
+    target.path = parent / fs::read_symlink(target.path, code);
+  }
+  return target;
+}
+
+// At the descriptor's own position: a shell's >> appends.
+std::FILE* open_descriptor(int descriptor) {
+  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  std::FILE* file = copy < 0 ? nullptr : fdopen(copy, "wb");
+  if (copy >= 0 && !file) close(copy);
+  return file;
+}
+
+std::FILE* open_aside(const std::string& path, const struct stat* replaced) {
+  const mode_t mode = replaced ? replaced->st_mode & 0777 : 0666;
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+  if (descriptor < 0) return nullptr;
+  if (replaced) fchmod(descriptor, mode);  // past the umask; where a file system has no modes, there is none to keep
+  return fdopen(descriptor, "wb");
+}
+
+}  // namespace
 
 OutputFile::~OutputFile() {
   if (file_ && !partial_path_.empty()) std::remove(partial_path_.c_str());
 }
 
+Error OutputFile::failure() const { return error("cannot write", path_, {}, std::strerror(errno)); }
+
 Error OutputFile::open(const std::string& path) {
   path_ = path;
-  std::error_code failure;
-  const std::filesystem::file_status status = std::filesystem::status(path, failure);
-  const bool is_special = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
-  partial_path_ = is_special ? "" : path + ".partial." + std::to_string(getpid());
-  file_.reset(std::fopen(is_special ? path.c_str() : partial_path_.c_str(), "wb"));
-  if (!file_) return error("cannot write", path_, {}, std::strerror(errno));
-  return {};
+  const Target target = follow_links(path);
+  target_ = target.path.string();
+  struct stat status = {};
+  const bool is_there = stat(target_.c_str(), &status) == 0;
+  if (!is_there && errno != ENOENT) return failure();
+  if (target.descriptor >= 0) {
+    file_.reset(open_descriptor(target.descriptor));
+  } else if (target.is_descriptor || (is_there && !S_ISREG(status.st_mode))) {
+    file_.reset(std::fopen(target_.c_str(), "wb"));
+  } else {
+    partial_path_ = target_ + ".partial." + std::to_string(getpid());
+    file_.reset(open_aside(partial_path_, is_there ? &status : nullptr));
+  }
+  return file_ ? Error() : failure();
 }
 
 Error OutputFile::write(const void* data, size_t bytes) {
-  if (std::fwrite(data, 1, bytes, file_.get()) == bytes) return {};
-  return error("cannot write", path_, {}, std::strerror(errno));
+  return std::fwrite(data, 1, bytes, file_.get()) == bytes ? Error() : failure();
+}
+
+// What is mounted cannot be renamed over, as containers have single files: that one gets the bytes.
+Error OutputFile::replace() {
+  if (std::rename(partial_path_.c_str(), target_.c_str()) == 0) return {};
+  if (errno != EBUSY) return failure();
+  MappedFile written;
+  if (Error e = map_file(partial_path_, &written)) return e;
+  const std::span<const std::byte> bytes = written.contents();
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(target_.c_str(), "wb"));
+  if (!file || std::fwrite(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) return failure();
+  if (std::fflush(file.get()) != 0) return failure();
+  std::remove(partial_path_.c_str());
+  return {};
 }
 
 Error OutputFile::finish() {
-  if (std::fflush(file_.get()) != 0) return error("cannot write", path_, {}, std::strerror(errno));
-  if (!partial_path_.empty() && std::rename(partial_path_.c_str(), path_.c_str()) != 0) {
-    return error("cannot write", path_, {}, std::strerror(errno));
+  if (std::fflush(file_.get()) != 0) return failure();
+  if (!partial_path_.empty()) {
+    if (Error e = replace()) return e;
   }
   file_.reset();
   return {};

@@ -1,4 +1,5 @@
-// A file that appears complete or not at all: written aside, then renamed. Devices and pipes are written as they are.
+// A file that appears complete or not at all: written aside, then renamed. Devices, pipes and open descriptors are
+// written as they are.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +19,20 @@ struct CloseFile {
 class OutputFile {
  public:
   ~OutputFile();
+  // A link is followed and stays; a file that is there keeps its mode.
   Error open(const std::string& path);
   Error write(const void* data, size_t bytes);
   Error finish();
 
+  bool is_ordinary() const { return !partial_path_.empty(); }  // no device, pipe or descriptor: it has a place
+
  private:
-  std::string path_;
-  std::string partial_path_;  // empty: written in place
+  Error failure() const;
+  Error replace();
+
+  std::string path_;          // as it was given
+  std::string target_;        // where its links lead
+  std::string partial_path_;  // beside the target; empty: written in place
   std::unique_ptr<std::FILE, CloseFile> file_;
 };
 
