@@ -55,7 +55,12 @@ void reset(Chat& chat, const std::string&) {
 }
 
 void set_system(Chat& chat, const std::string& argument) {
-  if (Error e = restart(chat, argument)) complain(chat, e.message());
+  const Conversation before = chat.conversation;
+  Error e = restart(chat, argument);
+  if (!e) e = check_system_message(chat);
+  if (!e) return;
+  complain(chat, e.message());
+  chat.conversation = before;
 }
 
 std::string stats_text(const Chat& chat) {
@@ -144,6 +149,7 @@ Error open_chat(const Options& options, Chat* out) {
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
   if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
+  if (Error e = check_system_message(*out)) return e;
   return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);
 }
 

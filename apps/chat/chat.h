@@ -45,10 +45,14 @@ void stop_answers_on_interrupt(Session* session);  // Ctrl-C from now on: prompt
 void clear_interrupt();                            // before it does something new
 void end_on_interrupt();                           // Ctrl-C from now on: the program ends
 
+// Whether the conversation, a system message or nothing, leaves room for a question.
+Error check_system_message(const Chat& chat);
+
 // The conversation as token ids, checked to fit the context.
 Error encode_conversation(Chat& chat, Prompt* out);
 
-// The same with room for an answer: the oldest turns are dropped for it, if they may be, and a note says so.
+// The same with room for an answer: the oldest turns are dropped for it, if they may be, and a note says so. After an
+// error the caller puts the conversation back.
 Error fit_conversation(Chat& chat, Prompt* out);
 
 // A note after an answer that ended with the context, or the first time that the context is nearly full.

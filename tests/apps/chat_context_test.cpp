@@ -83,9 +83,38 @@ TEST(FullContext, AQuestionThatNeverFitsIsRefusedAndChangesNothing) {
   const ChatModel model;
   const std::string file = model / "talk.json";
   const std::string longest = repeated("Tom and Mia went to the big park. ", 12) + "\n";
-  const Outcome outcome = chat(model, "Hi\n" + longest + "/save " + file + "\n", {"--context", "60"}, 1);
-  EXPECT_NE(outcome.err.find("the conversation no longer fits"), std::string::npos) << outcome.err;
-  EXPECT_EQ(read_json(file).size(), 2u);
+  for (const char* before : {"Hi\n", ""}) {
+    for (const char* overflow : {"drop", "stop"}) {
+      const Outcome outcome = chat(model, before + longest + "/save " + file + "\n",
+                                   {"--context", "60", "--system", "Be kind.", "--overflow", overflow}, 1);
+      expect_failure(outcome, 1,
+                     "context: this question is too long; give a shorter one, or --context N up to this model's 512: "
+                     "want at most 50 tokens, have 180");
+      EXPECT_EQ(read_json(file).size(), *before ? 3u : 1u);
+    }
+  }
+  // A larger context is no advice where the model has none.
+  expect_failure(chat(model, repeated("Tom and Mia. ", 100) + "\n", {"--context", "60"}, 1), 1,
+                 "this question is too long; give a shorter one: want at most 57 tokens, have 700");
+}
+
+TEST(FullContext, WhatLeavesNoRoomForAnyQuestionIsRefusedAtOnce) {
+  const ChatModel model;
+  const std::string file = model / "talk.json", system = repeated("Be kind. ", 20);
+  const std::string refusal = "context: the system message leaves no room for a question; give a shorter one";
+  expect_failure(chat(model, "Hi\n", {"--context", "40", "--system", system}, 1), 1,
+                 refusal + ", or --context N up to this model's 512: want at most 38 tokens, have 125");
+  expect_failure(chat(model, "Hi\n", {"--system", repeated(system, 10)}, 1), 1,
+                 refusal + ": want at most 510 tokens, have 1205");
+  expect_failure(chat(model, "Hi\n", {"--context", "1"}, 1), 1,
+                 "context: no room for a question; give --context N up to this model's 512: want at least 4 tokens, "
+                 "have 1");
+  const std::string input = "Hi\n/system " + system + "\nHi\n/save " + file + "\n";
+  expect_failure(chat(model, input, {"--context", "80", "--system", "Hi"}, 1), 1,
+                 refusal + ", or --context N up to this model's 512: want at most 78 tokens, have 124");
+  const json saved = read_json(file);
+  EXPECT_EQ(saved.size(), 5u) << "the conversation goes on";
+  EXPECT_EQ(saved[0]["content"], "Hi");
 }
 
 TEST(FullContext, ASavedConversationThatIsTooLongIsShortened) {
