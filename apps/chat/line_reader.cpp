@@ -30,7 +30,9 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// The history file, made if need be and private: what people ask is nobody else's business. Empty: there is no place.
+constexpr mode_t kPrivate = S_IRUSR | S_IWUSR;  // what people ask is nobody else's business
+
+// The history file, made if need be. Empty: there is no place.
 std::string private_history_file() {
   const std::string state = environment("XDG_STATE_HOME"), home = environment("HOME");
   if (state.empty() && home.empty()) return {};
@@ -39,11 +41,37 @@ std::string private_history_file() {
   std::error_code failure;
   std::filesystem::create_directories(base / "pinion", failure);
   std::string path = base / "pinion" / "history";
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivate);
   if (file < 0) return {};
-  const bool is_private = fchmod(file, S_IRUSR | S_IWUSR) == 0;
+  const bool is_private = fchmod(file, kPrivate) == 0;
   close(file);
-  return is_private ? path : std::string();
+  return is_private ? std::filesystem::canonical(path, failure).string() : std::string();
+}
+
+// Cuts a file only once it is twice too long, since what another chat appends meanwhile is lost. What is no history, an
+// empty file say, becomes one.
+void load_history(History* lines, const std::string& path) {
+  HistEvent event;
+  const int count = history(lines, &event, H_LOAD, path.c_str());
+  if (count >= 0 && count <= 2 * kHistoryLines) return;
+  const std::string partial = path + ".partial." + std::to_string(getpid());
+  const bool is_saved = history(lines, &event, H_SAVE, partial.c_str()) >= 0;  // which makes it private
+  if (!is_saved || std::rename(partial.c_str(), path.c_str()) != 0) std::remove(partial.c_str());
+}
+
+// As a history of one line: a signal can lose no other, and those of other chats stay.
+void append_to_history(const std::string& path, const std::string& typed) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, kPrivate);
+  if (descriptor < 0) return;
+  std::FILE* file = fdopen(descriptor, "a");
+  History* line = history_init();
+  HistEvent event;
+  history(line, &event, H_SETSIZE, 1);
+  history(line, &event, H_ENTER, typed.c_str());
+  std::fseek(file, 0, SEEK_END);  // at 0 libedit begins with the line that marks a history
+  history(line, &event, H_SAVE_FP, file);
+  history_end(line);
+  std::fclose(file);
 }
 
 LineReader& reader_of(EditLine* editor) {
@@ -81,7 +109,7 @@ LineReader::LineReader(std::string prompt) : prompt_(std::move(prompt)) {
   history(history_, &event, H_SETSIZE, kHistoryLines);
   history(history_, &event, H_SETUNIQUE, 1);
   history_path_ = private_history_file();
-  if (!history_path_.empty()) history(history_, &event, H_LOAD, history_path_.c_str());
+  if (!history_path_.empty()) load_history(history_, history_path_);
   el_set(editor_, EL_HIST, history, history_);
 }
 
@@ -93,8 +121,8 @@ LineReader::~LineReader() {
 void LineReader::remember(const std::string& typed) {
   if (!history_ || typed.empty()) return;
   HistEvent event;
-  history(history_, &event, H_ENTER, typed.c_str());
-  if (!history_path_.empty()) history(history_, &event, H_SAVE, history_path_.c_str());
+  const bool is_new = history(history_, &event, H_ENTER, typed.c_str()) > 0;  // not the last one again
+  if (is_new && !history_path_.empty()) append_to_history(history_path_, typed);
 }
 
 std::optional<std::string> LineReader::read() {

@@ -1,4 +1,6 @@
 // pinion chat on a terminal: what a person types and sees.
+#include <sys/stat.h>
+
 #include <sstream>
 
 #include "tests/apps/chat.h"
@@ -99,6 +101,51 @@ TEST(Terminal, ABlockIsOneLineOfTheHistory) {
   ASSERT_EQ(saved.size(), 4u) << saved;
   EXPECT_EQ(saved[0]["content"], "One day\n a cat");
   EXPECT_EQ(saved[2]["content"], "The dog \nsat") << saved;
+}
+
+TEST(Terminal, TheHistoryIsAppendedTo) {
+  const ChatModel model;
+  const Folder state;
+  const fs::path file = state.path / "pinion/history";
+  const std::vector<std::string> arguments = chat_with(model, {"--max-tokens", "4"});
+  const Screen screen = {.state_home = state.path};
+  on_terminal(arguments, "One\n/quit\n", screen);
+  const auto inode = [&] {
+    struct stat status = {};
+    EXPECT_EQ(stat(file.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u);
+    return status.st_ino;
+  };
+  const ino_t before = inode();
+  const auto other_chat = [&] { on_terminal(arguments, "Other\n/quit\n", screen); };
+  on_terminal(arguments,
+              std::vector<Step>{{"> ", "Two\n"}, {"> ", "Three\n", other_chat}, {"> ", "Three\n"}, {"> ", "/quit\n"}},
+              screen);
+  EXPECT_EQ(read_file(file), "_HiStOrY_V2_\nOne\n/quit\nTwo\nOther\n/quit\nThree\n/quit\n");
+  EXPECT_EQ(inode(), before) << "no moment without the file";
+}
+
+TEST(Terminal, TheHistoryIsCutAtTheStart) {
+  const ChatModel model;
+  const Folder state;
+  const fs::path file = state.path / "pinion/history";
+  fs::create_directory(state.path / "pinion");
+  const auto lines_after = [&](const std::string& text) {
+    write_file(file, text);
+    on_terminal(chat_with(model), "/quit\n", {.state_home = state.path});
+    EXPECT_EQ(std::distance(fs::directory_iterator(state.path / "pinion"), {}), 1);
+    EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    const std::string after = read_file(file);
+    EXPECT_TRUE(after.starts_with("_HiStOrY_V2_\n")) << after;
+    EXPECT_TRUE(after.ends_with("/quit\n")) << after;
+    return std::ranges::count(after, '\n') - 2;
+  };
+  std::string text = "_HiStOrY_V2_\n";
+  for (int i = 1; i <= 2000; ++i) text += std::to_string(i) + "\n";
+  EXPECT_EQ(lines_after(text), 2000);
+  EXPECT_EQ(lines_after(text + "2001\n"), 1000);
+  EXPECT_NE(read_file(file).find("\n1002\n"), std::string::npos) << "the newest stay";
+  EXPECT_EQ(lines_after("no history\n"), 0);
 }
 
 TEST(Terminal, ControlCLeavesABlock) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <functional>
 
 #include "tests/apps/program.h"
 
@@ -14,6 +15,7 @@ namespace pinion {
 // What a person does: waits until something is shown, then types.
 struct Step {
   std::string wait, type;
+  std::function<void()> before = {};  // what happens elsewhere meanwhile, before it is typed
 };
 
 struct Screen {
@@ -57,7 +59,8 @@ inline Outcome run_on_terminal(const std::vector<std::string>& arguments, const 
     EXPECT_NE(at, std::string::npos) << "no " << step.wait << " in " << shown;
     if (at == std::string::npos) break;
     seen = at + step.wait.size();
-    if (step.type.find('\x03') != std::string::npos) wait_for_edited_line(terminal);
+    if (step.before || step.type.find('\x03') != std::string::npos) wait_for_edited_line(terminal);
+    if (step.before) step.before();
     EXPECT_EQ(write(terminal, step.type.data(), step.type.size()), std::ssize(step.type));
   }
   while (read_more()) {
