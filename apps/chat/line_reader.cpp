@@ -4,9 +4,11 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -74,6 +76,26 @@ void append_to_history(const std::string& path, const std::string& typed) {
   std::fclose(file);
 }
 
+// While a line is edited the terminal does not echo, and a shell that comes back to it may leave it so.
+termios terminal_before;
+
+// Not where the terminal is lent to somebody else: a shell that ended us in the background, say.
+void restore_terminal(int signal) {
+  if (tcgetpgrp(STDIN_FILENO) == getpgrp()) tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+  raise(signal);
+}
+
+void restore_terminal_on_signals() {
+  if (tcgetattr(STDIN_FILENO, &terminal_before) != 0) return;
+  for (const int signal : {SIGHUP, SIGQUIT, SIGTERM}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action.sa_handler = restore_terminal;
+    action.sa_flags = SA_RESETHAND;  // so that raising it again ends the program
+    sigaction(signal, &action, nullptr);
+  }
+}
+
 LineReader& reader_of(EditLine* editor) {
   void* reader = nullptr;
   el_get(editor, EL_CLIENTDATA, &reader);
@@ -93,6 +115,7 @@ unsigned char cancel_line(EditLine* editor, int) {
 LineReader::LineReader(std::string prompt) : prompt_(std::move(prompt)) {
   if (!on_terminal(STDIN_FILENO) || !on_terminal(STDOUT_FILENO)) return;
   use_utf8_locale();
+  restore_terminal_on_signals();
   editor_ = el_init("pinion", stdin, stdout, stderr);
   if (!editor_) return;
   el_set(editor_, EL_CLIENTDATA, this);

@@ -1,6 +1,7 @@
 // pinion chat on a terminal: what a person types and sees.
 #include <sys/stat.h>
 
+#include <csignal>
 #include <sstream>
 
 #include "tests/apps/chat.h"
@@ -146,6 +147,20 @@ TEST(Terminal, TheHistoryIsCutAtTheStart) {
   EXPECT_EQ(lines_after(text + "2001\n"), 1000);
   EXPECT_NE(read_file(file).find("\n1002\n"), std::string::npos) << "the newest stay";
   EXPECT_EQ(lines_after("no history\n"), 0);
+}
+
+// At the prompt libedit has the terminal, where nothing is echoed.
+TEST(Terminal, SignalsLeaveItAsItWas) {
+  const ChatModel model;
+  const std::string run = model / "run", pid = model / "pid";
+  write_file(run, "sh -c 'echo $$ >" + pid + "; exec \"$@\"' sh \"$@\"\necho status $?\nstty -a\n");
+  for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) {
+    const auto end = [&] { EXPECT_EQ(kill(std::stoi(read_file(pid)), signal), 0); };
+    const std::string shown = on_terminal(chat_with(model), {{"> ", "", end}}, {.environment = "sh " + quoted(run)});
+    EXPECT_NE(shown.find("status " + std::to_string(128 + signal)), std::string::npos) << shown;
+    for (const char* mode : {" icanon", " echo ", "isig"}) EXPECT_NE(shown.find(mode), std::string::npos) << shown;
+    for (const char* mode : {"-icanon", "-echo ", "-isig"}) EXPECT_EQ(shown.find(mode), std::string::npos) << shown;
+  }
 }
 
 TEST(Terminal, ControlCLeavesABlock) {
