@@ -1,7 +1,9 @@
 // A folder of a test's own that goes away with it.
 #pragma once
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -34,5 +36,17 @@ struct TempFolder {
     return path / name;
   }
 };
+
+// Takes the end of a file away but not its length, as a download leaves it whose space was reserved. Whether the file
+// system knows.
+inline bool leave_unwritten(const std::filesystem::path& file, uintmax_t written_bytes) {
+  const uintmax_t bytes = std::filesystem::file_size(file);
+  std::filesystem::resize_file(file, written_bytes);
+  std::filesystem::resize_file(file, bytes);
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const off_t hole = lseek(descriptor, 0, SEEK_HOLE);
+  close(descriptor);
+  return hole >= 0 && static_cast<uintmax_t>(hole) < bytes;
+}
 
 }  // namespace pinion

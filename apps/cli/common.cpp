@@ -281,8 +281,19 @@ void tell_of_ignored_fields(const ModelConfig& config) {
   note("fields of config.json are ignored, as transformers ignores them: " + some_of(config.ignored_fields));
 }
 
+void tell_of_unwritten(const Checkpoint& checkpoint) {
+  for (const MappedFile& file : checkpoint.files) {
+    const char* path = mapped_file_at(file.pages.get());
+    const int64_t unwritten = path ? unwritten_bytes(path) : 0;
+    if (unwritten == 0) continue;
+    note(std::string(path) + ": " + std::to_string(unwritten) + " of its " + std::to_string(file.contents().size()) +
+         " bytes were never written and count as 0; " + how_to_complete(checkpoint.folder));
+  }
+}
+
 void tell_of_model(const Model& model) {
   tell_of_ignored_fields(model.config);
+  tell_of_unwritten(model.checkpoint);
   if (model.conversions.empty()) return;
   std::set<std::string> sources;
   std::set<Format> formats;

@@ -118,7 +118,8 @@ Error read_calibration(const RunOptions& options, LoadOptions* out);  // what --
 
 std::string some_of(std::span<const std::string> names);  // a stranger's, for one line: "a", "b" and 3 more
 void tell_of_ignored_fields(const ModelConfig& config);   // a note where there are any
-void tell_of_model(const Model& model);  // that, and a note where the file's codes are not taken as they are
+void tell_of_unwritten(const Checkpoint& checkpoint);     // a note for each file that is not all there
+void tell_of_model(const Model& model);  // both, and a note where the file's codes are not taken as they are
 
 // The plan of the options. Where the tune file does not help and the options leave something to it, a line says why.
 Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);

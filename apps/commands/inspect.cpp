@@ -310,6 +310,7 @@ int run(const Options& options) {
   if (Error e = read_generation_config(options.run.model, &defaults)) return fail(e);
   Checkpoint checkpoint;
   if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);
+  tell_of_unwritten(checkpoint);
   if (Error e = select_tensors(config.tensors, &checkpoint)) return fail(e);
   Parts parts;
   if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);

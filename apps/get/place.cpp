@@ -2,6 +2,7 @@
 
 #include "apps/cli/output_file.h"
 #include "apps/get/download.h"
+#include "loader/checkpoint/mapped_file.h"
 #include "loader/config/user_folders.h"
 
 namespace pinion {
@@ -34,8 +35,10 @@ Error make_place(const std::string& to, const std::string& name, const Repositor
 bool is_there(const Place& place, const RemoteFile& file) {
   if (!place.is_cache()) return has_content(place.target(file), file);
   std::error_code code;
-  const uintmax_t bytes = fs::file_size(place.target(file), code);
-  return !code && bytes == static_cast<uintmax_t>(file.bytes);
+  const fs::path target = place.target(file);
+  const uintmax_t bytes = fs::file_size(target, code);
+  if (code || bytes != static_cast<uintmax_t>(file.bytes)) return false;
+  return unwritten_bytes(target) == 0 || has_content(target, file);  // another tool may have reserved its space only
 }
 
 Error link_file(const Place& place, const RemoteFile& file) {

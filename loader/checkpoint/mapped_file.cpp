@@ -102,6 +102,20 @@ Error map_file(const std::filesystem::path& path, MappedFile* out) {
   return {};
 }
 
+int64_t unwritten_bytes(const std::filesystem::path& path) {
+  OpenFile file;
+  if (open_regular(path, &file)) return 0;
+  int64_t unwritten = 0;
+  for (int64_t data = 0; data < file.bytes;) {
+    const int64_t hole = lseek(file.descriptor, data, SEEK_HOLE);  // the end is one, too
+    if (hole < 0 || hole >= file.bytes) break;
+    data = lseek(file.descriptor, hole, SEEK_DATA);
+    if (data < 0) data = file.bytes;  // none after it
+    unwritten += data - hole;
+  }
+  return unwritten;
+}
+
 // madvise's answer is of no interest in any: these are hints.
 void release_pages(std::span<const std::byte> range) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));

@@ -34,6 +34,10 @@ Error map_file(const std::filesystem::path& path, MappedFile* out);
 // The name of the file whose mapping holds this address; null: none does. A signal handler may call it at any time.
 const char* mapped_file_at(const void* address);
 
+// How much of a file was never written, as far as its file system knows: of a download, say, whose space was reserved
+// and that did not end. Reads as zeros. 0 too where there is no such file.
+int64_t unwritten_bytes(const std::filesystem::path& path);
+
 // Hints for a range of a mapped file. release_pages drops the whole pages inside the range from this process (a later
 // read brings them back); prefetch_pages starts reading without waiting; prefer_huge_pages, before that, has a file
 // system that can do so read and map as large pieces as it has. Never for heap memory: releasing zeroes it.

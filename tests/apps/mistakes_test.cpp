@@ -157,6 +157,31 @@ TEST(Mistakes, FilesAndFoldersThatAreNoModelAreNamed) {
   }
 }
 
+TEST(Mistakes, WeightsThatWereNeverWrittenAreTold) {
+  const Folder folder;
+  copy_stories(folder);
+  const std::string file = folder / "model.safetensors";
+  const auto bytes = static_cast<int64_t>(fs::file_size(file));
+  // The hole begins with the next block, which is up to 64 KiB away.
+  constexpr int64_t kWritten = 500000, kLargestBlock = 64 << 10;
+  if (!leave_unwritten(file, kWritten)) GTEST_SKIP() << "the file system knows of none";
+  for (const auto& command : {generate(folder.path), std::vector<std::string>{"inspect", "--model", folder.path},
+                              std::vector<std::string>{"pack", "--model", folder.path}}) {
+    const Outcome outcome = run_pinion(command);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const std::string before = "pinion: " + file + ": ";
+    const std::string behind =
+        " of its " + std::to_string(bytes) + " bytes were never written and count as 0; download what is missing\n";
+    const size_t begin = outcome.err.find(before), end = outcome.err.find(behind);
+    ASSERT_NE(begin, std::string::npos) << command[0] << ": " << outcome.err;
+    ASSERT_NE(end, std::string::npos) << command[0] << ": " << outcome.err;
+    const size_t number = begin + before.size();
+    const int64_t unwritten = std::stoll(outcome.err.substr(number, end - number));
+    EXPECT_LE(unwritten, bytes - kWritten);
+    EXPECT_GT(unwritten, bytes - kWritten - kLargestBlock);
+  }
+}
+
 TEST(Mistakes, AFileOfAModelStandsForItsFolder) {
   for (const char* file : {"/model.safetensors", "/config.json"}) {
     const Outcome outcome = run_pinion(generate(kStories + file));
