@@ -33,6 +33,9 @@ Error check_messages(const nlohmann::ordered_json& messages);  // a list of obje
 // The error of a template that refuses the conversation (raise_exception) carries the template's own words and line.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
 
+// Whether render() gives a variable of this name itself, so that the conversation's would be ignored.
+bool gives_variable(const ChatTemplate& chat_template, const std::string& name);
+
 struct Prompt {
   std::string text;
   std::vector<int32_t> ids;
