@@ -170,7 +170,7 @@ Run setup_serve(Command app) {
       .show_default();
   app.add_option("--port", options->http.port, "0: any that is free").range(0, 65535).type_name("N").show_default();
   app.add_option("--api-key-file", options->key_file, "Clients must send a key that this file has, one a line")
-      .type_name("F");
+      .path("F");
   app.add_flag("--no-key", options->no_key, "Let everybody in who reaches the address");
   app.add_option("--parallel", options->parallel, "How many texts at once; each is what it is alone")
       .range(1, 1024)
