@@ -95,7 +95,7 @@ class Browser:
         end = time.monotonic() + limit_s
         while not self.run(expression):
             if time.monotonic() > end:
-                raise TimeoutError(f"never true: {expression}; {self.events}")
+                raise TimeoutError(f"never true: {expression}; {self.events}; {self.run('document.body.innerText')}")
             time.sleep(0.05)
 
     def open(self, url, waits_for="document.readyState === 'complete'"):

@@ -1,4 +1,6 @@
 // The page of the server: its files, and, where a Chromium is at hand, what people do with it.
+#include "apps/serve/page.h"
+#include "apps/serve/http.h"
 #include "tests/apps/server.h"
 
 namespace pinion {
@@ -40,6 +42,23 @@ TEST(Page, IsServedToAllAndLoadsNothingFromElsewhere) {
   for (const char* name : {"href=\"style.css\"", "src=\"app.js\""}) EXPECT_NE(page.find(name), std::string::npos);
 }
 
+// Whoever opens it too early learns why, and it goes on by itself.
+TEST(Page, IsThereWhileTheModelIsBeingLoaded) {
+  constexpr Route kRoutes[] = {{"GET", "/", Shape::openai, show_page, true, true},
+                               {"GET", "/v1/models", Shape::openai, list_models}};
+  HttpListener listener;
+  HttpOptions options;
+  options.port = 0;
+  ASSERT_FALSE(listener.bind(options, kRoutes));
+  listener.listen();
+  httplib::Client client("127.0.0.1", listener.port());
+  const httplib::Result page = client.Get("/"), models = client.Get("/v1/models");
+  ASSERT_TRUE(page && models);
+  EXPECT_EQ(page->status, 200);
+  EXPECT_EQ(models->status, 503);
+  EXPECT_EQ(json::parse(models->body)["error"]["message"], "the model is being loaded");
+}
+
 std::string find_program(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (std::system(("command -v " + name + " >/dev/null").c_str()) == 0) return name;
@@ -55,9 +74,10 @@ TEST(Page, WorksInABrowser) {
   const Folder folder;
   write_file(folder / "keys", "secret\n");
   Server server(kDemo), locked(kDemo, {"--api-key-file", folder / "keys"});
+  ASSERT_TRUE(server.port() > 0 && locked.port() > 0);
   const auto url = [](const Server& one) { return "http://127.0.0.1:" + std::to_string(one.port()); };
   const std::string command = "python3 -B " PINION_SOURCE_DIR "/tests/apps/page_in_browser.py " + browser + " " +
-                              url(server) + " " + url(locked) + " 2>&1 >" + quoted(folder / "out");
+                              url(server) + " " + url(locked) + " >" + quoted(folder / "out") + " 2>&1";
   EXPECT_EQ(std::system(command.c_str()), 0) << read_file(folder / "out");
 }
 

@@ -145,10 +145,10 @@ class Speed {
 
 function figuresText({ ending, speed, usage, share, seed }) {
   const tokens = usage?.completion_tokens ?? speed.pieces;
-  const parts = [ending, `${tokens} tokens`, speed.of(tokens)];
+  const parts = [ending, tokens > 0 ? `${tokens} tokens` : "", speed.of(tokens)];
   if (share) parts.push(`${Math.round(share * 100)} % of the roof`);
   if (speed.first) parts.push(speed.wait());
-  if (usage && server) parts.push(`${usage.total_tokens} of ${server.context} of the context`);
+  if (usage && server) parts.push(`${Math.min(usage.total_tokens, server.context)} of ${server.context} of the context`);
   if (seed) parts.push(`seed ${seed}`);
   return parts.filter((part) => part).join(" · ");
 }

@@ -1,4 +1,5 @@
-// The page's renderer against what it must make of texts. The value: what differs, [] where nothing does.
+// The page's renderer against what it must make of texts, and answers put together from pieces. The value: what differs,
+// [] where nothing does.
 (async () => {
   const { Markdown } = await import("/markdown.js");
   const htmlOf = (text) => {
@@ -44,6 +45,35 @@
   new Markdown(whole).show("first\n\n" + text);
   if (root.innerHTML !== whole.innerHTML) wrong.push(["growing", root.innerHTML, whole.innerHTML]);
   if (root.firstChild !== first) wrong.push("the first block was built anew");
+
+  // Calls come in pieces that name their place; thoughts and calls are folded until somebody wants them.
+  const { MessageView, addDelta } = await import("/messages.js");
+  const message = { role: "assistant", content: "" };
+  const view = new MessageView(message, {});
+  const call = (index, rest) => ({ tool_calls: [{ index, ...rest }] });
+  for (const delta of [
+    { role: "assistant", content: "" },
+    { reasoning_content: "I <b>wonder" },
+    { reasoning_content: "</b>." },
+    { content: "Let me " },
+    { content: "look." },
+    call(0, { id: "a", type: "function", function: { name: "look", arguments: "" } }),
+    call(0, { function: { arguments: '{"at":' } }),
+    call(0, { function: { arguments: ' "<i>"}' } }),
+    call(1, { id: "b", type: "function", function: { name: "go", arguments: "{}" } }),
+  ]) {
+    addDelta(message, delta);
+    view.update();
+  }
+  const calls = [
+    { id: "a", type: "function", function: { name: "look", arguments: '{"at": "<i>"}' } },
+    { id: "b", type: "function", function: { name: "go", arguments: "{}" } },
+  ];
+  const wanted = { role: "assistant", content: "Let me look.", thoughts: "I <b>wonder</b>.", calls };
+  if (JSON.stringify(message) !== JSON.stringify(wanted)) wrong.push(message);
+  const folded = [...view.root.querySelectorAll("details:not([open])")].map((one) => one.textContent);
+  const shown = ["ThoughtsI <b>wonder</b>.", 'Call of look{"at": "<i>"}', "Call of go{}"];
+  if (folded.join("|") !== shown.join("|")) wrong.push(folded);
 
   // Hostile texts take no time that grows as their square.
   for (const piece of ["*", "**a ", "_a ", "`", "``a`", "[", "[a](", '[a](b "', "> ", "- ", "- a\n1. b\n", "|", "|\n-|\n", "~~", "<https:", "  - a\n"]) {
