@@ -202,6 +202,10 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
   return {};
 }
 
+bool gives_variable(const ChatTemplate& chat_template, const std::string& name) {
+  return template_variables(chat_template, {}).contains(name);
+}
+
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
                   Prompt* out) {
   const NamedTemplate* chosen = nullptr;

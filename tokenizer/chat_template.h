@@ -37,6 +37,9 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
 // The Jinja source that it would use for the conversation; empty: there is none.
 std::string_view template_source(const ChatTemplate& chat_template, const Conversation& conversation);
 
+// Whether render() gives a variable of this name itself, so that the conversation's would be ignored.
+bool gives_variable(const ChatTemplate& chat_template, const std::string& name);
+
 struct Prompt {
   std::string text;
   std::vector<int32_t> ids;

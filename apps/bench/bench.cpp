@@ -87,7 +87,7 @@ void add_report_options(Command app, const std::shared_ptr<BenchOptions>& option
       .show_default();
   app.add_flag("--profile", options->profile, "Also where the time goes: by stage, by worker, waiting at barriers");
   app.add_option("--plot", options->plot, "Also a picture: speed against threads, and the stages with --profile")
-      .type_name("F.svg");
+      .path("F.svg");
   // For tests.
   app.add_option("--sysfs", options->sysfs, "Where the board's sensors are found").hidden();
   app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();
@@ -129,7 +129,7 @@ Run setup_bench(Command app) {
   Option model = add_model_option(app, &options->run);
   app.add_option("--synthetic", options->run.synthetic, "Instead: random weights of the shape a config.json describes")
       .excludes(model)
-      .type_name("CONFIG.json");
+      .path("CONFIG.json");
   add_test_options(app, options);
   add_report_options(app, options);
   add_number_options(app, &options->run);

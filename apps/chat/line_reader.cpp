@@ -50,8 +50,8 @@ std::string private_history_file() {
   return is_private ? std::filesystem::canonical(path, failure).string() : std::string();
 }
 
-// Cuts a file that has become twice too long, so that this is rare: what another chat appends meanwhile is lost. What is
-// no history, an empty file say, becomes one.
+// Cuts a file only once it is twice too long, since what another chat appends meanwhile is lost. What is no history, an
+// empty file say, becomes one.
 void load_history(History* lines, const std::string& path) {
   HistEvent event;
   const int count = history(lines, &event, H_LOAD, path.c_str());

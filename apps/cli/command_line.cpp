@@ -80,6 +80,11 @@ Option& Option::type_name(const std::string& name) {
   return *this;
 }
 
+Option& Option::path(const std::string& type_name) {
+  const auto complain = [](const std::string& text) { return text.empty() ? "want a name, have \"\"" : ""; };
+  return check(complain).type_name(type_name);
+}
+
 Option& Option::required() {
   option_->required();
   return *this;

@@ -24,6 +24,7 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option& type_name(const std::string& name);
+  Option& path(const std::string& type_name);  // of a file or folder: an empty one is a mistake, a script's say
   Option& required();
   Option& range(double least, double most);  // refuses NaN and what is no number too
   Option& whole();                           // refuses 1.5

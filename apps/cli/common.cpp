@@ -55,7 +55,7 @@ Option add_model_option(Command app, RunOptions* options) {
 void add_calibrate_option(Command app, RunOptions* options) {
   app.add_option("--calibrate", options->calibrate,
                  "Quantise the 4-bit weights for texts like this one; `pinion pack` does it once for all later starts")
-      .type_name("F.txt");
+      .path("F.txt");
 }
 
 void add_weight_options(Command app, RunOptions* options) {
@@ -199,18 +199,23 @@ void add_quiet_option(Command app, bool* quiet) {
 Error parse_ids(std::string_view text, std::vector<int32_t>* out) {
   out->clear();
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-  constexpr std::string_view kSeparators = ", \t\r\n";
-  for (;;) {
-    text.remove_prefix(std::min(text.find_first_not_of(kSeparators), text.size()));
-    if (text.empty()) return {};
-    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto skip_blanks = [&] { text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size())); };
+  for (bool goes_on = false;;) {  // behind a comma
+    skip_blanks();
+    if (text.empty() && !goes_on) return {};
+    const std::string_view word = text.substr(0, text.find_first_of(", \t\r\n"));
     int32_t id = 0;
     const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (code != std::errc() || end != word.data() + word.size() || id < 0) {
-      return error("not a list of token ids", "", "numbers like 1,2,3", "\"" + std::string(word.substr(0, 40)) + "\"");
+      const std::string_view wrong = word.empty() ? text : word;
+      return error("not a list of token ids", "", "numbers like 1,2,3", "\"" + std::string(wrong.substr(0, 40)) + "\"");
     }
     out->push_back(id);
     text.remove_prefix(word.size());
+    skip_blanks();
+    goes_on = text.starts_with(',');
+    if (goes_on) text.remove_prefix(1);
   }
 }
 

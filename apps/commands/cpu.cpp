@@ -207,7 +207,7 @@ Run setup_cpu(Command app) {
   app.add_option("--topology", options->topology,
                  "Plan for another machine: a folder with a copy of its /sys and /proc")
       .excludes(bandwidth)
-      .type_name("DIR");
+      .path("DIR");
   app.add_flag("--json", options->json, "Print one JSON object");
   return [options] { return run(*options); };
 }

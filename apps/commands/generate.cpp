@@ -190,12 +190,12 @@ Run setup_generate(Command app) {
   Option file = app.add_option("-f,--prompt-file", options->prompt_file, "A file that holds it");
   Option ids = app.add_option("--prompt-ids", options->prompt_ids, "Its token ids, 1,2,3: needs no tokenizer");
   prompt.type_name("TEXT");
-  file.type_name("F").excludes(prompt);
+  file.path("F").excludes(prompt);
   ids.type_name("LIST").excludes(prompt).excludes(file);
   app.add_option(
          "--prompts", options->prompts,
          "Many prompts, a line of JSON each: {\"prompt\": TEXT} or {\"prompt_ids\": [..]}; prints a line for each")
-      .type_name("F.jsonl")
+      .path("F.jsonl")
       .excludes(prompt)
       .excludes(file)
       .excludes(ids);

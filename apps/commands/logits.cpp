@@ -84,7 +84,7 @@ Run setup_logits(Command app) {
   ids.type_name("LIST");
   app.add_option("-p,--prompt", options->prompt, "The prompt as text").type_name("TEXT").excludes(ids);
   app.add_flag("--all", options->all, "Logits after every token, not only the last");
-  app.add_option("--out", options->out, "The file to write").required().type_name("F.npy");
+  app.add_option("--out", options->out, "The file to write").required().path("F.npy");
   return [options] { return run(*options); };
 }
 

@@ -251,7 +251,7 @@ int run(const Options& options) {
 Run setup_quality(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
-  app.add_option("--file", options->file, "The text to predict").required().type_name("F.txt");
+  app.add_option("--file", options->file, "The text to predict").required().path("F.txt");
   app.add_option("--window", options->window,
                  "Tokens that are predicted from one another (default: 512, or the model's context)")
       .range(2, 1 << 24)

@@ -57,6 +57,10 @@ int run(const Options& options) {
   if (!chat_template) return fail(error("no chat template", options.run.model));
   Conversation conversation;
   if (Error e = read_conversation(options, &conversation)) return fail(e);
+  for (const auto& [name, value] : conversation.variables.items()) {
+    if (!gives_variable(*chat_template, name)) continue;
+    return fail(error("cannot be set so: an option or the folder gives it", "--var " + brief(name)));
+  }
   if (!options.ids) {
     std::string text;
     if (Error e = render(*chat_template, conversation, &text)) return fail(e);
@@ -78,9 +82,9 @@ Run setup_template(Command app) {
   add_model_option(app, &options->run).required();
   app.add_option("--messages", options->messages,
                  "JSON list of messages, each with role and content; - is standard input")
-      .type_name("F")
+      .path("F")
       .required();
-  app.add_option("--tools", options->tools, "JSON list of the tools' schemas").type_name("F");
+  app.add_option("--tools", options->tools, "JSON list of the tools' schemas").path("F");
   app.add_option("--var", options->variables,
                  "A variable of the template, JSON or text, e.g. enable_thinking=false; repeatable")
       .type_name("NAME=VALUE")

@@ -2,6 +2,7 @@
 // but its tokenizer files.
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -85,6 +86,13 @@ int run_tokenize(const Options& options) {
   return kSuccess;
 }
 
+Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  const int32_t count = vocab_size(tokenizer);
+  const auto outside = std::ranges::find_if(ids, [&](int32_t id) { return id >= count; });
+  if (outside == ids.end()) return {};
+  return error("outside the vocabulary", "token id", "0 to " + std::to_string(count - 1), std::to_string(*outside));
+}
+
 int run_detokenize(const Options& options) {
   std::vector<int32_t> ids;
   if (options.ids) {
@@ -96,6 +104,7 @@ int run_detokenize(const Options& options) {
   if (options.jsonl) {
     return run_lines([&](const Json& question, Json* reply) -> Error {
       if (Error e = read_ids(question, &ids)) return e;
+      if (Error e = check_ids(*tokenizer, ids)) return e;
       *reply = decode(*tokenizer, ids, !options.keep_special);
       return {};
     });
@@ -105,6 +114,7 @@ int run_detokenize(const Options& options) {
     if (Error e = read_standard_input(kMaxTextBytes, &text)) return fail(e);
     if (Error e = parse_ids(text, &ids)) return fail(e);
   }
+  if (Error e = check_ids(*tokenizer, ids)) return fail(e);
   const std::string text = decode(*tokenizer, ids, !options.keep_special);
   if (options.json) {
     print_json({{"text", text}});

@@ -362,7 +362,7 @@ Run setup_tune(Command app) {
   Option model = add_model_option(app, &options->run);
   app.add_option("--synthetic", options->run.synthetic, "Instead: random weights of the shape a config.json describes")
       .excludes(model)
-      .type_name("CONFIG.json");
+      .path("CONFIG.json");
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
   app.add_option("--seconds", options->seconds, "About how long to measure")

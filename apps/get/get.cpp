@@ -187,7 +187,7 @@ Run setup_get(Command app) {
       .type_name("R")
       .show_default();
   app.add_option("--to", options->to, "A folder for the files (default: the cache of the Hugging Face tools)")
-      .type_name("DIR");
+      .path("DIR");
   app.add_option("--retries", options->retries, "Attempts in a row that may bring nothing")
       .range(0, 1000)
       .whole()

@@ -1,6 +1,7 @@
 // pinion golden: records what a model answers to some prompts, with a hash over the bits of every logits vector, and
 // checks later, elsewhere, with other kernels or threads, that the same comes out.
 #include <algorithm>
+#include <filesystem>
 
 #include "apps/cli/output_file.h"
 #include "apps/commands.h"
@@ -22,6 +23,7 @@ int run_record(const RecordOptions& options) {
   golden.run.load.check_cache = true;
   apply_flags(options.sampling, &golden.sampler);
   if (Error e = read_prompts(options.prompts, options.max_tokens, &golden.prompts)) return fail(e);
+  if (golden.prompts.empty()) return fail(error("no prompts to record", options.prompts));
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   std::shared_ptr<const Tokenizer> tokenizer;
   if (has_tokenizer(options.run.model)) {
@@ -81,6 +83,10 @@ void show_differences(const CheckOptions& options, const std::vector<CheckResult
 
 int run_check(const CheckOptions& options) {
   OutputFile junit;
+  std::error_code ignored;
+  if (std::filesystem::equivalent(options.golden, options.junit, ignored)) {
+    return fail_usage("--junit would replace the golden file");
+  }
   if (!options.junit.empty()) {
     if (Error e = junit.open(options.junit)) return fail(e);
   }
@@ -111,8 +117,8 @@ Run setup_golden(Command app) {
   add_run_options(record, &options->run);
   record.add_option("--prompts", options->prompts, "A JSON list of texts or {prompt | prompt_ids, max_tokens}")
       .required()
-      .type_name("F.json");
-  record.add_option("--out", options->out, "The golden file to write").required().type_name("G.json");
+      .path("F.json");
+  record.add_option("--out", options->out, "The golden file to write").required().path("G.json");
   record.add_option("--max-tokens", options->max_tokens, "Tokens for a prompt that does not say")
       .range(0, kMaxGoldenTokens)
       .type_name("N")
@@ -126,11 +132,11 @@ Run setup_golden(Command app) {
   add_speed_options(check, &checked->run);
   add_cache_option(check, &checked->run);
   add_calibrate_option(check, &checked->run);
-  check.add_option("--golden", checked->golden, "The golden file").required().type_name("G.json");
+  check.add_option("--golden", checked->golden, "The golden file").required().path("G.json");
   check.add_flag("--matrix", checked->matrix,
                  "Also with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
   check.add_flag("--bisect", checked->bisect, "After a difference, name the layer where it begins");
-  check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").type_name("F.xml");
+  check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").path("F.xml");
   return [options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); };
 }
 

@@ -49,6 +49,7 @@ struct Options {
   int64_t parallel = 8;
   int64_t context = 0;  // 0: the model's, up to kDefaultContext
   int64_t queue = 64;
+  std::string speculate = "off";
   int64_t roof_mb = 0;  // that the roof reads; 0: far beyond the caches
 };
 
@@ -142,8 +143,10 @@ int run(const Options& options) {
   if (Error e = open_scheduler(*runtime.model, *runtime.team, scheduler_options(options, runtime), &scheduler)) {
     return fail(e);
   }
-  service = std::make_unique<TextService>(std::move(scheduler), serving.tokenizer, options.queue,
-                                          options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes());
+  const ServiceOptions how{.most_waiting = options.queue,
+                           .speculates = options.speculate == "ngram",
+                           .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
+  service = std::make_unique<TextService>(std::move(scheduler), serving.tokenizer, how);
   if (Error e = fill(options, runtime, &serving)) return fail(e);
   serving.service = service.get();
   listener.open(&serving);
@@ -167,7 +170,7 @@ Run setup_serve(Command app) {
       .show_default();
   app.add_option("--port", options->http.port, "0: any that is free").range(0, 65535).type_name("N").show_default();
   app.add_option("--api-key-file", options->key_file, "Clients must send a key that this file has, one a line")
-      .type_name("F");
+      .path("F");
   app.add_flag("--no-key", options->no_key, "Let everybody in who reaches the address");
   app.add_option("--parallel", options->parallel, "How many texts at once; each is what it is alone")
       .range(1, 1024)
@@ -180,6 +183,10 @@ Run setup_serve(Command app) {
   app.add_option("-c,--context", options->context, "Tokens that a text may have (default: the model's, up to 8192)")
       .range(1, 1 << 30)
       .type_name("N");
+  app.add_option("--speculate", options->speculate,
+                 "Try what a text said before in the same words (ngram): the same texts, sooner where they repeat")
+      .one_of({"off", "ngram"})
+      .show_default();
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
   app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();  // for tests

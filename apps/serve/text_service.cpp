@@ -44,11 +44,10 @@ std::optional<TextEvent> Texts::take(int64_t most_ms) {
 }
 
 TextService::TextService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer,
-                         int64_t most_waiting, int64_t roof_buffer_bytes)
+                         const ServiceOptions& options)
     : scheduler_(std::move(scheduler)),
       tokenizer_(std::move(tokenizer)),
-      most_waiting_(most_waiting),
-      roof_buffer_bytes_(roof_buffer_bytes),
+      options_(options),
       wake_up_(eventfd(0, EFD_CLOEXEC)) {}
 
 TextService::~TextService() { close(wake_up_); }
@@ -88,9 +87,9 @@ Error TextService::submit(std::vector<TextOrder> orders, std::unique_ptr<Texts>*
     *why = Refusal::full;
     const int64_t waiting = metrics_.waiting + std::ssize(ordered_) + std::ssize(texts->texts_);
     const int64_t free_places = scheduler_->options.sequences - metrics_.running;
-    if (waiting > most_waiting_ + free_places) {
+    if (waiting > options_.most_waiting + free_places) {
       ++metrics_.refused;
-      return error("too many texts wait already", "", "at most " + std::to_string(most_waiting_));
+      return error("too many texts wait already", "", "at most " + std::to_string(options_.most_waiting));
     }
     ordered_.insert(ordered_.end(), texts->texts_.begin(), texts->texts_.end());
   }
@@ -124,7 +123,7 @@ bool TextService::wants_roof() {
 void TextService::measure_roof() {
   Team& team = *scheduler_->team;
   ReadBuffer buffer;
-  if (allocate_read_buffer(team, roof_buffer_bytes_, &buffer)) return;  // no memory for it: no roof
+  if (allocate_read_buffer(team, options_.roof_buffer_bytes, &buffer)) return;  // no memory for it: no roof
   const double roof = read_bandwidth(team, buffer, 3);
   const std::lock_guard lock(mutex_);
   metrics_.roof_bytes_per_second = roof;
@@ -171,6 +170,7 @@ void TextService::start(const std::shared_ptr<Texts::Text>& text) {
   TextRequest request = {
       .prompt = std::move(text->order.prompt),
       .options = text->order.options,
+      .speculate_ngram = options_.speculates,
       .on_token = [this, text](int32_t id, const GenerateResult& so_far) { return put_token(*text, id, so_far); },
       .on_end = [this, text](const Error& e, GenerateResult result) { end(*text, e, std::move(result)); }};
   if (Error e = pinion::submit(*scheduler_, std::move(request), &text->id)) end(*text, e, {});

@@ -89,11 +89,16 @@ class Texts {
 // Why an order was not taken.
 enum class Refusal : uint8_t { none, invalid, full, draining };
 
+struct ServiceOptions {
+  int64_t most_waiting = 64;      // texts that wait for a place among those that run
+  bool speculates = false;        // texts draft from what they said before
+  int64_t roof_buffer_bytes = 0;  // that the roof reads
+};
+
 class TextService {
  public:
-  // `most_waiting`: texts that wait for a place among those that run.
-  TextService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer, int64_t most_waiting,
-              int64_t roof_buffer_bytes);
+  TextService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<const Tokenizer> tokenizer,
+              const ServiceOptions& options);
   ~TextService();
   TextService(const TextService&) = delete;
   TextService& operator=(const TextService&) = delete;
@@ -129,7 +134,7 @@ class TextService {
 
   std::unique_ptr<Scheduler> scheduler_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  int64_t most_waiting_, roof_buffer_bytes_;
+  ServiceOptions options_;
   int wake_up_ = -1;  // an eventfd: signal handlers may write it
   std::atomic<int> drains_{0};
   std::vector<std::shared_ptr<Texts::Text>> active_;  // the engine thread's: those that have not ended

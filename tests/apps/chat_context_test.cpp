@@ -117,6 +117,14 @@ TEST(FullContext, WhatLeavesNoRoomForAnyQuestionIsRefusedAtOnce) {
   EXPECT_EQ(saved[0]["content"], "Hi");
 }
 
+TEST(FullContext, OneThatTheModelDoesNotHaveIsTold) {
+  const ChatModel model;
+  const Outcome outcome = chat(model, "Hi\n/stats\n", {"--context", "600"});
+  EXPECT_EQ(outcome.err, "pinion: --context 600 is more than this model's: the context is 512 tokens\n");
+  EXPECT_NE(outcome.out.find("of 512 tokens"), std::string::npos) << outcome.out;
+  EXPECT_EQ(chat(model, "Hi\n", {"--context", "512"}).err, "");
+}
+
 TEST(FullContext, ASavedConversationThatIsTooLongIsShortened) {
   const ChatModel model;
   const std::string file = model / "talk.json";

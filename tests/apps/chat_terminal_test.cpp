@@ -156,8 +156,7 @@ TEST(Terminal, SignalsLeaveItAsItWas) {
   write_file(run, "sh -c 'echo $$ >" + pid + "; exec \"$@\"' sh \"$@\"\necho status $?\nstty -a\n");
   for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) {
     const auto end = [&] { EXPECT_EQ(kill(std::stoi(read_file(pid)), signal), 0); };
-    const std::string shown =
-        on_terminal(chat_with(model), {{"> ", "", end}}, {.environment = "sh " + quoted(run)});
+    const std::string shown = on_terminal(chat_with(model), {{"> ", "", end}}, {.environment = "sh " + quoted(run)});
     EXPECT_NE(shown.find("status " + std::to_string(128 + signal)), std::string::npos) << shown;
     for (const char* mode : {" icanon", " echo ", "isig"}) EXPECT_NE(shown.find(mode), std::string::npos) << shown;
     for (const char* mode : {"-icanon", "-echo ", "-isig"}) EXPECT_EQ(shown.find(mode), std::string::npos) << shown;

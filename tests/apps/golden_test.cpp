@@ -292,6 +292,7 @@ TEST(Golden, RefusesBadFiles) {
         {"golden", "record", "--model", kStories, "--prompts", folder / "prompts.json", "--out", folder / "G.json"});
   };
   expect_failure(record("{}"), 1, "list of prompts");
+  expect_failure(record("[]"), 1, "prompts.json: no prompts to record");
   expect_failure(record("[1]"), 1, "prompt 0");
   expect_failure(record("[{}]"), 1, "neither prompt nor prompt_ids");
   expect_failure(record("[{\"prompt_ids\": [1, 5000]}]"), 1, "5000");

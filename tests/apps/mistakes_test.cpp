@@ -165,8 +165,7 @@ TEST(Mistakes, WeightsThatWereNeverWrittenAreTold) {
   // The hole begins with the next block, which is up to 64 KiB away.
   constexpr int64_t kWritten = 500000, kLargestBlock = 64 << 10;
   if (!leave_unwritten(file, kWritten)) GTEST_SKIP() << "the file system knows of none";
-  for (const auto& command : {generate(folder.path),
-                              std::vector<std::string>{"inspect", "--model", folder.path},
+  for (const auto& command : {generate(folder.path), std::vector<std::string>{"inspect", "--model", folder.path},
                               std::vector<std::string>{"pack", "--model", folder.path}}) {
     const Outcome outcome = run_pinion(command);
     EXPECT_EQ(outcome.status, 0) << outcome.err;

@@ -131,7 +131,7 @@ class Client {
 TEST(ServeSoak, AnswersAreThoseOfRequestsAlone) {
   const auto end = Clock::now() + std::chrono::seconds(number_of("PINION_SOAK_SECONDS", 3));
   const int64_t clients = number_of("PINION_SOAK_CLIENTS", 16);
-  Server server(kStories, {"--parallel", "4", "--queue", "8"});
+  Server server(kStories, {"--parallel", "4", "--queue", "8", "--speculate", "ngram"});
   std::vector<std::string> alone;
   for (size_t i = 0; i < 12; ++i) alone.push_back(server.post("/v1/completions", request_of(i))["choices"].dump());
   Counts counts;

@@ -59,6 +59,10 @@ TEST(Template, BadInputIsOneLine) {
   bad("[\xff]", "invalid JSON");
   expect_failure(model.run({"--messages", "/nonexistent"}), 1, "/nonexistent");
   expect_failure(model.run({"--messages", "-", "--var", "=1"}, "[]"), 1, "NAME=VALUE");
+  for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token"}) {
+    const Outcome outcome = model.run({"--messages", "-", "--var", name + std::string("=[]")}, "[]");
+    expect_failure(outcome, 1, "--var \"" + std::string(name) + "\": cannot be set so");
+  }
   expect_failure(model.run({"--messages", "-", "--tools", model / "m.json"}, "[{}]"), 1, "message 0");
   expect_failure(model.run({"--messages", model / "m.json", "--template", "rag"}), 1, "want rag, have default");
   write_file(model.path / "chat_template.jinja",

@@ -46,6 +46,18 @@ TEST(Tokenize, BadLinesAreNamed) {
   expect_failure(run_pinion({"detokenize", "--model", kStories, "--jsonl"}, "[1e30]\n"), 1, "line 1");
 }
 
+TEST(Tokenize, IdsOutsideTheVocabularyAreAnError) {
+  const std::string cause = "outside the vocabulary: want 0 to 511, have 512";
+  const std::vector<std::string> command = {"detokenize", "--model", kStories};
+  expect_failure(run_pinion(command, "1,512"), 1, cause);
+  for (const char* option : {"--ids", "--jsonl"}) {
+    std::vector<std::string> arguments = command;
+    arguments.emplace_back(option);
+    if (arguments.back() == "--ids") arguments.emplace_back("403,512");
+    expect_failure(run_pinion(arguments, "[403, 512]\n"), 1, cause);
+  }
+}
+
 TEST(Tokenize, BytesThatAreNotUtf8BecomeReplacementCharacters) {
   const json ids = run_json({"tokenize", "--model", kStories, "--json"},
                             "a\xff\xfe"

@@ -19,6 +19,7 @@ TEST(Usage, EveryCommandHasHelpWithAnExample) {
 }
 
 TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
+  const std::string file = kDemo + "/config.json";
   const struct {
     std::vector<std::string> arguments;
     std::string cause;
@@ -36,6 +37,14 @@ TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
       {{"generate", "--model", kStories, "--prompt", "a", "--max-tokens", "2.5"}, "want a whole number, have 2.5"},
       {{"generate", "--model", kStories, "--prompt", "a", "--quant", "w3"}, "w3"},
       {{"generate", "--model", kStories, "--prompt", "a", "--head", "w5"}, "w5"},
+      {{"generate", "--model", kStories, "--prompt-ids", "1,2,,3"}, "have \",3\""},
+      {{"generate", "--model", kStories, "--prompt-ids", "1,2,"}, "have \"\""},
+      {{"generate", "--model", kStories, "--prompt-file", ""}, "--prompt-file: want a name"},
+      {{"generate", "--model", kStories, "--prompt", "a", "--calibrate", ""}, "--calibrate: want a name"},
+      {{"template", "--model", kStories, "--messages", ""}, "--messages: want a name"},
+      {{"get", "tiny/stories", "--to", ""}, "--to: want a name"},
+      {{"golden", "check", "--model", kStories, "--golden", ""}, "--golden: want a name"},
+      {{"golden", "check", "--model", kStories, "--golden", file, "--junit", file}, "--junit would replace"},
       {{"logits", "--model", kStories, "--out", "F.npy"}, "no prompt"},
       {{"logits", "--model", kStories, "--prompt", "a"}, "--out"},
       {{"detokenize", "--model", kStories, "--ids", "1;2"}, "have \"1;2\""},
