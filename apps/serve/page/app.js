@@ -29,6 +29,8 @@ async function findModel() {
     byId("context").textContent = `${server.context.toLocaleString("en")} tokens of context`;
     document.title = `${server.name} – Pinion`;
     say("");
+    // The roof is measured once somebody asks: better while people write than while they wait for an answer.
+    figures(readSettings().key).catch(() => {});
   } catch (failure) {
     server = null;
     say(failure.message);
