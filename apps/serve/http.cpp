@@ -151,7 +151,9 @@ Error HttpListener::bind(const HttpOptions& options, std::span<const Route> rout
   server.new_task_queue = [] { return new httplib::ThreadPool(kMostConnections); };
   server.set_tcp_nodelay(true);
   // Not the library's SO_REUSEPORT, with which two servers would share a port without knowing.
-  server.set_socket_options([](int socket) {
+  int listener = -1;
+  server.set_socket_options([&listener](int socket) {
+    listener = socket;
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
@@ -184,12 +186,13 @@ Error HttpListener::bind(const HttpOptions& options, std::span<const Route> rout
     }
   }
   if (options.port == 0) {
-    port_ = server.bind_to_any_port(options.host);
-    if (port_ > 0) return {};
+    port_ = std::max(0, server.bind_to_any_port(options.host));
   } else if (server.bind_to_port(options.host, options.port)) {
     port_ = options.port;
-    return {};
   }
+  server.set_socket_options([](int) {});
+  // The library lets five wait to be accepted. Beyond that, connections break that their clients believe to have.
+  if (port_ > 0 && ::listen(listener, SOMAXCONN) == 0) return {};
   return error("cannot listen there: the port is in use or the address not this machine's; --port chooses another",
                options.host + ":" + std::to_string(options.port));
 }

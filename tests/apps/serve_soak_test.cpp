@@ -52,6 +52,7 @@ class Client {
     const httplib::Result result = server_.client().Post("/v1/completions", request_of(i).dump(), "application/json");
     if (!result) {
       ++counts_.failed;
+      std::printf("%s\n", httplib::to_string(result.error()).c_str());
     } else if (result->status == 429) {
       ++counts_.refused;
       std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 50));
