@@ -28,6 +28,10 @@ Error read_prompt(const Serving& serving, const Json& prompt, std::vector<int32_
     }
     return {};
   }
+  if (prompt.is_array() && std::ssize(prompt) > serving.service->context()) {
+    return error("too long", kField, "at most " + std::to_string(serving.service->context()) + " tokens (the context)",
+                 std::to_string(prompt.size()));
+  }
   if (!prompt.is_array()) return error("wrong type", kField, "a text, token ids, or a list of either");
   for (const Json& id : prompt) {
     const bool is_id = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < kMaxVocabulary;

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
+#include <regex>
 #include <thread>
+
+#include "apps/serve/http_guard.h"
 
 namespace pinion {
 namespace {
@@ -25,62 +29,40 @@ class HttpConnection : public Connection {
   httplib::DataSink& sink_;
 };
 
-// Takes as long for a wrong key as for a right one, however many of its characters are right.
-bool is_same_key(std::string_view a, std::string_view b) {
-  unsigned different = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-  }
-  return different == 0;
-}
-
-std::string key_of(const httplib::Request& request) {
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string authorization = request.get_header_value("Authorization");
-  return authorization.starts_with(kBearer) ? authorization.substr(kBearer.size())
-                                            : request.get_header_value("x-api-key");
-}
-
-// "localhost:8080" without the port, "[::1]" with its brackets.
-std::string host_name(const std::string& host) {
-  const size_t colon = host.rfind(':');
-  const size_t bracket = host.rfind(']');
-  const bool has_port = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
-  return has_port ? host.substr(0, colon) : host;
-}
-
-bool is_loopback(const std::string& name) {
-  return name == "localhost" || name == "127.0.0.1" || name == "[::1]" || name == "::1";
-}
-
-// A web page of somebody else's can make a browser send requests to this machine. It gives itself away by its origin,
-// or, where its own name has been made to stand for this machine's address, by that name.
-bool is_from_foreign_page(const httplib::Request& request, const HttpOptions& options) {
-  const std::string host = request.get_header_value("Host"), origin = request.get_header_value("Origin");
-  const bool is_other_origin = !origin.empty() && origin != "http://" + host && origin != "https://" + host;
-  const bool is_other_name =
-      options.keys.empty() && is_loopback(options.host) && !host.empty() && !is_loopback(host_name(host));
-  return is_other_origin || is_other_name;
-}
-
 void send(const Reply& reply, httplib::Response& response) {
   response.status = reply.status;
   for (const auto& [name, value] : reply.headers) response.set_header(name, value);
   if (!reply.stream) response.set_content(reply.body, reply.type);
 }
 
-void stream(Reply reply, std::atomic<int>* answering, httplib::Response& response) {
+// Counts an answer until it is sent, or was none to send.
+using Answering = std::shared_ptr<void>;
+
+void stream(Reply reply, Answering answering, httplib::Response& response) {
   response.set_header("Cache-Control", "no-store");
-  const auto write = [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
+  const auto write = [stream = std::move(reply.stream), answering](size_t, httplib::DataSink& sink) {
     HttpConnection connection(sink);
-    if (!stream(connection)) return false;
+    try {
+      if (!stream(connection)) return false;
+    } catch (const std::bad_alloc&) {  // the library would let it end the program
+      warn("out of memory: an answer was cut off");
+      return false;
+    }
     sink.done();
     return true;
   };
-  ++*answering;
-  response.set_chunked_content_provider(reply.type, write, [answering](bool) {
-    --*answering;
-    answering->notify_all();
+  response.set_chunked_content_provider(reply.type, write);
+}
+
+// Sends it and closes the connection: what follows in it, a body that nobody has read, must not be taken for the next
+// request. The library closes where a provider gives up.
+void refuse(const Reply& reply, httplib::Response& response) {
+  response.status = reply.status;
+  for (const auto& [name, value] : reply.headers) response.set_header(name, value);
+  response.set_header("Connection", "close");
+  response.set_content_provider(reply.type, [body = reply.body](size_t, httplib::DataSink& sink) {
+    sink.write(body.data(), body.size());
+    return false;
   });
 }
 
@@ -105,7 +87,7 @@ struct HttpListener::State {
   std::span<const Route> routes;
   std::atomic<const Serving*> serving{nullptr};
   std::thread thread;
-  std::atomic<int> answering{0};  // streams that are being written
+  std::atomic<int> answering{0};  // requests that have an answer coming
 
   const Route* find(const std::string& path) const {
     const auto at = std::ranges::find(routes, path, &Route::path);
@@ -113,33 +95,70 @@ struct HttpListener::State {
   }
   Shape shape_of(const std::string& path) const {
     if (const Route* route = find(path)) return route->shape;
+    if (path.starts_with("/v1/messages")) return Shape::anthropic;
     return path.starts_with("/api/") ? Shape::ollama : Shape::openai;
   }
 
-  // What is wrong with a request before anything reads it; status 0: nothing.
-  ApiError refuse(const httplib::Request& request) const {
-    if (is_from_foreign_page(request, options)) return {403, "requests from pages of other sites are refused"};
-    const Route* route = find(request.path);
-    const bool needs_key = !options.keys.empty() && !(route && route->is_open);
-    const std::string key = needs_key ? key_of(request) : "";
-    const bool has_key = std::ranges::any_of(options.keys, [&](const auto& own) { return is_same_key(own, key); });
-    if (needs_key && !has_key) return {401, "the key is missing or wrong", {}, "invalid_api_key"};
-    return {.status = 0, .message = {}};
+  Answering begin_answer() {
+    ++answering;
+    return {this, [](State* state) {
+              --state->answering;
+              state->answering.notify_all();
+            }};
   }
 
-  void answer(const Route& route, const httplib::Request& request, httplib::Response& response) {
+  void answer(const Route& route, const std::string& body, httplib::Response& response) {
+    const Answering one = begin_answer();  // before the text is under way: it may end at once
     static const Serving kNothing;
     const Serving* ready = route.is_static ? &kNothing : serving.load();
-    if (!ready) {
-      Reply reply = error_reply(route.shape, {503, "the model is being loaded", {}, "loading"});
-      reply.headers.emplace_back("Retry-After", "1");
-      return send(reply, response);
-    }
-    Reply reply = route.handle(*ready, request.body);
+    if (!ready) return send(error_reply(route.shape, {503, "the model is being loaded", {}, "loading"}), response);
+    Reply reply = route.handle(*ready, body);
     send(reply, response);
-    if (reply.stream) stream(std::move(reply), &answering, response);
+    if (reply.stream) stream(std::move(reply), one, response);
   }
 };
+
+void HttpListener::add_handlers() {
+  httplib::Server& server = state_->server;
+  using Request = httplib::Request;
+  using Response = httplib::Response;
+  const auto fail = [this](const Request& request, int status, const char* words) {
+    return error_reply(state_->shape_of(request.path), {status, words});
+  };
+  server.set_pre_routing_handler([this](const Request& request, Response& response) {
+    const Route* route = state_->find(request.path);
+    const ApiError failure = refusal_of(request, state_->options, route && route->is_open);
+    if (failure.status == 0) return httplib::Server::HandlerResponse::Unhandled;
+    refuse(error_reply(state_->shape_of(request.path), failure), response);
+    return httplib::Server::HandlerResponse::Handled;
+  });
+  server.set_error_handler([fail](const Request& request, Response& response) {
+    const bool has_words = !response.body.empty() || response.has_header("Connection");
+    if (!has_words) send(fail(request, response.status, words_for(response.status)), response);
+  });
+  server.set_exception_handler([fail](const Request& request, Response& response, auto) {
+    send(fail(request, 500, "out of memory, or a bug"), response);
+  });
+  for (const Route& route : state_->routes) {
+    const std::string path = std::regex_replace(route.path, std::regex("\\."), "\\.");  // paths are expressions there
+    if (std::string_view(route.method) == "GET") {
+      server.Get(path, [this, &route](const Request&, Response& response) { state_->answer(route, "", response); });
+      continue;
+    }
+    // Read by us, since the library has a limit of 8 kB for what curl sends unless it is told the type.
+    server.Post(path,
+                [this, &route, fail](const Request& request, Response& response, const httplib::ContentReader& read) {
+                  std::string body;
+                  const auto add = [&body](const char* data, size_t bytes) {
+                    body.append(data, bytes);
+                    return true;
+                  };
+                  if (read(add)) return state_->answer(route, body, response);
+                  const int status = response.status > 0 ? response.status : 400;
+                  refuse(fail(request, status, words_for(status)), response);
+                });
+  }
+}
 
 HttpListener::HttpListener() : state_(std::make_unique<State>()) {}
 HttpListener::~HttpListener() { end(); }
@@ -162,29 +181,7 @@ Error HttpListener::bind(const HttpOptions& options, std::span<const Route> rout
   server.set_keep_alive_timeout(kIdle_s);
   server.set_read_timeout(kIdle_s);
   server.set_write_timeout(kIdle_s);
-  server.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
-    const ApiError failure = state_->refuse(request);
-    if (failure.status == 0) return httplib::Server::HandlerResponse::Unhandled;
-    send(error_reply(state_->shape_of(request.path), failure), response);
-    return httplib::Server::HandlerResponse::Handled;
-  });
-  server.set_error_handler([this](const httplib::Request& request, httplib::Response& response) {
-    if (!response.body.empty()) return;
-    send(error_reply(state_->shape_of(request.path), {response.status, words_for(response.status)}), response);
-  });
-  server.set_exception_handler([this](const httplib::Request& request, httplib::Response& response, auto) {
-    send(error_reply(state_->shape_of(request.path), {500, "out of memory, or a bug"}), response);
-  });
-  for (const Route& route : routes) {
-    const auto handle = [this, &route](const httplib::Request& request, httplib::Response& response) {
-      state_->answer(route, request, response);
-    };
-    if (std::string_view(route.method) == "GET") {
-      server.Get(route.path, handle);
-    } else {
-      server.Post(route.path, handle);
-    }
-  }
+  add_handlers();
   if (options.port == 0) {
     port_ = std::max(0, server.bind_to_any_port(options.host));
   } else if (server.bind_to_port(options.host, options.port)) {
@@ -203,8 +200,8 @@ void HttpListener::listen() {
 
 void HttpListener::open(const Serving* serving) { state_->serving = serving; }
 
-void HttpListener::finish() {
-  for (int left; (left = state_->answering.load()) > 0;) state_->answering.wait(left);
+void HttpListener::finish(bool waits) {
+  for (int left; waits && (left = state_->answering.load()) > 0;) state_->answering.wait(left);
   end();
 }
 

@@ -29,9 +29,11 @@ class HttpListener {
   void listen();
   void open(const Serving* serving);
 
-  void finish();  // waits until all answers are sent, and ends
+  // Ends, once all answers are sent if it waits for them.
+  void finish(bool waits);
 
  private:
+  void add_handlers();
   void end();
 
   struct State;

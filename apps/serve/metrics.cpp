@@ -64,7 +64,8 @@ std::string prometheus_text(const ServiceMetrics& m) {
   counter("busy_seconds_total", "Time in passes.", m.busy_seconds);
   counter("weight_bytes_total", "Bytes of weights that passes read.", m.weight_bytes);
   if (m.roof_bytes_per_second > 0) {
-    gauge("roof_bytes_per_second", "The memory's read bandwidth, measured at the start.", m.roof_bytes_per_second);
+    gauge("roof_bytes_per_second", "The memory's read bandwidth, measured once it was asked for.",
+          m.roof_bytes_per_second);
     gauge("roof_share", "Speed at which weights were read, over the roof.",
           m.busy_seconds > 0 ? m.weight_bytes / m.busy_seconds / m.roof_bytes_per_second : 0);
   }

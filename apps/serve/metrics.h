@@ -24,7 +24,7 @@ struct ServiceMetrics {
   int64_t texts = 0;                 // that have ended
   int64_t cancelled = 0;             // whose client has gone
   int64_t refused = 0;               // requests, for want of room
-  int64_t prompt_tokens = 0;         // of texts that have begun
+  int64_t prompt_tokens = 0;         // of texts that have ended
   int64_t cached_tokens = 0;         // those of them that were not evaluated again
   int64_t tokens = 0;                // generated
   int64_t passes = 0;

@@ -11,6 +11,7 @@
 namespace pinion {
 namespace {
 
+constexpr size_t kMostStops = 64, kMostStopBytes = 8192;
 constexpr int64_t kLook_ms = 50;  // how often a silent connection is looked at
 
 uint64_t seed_of(JsonFields& fields, const Serving& serving) {
@@ -20,9 +21,13 @@ uint64_t seed_of(JsonFields& fields, const Serving& serving) {
 
 std::vector<std::string> stops_of(JsonFields& fields, std::string_view name) {
   std::vector<std::string> stops = fields.texts(name);
+  size_t bytes = 0;
   for (const std::string& stop : stops) {
     if (stop.empty()) fields.fail(name, "empty", "texts");
+    bytes += stop.size();
   }
+  // Each token is compared with all of them, on the thread that all texts share.
+  if (stops.size() > kMostStops || bytes > kMostStopBytes) fields.fail(name, "too many", "at most 64, of 8192 bytes");
   return stops;
 }
 
@@ -67,6 +72,14 @@ void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* ou
 
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
                      std::function<bool(std::string_view)> is_mark) {
+  Prompted out;
+  const int64_t texts = std::ssize(prompts) * fields.choices, most = serving.service->most_texts();
+  if (texts > most) {
+    out.refused = {
+        .message = std::to_string(texts) + " texts are more than this server takes: at most " + std::to_string(most),
+        .param = "n"};
+    return out;
+  }
   std::vector<TextOrder> orders;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
@@ -74,7 +87,6 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
       order.options.sampler.seed += static_cast<uint64_t>(i);
     }
   }
-  Prompted out;
   Refusal why = Refusal::none;
   if (Error e = serving.service->submit(std::move(orders), &out.texts, &why)) out.refused = refusal_error(why, e);
   return out;
@@ -82,12 +94,15 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
 
 bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event,
             Error* failure) {
+  double looked_seconds = now_seconds();
   for (size_t left = texts.size(); left > 0;) {
     const std::optional<TextEvent> event = texts.take(kLook_ms);
-    if (!event) {
+    const double now = now_seconds();
+    if (now - looked_seconds > 1e-3 * kLook_ms) {
       if (!connection.is_open()) return false;
-      continue;
+      looked_seconds = now;
     }
+    if (!event) continue;
     if (event->failure) {
       *failure = event->failure;
       warn(event->failure.message());

@@ -8,6 +8,7 @@
 #include "apps/golden/check.h"
 #include "apps/serve/api.h"
 #include "apps/serve/http.h"
+#include "apps/serve/http_guard.h"
 #include "apps/serve/page.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
@@ -52,8 +53,6 @@ struct Options {
   std::string speculate = "off";
   int64_t roof_mb = 0;  // that the roof reads; 0: far beyond the caches
 };
-
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 // A key a line. Who may read this process's arguments must not read keys, so they come from a file.
 Error read_keys(const std::string& file, std::vector<std::string>* out) {
@@ -155,7 +154,7 @@ int run(const Options& options) {
   print("serving " + serving.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
         std::to_string(listener.port()) + "\n");
   service->run();
-  listener.finish();
+  listener.finish(!service->is_hurried());
   serving_now = nullptr;
   return kSuccess;
 }

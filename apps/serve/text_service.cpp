@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "apps/cli/console.h"
@@ -63,8 +65,10 @@ void TextService::sleep() const {
 }
 
 void TextService::drain() {
+  const int interrupted = errno;  // of what a signal has come into
   drains_.fetch_add(1);
   wake();
+  errno = interrupted;
 }
 
 Error TextService::submit(std::vector<TextOrder> orders, std::unique_ptr<Texts>* out, Refusal* why) {
@@ -182,6 +186,7 @@ void TextService::take_orders() {
   {
     const std::lock_guard lock(mutex_);
     ordered.swap(ordered_);
+    metrics_.waiting += std::ssize(ordered);  // until the scheduler has counted them
     cancelled.swap(cancelled_);
   }
   for (const auto& text : ordered) start(text);

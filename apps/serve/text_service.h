@@ -118,6 +118,9 @@ class TextService {
   // ends that, too.
   void drain();
   bool is_draining() const { return drains_.load() > 0; }
+  bool is_hurried() const { return drains_.load() > 1; }
+  // That may run and wait: a request for more can never be taken.
+  int64_t most_texts() const { return scheduler_->options.sequences + options_.most_waiting; }
 
  private:
   friend class Texts;

@@ -1,0 +1,21 @@
+// Which requests are refused before anything reads them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "apps/serve/http.h"
+
+namespace httplib {
+struct Request;
+}
+
+namespace pinion {
+
+// "localhost", 127.0.0.0/8, ::1, with brackets or without.
+bool is_loopback(std::string_view host);
+
+// Status 0: nothing is wrong. `is_open`: needs no key.
+ApiError refusal_of(const httplib::Request& request, const HttpOptions& options, bool is_open);
+
+}  // namespace pinion
