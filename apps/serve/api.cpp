@@ -38,8 +38,6 @@ const char* anthropic_type(int status) {
   }
 }
 
-OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
-
 OrderedJson error_json(Shape shape, const ApiError& failure) {
   switch (shape) {
     case Shape::openai:
@@ -57,6 +55,14 @@ OrderedJson error_json(Shape shape, const ApiError& failure) {
 }
 
 }  // namespace
+
+std::string text_of(const OrderedJson& json, const char* name) {
+  if (!json.is_object()) return "";
+  const auto field = json.find(name);
+  return field != json.end() && field->is_string() ? field->get<std::string>() : "";
+}
+
+OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
 
 std::string json_text(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);

@@ -49,7 +49,9 @@ enum class Shape : uint8_t { openai, anthropic, ollama };
 
 Reply error_reply(Shape shape, const ApiError& failure);
 Reply json_reply(const OrderedJson& json);
-std::string json_text(const OrderedJson& json);  // one line; what is no UTF-8 becomes U+FFFD
+std::string text_of(const OrderedJson& json, const char* name);  // a field that is a text; empty: it is none
+OrderedJson text_or_null(const std::string& text);               // empty: null
+std::string json_text(const OrderedJson& json);                  // one line; what is no UTF-8 becomes U+FFFD
 
 // What endpoints know. Written before the first request is let in.
 struct Serving {

@@ -38,12 +38,11 @@ ChatAnswer::ChatAnswer(const Serving& serving, const TextFields& fields, const T
 
 bool ChatAnswer::write(Texts& texts, Connection& connection) {
   if (fields_.streams && !begin_stream(connection)) return false;
-  Error failure;
   const auto on_event = [&](const TextEvent& event) {
     put(event);
     return !fields_.streams || send(event, connection);
   };
-  if (!follow(texts, connection, on_event, &failure)) return false;
+  if (!follow(texts, connection, on_event)) return false;
   return fields_.streams ? finish_stream(connection) : connection.write(whole());
 }
 

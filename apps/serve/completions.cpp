@@ -132,12 +132,11 @@ class Completion {
 
   bool write(Texts& texts, Connection& connection) {
     for (size_t i = 0; i < texts.size(); ++i) choices_.push_back({LogprobLists(*serving_.tokenizer)});
-    Error failure;
     const auto on_event = [&](const TextEvent& event) {
       put(event);
       return !request_.fields.streams || send(event, connection);
     };
-    if (!follow(texts, connection, on_event, &failure)) return false;
+    if (!follow(texts, connection, on_event)) return false;
     return request_.fields.streams ? finish_stream(connection) : connection.write(whole());
   }
 

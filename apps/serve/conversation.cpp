@@ -9,11 +9,6 @@ namespace {
 
 constexpr const char* kPart = "parts like {\"type\": \"text\", \"text\": ...}";
 
-std::string text_of(const OrderedJson& object, const char* name) {
-  const auto field = object.find(name);
-  return field != object.end() && field->is_string() ? field->get<std::string>() : "";
-}
-
 // The parts of a content as one text.
 Error join_parts(OrderedJson& content, const std::string& where) {
   std::string text;
@@ -152,16 +147,12 @@ bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connec
                   const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end) {
   ToolCallParser parser(reply);
   const auto hand_over = [&](const std::vector<ToolEvent>& parts) { return std::ranges::all_of(parts, on_part); };
-  Error failure;
-  return follow(
-      texts, connection,
-      [&](const TextEvent& event) {
-        if (!hand_over(parser.put(event.text))) return false;
-        if (!event.is_end) return true;
-        *end = event;
-        return hand_over(parser.finish());
-      },
-      &failure);
+  return follow(texts, connection, [&](const TextEvent& event) {
+    if (!hand_over(parser.put(event.text))) return false;
+    if (!event.is_end) return true;
+    *end = event;
+    return hand_over(parser.finish());
+  });
 }
 
 std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply) {

@@ -14,11 +14,6 @@ struct MessagesRequest {
   ChatPrompt prompt;
 };
 
-std::string text_of(const OrderedJson& object, const char* name) {
-  const auto field = object.is_object() ? object.find(name) : object.end();
-  return object.is_object() && field != object.end() && field->is_string() ? field->get<std::string>() : "";
-}
-
 // A content of blocks: its texts as one, its calls and the results of calls apart.
 struct Content {
   std::string text, thoughts;
@@ -136,8 +131,6 @@ const char* stop_reason(const TextEvent& end, bool has_calls) {
   if (!end.stop_text.empty()) return "stop_sequence";
   return has_calls ? "tool_use" : "end_turn";
 }
-
-OrderedJson text_or_null(const std::string& text) { return text.empty() ? OrderedJson(nullptr) : OrderedJson(text); }
 
 // Blocks of content as they come; each is of one kind.
 class MessageAnswer {

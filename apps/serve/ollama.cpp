@@ -154,10 +154,9 @@ class OllamaAnswer {
   std::string line(const TextEvent* end, double seconds) {
     has_news_ = false;
     OrderedJson json = {{"model", serving_.model}, {"created_at", now_text()}};
-    OrderedJson part = {{"content", std::exchange(content_, "")}};
     if (is_chat_) json["message"] = {{"role", "assistant"}};
     OrderedJson& message = is_chat_ ? json["message"] : json;
-    message[is_chat_ ? "content" : "response"] = part["content"];
+    message[is_chat_ ? "content" : "response"] = std::exchange(content_, "");
     if (!thoughts_.empty()) message["thinking"] = std::exchange(thoughts_, "");
     if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, OrderedJson::array());
     json["done"] = end != nullptr;

@@ -92,8 +92,7 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
   return out;
 }
 
-bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event,
-            Error* failure) {
+bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event) {
   double looked_seconds = now_seconds();
   for (size_t left = texts.size(); left > 0;) {
     const std::optional<TextEvent> event = texts.take(kLook_ms);
@@ -104,7 +103,6 @@ bool follow(Texts& texts, Connection& connection, const std::function<bool(const
     }
     if (!event) continue;
     if (event->failure) {
-      *failure = event->failure;
       warn(event->failure.message());
       return false;
     }

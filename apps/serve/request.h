@@ -37,9 +37,8 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
                      std::function<bool(std::string_view)> is_mark = {});
 
 // Hands over every event until all texts have ended. False: the connection is closed or a text has failed, which is
-// said on standard error, and in `failure`.
-bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event,
-            Error* failure);
+// said on standard error.
+bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event);
 
 // "data: {...}\n\n", as server-sent events are (html.spec.whatwg.org, 9.2).
 std::string event_text(const OrderedJson& json);

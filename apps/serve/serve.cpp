@@ -103,7 +103,7 @@ Error check_host(const Options& options) {
                "--host " + options.http.host);
 }
 
-Error fill(const Options& options, const Runtime& runtime, Serving* out) {
+void fill(const Options& options, const Runtime& runtime, Serving* out) {
   const std::string repository = repository_name(options.run.model);
   const std::filesystem::path folder = std::filesystem::absolute(options.run.model).lexically_normal();
   const std::string name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
@@ -117,7 +117,6 @@ Error fill(const Options& options, const Runtime& runtime, Serving* out) {
   out->weight_bytes = runtime.model->weight_bytes;
   out->created = std::time(nullptr);
   out->seed = options.sampling.seed;
-  return {};
 }
 
 int run(const Options& options) {
@@ -146,7 +145,7 @@ int run(const Options& options) {
                            .speculates = options.speculate == "ngram",
                            .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
   service = std::make_unique<TextService>(std::move(scheduler), serving.tokenizer, how);
-  if (Error e = fill(options, runtime, &serving)) return fail(e);
+  fill(options, runtime, &serving);
   serving.service = service.get();
   listener.open(&serving);
   drain_on_signals(service.get());

@@ -107,7 +107,6 @@ class TextService {
   // (invalid), no room (full), the program is about to end (draining).
   Error submit(std::vector<TextOrder> orders, std::unique_ptr<Texts>* out, Refusal* why);
   int64_t context() const { return scheduler_->options.context; }
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
   // The roof is measured once somebody has asked and nothing is to be done, so the first answer is without it.
   ServiceMetrics metrics();
 
