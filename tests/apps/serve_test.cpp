@@ -304,6 +304,23 @@ TEST(Serve, RefusesPagesOfOtherSites) {
   EXPECT_EQ(status({{"Host", "localhost:" + std::to_string(server.port())}}), 200);
 }
 
+// What stands in the body of a refused request is no request.
+TEST(Serve, ClosesARefusedConnection) {
+  Server server(kStories);
+  const std::string hidden =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+      "32\r\n\r\n{\"prompt\":\"Once\",\"max_tokens\":2}";
+  const std::string body = std::string(4096, 'x') + hidden;
+  const httplib::Headers other = {{"Origin", "http://evil.example"}};
+  httplib::Client client = server.client();
+  client.set_keep_alive(true);
+  const httplib::Result refused = client.Post("/v1/completions", other, body, "application/json");
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 403);
+  EXPECT_EQ(refused->get_header_value("Connection"), "close");
+  EXPECT_EQ(server.metric("texts_total"), 0);
+}
+
 TEST(Serve, MistakesAtTheStartAreALine) {
   Server server(kStories);
   const std::string port = std::to_string(server.port());
