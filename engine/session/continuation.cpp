@@ -91,6 +91,7 @@ Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateO
   text.sampler.options = options.sampler;
   text.sampler.prompt_tokens = std::ssize(prompt);
   text.result.logits_hash = kHashSeed;
+  if (options.rules) text.rules = options.rules();
   return text;
 }
 
@@ -103,12 +104,27 @@ bool draw(Continuation& text, std::span<const float> logits, std::span<const int
     return false;
   };
   hash_logits(options, logits, result);
+  TextRules* rules = text.rules.get();
+  if (rules && result.ids.empty()) {
+    text.failure = rules->begin(std::ssize(logits), eos_ids);
+    text.sampler.allowed = rules->allowed;
+    if (text.failure || rules->is_over) return end(FinishReason::stop);
+  }
   const int32_t id = sample(text.sampler, logits, panel_best, text.history);
-  if (!options.ignore_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
+  // Biases may leave none of the tokens that may come.
+  if (rules && !is_allowed(*rules, id)) text.failure = error("no token is left that may come", "grammar");
+  if (text.failure) return end(FinishReason::stop);
+  const bool ignores_eos = options.ignore_eos && !rules;
+  if (!ignores_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
   result.ids.push_back(id);
   if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
   text.history.push_back(id);
   if (!on_token(id)) return end(FinishReason::stop);
+  if (rules) {
+    text.failure = rules->add(id);
+    text.sampler.allowed = rules->allowed;
+    if (text.failure || rules->is_over) return end(FinishReason::stop);
+  }
   if (std::ssize(result.ids) == options.max_tokens) return end(FinishReason::length);
   if (std::ssize(text.history) > capacity) return end(FinishReason::context);
   return true;

@@ -9,6 +9,7 @@
 
 #include "engine/session/logprobs.h"
 #include "engine/session/sampler.h"
+#include "engine/session/text_rules.h"
 #include "kernels/error.h"
 #include "loader/config/model_config.h"
 
@@ -16,7 +17,7 @@ namespace pinion {
 
 struct GenerateOptions {
   int64_t max_tokens = 256;
-  SamplerOptions sampler;
+  SamplerOptions sampler = {};
   bool ignore_eos = false;
   bool hash_logits = true;      // reads every logit once more, alone
   int64_t tokens_per_hash = 0;  // the hash is kept after every this many tokens; 0: only the last
@@ -24,10 +25,11 @@ struct GenerateOptions {
   std::optional<int32_t> logprobs = {};  // of the generated tokens
   // Of the prompt's, which is evaluated from its beginning then, whatever is held of it.
   std::optional<int32_t> prompt_logprobs = {};
+  MakeRules rules = {};  // none: any token may come
 };
 
 enum class FinishReason : uint8_t {
-  stop,     // an end-of-sequence id (not among the ids), the callback, or Session::interrupted
+  stop,     // an end-of-sequence id (not among the ids), the rules, the callback, or Session::interrupted
   length,   // max_tokens
   context,  // the model's context length or the cache is full
 };
@@ -63,6 +65,8 @@ struct Continuation {
   std::vector<int32_t> history;  // the prompt and what was drawn
   Sampler sampler;
   GenerateResult result;
+  std::unique_ptr<TextRules> rules = {};  // null: none
+  Error failure = {};                     // of the rules: the text has ended with it
 };
 
 // An empty prompt, one of more than `capacity` tokens, ids outside the vocabulary.
@@ -81,8 +85,8 @@ void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int6
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options);
 
 // Draws the next token from the logits after all of the history, and adds it. panel_best: as for sample(). eos_ids:
-// ascending. Returns whether the text goes on; where it does not, the result's finish_reason says why. `capacity`: the
-// most tokens of history that can be evaluated.
+// ascending. Returns whether the text goes on; where it does not, its failure or the result's finish_reason says why.
+// `capacity`: the most tokens of history that can be evaluated.
 bool draw(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
           std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token);
 

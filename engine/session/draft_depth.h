@@ -9,6 +9,8 @@
 namespace pinion {
 
 constexpr int64_t kMostDrafts = 15;  // of a text in a pass, beside the token that was drawn
+// What a text's rules foresee counts as a match of so many tokens.
+constexpr int64_t kForeseenMatch = 16;
 
 // What passes took, by their rows.
 struct PassSeconds {

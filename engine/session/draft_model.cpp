@@ -94,6 +94,7 @@ void begin_drafts(DraftModel& model, std::span<const int32_t> history, const Sam
   model.sampler.options = sampler.options;
   model.sampler.prompt_tokens = sampler.prompt_tokens;
   model.sampler.draws = sampler.draws;
+  model.sampler.allowed = sampler.allowed;  // of the first draft; what may come after it is not known
 }
 
 Error next_draft(DraftModel& model, bool* found, int32_t* id, double* likely) {
@@ -115,6 +116,7 @@ Error next_draft(DraftModel& model, bool* found, int32_t* id, double* likely) {
     add_hidden(model, session.hidden.data() + (std::ssize(rest) - 1) * hidden_size(model), 1);
   }
   *id = sample(model.sampler, model.logits, panel_best(session, session.last_logit_row), model.text);
+  model.sampler.allowed = {};
   if (*id >= model.vocab_size) return {};
   *likely = about_how_likely(model, *id);
   model.text.push_back(*id);

@@ -152,7 +152,7 @@ Error decode(Session& session, const OnToken& on_token, Continuation& text, std:
       return {};
     }
   }
-  return {};
+  return text.failure;
 }
 
 }  // namespace

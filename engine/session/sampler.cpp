@@ -3,6 +3,7 @@
 #include "engine/session/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -129,6 +130,18 @@ void penalise_dry(Sampler& sampler, std::span<const int32_t> history) {
   });
 }
 
+void forbid(Sampler& sampler) {
+  if (sampler.allowed.empty()) return;
+  const auto vocab = std::ssize(sampler.adjusted), known = std::ssize(sampler.allowed);
+  for (int64_t word = 0; word * 32 < vocab; ++word) {
+    for (uint32_t left = word < known ? ~sampler.allowed[static_cast<size_t>(word)] : ~0u; left != 0;
+         left &= left - 1) {
+      const auto id = static_cast<int32_t>(word * 32 + std::countr_zero(left));
+      if (id < vocab) set_logit(sampler, id, -std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
 // In the order in which they are applied.
 struct Adjustment {
   bool (*is_on)(const SamplerOptions&);
@@ -144,14 +157,15 @@ constexpr Adjustment kAdjustments[] = {
 
 // The logits after all adjustments, with the likeliest of each panel.
 std::span<const float> adjust(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
-  if (std::ranges::none_of(kAdjustments, [&](const Adjustment& one) { return one.is_on(sampler.options); }))
-    return logits;
+  const auto is_on = [&](const Adjustment& one) { return one.is_on(sampler.options); };
+  if (sampler.allowed.empty() && std::ranges::none_of(kAdjustments, is_on)) return logits;
   sampler.adjusted.assign(logits.begin(), logits.end());
   sampler.counts.resize(logits.size());
   sampler.changed.assign(sampler.best.size(), false);
   for (const Adjustment& one : kAdjustments) {
-    if (one.is_on(sampler.options)) one.apply(sampler, history);
+    if (is_on(one)) one.apply(sampler, history);
   }
+  forbid(sampler);
   for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
     if (sampler.changed[panel]) sampler.best[panel] = best_of(sampler.adjusted, panel);
   }

@@ -14,6 +14,8 @@ struct Sampler {
   SamplerOptions options;
   int64_t prompt_tokens = 0;  // that many ids of the history were not generated
   uint64_t draws = 0;         // the generator's counter
+  // Of the next draw, as TextRules has them: the others have no chance. Empty: all have.
+  std::span<const uint32_t> allowed{};
 
   struct Candidate {
     float weight;  // its probability over that of the most likely: e^((logit - largest logit) / temperature)

@@ -22,10 +22,10 @@ void reserve_tokens(const Scheduler& s, Stream& stream) {
   const auto most = static_cast<size_t>(std::clamp<int64_t>(stream.request.options.max_tokens, 0, room));
   stream.text.history.reserve(stream.text.history.size() + most);
   stream.text.result.ids.reserve(most);
-  if (stream.request.speculate_ngram) {
-    stream.ngram = std::make_unique<NgramDrafts>();
-    stream.ngram->tokens.reserve(kMostDrafts + 1);
-    stream.ngram->buckets.reserve(kMostDrafts);
+  if (stream.request.speculate_ngram || (stream.text.rules && can_be_cut(s.model->config))) {
+    stream.drafts = std::make_unique<StreamDrafts>();
+    stream.drafts->tokens.reserve(kMostDrafts + 1);
+    stream.drafts->buckets.reserve(kMostDrafts);
   }
   if (stream.request.options.logprobs) stream.text.result.logprobs.reserve(most);
 }
@@ -139,7 +139,7 @@ Error submit(Scheduler& s, TextRequest request, int64_t* id) {
   if (Error e = check_prompt(c, request.prompt, capacity)) return e;
   if (Error e = check_generate_options(c, request.options)) return e;
   request.speculate_ngram &= can_be_cut(c);
-  if (request.options.prompt_logprobs || request.speculate_ngram) {
+  if (request.options.prompt_logprobs || request.speculate_ngram || request.options.rules) {
     if (Error e = make_room_for_logits(s)) return e;
   }
   auto stream = std::make_unique<Stream>();

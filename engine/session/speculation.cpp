@@ -67,6 +67,15 @@ void ask_model(Speculation& speculation, const Continuation& text, int64_t most)
   }
 }
 
+// What the text's rules foresee. Whether that is anything.
+bool look_ahead(Speculation& speculation, const Continuation& text, int64_t most) {
+  const std::vector<int32_t> ids = text.rules ? text.rules->foreseen() : std::vector<int32_t>();
+  const int64_t count = std::min({choose_depth(speculation.depth, kForeseenMatch), most, std::ssize(ids)});
+  speculation.drafts.ids.assign(ids.begin(), ids.begin() + count);
+  speculation.drafts.buckets.assign(static_cast<size_t>(count), bucket_of_match(kForeseenMatch));
+  return !ids.empty();
+}
+
 void look_back(Speculation& speculation, int64_t most) {
   const SuffixAutomaton& a = speculation.text;
   const int64_t known = std::ssize(a.text) - a.match_end;
@@ -106,7 +115,11 @@ void add_token(Speculation& speculation, int32_t id) {
 void find_drafts(Speculation& speculation, const Continuation& text, int64_t most) {
   speculation.drafts.ids.clear(), speculation.drafts.buckets.clear();
   if (most < 1 || speculation.failure) return;
-  speculation.model ? ask_model(speculation, text, most) : look_back(speculation, most);
+  if (speculation.model) {
+    ask_model(speculation, text, most);
+  } else if (!look_ahead(speculation, text, most)) {
+    look_back(speculation, most);
+  }
 }
 
 }  // namespace pinion

@@ -76,8 +76,8 @@ bool draw_tokens(Scheduler& s, Stream& stream, const Segment& segment, int64_t r
   while (go_on && agrees()) go_on = draw_next(s, stream, row + ++agreed);
   result.drafted += segment.drafts;
   result.accepted += agreed;
-  const std::span<const size_t> buckets = stream.ngram->buckets;
-  note_acceptance(stream.ngram->acceptance, go_on ? buckets : buckets.first(static_cast<size_t>(agreed)), agreed);
+  const std::span<const size_t> buckets = stream.drafts->buckets;
+  note_acceptance(stream.drafts->acceptance, go_on ? buckets : buckets.first(static_cast<size_t>(agreed)), agreed);
   rewind(stream.sequence, segment.position + 1 + agreed);
   return go_on;
 }
@@ -117,8 +117,8 @@ void fill_pass(Scheduler& s) {
         .logit_rows = logit_rows_to(stream, start + count)};
     if (is_scored) prompt_logit_rows -= segment.logit_rows;
     if (!is_decoding) prompt_rows -= count;
-    if (stream.ngram && !stream.ngram->tokens.empty()) {
-      segment.tokens = stream.ngram->tokens;
+    if (stream.drafts && !stream.drafts->tokens.empty()) {
+      segment.tokens = stream.drafts->tokens;
       segment.logit_rows = segment.size();
       segment.drafts = segment.size() - 1;
     }
@@ -139,10 +139,11 @@ void read_pass(Scheduler& s) {
     if (!e) add_prompt_logprobs(stream.text, logits_of(s, row, sure_rows), s.model->config.vocab_size);
     const bool is_last = segment.position + segment.sure() == wanted(stream);
     const bool go_on = !e && (!is_last || draw_tokens(s, stream, segment, row + sure_rows - 1));
+    if (!e) e = stream.text.failure;
     row += segment.logit_rows;
     if (!go_on) {
       end(s, take(s.running, &stream), e);
-    } else if (stream.ngram) {
+    } else if (stream.drafts) {
       follow_text(stream, held(stream));
     }
   }

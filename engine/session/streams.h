@@ -41,8 +41,9 @@ struct TextRequest {
 };
 
 // What a stream drafts from.
-struct NgramDrafts {
-  SuffixAutomaton text;  // what was read of the stream's
+struct StreamDrafts {
+  SuffixAutomaton text = {};           // what was read of the stream's, where it drafts from that
+  std::vector<int32_t> foreseen = {};  // by its rules; they come first
   Acceptance acceptance = {};
   std::vector<int32_t> tokens = {};  // of the next pass: the one drawn last and its drafts; empty: it has none
   std::vector<size_t> buckets = {};  // of the drafts
@@ -53,9 +54,9 @@ struct Stream {
   int64_t id;
   TextRequest request;
   Continuation text;
-  Sequence sequence;                         // what the model holds of text.history
-  std::unique_ptr<NgramDrafts> ngram = {};   // null: it drafts nothing
-  int64_t begun_ns = 0, first_token_ns = 0;  // by now_ns()
+  Sequence sequence;                          // what the model holds of text.history
+  std::unique_ptr<StreamDrafts> drafts = {};  // null: it drafts nothing
+  int64_t begun_ns = 0, first_token_ns = 0;   // by now_ns()
 };
 
 // A text that has ended, whose blocks are kept for those that begin like it, as long as nobody needs the memory.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/session/continuation.h"
+#include "tests/engine/pattern_rules.h"
 
 namespace pinion {
 
@@ -35,6 +36,7 @@ inline GenerateOptions random_options(std::mt19937& random, uint32_t most_tokens
   options.tokens_per_hash = 1;
   if (s.seed % 5 == 0) s.logit_bias = {{7, 2.0f}, {20, -100.0f}, {21, 1.0f}};
   if (s.seed % 4 == 0) options.logprobs = static_cast<int32_t>(s.seed / 4 % 3);
+  if (s.seed % 7 == 2) options.rules = [seed = s.seed] { return std::make_unique<PatternRules>(seed, 5 + seed % 60); };
   if (s.seed % 6 == 1) options.prompt_logprobs = static_cast<int32_t>(s.seed / 6 % 3);
   return options;
 }
