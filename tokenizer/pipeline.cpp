@@ -154,15 +154,6 @@ std::string chars_to_bytes(const std::string& token) {
   return bytes;
 }
 
-// The byte that <0xXX> spells.
-std::optional<char> fallback_byte(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
-  unsigned byte = 0;
-  const auto [end, code] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
-  if (code != std::errc() || end != token.data() + 5) return {};
-  return static_cast<char>(byte);
-}
-
 bool is_utf8(std::string_view text) {
   while (const size_t length = utf8_length(text)) text.remove_prefix(length);
   return text.empty();
@@ -248,6 +239,14 @@ bool is_local(const Decoder& step) {
 
 }  // namespace
 
+std::optional<char> fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
+  unsigned byte = 0;
+  const auto [end, code] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (code != std::errc() || end != token.data() + 5) return {};
+  return static_cast<char>(byte);
+}
+
 Error normalize(const Pipeline& pipeline, RegexFinder& finder, TextPiece* piece) {
   for (const Normalizer& step : pipeline.normalizers) {
     if (Error e = apply(step, finder, piece)) return e;
@@ -277,6 +276,15 @@ std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tok
     joined = joined || joins_tokens(step);
   }
   return join(tokens);
+}
+
+std::string bytes_of_token(const Pipeline& pipeline, const std::string& token) {
+  for (const Decoder& step : pipeline.decoders) {
+    if (step.kind == Decoder::Kind::kByteLevel) return chars_to_bytes(token);
+    if (step.kind != Decoder::Kind::kByteFallback) continue;
+    if (const std::optional<char> byte = fallback_byte(token)) return {*byte};
+  }
+  return decode_tokens(pipeline, {token}, false);
 }
 
 bool can_end_at(const Pipeline& pipeline, std::string_view token) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,11 @@ Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_star
 // results are the same as for all at once wherever can_end_at() allowed the cut and the text before it does not end in
 // U+FFFD, which may be half a character.
 std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tokens, bool at_start);
+
+std::optional<char> fallback_byte(std::string_view token);  // that <0xXX> spells
+
+// What a token adds to the middle of a text: bytes that need not be whole characters.
+std::string bytes_of_token(const Pipeline& pipeline, const std::string& token);
 
 // No token that comes after `token` changes what it decodes to.
 bool can_end_at(const Pipeline& pipeline, std::string_view token);

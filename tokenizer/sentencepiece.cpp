@@ -168,6 +168,14 @@ bool is_byte_piece(const Tokenizer& tokenizer, int32_t id) {
   return id < piece_count(tokenizer) && tokenizer.sentencepiece->IsByte(id);
 }
 
+std::string piece_bytes(const Tokenizer& tokenizer, int32_t id) {
+  if (id < 0 || id >= piece_count(tokenizer)) return {};
+  const auto& model = *tokenizer.sentencepiece;
+  if (model.IsControl(id) || model.IsUnknown(id) || model.IsUnused(id)) return {};
+  const std::optional<char> byte = model.IsByte(id) ? fallback_byte(model.IdToPiece(id)) : std::nullopt;
+  return byte ? std::string{*byte} : decode_pieces(tokenizer, {id}, false);
+}
+
 bool is_user_defined_piece(const Tokenizer& tokenizer, int32_t id) {
   return static_cast<size_t>(id) < tokenizer.user_defined.size() && tokenizer.user_defined[static_cast<size_t>(id)];
 }

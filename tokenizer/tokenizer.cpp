@@ -277,6 +277,13 @@ std::string token_text(const Tokenizer& tokenizer, int32_t id) {
   return id < 0 || static_cast<size_t>(id) >= tokenizer.bpe.tokens.size() ? "" : tokenizer.bpe.tokens[id];
 }
 
+std::string token_bytes(const Tokenizer& tokenizer, int32_t id) {
+  if (find_added(tokenizer, id)) return {};
+  if (tokenizer.sentencepiece) return piece_bytes(tokenizer, id);
+  const std::string token = token_text(tokenizer, id);
+  return token.empty() ? token : bytes_of_token(tokenizer.pipeline, token);
+}
+
 std::optional<int32_t> bos_id(const Tokenizer& tokenizer) { return tokenizer.bos; }
 
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer) { return tokenizer.eos; }

@@ -1,0 +1,205 @@
+// Masks by hand, texts that a grammar takes and those that it does not, and sources that mean harm.
+#include "tokenizer/grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/tokenizer/encoded.h"
+
+namespace pinion {
+namespace {
+
+std::shared_ptr<const Tokenizer> load(const std::string& name) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  const Error e = load_tokenizer(PINION_TEST_DATA "/tokenizers/" + name, &tokenizer);
+  EXPECT_FALSE(e) << e.message();
+  return tokenizer;
+}
+
+using Kind = GrammarSource::Kind;
+
+class Compiled {
+ public:
+  explicit Compiled(const std::string& tokenizer = "qwen2") : tokenizer_(load(tokenizer)), compiler_(tokenizer_) {}
+
+  std::string error_of(Kind kind, const std::string& source, bool is_trusted = true) {
+    return compiler_.compile({.kind = kind, .text = source}, "g", is_trusted, &grammar_).message();
+  }
+  void compile(Kind kind, const std::string& source) { EXPECT_EQ(error_of(kind, source), ""); }
+
+  // Whether the text, token by token or byte by byte, keeps to the grammar to its end.
+  bool takes(const std::string& text) {
+    const bool whole = takes_ids(encoded(*tokenizer_, text, {.add_special = false, .parse_special = false}));
+    const bool bytes = takes_ids(bytes_of(text));
+    EXPECT_EQ(whole, bytes) << text;
+    return whole && bytes;
+  }
+  // The tokens that may come behind a text.
+  std::vector<std::string> next_after(const std::string& text) {
+    GrammarText written(*grammar_, {});
+    std::vector<uint32_t> bits(words());
+    EXPECT_FALSE(written.next(bits));
+    for (const int32_t id : bytes_of(text)) EXPECT_FALSE(written.add(id));
+    std::vector<std::string> tokens;
+    if (Error e = written.next(bits)) return {"error: " + e.message()};
+    for (int32_t id = 0; id < vocab_size(*tokenizer_); ++id) {
+      if (has(bits, id)) tokens.push_back(token_bytes(*tokenizer_, id));
+    }
+    return tokens;
+  }
+  std::string foreseen_after(const std::string& text) {
+    GrammarText written(*grammar_, {});
+    for (const int32_t id : bytes_of(text)) EXPECT_FALSE(written.add(id));
+    return written.foreseen();
+  }
+
+ private:
+  static bool has(const std::vector<uint32_t>& bits, int32_t id) {
+    return (bits[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+  }
+  size_t words() const { return static_cast<size_t>((vocab_size(*tokenizer_) + 31) / 32); }
+
+  std::vector<int32_t> bytes_of(const std::string& text) const {
+    std::vector<int32_t> ids;
+    for (const char byte : text) {
+      int32_t id = 0;
+      while (token_bytes(*tokenizer_, id) != std::string{byte}) ++id;
+      ids.push_back(id);
+    }
+    return ids;
+  }
+
+  bool takes_ids(const std::vector<int32_t>& ids) {
+    constexpr int32_t kEnd = 7;  // some token that the grammars here have no use for
+    GrammarText text(*grammar_, std::vector<int32_t>{kEnd});
+    std::vector<uint32_t> bits(words());
+    for (const int32_t id : ids) {
+      if (text.next(bits) || !has(bits, id)) return false;
+      EXPECT_FALSE(text.add(id));
+    }
+    return !text.next(bits) && has(bits, kEnd);
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  GrammarCompiler compiler_;
+  std::shared_ptr<const Grammar> grammar_;
+};
+
+TEST(Grammar, MasksAreThoseWorkedByHand) {
+  Compiled g;
+  g.compile(Kind::regex, "(ab|ac)d");
+  EXPECT_EQ(g.next_after("ac"), std::vector<std::string>{"d"});
+  const std::vector<std::string> first = g.next_after("");
+  for (const std::string& token : first) EXPECT_TRUE(token == "a" || token == "ab" || token == "ac") << token;
+  EXPECT_FALSE(first.empty());
+  EXPECT_EQ(g.foreseen_after(""), "a");
+  EXPECT_EQ(g.foreseen_after("ab"), "d");
+  EXPECT_EQ(g.next_after("abd"), std::vector<std::string>());
+}
+
+TEST(Grammar, TakesTheTextsOfASchema) {
+  Compiled g;
+  g.compile(Kind::json_schema, R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer",
+      "minimum":18,"maximum":99},"when":{"format":"date"},"tags":{"type":"array","items":{"enum":["x","y\n"]}}},
+      "required":["name","age","tags"]})");
+  EXPECT_TRUE(g.takes(R"({"name": "", "age": 18, "tags": []})"));
+  EXPECT_TRUE(g.takes(R"({"name": "Jürgen \"x\" \u00e4", "age": 99, "when": "2024-02-29", "tags": ["x", "y\n"]})"));
+  EXPECT_FALSE(g.takes(R"({"name": "", "age": 17, "tags": []})"));
+  EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "when": "2023-02-29", "tags": []})"));
+  EXPECT_FALSE(g.takes(R"({"name": "", "tags": []})"));
+  EXPECT_FALSE(g.takes(R"({"age": 18, "name": "", "tags": []})"));  // the order is the schema's
+  EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "tags": [], "more": 1})"));
+  EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "tags": ["z"]})"));
+  EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "tags": [])"));
+  EXPECT_EQ(g.foreseen_after("{"), "\"name\": \"");
+}
+
+// Optional parts and repetitions, which one version of the library took too much for.
+TEST(Grammar, TakesNoMoreThanAPatternSays) {
+  const struct {
+    const char *pattern, *taken, *refused;
+  } cases[] = {
+      {"^(ab*)?$", "ab", "bb"},           {"^(a|a{1,2})$", "aa", "aaa"},      {"^(a*b)?$", "aab", "aa"},
+      {"^a(\\\\.\\\\d+)?$", "a.1", "a1"}, {"^a(b|(b){0,2})$", "abb", "abbb"}, {"^[^a-z]{2}$", "A1", "a1"},
+  };
+  for (const auto& one : cases) {
+    Compiled g;
+    g.compile(Kind::json_schema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
+    EXPECT_TRUE(g.takes('"' + std::string(one.taken) + '"')) << one.pattern;
+    EXPECT_FALSE(g.takes('"' + std::string(one.refused) + '"')) << one.pattern;
+  }
+  Compiled g;
+  g.compile(Kind::json_schema, R"({"type":"string","pattern":"^a\"\\\\\\n?[^x]$"})");
+  EXPECT_TRUE(g.takes(R"("a\"\\y")"));
+  EXPECT_TRUE(g.takes(R"("a\"\\\ny")"));
+  EXPECT_FALSE(g.takes(R"("a"\y")"));
+  EXPECT_FALSE(g.takes(R"("a\"\\"")"));
+}
+
+TEST(Grammar, TakesTheTextsOfAGbnfGrammar) {
+  Compiled g;
+  g.compile(Kind::ebnf, "root ::= \"<\" (word \" \")* word \">\"\nword ::= [a-zäö]+ | \"1\"{2,3}\n");
+  EXPECT_TRUE(g.takes("<ab ä>"));
+  EXPECT_TRUE(g.takes("<111 11 x>"));
+  EXPECT_FALSE(g.takes("<1>"));
+  EXPECT_FALSE(g.takes("<>"));
+}
+
+TEST(Grammar, EveryVocabularySpellsTheSameTexts) {
+  for (const char* name : {"deepseek", "gemma", "gpt2", "llama2", "llama3", "llama3_ranks", "mistral", "o200k", "phi3",
+                           "qwen2", "qwen35", "sentencepiece_bpe", "tekken", "tekken_ranks"}) {
+    const auto tokenizer = load(name);
+    const std::string text = "x{\"a\": [1, -2.5e3], \"ü\\n\": \"€ 😀\"}";
+    std::string spelled;
+    for (const int32_t id : encoded(*tokenizer, text, {.add_special = false, .parse_special = false})) {
+      spelled += token_bytes(*tokenizer, id);
+    }
+    EXPECT_EQ(spelled.starts_with(' ') ? spelled.substr(1) : spelled, text) << name;  // a blank in front is the model's
+  }
+}
+
+TEST(Grammar, SaysWhatIsWrong) {
+  Compiled g;
+  EXPECT_EQ(g.error_of(Kind::ebnf, "root ::= other"),
+            "g: EBNF parser error at line 1, column 10: Rule \"other\" is not defined");
+  EXPECT_TRUE(g.error_of(Kind::ebnf, "").starts_with("g: ")) << g.error_of(Kind::ebnf, "");
+  EXPECT_TRUE(g.error_of(Kind::regex, "(a").starts_with("g: ")) << g.error_of(Kind::regex, "(a");
+  EXPECT_TRUE(g.error_of(Kind::regex, "a(?=b)").find("not supported") != std::string::npos);
+  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"strin"})"), "g: Unsupported type \"strin\"");
+  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"string","pattern":"a","minLength":2})"),
+            "g: pattern combined with minLength/maxLength is not supported; ignoring minLength/maxLength");
+  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"$ref":"#/x"})"), "g: Cannot find field x in #/x");
+  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"integer","minimum":2,"maximum":1})"),
+            "g: Invalid range: minimum greater than maximum");
+  EXPECT_EQ(g.error_of(Kind::regex, std::string(2 << 20, 'a')), "g: too long: want at most 1 MB");
+}
+
+// A stranger's grammar is tried in a process of its own first.
+TEST(Grammar, HoldsWhateverSourceComes) {
+  Compiled g;
+  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"object"})", false), "");
+  EXPECT_TRUE(g.takes(R"({"a": [{"b": null}]})"));
+  EXPECT_EQ(g.error_of(Kind::ebnf, "root ::= other", false),
+            "g: EBNF parser error at line 1, column 10: Rule \"other\" is not defined");
+  std::string deep_regex(100000, '('), wide = "root ::= a0\n";
+  deep_regex += "a" + std::string(100000, ')');
+  for (int i = 0; i < 22; ++i) {
+    const std::string next = "a" + std::to_string(i + 1);
+    wide += "a" + std::to_string(i) + " ::= " + next + " " + next + " | " + next + "\n";
+  }
+  wide += "a22 ::= \"x\"\n";
+  for (const auto& [kind, source] : std::initializer_list<std::pair<Kind, std::string>>{
+           {Kind::regex, deep_regex},
+           {Kind::regex, "((((a{1,200}){1,200}){1,200}){1,200})b"},
+           {Kind::ebnf, wide},
+           {Kind::ebnf, "root ::= root root | root | \"\""},
+           {Kind::ebnf, "root ::= " + std::string(50000, '(') + "\"a\"" + std::string(50000, ')')},
+           {Kind::json_schema, R"({"type":"array","items":{"type":"string","maxLength":2000000000}})"}}) {
+    const std::string message = g.error_of(kind, source, false);
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,103 @@
+// What is written out in schemas before grammars are made of them, and what is refused.
+#include "tokenizer/json_schema.h"
+
+#include <gtest/gtest.h>
+
+#include "tokenizer/json_pattern.h"
+
+namespace pinion {
+namespace {
+
+std::string completed(std::string_view text) {
+  std::string out;
+  const Error e = complete_schema(text, "s", &out);
+  return e ? "error: " + e.message() : out;
+}
+
+TEST(JsonSchema, SilenceIsWrittenOut) {
+  const char* const cases[][2] = {
+      {R"({"type":"object"})", R"({"type":"object","additionalProperties":true})"},
+      {R"({"type":"array"})", R"({"type":"array","items":{}})"},
+      {R"({"type":["null","array"]})", R"({"type":["null","array"],"items":{}})"},
+      {R"({"type":"object","properties":{"b":{"type":"array"},"a":true}})",
+       R"({"type":"object","properties":{"b":{"type":"array","items":{}},"a":true}})"},
+      {R"({"minimum":3})", R"({"minimum":3,"type":"number"})"},
+      {R"({"required":["a"]})", R"({"required":["a"],"type":"object","properties":{"a":true}})"},
+      {R"({"type":"object","required":["a"],"additionalProperties":{"type":"null"}})",
+       R"({"type":"object","required":["a"],"additionalProperties":{"type":"null"},"properties":{"a":{"type":"null"}}})"},
+      {R"({"type":"string","format":"time"})",
+       R"({"type":"string","pattern":"^([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$"})"},
+      {R"({"type":"string","format":"uuid"})", R"({"type":"string","format":"uuid"})"},
+      {R"({"properties":{"not":{"enum":[1]}},"$defs":{"if":{"const":null}}})",
+       R"({"properties":{"not":{"enum":[1]}},"$defs":{"if":{"const":null}},"type":"object"})"},
+      {"true", "true"},
+      {"{}", "{}"},
+  };
+  for (const auto& [given, wanted] : cases) EXPECT_EQ(completed(given), wanted) << given;
+}
+
+// A regex of what a text is becomes one of how JSON writes it.
+TEST(JsonSchema, PatternsAreEscaped) {
+  const struct {
+    const char *given, *wanted;
+  } cases[] = {
+      {R"(^(a|ä)+\d{2}\.\/$)", R"(^(a|ä)+\d{2}\.\/$)"},
+      {R"(a"+)", R"(a(\\")+)"},
+      {R"(a\"\\)", R"(a(\\")(\\\\))"},
+      {R"(\n?\x22)", R"((\\n)?(\\"))"},
+      {R"(.\s\S)", R"([^"\\\x00-\x1F] [^\s"\\\x00-\x1F])"},
+      {R"([^a-c"\]])", R"([^\x61-\x63\x22\x5D"\\\x00-\x1F])"},
+      {R"([a"\\\n])", R"([\x61])"},
+      {R"([ -~])", R"([\x20-\x21\x23-\x5B\x5D-\x7E])"},
+      {R"([\0-ü])", nullptr},
+      {R"([\x00-ü\d])", R"([\x20-\x21\x23-\x5B\x5D-ü\d])"},
+      {R"([\s\-_-])", R"([ \x2D\x5F\x2D])"},
+      {R"(["\\])", nullptr},
+      {R"([\S])", nullptr},
+      {R"(\cA)", nullptr},
+      {R"(\x01)", nullptr},
+      {R"(\u12)", nullptr},
+      {R"(\)", nullptr},
+      {R"([a)", nullptr},
+      {R"([z-a])", nullptr},
+  };
+  for (const auto& one : cases) {
+    std::string out;
+    const Error e = escape_pattern(one.given, "p", &out);
+    EXPECT_EQ(static_cast<bool>(e), one.wanted == nullptr) << one.given << ": " << e.message();
+    EXPECT_EQ(e ? "" : out, one.wanted ? one.wanted : "") << one.given;
+  }
+}
+
+TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
+  const char* const cases[][2] = {
+      {R"({"not":{}})", "s: #/not: not supported"},
+      {R"({"items":{"uniqueItems":true}})", "s: #/items/uniqueItems: not supported"},
+      {R"({"anyOf":[{"if":true}]})", "s: #/anyOf/0/if: not supported"},
+      {R"({"$defs":{"a":{"contains":{}}}})", "s: #/$defs/a/contains: not supported"},
+      {R"({"anyOf":[true],"properties":{}})", "s: #/properties: not supported beside anyOf"},
+      {R"({"anyOf":[true],"oneOf":[true]})", "s: #/oneOf: not supported beside anyOf"},
+      {R"({"$ref":"#","type":"object"})", "s: #/type: not supported beside $ref"},
+      {R"({"type":"integer","enum":[1,1.5]})", R"(s: #: a value is not of the type: want "integer", have 1.5)"},
+      {R"({"type":["string","null"],"const":0})",
+       R"(s: #: a value is not of the type: want ["string","null"], have 0)"},
+      {R"({"format":"date","pattern":"a"})", "s: #/format: not supported beside pattern"},
+      {R"({"minimum":1,"minLength":1})", "s: #: assertions about more than one type: want a type"},
+      {R"({"required":["a"],"additionalProperties":false})", R"(s: #/required: no such property is allowed: "a")"},
+      {R"({"required":[1]})", "s: #/required: wrong type: want a list of texts, have 1"},
+      {R"({"required":{}})", "s: #/required: wrong type: want a list of texts"},
+      {R"({"pattern":1})", "s: #/pattern: wrong type: want a text"},
+      {R"({"pattern":"\\c1"})", "s: #/pattern: not supported in a pattern: \\c1"},
+      {R"({"anyOf":{}})", "s: #/anyOf: wrong type: want a list of schemas"},
+      {R"({"properties":[]})", "s: #/properties: wrong type: want an object of schemas"},
+      {R"({"items":3})", "s: #/items: wrong type: want an object, true or false, have 3"},
+      {"[]", "s: #: wrong type: want an object, true or false, have []"},
+  };
+  for (const auto& [given, wanted] : cases) EXPECT_EQ(completed(given), "error: " + std::string(wanted)) << given;
+  EXPECT_TRUE(completed("{").starts_with("error: s: ")) << completed("{");
+  EXPECT_TRUE(completed(R"({"format":"x"})").ends_with("have \"x\""));
+  EXPECT_TRUE(completed(std::string(5000, '[')).starts_with("error: s: "));
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,165 @@
+#include "tokenizer/grammar.h"
+
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <stdexcept>
+
+#include "tokenizer/grammar_log.h"
+#include "tokenizer/json_schema.h"
+#include "tokenizer/limited_run.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kMostCachedBytes = int64_t{64} << 20;
+constexpr int kTrialShare = 16;  // of the vocabulary that a stranger's source is tried on, and so of the time it takes
+constexpr RunLimits kTrialLimits = {.cpu_seconds = 1, .wall_seconds = 20};
+constexpr size_t kMostSourceBytes = size_t{1} << 20;
+
+// The first line: the rest of what the library says is an excerpt.
+std::string first_line(std::string_view text) {
+  text = text.substr(0, std::min<size_t>(text.find('\n'), 400));
+  while (!text.empty() && (text.back() == ' ' || text.back() == '.' || text.back() == ':')) text.remove_suffix(1);
+  return text.empty() ? "cannot be read" : std::string(text);
+}
+
+// Calls `f`. What it throws is an error, and so is what the library complains of: a text that breaks the schema must
+// not pass for one that keeps it.
+Error guarded(const std::string& where, const auto& f) {
+  std::string& complaint = grammar_complaint();
+  complaint.clear();
+  try {
+    f();
+  } catch (const std::bad_alloc&) {
+    return error("out of memory", where);
+  } catch (const std::exception& e) {
+    return error(first_line(e.what()), where);
+  }
+  return complaint.empty() ? Error{} : error(first_line(complaint), where);
+}
+
+// JSON in one line, as json.dumps() of Python writes it: with blanks chosen by the model a text may be nothing else.
+constexpr bool kAnyWhitespace = false;
+
+xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, const GrammarSource& source) {
+  switch (source.kind) {
+    case GrammarSource::Kind::json_schema:
+      return compiler.CompileJSONSchema(source.text, kAnyWhitespace);
+    case GrammarSource::Kind::regex:
+      return compiler.CompileRegex(source.text);
+    case GrammarSource::Kind::ebnf:
+      break;
+  }
+  return compiler.CompileGrammar(source.text);
+}
+
+// Every `share`-th token, and all of one byte, so that any text can be spelled.
+xgrammar::TokenizerInfo vocabulary_of(const Tokenizer& tokenizer, int share) {
+  const int32_t size = vocab_size(tokenizer);
+  std::vector<std::string> tokens(static_cast<size_t>(size));
+  for (int32_t id = 0; id < size; ++id) {
+    std::string bytes = token_bytes(tokenizer, id);
+    if (id % share == 0 || bytes.size() == 1) tokens[static_cast<size_t>(id)] = std::move(bytes);
+  }
+  return {tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()};
+}
+
+}  // namespace
+
+struct Grammar {
+  xgrammar::CompiledGrammar compiled;
+};
+
+struct GrammarCompiler::Library {
+  xgrammar::GrammarCompiler compiler, trial;
+};
+
+GrammarCompiler::GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+GrammarCompiler::~GrammarCompiler() = default;
+
+const GrammarCompiler::Library& GrammarCompiler::library() {
+  std::call_once(once_, [this] {
+    const auto compiler = [this](int share, bool is_cached) {
+      return xgrammar::GrammarCompiler(vocabulary_of(*tokenizer_, share), 1, is_cached,
+                                       is_cached ? kMostCachedBytes : -1);
+    };
+    library_.reset(new Library{compiler(1, true), compiler(kTrialShare, false)});
+  });
+  return *library_;
+}
+
+Error GrammarCompiler::compile(const GrammarSource& source, const std::string& where, bool is_trusted,
+                               std::shared_ptr<const Grammar>* out) {
+  if (source.text.size() > kMostSourceBytes) return error("too long", where, "at most 1 MB");
+  GrammarSource given = source;
+  if (source.kind == GrammarSource::Kind::json_schema) {
+    if (Error e = complete_schema(source.text, where, &given.text)) return e;
+  }
+  return guarded(where, [&] {
+    const Library& library = this->library();
+    if (!is_trusted) {
+      const auto compile_part = [&](std::string*) {
+        return guarded("", [&] { compile_source(library.trial, given); });
+      };
+      std::string nothing;
+      if (Error e = run_limited(compile_part, where, &nothing, kTrialLimits)) throw std::runtime_error(e.message());
+    }
+    *out = std::make_shared<Grammar>(compile_source(library.compiler, given));
+  });
+}
+
+struct GrammarText::Matcher {
+  std::optional<xgrammar::GrammarMatcher> matcher = {};
+  Error failure = {};               // why there is none
+  std::vector<uint32_t> bits = {};  // of the tokenizer's vocabulary; the logits' may be larger or smaller
+};
+
+GrammarText::GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids) {
+  const int size = grammar.compiled.GetTokenizerInfo().GetVocabSize();
+  std::optional<std::vector<int>> ends(std::in_place, eos_ids.begin(), eos_ids.end());
+  std::erase_if(*ends, [size](int id) { return id < 0 || id >= size; });
+  if (ends->empty()) ends.reset();
+  matcher_ = std::make_unique<Matcher>();
+  matcher_->bits.resize(static_cast<size_t>(xgrammar::GetBitmaskSize(size)));
+  matcher_->failure = guarded("grammar", [&] { matcher_->matcher.emplace(grammar.compiled, ends); });
+}
+
+GrammarText::~GrammarText() = default;
+
+Error GrammarText::next(std::span<uint32_t> allowed) {
+  if (matcher_->failure) return matcher_->failure;
+  std::vector<uint32_t>& own = matcher_->bits;
+  int64_t words = std::ssize(own);
+  DLTensor bits = {};
+  bits.data = own.data();
+  bits.device = {kDLCPU, 0};
+  bits.ndim = 1;
+  bits.dtype = xgrammar::GetBitmaskDLType();
+  bits.shape = &words;
+  const std::string where = "grammar";
+  if (Error e = guarded(where, [&] { matcher_->matcher->FillNextTokenBitmask(&bits); })) return e;
+  std::ranges::fill(allowed, 0);
+  std::ranges::copy(std::span(own).first(std::min(own.size(), allowed.size())), allowed.begin());
+  const bool is_end = std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
+  if (!is_end || matcher_->matcher->IsCompleted()) return {};
+  return error("no token of this vocabulary can go on with the text", where);
+}
+
+Error GrammarText::add(int32_t id) {
+  bool is_taken = false;
+  if (Error e = guarded("grammar", [&] { is_taken = matcher_->matcher->AcceptToken(id); })) return e;
+  return is_taken ? Error{} : error("does not allow the token", "grammar", {}, std::to_string(id));
+}
+
+std::string GrammarText::foreseen() {
+  std::string text;
+  if (matcher_->failure) return text;
+  std::ignore = guarded("", [&] { text = matcher_->matcher->FindJumpForwardString(); });
+  return text;
+}
+
+}  // namespace pinion

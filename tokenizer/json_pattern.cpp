@@ -1,0 +1,180 @@
+#include "tokenizer/json_pattern.h"
+
+#include <charconv>
+#include <optional>
+
+#include "tokenizer/unicode.h"
+
+namespace pinion {
+namespace {
+
+constexpr char32_t kQuote = '"', kBackslash = '\\', kFirstPlain = 0x20;
+constexpr const char* kEscaped = R"("\\\x00-\x1F)";  // what JSON escapes, within [ ]
+
+bool is_escaped(char32_t c) { return c == kQuote || c == kBackslash || c < kFirstPlain; }
+
+// A character of a pattern, as it is spelled there.
+struct Atom {
+  std::string_view spelled;
+  char32_t c = 0;
+  char of_many = 0;  // d, D, w, W, s, S: any of these; b, B: none, a place between two
+};
+
+// "\n", "\x22", "\u0041": what a backslash begins. Nothing: it is not known here.
+std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
+  if (at + 1 >= pattern.size()) return {};
+  const char kind = pattern[at + 1];
+  Atom atom{.spelled = pattern.substr(at, 2), .c = static_cast<unsigned char>(kind)};
+  constexpr std::string_view kMany = "dDwWsSbB", kControl = "ntrfv", kControls = "\n\t\r\f\v";
+  if (kMany.find(kind) != kMany.npos) {
+    atom.of_many = kind;
+  } else if (const size_t i = kControl.find(kind); i != kControl.npos) {
+    atom.c = static_cast<unsigned char>(kControls[i]);
+  } else if (kind == 'x' || kind == 'u') {
+    const size_t digits = kind == 'x' ? 2 : 4;
+    const std::string_view number = pattern.substr(at + 2, digits);
+    uint32_t value = 0;
+    const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value, 16);
+    if (number.size() < digits || code != std::errc() || end != number.data() + digits) return {};
+    atom.spelled = pattern.substr(at, 2 + digits);
+    atom.c = value;
+  } else if ((kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') || (kind >= '0' && kind <= '9')) {
+    return {};
+  }
+  return atom;
+}
+
+std::optional<Atom> atom_at(std::string_view pattern, size_t at) {
+  if (pattern[at] == '\\') return escape_at(pattern, at);
+  size_t end = at;
+  const char32_t c = next_char(pattern, &end);
+  return Atom{.spelled = pattern.substr(at, end - at), .c = c};
+}
+
+std::string spelled(char32_t c) {
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  return c < 0x80 ? std::string("\\x") + kDigits[c / 16] + kDigits[c % 16] : [c] {
+    std::string text;
+    append_utf8(c, &text);
+    return text;
+  }();
+}
+
+// The part of a range that needs no escapes.
+std::string plain_part(char32_t first, char32_t last) {
+  std::string text;
+  for (char32_t begin = std::max(first, kFirstPlain); begin <= last;) {
+    char32_t end = last;
+    for (const char32_t hole : {kQuote, kBackslash}) {
+      if (begin <= hole && hole <= end) end = hole - 1;
+    }
+    if (begin <= end) text += spelled(begin) + (begin < end ? "-" + spelled(end) : "");
+    begin = end == last ? last + 1 : end + 2;
+  }
+  return text;
+}
+
+class PatternWriter {
+ public:
+  PatternWriter(std::string_view pattern, const std::string& where, std::string* out)
+      : pattern_(pattern), where_(where), out_(out) {}
+
+  Error write() {
+    while (at_ < pattern_.size()) {
+      if (Error e = pattern_[at_] == '[' ? write_class() : write_atom()) return e;
+    }
+    return {};
+  }
+
+ private:
+  Error unknown() const {
+    return error("not supported in a pattern", where_, {}, std::string(pattern_.substr(at_, 12)));
+  }
+
+  Error write_atom() {
+    const std::optional<Atom> atom = atom_at(pattern_, at_);
+    if (!atom) return unknown();
+    const std::string_view all = atom->spelled;
+    if (atom->of_many == 's') {
+      *out_ += ' ';  // the others need escapes
+    } else if (atom->of_many == 'D' || atom->of_many == 'W' || atom->of_many == 'S') {
+      const char inside = static_cast<char>(atom->of_many - 'A' + 'a');
+      *out_ += std::string("[^\\") + inside + kEscaped + "]";
+    } else if (all == ".") {
+      *out_ += std::string("[^") + kEscaped + "]";
+    } else if (atom->of_many == 0 && is_escaped(atom->c)) {
+      if (Error e = write_escape(atom->c)) return e;
+    } else {
+      *out_ += all;
+    }
+    at_ += all.size();
+    return {};
+  }
+
+  Error write_escape(char32_t c) {
+    constexpr std::string_view kFrom = "\"\\\n\t\r\f", kTo = "\"\\ntrf";
+    const size_t i = c < 0x80 ? kFrom.find(static_cast<char>(c)) : kFrom.npos;
+    if (i == kFrom.npos) return unknown();
+    const std::string name = kTo[i] == '\\' ? "\\\\" : std::string{kTo[i]};
+    *out_ += "(\\\\" + name + ")";
+    return {};
+  }
+
+  // [a-z\d_] with what needs no escape of it, [^...] with what needs one beside it.
+  Error write_class() {
+    const size_t begin = at_++;
+    const bool is_negated = at_ < pattern_.size() && pattern_[at_] == '^';
+    at_ += is_negated;
+    std::string inside;
+    while (at_ < pattern_.size() && pattern_[at_] != ']') {
+      if (Error e = write_item(is_negated, &inside)) return e;
+    }
+    if (at_ == pattern_.size()) return error("[ without ]", where_);
+    ++at_;
+    if (is_negated) inside += kEscaped;
+    if (inside.empty()) {
+      at_ = begin;
+      return unknown();
+    }
+    *out_ += (is_negated ? "[^" : "[") + inside + "]";
+    return {};
+  }
+
+  Error write_item(bool is_negated, std::string* out) {
+    const std::optional<Atom> first = atom_at(pattern_, at_);
+    if (!first) return unknown();
+    const size_t dash = at_ + first->spelled.size();
+    const bool is_range =
+        first->of_many == 0 && dash + 1 < pattern_.size() && pattern_[dash] == '-' && pattern_[dash + 1] != ']';
+    if (!is_range) {
+      if (first->of_many == 's' && !is_negated) {
+        *out += ' ';
+      } else if (first->of_many != 0) {
+        if (first->of_many != 'd' && first->of_many != 'w' && first->of_many != 's') return unknown();
+        *out += first->spelled;
+      } else {
+        *out += is_negated ? spelled(first->c) : plain_part(first->c, first->c);
+      }
+      at_ = dash;
+      return {};
+    }
+    const std::optional<Atom> last = atom_at(pattern_, dash + 1);
+    if (!last || last->of_many != 0 || last->c < first->c) return unknown();
+    *out += is_negated ? spelled(first->c) + "-" + spelled(last->c) : plain_part(first->c, last->c);
+    at_ = dash + 1 + last->spelled.size();
+    return {};
+  }
+
+  std::string_view pattern_;
+  const std::string& where_;
+  std::string* out_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out) {
+  return PatternWriter(pattern, where, out).write();
+}
+
+}  // namespace pinion

@@ -1,0 +1,250 @@
+#include "tokenizer/json_schema.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "loader/config/json.h"
+#include "tokenizer/json_pattern.h"
+
+namespace pinion {
+namespace {
+
+using Schema = nlohmann::ordered_json;
+
+// Assertions that have no grammar. Names that are no keywords at all only annotate, says the standard.
+constexpr const char* kUnsupported[] = {
+    "not",      "if",          "then",        "else",        "dependentRequired", "dependentSchemas", "dependencies",
+    "contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef",     "additionalItems"};
+
+// Of a schema that has one of these nothing else is read, but for the type beside a value.
+constexpr const char* kWhole[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+
+// What a grammar can assert, and of values of which type.
+constexpr struct {
+  const char *name, *type;
+} kAssertions[] = {
+    {"properties", "object"},
+    {"required", "object"},
+    {"patternProperties", "object"},
+    {"additionalProperties", "object"},
+    {"unevaluatedProperties", "object"},
+    {"propertyNames", "object"},
+    {"minProperties", "object"},
+    {"maxProperties", "object"},
+    {"items", "array"},
+    {"prefixItems", "array"},
+    {"unevaluatedItems", "array"},
+    {"minItems", "array"},
+    {"maxItems", "array"},
+    {"minLength", "string"},
+    {"maxLength", "string"},
+    {"pattern", "string"},
+    {"format", "string"},
+    {"minimum", "number"},
+    {"maximum", "number"},
+    {"exclusiveMinimum", "number"},
+    {"exclusiveMaximum", "number"},
+    {"multipleOf", "number"},
+};
+
+constexpr const char* kSubschema[] = {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
+                                      "propertyNames"};
+constexpr const char* kSubschemaLists[] = {"prefixItems", "anyOf", "oneOf", "allOf"};
+constexpr const char* kSubschemaMaps[] = {"properties", "patternProperties", "$defs", "definitions"};
+
+constexpr const char* kFormats[] = {"email",
+                                    "duration",
+                                    "ipv4",
+                                    "ipv6",
+                                    "hostname",
+                                    "uuid",
+                                    "uri",
+                                    "date",
+                                    "uri-reference",
+                                    "uri-template",
+                                    "json-pointer",
+                                    "time",
+                                    "relative-json-pointer",
+                                    "date-time"};
+
+// RFC 3339, full-date: 31, 30 and 28 days, and the 29th of February of leap years.
+#define DATE                                         \
+  "(\\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|" \
+  "\\d{4}-(0[469]|11)-(0[1-9]|[12]\\d|30)|"          \
+  "\\d{4}-02-(0[1-9]|1\\d|2[0-8])|"                  \
+  "(\\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+// partial-time without the leap second, of which few days have one.
+#define TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
+#define BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+constexpr struct {
+  const char *format, *pattern;
+} kPatterns[] = {{"date", "^" DATE "$"},
+                 {"time", "^" TIME "$"},
+                 {"date-time", "^" DATE "T" TIME "$"},
+                 {"ipv4", "^(" BYTE "\\.){3}" BYTE "$"}};
+#undef BYTE
+#undef DATE
+#undef TIME
+
+bool has(const Schema& schema, const char* name) { return schema.contains(name); }
+
+bool is_of_type(const Schema& value, const std::string& type) {
+  if (type == "integer") return value.is_number_integer();
+  return type == value.type_name();  // nlohmann/json's names are JSON schema's
+}
+
+Error check_values(const Schema& schema, const std::string& where) {
+  if (!has(schema, "type")) return {};
+  const Schema& type = schema["type"];
+  const Schema types = type.is_array() ? type : Schema::array({type});
+  const Schema values = has(schema, "enum") ? schema["enum"] : Schema::array({schema["const"]});
+  for (const Schema& value : values) {
+    const bool fits = std::ranges::any_of(
+        types, [&](const Schema& one) { return one.is_string() && is_of_type(value, one.get<std::string>()); });
+    if (!fits) return error("a value is not of the type", where, type.dump(), value.dump());
+  }
+  return {};
+}
+
+Error check_keywords(const Schema& schema, const std::string& where) {
+  for (const char* name : kUnsupported) {
+    if (has(schema, name)) return error("not supported", where + "/" + name);
+  }
+  if (has(schema, "uniqueItems") && schema["uniqueItems"] != false)
+    return error("not supported", where + "/uniqueItems");
+  const char* whole = nullptr;
+  for (const char* name : kWhole) {
+    if (!has(schema, name)) continue;
+    if (whole) return error("not supported beside " + std::string(whole), where + "/" + name);
+    whole = name;
+  }
+  if (!whole) return {};
+  const bool is_value = std::string_view(whole) == "enum" || std::string_view(whole) == "const";
+  if (has(schema, "type") && !is_value) return error("not supported beside " + std::string(whole), where + "/type");
+  for (const auto& assertion : kAssertions) {
+    if (!has(schema, assertion.name)) continue;
+    return error("not supported beside " + std::string(whole), where + "/" + assertion.name);
+  }
+  return is_value ? check_values(schema, where) : Error{};
+}
+
+Error replace_pattern(Schema& schema, const std::string& where) {
+  if (!has(schema, "pattern")) return {};
+  if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a text");
+  std::string escaped;
+  if (Error e = escape_pattern(schema["pattern"].get_ref<const std::string&>(), where + "/pattern", &escaped)) return e;
+  schema["pattern"] = std::move(escaped);
+  return {};
+}
+
+Error replace_format(Schema& schema, const std::string& where) {
+  if (!has(schema, "format")) return {};
+  const Schema& format = schema["format"];
+  if (std::ranges::none_of(kFormats, [&](const char* name) { return format == name; })) {
+    std::vector<std::string> names(std::begin(kFormats), std::end(kFormats));
+    return error("not supported", where + "/format", "one of " + joined(names), format.dump());
+  }
+  for (const auto& [name, pattern] : kPatterns) {
+    if (schema["format"] != name) continue;
+    if (has(schema, "pattern")) return error("not supported beside pattern", where + "/format");
+    schema.erase("format");
+    schema["pattern"] = pattern;
+    break;
+  }
+  return {};
+}
+
+// A property that is required and not named has the schema of those that are not.
+Error name_required(Schema& schema, const std::string& where) {
+  if (!has(schema, "required")) return {};
+  if (!schema["required"].is_array()) return error("wrong type", where + "/required", "a list of texts");
+  const bool has_others = has(schema, "additionalProperties");
+  const Schema required = schema["required"];  // what is added below moves the fields
+  for (const Schema& name : required) {
+    if (!name.is_string()) return error("wrong type", where + "/required", "a list of texts", name.dump());
+    const auto& text = name.get_ref<const std::string&>();
+    if (has(schema, "properties") && schema["properties"].contains(text)) continue;
+    if (has_others && schema["additionalProperties"] == false) {
+      return error("no such property is allowed", where + "/required", {}, name.dump());
+    }
+    schema["properties"][text] = has_others ? schema["additionalProperties"] : Schema(true);
+  }
+  return {};
+}
+
+// Without a type an assertion is about values of its kind, and any of another kind would do. The texts are those of the
+// kind that is spoken of.
+Error find_type(Schema& schema, const std::string& where) {
+  if (has(schema, "type") || std::ranges::any_of(kWhole, [&](const char* name) { return has(schema, name); }))
+    return {};
+  for (const auto& [name, type] : kAssertions) {
+    if (!has(schema, name)) continue;
+    if (has(schema, "type") && schema["type"] != type)
+      return error("assertions about more than one type", where, "a type");
+    schema["type"] = type;
+  }
+  return {};
+}
+
+bool may_be(const Schema& schema, const char* type) {
+  if (!has(schema, "type")) return false;
+  const Schema& types = schema["type"];
+  return types == type || (types.is_array() && std::ranges::find(types, Schema(type)) != types.end());
+}
+
+void write_out(Schema& schema) {
+  const bool is_open = !has(schema, "properties") && !has(schema, "patternProperties") &&
+                       !has(schema, "additionalProperties") && !has(schema, "unevaluatedProperties");
+  if (is_open && may_be(schema, "object")) schema["additionalProperties"] = true;
+  const bool is_any_list = !has(schema, "items") && !has(schema, "prefixItems") && !has(schema, "unevaluatedItems");
+  if (is_any_list && may_be(schema, "array")) schema["items"] = Schema::object();
+}
+
+Error complete(Schema& schema, const std::string& where);
+
+Error complete_parts(Schema& schema, const std::string& where) {
+  for (const char* name : kSubschema) {
+    if (!has(schema, name)) continue;
+    if (Error e = complete(schema[name], where + "/" + name)) return e;
+  }
+  for (const char* name : kSubschemaLists) {
+    if (!has(schema, name)) continue;
+    if (!schema[name].is_array()) return error("wrong type", where + "/" + name, "a list of schemas");
+    for (size_t i = 0; i < schema[name].size(); ++i) {
+      if (Error e = complete(schema[name][i], where + "/" + name + "/" + std::to_string(i))) return e;
+    }
+  }
+  for (const char* name : kSubschemaMaps) {
+    if (!has(schema, name)) continue;
+    if (!schema[name].is_object()) return error("wrong type", where + "/" + name, "an object of schemas");
+    for (const auto& [key, value] : schema[name].items()) {
+      if (Error e = complete(value, where + "/" + name + "/" + key)) return e;
+    }
+  }
+  return {};
+}
+
+Error complete(Schema& schema, const std::string& where) {
+  if (schema.is_boolean()) return {};
+  if (!schema.is_object()) return error("wrong type", where, "an object, true or false", schema.dump().substr(0, 40));
+  if (Error e = check_keywords(schema, where)) return e;
+  if (Error e = find_type(schema, where)) return e;
+  if (Error e = replace_pattern(schema, where)) return e;
+  if (Error e = replace_format(schema, where)) return e;
+  if (Error e = name_required(schema, where)) return e;
+  if (Error e = complete_parts(schema, where)) return e;
+  write_out(schema);
+  return {};
+}
+
+}  // namespace
+
+Error complete_schema(std::string_view text, const std::string& where, std::string* out) {
+  Schema schema;
+  if (Error e = parse_ordered_json(text, where, &schema)) return e;
+  if (Error e = complete(schema, where + ": #")) return e;
+  *out = schema.dump();
+  return {};
+}
+
+}  // namespace pinion
