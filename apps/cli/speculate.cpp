@@ -67,7 +67,7 @@ void add_speculate_option(Command app, std::string* what) {
          "--speculate", *what,
          "Try several tokens in a pass; the text stays the same. ngram: what was said before in the same words; "
          "mtp: what the model's own layer for it says, where it has one (Qwen3.5); a folder or ORG/NAME: what this "
-         "smaller model of the same vocabulary says (default: off)")
+         "smaller model of the same vocabulary says (default: off; with a grammar ngram)")
       .type_name("off|ngram|mtp|DIR")
       .replace([](const std::string& text) {
         return text == kNgram || text == kMtp || text == "off" ? text : find_model_folder(text);

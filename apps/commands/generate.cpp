@@ -111,6 +111,8 @@ void print_result(const GenerateFlags& options, const std::vector<int32_t>& prom
 
 int run(GenerateFlags& options) {
   if (options.quiet) be_quiet();
+  // What a grammar foresees is drafted, too.
+  if (options.speculate.empty()) options.speculate = options.grammar.any() && !options.prompts ? "ngram" : "off";
   if (options.logprobs && !options.json) return fail_usage("--logprobs needs --json");
   if (is_speculating(options.speculate) && options.prompts)
     return fail_usage("--speculate is for one prompt, not for --prompts");
@@ -137,7 +139,9 @@ int run(GenerateFlags& options) {
   }
   if (!tokenizer && !options.stops.empty()) return fail(error("needs a tokenizer", "--stop"));
   if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &sampler)) return fail(e);
-  if (options.prompts) return generate_many(options, sampler, tokenizer);
+  MakeRules rules;
+  if (Error e = read_grammar(options.grammar, tokenizer, &rules)) return fail(e);
+  if (options.prompts) return generate_many(options, sampler, rules, tokenizer);
   if (!options.prompt_ids) {
     std::string prompt;
     if (Error e = read_prompt(options, &prompt)) return fail(e);
@@ -162,7 +166,8 @@ int run(GenerateFlags& options) {
   GenerateOptions how = {.max_tokens = options.max_tokens,
                          .sampler = sampler,
                          .ignore_eos = options.ignore_eos,
-                         .hash_logits = options.json};
+                         .hash_logits = options.json,
+                         .rules = rules};
   if (options.logprobs) how.logprobs = how.prompt_logprobs = static_cast<int32_t>(*options.logprobs);
   if (Error e = generate(*session, prompt_ids, how, [&](int32_t id) { return stream.put(id); }, &result)) {
     return fail(e);
@@ -208,6 +213,7 @@ Run setup_generate(Command app) {
       .type_name("N")
       .show_default();
   add_stop_option(app, &options->stops);
+  add_grammar_options(app, &options->grammar);
   add_speculate_option(app, &options->speculate);
   add_sampling_options(app, &options->sampling);
   app.add_option("--logprobs", options->logprobs,

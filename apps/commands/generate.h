@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/cli/common.h"
+#include "apps/cli/grammar_rules.h"
 #include "engine/session/generate.h"
 #include "tokenizer/stop_texts.h"
 #include "tokenizer/tokenizer.h"
@@ -17,7 +18,8 @@ namespace pinion {
 struct GenerateFlags {
   RunOptions run;
   SamplingFlags sampling;
-  std::string speculate = "off";
+  std::string speculate;  // empty: not said
+  GrammarFlags grammar;
   std::optional<std::string> prompt, prompt_file, prompt_ids, prompts;
   int64_t parallel = 0;  // 0: not said
   int64_t max_tokens = 256;
@@ -72,7 +74,7 @@ inline std::string seed_text(const SamplerOptions& sampler) {
 }
 
 // --prompts: many texts at once, a line of JSON for each.
-int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler,
+int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, const MakeRules& rules,
                   const std::shared_ptr<const Tokenizer>& tokenizer);
 
 }  // namespace pinion

@@ -90,6 +90,7 @@ Error read_items(const GenerateFlags& flags, const std::shared_ptr<const Tokeniz
 struct Batch {
   const GenerateFlags& flags;
   const SamplerOptions& sampler;
+  const MakeRules& rules;
   const Tokenizer* tokenizer;
   std::vector<Item>& items;
   std::map<size_t, OrderedJson> done = {};  // not printed yet: lines come in the order of the prompts
@@ -126,11 +127,13 @@ void finish(Batch& batch, size_t index, const Error& e, const GenerateResult& re
 Error submit_all(Batch& batch, Scheduler& scheduler) {
   for (size_t i = 0; i < batch.items.size(); ++i) {
     Item& item = batch.items[i];
-    TextRequest request = {
-        .prompt = item.prompt,
-        .options = {.max_tokens = item.max_tokens, .sampler = batch.sampler, .ignore_eos = batch.flags.ignore_eos},
-        .on_token = [&item](int32_t id, const GenerateResult&) { return item.text->put(id); },
-        .on_end = [&batch, i](const Error& e, const GenerateResult& r) { finish(batch, i, e, r); }};
+    TextRequest request = {.prompt = item.prompt,
+                           .options = {.max_tokens = item.max_tokens,
+                                       .sampler = batch.sampler,
+                                       .ignore_eos = batch.flags.ignore_eos,
+                                       .rules = batch.rules},
+                           .on_token = [&item](int32_t id, const GenerateResult&) { return item.text->put(id); },
+                           .on_end = [&batch, i](const Error& e, const GenerateResult& r) { finish(batch, i, e, r); }};
     int64_t id = 0;
     if (Error e = submit(scheduler, std::move(request), &id)) {
       return error(e.message(), "prompt " + std::to_string(i + 1));
@@ -157,7 +160,7 @@ SchedulerOptions options_for(const GenerateFlags& flags, const Runtime& runtime,
 
 }  // namespace
 
-int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler,
+int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, const MakeRules& rules,
                   const std::shared_ptr<const Tokenizer>& tokenizer) {
   std::vector<Item> items;
   if (Error e = read_items(flags, tokenizer, &items)) return fail(e);
@@ -167,7 +170,7 @@ int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler,
   if (Error e = open_scheduler(*runtime.model, *runtime.team, options_for(flags, runtime, items), &scheduler)) {
     return fail(e);
   }
-  Batch batch{flags, sampler, tokenizer.get(), items};
+  Batch batch{flags, sampler, rules, tokenizer.get(), items};
   if (Error e = submit_all(batch, *scheduler)) return fail(e);
   const double start = now_seconds();
   while (!batch.failed && step(*scheduler)) {

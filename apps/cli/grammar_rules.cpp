@@ -1,0 +1,173 @@
+#include "apps/cli/grammar_rules.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace pinion {
+namespace {
+
+// Of what came freely, so much is kept to find its end in.
+constexpr size_t kMostTailBytes = 256;
+
+class GrammarRules : public TextRules {
+ public:
+  explicit GrammarRules(std::shared_ptr<const GrammarOrder> order)
+      : order_(std::move(order)), until_(order_->free_until) {
+    state_ = until_.empty() ? State::opening : State::free;
+  }
+
+  Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) override {
+    words_ = static_cast<size_t>((vocab_size + 31) / 32);
+    eos_ids_.assign(eos_ids.begin(), eos_ids.end());
+    text_.emplace(*order_->grammar, eos_ids);
+    return allow();
+  }
+
+  Error add(int32_t id) override {
+    switch (state_) {
+      case State::free:
+        end_free_part(id);
+        break;
+      case State::opening:
+        if (const ReplyOpening* opening = opening_of(id)) {
+          state_ = State::free;
+          until_ = opening->until;
+          break;
+        }
+        if (std::exchange(may_be_blank_, false) && is_blank(id)) break;
+        state_ = State::kept;
+        [[fallthrough]];
+      case State::kept:
+        if (Error e = text_->add(id)) return e;
+    }
+    return allow();
+  }
+
+  std::vector<int32_t> foreseen() override {
+    std::vector<int32_t> ids;
+    const std::string text = state_ == State::kept ? text_->foreseen() : "";
+    if (text.empty() || encode(*order_->tokenizer, text, {.add_special = false, .parse_special = false}, &ids))
+      return {};
+    std::string spelled;
+    for (const int32_t id : ids) spelled += token_bytes(*order_->tokenizer, id);
+    if (spelled != text) return {};  // a blank was put in front, say
+    ids.pop_back();                  // which may go on into what is not foreseen
+    return ids;
+  }
+
+ private:
+  enum class State : uint8_t {
+    free,     // until until_
+    opening,  // a text that keeps to the grammar begins, or something that may come before it
+    kept,     // it goes on
+  };
+
+  bool has_bit(int32_t id) const { return id >= 0 && static_cast<size_t>(id) / 32 < words_; }
+  void set(int32_t id) {
+    if (has_bit(id)) allowed[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+  }
+  void clear(int32_t id) {
+    if (has_bit(id)) allowed[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (id % 32));
+  }
+
+  const ReplyOpening* opening_of(int32_t id) const {
+    const auto found = std::ranges::find(order_->openings, id, &ReplyOpening::id);
+    return found == order_->openings.end() ? nullptr : &*found;
+  }
+
+  bool is_blank(int32_t id) const {
+    const std::string bytes = token_bytes(*order_->tokenizer, id);
+    return !bytes.empty() && bytes.find_first_not_of('\n') == std::string::npos;
+  }
+
+  void end_free_part(int32_t id) {
+    if (until_.empty()) return;
+    const std::string bytes = token_bytes(*order_->tokenizer, id);
+    tail_ += bytes.empty() ? token_text(*order_->tokenizer, id) : bytes;
+    if (tail_.find(until_) != std::string::npos) {
+      tail_.clear();
+      state_ = State::opening;
+      may_be_blank_ = true;
+    } else if (tail_.size() > kMostTailBytes + until_.size()) {
+      tail_.erase(0, tail_.size() - until_.size());
+    }
+  }
+
+  Error allow() {
+    if (state_ == State::free) {
+      allowed.assign(words_, ~uint32_t{0});
+      if (!until_.empty()) std::ranges::for_each(eos_ids_, [this](int32_t id) { clear(id); });
+      return {};
+    }
+    allowed.assign(words_, 0);
+    if (Error e = text_->next(allowed)) return e;
+    is_over = state_ == State::kept && is_at_end();
+    if (state_ == State::kept) return {};
+    for (const ReplyOpening& opening : order_->openings) set(opening.id);
+    if (may_be_blank_) {
+      for (const int32_t id : blanks()) set(id);
+    }
+    return {};
+  }
+
+  // Whether nothing but an end of the text may come.
+  bool is_at_end() {
+    const std::vector<uint32_t> all = allowed;
+    for (const int32_t id : eos_ids_) clear(id);
+    const bool is_end = std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
+    allowed = all;
+    return is_end;
+  }
+
+  // One line end or two, as models write them after their thoughts.
+  std::vector<int32_t> blanks() const {
+    std::vector<int32_t> all;
+    for (const char* text : {"\n", "\n\n"}) {
+      std::vector<int32_t> ids;
+      const EncodeOptions plain{.add_special = false, .parse_special = false};
+      if (!encode(*order_->tokenizer, text, plain, &ids) && ids.size() == 1 && is_blank(ids[0])) all.push_back(ids[0]);
+    }
+    return all;
+  }
+
+  std::shared_ptr<const GrammarOrder> order_;
+  std::optional<GrammarText> text_;
+  State state_;
+  std::string until_, tail_;
+  std::vector<int32_t> eos_ids_;
+  size_t words_ = 0;
+  bool may_be_blank_ = false;
+};
+
+}  // namespace
+
+MakeRules grammar_rules(GrammarOrder order) {
+  return [order = std::make_shared<const GrammarOrder>(std::move(order))] {
+    return std::make_unique<GrammarRules>(order);
+  };
+}
+
+void add_grammar_options(Command app, GrammarFlags* flags) {
+  Option schema = app.add_option("--json-schema", flags->json_schema,
+                                 "Let only such JSON come as this schema allows (json-schema.org), in one line");
+  schema.path("F");
+  app.add_option("--grammar", flags->grammar, "Let only such text come as this grammar allows (GBNF, from root on)")
+      .path("F")
+      .excludes(schema);
+}
+
+Error read_grammar(const GrammarFlags& flags, const std::shared_ptr<const Tokenizer>& tokenizer, MakeRules* out) {
+  if (!flags.any()) return {};
+  const bool is_schema = !flags.json_schema.empty();
+  if (!tokenizer) return error("needs a tokenizer", is_schema ? "--json-schema" : "--grammar");
+  const std::string& file = is_schema ? flags.json_schema : flags.grammar;
+  GrammarSource source{.kind = is_schema ? GrammarSource::Kind::json_schema : GrammarSource::Kind::ebnf};
+  if (Error e = read_input(file, kMaxTextBytes, &source.text)) return e;
+  std::shared_ptr<const Grammar> grammar;
+  if (Error e = GrammarCompiler(tokenizer).compile(source, input_name(file), true, &grammar)) return e;
+  *out = grammar_rules({.grammar = std::move(grammar), .tokenizer = tokenizer});
+  return {};
+}
+
+}  // namespace pinion
