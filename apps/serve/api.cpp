@@ -77,12 +77,29 @@ Reply error_reply(Shape shape, const ApiError& failure) {
   return reply;
 }
 
+std::string event_text(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
+
+std::string error_event(Shape shape, const ApiError& failure) {
+  const OrderedJson json = error_json(shape, failure);
+  switch (shape) {
+    case Shape::openai:
+      break;
+    case Shape::anthropic:
+      return "event: error\n" + event_text(json);
+    case Shape::ollama:
+      return json_text(json) + "\n";
+  }
+  return event_text(json);
+}
+
 ApiError refusal_error(Refusal why, const Error& failure) {
   switch (why) {
     case Refusal::full:
       return {429, failure.message(), {}, "queue_full"};
     case Refusal::draining:
       return {503, failure.message(), {}, "draining"};
+    case Refusal::failed:
+      return {500, failure.message()};
     default:
       return field_error(failure);
   }

@@ -36,6 +36,12 @@ struct Reply {
   std::function<bool(Connection&)> stream = {};
 };
 
+// What an endpoint gets.
+struct HttpRequest {
+  std::string body;
+  std::function<bool()> is_open;  // whether the client is still there, while the answer has not begun
+};
+
 // A request that failed, before the API's own words are put around it.
 struct ApiError {
   int status = 400;
@@ -48,10 +54,12 @@ struct ApiError {
 enum class Shape : uint8_t { openai, anthropic, ollama };
 
 Reply error_reply(Shape shape, const ApiError& failure);
+std::string error_event(Shape shape, const ApiError& failure);  // as the last event of a stream that has begun
 Reply json_reply(const OrderedJson& json);
 std::string text_of(const OrderedJson& json, const char* name);  // a field that is a text; empty: it is none
 OrderedJson text_or_null(const std::string& text);               // empty: null
 std::string json_text(const OrderedJson& json);                  // one line; what is no UTF-8 becomes U+FFFD
+std::string event_text(const OrderedJson& json);                 // "data: {...}\n\n" (html.spec.whatwg.org, 9.2)
 
 // What endpoints know. Written before the first request is let in.
 struct Serving {
@@ -70,7 +78,7 @@ struct Serving {
   TextService* service = nullptr;
 };
 
-// A refusal to take texts on, as a reply.
+// A refusal to take texts on, or the failure of one, as a reply.
 ApiError refusal_error(Refusal why, const Error& failure);
 
 // A field of a request that is wrong: the message of JsonFields, with the field named.
@@ -80,25 +88,25 @@ struct Route {
   const char* method;
   const char* path;
   Shape shape;
-  Reply (*handle)(const Serving& serving, const std::string& body);
+  Reply (*handle)(const Serving& serving, const HttpRequest& http);
   bool is_open = false;    // needs no key
   bool is_static = false;  // nor the model: it is the same while that is being loaded
 };
 
 // By file.
-Reply show_health(const Serving& serving, const std::string& body);
-Reply list_models(const Serving& serving, const std::string& body);
-Reply show_metrics(const Serving& serving, const std::string& body);
-Reply tokenize_text(const Serving& serving, const std::string& body);
-Reply detokenize_ids(const Serving& serving, const std::string& body);
-Reply complete_text(const Serving& serving, const std::string& body);
-Reply complete_chat(const Serving& serving, const std::string& body);
-Reply answer_messages(const Serving& serving, const std::string& body);
-Reply count_tokens(const Serving& serving, const std::string& body);
-Reply ollama_version(const Serving& serving, const std::string& body);
-Reply ollama_tags(const Serving& serving, const std::string& body);
-Reply ollama_show(const Serving& serving, const std::string& body);
-Reply ollama_chat(const Serving& serving, const std::string& body);
-Reply ollama_generate(const Serving& serving, const std::string& body);
+Reply show_health(const Serving& serving, const HttpRequest& http);
+Reply list_models(const Serving& serving, const HttpRequest& http);
+Reply show_metrics(const Serving& serving, const HttpRequest& http);
+Reply tokenize_text(const Serving& serving, const HttpRequest& http);
+Reply detokenize_ids(const Serving& serving, const HttpRequest& http);
+Reply complete_text(const Serving& serving, const HttpRequest& http);
+Reply complete_chat(const Serving& serving, const HttpRequest& http);
+Reply answer_messages(const Serving& serving, const HttpRequest& http);
+Reply count_tokens(const Serving& serving, const HttpRequest& http);
+Reply ollama_version(const Serving& serving, const HttpRequest& http);
+Reply ollama_tags(const Serving& serving, const HttpRequest& http);
+Reply ollama_show(const Serving& serving, const HttpRequest& http);
+Reply ollama_chat(const Serving& serving, const HttpRequest& http);
+Reply ollama_generate(const Serving& serving, const HttpRequest& http);
 
 }  // namespace pinion

@@ -34,21 +34,18 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
 
 }  // namespace
 
-Reply complete_chat(const Serving& serving, const std::string& body) {
+Reply complete_chat(const Serving& serving, const HttpRequest& http) {
   if (!serving.chat_template) {
     return error_reply(Shape::openai,
                        {.message = "the model has no chat template; /v1/completions continues plain text"});
   }
   ChatRequest request;
-  if (Error e = read_request(serving, body, &request)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::openai, field_error(e));
   const ToolCallOptions& reply = request.prompt.reply;
   Prompted prompted = order_texts(serving, request.fields, {request.prompt.ids}, marks_of(reply));
   if (prompted.refused.status != 0) return error_reply(Shape::openai, prompted.refused);
-  const auto answer = std::make_shared<ChatAnswer>(serving, request.fields, reply, request.only_one_call);
-  return stream_reply(serving, request.fields,
-                      [answer, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
-                        return answer->write(*texts, connection);
-                      });
+  return answer_reply(serving, Shape::openai, request.fields, http, std::move(prompted.texts),
+                      std::make_unique<ChatAnswer>(serving, request.fields, reply, request.only_one_call));
 }
 
 }  // namespace pinion

@@ -1,7 +1,7 @@
 // POST /v1/completions: text that goes on (platform.openai.com/docs/api-reference/completions).
 #include <algorithm>
 
-#include "apps/serve/request.h"
+#include "apps/serve/answer.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -122,22 +122,25 @@ struct Choice {
   const char* finish = nullptr;
 };
 
-// Writes the answer as its texts come.
-class Completion {
+class Completion : public Answer {
  public:
   Completion(const Serving& serving, CompletionRequest request)
       : serving_(serving),
         request_(std::move(request)),
-        head_(answer_head(serving, answer_id("cmpl-"), "text_completion")) {}
+        head_(answer_head(serving, answer_id("cmpl-"), "text_completion")) {
+    const size_t texts = request_.prompts.size() * static_cast<size_t>(request_.fields.choices);
+    for (size_t i = 0; i < texts; ++i) choices_.push_back({LogprobLists(*serving.tokenizer)});
+  }
 
-  bool write(Texts& texts, Connection& connection) {
-    for (size_t i = 0; i < texts.size(); ++i) choices_.push_back({LogprobLists(*serving_.tokenizer)});
-    const auto on_event = [&](const TextEvent& event) {
-      put(event);
-      return !request_.fields.streams || send(event, connection);
-    };
-    if (!follow(texts, connection, on_event)) return false;
-    return request_.fields.streams ? finish_stream(connection) : connection.write(whole());
+  std::string put(const TextEvent& event) override {
+    Choice& choice = choices_[event.choice];
+    add(event, choice);
+    const bool has_news = !choice.text.empty() || event.is_end || request_.logprobs;
+    return request_.fields.streams && has_news ? chunk(event.choice) : "";
+  }
+
+  std::string finish() override {
+    return request_.fields.streams ? stream_end(request_.fields, head_, usage_) : whole();
   }
 
  private:
@@ -145,8 +148,7 @@ class Completion {
     return request_.prompts[choice / static_cast<size_t>(request_.fields.choices)];
   }
 
-  void put(const TextEvent& event) {
-    Choice& choice = choices_[event.choice];
+  void add(const TextEvent& event, Choice& choice) {
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
       const std::vector<int32_t>& prompt = prompt_of(event.choice);
       choice.text = decode(*serving_.tokenizer, prompt);
@@ -167,19 +169,11 @@ class Completion {
     return json;
   }
 
-  bool send(const TextEvent& event, Connection& connection) {
-    if (choices_[event.choice].text.empty() && !event.is_end && !request_.logprobs) return true;
+  std::string chunk(size_t index) {
     OrderedJson json = head_;
-    json["choices"] = OrderedJson::array({choice_json(event.choice)});
+    json["choices"] = OrderedJson::array({choice_json(index)});
     if (request_.fields.wants_usage) json["usage"] = nullptr;
-    return connection.write(event_text(json));
-  }
-
-  bool finish_stream(Connection& connection) {
-    OrderedJson json = head_;
-    json["choices"] = OrderedJson::array();
-    json["usage"] = usage_.json();
-    return connection.write((request_.fields.wants_usage ? event_text(json) : "") + "data: [DONE]\n\n");
+    return event_text(json);
   }
 
   std::string whole() {
@@ -199,17 +193,14 @@ class Completion {
 
 }  // namespace
 
-Reply complete_text(const Serving& serving, const std::string& body) {
+Reply complete_text(const Serving& serving, const HttpRequest& http) {
   CompletionRequest request;
-  if (Error e = read_request(serving, body, &request)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::openai, field_error(e));
   Prompted prompted = order_texts(serving, request.fields, request.prompts);
   if (prompted.refused.status != 0) return error_reply(Shape::openai, prompted.refused);
   const TextFields fields = request.fields;
-  const auto completion = std::make_shared<Completion>(serving, std::move(request));
-  return stream_reply(serving, fields,
-                      [completion, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
-                        return completion->write(*texts, connection);
-                      });
+  return answer_reply(serving, Shape::openai, fields, http, std::move(prompted.texts),
+                      std::make_unique<Completion>(serving, std::move(request)));
 }
 
 }  // namespace pinion

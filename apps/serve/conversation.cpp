@@ -1,6 +1,7 @@
 #include "apps/serve/conversation.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "tokenizer/thinking.h"
 
@@ -143,16 +144,10 @@ Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out)
   return is_forced ? force_call(serving, order, out) : Error{};
 }
 
-bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
-                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end) {
-  ToolCallParser parser(reply);
-  const auto hand_over = [&](const std::vector<ToolEvent>& parts) { return std::ranges::all_of(parts, on_part); };
-  return follow(texts, connection, [&](const TextEvent& event) {
-    if (!hand_over(parser.put(event.text))) return false;
-    if (!event.is_end) return true;
-    *end = event;
-    return hand_over(parser.finish());
-  });
+std::vector<ToolEvent> parts_of(ToolCallParser& parser, const TextEvent& event) {
+  std::vector<ToolEvent> parts = parser.put(event.text);
+  if (event.is_end) std::ranges::move(parser.finish(), std::back_inserter(parts));
+  return parts;
 }
 
 std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply) {

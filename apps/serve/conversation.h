@@ -34,9 +34,8 @@ Error read_chat_order(const std::string& body, ChatOrder* out);
 // Errors: pictures and sounds, a wrong shape, a template that refuses, a call that cannot be forced.
 Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out);
 
-// follow() for one text, read by `reply`: its parts as they become certain, then its end.
-bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
-                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end);
+// The parts of an answer that an event makes certain.
+std::vector<ToolEvent> parts_of(ToolCallParser& parser, const TextEvent& event);
 
 // What AnswerText leaves in for ToolCallParser.
 std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply);

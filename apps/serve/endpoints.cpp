@@ -4,7 +4,7 @@
 
 namespace pinion {
 
-Reply list_models(const Serving& serving, const std::string&) {
+Reply list_models(const Serving& serving, const HttpRequest&) {
   return json_reply({{"object", "list"},
                      {"data", OrderedJson::array({{{"id", serving.model},
                                                    {"object", "model"},
@@ -13,16 +13,16 @@ Reply list_models(const Serving& serving, const std::string&) {
                                                    {"max_model_len", serving.service->context()}}})}});
 }
 
-Reply show_health(const Serving&, const std::string&) { return json_reply({{"status", "ok"}}); }
+Reply show_health(const Serving&, const HttpRequest&) { return json_reply({{"status", "ok"}}); }
 
-Reply show_metrics(const Serving& serving, const std::string&) {
+Reply show_metrics(const Serving& serving, const HttpRequest&) {
   return {.type = "text/plain; version=0.0.4", .body = prometheus_text(serving.service->metrics())};
 }
 
 // {"content": TEXT, "add_special": false} as llama.cpp's server has it; "prompt" as vLLM's.
-Reply tokenize_text(const Serving& serving, const std::string& body) {
+Reply tokenize_text(const Serving& serving, const HttpRequest& http) {
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_json(http.body, "request", &json)) return error_reply(Shape::openai, field_error(e));
   JsonFields fields{json, "request"};
   const std::string text = fields.has("prompt") ? fields.text("prompt") : fields.text("content");
   const bool adds_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
@@ -34,9 +34,9 @@ Reply tokenize_text(const Serving& serving, const std::string& body) {
   return json_reply({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", serving.service->context()}});
 }
 
-Reply detokenize_ids(const Serving& serving, const std::string& body) {
+Reply detokenize_ids(const Serving& serving, const HttpRequest& http) {
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_json(http.body, "request", &json)) return error_reply(Shape::openai, field_error(e));
   JsonFields fields{json, "request"};
   if (!fields.has("tokens")) fields.fail("tokens", "missing field");
   std::vector<int32_t> ids;

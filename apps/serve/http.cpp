@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "apps/serve/http_guard.h"
+#include "apps/serve/http_peer.h"
 
 namespace pinion {
 namespace {
@@ -107,12 +108,12 @@ struct HttpListener::State {
             }};
   }
 
-  void answer(const Route& route, const std::string& body, httplib::Response& response) {
+  void answer(const Route& route, const HttpRequest& http, httplib::Response& response) {
     const Answering one = begin_answer();  // before the text is under way: it may end at once
     static const Serving kNothing;
     const Serving* ready = route.is_static ? &kNothing : serving.load();
     if (!ready) return send(error_reply(route.shape, {503, "the model is being loaded", {}, "loading"}), response);
-    Reply reply = route.handle(*ready, body);
+    Reply reply = route.handle(*ready, http);
     send(reply, response);
     if (reply.stream) stream(std::move(reply), one, response);
   }
@@ -142,7 +143,9 @@ void HttpListener::add_handlers() {
   for (const Route& route : state_->routes) {
     const std::string path = std::regex_replace(route.path, std::regex("\\."), "\\.");  // paths are expressions there
     if (std::string_view(route.method) == "GET") {
-      server.Get(path, [this, &route](const Request&, Response& response) { state_->answer(route, "", response); });
+      server.Get(path, [this, &route](const Request& request, Response& response) {
+        state_->answer(route, {"", peer_watch(request)}, response);
+      });
       continue;
     }
     // Read by us, since the library has a limit of 8 kB for what curl sends unless it is told the type.
@@ -153,7 +156,7 @@ void HttpListener::add_handlers() {
                     body.append(data, bytes);
                     return true;
                   };
-                  if (read(add)) return state_->answer(route, body, response);
+                  if (read(add)) return state_->answer(route, {std::move(body), peer_watch(request)}, response);
                   const int status = response.status > 0 ? response.status : 400;
                   refuse(fail(request, status, words_for(status)), response);
                 });

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <ctime>
 
+#include "apps/serve/answer.h"
 #include "apps/serve/conversation.h"
-#include "apps/serve/request.h"
 
 namespace pinion {
 namespace {
@@ -107,32 +107,29 @@ Error read_request(const Serving& serving, const std::string& body, OllamaReques
   return out->is_chat ? read_chat(serving, fields, body, out) : read_generate(serving, fields, out);
 }
 
-class OllamaAnswer {
+class OllamaAnswer : public Answer {
  public:
   OllamaAnswer(const Serving& serving, const OllamaRequest& request)
-      : serving_(serving), streams_(request.fields.streams), is_chat_(request.is_chat), reply_(request.reply) {}
+      : serving_(serving), streams_(request.fields.streams), is_chat_(request.is_chat), parser_(request.reply) {}
 
-  bool write(Texts& texts, Connection& connection) {
-    const double start = now_seconds();
-    TextEvent end;
-    const auto on_part = [&](const ToolEvent& part) {
-      put(part);
-      return !streams_ || !has_news_ || connection.write(line(nullptr, 0));
-    };
-    if (!follow_reply(texts, reply_, connection, on_part, &end)) return false;
-    return connection.write(line(&end, now_seconds() - start));
+  std::string put(const TextEvent& event) override {
+    for (const ToolEvent& part : parts_of(parser_, event)) put(part);
+    std::string text = streams_ && has_news_ ? line() : "";
+    if (event.is_end) end_ = event;
+    return text;
   }
+  std::string finish() override { return line(); }
 
  private:
   void put(const ToolEvent& part) {
-    has_news_ = true;
+    has_news_ |= part.kind != ToolEvent::Kind::kCallBegun && part.kind != ToolEvent::Kind::kArguments;
     switch (part.kind) {
       case ToolEvent::Kind::kContent:
         content_ += part.text;
-        return;
+        break;
       case ToolEvent::Kind::kThought:
         thoughts_ += part.text;
-        return;
+        break;
       case ToolEvent::Kind::kCallBegun:
         name_ = part.text;
         arguments_.clear();
@@ -144,14 +141,13 @@ class OllamaAnswer {
         OrderedJson parsed;
         if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
         calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});
-        return;
+        break;
       }
     }
-    has_news_ = false;
   }
 
-  // What came since the last line; with the end, its figures.
-  std::string line(const TextEvent* end, double seconds) {
+  // What came since the last line; once the text has ended, its figures.
+  std::string line() {
     has_news_ = false;
     OrderedJson json = {{"model", serving_.model}, {"created_at", now_text()}};
     if (is_chat_) json["message"] = {{"role", "assistant"}};
@@ -159,8 +155,8 @@ class OllamaAnswer {
     message[is_chat_ ? "content" : "response"] = std::exchange(content_, "");
     if (!thoughts_.empty()) message["thinking"] = std::exchange(thoughts_, "");
     if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, OrderedJson::array());
-    json["done"] = end != nullptr;
-    if (end) add_figures(*end, seconds, json);
+    json["done"] = end_.is_end;
+    if (end_.is_end) add_figures(end_, now_seconds() - start_seconds_, json);
     return json_text(json) + "\n";
   }
 
@@ -178,36 +174,33 @@ class OllamaAnswer {
 
   const Serving& serving_;
   bool streams_, is_chat_;
-  ToolCallOptions reply_;
+  ToolCallParser parser_;
+  double start_seconds_ = now_seconds();
+  TextEvent end_;
   std::string content_, thoughts_, name_, arguments_;
   OrderedJson calls_ = OrderedJson::array();
   bool has_news_ = false;
 };
 
-Reply answer(const Serving& serving, const std::string& body, bool is_chat) {
+Reply answer(const Serving& serving, const HttpRequest& http, bool is_chat) {
   OllamaRequest request;
   request.is_chat = is_chat;
-  if (Error e = read_request(serving, body, &request)) return error_reply(Shape::ollama, field_error(e));
+  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::ollama, field_error(e));
   Prompted prompted = order_texts(serving, request.fields, {request.ids}, marks_of(request.reply));
   if (prompted.refused.status != 0) return error_reply(Shape::ollama, prompted.refused);
-  const auto writer = std::make_shared<OllamaAnswer>(serving, request);
-  Reply reply = stream_reply(serving, request.fields,
-                             [writer, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
-                               return writer->write(*texts, connection);
-                             });
-  if (request.fields.streams) reply.type = "application/x-ndjson";
-  return reply;
+  return answer_reply(serving, Shape::ollama, request.fields, http, std::move(prompted.texts),
+                      std::make_unique<OllamaAnswer>(serving, request));
 }
 
 }  // namespace
 
-Reply ollama_version(const Serving&, const std::string&) { return json_reply({{"version", PINION_VERSION}}); }
+Reply ollama_version(const Serving&, const HttpRequest&) { return json_reply({{"version", PINION_VERSION}}); }
 
-Reply ollama_tags(const Serving& serving, const std::string&) {
+Reply ollama_tags(const Serving& serving, const HttpRequest&) {
   return json_reply({{"models", OrderedJson::array({model_json(serving)})}});
 }
 
-Reply ollama_show(const Serving& serving, const std::string&) {
+Reply ollama_show(const Serving& serving, const HttpRequest&) {
   OrderedJson capabilities = {"completion"};
   if (serving.chat_template) {
     Conversation with_tools;
@@ -224,8 +217,8 @@ Reply ollama_show(const Serving& serving, const std::string&) {
        {"modified_at", now_text(serving.created, 0)}});
 }
 
-Reply ollama_chat(const Serving& serving, const std::string& body) { return answer(serving, body, true); }
+Reply ollama_chat(const Serving& serving, const HttpRequest& http) { return answer(serving, http, true); }
 
-Reply ollama_generate(const Serving& serving, const std::string& body) { return answer(serving, body, false); }
+Reply ollama_generate(const Serving& serving, const HttpRequest& http) { return answer(serving, http, false); }
 
 }  // namespace pinion

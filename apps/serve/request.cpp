@@ -12,7 +12,6 @@ namespace pinion {
 namespace {
 
 constexpr size_t kMostStops = 64, kMostStopBytes = 8192;
-constexpr int64_t kLook_ms = 50;  // how often a silent connection is looked at
 
 uint64_t seed_of(JsonFields& fields, const Serving& serving) {
   if (!fields.has("seed")) return serving.seed ? *serving.seed : std::random_device{}();
@@ -92,28 +91,6 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
   return out;
 }
 
-bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event) {
-  double looked_seconds = now_seconds();
-  for (size_t left = texts.size(); left > 0;) {
-    const std::optional<TextEvent> event = texts.take(kLook_ms);
-    const double now = now_seconds();
-    if (now - looked_seconds > 1e-3 * kLook_ms) {
-      if (!connection.is_open()) return false;
-      looked_seconds = now;
-    }
-    if (!event) continue;
-    if (event->failure) {
-      warn(event->failure.message());
-      return false;
-    }
-    if (!on_event(*event)) return false;
-    left -= event->is_end;
-  }
-  return true;
-}
-
-std::string event_text(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
-
 void Usage::add(const GenerateResult& result, bool is_first_choice) {
   tokens += std::ssize(result.ids);
   if (!is_first_choice) return;
@@ -130,6 +107,15 @@ OrderedJson Usage::json() const {
 
 const char* finish_word(const TextEvent& end) {
   return end.result.finish_reason == FinishReason::stop ? "stop" : "length";
+}
+
+std::string stream_end(const TextFields& fields, const OrderedJson& head, const Usage& usage) {
+  const std::string done = "data: [DONE]\n\n";
+  if (!fields.wants_usage) return done;
+  OrderedJson json = head;
+  json["choices"] = OrderedJson::array();
+  json["usage"] = usage.json();
+  return event_text(json) + done;
 }
 
 std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id) {
@@ -153,16 +139,6 @@ std::string answer_id(const char* prefix) {
   static const uint64_t kStart = std::random_device{}();
   static std::atomic<uint64_t> count{0};
   return std::string(prefix) + hash_text(kStart << 32 | ++count);
-}
-
-Reply stream_reply(const Serving& serving, const TextFields& fields, std::function<bool(Connection&)> write) {
-  Reply reply;
-  if (fields.streams) reply.type = "text/event-stream";
-  reply.headers = {{"X-Pinion-Fingerprint", serving.fingerprint},
-                   {"X-Pinion-Weights", serving.weights},
-                   {"X-Pinion-Seed", std::to_string(fields.options.sampler.seed)}};
-  reply.stream = std::move(write);
-  return reply;
 }
 
 }  // namespace pinion

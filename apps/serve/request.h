@@ -1,5 +1,4 @@
-// What requests of all shapes have in common: fields about sampling and ending, following texts as they come, and the
-// parts of answers.
+// What requests of all shapes have in common: fields about sampling and ending, and the parts of answers.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +35,6 @@ struct Prompted {
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
                      std::function<bool(std::string_view)> is_mark = {});
 
-// Hands over every event until all texts have ended. False: the connection is closed or a text has failed, which is
-// said on standard error.
-bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event);
-
-// "data: {...}\n\n", as server-sent events are (html.spec.whatwg.org, 9.2).
-std::string event_text(const OrderedJson& json);
-
 // The tokens of all choices. A prompt counts once, however many choices it has.
 struct Usage {
   int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
@@ -57,11 +49,11 @@ const char* finish_word(const TextEvent& end);
 // A token's own text after another token; "\xHH" has no place there: half a character is U+FFFD.
 std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id);
 
+// The end of OpenAI's streams: figures, where wanted, and [DONE].
+std::string stream_end(const TextFields& fields, const OrderedJson& head, const Usage& usage);
+
 // {"id", "object", "created", "model", "system_fingerprint"}
 OrderedJson answer_head(const Serving& serving, const std::string& id, const char* object);
 std::string answer_id(const char* prefix);  // another one each time
-
-// With the headers that name the seed and what computed the answer.
-Reply stream_reply(const Serving& serving, const TextFields& fields, std::function<bool(Connection&)> write);
 
 }  // namespace pinion

@@ -26,6 +26,9 @@ struct TextOrder {
   std::function<bool(std::string_view token)> is_mark = {};  // see AnswerText
 };
 
+// Why an order was not taken, or a text has failed: `failed` where nobody who asked can do anything about it.
+enum class Refusal : uint8_t { none, invalid, full, draining, failed };
+
 // What a pass brought for one text of a request.
 struct TextEvent {
   size_t choice = 0;  // its place in the request
@@ -36,6 +39,7 @@ struct TextEvent {
   bool is_end = false;                         // the last one of this text; the rest is only for it
   std::string stop_text = {};                  // the one that has ended it
   Error failure = {};
+  Refusal why = Refusal::none;  // it has failed
   GenerateResult result = {};
 };
 
@@ -59,8 +63,10 @@ class Texts {
     std::mutex mutex;
     std::condition_variable filled;
     std::deque<TextEvent> events;
+    std::atomic<bool> is_broken{false};  // there was no memory for an event: all texts have failed
 
     void put(TextEvent event);
+    void break_off();
   };
   // One text, from the order to its end.
   struct Text {
@@ -85,9 +91,6 @@ class Texts {
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::vector<std::shared_ptr<Text>> texts_;
 };
-
-// Why an order was not taken.
-enum class Refusal : uint8_t { none, invalid, full, draining };
 
 struct ServiceOptions {
   int64_t most_waiting = 64;      // texts that wait for a place among those that run
@@ -131,7 +134,7 @@ class TextService {
   void take_orders();
   void end_all();
   void start(const std::shared_ptr<Texts::Text>& text);
-  void end(Texts::Text& text, const Error& failure, GenerateResult result);
+  void end(Texts::Text& text, const Error& failure, GenerateResult result, Refusal why = Refusal::failed);
   bool put_token(Texts::Text& text, int32_t id, const GenerateResult& so_far);
 
   std::unique_ptr<Scheduler> scheduler_;
