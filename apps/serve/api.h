@@ -1,12 +1,16 @@
 // What the server's endpoints share: requests as text, replies as values, and what all of them know of the model.
 #pragma once
 
+#include <algorithm>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,6 +65,35 @@ OrderedJson text_or_null(const std::string& text);               // empty: null
 std::string json_text(const OrderedJson& json);                  // one line; what is no UTF-8 becomes U+FFFD
 std::string event_text(const OrderedJson& json);                 // "data: {...}\n\n" (html.spec.whatwg.org, 9.2)
 
+// Requests are parsed, rendered and encoded beside the engine: at most so many at once, or a crowd of clients would
+// take its cores and much memory.
+class Readers {
+ public:
+  explicit Readers(int most) : free_(most) {}
+
+ private:
+  friend class Reading;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  int free_;
+};
+
+// One of them; waits for its turn.
+class Reading {
+ public:
+  explicit Reading(Readers& readers);
+  ~Reading();
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  Readers& readers_;
+};
+
+// The body of a request, which has less in it than a file may.
+Error parse_body(const std::string& body, Json* out);
+Error parse_body(const std::string& body, OrderedJson* out);
+
 // What endpoints know. Written before the first request is let in.
 struct Serving {
   std::string model;        // its name in answers
@@ -76,7 +109,14 @@ struct Serving {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: none
   TextService* service = nullptr;
+  // As many as cores, counted before a team pins the thread that starts it; two, so that no template holds up all.
+  std::shared_ptr<Readers> readers = std::make_shared<Readers>(std::max(2u, std::thread::hardware_concurrency()));
 };
+
+// The ids of a text, the `field` of a request: at most as many as the context holds.
+Error encode_field(const Serving& serving, const std::string& field, std::string_view text, bool adds_special,
+                   std::vector<int32_t>* out);
+Error too_long(const Serving& serving, const std::string& field);
 
 // A refusal to take texts on, or the failure of one, as a reply.
 ApiError refusal_error(Refusal why, const Error& failure);

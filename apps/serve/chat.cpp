@@ -13,8 +13,9 @@ struct ChatRequest {
 };
 
 Error read_request(const Serving& serving, const std::string& body, ChatRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_text_fields(fields, serving, &out->fields);
   const int64_t most = fields.integer("max_tokens", serving.service->context(), 1, 1 << 30);

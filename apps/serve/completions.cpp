@@ -22,16 +22,9 @@ struct CompletionRequest {
 Error read_prompt(const Serving& serving, const Json& prompt, std::vector<int32_t>* out) {
   constexpr const char* kField = "request: prompt";
   if (prompt.is_string()) {
-    const EncodeOptions options{.most_tokens = serving.service->context()};
-    if (Error e = encode(*serving.tokenizer, prompt.get_ref<const std::string&>(), options, out)) {
-      return error("too long", kField, "at most " + std::to_string(options.most_tokens) + " tokens (the context)");
-    }
-    return {};
+    return encode_field(serving, "prompt", prompt.get_ref<const std::string&>(), true, out);
   }
-  if (prompt.is_array() && std::ssize(prompt) > serving.service->context()) {
-    return error("too long", kField, "at most " + std::to_string(serving.service->context()) + " tokens (the context)",
-                 std::to_string(prompt.size()));
-  }
+  if (prompt.is_array() && std::ssize(prompt) > serving.service->context()) return too_long(serving, "prompt");
   if (!prompt.is_array()) return error("wrong type", kField, "a text, token ids, or a list of either");
   for (const Json& id : prompt) {
     const bool is_id = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < kMaxVocabulary;
@@ -57,8 +50,9 @@ Error read_prompts(const Serving& serving, JsonFields& fields, std::vector<std::
 }
 
 Error read_request(const Serving& serving, const std::string& body, CompletionRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_text_fields(fields, serving, &out->fields);
   out->fields.options.max_tokens = fields.integer("max_tokens", kMaxTokens, 0, 1 << 30);

@@ -111,7 +111,7 @@ Error force_call(const Serving& serving, const ChatOrder& order, ChatPrompt* out
 
 Error read_chat_order(const std::string& body, ChatOrder* out) {
   OrderedJson json;
-  if (Error e = parse_ordered_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   const auto messages = json.find("messages");
   if (messages == json.end()) return error("missing field", "request: messages");
   out->conversation.messages = *messages;
@@ -132,7 +132,10 @@ Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out)
   if (order.choice == ToolChoice::none) conversation.tools = nullptr;
   if (Error e = prepare(conversation)) return e;
   Prompt prompt;
-  if (Error e = make_prompt(*serving.chat_template, *serving.tokenizer, conversation, &prompt)) return e;
+  const int64_t most_tokens = serving.service->context();
+  if (Error e = make_prompt(*serving.chat_template, *serving.tokenizer, conversation, &prompt, most_tokens)) {
+    return e.what == "too long" ? too_long(serving, "messages") : e;
+  }
   out->ids = std::move(prompt.ids);
   const ToolFormat format = detect_tool_format(template_source(*serving.chat_template, conversation));
   // Harmony's marks are around thoughts and answers, too.

@@ -21,22 +21,24 @@ Reply show_metrics(const Serving& serving, const HttpRequest&) {
 
 // {"content": TEXT, "add_special": false} as llama.cpp's server has it; "prompt" as vLLM's.
 Reply tokenize_text(const Serving& serving, const HttpRequest& http) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(http.body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Shape::openai, field_error(e));
   JsonFields fields{json, "request"};
   const std::string text = fields.has("prompt") ? fields.text("prompt") : fields.text("content");
   const bool adds_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
   if (fields.error) return error_reply(Shape::openai, field_error(fields.error));
   std::vector<int32_t> ids;
-  if (Error e = encode(*serving.tokenizer, text, {.add_special = adds_special}, &ids)) {
+  if (Error e = encode_field(serving, fields.has("prompt") ? "prompt" : "content", text, adds_special, &ids)) {
     return error_reply(Shape::openai, field_error(e));
   }
   return json_reply({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", serving.service->context()}});
 }
 
 Reply detokenize_ids(const Serving& serving, const HttpRequest& http) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(http.body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Shape::openai, field_error(e));
   JsonFields fields{json, "request"};
   if (!fields.has("tokens")) fields.fail("tokens", "missing field");
   std::vector<int32_t> ids;

@@ -89,7 +89,7 @@ Error read_choice(const OrderedJson& json, MessagesRequest* request, ChatOrder* 
 
 Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* out) {
   OrderedJson json;
-  if (Error e = parse_ordered_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   OrderedJson& messages = out->conversation.messages;
   if (const auto system = json.find("system"); system != json.end() && !system->is_null()) {
     Content content;
@@ -113,8 +113,9 @@ Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* o
 
 // `counts`: nothing is to be generated.
 Error read_request(const Serving& serving, const std::string& body, bool counts, MessagesRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_text_fields(fields, serving, &out->fields, "stop_sequences");
   out->fields.choices = 1;

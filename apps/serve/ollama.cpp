@@ -74,7 +74,7 @@ Error read_generate(const Serving& serving, JsonFields& fields, OllamaRequest* o
   read_think(fields, &order.conversation);
   if (fields.error) return fields.error;
   if (is_raw) {
-    return encode(*serving.tokenizer, prompt, {.most_tokens = serving.service->context()}, &out->ids);
+    return encode_field(serving, "prompt", prompt, true, &out->ids);
   }
   if (!system.empty()) order.conversation.messages.push_back({{"role", "system"}, {"content", system}});
   order.conversation.messages.push_back({{"role", "user"}, {"content", prompt}});
@@ -99,8 +99,9 @@ Error read_chat(const Serving& serving, JsonFields& fields, const std::string& b
 }
 
 Error read_request(const Serving& serving, const std::string& body, OllamaRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_options(serving, fields, &out->fields);
   if (fields.error) return fields.error;
