@@ -145,6 +145,8 @@ Reply answer_messages(const Serving& serving, const HttpRequest& http);
 Reply count_tokens(const Serving& serving, const HttpRequest& http);
 Reply ollama_version(const Serving& serving, const HttpRequest& http);
 Reply ollama_tags(const Serving& serving, const HttpRequest& http);
+Reply ollama_ps(const Serving& serving, const HttpRequest& http);
+Reply ollama_embed(const Serving& serving, const HttpRequest& http);
 Reply ollama_show(const Serving& serving, const HttpRequest& http);
 Reply ollama_chat(const Serving& serving, const HttpRequest& http);
 Reply ollama_generate(const Serving& serving, const HttpRequest& http);

@@ -15,7 +15,7 @@ Error join_parts(OrderedJson& content, const std::string& where) {
   std::string text;
   for (const OrderedJson& part : content) {
     if (!part.is_object()) return error("wrong type", where, kPart);
-    if (text_of(part, "type") != "text") return error("only texts are read, no pictures or sounds", where, kPart);
+    if (text_of(part, "type") != "text") return error(kNoPictures, where, kPart);
     text += text_of(part, "text");
   }
   content = text;
@@ -38,6 +38,9 @@ void parse_arguments(OrderedJson& message) {
 }
 
 Error prepare(OrderedJson& message, const std::string& where) {
+  if (const auto images = message.find("images"); images != message.end() && !images->empty()) {  // Ollama's
+    return error(kNoPictures, where + ": images");
+  }
   OrderedJson& content = message["content"];
   if (content.is_array()) {
     if (Error e = join_parts(content, where + ": content")) return e;
@@ -121,7 +124,7 @@ Error read_chat_order(const std::string& body, ChatOrder* out) {
   }
   if (const auto variables = json.find("chat_template_kwargs"); variables != json.end() && !variables->is_null()) {
     if (!variables->is_object()) return error("wrong type", "request: chat_template_kwargs", "an object");
-    out->conversation.variables = *variables;
+    out->conversation.variables.update(*variables);
   }
   return read_choice(json, out);
 }

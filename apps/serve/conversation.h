@@ -9,6 +9,8 @@
 
 namespace pinion {
 
+constexpr const char* kNoPictures = "only texts are read, no pictures or sounds";
+
 enum class ToolChoice : uint8_t {
   automatic,  // the model decides
   none,       // it is told of no tools

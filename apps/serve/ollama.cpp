@@ -41,8 +41,8 @@ OrderedJson model_json(const Serving& serving) {
 struct OllamaRequest {
   TextFields fields;
   bool is_chat = true;
-  std::vector<int32_t> ids;
-  ToolCallOptions reply;
+  bool only_loads = false;  // nothing is asked
+  ChatPrompt prompt;
 };
 
 // "options", with Ollama's names where they are not ours.
@@ -61,41 +61,44 @@ void read_options(const Serving& serving, JsonFields& request, TextFields* out) 
   if (format && *format != "") request.fail("format", "not known");
 }
 
-// {"think": false} for the templates that know it.
+// true or false for the templates that know it, or how much.
 void read_think(JsonFields& fields, Conversation* out) {
-  if (fields.has("think")) out->variables["enable_thinking"] = fields.boolean("think", true);
-}
-
-Error read_generate(const Serving& serving, JsonFields& fields, OllamaRequest* out) {
-  const std::string prompt = fields.text("prompt", ""), system = fields.text("system", "");
-  if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
-  const bool is_raw = fields.boolean("raw", false) || !serving.chat_template;
-  ChatOrder order;
-  read_think(fields, &order.conversation);
-  if (fields.error) return fields.error;
-  if (is_raw) {
-    return encode_field(serving, "prompt", prompt, true, &out->ids);
+  const Json* think = fields.find("think");
+  if (!think) return;
+  const bool is_level = *think == "low" || *think == "medium" || *think == "high";
+  if (!is_level && !think->is_boolean()) {
+    fields.fail("think", "not known", R"(true, false, "low", "medium" or "high")", brief(*think));
+    return;
   }
-  if (!system.empty()) order.conversation.messages.push_back({{"role", "system"}, {"content", system}});
-  order.conversation.messages.push_back({{"role", "user"}, {"content", prompt}});
-  ChatPrompt made;
-  if (Error e = make_chat_prompt(serving, std::move(order), &made)) return e;
-  out->ids = std::move(made.ids);
-  out->reply = std::move(made.reply);
-  return {};
+  out->variables["enable_thinking"] = is_level || *think == true;
+  if (is_level) out->variables["reasoning_effort"] = *think;
 }
 
-Error read_chat(const Serving& serving, JsonFields& fields, const std::string& body, OllamaRequest* out) {
-  if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
-  ChatOrder order;
-  if (Error e = read_chat_order(body, &order)) return e;
-  read_think(fields, &order.conversation);
+// Clients send these to have the model loaded before they need it.
+bool is_preload(JsonFields& fields, bool is_chat) {
+  if (!is_chat) return fields.text("prompt", "").empty();
+  const Json* messages = fields.find("messages");
+  return !messages || *messages == Json::array();
+}
+
+// A prompt as it is, or as the only question of a conversation.
+Error read_generate(const Serving& serving, JsonFields& fields, ChatOrder order, OllamaRequest* out) {
+  const std::string prompt = fields.text("prompt"), system = fields.text("system", "");
+  if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
+  if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kNoPictures);
+  const bool is_raw = fields.boolean("raw", false) || !serving.chat_template;
   if (fields.error) return fields.error;
-  ChatPrompt made;
-  if (Error e = make_chat_prompt(serving, std::move(order), &made)) return e;
-  out->ids = std::move(made.ids);
-  out->reply = std::move(made.reply);
-  return {};
+  if (is_raw) return encode_field(serving, "prompt", prompt, true, &out->prompt.ids);
+  OrderedJson& messages = order.conversation.messages;
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", prompt}});
+  return make_chat_prompt(serving, std::move(order), &out->prompt);
+}
+
+Error read_chat(const Serving& serving, const std::string& body, ChatOrder order, OllamaRequest* out) {
+  if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
+  if (Error e = read_chat_order(body, &order)) return e;
+  return make_chat_prompt(serving, std::move(order), &out->prompt);
 }
 
 Error read_request(const Serving& serving, const std::string& body, OllamaRequest* out) {
@@ -104,14 +107,26 @@ Error read_request(const Serving& serving, const std::string& body, OllamaReques
   if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_options(serving, fields, &out->fields);
-  if (fields.error) return fields.error;
-  return out->is_chat ? read_chat(serving, fields, body, out) : read_generate(serving, fields, out);
+  ChatOrder order;
+  read_think(fields, &order.conversation);
+  out->only_loads = is_preload(fields, out->is_chat);
+  if (fields.error || out->only_loads) return fields.error;
+  return out->is_chat ? read_chat(serving, body, std::move(order), out)
+                      : read_generate(serving, fields, std::move(order), out);
+}
+
+// What every line begins with.
+OrderedJson line_json(const Serving& serving, bool is_chat, const std::string& content) {
+  OrderedJson json = {{"model", serving.model}, {"created_at", now_text()}};
+  if (is_chat) json["message"] = {{"role", "assistant"}, {"content", content}};
+  if (!is_chat) json["response"] = content;
+  return json;
 }
 
 class OllamaAnswer : public Answer {
  public:
   OllamaAnswer(const Serving& serving, const OllamaRequest& request)
-      : serving_(serving), streams_(request.fields.streams), is_chat_(request.is_chat), parser_(request.reply) {}
+      : serving_(serving), streams_(request.fields.streams), is_chat_(request.is_chat), parser_(request.prompt.reply) {}
 
   std::string put(const TextEvent& event) override {
     for (const ToolEvent& part : parts_of(parser_, event)) put(part);
@@ -150,10 +165,8 @@ class OllamaAnswer : public Answer {
   // What came since the last line; once the text has ended, its figures.
   std::string line() {
     has_news_ = false;
-    OrderedJson json = {{"model", serving_.model}, {"created_at", now_text()}};
-    if (is_chat_) json["message"] = {{"role", "assistant"}};
+    OrderedJson json = line_json(serving_, is_chat_, std::exchange(content_, ""));
     OrderedJson& message = is_chat_ ? json["message"] : json;
-    message[is_chat_ ? "content" : "response"] = std::exchange(content_, "");
     if (!thoughts_.empty()) message["thinking"] = std::exchange(thoughts_, "");
     if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, OrderedJson::array());
     json["done"] = end_.is_end;
@@ -187,7 +200,12 @@ Reply answer(const Serving& serving, const HttpRequest& http, bool is_chat) {
   OllamaRequest request;
   request.is_chat = is_chat;
   if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::ollama, field_error(e));
-  Prompted prompted = order_texts(serving, request.fields, {request.ids}, marks_of(request.reply));
+  if (request.only_loads) {
+    OrderedJson json = line_json(serving, is_chat, "");
+    json.update({{"done", true}, {"done_reason", "load"}});
+    return json_reply(json);
+  }
+  Prompted prompted = order_texts(serving, request.fields, {request.prompt.ids}, marks_of(request.prompt.reply));
   if (prompted.refused.status != 0) return error_reply(Shape::ollama, prompted.refused);
   return answer_reply(serving, Shape::ollama, request.fields, http, std::move(prompted.texts),
                       std::make_unique<OllamaAnswer>(serving, request));
@@ -199,6 +217,18 @@ Reply ollama_version(const Serving&, const HttpRequest&) { return json_reply({{"
 
 Reply ollama_tags(const Serving& serving, const HttpRequest&) {
   return json_reply({{"models", OrderedJson::array({model_json(serving)})}});
+}
+
+// It stays loaded.
+Reply ollama_ps(const Serving& serving, const HttpRequest&) {
+  OrderedJson json = model_json(serving);
+  json.update(
+      {{"expires_at", "9999-12-31T23:59:59Z"}, {"size_vram", 0}, {"context_length", serving.service->context()}});
+  return json_reply({{"models", OrderedJson::array({json})}});
+}
+
+Reply ollama_embed(const Serving&, const HttpRequest&) {
+  return error_reply(Shape::ollama, {501, "this server makes texts, no embeddings"});
 }
 
 Reply ollama_show(const Serving& serving, const HttpRequest&) {

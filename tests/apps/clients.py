@@ -85,7 +85,13 @@ def ask_ollama():
     raw = client.generate(model=model, prompt="Once upon a time", raw=True, options=options)
     assert raw.response and raw.done_reason in ("stop", "length")
     assert client.generate(model=model, prompt=story[0]["content"], options=options).response == whole.message.content
-    assert fails(ollama.ResponseError, lambda: client.chat(model=model, messages=[], options=options)).status_code == 400
+    assert client.chat(model=model, messages=[]).done_reason == "load"
+    assert client.generate(model=model).done_reason == "load"
+    assert client.generate(model=model, prompt=story[0]["content"], think="low", options=options).response
+    assert client.ps().models[0].model == model
+    picture = [{"role": "user", "content": "What is it?", "images": ["iVBORw0KGgo="]}]
+    assert fails(ollama.ResponseError, lambda: client.chat(model=model, messages=picture)).status_code == 400
+    assert "embeddings" in fails(ollama.ResponseError, lambda: client.embed(model=model, input="a")).error
 
 
 ask_openai()

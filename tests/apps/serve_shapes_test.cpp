@@ -98,8 +98,56 @@ TEST(ServeShapes, OllamasWords) {
     EXPECT_EQ(line["done"], end + 1 == lines.size());
   }
   EXPECT_EQ(joined, said);
-  EXPECT_TRUE(server.post("/api/chat", {{"messages", json::array()}}, 400)["error"].is_string());
   EXPECT_TRUE(server.post("/api/nothing", json::object(), 404)["error"].is_string());
+}
+
+TEST(ServeShapes, OllamaIsAskedToLoadOrForWhatIsNotThere) {
+  Server server(kDemo);
+  for (const json& nothing : {json::object(), json({{"messages", json::array()}, {"prompt", ""}, {"stream", false}})}) {
+    const json chat = server.post("/api/chat", nothing), generate = server.post("/api/generate", nothing);
+    EXPECT_EQ(chat["message"], json({{"role", "assistant"}, {"content", ""}}));
+    EXPECT_EQ(generate["response"], "");
+    for (const json& answer : {chat, generate}) {
+      EXPECT_EQ(answer["done"], true);
+      EXPECT_EQ(answer["done_reason"], "load");
+    }
+  }
+  const json running = json::parse(server.get("/api/ps"))["models"];
+  EXPECT_EQ(running[0]["name"], "demo");
+  EXPECT_GT(running[0]["context_length"], 0);
+  EXPECT_TRUE(server.post("/api/embed", {{"input", "a"}}, 501)["error"].is_string());
+  const json picture = json::array({"iVBORw0KGgo="});
+  const json messages = {{{"role", "user"}, {"content", "What is it?"}, {"images", picture}}};
+  for (const auto& [path, body, field] :
+       {std::tuple<const char*, json, const char*>{"/api/chat", {{"messages", messages}}, "images"},
+        {"/api/generate", {{"prompt", "What?"}, {"images", picture}}, "images"},
+        {"/api/generate", {{"prompt", "What?"}, {"think", "much"}}, "think"},
+        {"/api/chat", {{"messages", kStory}, {"think", 1}}, "think"}}) {
+    const std::string words = server.post(path, body, 400)["error"];
+    EXPECT_NE(words.find(field), std::string::npos) << words;
+  }
+}
+
+// How much a model thinks is its template's to say.
+TEST(ServeShapes, ThinkIsForTheTemplate) {
+  const Folder model;
+  copy_stories(model);
+  write_file(model.path / "chat_template.jinja", "{{ reasoning_effort }}/{{ enable_thinking }}");
+  Server server(model.path);
+  const auto prompt_tokens = [&](const json& think) {
+    return server
+        .post("/api/chat", {{"messages", kStory},
+                            {"think", think},
+                            {"stream", false},
+                            {"options", {{"num_predict", 1}}}})["prompt_eval_count"]
+        .get<size_t>();
+  };
+  const auto tokens_of = [&](const std::string& text) {
+    return server.post("/tokenize", {{"content", text}})["count"].get<size_t>();
+  };
+  EXPECT_EQ(prompt_tokens("medium"), tokens_of("medium/True"));
+  EXPECT_EQ(prompt_tokens(false), tokens_of("/False"));
+  EXPECT_NE(tokens_of("medium/True"), tokens_of("/False"));
 }
 
 // The clients of PyPI, where somebody has installed them: `pip install openai anthropic ollama`.
