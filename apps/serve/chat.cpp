@@ -43,7 +43,7 @@ Reply complete_chat(const Serving& serving, const HttpRequest& http) {
   ChatRequest request;
   if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::openai, field_error(e));
   const ToolCallOptions& reply = request.prompt.reply;
-  Prompted prompted = order_texts(serving, request.fields, {request.prompt.ids}, marks_of(reply));
+  Prompted prompted = order_replies(serving, request.fields, request.prompt, request.only_one_call);
   if (prompted.refused.status != 0) return error_reply(Shape::openai, prompted.refused);
   return answer_reply(serving, Shape::openai, request.fields, http, std::move(prompted.texts),
                       std::make_unique<ChatAnswer>(serving, request.fields, reply, request.only_one_call));

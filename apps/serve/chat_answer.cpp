@@ -61,6 +61,7 @@ std::string ChatAnswer::put(const TextEvent& event) {
 std::string ChatAnswer::finish() { return fields_.streams ? stream_end(fields_, head_, usage_) : whole(); }
 
 void ChatAnswer::put(const ToolEvent& event, Choice& choice) {
+  // The token that ends the call may have more behind it.
   const bool is_over = only_one_call_ && (event.index > 0 || (event.index < 0 && !choice.calls.empty()));
   if (is_over) return;
   switch (event.kind) {

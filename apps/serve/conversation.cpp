@@ -156,10 +156,12 @@ std::vector<ToolEvent> parts_of(ToolCallParser& parser, const TextEvent& event) 
   return parts;
 }
 
-std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply) {
-  return [format = reply.format](std::string_view token) {
+Prompted order_replies(const Serving& serving, const TextFields& fields, const ChatPrompt& prompt, bool only_one_call) {
+  const auto is_mark = [format = prompt.reply.format](std::string_view token) {
     return is_thinking_mark(token) || is_tool_mark(format, token);
   };
+  return order_texts(serving, fields, {prompt.ids}, is_mark,
+                     only_one_call ? std::make_shared<const ToolCallOptions>(prompt.reply) : nullptr);
 }
 
 }  // namespace pinion

@@ -36,10 +36,10 @@ Error read_chat_order(const std::string& body, ChatOrder* out);
 // Errors: pictures and sounds, a wrong shape, a template that refuses, a call that cannot be forced.
 Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out);
 
+// order_texts() for answers that are read by `reply`. `only_one_call`: they end behind their first call.
+Prompted order_replies(const Serving& serving, const TextFields& fields, const ChatPrompt& prompt, bool only_one_call);
+
 // The parts of an answer that an event makes certain.
 std::vector<ToolEvent> parts_of(ToolCallParser& parser, const TextEvent& event);
-
-// What AnswerText leaves in for ToolCallParser.
-std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply);
 
 }  // namespace pinion

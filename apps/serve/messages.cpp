@@ -1,9 +1,11 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's shape (docs.anthropic.com/en/api/messages).
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "apps/serve/answer.h"
 #include "apps/serve/conversation.h"
+#include "kernels/hash.h"
 
 namespace pinion {
 namespace {
@@ -87,6 +89,30 @@ Error read_choice(const OrderedJson& json, MessagesRequest* request, ChatOrder* 
   return is_known ? Error{} : error("not known", "request: tool_choice", "{\"type\": \"auto\"}, any, tool or none");
 }
 
+// For the templates that know it. Models have no budget of thoughts, so budget_tokens is not looked at.
+Error read_thinking(const OrderedJson& json, ChatOrder* out) {
+  const auto thinking = json.find("thinking");
+  if (thinking == json.end() || thinking->is_null()) return {};
+  const std::string type = text_of(*thinking, "type");
+  if (type == "adaptive") return {};  // as the model likes
+  if (type != "enabled" && type != "disabled") {
+    return error("not known", "request: thinking", R"({"type": "enabled"}, disabled or adaptive)");
+  }
+  out->conversation.variables["enable_thinking"] = type == "enabled";
+  return {};
+}
+
+Error read_tools(const OrderedJson& json, ChatOrder* out) {
+  const auto tools = json.find("tools");
+  if (tools == json.end() || tools->is_null()) return {};
+  if (!tools->is_array()) return error("wrong type", "request: tools", "a list");
+  for (const OrderedJson& tool : *tools) {
+    if (!tool.is_object()) return error("wrong type", "request: tools", "objects");
+    out->conversation.tools.push_back(tool_of(tool));
+  }
+  return {};
+}
+
 Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* out) {
   OrderedJson json;
   if (Error e = parse_body(body, &json)) return e;
@@ -101,13 +127,8 @@ Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* o
   for (size_t i = 0; i < given->size(); ++i) {
     if (Error e = add_message((*given)[i], "request: messages[" + std::to_string(i) + "]", &messages)) return e;
   }
-  if (const auto tools = json.find("tools"); tools != json.end() && tools->is_array() && !tools->empty()) {
-    out->conversation.tools = OrderedJson::array();
-    for (const OrderedJson& tool : *tools) {
-      if (!tool.is_object()) return error("wrong type", "request: tools", "objects");
-      out->conversation.tools.push_back(tool_of(tool));
-    }
-  }
+  if (Error e = read_thinking(json, out)) return e;
+  if (Error e = read_tools(json, out)) return e;
   return read_choice(json, request, out);
 }
 
@@ -131,6 +152,12 @@ const char* stop_reason(const TextEvent& end, bool has_calls) {
   if (end.result.finish_reason != FinishReason::stop) return "max_tokens";
   if (!end.stop_text.empty()) return "stop_sequence";
   return has_calls ? "tool_use" : "end_turn";
+}
+
+// Anthropic signs what its models think and takes no other thoughts back, so clients want a signature and some leave
+// out blocks without one. Here it is a hash of the thought, and nobody looks at it when it comes back.
+std::string signature_of(const std::string& thought) {
+  return hash_text(hash_bytes(std::as_bytes(std::span(thought))));
 }
 
 // Blocks of content as they come; each is of one kind.
@@ -191,6 +218,10 @@ class MessageAnswer : public Answer {
       OrderedJson input;
       block["input"] = parse_ordered_json(arguments_, "input", &input) ? OrderedJson::object() : std::move(input);
     }
+    if (block["type"] == "thinking") {
+      block["signature"] = signature_of(block["thinking"].get_ref<const std::string&>());
+      add_delta({{"type", "signature_delta"}, {"signature", block["signature"]}});
+    }
     send({{"type", "content_block_stop"}, {"index", message_["content"].size() - 1}});
   }
 
@@ -200,7 +231,11 @@ class MessageAnswer : public Answer {
 
   // More of a block whose field of the same name as its type is text.
   void add_text(const std::string& type, const std::string& text) {
-    if (type_ != type) begin_block({{"type", type}, {type, ""}});
+    if (type_ != type) {
+      OrderedJson block = {{"type", type}, {type, ""}};
+      if (type == "thinking") block["signature"] = "";
+      begin_block(std::move(block));
+    }
     std::string& all = message_["content"].back()[type].get_ref<std::string&>();
     all += text;
     add_delta({{"type", type + "_delta"}, {type, text}});
@@ -258,7 +293,7 @@ Reply answer_messages(const Serving& serving, const HttpRequest& http) {
   if (!serving.chat_template) return refuse(kNoTemplate);
   MessagesRequest request;
   if (Error e = read_request(serving, http.body, false, &request)) return refuse(field_error(e));
-  Prompted prompted = order_texts(serving, request.fields, {request.prompt.ids}, marks_of(request.prompt.reply));
+  Prompted prompted = order_replies(serving, request.fields, request.prompt, request.only_one_call);
   if (prompted.refused.status != 0) return refuse(prompted.refused);
   return answer_reply(serving, Shape::anthropic, request.fields, http, std::move(prompted.texts),
                       std::make_unique<MessageAnswer>(serving, request));

@@ -205,7 +205,7 @@ Reply answer(const Serving& serving, const HttpRequest& http, bool is_chat) {
     json.update({{"done", true}, {"done_reason", "load"}});
     return json_reply(json);
   }
-  Prompted prompted = order_texts(serving, request.fields, {request.prompt.ids}, marks_of(request.prompt.reply));
+  Prompted prompted = order_replies(serving, request.fields, request.prompt, false);
   if (prompted.refused.status != 0) return error_reply(Shape::ollama, prompted.refused);
   return answer_reply(serving, Shape::ollama, request.fields, http, std::move(prompted.texts),
                       std::make_unique<OllamaAnswer>(serving, request));

@@ -70,7 +70,7 @@ void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* ou
 }
 
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
-                     std::function<bool(std::string_view)> is_mark) {
+                     std::function<bool(std::string_view)> is_mark, std::shared_ptr<const ToolCallOptions> one_call) {
   Prompted out;
   const int64_t texts = std::ssize(prompts) * fields.choices, most = serving.service->most_texts();
   if (texts > most) {
@@ -82,7 +82,7 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
   std::vector<TextOrder> orders;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
-      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, fields.stops, is_mark});
+      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, fields.stops, is_mark, one_call});
       order.options.sampler.seed += static_cast<uint64_t>(i);
     }
   }

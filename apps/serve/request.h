@@ -33,7 +33,8 @@ struct Prompted {
   ApiError refused = {.status = 0, .message = {}};
 };
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
-                     std::function<bool(std::string_view)> is_mark = {});
+                     std::function<bool(std::string_view)> is_mark = {},
+                     std::shared_ptr<const ToolCallOptions> one_call = {});
 
 // The tokens of all choices. A prompt counts once, however many choices it has.
 struct Usage {

@@ -26,6 +26,12 @@ void unless_memory_runs_out(auto& mailbox, const auto& say) {
   }
 }
 
+// Whether some call ends in what comes next.
+bool ends_call(ToolCallParser& parser, std::string_view text) {
+  const auto is_end = [](const ToolEvent& event) { return event.kind == ToolEvent::Kind::kCallEnded; };
+  return std::ranges::any_of(parser.put(text), is_end);
+}
+
 // Tokens in the last one.
 int64_t rows_of_pass(const Scheduler& scheduler) {
   int64_t rows = 0;
@@ -173,13 +179,15 @@ bool TextService::put_token(Texts::Text& text, int32_t id, const GenerateResult&
     }
   }
   text.last_token_seconds = now;
+  bool goes_on = false;
   unless_memory_runs_out(*text.mailbox, [&] {
     TextEvent event{.choice = text.choice, .text = text.answer.put(id), .id = id};
     if (!so_far.logprobs.empty()) event.logprobs = so_far.logprobs.back();
     if (so_far.ids.size() == 1) event.prompt_logprobs = so_far.prompt_logprobs;
+    goes_on = !text.answer.is_stopped() && !(text.calls && ends_call(*text.calls, event.text));
     text.mailbox->put(std::move(event));
   });
-  return !text.mailbox->is_broken && !text.answer.is_stopped();
+  return goes_on && !text.mailbox->is_broken;
 }
 
 void TextService::end(Texts::Text& text, const Error& failure, GenerateResult result, Refusal why) {

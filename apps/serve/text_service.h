@@ -16,6 +16,7 @@
 #include "apps/serve/metrics.h"
 #include "engine/session/scheduler.h"
 #include "tokenizer/answer_text.h"
+#include "tokenizer/tool_calls.h"
 
 namespace pinion {
 
@@ -24,6 +25,7 @@ struct TextOrder {
   GenerateOptions options;
   std::vector<std::string> stops;
   std::function<bool(std::string_view token)> is_mark = {};  // see AnswerText
+  std::shared_ptr<const ToolCallOptions> one_call = {};      // read so, the text ends behind its first call
 };
 
 // Why an order was not taken, or a text has failed: `failed` where nobody who asked can do anything about it.
@@ -74,11 +76,14 @@ class Texts {
         : order(std::move(asked)),
           choice(place),
           answer(std::move(tokenizer), order.stops, order.is_mark),
-          mailbox(std::move(events)) {}
+          mailbox(std::move(events)) {
+      if (order.one_call) calls.emplace(*order.one_call);
+    }
 
     TextOrder order;
     size_t choice;
     AnswerText answer;
+    std::optional<ToolCallParser> calls;
     std::shared_ptr<Mailbox> mailbox;
     double ordered_seconds = 0, last_token_seconds = 0;
     int64_t id = -1;  // the scheduler's; this and the next are the engine thread's

@@ -70,6 +70,11 @@ def ask_anthropic():
     assert counted == final.usage.input_tokens + final.usage.cache_read_input_tokens
     stopped = client.messages.create(**asked, stop_sequences=["."], system="Answer briefly.")
     assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == "."
+    thought = client.messages.create(**asked, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert thought.content[0].text
+    signed = {"type": "thinking", "thinking": "An owl.", "signature": "0123456789abcdef"}
+    turns = [*story, {"role": "assistant", "content": [signed, *whole.content]}, {"role": "user", "content": "Go on."}]
+    assert client.messages.create(**{**asked, "messages": turns}).content
     fails(anthropic.BadRequestError, lambda: client.messages.create(model="demo", max_tokens=0, messages=story))
 
 
