@@ -27,6 +27,9 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
   out->only_one_call = !fields.boolean("parallel_tool_calls", true);
   const std::string format = fields.fields("response_format").text("type", "text");
   if (format != "text") fields.fail("response_format", "not known", "{\"type\": \"text\"}", format);
+  for (const char* name : {"functions", "function_call"}) {
+    if (fields.has(name)) fields.fail(name, "no longer read", "tools and tool_choice, which came in its place");
+  }
   if (fields.error) return fields.error;
   ChatOrder order;
   if (Error e = read_chat_order(body, &order)) return e;

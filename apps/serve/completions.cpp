@@ -71,13 +71,14 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
 // OpenAI's four lists.
 class LogprobLists {
  public:
-  explicit LogprobLists(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit LogprobLists(std::shared_ptr<const Tokenizer> tokenizer)
+      : tokenizer_(*tokenizer), decoder_(std::move(tokenizer)) {}
 
   // Null: of a prompt's first token, which nothing predicts.
   void add(int32_t id, const Logprobs* logprobs) {
     const std::string piece = token_piece(tokenizer_, before_, id);
     tokens_.push_back(piece);
-    offsets_.push_back(offset_);
+    offsets_.push_back(characters_);
     values_.push_back(logprobs ? OrderedJson(logprobs->token.logprob) : OrderedJson(nullptr));
     OrderedJson top = nullptr;
     if (logprobs) {
@@ -86,7 +87,7 @@ class LogprobLists {
       top[piece] = logprobs->token.logprob;
     }
     tops_.push_back(std::move(top));
-    offset_ += std::ssize(piece);
+    for (const char c : decoder_.put(id)) characters_ += (c & 0xC0) != 0x80;  // code points: not what goes on with one
     before_ = id;
   }
   void add_prompt(const std::vector<int32_t>& prompt, const std::vector<Logprobs>& logprobs) {
@@ -104,7 +105,8 @@ class LogprobLists {
  private:
   const Tokenizer& tokenizer_;
   std::optional<int32_t> before_;
-  int64_t offset_ = 0;
+  StreamDecoder decoder_;
+  int64_t characters_ = 0;  // of the text, which special tokens are no part of, and halves of characters not yet
   OrderedJson tokens_ = OrderedJson::array(), values_ = OrderedJson::array(), tops_ = OrderedJson::array(),
               offsets_ = OrderedJson::array();
 };
@@ -123,7 +125,7 @@ class Completion : public Answer {
         request_(std::move(request)),
         head_(answer_head(serving, answer_id("cmpl-"), "text_completion")) {
     const size_t texts = request_.prompts.size() * static_cast<size_t>(request_.fields.choices);
-    for (size_t i = 0; i < texts; ++i) choices_.push_back({LogprobLists(*serving.tokenizer)});
+    for (size_t i = 0; i < texts; ++i) choices_.push_back({LogprobLists(serving.tokenizer)});
   }
 
   std::string put(const TextEvent& event) override {
@@ -142,10 +144,18 @@ class Completion : public Answer {
     return request_.prompts[choice / static_cast<size_t>(request_.fields.choices)];
   }
 
+  // Sentencepiece's way leaves a blank out where a text begins, and an answer is a text of its own.
+  std::string blank_between(const std::vector<int32_t>& prompt, std::optional<int32_t> first) const {
+    const Tokenizer& tokenizer = *serving_.tokenizer;
+    if (!first || prompt.empty()) return "";
+    const std::string alone = decode(tokenizer, std::vector{*first}, false);
+    return token_piece(tokenizer, prompt.back(), *first) == " " + alone ? " " : "";
+  }
+
   void add(const TextEvent& event, Choice& choice) {
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
       const std::vector<int32_t>& prompt = prompt_of(event.choice);
-      choice.text = decode(*serving_.tokenizer, prompt);
+      choice.text = decode(*serving_.tokenizer, prompt) + blank_between(prompt, event.id);
       if (request_.logprobs) choice.lists.add_prompt(prompt, event.prompt_logprobs);
     }
     choice.text += event.text;

@@ -91,6 +91,37 @@ TEST(Serve, LogprobsAreThoseOfGenerate) {
   EXPECT_EQ(server.post("/v1/completions", none)["choices"][0]["logprobs"]["token_logprobs"].size(), prompt);
 }
 
+// Where each token's text begins, in characters.
+TEST(Serve, TextOffsetsCountCharacters) {
+  Server server(kStories);
+  // A token that begins a word, and of a character that takes two.
+  const int32_t next = server.post("/tokenize", {{"content", "é"}})["tokens"].back();
+  json request = {{"prompt", "Café é"}, {"max_tokens", 2}, {"temperature", 0},
+                  {"logprobs", 0},      {"echo", true},    {"logit_bias", {{std::to_string(next), 100}}}};
+  for (const bool echoes : {true, false}) {
+    request["echo"] = echoes;
+    const json answer = server.post("/v1/completions", request)["choices"][0];
+    std::u32string text;
+    for (const char c : answer["text"].get<std::string>()) {
+      if ((c & 0xC0) != 0x80) text += static_cast<unsigned char>(c);
+    }
+    const json& tokens = answer["logprobs"]["tokens"];
+    const json& offsets = answer["logprobs"]["text_offset"];
+    ASSERT_EQ(tokens.size(), offsets.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] == "é") {
+        EXPECT_EQ(text.substr(offsets[i], 1), U"\xC3") << i << answer;
+      }
+    }
+    EXPECT_EQ(offsets.back(), text.size() - 1) << answer;
+  }
+  const json request_of_words = {
+      {"prompt", "Once upon a time, there"}, {"max_tokens", 2}, {"temperature", 0}, {"echo", true}, {"logprobs", 0}};
+  const json words = server.post("/v1/completions", request_of_words)["choices"][0];
+  EXPECT_EQ(words["text"], "Once upon a time, there was a");
+  EXPECT_EQ(words["logprobs"]["text_offset"], json({0, 0, 4, 9, 11, 16, 17, 23, 27}));  // the first token is <s>
+}
+
 TEST(Serve, ManyClientsAtOnceGetWhatEachGetsAlone) {
   Server server(kStories, {"--parallel", "3"});
   const auto ask = [&](size_t seed) {
@@ -148,6 +179,8 @@ TEST(Serve, ChatsAsTheTemplateSays) {
   const Outcome said =
       run_pinion({"chat", "--model", kDemo, "--temperature", "0", "--max-tokens", "30", "--quiet"}, "Who are you?\n");
   EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", said.out);
+  const json old = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"functions", json::array()}};
+  EXPECT_EQ(server.post("/v1/chat/completions", old, 400)["error"]["param"], "functions");
 }
 
 // The stories model with a template of calls. It never saw one; its tokens are chosen for it.
