@@ -42,6 +42,7 @@ struct Reply {
 
 // What an endpoint gets.
 struct HttpRequest {
+  std::string name;  // what stands behind a route's path that ends in '/'
   std::string body;
   std::function<bool()> is_open;  // whether the client is still there, while the answer has not begun
 };
@@ -136,6 +137,7 @@ struct Route {
 // By file.
 Reply show_health(const Serving& serving, const HttpRequest& http);
 Reply list_models(const Serving& serving, const HttpRequest& http);
+Reply show_model(const Serving& serving, const HttpRequest& http);
 Reply show_metrics(const Serving& serving, const HttpRequest& http);
 Reply tokenize_text(const Serving& serving, const HttpRequest& http);
 Reply detokenize_ids(const Serving& serving, const HttpRequest& http);

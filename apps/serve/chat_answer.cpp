@@ -31,8 +31,8 @@ ChatAnswer::ChatAnswer(const Serving& serving, const TextFields& fields, const T
     : serving_(serving),
       fields_(fields),
       only_one_call_(only_one_call),
-      head_(
-          answer_head(serving, answer_id("chatcmpl-"), fields.streams ? "chat.completion.chunk" : "chat.completion")) {
+      head_(answer_head(serving, fields, answer_id("chatcmpl-"),
+                        fields.streams ? "chat.completion.chunk" : "chat.completion")) {
   for (int64_t i = 0; i < fields.choices; ++i) choices_.emplace_back(reply);
 }
 

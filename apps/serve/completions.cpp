@@ -60,12 +60,15 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
   if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMostLogprobs));
   out->fields.options.logprobs = out->logprobs;
   if (out->echoes) out->fields.options.prompt_logprobs = out->logprobs;
-  if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
+  const std::string suffix = fields.text("suffix", "");
+  if (!suffix.empty() && out->echoes) fields.fail("suffix", "not with echo");
   if (fields.integer("best_of", 1, 1, kMostChoices) > out->fields.choices) {
     fields.fail("best_of", "more than n are not compared", "at most n");
   }
   if (fields.error) return fields.error;
-  return read_prompts(serving, fields, &out->prompts);
+  if (suffix.empty()) return read_prompts(serving, fields, &out->prompts);
+  const std::string prefix = fields.text("prompt");
+  return fields.error ? fields.error : fill_in(serving, prefix, suffix, &out->fields, &out->prompts.emplace_back());
 }
 
 // OpenAI's four lists.
@@ -123,7 +126,7 @@ class Completion : public Answer {
   Completion(const Serving& serving, CompletionRequest request)
       : serving_(serving),
         request_(std::move(request)),
-        head_(answer_head(serving, answer_id("cmpl-"), "text_completion")) {
+        head_(answer_head(serving, request_.fields, answer_id("cmpl-"), "text_completion")) {
     const size_t texts = request_.prompts.size() * static_cast<size_t>(request_.fields.choices);
     for (size_t i = 0; i < texts; ++i) choices_.push_back({LogprobLists(serving.tokenizer)});
   }

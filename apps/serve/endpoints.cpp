@@ -4,13 +4,25 @@
 
 namespace pinion {
 
+namespace {
+
+OrderedJson model_json(const Serving& serving) {
+  return {{"id", serving.model},
+          {"object", "model"},
+          {"created", serving.created},
+          {"owned_by", "pinion"},
+          {"max_model_len", serving.service->context()}};
+}
+
+}  // namespace
+
 Reply list_models(const Serving& serving, const HttpRequest&) {
-  return json_reply({{"object", "list"},
-                     {"data", OrderedJson::array({{{"id", serving.model},
-                                                   {"object", "model"},
-                                                   {"created", serving.created},
-                                                   {"owned_by", "pinion"},
-                                                   {"max_model_len", serving.service->context()}}})}});
+  return json_reply({{"object", "list"}, {"data", OrderedJson::array({model_json(serving)})}});
+}
+
+Reply show_model(const Serving& serving, const HttpRequest& http) {
+  if (http.name == serving.model) return json_reply(model_json(serving));
+  return error_reply(Shape::openai, {404, "no such model here, only " + serving.model, "model", "model_not_found"});
 }
 
 Reply show_health(const Serving&, const HttpRequest&) { return json_reply({{"status", "ok"}}); }

@@ -5,6 +5,7 @@
 
 #include "apps/serve/answer.h"
 #include "apps/serve/conversation.h"
+#include "tokenizer/fill_in.h"
 
 namespace pinion {
 namespace {
@@ -84,10 +85,11 @@ bool is_preload(JsonFields& fields, bool is_chat) {
 // A prompt as it is, or as the only question of a conversation.
 Error read_generate(const Serving& serving, JsonFields& fields, ChatOrder order, OllamaRequest* out) {
   const std::string prompt = fields.text("prompt"), system = fields.text("system", "");
-  if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
+  const std::string suffix = fields.text("suffix", "");
   if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kNoPictures);
   const bool is_raw = fields.boolean("raw", false) || !serving.chat_template;
   if (fields.error) return fields.error;
+  if (!suffix.empty()) return fill_in(serving, prompt, suffix, &out->fields, &out->prompt.ids);
   if (is_raw) return encode_field(serving, "prompt", prompt, true, &out->prompt.ids);
   OrderedJson& messages = order.conversation.messages;
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
@@ -233,6 +235,7 @@ Reply ollama_embed(const Serving&, const HttpRequest&) {
 
 Reply ollama_show(const Serving& serving, const HttpRequest&) {
   OrderedJson capabilities = {"completion"};
+  if (find_fill_in(*serving.tokenizer)) capabilities.push_back("insert");
   if (serving.chat_template) {
     Conversation with_tools;
     with_tools.tools = OrderedJson::array();

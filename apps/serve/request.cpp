@@ -7,6 +7,7 @@
 #include <random>
 
 #include "apps/cli/common.h"
+#include "tokenizer/fill_in.h"
 
 namespace pinion {
 namespace {
@@ -79,16 +80,32 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
         .param = "n"};
     return out;
   }
+  std::vector<std::string> stops = fields.stops;
+  stops.insert(stops.end(), fields.end_tokens.begin(), fields.end_tokens.end());
+  if (!fields.end_tokens.empty()) {
+    is_mark = [is_other = std::move(is_mark), ends = fields.end_tokens](std::string_view token) {
+      return std::ranges::find(ends, token) != ends.end() || (is_other && is_other(token));
+    };
+  }
   std::vector<TextOrder> orders;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
-      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, fields.stops, is_mark, one_call});
+      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, stops, is_mark, one_call});
       order.options.sampler.seed += static_cast<uint64_t>(i);
     }
   }
   Refusal why = Refusal::none;
   if (Error e = serving.service->submit(std::move(orders), &out.texts, &why)) out.refused = refusal_error(why, e);
   return out;
+}
+
+Error fill_in(const Serving& serving, std::string_view prefix, std::string_view suffix, TextFields* fields,
+              std::vector<int32_t>* out) {
+  const FillInRow* row = find_fill_in(*serving.tokenizer);
+  if (!row) return error("this model's vocabulary has no tokens to fill in with", "request: suffix");
+  const Error failure = encode_fill_in(*serving.tokenizer, *row, prefix, suffix, serving.service->context(), out);
+  fields->end_tokens = fill_in_ends(*serving.tokenizer, *row);
+  return failure.what == "too long" ? too_long(serving, "prompt") : failure;
 }
 
 void Usage::add(const GenerateResult& result, bool is_first_choice) {
@@ -127,12 +144,12 @@ std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> befor
   return decode(tokenizer, std::vector{id}, false);
 }
 
-OrderedJson answer_head(const Serving& serving, const std::string& id, const char* object) {
+OrderedJson answer_head(const Serving& serving, const TextFields& fields, const std::string& id, const char* object) {
   return {{"id", id},
           {"object", object},
           {"created", static_cast<int64_t>(std::time(nullptr))},
           {"model", serving.model},
-          {"system_fingerprint", serving.fingerprint}};
+          {"system_fingerprint", serving.fingerprint + "-seed-" + std::to_string(fields.options.sampler.seed)}};
 }
 
 std::string answer_id(const char* prefix) {

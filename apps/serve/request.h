@@ -18,7 +18,8 @@ struct TextFields {
   std::vector<std::string> stops;
   int64_t choices = 1;
   bool streams = false;
-  bool wants_usage = false;  // a last chunk with figures, when it streams
+  bool wants_usage = false;                  // a last chunk with figures, when it streams
+  std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop texts do
 };
 
 constexpr int64_t kMostChoices = 128;
@@ -35,6 +36,10 @@ struct Prompted {
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
                      std::function<bool(std::string_view)> is_mark = {},
                      std::shared_ptr<const ToolCallOptions> one_call = {});
+
+// "suffix": the prompt has the model fill in what stands between the two texts. Errors: it has no tokens for that.
+Error fill_in(const Serving& serving, std::string_view prefix, std::string_view suffix, TextFields* fields,
+              std::vector<int32_t>* out);
 
 // The tokens of all choices. A prompt counts once, however many choices it has.
 struct Usage {
@@ -53,8 +58,8 @@ std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> befor
 // The end of OpenAI's streams: figures, where wanted, and [DONE].
 std::string stream_end(const TextFields& fields, const OrderedJson& head, const Usage& usage);
 
-// {"id", "object", "created", "model", "system_fingerprint"}
-OrderedJson answer_head(const Serving& serving, const std::string& id, const char* object);
+// {"id", "object", "created", "model", "system_fingerprint"}: what computed the answer, and from which seed.
+OrderedJson answer_head(const Serving& serving, const TextFields& fields, const std::string& id, const char* object);
 std::string answer_id(const char* prefix);  // another one each time
 
 }  // namespace pinion

@@ -30,6 +30,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", Shape::openai, show_health, true},
     {"GET", "/metrics", Shape::openai, show_metrics},
     {"GET", "/v1/models", Shape::openai, list_models},
+    {"GET", "/v1/models/", Shape::openai, show_model},
     {"POST", "/v1/chat/completions", Shape::openai, complete_chat},
     {"POST", "/v1/completions", Shape::openai, complete_text},
     {"POST", "/v1/messages", Shape::anthropic, answer_messages},

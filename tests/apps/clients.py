@@ -26,6 +26,8 @@ def fails(error, call):
 def ask_openai():
     client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
     model = client.models.list().data[0].id
+    assert client.models.retrieve(model).id == model
+    fails(openai.NotFoundError, lambda: client.models.retrieve("other"))
     asked = {"model": model, "messages": story, "max_tokens": 40, "seed": 3}
     whole = client.chat.completions.create(**asked)
     said = whole.choices[0].message.content

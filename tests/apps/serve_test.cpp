@@ -21,6 +21,11 @@ TEST(Serve, TellsWhenItListensAndWhatItServes) {
   const json models = json::parse(server.get("/v1/models"));
   EXPECT_EQ(models["data"][0]["id"], "stories260k");
   EXPECT_EQ(models["data"][0]["max_model_len"], 512);
+  EXPECT_EQ(json::parse(server.get("/v1/models/stories260k")), models["data"][0]);
+  for (const std::string& name :
+       std::vector<std::string>{"other", "ORG/NAME", "stories260k/", std::string(8000, 'x')}) {
+    EXPECT_EQ(json::parse(server.get("/v1/models/" + name, 404))["error"]["code"], "model_not_found") << name;
+  }
   EXPECT_EQ(server.end(), 0) << server.errors();
   EXPECT_EQ(server.errors(), "");
 }
@@ -89,6 +94,41 @@ TEST(Serve, LogprobsAreThoseOfGenerate) {
   json none = request;
   none["max_tokens"] = 0;
   EXPECT_EQ(server.post("/v1/completions", none)["choices"][0]["logprobs"]["token_logprobs"].size(), prompt);
+}
+
+// The stories model with a vocabulary that has the marks, and with one that ends what is filled in.
+TEST(Serve, FillsInBetweenTwoTexts) {
+  const Folder model;
+  copy_stories(model);
+  json tokenizer = read_json(model.path / "tokenizer.json");
+  const std::pair<std::string, std::string> marks[] = {
+      {"<", "▁<PRE>"}, {">", "▁<SUF>"}, {"|", "▁<MID>"}, {"™", "▁<EOT>"}};
+  int32_t eot = 0;
+  for (const auto& [old, mark] : marks) {
+    json added = tokenizer["added_tokens"][0];
+    json& vocabulary = tokenizer["model"]["vocab"];
+    added["id"] = vocabulary[mark] = eot = vocabulary[old];
+    added["content"] = mark;
+    vocabulary.erase(old);
+    tokenizer["added_tokens"].push_back(added);
+  }
+  write_file(model.path / "tokenizer.json", tokenizer.dump());
+  Server server(model.path);
+  const json tokens = server.post("/tokenize", {{"content", "▁<PRE>Once upon▁<SUF>▁<MID>"}, {"add_special", true}});
+  json request = {{"prompt", "Once upon"}, {"suffix", "."}, {"max_tokens", 9}, {"temperature", 0}, {"seed", 1}};
+  const json filled = server.post("/v1/completions", request);
+  // "." is one token more, without the blank that a text begins with.
+  EXPECT_EQ(filled["usage"]["prompt_tokens"], tokens["count"].get<int>() + 1) << tokens;
+  EXPECT_EQ(filled["usage"]["completion_tokens"], 9);
+  const json options = {{"num_predict", 9}, {"temperature", 0}};
+  json other = {{"prompt", "Once upon"}, {"suffix", "."}, {"stream", false}, {"options", options}};
+  EXPECT_EQ(server.post("/api/generate", other)["response"], filled["choices"][0]["text"]);
+  EXPECT_EQ(server.post("/api/show", json::object())["capabilities"], json({"completion", "insert"}));
+  request["logit_bias"] = {{std::to_string(eot), 100}};
+  const json ended = server.post("/v1/completions", request);
+  EXPECT_EQ(ended["choices"][0]["text"], "");
+  EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(ended["usage"]["completion_tokens"], 1);
 }
 
 // Where each token's text begins, in characters.
@@ -254,8 +294,8 @@ TEST(Serve, AnswersCarryWhatComputedThem) {
   const std::string weights = result->get_header_value("X-Pinion-Weights");
   EXPECT_EQ(weights.size(), 16);
   const std::string fingerprint = json::parse(result->body)["system_fingerprint"];
-  EXPECT_EQ(fingerprint, result->get_header_value("X-Pinion-Fingerprint"));
-  EXPECT_TRUE(fingerprint.ends_with("-w8a8-" + weights)) << fingerprint;
+  EXPECT_EQ(fingerprint, result->get_header_value("X-Pinion-Fingerprint") + "-seed-11");
+  EXPECT_TRUE(fingerprint.ends_with("-w8a8-" + weights + "-seed-11")) << fingerprint;
 }
 
 struct Mistake {
@@ -282,7 +322,9 @@ TEST(Serve, SaysWhatIsWrongWithARequest) {
       {"/v1/completions", R"({"prompt": "a", "n": 1000})", 400, "n: out of range"},
       {"/v1/completions", R"({"prompt": "a", "stop": ""})", 400, "stop"},
       {"/v1/completions", R"({"prompt": "a", "stream_options": 1})", 400, "stream_options"},
-      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "suffix"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "no tokens to fill in"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b", "echo": true})", 400, "echo"},
+      {"/v1/completions", R"({"prompt": [1], "suffix": "b"})", 400, "prompt"},
       {"/v1/completions", R"({"prompt": "a", "logit_bias": {"x": 1}})", 400, "logit_bias"},
       {"/v1/completions", R"({"prompt": "a", "logit_bias": {"1": 101}})", 400, "logit_bias"},
       {"/v1/completions", R"({"prompt": "a", "logit_bias": {"70000": 1}})", 400, "vocabulary"},
