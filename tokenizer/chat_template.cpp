@@ -207,7 +207,7 @@ bool gives_variable(const ChatTemplate& chat_template, const std::string& name) 
 }
 
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
-                  Prompt* out) {
+                  Prompt* out, int64_t most_tokens) {
   const NamedTemplate* chosen = nullptr;
   if (Error e = check_messages(conversation.messages)) return e;
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
@@ -222,6 +222,7 @@ Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
   for (const auto& [name, token] : chat_template.special_tokens) written += '\n' + token;
   taken += written;
   EncodeOptions encoding{.add_special = false};  // templates write BOS themselves where the model wants one
+  encoding.most_tokens = most_tokens;
   const std::vector<AddedToken> tokens = special_tokens(tokenizer, written);
   for (const AddedToken& token : tokens) encoding.guarded.push_back(token.id);
   if (Error e = escape_special_tokens(tokens, taken, &guarded.messages, &guarded.tools, &encoding.escapes)) {

@@ -46,8 +46,8 @@ struct Prompt {
 };
 
 // The text of render() and its ids. Special tokens written in messages and tools are plain text, see
-// special_token_escape.h.
+// special_token_escape.h. `most_tokens`: see EncodeOptions.
 Error make_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer, const Conversation& conversation,
-                  Prompt* out);
+                  Prompt* out, int64_t most_tokens = EncodeOptions().most_tokens);
 
 }  // namespace pinion

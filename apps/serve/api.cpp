@@ -6,6 +6,9 @@ namespace {
 // Of requests, the beginning of JsonFields' messages.
 constexpr std::string_view kWhere = "request: ";
 
+// Enough for a prompt of ids as long as the longest contexts.
+constexpr JsonLimits kBodyLimits = {.values = 200'000, .keys = 4096};
+
 const char* openai_type(int status) {
   switch (status) {
     case 401:
@@ -56,6 +59,38 @@ OrderedJson error_json(Shape shape, const ApiError& failure) {
 
 }  // namespace
 
+Reading::Reading(Readers& readers) : readers_(readers) {
+  std::unique_lock lock(readers_.mutex_);
+  readers_.freed_.wait(lock, [&] { return readers_.free_ > 0; });
+  --readers_.free_;
+}
+
+Reading::~Reading() {
+  {
+    const std::lock_guard lock(readers_.mutex_);
+    ++readers_.free_;
+  }
+  readers_.freed_.notify_one();
+}
+
+Error parse_body(const std::string& body, Json* out) { return parse_json(body, "request", out, kBodyLimits); }
+
+Error parse_body(const std::string& body, OrderedJson* out) {
+  return parse_ordered_json(body, "request", out, kBodyLimits);
+}
+
+Error too_long(const Serving& serving, const std::string& field) {
+  return error("too long", std::string(kWhere) + field,
+               "at most " + std::to_string(serving.service->context()) + " tokens (the context)");
+}
+
+Error encode_field(const Serving& serving, const std::string& field, std::string_view text, bool adds_special,
+                   std::vector<int32_t>* out) {
+  const EncodeOptions options{.add_special = adds_special, .most_tokens = serving.service->context()};
+  const Error failure = encode(*serving.tokenizer, text, options, out);
+  return failure.what == "too long" ? too_long(serving, field) : failure;
+}
+
 std::string text_of(const OrderedJson& json, const char* name) {
   if (!json.is_object()) return "";
   const auto field = json.find(name);
@@ -77,12 +112,29 @@ Reply error_reply(Shape shape, const ApiError& failure) {
   return reply;
 }
 
+std::string event_text(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
+
+std::string error_event(Shape shape, const ApiError& failure) {
+  const OrderedJson json = error_json(shape, failure);
+  switch (shape) {
+    case Shape::openai:
+      break;
+    case Shape::anthropic:
+      return "event: error\n" + event_text(json);
+    case Shape::ollama:
+      return json_text(json) + "\n";
+  }
+  return event_text(json);
+}
+
 ApiError refusal_error(Refusal why, const Error& failure) {
   switch (why) {
     case Refusal::full:
       return {429, failure.message(), {}, "queue_full"};
     case Refusal::draining:
       return {503, failure.message(), {}, "draining"};
+    case Refusal::failed:
+      return {500, failure.message()};
     default:
       return field_error(failure);
   }

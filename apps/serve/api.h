@@ -1,12 +1,16 @@
 // What the server's endpoints share: requests as text, replies as values, and what all of them know of the model.
 #pragma once
 
+#include <algorithm>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,6 +40,13 @@ struct Reply {
   std::function<bool(Connection&)> stream = {};
 };
 
+// What an endpoint gets.
+struct HttpRequest {
+  std::string name;  // what stands behind a route's path that ends in '/'
+  std::string body;
+  std::function<bool()> is_open;  // whether the client is still there, while the answer has not begun
+};
+
 // A request that failed, before the API's own words are put around it.
 struct ApiError {
   int status = 400;
@@ -48,10 +59,41 @@ struct ApiError {
 enum class Shape : uint8_t { openai, anthropic, ollama };
 
 Reply error_reply(Shape shape, const ApiError& failure);
+std::string error_event(Shape shape, const ApiError& failure);  // as the last event of a stream that has begun
 Reply json_reply(const OrderedJson& json);
 std::string text_of(const OrderedJson& json, const char* name);  // a field that is a text; empty: it is none
 OrderedJson text_or_null(const std::string& text);               // empty: null
 std::string json_text(const OrderedJson& json);                  // one line; what is no UTF-8 becomes U+FFFD
+std::string event_text(const OrderedJson& json);                 // "data: {...}\n\n" (html.spec.whatwg.org, 9.2)
+
+// Requests are parsed, rendered and encoded beside the engine: at most so many at once, or a crowd of clients would
+// take its cores and much memory.
+class Readers {
+ public:
+  explicit Readers(int most) : free_(most) {}
+
+ private:
+  friend class Reading;
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  int free_;
+};
+
+// One of them; waits for its turn.
+class Reading {
+ public:
+  explicit Reading(Readers& readers);
+  ~Reading();
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  Readers& readers_;
+};
+
+// The body of a request, which has less in it than a file may.
+Error parse_body(const std::string& body, Json* out);
+Error parse_body(const std::string& body, OrderedJson* out);
 
 // What endpoints know. Written before the first request is let in.
 struct Serving {
@@ -68,9 +110,16 @@ struct Serving {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: none
   TextService* service = nullptr;
+  // As many as cores, counted before a team pins the thread that starts it; two, so that no template holds up all.
+  std::shared_ptr<Readers> readers = std::make_shared<Readers>(std::max(2u, std::thread::hardware_concurrency()));
 };
 
-// A refusal to take texts on, as a reply.
+// The ids of a text, the `field` of a request: at most as many as the context holds.
+Error encode_field(const Serving& serving, const std::string& field, std::string_view text, bool adds_special,
+                   std::vector<int32_t>* out);
+Error too_long(const Serving& serving, const std::string& field);
+
+// A refusal to take texts on, or the failure of one, as a reply.
 ApiError refusal_error(Refusal why, const Error& failure);
 
 // A field of a request that is wrong: the message of JsonFields, with the field named.
@@ -80,25 +129,28 @@ struct Route {
   const char* method;
   const char* path;
   Shape shape;
-  Reply (*handle)(const Serving& serving, const std::string& body);
+  Reply (*handle)(const Serving& serving, const HttpRequest& http);
   bool is_open = false;    // needs no key
   bool is_static = false;  // nor the model: it is the same while that is being loaded
 };
 
 // By file.
-Reply show_health(const Serving& serving, const std::string& body);
-Reply list_models(const Serving& serving, const std::string& body);
-Reply show_metrics(const Serving& serving, const std::string& body);
-Reply tokenize_text(const Serving& serving, const std::string& body);
-Reply detokenize_ids(const Serving& serving, const std::string& body);
-Reply complete_text(const Serving& serving, const std::string& body);
-Reply complete_chat(const Serving& serving, const std::string& body);
-Reply answer_messages(const Serving& serving, const std::string& body);
-Reply count_tokens(const Serving& serving, const std::string& body);
-Reply ollama_version(const Serving& serving, const std::string& body);
-Reply ollama_tags(const Serving& serving, const std::string& body);
-Reply ollama_show(const Serving& serving, const std::string& body);
-Reply ollama_chat(const Serving& serving, const std::string& body);
-Reply ollama_generate(const Serving& serving, const std::string& body);
+Reply show_health(const Serving& serving, const HttpRequest& http);
+Reply list_models(const Serving& serving, const HttpRequest& http);
+Reply show_model(const Serving& serving, const HttpRequest& http);
+Reply show_metrics(const Serving& serving, const HttpRequest& http);
+Reply tokenize_text(const Serving& serving, const HttpRequest& http);
+Reply detokenize_ids(const Serving& serving, const HttpRequest& http);
+Reply complete_text(const Serving& serving, const HttpRequest& http);
+Reply complete_chat(const Serving& serving, const HttpRequest& http);
+Reply answer_messages(const Serving& serving, const HttpRequest& http);
+Reply count_tokens(const Serving& serving, const HttpRequest& http);
+Reply ollama_version(const Serving& serving, const HttpRequest& http);
+Reply ollama_tags(const Serving& serving, const HttpRequest& http);
+Reply ollama_ps(const Serving& serving, const HttpRequest& http);
+Reply ollama_embed(const Serving& serving, const HttpRequest& http);
+Reply ollama_show(const Serving& serving, const HttpRequest& http);
+Reply ollama_chat(const Serving& serving, const HttpRequest& http);
+Reply ollama_generate(const Serving& serving, const HttpRequest& http);
 
 }  // namespace pinion

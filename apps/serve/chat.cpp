@@ -13,8 +13,9 @@ struct ChatRequest {
 };
 
 Error read_request(const Serving& serving, const std::string& body, ChatRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_text_fields(fields, serving, &out->fields);
   const int64_t most = fields.integer("max_tokens", serving.service->context(), 1, 1 << 30);
@@ -26,6 +27,9 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
   out->only_one_call = !fields.boolean("parallel_tool_calls", true);
   const std::string format = fields.fields("response_format").text("type", "text");
   if (format != "text") fields.fail("response_format", "not known", "{\"type\": \"text\"}", format);
+  for (const char* name : {"functions", "function_call"}) {
+    if (fields.has(name)) fields.fail(name, "no longer read", "tools and tool_choice, which came in its place");
+  }
   if (fields.error) return fields.error;
   ChatOrder order;
   if (Error e = read_chat_order(body, &order)) return e;
@@ -34,21 +38,18 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
 
 }  // namespace
 
-Reply complete_chat(const Serving& serving, const std::string& body) {
+Reply complete_chat(const Serving& serving, const HttpRequest& http) {
   if (!serving.chat_template) {
     return error_reply(Shape::openai,
                        {.message = "the model has no chat template; /v1/completions continues plain text"});
   }
   ChatRequest request;
-  if (Error e = read_request(serving, body, &request)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::openai, field_error(e));
   const ToolCallOptions& reply = request.prompt.reply;
-  Prompted prompted = order_texts(serving, request.fields, {request.prompt.ids}, marks_of(reply));
+  Prompted prompted = order_replies(serving, request.fields, request.prompt, request.only_one_call);
   if (prompted.refused.status != 0) return error_reply(Shape::openai, prompted.refused);
-  const auto answer = std::make_shared<ChatAnswer>(serving, request.fields, reply, request.only_one_call);
-  return stream_reply(serving, request.fields,
-                      [answer, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
-                        return answer->write(*texts, connection);
-                      });
+  return answer_reply(serving, Shape::openai, request.fields, http, std::move(prompted.texts),
+                      std::make_unique<ChatAnswer>(serving, request.fields, reply, request.only_one_call));
 }
 
 }  // namespace pinion

@@ -31,34 +31,37 @@ ChatAnswer::ChatAnswer(const Serving& serving, const TextFields& fields, const T
     : serving_(serving),
       fields_(fields),
       only_one_call_(only_one_call),
-      head_(
-          answer_head(serving, answer_id("chatcmpl-"), fields.streams ? "chat.completion.chunk" : "chat.completion")) {
+      head_(answer_head(serving, fields, answer_id("chatcmpl-"),
+                        fields.streams ? "chat.completion.chunk" : "chat.completion")) {
   for (int64_t i = 0; i < fields.choices; ++i) choices_.emplace_back(reply);
 }
 
-bool ChatAnswer::write(Texts& texts, Connection& connection) {
-  if (fields_.streams && !begin_stream(connection)) return false;
-  const auto on_event = [&](const TextEvent& event) {
-    put(event);
-    return !fields_.streams || send(event, connection);
-  };
-  if (!follow(texts, connection, on_event)) return false;
-  return fields_.streams ? finish_stream(connection) : connection.write(whole());
+// Clients want to know whose message it is before there is one.
+std::string ChatAnswer::begin() {
+  std::string text;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    text += event_text(chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr));
+  }
+  return text;
 }
 
-void ChatAnswer::put(const TextEvent& event) {
+std::string ChatAnswer::put(const TextEvent& event) {
   Choice& choice = choices_[event.choice];
-  for (const ToolEvent& one : choice.parser.put(event.text)) put(one, choice);
+  for (const ToolEvent& part : parts_of(choice.parser, event)) put(part, choice);
   if (event.logprobs) add_logprobs(*event.logprobs, choice);
   if (event.id) choice.last_id = event.id;
-  if (!event.is_end) return;
-  for (const ToolEvent& one : choice.parser.finish()) put(one, choice);
-  usage_.add(event.result, event.choice == 0);
-  const bool is_call = !choice.calls.empty() && event.result.finish_reason == FinishReason::stop;
-  choice.finish = is_call ? "tool_calls" : finish_word(event);
+  if (event.is_end) {
+    usage_.add(event.result, event.choice == 0);
+    const bool is_call = !choice.calls.empty() && event.result.finish_reason == FinishReason::stop;
+    choice.finish = is_call ? "tool_calls" : finish_word(event);
+  }
+  return fields_.streams ? chunks(event.choice) : "";
 }
 
+std::string ChatAnswer::finish() { return fields_.streams ? stream_end(fields_, head_, usage_) : whole(); }
+
 void ChatAnswer::put(const ToolEvent& event, Choice& choice) {
+  // The token that ends the call may have more behind it.
   const bool is_over = only_one_call_ && (event.index > 0 || (event.index < 0 && !choice.calls.empty()));
   if (is_over) return;
   switch (event.kind) {
@@ -110,32 +113,16 @@ OrderedJson ChatAnswer::chunk(size_t index, OrderedJson delta, OrderedJson logpr
   return json;
 }
 
-// Clients want to know whose message it is before there is one.
-bool ChatAnswer::begin_stream(Connection& connection) const {
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const OrderedJson delta = {{"role", "assistant"}, {"content", ""}};
-    if (!connection.write(event_text(chunk(i, delta, nullptr, nullptr)))) return false;
-  }
-  return true;
-}
-
-bool ChatAnswer::send(const TextEvent& event, Connection& connection) {
-  Choice& choice = choices_[event.choice];
+std::string ChatAnswer::chunks(size_t index) {
+  Choice& choice = choices_[index];
   std::string text;
   if (choice.deltas.empty() && !choice.logprobs.empty()) choice.deltas.push_back({{"content", ""}});
   for (OrderedJson& delta : choice.deltas) {
-    text += event_text(chunk(event.choice, std::move(delta), logprobs_json(choice), nullptr));
+    text += event_text(chunk(index, std::move(delta), logprobs_json(choice), nullptr));
   }
   choice.deltas.clear();
-  if (choice.finish) text += event_text(chunk(event.choice, OrderedJson::object(), nullptr, choice.finish));
-  return text.empty() || connection.write(text);
-}
-
-bool ChatAnswer::finish_stream(Connection& connection) const {
-  OrderedJson json = head_;
-  json["choices"] = OrderedJson::array();
-  json["usage"] = usage_.json();
-  return connection.write((fields_.wants_usage ? event_text(json) : "") + "data: [DONE]\n\n");
+  if (choice.finish) text += event_text(chunk(index, OrderedJson::object(), nullptr, choice.finish));
+  return text;
 }
 
 std::string ChatAnswer::whole() {

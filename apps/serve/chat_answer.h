@@ -6,18 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "apps/serve/answer.h"
 #include "apps/serve/conversation.h"
-#include "apps/serve/request.h"
 
 namespace pinion {
 
-class ChatAnswer {
+class ChatAnswer : public Answer {
  public:
   // `only_one_call`: the answer ends behind the first call.
   ChatAnswer(const Serving& serving, const TextFields& fields, const ToolCallOptions& reply, bool only_one_call);
 
-  // False: see follow().
-  bool write(Texts& texts, Connection& connection);
+  std::string begin() override;
+  std::string put(const TextEvent& event) override;
+  std::string finish() override;
 
  private:
   struct Call {
@@ -35,14 +36,11 @@ class ChatAnswer {
     const char* finish = nullptr;
   };
 
-  void put(const TextEvent& event);
   void put(const ToolEvent& event, Choice& choice);
   void add_logprobs(const Logprobs& logprobs, Choice& choice);
   OrderedJson logprobs_json(Choice& choice) const;
   OrderedJson chunk(size_t index, OrderedJson delta, OrderedJson logprobs, const char* finish) const;
-  bool begin_stream(Connection& connection) const;
-  bool send(const TextEvent& event, Connection& connection);
-  bool finish_stream(Connection& connection) const;
+  std::string chunks(size_t index);
   std::string whole();
 
   const Serving& serving_;

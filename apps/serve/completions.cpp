@@ -1,7 +1,7 @@
 // POST /v1/completions: text that goes on (platform.openai.com/docs/api-reference/completions).
 #include <algorithm>
 
-#include "apps/serve/request.h"
+#include "apps/serve/answer.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -22,16 +22,9 @@ struct CompletionRequest {
 Error read_prompt(const Serving& serving, const Json& prompt, std::vector<int32_t>* out) {
   constexpr const char* kField = "request: prompt";
   if (prompt.is_string()) {
-    const EncodeOptions options{.most_tokens = serving.service->context()};
-    if (Error e = encode(*serving.tokenizer, prompt.get_ref<const std::string&>(), options, out)) {
-      return error("too long", kField, "at most " + std::to_string(options.most_tokens) + " tokens (the context)");
-    }
-    return {};
+    return encode_field(serving, "prompt", prompt.get_ref<const std::string&>(), true, out);
   }
-  if (prompt.is_array() && std::ssize(prompt) > serving.service->context()) {
-    return error("too long", kField, "at most " + std::to_string(serving.service->context()) + " tokens (the context)",
-                 std::to_string(prompt.size()));
-  }
+  if (prompt.is_array() && std::ssize(prompt) > serving.service->context()) return too_long(serving, "prompt");
   if (!prompt.is_array()) return error("wrong type", kField, "a text, token ids, or a list of either");
   for (const Json& id : prompt) {
     const bool is_id = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < kMaxVocabulary;
@@ -57,8 +50,9 @@ Error read_prompts(const Serving& serving, JsonFields& fields, std::vector<std::
 }
 
 Error read_request(const Serving& serving, const std::string& body, CompletionRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_text_fields(fields, serving, &out->fields);
   out->fields.options.max_tokens = fields.integer("max_tokens", kMaxTokens, 0, 1 << 30);
@@ -66,24 +60,28 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
   if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMostLogprobs));
   out->fields.options.logprobs = out->logprobs;
   if (out->echoes) out->fields.options.prompt_logprobs = out->logprobs;
-  if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
+  const std::string suffix = fields.text("suffix", "");
+  if (!suffix.empty() && out->echoes) fields.fail("suffix", "not with echo");
   if (fields.integer("best_of", 1, 1, kMostChoices) > out->fields.choices) {
     fields.fail("best_of", "more than n are not compared", "at most n");
   }
   if (fields.error) return fields.error;
-  return read_prompts(serving, fields, &out->prompts);
+  if (suffix.empty()) return read_prompts(serving, fields, &out->prompts);
+  const std::string prefix = fields.text("prompt");
+  return fields.error ? fields.error : fill_in(serving, prefix, suffix, &out->fields, &out->prompts.emplace_back());
 }
 
 // OpenAI's four lists.
 class LogprobLists {
  public:
-  explicit LogprobLists(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit LogprobLists(std::shared_ptr<const Tokenizer> tokenizer)
+      : tokenizer_(*tokenizer), decoder_(std::move(tokenizer)) {}
 
   // Null: of a prompt's first token, which nothing predicts.
   void add(int32_t id, const Logprobs* logprobs) {
     const std::string piece = token_piece(tokenizer_, before_, id);
     tokens_.push_back(piece);
-    offsets_.push_back(offset_);
+    offsets_.push_back(characters_);
     values_.push_back(logprobs ? OrderedJson(logprobs->token.logprob) : OrderedJson(nullptr));
     OrderedJson top = nullptr;
     if (logprobs) {
@@ -92,7 +90,7 @@ class LogprobLists {
       top[piece] = logprobs->token.logprob;
     }
     tops_.push_back(std::move(top));
-    offset_ += std::ssize(piece);
+    for (const char c : decoder_.put(id)) characters_ += (c & 0xC0) != 0x80;  // code points: not what goes on with one
     before_ = id;
   }
   void add_prompt(const std::vector<int32_t>& prompt, const std::vector<Logprobs>& logprobs) {
@@ -110,7 +108,8 @@ class LogprobLists {
  private:
   const Tokenizer& tokenizer_;
   std::optional<int32_t> before_;
-  int64_t offset_ = 0;
+  StreamDecoder decoder_;
+  int64_t characters_ = 0;  // of the text, which special tokens are no part of, and halves of characters not yet
   OrderedJson tokens_ = OrderedJson::array(), values_ = OrderedJson::array(), tops_ = OrderedJson::array(),
               offsets_ = OrderedJson::array();
 };
@@ -122,22 +121,25 @@ struct Choice {
   const char* finish = nullptr;
 };
 
-// Writes the answer as its texts come.
-class Completion {
+class Completion : public Answer {
  public:
   Completion(const Serving& serving, CompletionRequest request)
       : serving_(serving),
         request_(std::move(request)),
-        head_(answer_head(serving, answer_id("cmpl-"), "text_completion")) {}
+        head_(answer_head(serving, request_.fields, answer_id("cmpl-"), "text_completion")) {
+    const size_t texts = request_.prompts.size() * static_cast<size_t>(request_.fields.choices);
+    for (size_t i = 0; i < texts; ++i) choices_.push_back({LogprobLists(serving.tokenizer)});
+  }
 
-  bool write(Texts& texts, Connection& connection) {
-    for (size_t i = 0; i < texts.size(); ++i) choices_.push_back({LogprobLists(*serving_.tokenizer)});
-    const auto on_event = [&](const TextEvent& event) {
-      put(event);
-      return !request_.fields.streams || send(event, connection);
-    };
-    if (!follow(texts, connection, on_event)) return false;
-    return request_.fields.streams ? finish_stream(connection) : connection.write(whole());
+  std::string put(const TextEvent& event) override {
+    Choice& choice = choices_[event.choice];
+    add(event, choice);
+    const bool has_news = !choice.text.empty() || event.is_end || request_.logprobs;
+    return request_.fields.streams && has_news ? chunk(event.choice) : "";
+  }
+
+  std::string finish() override {
+    return request_.fields.streams ? stream_end(request_.fields, head_, usage_) : whole();
   }
 
  private:
@@ -145,11 +147,18 @@ class Completion {
     return request_.prompts[choice / static_cast<size_t>(request_.fields.choices)];
   }
 
-  void put(const TextEvent& event) {
-    Choice& choice = choices_[event.choice];
+  // Sentencepiece's way leaves a blank out where a text begins, and an answer is a text of its own.
+  std::string blank_between(const std::vector<int32_t>& prompt, std::optional<int32_t> first) const {
+    const Tokenizer& tokenizer = *serving_.tokenizer;
+    if (!first || prompt.empty()) return "";
+    const std::string alone = decode(tokenizer, std::vector{*first}, false);
+    return token_piece(tokenizer, prompt.back(), *first) == " " + alone ? " " : "";
+  }
+
+  void add(const TextEvent& event, Choice& choice) {
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
       const std::vector<int32_t>& prompt = prompt_of(event.choice);
-      choice.text = decode(*serving_.tokenizer, prompt);
+      choice.text = decode(*serving_.tokenizer, prompt) + blank_between(prompt, event.id);
       if (request_.logprobs) choice.lists.add_prompt(prompt, event.prompt_logprobs);
     }
     choice.text += event.text;
@@ -167,19 +176,11 @@ class Completion {
     return json;
   }
 
-  bool send(const TextEvent& event, Connection& connection) {
-    if (choices_[event.choice].text.empty() && !event.is_end && !request_.logprobs) return true;
+  std::string chunk(size_t index) {
     OrderedJson json = head_;
-    json["choices"] = OrderedJson::array({choice_json(event.choice)});
+    json["choices"] = OrderedJson::array({choice_json(index)});
     if (request_.fields.wants_usage) json["usage"] = nullptr;
-    return connection.write(event_text(json));
-  }
-
-  bool finish_stream(Connection& connection) {
-    OrderedJson json = head_;
-    json["choices"] = OrderedJson::array();
-    json["usage"] = usage_.json();
-    return connection.write((request_.fields.wants_usage ? event_text(json) : "") + "data: [DONE]\n\n");
+    return event_text(json);
   }
 
   std::string whole() {
@@ -199,17 +200,14 @@ class Completion {
 
 }  // namespace
 
-Reply complete_text(const Serving& serving, const std::string& body) {
+Reply complete_text(const Serving& serving, const HttpRequest& http) {
   CompletionRequest request;
-  if (Error e = read_request(serving, body, &request)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::openai, field_error(e));
   Prompted prompted = order_texts(serving, request.fields, request.prompts);
   if (prompted.refused.status != 0) return error_reply(Shape::openai, prompted.refused);
   const TextFields fields = request.fields;
-  const auto completion = std::make_shared<Completion>(serving, std::move(request));
-  return stream_reply(serving, fields,
-                      [completion, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
-                        return completion->write(*texts, connection);
-                      });
+  return answer_reply(serving, Shape::openai, fields, http, std::move(prompted.texts),
+                      std::make_unique<Completion>(serving, std::move(request)));
 }
 
 }  // namespace pinion

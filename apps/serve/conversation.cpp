@@ -1,6 +1,7 @@
 #include "apps/serve/conversation.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "tokenizer/thinking.h"
 
@@ -14,7 +15,7 @@ Error join_parts(OrderedJson& content, const std::string& where) {
   std::string text;
   for (const OrderedJson& part : content) {
     if (!part.is_object()) return error("wrong type", where, kPart);
-    if (text_of(part, "type") != "text") return error("only texts are read, no pictures or sounds", where, kPart);
+    if (text_of(part, "type") != "text") return error(kNoPictures, where, kPart);
     text += text_of(part, "text");
   }
   content = text;
@@ -37,6 +38,9 @@ void parse_arguments(OrderedJson& message) {
 }
 
 Error prepare(OrderedJson& message, const std::string& where) {
+  if (const auto images = message.find("images"); images != message.end() && !images->empty()) {  // Ollama's
+    return error(kNoPictures, where + ": images");
+  }
   OrderedJson& content = message["content"];
   if (content.is_array()) {
     if (Error e = join_parts(content, where + ": content")) return e;
@@ -110,7 +114,7 @@ Error force_call(const Serving& serving, const ChatOrder& order, ChatPrompt* out
 
 Error read_chat_order(const std::string& body, ChatOrder* out) {
   OrderedJson json;
-  if (Error e = parse_ordered_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   const auto messages = json.find("messages");
   if (messages == json.end()) return error("missing field", "request: messages");
   out->conversation.messages = *messages;
@@ -120,7 +124,7 @@ Error read_chat_order(const std::string& body, ChatOrder* out) {
   }
   if (const auto variables = json.find("chat_template_kwargs"); variables != json.end() && !variables->is_null()) {
     if (!variables->is_object()) return error("wrong type", "request: chat_template_kwargs", "an object");
-    out->conversation.variables = *variables;
+    out->conversation.variables.update(*variables);
   }
   return read_choice(json, out);
 }
@@ -131,7 +135,10 @@ Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out)
   if (order.choice == ToolChoice::none) conversation.tools = nullptr;
   if (Error e = prepare(conversation)) return e;
   Prompt prompt;
-  if (Error e = make_prompt(*serving.chat_template, *serving.tokenizer, conversation, &prompt)) return e;
+  const int64_t most_tokens = serving.service->context();
+  if (Error e = make_prompt(*serving.chat_template, *serving.tokenizer, conversation, &prompt, most_tokens)) {
+    return e.what == "too long" ? too_long(serving, "messages") : e;
+  }
   out->ids = std::move(prompt.ids);
   const ToolFormat format = detect_tool_format(template_source(*serving.chat_template, conversation));
   // Harmony's marks are around thoughts and answers, too.
@@ -143,22 +150,18 @@ Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out)
   return is_forced ? force_call(serving, order, out) : Error{};
 }
 
-bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
-                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end) {
-  ToolCallParser parser(reply);
-  const auto hand_over = [&](const std::vector<ToolEvent>& parts) { return std::ranges::all_of(parts, on_part); };
-  return follow(texts, connection, [&](const TextEvent& event) {
-    if (!hand_over(parser.put(event.text))) return false;
-    if (!event.is_end) return true;
-    *end = event;
-    return hand_over(parser.finish());
-  });
+std::vector<ToolEvent> parts_of(ToolCallParser& parser, const TextEvent& event) {
+  std::vector<ToolEvent> parts = parser.put(event.text);
+  if (event.is_end) std::ranges::move(parser.finish(), std::back_inserter(parts));
+  return parts;
 }
 
-std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply) {
-  return [format = reply.format](std::string_view token) {
+Prompted order_replies(const Serving& serving, const TextFields& fields, const ChatPrompt& prompt, bool only_one_call) {
+  const auto is_mark = [format = prompt.reply.format](std::string_view token) {
     return is_thinking_mark(token) || is_tool_mark(format, token);
   };
+  return order_texts(serving, fields, {prompt.ids}, is_mark,
+                     only_one_call ? std::make_shared<const ToolCallOptions>(prompt.reply) : nullptr);
 }
 
 }  // namespace pinion

@@ -9,6 +9,8 @@
 
 namespace pinion {
 
+constexpr const char* kNoPictures = "only texts are read, no pictures or sounds";
+
 enum class ToolChoice : uint8_t {
   automatic,  // the model decides
   none,       // it is told of no tools
@@ -34,11 +36,10 @@ Error read_chat_order(const std::string& body, ChatOrder* out);
 // Errors: pictures and sounds, a wrong shape, a template that refuses, a call that cannot be forced.
 Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out);
 
-// follow() for one text, read by `reply`: its parts as they become certain, then its end.
-bool follow_reply(Texts& texts, const ToolCallOptions& reply, Connection& connection,
-                  const std::function<bool(const ToolEvent&)>& on_part, TextEvent* end);
+// order_texts() for answers that are read by `reply`. `only_one_call`: they end behind their first call.
+Prompted order_replies(const Serving& serving, const TextFields& fields, const ChatPrompt& prompt, bool only_one_call);
 
-// What AnswerText leaves in for ToolCallParser.
-std::function<bool(std::string_view)> marks_of(const ToolCallOptions& reply);
+// The parts of an answer that an event makes certain.
+std::vector<ToolEvent> parts_of(ToolCallParser& parser, const TextEvent& event);
 
 }  // namespace pinion

@@ -4,39 +4,53 @@
 
 namespace pinion {
 
-Reply list_models(const Serving& serving, const std::string&) {
-  return json_reply({{"object", "list"},
-                     {"data", OrderedJson::array({{{"id", serving.model},
-                                                   {"object", "model"},
-                                                   {"created", serving.created},
-                                                   {"owned_by", "pinion"},
-                                                   {"max_model_len", serving.service->context()}}})}});
+namespace {
+
+OrderedJson model_json(const Serving& serving) {
+  return {{"id", serving.model},
+          {"object", "model"},
+          {"created", serving.created},
+          {"owned_by", "pinion"},
+          {"max_model_len", serving.service->context()}};
 }
 
-Reply show_health(const Serving&, const std::string&) { return json_reply({{"status", "ok"}}); }
+}  // namespace
 
-Reply show_metrics(const Serving& serving, const std::string&) {
+Reply list_models(const Serving& serving, const HttpRequest&) {
+  return json_reply({{"object", "list"}, {"data", OrderedJson::array({model_json(serving)})}});
+}
+
+Reply show_model(const Serving& serving, const HttpRequest& http) {
+  if (http.name == serving.model) return json_reply(model_json(serving));
+  return error_reply(Shape::openai, {404, "no such model here, only " + serving.model, "model", "model_not_found"});
+}
+
+Reply show_health(const Serving&, const HttpRequest&) { return json_reply({{"status", "ok"}}); }
+
+Reply show_metrics(const Serving& serving, const HttpRequest&) {
   return {.type = "text/plain; version=0.0.4", .body = prometheus_text(serving.service->metrics())};
 }
 
 // {"content": TEXT, "add_special": false} as llama.cpp's server has it; "prompt" as vLLM's.
-Reply tokenize_text(const Serving& serving, const std::string& body) {
+Reply tokenize_text(const Serving& serving, const HttpRequest& http) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Shape::openai, field_error(e));
   JsonFields fields{json, "request"};
   const std::string text = fields.has("prompt") ? fields.text("prompt") : fields.text("content");
   const bool adds_special = fields.boolean("add_special_tokens", fields.boolean("add_special", false));
   if (fields.error) return error_reply(Shape::openai, field_error(fields.error));
   std::vector<int32_t> ids;
-  if (Error e = encode(*serving.tokenizer, text, {.add_special = adds_special}, &ids)) {
+  if (Error e = encode_field(serving, fields.has("prompt") ? "prompt" : "content", text, adds_special, &ids)) {
     return error_reply(Shape::openai, field_error(e));
   }
   return json_reply({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", serving.service->context()}});
 }
 
-Reply detokenize_ids(const Serving& serving, const std::string& body) {
+Reply detokenize_ids(const Serving& serving, const HttpRequest& http) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return error_reply(Shape::openai, field_error(e));
+  if (Error e = parse_body(http.body, &json)) return error_reply(Shape::openai, field_error(e));
   JsonFields fields{json, "request"};
   if (!fields.has("tokens")) fields.fail("tokens", "missing field");
   std::vector<int32_t> ids;

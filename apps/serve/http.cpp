@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "apps/serve/http_guard.h"
+#include "apps/serve/http_peer.h"
 
 namespace pinion {
 namespace {
@@ -66,6 +67,11 @@ void refuse(const Reply& reply, httplib::Response& response) {
   });
 }
 
+size_t length(const Route& route) { return std::string_view(route.path).size(); }
+
+// GET /v1/models/NAME. "/" is the page and nothing behind it.
+bool has_name(const Route& route) { return length(route) > 1 && std::string_view(route.path).ends_with('/'); }
+
 const char* words_for(int status) {
   switch (status) {
     case 404:
@@ -90,7 +96,9 @@ struct HttpListener::State {
   std::atomic<int> answering{0};  // requests that have an answer coming
 
   const Route* find(const std::string& path) const {
-    const auto at = std::ranges::find(routes, path, &Route::path);
+    const auto at = std::ranges::find_if(routes, [&](const Route& route) {
+      return path == route.path || (has_name(route) && path.size() > length(route) && path.starts_with(route.path));
+    });
     return at == routes.end() ? nullptr : &*at;
   }
   Shape shape_of(const std::string& path) const {
@@ -107,12 +115,12 @@ struct HttpListener::State {
             }};
   }
 
-  void answer(const Route& route, const std::string& body, httplib::Response& response) {
+  void answer(const Route& route, const HttpRequest& http, httplib::Response& response) {
     const Answering one = begin_answer();  // before the text is under way: it may end at once
     static const Serving kNothing;
     const Serving* ready = route.is_static ? &kNothing : serving.load();
     if (!ready) return send(error_reply(route.shape, {503, "the model is being loaded", {}, "loading"}), response);
-    Reply reply = route.handle(*ready, body);
+    Reply reply = route.handle(*ready, http);
     send(reply, response);
     if (reply.stream) stream(std::move(reply), one, response);
   }
@@ -128,8 +136,14 @@ void HttpListener::add_handlers() {
   server.set_pre_routing_handler([this](const Request& request, Response& response) {
     const Route* route = state_->find(request.path);
     const ApiError failure = refusal_of(request, state_->options, route && route->is_open);
-    if (failure.status == 0) return httplib::Server::HandlerResponse::Unhandled;
-    refuse(error_reply(state_->shape_of(request.path), failure), response);
+    if (failure.status != 0) {
+      refuse(error_reply(state_->shape_of(request.path), failure), response);
+    } else if (route && has_name(*route) && request.method == route->method) {
+      // The library would take such a path for an expression, whose match may need much of the stack.
+      state_->answer(*route, {request.path.substr(length(*route)), "", peer_watch(request)}, response);
+    } else {
+      return httplib::Server::HandlerResponse::Unhandled;
+    }
     return httplib::Server::HandlerResponse::Handled;
   });
   server.set_error_handler([fail](const Request& request, Response& response) {
@@ -140,9 +154,12 @@ void HttpListener::add_handlers() {
     send(fail(request, 500, "out of memory, or a bug"), response);
   });
   for (const Route& route : state_->routes) {
+    if (has_name(route)) continue;
     const std::string path = std::regex_replace(route.path, std::regex("\\."), "\\.");  // paths are expressions there
     if (std::string_view(route.method) == "GET") {
-      server.Get(path, [this, &route](const Request&, Response& response) { state_->answer(route, "", response); });
+      server.Get(path, [this, &route](const Request& request, Response& response) {
+        state_->answer(route, {"", "", peer_watch(request)}, response);
+      });
       continue;
     }
     // Read by us, since the library has a limit of 8 kB for what curl sends unless it is told the type.
@@ -153,7 +170,7 @@ void HttpListener::add_handlers() {
                     body.append(data, bytes);
                     return true;
                   };
-                  if (read(add)) return state_->answer(route, body, response);
+                  if (read(add)) return state_->answer(route, {"", std::move(body), peer_watch(request)}, response);
                   const int status = response.status > 0 ? response.status : 400;
                   refuse(fail(request, status, words_for(status)), response);
                 });

@@ -1,9 +1,11 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's shape (docs.anthropic.com/en/api/messages).
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "apps/serve/answer.h"
 #include "apps/serve/conversation.h"
-#include "apps/serve/request.h"
+#include "kernels/hash.h"
 
 namespace pinion {
 namespace {
@@ -87,9 +89,33 @@ Error read_choice(const OrderedJson& json, MessagesRequest* request, ChatOrder* 
   return is_known ? Error{} : error("not known", "request: tool_choice", "{\"type\": \"auto\"}, any, tool or none");
 }
 
+// For the templates that know it. Models have no budget of thoughts, so budget_tokens is not looked at.
+Error read_thinking(const OrderedJson& json, ChatOrder* out) {
+  const auto thinking = json.find("thinking");
+  if (thinking == json.end() || thinking->is_null()) return {};
+  const std::string type = text_of(*thinking, "type");
+  if (type == "adaptive") return {};  // as the model likes
+  if (type != "enabled" && type != "disabled") {
+    return error("not known", "request: thinking", R"({"type": "enabled"}, disabled or adaptive)");
+  }
+  out->conversation.variables["enable_thinking"] = type == "enabled";
+  return {};
+}
+
+Error read_tools(const OrderedJson& json, ChatOrder* out) {
+  const auto tools = json.find("tools");
+  if (tools == json.end() || tools->is_null()) return {};
+  if (!tools->is_array()) return error("wrong type", "request: tools", "a list");
+  for (const OrderedJson& tool : *tools) {
+    if (!tool.is_object()) return error("wrong type", "request: tools", "objects");
+    out->conversation.tools.push_back(tool_of(tool));
+  }
+  return {};
+}
+
 Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* out) {
   OrderedJson json;
-  if (Error e = parse_ordered_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   OrderedJson& messages = out->conversation.messages;
   if (const auto system = json.find("system"); system != json.end() && !system->is_null()) {
     Content content;
@@ -101,20 +127,16 @@ Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* o
   for (size_t i = 0; i < given->size(); ++i) {
     if (Error e = add_message((*given)[i], "request: messages[" + std::to_string(i) + "]", &messages)) return e;
   }
-  if (const auto tools = json.find("tools"); tools != json.end() && tools->is_array() && !tools->empty()) {
-    out->conversation.tools = OrderedJson::array();
-    for (const OrderedJson& tool : *tools) {
-      if (!tool.is_object()) return error("wrong type", "request: tools", "objects");
-      out->conversation.tools.push_back(tool_of(tool));
-    }
-  }
+  if (Error e = read_thinking(json, out)) return e;
+  if (Error e = read_tools(json, out)) return e;
   return read_choice(json, request, out);
 }
 
 // `counts`: nothing is to be generated.
 Error read_request(const Serving& serving, const std::string& body, bool counts, MessagesRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_text_fields(fields, serving, &out->fields, "stop_sequences");
   out->fields.choices = 1;
@@ -132,13 +154,19 @@ const char* stop_reason(const TextEvent& end, bool has_calls) {
   return has_calls ? "tool_use" : "end_turn";
 }
 
+// Anthropic signs what its models think and takes no other thoughts back, so clients want a signature and some leave
+// out blocks without one. Here it is a hash of the thought, and nobody looks at it when it comes back.
+std::string signature_of(const std::string& thought) {
+  return hash_text(hash_bytes(std::as_bytes(std::span(thought))));
+}
+
 // Blocks of content as they come; each is of one kind.
-class MessageAnswer {
+class MessageAnswer : public Answer {
  public:
   MessageAnswer(const Serving& serving, const MessagesRequest& request)
       : streams_(request.fields.streams),
         only_one_call_(request.only_one_call),
-        reply_(request.prompt.reply),
+        parser_(request.prompt.reply),
         prompt_tokens_(std::ssize(request.prompt.ids)),
         message_({{"id", answer_id("msg_")},
                   {"type", "message"},
@@ -149,60 +177,72 @@ class MessageAnswer {
                   {"stop_sequence", nullptr},
                   {"usage", {{"input_tokens", prompt_tokens_}, {"output_tokens", 0}}}}) {}
 
-  bool write(Texts& texts, Connection& connection) {
-    connection_ = &connection;
-    TextEvent end;
-    if (!send({{"type", "message_start"}, {"message", message_}})) return false;
-    if (!follow_reply(texts, reply_, connection, [&](const ToolEvent& part) { return put(part); }, &end)) return false;
-    if (!end_block()) return false;
-    finish(end);
-    if (!streams_) return connection.write(json_text(message_) + "\n");
-    return send({{"type", "message_delta"},
-                 {"delta", {{"stop_reason", message_["stop_reason"]}, {"stop_sequence", message_["stop_sequence"]}}},
-                 {"usage", message_["usage"]}}) &&
-           send({{"type", "message_stop"}});
+  std::string begin() override {
+    send({{"type", "message_start"}, {"message", message_}});
+    return std::exchange(events_, "");
+  }
+
+  std::string put(const TextEvent& event) override {
+    for (const ToolEvent& part : parts_of(parser_, event)) put(part);
+    if (event.is_end) end(event);
+    return std::exchange(events_, "");
+  }
+
+  std::string finish() override {
+    if (!streams_) return json_text(message_) + "\n";
+    send({{"type", "message_delta"},
+          {"delta", {{"stop_reason", message_["stop_reason"]}, {"stop_sequence", message_["stop_sequence"]}}},
+          {"usage", message_["usage"]}});
+    send({{"type", "message_stop"}});
+    return events_;
   }
 
  private:
   // An event is named by its type.
-  bool send(const OrderedJson& event) {
-    if (!streams_) return true;
-    return connection_->write("event: " + event["type"].get<std::string>() + "\n" + event_text(event));
+  void send(const OrderedJson& event) {
+    if (streams_) events_ += "event: " + event["type"].get<std::string>() + "\n" + event_text(event);
   }
 
-  bool begin_block(OrderedJson block) {
-    if (!end_block()) return false;
+  void begin_block(OrderedJson block) {
+    end_block();
     type_ = block["type"];
     const size_t index = message_["content"].size();
     message_["content"].push_back(block);
-    return send({{"type", "content_block_start"}, {"index", index}, {"content_block", std::move(block)}});
+    send({{"type", "content_block_start"}, {"index", index}, {"content_block", std::move(block)}});
   }
 
-  bool end_block() {
-    if (std::exchange(type_, "").empty()) return true;
+  void end_block() {
+    if (std::exchange(type_, "").empty()) return;
     OrderedJson& block = message_["content"].back();
     if (block["type"] == "tool_use") {
       OrderedJson input;
       block["input"] = parse_ordered_json(arguments_, "input", &input) ? OrderedJson::object() : std::move(input);
     }
-    return send({{"type", "content_block_stop"}, {"index", message_["content"].size() - 1}});
+    if (block["type"] == "thinking") {
+      block["signature"] = signature_of(block["thinking"].get_ref<const std::string&>());
+      add_delta({{"type", "signature_delta"}, {"signature", block["signature"]}});
+    }
+    send({{"type", "content_block_stop"}, {"index", message_["content"].size() - 1}});
   }
 
-  bool add_delta(OrderedJson delta) {
-    return send(
-        {{"type", "content_block_delta"}, {"index", message_["content"].size() - 1}, {"delta", std::move(delta)}});
+  void add_delta(OrderedJson delta) {
+    send({{"type", "content_block_delta"}, {"index", message_["content"].size() - 1}, {"delta", std::move(delta)}});
   }
 
   // More of a block whose field of the same name as its type is text.
-  bool add_text(const std::string& type, const std::string& text) {
-    if (type_ != type && !begin_block({{"type", type}, {type, ""}})) return false;
+  void add_text(const std::string& type, const std::string& text) {
+    if (type_ != type) {
+      OrderedJson block = {{"type", type}, {type, ""}};
+      if (type == "thinking") block["signature"] = "";
+      begin_block(std::move(block));
+    }
     std::string& all = message_["content"].back()[type].get_ref<std::string&>();
     all += text;
-    return add_delta({{"type", type + "_delta"}, {type, text}});
+    add_delta({{"type", type + "_delta"}, {type, text}});
   }
 
-  bool put(const ToolEvent& part) {
-    if (only_one_call_ && calls_ > 0 && part.index != 0) return true;
+  void put(const ToolEvent& part) {
+    if (only_one_call_ && calls_ > 0 && part.index != 0) return;
     switch (part.kind) {
       case ToolEvent::Kind::kContent:
         return add_text("text", part.text);
@@ -219,12 +259,12 @@ class MessageAnswer {
         arguments_ += part.text;
         return add_delta({{"type", "input_json_delta"}, {"partial_json", part.text}});
       case ToolEvent::Kind::kCallEnded:
-        break;
+        end_block();
     }
-    return end_block();
   }
 
-  void finish(const TextEvent& end) {
+  void end(const TextEvent& end) {
+    end_block();
     message_["stop_reason"] = stop_reason(end, calls_ > 0);
     message_["stop_sequence"] = text_or_null(end.stop_text);
     message_["usage"] = {{"input_tokens", prompt_tokens_ - end.result.reused_tokens},
@@ -234,11 +274,11 @@ class MessageAnswer {
   }
 
   bool streams_, only_one_call_;
-  ToolCallOptions reply_;
+  ToolCallParser parser_;
   int64_t prompt_tokens_;
   OrderedJson message_;
-  Connection* connection_ = nullptr;
-  std::string type_;  // of the block that is open; empty: none
+  std::string events_;  // that are still to be sent
+  std::string type_;    // of the block that is open; empty: none
   std::string arguments_;
   int calls_ = 0;
 };
@@ -249,23 +289,20 @@ const ApiError kNoTemplate{.message = "the model has no chat template"};
 
 }  // namespace
 
-Reply answer_messages(const Serving& serving, const std::string& body) {
+Reply answer_messages(const Serving& serving, const HttpRequest& http) {
   if (!serving.chat_template) return refuse(kNoTemplate);
   MessagesRequest request;
-  if (Error e = read_request(serving, body, false, &request)) return refuse(field_error(e));
-  Prompted prompted = order_texts(serving, request.fields, {request.prompt.ids}, marks_of(request.prompt.reply));
+  if (Error e = read_request(serving, http.body, false, &request)) return refuse(field_error(e));
+  Prompted prompted = order_replies(serving, request.fields, request.prompt, request.only_one_call);
   if (prompted.refused.status != 0) return refuse(prompted.refused);
-  const auto answer = std::make_shared<MessageAnswer>(serving, request);
-  return stream_reply(serving, request.fields,
-                      [answer, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
-                        return answer->write(*texts, connection);
-                      });
+  return answer_reply(serving, Shape::anthropic, request.fields, http, std::move(prompted.texts),
+                      std::make_unique<MessageAnswer>(serving, request));
 }
 
-Reply count_tokens(const Serving& serving, const std::string& body) {
+Reply count_tokens(const Serving& serving, const HttpRequest& http) {
   if (!serving.chat_template) return refuse(kNoTemplate);
   MessagesRequest request;
-  if (Error e = read_request(serving, body, true, &request)) return refuse(field_error(e));
+  if (Error e = read_request(serving, http.body, true, &request)) return refuse(field_error(e));
   return json_reply({{"input_tokens", request.prompt.ids.size()}});
 }
 

@@ -3,8 +3,9 @@
 #include <chrono>
 #include <ctime>
 
+#include "apps/serve/answer.h"
 #include "apps/serve/conversation.h"
-#include "apps/serve/request.h"
+#include "tokenizer/fill_in.h"
 
 namespace pinion {
 namespace {
@@ -41,8 +42,8 @@ OrderedJson model_json(const Serving& serving) {
 struct OllamaRequest {
   TextFields fields;
   bool is_chat = true;
-  std::vector<int32_t> ids;
-  ToolCallOptions reply;
+  bool only_loads = false;  // nothing is asked
+  ChatPrompt prompt;
 };
 
 // "options", with Ollama's names where they are not ours.
@@ -61,78 +62,92 @@ void read_options(const Serving& serving, JsonFields& request, TextFields* out) 
   if (format && *format != "") request.fail("format", "not known");
 }
 
-// {"think": false} for the templates that know it.
+// true or false for the templates that know it, or how much.
 void read_think(JsonFields& fields, Conversation* out) {
-  if (fields.has("think")) out->variables["enable_thinking"] = fields.boolean("think", true);
-}
-
-Error read_generate(const Serving& serving, JsonFields& fields, OllamaRequest* out) {
-  const std::string prompt = fields.text("prompt", ""), system = fields.text("system", "");
-  if (!fields.text("suffix", "").empty()) fields.fail("suffix", "not for this model");
-  const bool is_raw = fields.boolean("raw", false) || !serving.chat_template;
-  ChatOrder order;
-  read_think(fields, &order.conversation);
-  if (fields.error) return fields.error;
-  if (is_raw) {
-    return encode(*serving.tokenizer, prompt, {.most_tokens = serving.service->context()}, &out->ids);
+  const Json* think = fields.find("think");
+  if (!think) return;
+  const bool is_level = *think == "low" || *think == "medium" || *think == "high";
+  if (!is_level && !think->is_boolean()) {
+    fields.fail("think", "not known", R"(true, false, "low", "medium" or "high")", brief(*think));
+    return;
   }
-  if (!system.empty()) order.conversation.messages.push_back({{"role", "system"}, {"content", system}});
-  order.conversation.messages.push_back({{"role", "user"}, {"content", prompt}});
-  ChatPrompt made;
-  if (Error e = make_chat_prompt(serving, std::move(order), &made)) return e;
-  out->ids = std::move(made.ids);
-  out->reply = std::move(made.reply);
-  return {};
+  out->variables["enable_thinking"] = is_level || *think == true;
+  if (is_level) out->variables["reasoning_effort"] = *think;
 }
 
-Error read_chat(const Serving& serving, JsonFields& fields, const std::string& body, OllamaRequest* out) {
-  if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
-  ChatOrder order;
-  if (Error e = read_chat_order(body, &order)) return e;
-  read_think(fields, &order.conversation);
+// Clients send these to have the model loaded before they need it.
+bool is_preload(JsonFields& fields, bool is_chat) {
+  if (!is_chat) return fields.text("prompt", "").empty();
+  const Json* messages = fields.find("messages");
+  return !messages || *messages == Json::array();
+}
+
+// A prompt as it is, or as the only question of a conversation.
+Error read_generate(const Serving& serving, JsonFields& fields, ChatOrder order, OllamaRequest* out) {
+  const std::string prompt = fields.text("prompt"), system = fields.text("system", "");
+  const std::string suffix = fields.text("suffix", "");
+  if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kNoPictures);
+  const bool is_raw = fields.boolean("raw", false) || !serving.chat_template;
   if (fields.error) return fields.error;
-  ChatPrompt made;
-  if (Error e = make_chat_prompt(serving, std::move(order), &made)) return e;
-  out->ids = std::move(made.ids);
-  out->reply = std::move(made.reply);
-  return {};
+  if (!suffix.empty()) return fill_in(serving, prompt, suffix, &out->fields, &out->prompt.ids);
+  if (is_raw) return encode_field(serving, "prompt", prompt, true, &out->prompt.ids);
+  OrderedJson& messages = order.conversation.messages;
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", prompt}});
+  return make_chat_prompt(serving, std::move(order), &out->prompt);
+}
+
+Error read_chat(const Serving& serving, const std::string& body, ChatOrder order, OllamaRequest* out) {
+  if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
+  if (Error e = read_chat_order(body, &order)) return e;
+  return make_chat_prompt(serving, std::move(order), &out->prompt);
 }
 
 Error read_request(const Serving& serving, const std::string& body, OllamaRequest* out) {
+  const Reading reading(*serving.readers);
   Json json;
-  if (Error e = parse_json(body, "request", &json)) return e;
+  if (Error e = parse_body(body, &json)) return e;
   JsonFields fields{json, "request"};
   read_options(serving, fields, &out->fields);
-  if (fields.error) return fields.error;
-  return out->is_chat ? read_chat(serving, fields, body, out) : read_generate(serving, fields, out);
+  ChatOrder order;
+  read_think(fields, &order.conversation);
+  out->only_loads = is_preload(fields, out->is_chat);
+  if (fields.error || out->only_loads) return fields.error;
+  return out->is_chat ? read_chat(serving, body, std::move(order), out)
+                      : read_generate(serving, fields, std::move(order), out);
 }
 
-class OllamaAnswer {
+// What every line begins with.
+OrderedJson line_json(const Serving& serving, bool is_chat, const std::string& content) {
+  OrderedJson json = {{"model", serving.model}, {"created_at", now_text()}};
+  if (is_chat) json["message"] = {{"role", "assistant"}, {"content", content}};
+  if (!is_chat) json["response"] = content;
+  return json;
+}
+
+class OllamaAnswer : public Answer {
  public:
   OllamaAnswer(const Serving& serving, const OllamaRequest& request)
-      : serving_(serving), streams_(request.fields.streams), is_chat_(request.is_chat), reply_(request.reply) {}
+      : serving_(serving), streams_(request.fields.streams), is_chat_(request.is_chat), parser_(request.prompt.reply) {}
 
-  bool write(Texts& texts, Connection& connection) {
-    const double start = now_seconds();
-    TextEvent end;
-    const auto on_part = [&](const ToolEvent& part) {
-      put(part);
-      return !streams_ || !has_news_ || connection.write(line(nullptr, 0));
-    };
-    if (!follow_reply(texts, reply_, connection, on_part, &end)) return false;
-    return connection.write(line(&end, now_seconds() - start));
+  std::string put(const TextEvent& event) override {
+    for (const ToolEvent& part : parts_of(parser_, event)) put(part);
+    std::string text = streams_ && has_news_ ? line() : "";
+    if (event.is_end) end_ = event;
+    return text;
   }
+  std::string finish() override { return line(); }
 
  private:
   void put(const ToolEvent& part) {
-    has_news_ = true;
+    has_news_ |= part.kind != ToolEvent::Kind::kCallBegun && part.kind != ToolEvent::Kind::kArguments;
     switch (part.kind) {
       case ToolEvent::Kind::kContent:
         content_ += part.text;
-        return;
+        break;
       case ToolEvent::Kind::kThought:
         thoughts_ += part.text;
-        return;
+        break;
       case ToolEvent::Kind::kCallBegun:
         name_ = part.text;
         arguments_.clear();
@@ -144,23 +159,20 @@ class OllamaAnswer {
         OrderedJson parsed;
         if (parse_ordered_json(arguments_, "arguments", &parsed)) parsed = OrderedJson::object();
         calls_.push_back({{"function", {{"name", name_}, {"arguments", std::move(parsed)}}}});
-        return;
+        break;
       }
     }
-    has_news_ = false;
   }
 
-  // What came since the last line; with the end, its figures.
-  std::string line(const TextEvent* end, double seconds) {
+  // What came since the last line; once the text has ended, its figures.
+  std::string line() {
     has_news_ = false;
-    OrderedJson json = {{"model", serving_.model}, {"created_at", now_text()}};
-    if (is_chat_) json["message"] = {{"role", "assistant"}};
+    OrderedJson json = line_json(serving_, is_chat_, std::exchange(content_, ""));
     OrderedJson& message = is_chat_ ? json["message"] : json;
-    message[is_chat_ ? "content" : "response"] = std::exchange(content_, "");
     if (!thoughts_.empty()) message["thinking"] = std::exchange(thoughts_, "");
     if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, OrderedJson::array());
-    json["done"] = end != nullptr;
-    if (end) add_figures(*end, seconds, json);
+    json["done"] = end_.is_end;
+    if (end_.is_end) add_figures(end_, now_seconds() - start_seconds_, json);
     return json_text(json) + "\n";
   }
 
@@ -178,37 +190,52 @@ class OllamaAnswer {
 
   const Serving& serving_;
   bool streams_, is_chat_;
-  ToolCallOptions reply_;
+  ToolCallParser parser_;
+  double start_seconds_ = now_seconds();
+  TextEvent end_;
   std::string content_, thoughts_, name_, arguments_;
   OrderedJson calls_ = OrderedJson::array();
   bool has_news_ = false;
 };
 
-Reply answer(const Serving& serving, const std::string& body, bool is_chat) {
+Reply answer(const Serving& serving, const HttpRequest& http, bool is_chat) {
   OllamaRequest request;
   request.is_chat = is_chat;
-  if (Error e = read_request(serving, body, &request)) return error_reply(Shape::ollama, field_error(e));
-  Prompted prompted = order_texts(serving, request.fields, {request.ids}, marks_of(request.reply));
+  if (Error e = read_request(serving, http.body, &request)) return error_reply(Shape::ollama, field_error(e));
+  if (request.only_loads) {
+    OrderedJson json = line_json(serving, is_chat, "");
+    json.update({{"done", true}, {"done_reason", "load"}});
+    return json_reply(json);
+  }
+  Prompted prompted = order_replies(serving, request.fields, request.prompt, false);
   if (prompted.refused.status != 0) return error_reply(Shape::ollama, prompted.refused);
-  const auto writer = std::make_shared<OllamaAnswer>(serving, request);
-  Reply reply = stream_reply(serving, request.fields,
-                             [writer, texts = std::shared_ptr(std::move(prompted.texts))](Connection& connection) {
-                               return writer->write(*texts, connection);
-                             });
-  if (request.fields.streams) reply.type = "application/x-ndjson";
-  return reply;
+  return answer_reply(serving, Shape::ollama, request.fields, http, std::move(prompted.texts),
+                      std::make_unique<OllamaAnswer>(serving, request));
 }
 
 }  // namespace
 
-Reply ollama_version(const Serving&, const std::string&) { return json_reply({{"version", PINION_VERSION}}); }
+Reply ollama_version(const Serving&, const HttpRequest&) { return json_reply({{"version", PINION_VERSION}}); }
 
-Reply ollama_tags(const Serving& serving, const std::string&) {
+Reply ollama_tags(const Serving& serving, const HttpRequest&) {
   return json_reply({{"models", OrderedJson::array({model_json(serving)})}});
 }
 
-Reply ollama_show(const Serving& serving, const std::string&) {
+// It stays loaded.
+Reply ollama_ps(const Serving& serving, const HttpRequest&) {
+  OrderedJson json = model_json(serving);
+  json.update(
+      {{"expires_at", "9999-12-31T23:59:59Z"}, {"size_vram", 0}, {"context_length", serving.service->context()}});
+  return json_reply({{"models", OrderedJson::array({json})}});
+}
+
+Reply ollama_embed(const Serving&, const HttpRequest&) {
+  return error_reply(Shape::ollama, {501, "this server makes texts, no embeddings"});
+}
+
+Reply ollama_show(const Serving& serving, const HttpRequest&) {
   OrderedJson capabilities = {"completion"};
+  if (find_fill_in(*serving.tokenizer)) capabilities.push_back("insert");
   if (serving.chat_template) {
     Conversation with_tools;
     with_tools.tools = OrderedJson::array();
@@ -224,8 +251,8 @@ Reply ollama_show(const Serving& serving, const std::string&) {
        {"modified_at", now_text(serving.created, 0)}});
 }
 
-Reply ollama_chat(const Serving& serving, const std::string& body) { return answer(serving, body, true); }
+Reply ollama_chat(const Serving& serving, const HttpRequest& http) { return answer(serving, http, true); }
 
-Reply ollama_generate(const Serving& serving, const std::string& body) { return answer(serving, body, false); }
+Reply ollama_generate(const Serving& serving, const HttpRequest& http) { return answer(serving, http, false); }
 
 }  // namespace pinion

@@ -28,13 +28,13 @@ Reply file_reply(std::string_view name) {
 
 }  // namespace
 
-Reply show_page(const Serving&, const std::string&) { return file_reply("index.html"); }
-Reply show_style(const Serving&, const std::string&) { return file_reply("style.css"); }
-Reply show_app(const Serving&, const std::string&) { return file_reply("app.js"); }
-Reply show_chats(const Serving&, const std::string&) { return file_reply("chats.js"); }
-Reply show_client(const Serving&, const std::string&) { return file_reply("client.js"); }
-Reply show_markdown(const Serving&, const std::string&) { return file_reply("markdown.js"); }
-Reply show_messages(const Serving&, const std::string&) { return file_reply("messages.js"); }
-Reply show_settings(const Serving&, const std::string&) { return file_reply("settings.js"); }
+Reply show_page(const Serving&, const HttpRequest&) { return file_reply("index.html"); }
+Reply show_style(const Serving&, const HttpRequest&) { return file_reply("style.css"); }
+Reply show_app(const Serving&, const HttpRequest&) { return file_reply("app.js"); }
+Reply show_chats(const Serving&, const HttpRequest&) { return file_reply("chats.js"); }
+Reply show_client(const Serving&, const HttpRequest&) { return file_reply("client.js"); }
+Reply show_markdown(const Serving&, const HttpRequest&) { return file_reply("markdown.js"); }
+Reply show_messages(const Serving&, const HttpRequest&) { return file_reply("messages.js"); }
+Reply show_settings(const Serving&, const HttpRequest&) { return file_reply("settings.js"); }
 
 }  // namespace pinion

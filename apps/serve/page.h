@@ -12,13 +12,13 @@ struct PageFile {
 };
 std::span<const PageFile> page_files();
 
-Reply show_page(const Serving& serving, const std::string& body);
-Reply show_style(const Serving& serving, const std::string& body);
-Reply show_app(const Serving& serving, const std::string& body);
-Reply show_chats(const Serving& serving, const std::string& body);
-Reply show_client(const Serving& serving, const std::string& body);
-Reply show_markdown(const Serving& serving, const std::string& body);
-Reply show_messages(const Serving& serving, const std::string& body);
-Reply show_settings(const Serving& serving, const std::string& body);
+Reply show_page(const Serving& serving, const HttpRequest& http);
+Reply show_style(const Serving& serving, const HttpRequest& http);
+Reply show_app(const Serving& serving, const HttpRequest& http);
+Reply show_chats(const Serving& serving, const HttpRequest& http);
+Reply show_client(const Serving& serving, const HttpRequest& http);
+Reply show_markdown(const Serving& serving, const HttpRequest& http);
+Reply show_messages(const Serving& serving, const HttpRequest& http);
+Reply show_settings(const Serving& serving, const HttpRequest& http);
 
 }  // namespace pinion

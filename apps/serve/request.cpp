@@ -7,12 +7,12 @@
 #include <random>
 
 #include "apps/cli/common.h"
+#include "tokenizer/fill_in.h"
 
 namespace pinion {
 namespace {
 
 constexpr size_t kMostStops = 64, kMostStopBytes = 8192;
-constexpr int64_t kLook_ms = 50;  // how often a silent connection is looked at
 
 uint64_t seed_of(JsonFields& fields, const Serving& serving) {
   if (!fields.has("seed")) return serving.seed ? *serving.seed : std::random_device{}();
@@ -71,7 +71,7 @@ void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* ou
 }
 
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
-                     std::function<bool(std::string_view)> is_mark) {
+                     std::function<bool(std::string_view)> is_mark, std::shared_ptr<const ToolCallOptions> one_call) {
   Prompted out;
   const int64_t texts = std::ssize(prompts) * fields.choices, most = serving.service->most_texts();
   if (texts > most) {
@@ -80,10 +80,17 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
         .param = "n"};
     return out;
   }
+  std::vector<std::string> stops = fields.stops;
+  stops.insert(stops.end(), fields.end_tokens.begin(), fields.end_tokens.end());
+  if (!fields.end_tokens.empty()) {
+    is_mark = [is_other = std::move(is_mark), ends = fields.end_tokens](std::string_view token) {
+      return std::ranges::find(ends, token) != ends.end() || (is_other && is_other(token));
+    };
+  }
   std::vector<TextOrder> orders;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
-      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, fields.stops, is_mark});
+      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, stops, is_mark, one_call});
       order.options.sampler.seed += static_cast<uint64_t>(i);
     }
   }
@@ -92,27 +99,14 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
   return out;
 }
 
-bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event) {
-  double looked_seconds = now_seconds();
-  for (size_t left = texts.size(); left > 0;) {
-    const std::optional<TextEvent> event = texts.take(kLook_ms);
-    const double now = now_seconds();
-    if (now - looked_seconds > 1e-3 * kLook_ms) {
-      if (!connection.is_open()) return false;
-      looked_seconds = now;
-    }
-    if (!event) continue;
-    if (event->failure) {
-      warn(event->failure.message());
-      return false;
-    }
-    if (!on_event(*event)) return false;
-    left -= event->is_end;
-  }
-  return true;
+Error fill_in(const Serving& serving, std::string_view prefix, std::string_view suffix, TextFields* fields,
+              std::vector<int32_t>* out) {
+  const FillInRow* row = find_fill_in(*serving.tokenizer);
+  if (!row) return error("this model's vocabulary has no tokens to fill in with", "request: suffix");
+  const Error failure = encode_fill_in(*serving.tokenizer, *row, prefix, suffix, serving.service->context(), out);
+  fields->end_tokens = fill_in_ends(*serving.tokenizer, *row);
+  return failure.what == "too long" ? too_long(serving, "prompt") : failure;
 }
-
-std::string event_text(const OrderedJson& json) { return "data: " + json_text(json) + "\n\n"; }
 
 void Usage::add(const GenerateResult& result, bool is_first_choice) {
   tokens += std::ssize(result.ids);
@@ -132,6 +126,15 @@ const char* finish_word(const TextEvent& end) {
   return end.result.finish_reason == FinishReason::stop ? "stop" : "length";
 }
 
+std::string stream_end(const TextFields& fields, const OrderedJson& head, const Usage& usage) {
+  const std::string done = "data: [DONE]\n\n";
+  if (!fields.wants_usage) return done;
+  OrderedJson json = head;
+  json["choices"] = OrderedJson::array();
+  json["usage"] = usage.json();
+  return event_text(json) + done;
+}
+
 std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id) {
   if (before) {
     const std::string first = decode(tokenizer, std::vector{*before}, false);
@@ -141,28 +144,18 @@ std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> befor
   return decode(tokenizer, std::vector{id}, false);
 }
 
-OrderedJson answer_head(const Serving& serving, const std::string& id, const char* object) {
+OrderedJson answer_head(const Serving& serving, const TextFields& fields, const std::string& id, const char* object) {
   return {{"id", id},
           {"object", object},
           {"created", static_cast<int64_t>(std::time(nullptr))},
           {"model", serving.model},
-          {"system_fingerprint", serving.fingerprint}};
+          {"system_fingerprint", serving.fingerprint + "-seed-" + std::to_string(fields.options.sampler.seed)}};
 }
 
 std::string answer_id(const char* prefix) {
   static const uint64_t kStart = std::random_device{}();
   static std::atomic<uint64_t> count{0};
   return std::string(prefix) + hash_text(kStart << 32 | ++count);
-}
-
-Reply stream_reply(const Serving& serving, const TextFields& fields, std::function<bool(Connection&)> write) {
-  Reply reply;
-  if (fields.streams) reply.type = "text/event-stream";
-  reply.headers = {{"X-Pinion-Fingerprint", serving.fingerprint},
-                   {"X-Pinion-Weights", serving.weights},
-                   {"X-Pinion-Seed", std::to_string(fields.options.sampler.seed)}};
-  reply.stream = std::move(write);
-  return reply;
 }
 
 }  // namespace pinion

@@ -1,5 +1,4 @@
-// What requests of all shapes have in common: fields about sampling and ending, following texts as they come, and the
-// parts of answers.
+// What requests of all shapes have in common: fields about sampling and ending, and the parts of answers.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,8 @@ struct TextFields {
   std::vector<std::string> stops;
   int64_t choices = 1;
   bool streams = false;
-  bool wants_usage = false;  // a last chunk with figures, when it streams
+  bool wants_usage = false;                  // a last chunk with figures, when it streams
+  std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop texts do
 };
 
 constexpr int64_t kMostChoices = 128;
@@ -34,14 +34,12 @@ struct Prompted {
   ApiError refused = {.status = 0, .message = {}};
 };
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
-                     std::function<bool(std::string_view)> is_mark = {});
+                     std::function<bool(std::string_view)> is_mark = {},
+                     std::shared_ptr<const ToolCallOptions> one_call = {});
 
-// Hands over every event until all texts have ended. False: the connection is closed or a text has failed, which is
-// said on standard error.
-bool follow(Texts& texts, Connection& connection, const std::function<bool(const TextEvent&)>& on_event);
-
-// "data: {...}\n\n", as server-sent events are (html.spec.whatwg.org, 9.2).
-std::string event_text(const OrderedJson& json);
+// "suffix": the prompt has the model fill in what stands between the two texts. Errors: it has no tokens for that.
+Error fill_in(const Serving& serving, std::string_view prefix, std::string_view suffix, TextFields* fields,
+              std::vector<int32_t>* out);
 
 // The tokens of all choices. A prompt counts once, however many choices it has.
 struct Usage {
@@ -57,11 +55,11 @@ const char* finish_word(const TextEvent& end);
 // A token's own text after another token; "\xHH" has no place there: half a character is U+FFFD.
 std::string token_piece(const Tokenizer& tokenizer, std::optional<int32_t> before, int32_t id);
 
-// {"id", "object", "created", "model", "system_fingerprint"}
-OrderedJson answer_head(const Serving& serving, const std::string& id, const char* object);
-std::string answer_id(const char* prefix);  // another one each time
+// The end of OpenAI's streams: figures, where wanted, and [DONE].
+std::string stream_end(const TextFields& fields, const OrderedJson& head, const Usage& usage);
 
-// With the headers that name the seed and what computed the answer.
-Reply stream_reply(const Serving& serving, const TextFields& fields, std::function<bool(Connection&)> write);
+// {"id", "object", "created", "model", "system_fingerprint"}: what computed the answer, and from which seed.
+OrderedJson answer_head(const Serving& serving, const TextFields& fields, const std::string& id, const char* object);
+std::string answer_id(const char* prefix);  // another one each time
 
 }  // namespace pinion

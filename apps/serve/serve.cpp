@@ -1,4 +1,6 @@
 // pinion serve: the model behind HTTP, with the endpoints that OpenAI's clients know.
+#include <sched.h>
+
 #include <csignal>
 #include <ctime>
 
@@ -28,12 +30,16 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", Shape::openai, show_health, true},
     {"GET", "/metrics", Shape::openai, show_metrics},
     {"GET", "/v1/models", Shape::openai, list_models},
+    {"GET", "/v1/models/", Shape::openai, show_model},
     {"POST", "/v1/chat/completions", Shape::openai, complete_chat},
     {"POST", "/v1/completions", Shape::openai, complete_text},
     {"POST", "/v1/messages", Shape::anthropic, answer_messages},
     {"POST", "/v1/messages/count_tokens", Shape::anthropic, count_tokens},
     {"GET", "/api/version", Shape::ollama, ollama_version},
     {"GET", "/api/tags", Shape::ollama, ollama_tags},
+    {"GET", "/api/ps", Shape::ollama, ollama_ps},
+    {"POST", "/api/embed", Shape::ollama, ollama_embed},
+    {"POST", "/api/embeddings", Shape::ollama, ollama_embed},
     {"POST", "/api/show", Shape::ollama, ollama_show},
     {"POST", "/api/chat", Shape::ollama, ollama_chat},
     {"POST", "/api/generate", Shape::ollama, ollama_generate},
@@ -85,17 +91,29 @@ SchedulerOptions scheduler_options(const Options& options, const Runtime& runtim
 }
 
 std::atomic<TextService*> serving_now{nullptr};
+std::atomic<int> signals_handled{0};  // right now, on any thread
 
-// The first SIGTERM or Ctrl-C lets texts end, the second one does not.
-void drain_on_signals(TextService* service) {
-  serving_now = service;
-  struct sigaction action = {};
-  action.sa_handler = [](int) {
-    if (TextService* one = serving_now.load()) one->drain();
-  };
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-}
+// The first SIGTERM or Ctrl-C lets texts end, the second one does not. Goes before the service does, however that ends.
+class DrainOnSignals {
+ public:
+  explicit DrainOnSignals(TextService* service) {
+    serving_now = service;
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+      ++signals_handled;
+      if (TextService* one = serving_now.load()) one->drain();
+      --signals_handled;
+    };
+    sigaction(SIGTERM, &action, nullptr);
+    sigaction(SIGINT, &action, nullptr);
+  }
+  ~DrainOnSignals() {
+    serving_now = nullptr;
+    while (signals_handled.load() > 0) sched_yield();
+  }
+  DrainOnSignals(const DrainOnSignals&) = delete;
+  DrainOnSignals& operator=(const DrainOnSignals&) = delete;
+};
 
 Error check_host(const Options& options) {
   if (is_loopback(options.http.host) || !options.key_file.empty() || options.no_key) return {};
@@ -148,13 +166,12 @@ int run(const Options& options) {
   fill(options, runtime, &serving);
   serving.service = service.get();
   listener.open(&serving);
-  drain_on_signals(service.get());
+  const DrainOnSignals drain_on_signals(service.get());
   const bool is_v6 = http.host.find(':') != std::string::npos;
   print("serving " + serving.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
         std::to_string(listener.port()) + "\n");
   service->run();
   listener.finish(!service->is_hurried());
-  serving_now = nullptr;
   return kSuccess;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "apps/cli/console.h"
@@ -13,6 +14,23 @@
 
 namespace pinion {
 namespace {
+
+Error no_memory() { return error("out of memory", "text"); }
+
+// The thread of all texts does not end for what one of them has to say.
+void unless_memory_runs_out(auto& mailbox, const auto& say) {
+  try {
+    say();
+  } catch (const std::bad_alloc&) {
+    mailbox.break_off();
+  }
+}
+
+// Whether some call ends in what comes next.
+bool ends_call(ToolCallParser& parser, std::string_view text) {
+  const auto is_end = [](const ToolEvent& event) { return event.kind == ToolEvent::Kind::kCallEnded; };
+  return std::ranges::any_of(parser.put(text), is_end);
+}
 
 // Tokens in the last one.
 int64_t rows_of_pass(const Scheduler& scheduler) {
@@ -35,11 +53,28 @@ Texts::~Texts() {
   if (service_) service_->cancel(std::move(texts_));
 }
 
+// Takes no memory.
+void Texts::Mailbox::break_off() {
+  {
+    const std::lock_guard lock(mutex);
+    is_broken = true;
+  }
+  filled.notify_one();
+}
+
 std::optional<TextEvent> Texts::take(int64_t most_ms) {
   std::unique_lock lock(mailbox_->mutex);
-  const auto is_filled = [&] { return !mailbox_->events.empty(); };
+  const auto is_filled = [&] { return mailbox_->is_broken || !mailbox_->events.empty(); };
   if (!mailbox_->filled.wait_for(lock, std::chrono::milliseconds(most_ms), is_filled)) return {};
-  std::optional<TextEvent> event = std::move(mailbox_->events.front());
+  std::optional<TextEvent> event;
+  if (mailbox_->is_broken) {
+    event.emplace();
+    event->is_end = true;
+    event->failure = no_memory();
+    event->why = Refusal::failed;
+    return event;
+  }
+  event = std::move(mailbox_->events.front());
   mailbox_->events.pop_front();
   return event;
 }
@@ -144,14 +179,18 @@ bool TextService::put_token(Texts::Text& text, int32_t id, const GenerateResult&
     }
   }
   text.last_token_seconds = now;
-  TextEvent event{.choice = text.choice, .text = text.answer.put(id), .id = id};
-  if (!so_far.logprobs.empty()) event.logprobs = so_far.logprobs.back();
-  if (so_far.ids.size() == 1) event.prompt_logprobs = so_far.prompt_logprobs;
-  text.mailbox->put(std::move(event));
-  return !text.answer.is_stopped();
+  bool goes_on = false;
+  unless_memory_runs_out(*text.mailbox, [&] {
+    TextEvent event{.choice = text.choice, .text = text.answer.put(id), .id = id};
+    if (!so_far.logprobs.empty()) event.logprobs = so_far.logprobs.back();
+    if (so_far.ids.size() == 1) event.prompt_logprobs = so_far.prompt_logprobs;
+    goes_on = !text.answer.is_stopped() && !(text.calls && ends_call(*text.calls, event.text));
+    text.mailbox->put(std::move(event));
+  });
+  return goes_on && !text.mailbox->is_broken;
 }
 
-void TextService::end(Texts::Text& text, const Error& failure, GenerateResult result) {
+void TextService::end(Texts::Text& text, const Error& failure, GenerateResult result, Refusal why) {
   text.is_ended = true;
   std::erase_if(active_, [&](const auto& other) { return other.get() == &text; });
   {
@@ -160,23 +199,31 @@ void TextService::end(Texts::Text& text, const Error& failure, GenerateResult re
     metrics_.prompt_tokens += result.reused_tokens + result.prefilled_tokens;
     metrics_.cached_tokens += result.reused_tokens;
   }
-  TextEvent event{.choice = text.choice, .text = text.answer.finish(), .is_end = true};
-  event.stop_text = text.answer.stop_text();
-  event.failure = failure;
-  if (result.ids.empty()) event.prompt_logprobs = std::move(result.prompt_logprobs);
-  event.result = std::move(result);
-  text.mailbox->put(std::move(event));
+  unless_memory_runs_out(*text.mailbox, [&] {
+    TextEvent event{.choice = text.choice, .text = text.answer.finish(), .is_end = true};
+    event.stop_text = text.answer.stop_text();
+    event.failure = failure;
+    if (failure) event.why = why;
+    if (result.ids.empty()) event.prompt_logprobs = std::move(result.prompt_logprobs);
+    event.result = std::move(result);
+    text.mailbox->put(std::move(event));
+  });
 }
 
 void TextService::start(const std::shared_ptr<Texts::Text>& text) {
-  active_.push_back(text);
-  TextRequest request = {
-      .prompt = std::move(text->order.prompt),
-      .options = text->order.options,
-      .speculate_ngram = options_.speculates,
-      .on_token = [this, text](int32_t id, const GenerateResult& so_far) { return put_token(*text, id, so_far); },
-      .on_end = [this, text](const Error& e, GenerateResult result) { end(*text, e, std::move(result)); }};
-  if (Error e = pinion::submit(*scheduler_, std::move(request), &text->id)) end(*text, e, {});
+  bool is_started = false;
+  unless_memory_runs_out(*text->mailbox, [&] {
+    active_.push_back(text);
+    TextRequest request = {
+        .prompt = std::move(text->order.prompt),
+        .options = text->order.options,
+        .speculate_ngram = options_.speculates,
+        .on_token = [this, text](int32_t id, const GenerateResult& so_far) { return put_token(*text, id, so_far); },
+        .on_end = [this, text](const Error& e, GenerateResult result) { end(*text, e, std::move(result)); }};
+    if (Error e = pinion::submit(*scheduler_, std::move(request), &text->id)) end(*text, e, {});
+    is_started = true;
+  });
+  if (!is_started) end(*text, no_memory(), {});
 }
 
 // What came from other threads since the last pass.
@@ -237,8 +284,9 @@ void TextService::end_all() {
     const std::lock_guard lock(mutex_);
     is_over_ = true;
   }
-  for (const auto& text : std::exchange(ordered_, {})) end(*text, error("the server has ended", ""), {});
-  while (!active_.empty()) end(*std::shared_ptr(active_.back()), error("the server has ended", ""), {});
+  const Error over = error("the server has ended", "");
+  for (const auto& text : std::exchange(ordered_, {})) end(*text, over, {}, Refusal::draining);
+  while (!active_.empty()) end(*std::shared_ptr(active_.back()), over, {}, Refusal::draining);
 }
 
 }  // namespace pinion

@@ -16,6 +16,7 @@
 #include "apps/serve/metrics.h"
 #include "engine/session/scheduler.h"
 #include "tokenizer/answer_text.h"
+#include "tokenizer/tool_calls.h"
 
 namespace pinion {
 
@@ -24,7 +25,11 @@ struct TextOrder {
   GenerateOptions options;
   std::vector<std::string> stops;
   std::function<bool(std::string_view token)> is_mark = {};  // see AnswerText
+  std::shared_ptr<const ToolCallOptions> one_call = {};      // read so, the text ends behind its first call
 };
+
+// Why an order was not taken, or a text has failed: `failed` where nobody who asked can do anything about it.
+enum class Refusal : uint8_t { none, invalid, full, draining, failed };
 
 // What a pass brought for one text of a request.
 struct TextEvent {
@@ -36,6 +41,7 @@ struct TextEvent {
   bool is_end = false;                         // the last one of this text; the rest is only for it
   std::string stop_text = {};                  // the one that has ended it
   Error failure = {};
+  Refusal why = Refusal::none;  // it has failed
   GenerateResult result = {};
 };
 
@@ -59,8 +65,10 @@ class Texts {
     std::mutex mutex;
     std::condition_variable filled;
     std::deque<TextEvent> events;
+    std::atomic<bool> is_broken{false};  // there was no memory for an event: all texts have failed
 
     void put(TextEvent event);
+    void break_off();
   };
   // One text, from the order to its end.
   struct Text {
@@ -68,11 +76,14 @@ class Texts {
         : order(std::move(asked)),
           choice(place),
           answer(std::move(tokenizer), order.stops, order.is_mark),
-          mailbox(std::move(events)) {}
+          mailbox(std::move(events)) {
+      if (order.one_call) calls.emplace(*order.one_call);
+    }
 
     TextOrder order;
     size_t choice;
     AnswerText answer;
+    std::optional<ToolCallParser> calls;
     std::shared_ptr<Mailbox> mailbox;
     double ordered_seconds = 0, last_token_seconds = 0;
     int64_t id = -1;  // the scheduler's; this and the next are the engine thread's
@@ -85,9 +96,6 @@ class Texts {
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::vector<std::shared_ptr<Text>> texts_;
 };
-
-// Why an order was not taken.
-enum class Refusal : uint8_t { none, invalid, full, draining };
 
 struct ServiceOptions {
   int64_t most_waiting = 64;      // texts that wait for a place among those that run
@@ -131,7 +139,7 @@ class TextService {
   void take_orders();
   void end_all();
   void start(const std::shared_ptr<Texts::Text>& text);
-  void end(Texts::Text& text, const Error& failure, GenerateResult result);
+  void end(Texts::Text& text, const Error& failure, GenerateResult result, Refusal why = Refusal::failed);
   bool put_token(Texts::Text& text, int32_t id, const GenerateResult& so_far);
 
   std::unique_ptr<Scheduler> scheduler_;

@@ -26,6 +26,8 @@ def fails(error, call):
 def ask_openai():
     client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
     model = client.models.list().data[0].id
+    assert client.models.retrieve(model).id == model
+    fails(openai.NotFoundError, lambda: client.models.retrieve("other"))
     asked = {"model": model, "messages": story, "max_tokens": 40, "seed": 3}
     whole = client.chat.completions.create(**asked)
     said = whole.choices[0].message.content
@@ -70,6 +72,11 @@ def ask_anthropic():
     assert counted == final.usage.input_tokens + final.usage.cache_read_input_tokens
     stopped = client.messages.create(**asked, stop_sequences=["."], system="Answer briefly.")
     assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == "."
+    thought = client.messages.create(**asked, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert thought.content[0].text
+    signed = {"type": "thinking", "thinking": "An owl.", "signature": "0123456789abcdef"}
+    turns = [*story, {"role": "assistant", "content": [signed, *whole.content]}, {"role": "user", "content": "Go on."}]
+    assert client.messages.create(**{**asked, "messages": turns}).content
     fails(anthropic.BadRequestError, lambda: client.messages.create(model="demo", max_tokens=0, messages=story))
 
 
@@ -85,7 +92,13 @@ def ask_ollama():
     raw = client.generate(model=model, prompt="Once upon a time", raw=True, options=options)
     assert raw.response and raw.done_reason in ("stop", "length")
     assert client.generate(model=model, prompt=story[0]["content"], options=options).response == whole.message.content
-    assert fails(ollama.ResponseError, lambda: client.chat(model=model, messages=[], options=options)).status_code == 400
+    assert client.chat(model=model, messages=[]).done_reason == "load"
+    assert client.generate(model=model).done_reason == "load"
+    assert client.generate(model=model, prompt=story[0]["content"], think="low", options=options).response
+    assert client.ps().models[0].model == model
+    picture = [{"role": "user", "content": "What is it?", "images": ["iVBORw0KGgo="]}]
+    assert fails(ollama.ResponseError, lambda: client.chat(model=model, messages=picture)).status_code == 400
+    assert "embeddings" in fails(ollama.ResponseError, lambda: client.embed(model=model, input="a")).error
 
 
 ask_openai()

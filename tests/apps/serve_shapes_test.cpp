@@ -63,6 +63,9 @@ TEST(ServeShapes, MistakesInMessagesAreAnthropicsErrors) {
       {{{"messages", {{{"role", "system"}, {"content", "a"}}}}, {"max_tokens", 1}}, "role"},
       {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}, {"max_tokens", 1}}, "image"},
       {{{"messages", kStory}, {"max_tokens", 1}, {"tool_choice", {{"type", "any"}}}}, "tools"},
+      {{{"messages", kStory}, {"max_tokens", 1}, {"tools", {{"name", "a"}}}}, "tools"},
+      {{{"messages", kStory}, {"max_tokens", 1}, {"thinking", {{"type", "much"}}}}, "thinking"},
+      {{{"messages", kStory}, {"max_tokens", 1}, {"thinking", true}}, "thinking"},
   };
   for (const auto& [request, words] : mistakes) {
     const json answer = server.post("/v1/messages", request, 400);
@@ -98,8 +101,128 @@ TEST(ServeShapes, OllamasWords) {
     EXPECT_EQ(line["done"], end + 1 == lines.size());
   }
   EXPECT_EQ(joined, said);
-  EXPECT_TRUE(server.post("/api/chat", {{"messages", json::array()}}, 400)["error"].is_string());
   EXPECT_TRUE(server.post("/api/nothing", json::object(), 404)["error"].is_string());
+}
+
+TEST(ServeShapes, OllamaIsAskedToLoadOrForWhatIsNotThere) {
+  Server server(kDemo);
+  for (const json& nothing : {json::object(), json({{"messages", json::array()}, {"prompt", ""}, {"stream", false}})}) {
+    const json chat = server.post("/api/chat", nothing), generate = server.post("/api/generate", nothing);
+    EXPECT_EQ(chat["message"], json({{"role", "assistant"}, {"content", ""}}));
+    EXPECT_EQ(generate["response"], "");
+    for (const json& answer : {chat, generate}) {
+      EXPECT_EQ(answer["done"], true);
+      EXPECT_EQ(answer["done_reason"], "load");
+    }
+  }
+  const json running = json::parse(server.get("/api/ps"))["models"];
+  EXPECT_EQ(running[0]["name"], "demo");
+  EXPECT_GT(running[0]["context_length"], 0);
+  EXPECT_TRUE(server.post("/api/embed", {{"input", "a"}}, 501)["error"].is_string());
+  const json picture = json::array({"iVBORw0KGgo="});
+  const json messages = {{{"role", "user"}, {"content", "What is it?"}, {"images", picture}}};
+  for (const auto& [path, body, field] :
+       {std::tuple<const char*, json, const char*>{"/api/chat", {{"messages", messages}}, "images"},
+        {"/api/generate", {{"prompt", "What?"}, {"images", picture}}, "images"},
+        {"/api/generate", {{"prompt", "What?"}, {"think", "much"}}, "think"},
+        {"/api/chat", {{"messages", kStory}, {"think", 1}}, "think"}}) {
+    const std::string words = server.post(path, body, 400)["error"];
+    EXPECT_NE(words.find(field), std::string::npos) << words;
+  }
+}
+
+// How much a model thinks is its template's to say.
+TEST(ServeShapes, ThinkIsForTheTemplate) {
+  const Folder model;
+  copy_stories(model);
+  write_file(model.path / "chat_template.jinja", "{{ reasoning_effort }}/{{ enable_thinking }}");
+  Server server(model.path);
+  const auto prompt_tokens = [&](const json& think) {
+    return server
+        .post("/api/chat", {{"messages", kStory},
+                            {"think", think},
+                            {"stream", false},
+                            {"options", {{"num_predict", 1}}}})["prompt_eval_count"]
+        .get<size_t>();
+  };
+  const auto tokens_of = [&](const std::string& text) {
+    return server.post("/tokenize", {{"content", text}})["count"].get<size_t>();
+  };
+  EXPECT_EQ(prompt_tokens("medium"), tokens_of("medium/True"));
+  EXPECT_EQ(prompt_tokens(false), tokens_of("/False"));
+  EXPECT_NE(tokens_of("medium/True"), tokens_of("/False"));
+}
+
+// The stories model with one token, and it says no other, that is all of a call.
+struct Caller : Folder {
+  Caller() {
+    copy_stories(*this);
+    write_file(path / "chat_template.jinja",
+               "{% if tools %}<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>{% endif %}"
+               "{% for m in messages %}{{ m.content }}\n{% endfor %}");
+    json tokenizer = read_json(path / "tokenizer.json");
+    json& vocabulary = tokenizer["model"]["vocab"];
+    token = vocabulary["é"];
+    vocabulary.erase("é");
+    vocabulary["<tool_call>{\"name\":\"weather\",\"arguments\":{}}</tool_call>"] = token;
+    write_file(path / "tokenizer.json", tokenizer.dump());
+  }
+  int32_t token;
+};
+
+TEST(ServeShapes, OneCallIsAllWhereNoMoreAreWanted) {
+  const Caller model;
+  Server server(model.path);
+  const json schema = {{"name", "weather"}, {"parameters", {{"type", "object"}}}};
+  json request = {{"messages", kStory},
+                  {"tools", {{{"type", "function"}, {"function", schema}}}},
+                  {"max_tokens", 4},
+                  {"n", 2},
+                  {"logit_bias", {{std::to_string(model.token), 100}}}};
+  const json all = server.post("/v1/chat/completions", request);
+  EXPECT_EQ(all["choices"][0]["message"]["tool_calls"].size(), 4);
+  EXPECT_EQ(all["usage"]["completion_tokens"], 8);
+  request["parallel_tool_calls"] = false;
+  const json one = server.post("/v1/chat/completions", request);
+  for (const json& choice : one["choices"]) {
+    EXPECT_EQ(choice["message"]["tool_calls"].size(), 1);
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  }
+  EXPECT_EQ(one["usage"]["completion_tokens"], 2);
+  request["tools"] = {schema};
+  request["tool_choice"] = {{"type", "auto"}};
+  EXPECT_EQ(server.post("/v1/messages", request)["content"].size(), 4);
+  request["tool_choice"]["disable_parallel_tool_use"] = true;
+  const json message = server.post("/v1/messages", request);
+  EXPECT_EQ(message["content"].size(), 1);
+  EXPECT_EQ(message["content"][0]["name"], "weather");
+  EXPECT_EQ(message["stop_reason"], "tool_use");
+  EXPECT_EQ(message["usage"]["output_tokens"], 1);
+}
+
+TEST(ServeShapes, AnthropicsThoughts) {
+  const Folder model;
+  copy_stories(model);
+  write_file(model.path / "chat_template.jinja", "{% if enable_thinking %}<think>\n{% else %}No.{% endif %}");
+  Server server(model.path);
+  json request = {{"messages", kStory}, {"max_tokens", 9}, {"seed", 1}, {"thinking", {{"type", "disabled"}}}};
+  EXPECT_EQ(server.post("/v1/messages", request)["content"][0]["type"], "text");
+  request["thinking"] = {{"type", "enabled"}, {"budget_tokens", 1024}};
+  const json block = server.post("/v1/messages", request)["content"][0];
+  EXPECT_EQ(block["type"], "thinking");
+  EXPECT_EQ(block["signature"].get<std::string>().size(), 16);
+  std::string thought, signature;
+  for (const json& event : events(server, request)) {
+    if (event["type"] == "content_block_start") {
+      EXPECT_EQ(event["content_block"]["signature"], "");
+    }
+    if (event["type"] != "content_block_delta") continue;
+    EXPECT_EQ(signature, "") << "after it " << event;
+    thought += event["delta"].value("thinking", "");
+    signature += event["delta"].value("signature", "");
+  }
+  EXPECT_EQ(thought, block["thinking"]);
+  EXPECT_EQ(signature, block["signature"]);
 }
 
 // The clients of PyPI, where somebody has installed them: `pip install openai anthropic ollama`.

@@ -21,6 +21,11 @@ TEST(Serve, TellsWhenItListensAndWhatItServes) {
   const json models = json::parse(server.get("/v1/models"));
   EXPECT_EQ(models["data"][0]["id"], "stories260k");
   EXPECT_EQ(models["data"][0]["max_model_len"], 512);
+  EXPECT_EQ(json::parse(server.get("/v1/models/stories260k")), models["data"][0]);
+  for (const std::string& name :
+       std::vector<std::string>{"other", "ORG/NAME", "stories260k/", std::string(8000, 'x')}) {
+    EXPECT_EQ(json::parse(server.get("/v1/models/" + name, 404))["error"]["code"], "model_not_found") << name;
+  }
   EXPECT_EQ(server.end(), 0) << server.errors();
   EXPECT_EQ(server.errors(), "");
 }
@@ -91,6 +96,72 @@ TEST(Serve, LogprobsAreThoseOfGenerate) {
   EXPECT_EQ(server.post("/v1/completions", none)["choices"][0]["logprobs"]["token_logprobs"].size(), prompt);
 }
 
+// The stories model with a vocabulary that has the marks, and with one that ends what is filled in.
+TEST(Serve, FillsInBetweenTwoTexts) {
+  const Folder model;
+  copy_stories(model);
+  json tokenizer = read_json(model.path / "tokenizer.json");
+  const std::pair<std::string, std::string> marks[] = {
+      {"<", "▁<PRE>"}, {">", "▁<SUF>"}, {"|", "▁<MID>"}, {"™", "▁<EOT>"}};
+  int32_t eot = 0;
+  for (const auto& [old, mark] : marks) {
+    json added = tokenizer["added_tokens"][0];
+    json& vocabulary = tokenizer["model"]["vocab"];
+    added["id"] = vocabulary[mark] = eot = vocabulary[old];
+    added["content"] = mark;
+    vocabulary.erase(old);
+    tokenizer["added_tokens"].push_back(added);
+  }
+  write_file(model.path / "tokenizer.json", tokenizer.dump());
+  Server server(model.path);
+  const json tokens = server.post("/tokenize", {{"content", "▁<PRE>Once upon▁<SUF>▁<MID>"}, {"add_special", true}});
+  json request = {{"prompt", "Once upon"}, {"suffix", "."}, {"max_tokens", 9}, {"temperature", 0}, {"seed", 1}};
+  const json filled = server.post("/v1/completions", request);
+  // "." is one token more, without the blank that a text begins with.
+  EXPECT_EQ(filled["usage"]["prompt_tokens"], tokens["count"].get<int>() + 1) << tokens;
+  EXPECT_EQ(filled["usage"]["completion_tokens"], 9);
+  const json options = {{"num_predict", 9}, {"temperature", 0}};
+  json other = {{"prompt", "Once upon"}, {"suffix", "."}, {"stream", false}, {"options", options}};
+  EXPECT_EQ(server.post("/api/generate", other)["response"], filled["choices"][0]["text"]);
+  EXPECT_EQ(server.post("/api/show", json::object())["capabilities"], json({"completion", "insert"}));
+  request["logit_bias"] = {{std::to_string(eot), 100}};
+  const json ended = server.post("/v1/completions", request);
+  EXPECT_EQ(ended["choices"][0]["text"], "");
+  EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(ended["usage"]["completion_tokens"], 1);
+}
+
+// Where each token's text begins, in characters.
+TEST(Serve, TextOffsetsCountCharacters) {
+  Server server(kStories);
+  // A token that begins a word, and of a character that takes two.
+  const int32_t next = server.post("/tokenize", {{"content", "é"}})["tokens"].back();
+  json request = {{"prompt", "Café é"}, {"max_tokens", 2}, {"temperature", 0},
+                  {"logprobs", 0},      {"echo", true},    {"logit_bias", {{std::to_string(next), 100}}}};
+  for (const bool echoes : {true, false}) {
+    request["echo"] = echoes;
+    const json answer = server.post("/v1/completions", request)["choices"][0];
+    std::u32string text;
+    for (const char c : answer["text"].get<std::string>()) {
+      if ((c & 0xC0) != 0x80) text += static_cast<unsigned char>(c);
+    }
+    const json& tokens = answer["logprobs"]["tokens"];
+    const json& offsets = answer["logprobs"]["text_offset"];
+    ASSERT_EQ(tokens.size(), offsets.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] == "é") {
+        EXPECT_EQ(text.substr(offsets[i], 1), U"\xC3") << i << answer;
+      }
+    }
+    EXPECT_EQ(offsets.back(), text.size() - 1) << answer;
+  }
+  const json request_of_words = {
+      {"prompt", "Once upon a time, there"}, {"max_tokens", 2}, {"temperature", 0}, {"echo", true}, {"logprobs", 0}};
+  const json words = server.post("/v1/completions", request_of_words)["choices"][0];
+  EXPECT_EQ(words["text"], "Once upon a time, there was a");
+  EXPECT_EQ(words["logprobs"]["text_offset"], json({0, 0, 4, 9, 11, 16, 17, 23, 27}));  // the first token is <s>
+}
+
 TEST(Serve, ManyClientsAtOnceGetWhatEachGetsAlone) {
   Server server(kStories, {"--parallel", "3"});
   const auto ask = [&](size_t seed) {
@@ -148,6 +219,8 @@ TEST(Serve, ChatsAsTheTemplateSays) {
   const Outcome said =
       run_pinion({"chat", "--model", kDemo, "--temperature", "0", "--max-tokens", "30", "--quiet"}, "Who are you?\n");
   EXPECT_EQ(answer["choices"][0]["message"]["content"].get<std::string>() + "\n", said.out);
+  const json old = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"functions", json::array()}};
+  EXPECT_EQ(server.post("/v1/chat/completions", old, 400)["error"]["param"], "functions");
 }
 
 // The stories model with a template of calls. It never saw one; its tokens are chosen for it.
@@ -221,8 +294,8 @@ TEST(Serve, AnswersCarryWhatComputedThem) {
   const std::string weights = result->get_header_value("X-Pinion-Weights");
   EXPECT_EQ(weights.size(), 16);
   const std::string fingerprint = json::parse(result->body)["system_fingerprint"];
-  EXPECT_EQ(fingerprint, result->get_header_value("X-Pinion-Fingerprint"));
-  EXPECT_TRUE(fingerprint.ends_with("-w8a8-" + weights)) << fingerprint;
+  EXPECT_EQ(fingerprint, result->get_header_value("X-Pinion-Fingerprint") + "-seed-11");
+  EXPECT_TRUE(fingerprint.ends_with("-w8a8-" + weights + "-seed-11")) << fingerprint;
 }
 
 struct Mistake {
@@ -249,7 +322,9 @@ TEST(Serve, SaysWhatIsWrongWithARequest) {
       {"/v1/completions", R"({"prompt": "a", "n": 1000})", 400, "n: out of range"},
       {"/v1/completions", R"({"prompt": "a", "stop": ""})", 400, "stop"},
       {"/v1/completions", R"({"prompt": "a", "stream_options": 1})", 400, "stream_options"},
-      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "suffix"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400, "no tokens to fill in"},
+      {"/v1/completions", R"({"prompt": "a", "suffix": "b", "echo": true})", 400, "echo"},
+      {"/v1/completions", R"({"prompt": [1], "suffix": "b"})", 400, "prompt"},
       {"/v1/completions", R"({"prompt": "a", "logit_bias": {"x": 1}})", 400, "logit_bias"},
       {"/v1/completions", R"({"prompt": "a", "logit_bias": {"1": 101}})", 400, "logit_bias"},
       {"/v1/completions", R"({"prompt": "a", "logit_bias": {"70000": 1}})", 400, "vocabulary"},

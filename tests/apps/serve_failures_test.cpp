@@ -1,0 +1,118 @@
+// Texts that fail: before their first token with a status, later with the last event of a stream, and alone.
+#include "apps/serve/text_service.h"
+#include "engine/runtime/runtime.h"
+#include "tests/apps/overflowing.h"
+#include "tests/apps/server.h"
+
+namespace pinion {
+namespace {
+
+const json kHello = {{{"role", "user"}, {"content", "Hello"}}};
+
+TEST(ServeFailures, BeforeTheFirstTokenHaveAStatus) {
+  const Overflowing model(kDemo);
+  Server server(model.path);
+  for (const bool streams : {false, true}) {
+    const json completion = {{"prompt", "Once"}, {"stream", streams}};
+    const json chat = {{"messages", kHello}, {"max_tokens", 9}, {"stream", streams}};
+    for (const auto& [path, body] : {std::pair("/v1/completions", completion), {"/v1/chat/completions", chat}}) {
+      const json failure = server.post(path, body, 500)["error"];
+      EXPECT_EQ(failure["type"], "server_error");
+      EXPECT_NE(failure["message"].get<std::string>().find("NaN or infinity"), std::string::npos) << failure;
+    }
+    const json messages = server.post("/v1/messages", chat, 500);
+    EXPECT_EQ(messages["type"], "error");
+    EXPECT_EQ(messages["error"]["type"], "api_error");
+    EXPECT_TRUE(server.post("/api/chat", chat, 500)["error"].is_string());
+  }
+  EXPECT_NE(server.errors().find("NaN or infinity"), std::string::npos);
+}
+
+struct Stream {
+  std::string path, type, failure;  // how its last event begins
+};
+
+TEST(ServeFailures, LaterOnesAreTheLastEventOfAStream) {
+  const Stream streams[] = {
+      {"/v1/completions", "text/event-stream", "data: {\"error\":{\"message\":"},
+      {"/v1/chat/completions", "text/event-stream", "data: {\"error\":{\"message\":"},
+      {"/v1/messages", "text/event-stream", "event: error\ndata: {\"type\":\"error\","},
+      {"/api/chat", "application/x-ndjson", "{\"error\":"},
+  };
+  for (const Stream& stream : streams) {
+    Server server(kDemo);
+    const json body = {{"prompt", "Once"},
+                       {"messages", kHello},
+                       {"max_tokens", 7000},
+                       {"ignore_eos", true},
+                       {"stream", true},
+                       {"n", 8},
+                       {"options", {{"num_predict", -1}, {"ignore_eos", true}}}};
+    std::string text;
+    httplib::Request request;
+    request.method = "POST";
+    request.path = stream.path;
+    request.body = body.dump();
+    request.content_receiver = [&](const char* data, size_t bytes, uint64_t, uint64_t) {
+      server.signal(SIGTERM);  // the second one ends what is under way; two that come at once count as one
+      text.append(data, bytes);
+      return true;
+    };
+    const httplib::Result result = server.client().send(request);
+    ASSERT_TRUE(result) << stream.path;
+    EXPECT_EQ(result->get_header_value("Content-Type"), stream.type);
+    EXPECT_NE(text.find("\n" + stream.failure), std::string::npos) << stream.path << text.substr(text.size() - 300);
+    EXPECT_EQ(server.wait(), 0);
+  }
+}
+
+TEST(ServeFailures, WhoHasGoneIsNotedBeforeTheAnswerBegins) {
+  Server server(kStories, {"--parallel", "2"});
+  httplib::Client impatient = server.client();
+  impatient.set_read_timeout(0, 200'000);
+  const json body = {{"prompt", "Once"}, {"max_tokens", 400}, {"ignore_eos", true}, {"n", 64}};
+  EXPECT_FALSE(impatient.Post("/v1/completions", body.dump(), "application/json"));
+  server.await("texts_cancelled_total", 1);
+  EXPECT_LT(server.metric("texts_total"), 64);
+}
+
+// A text for whose words there is no memory fails, and no other one does.
+TEST(ServeFailures, OutOfMemoryEndsOneText) {
+  Runtime runtime;
+  RuntimeOptions options;
+  options.model = kStories;
+  ASSERT_EQ(open_runtime(options, &runtime).message(), "");
+  std::shared_ptr<const Tokenizer> tokenizer;
+  ASSERT_EQ(load_tokenizer(kStories, &tokenizer).message(), "");
+  std::unique_ptr<Scheduler> scheduler;
+  ASSERT_EQ(open_scheduler(*runtime.model, *runtime.team, scheduler_options(runtime), &scheduler).message(), "");
+  TextService service(std::move(scheduler), tokenizer, {});
+  const int32_t eos = *eos_id(*tokenizer);
+  TextOrder order;
+  order.prompt = {1, 5, 9};
+  order.options.max_tokens = 20;
+  order.options.ignore_eos = true;
+  const TextOrder good = order;
+  // Asked about special tokens alone, on the thread of all texts.
+  order.is_mark = [](std::string_view) -> bool { throw std::bad_alloc(); };
+  order.options.sampler.logit_bias = {{eos, 100}};
+  std::unique_ptr<Texts> bad_texts, good_texts;
+  Refusal why = Refusal::none;
+  ASSERT_EQ(service.submit({order}, &bad_texts, &why).message(), "");
+  ASSERT_EQ(service.submit({good}, &good_texts, &why).message(), "");
+  service.drain();
+  service.run();
+  std::optional<TextEvent> event = bad_texts->take(0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->failure.message(), "text: out of memory");
+  EXPECT_EQ(event->why, Refusal::failed);
+  int64_t tokens = 0;
+  while ((event = good_texts->take(0))) {
+    EXPECT_EQ(event->failure.message(), "");
+    tokens += event->id.has_value();
+  }
+  EXPECT_EQ(tokens, 20);
+}
+
+}  // namespace
+}  // namespace pinion
