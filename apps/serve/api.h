@@ -58,6 +58,7 @@ struct Serving {
   std::string model;        // its name in answers
   std::string fingerprint;  // build, mode and hash of the weights
   std::string weights;      // that hash
+  std::string golden_head;  // what a golden file recorded here says first: build, weights and settings, as JSON
   std::string family;       // as configs/models names it
   std::string parameters;   // "596M"
   std::string quant;        // "w8a8"
@@ -88,6 +89,7 @@ struct Route {
 // By file.
 Reply show_health(const Serving& serving, const std::string& body);
 Reply list_models(const Serving& serving, const std::string& body);
+Reply show_fingerprint(const Serving& serving, const std::string& body);
 Reply show_metrics(const Serving& serving, const std::string& body);
 Reply tokenize_text(const Serving& serving, const std::string& body);
 Reply detokenize_ids(const Serving& serving, const std::string& body);

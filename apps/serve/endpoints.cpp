@@ -13,6 +13,14 @@ Reply list_models(const Serving& serving, const std::string&) {
                                                    {"max_model_len", serving.service->context()}}})}});
 }
 
+// What decides the bits of answers. `pinion golden --url` asks for it.
+Reply show_fingerprint(const Serving& serving, const std::string&) {
+  OrderedJson json = OrderedJson::parse(serving.golden_head);
+  json["system_fingerprint"] = serving.fingerprint;
+  json["max_model_len"] = serving.service->context();
+  return json_reply(json);
+}
+
 Reply show_health(const Serving&, const std::string&) { return json_reply({{"status", "ok"}}); }
 
 Reply show_metrics(const Serving& serving, const std::string&) {
