@@ -85,8 +85,8 @@ Option& Option::path(const std::string& type_name) {
   return check(complain).type_name(type_name);
 }
 
-Option& Option::required() {
-  option_->required();
+Option& Option::required(bool is) {
+  option_->required(is);
   return *this;
 }
 

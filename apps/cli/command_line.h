@@ -25,7 +25,7 @@ class Option {
 
   Option& type_name(const std::string& name);
   Option& path(const std::string& type_name);  // of a file or folder: an empty one is a mistake, a script's say
-  Option& required();
+  Option& required(bool is = true);
   Option& range(double least, double most);  // refuses NaN and what is no number too
   Option& whole();                           // refuses 1.5
   Option& one_of(const std::vector<std::string>& values);

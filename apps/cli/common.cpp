@@ -170,15 +170,23 @@ Error sampler_options(const std::string& folder, const SamplingFlags& flags, Sam
 }
 
 Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, SamplerOptions* out) {
+  if (!tokenizer) return find_dry_breakers(flags, EncodeText(), out);
+  const auto plain = [tokenizer](const std::string& text, std::vector<int32_t>* ids) {
+    return encode(*tokenizer, text, {.add_special = false}, ids);
+  };
+  return find_dry_breakers(flags, plain, out);
+}
+
+Error find_dry_breakers(const SamplingFlags& flags, const EncodeText& encode, SamplerOptions* out) {
   if (!(out->dry_multiplier > 0)) return {};
   std::vector<std::string> texts = flags.dry_breakers;
-  if (!tokenizer && !texts.empty()) return error("needs a tokenizer", "--dry-sequence-breaker");
-  if (!tokenizer || texts == std::vector<std::string>{"none"}) return {};
+  if (!encode && !texts.empty()) return error("needs a tokenizer", "--dry-sequence-breaker");
+  if (!encode || texts == std::vector<std::string>{"none"}) return {};
   if (texts.empty()) texts.assign(std::begin(kDryBreakers), std::end(kDryBreakers));
   for (const std::string& text : texts) {
     // After a letter: at a beginning some tokenizers put a blank before it.
     std::vector<int32_t> ids;
-    if (Error e = encode(*tokenizer, "a" + text, {.add_special = false}, &ids)) return e;
+    if (Error e = encode("a" + text, &ids)) return e;
     if (!ids.empty()) out->dry_breakers.push_back(ids.back());
   }
   return {};
@@ -194,6 +202,20 @@ Option add_stop_option(Command app, std::vector<std::string>* stops) {
 
 void add_quiet_option(Command app, bool* quiet) {
   app.add_flag("--quiet", *quiet, "On standard error only failures: no notes, no progress, no figures");
+}
+
+Error read_keys(const std::string& file, std::vector<std::string>* out) {
+  if (file.empty()) return {};
+  std::string text;
+  if (Error e = read_input(file, 1 << 20, &text)) return e;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string key = text.substr(begin, end - begin);
+    if (key.ends_with('\r')) key.pop_back();
+    if (!key.empty()) out->push_back(std::move(key));
+    begin = end + 1;
+  }
+  return out->empty() ? error("no keys", input_name(file), "one a line") : Error{};
 }
 
 Error parse_ids(std::string_view text, std::vector<int32_t>* out) {

@@ -86,11 +86,18 @@ OrderedJson sampler_json(const SamplerOptions& options);  // by the table of set
 // The flags over what generation_config.json says over greedy; a seed of chance where none is given.
 Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out);
 
+// A text's ids, without what a tokenizer puts before it.
+using EncodeText = std::function<Error(const std::string& text, std::vector<int32_t>* ids)>;
+
 // The breakers as ids, where DRY is on: a text's last token, as its author has it. Without a tokenizer there are none.
 Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, SamplerOptions* out);
+Error find_dry_breakers(const SamplingFlags& flags, const EncodeText& encode, SamplerOptions* out);  // null: none
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
 void add_quiet_option(Command app, bool* quiet);
+
+// Keys of a server, one a line. Who may read this process's arguments must not read keys, so they come from a file.
+Error read_keys(const std::string& file, std::vector<std::string>* out);
 
 // "1,2,3", "1 2 3" or "[1, 2, 3]"
 Error parse_ids(std::string_view text, std::vector<int32_t>* out);

@@ -94,7 +94,7 @@ Failure failure_of(const Response& response, const std::string& url) {
 Failure attempt(Source& source, const Request& request, const Sink& sink) {
   Response response;
   Error sink_error;
-  if (Error e = source.http.get(request, sink, &response, &sink_error)) return {std::move(e), true};
+  if (Error e = source.http.ask(request, sink, &response, &sink_error)) return {std::move(e), true};
   if (sink_error) return {std::move(sink_error)};
   return failure_of(response, request.url);
 }

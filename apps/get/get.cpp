@@ -50,11 +50,7 @@ Error read_environment(Download* out) {
     return error("not an address", "HF_ENDPOINT", "https://HOST", out->endpoint);
   }
   out->source.token = environment("HF_TOKEN", "");
-  // A line's end in it would begin another header.
-  if (std::ranges::any_of(out->source.token, [](char c) { return c <= ' ' || c > '~'; })) {
-    return error("not a token", "HF_TOKEN", "printable characters without spaces");
-  }
-  return {};
+  return check_token(out->source.token, "HF_TOKEN");
 }
 
 // Downloads what is not there yet. progress: of the bytes of all these files that are there.

@@ -3,6 +3,7 @@
 #include <curl/curl.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <string_view>
@@ -31,7 +32,7 @@ struct CurlLibrary {
 namespace {
 
 constexpr int kMaxRedirects = 10;
-constexpr int64_t kMaxPageBytes = int64_t{1} << 20;
+constexpr size_t kMaxPageBytes = size_t{1} << 20;
 
 template <class F>
 bool find(void* library, const char* name, F* out) {
@@ -58,10 +59,7 @@ struct Transfer {
   Response& response;
   Error& sink_error;
   const std::string& url;
-  int64_t page_bytes = 0;  // of an answer that is for people
 };
-
-bool is_success(const Response& response) { return response.status == 200 || response.status == 206; }
 
 // "HTTP/1.1 206 Partial Content" begins a response, "Content-Range: bytes 100-199/200" says where its body does.
 size_t on_header(const char* data, size_t, size_t bytes, void* context) noexcept {
@@ -92,7 +90,7 @@ size_t on_body(const char* data, size_t, size_t bytes, void* context) noexcept {
   try {
     if (is_success(transfer.response)) {
       transfer.sink_error = transfer.sink(transfer.response, std::as_bytes(std::span(data, bytes)));
-    } else if ((transfer.page_bytes += static_cast<int64_t>(bytes)) > kMaxPageBytes) {  // it may never end
+    } else if (transfer.response.page.append(data, bytes).size() > kMaxPageBytes) {  // it may never end
       transfer.sink_error =
           error("a page without end", transfer.url, {}, "HTTP " + std::to_string(transfer.response.status));
     }
@@ -126,8 +124,9 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
   const bool is_home = !home.empty() && origin_of(curl, url) == home;
   curl_slist* headers = nullptr;
   if (is_home && !request.token.empty()) {
-    headers = curl.slist_append(nullptr, ("Authorization: Bearer " + request.token).c_str());
+    headers = curl.slist_append(headers, ("Authorization: Bearer " + request.token).c_str());
   }
+  if (!request.body.empty()) headers = curl.slist_append(headers, "Content-Type: application/json");
   curl.easy_reset(handle);
   const auto set = [&](CURLoption option, auto value) { curl.easy_setopt(handle, option, value); };
   set(CURLOPT_URL, url.c_str());
@@ -137,8 +136,13 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_CONNECTTIMEOUT, 30L);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-  set(CURLOPT_LOW_SPEED_TIME, 60L);
+  set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.most_idle_s));
+  set(CURLOPT_TCP_KEEPALIVE, 1L);
   if (request.from > 0) set(CURLOPT_RANGE, range.c_str());
+  if (!request.body.empty()) {
+    set(CURLOPT_POSTFIELDS, request.body.data());
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+  }
   set(CURLOPT_HEADERFUNCTION, on_header);
   set(CURLOPT_HEADERDATA, transfer);
   set(CURLOPT_WRITEFUNCTION, on_body);
@@ -149,6 +153,13 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
 }
 
 }  // namespace
+
+bool is_success(const Response& response) { return response.status == 200 || response.status == 206; }
+
+Error check_token(std::string_view token, const std::string& where) {
+  if (std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; })) return {};
+  return error("not a token", where, "printable characters without spaces");
+}
 
 Http::Http() = default;
 
@@ -161,18 +172,18 @@ Error Http::open() {
   for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
     if ((library = dlopen(name, RTLD_NOW)) != nullptr) break;
   }
-  if (!library) return error("libcurl is not installed", "get", "libcurl.so.4: apt-get install libcurl4");
+  if (!library) return error("not installed", "libcurl", "libcurl.so.4: apt-get install libcurl4");
   auto curl = std::make_unique<CurlLibrary>();
   if (!find_all(library, curl.get()) || curl->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-    return error("this libcurl cannot be used", "get", "7.85 or newer");
+    return error("not one that can be used", "libcurl", "7.85 or newer");
   }
   handle_ = curl->easy_init();
-  if (!handle_) return error("libcurl cannot start", "get");
+  if (!handle_) return error("cannot start", "libcurl");
   curl_ = std::move(curl);
   return {};
 }
 
-Error Http::get(const Request& request, const Sink& sink, Response* out, Error* sink_error) {
+Error Http::ask(const Request& request, const Sink& sink, Response* out, Error* sink_error) {
   std::string url = request.url;
   for (int redirects = 0; redirects <= kMaxRedirects; ++redirects) {
     *out = {};
@@ -189,7 +200,7 @@ Error Http::get(const Request& request, const Sink& sink, Response* out, Error* 
     out->retry_after_s = retry_after_s;
     const char* next = nullptr;
     curl_->easy_getinfo(handle_, CURLINFO_REDIRECT_URL, &next);
-    if (!next) return {};
+    if (!next || !request.body.empty()) return {};
     url = next;
   }
   return error("too many redirects", request.url, "at most " + std::to_string(kMaxRedirects));

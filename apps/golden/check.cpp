@@ -5,43 +5,21 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "engine/forward/trace.h"
-#include "engine/session/generate.h"
+#include "apps/golden/explain.h"
 #include "kernels/cpu.h"
-#include "kernels/hash.h"
 #include "loader/config/json.h"
 
 namespace pinion {
 namespace {
 
-// "17 \" the\"", or what stands in its place after the last token.
-std::string token_label(const std::vector<int32_t>& ids, size_t index, const Tokenizer* tokenizer) {
-  if (index >= ids.size()) return "the end";
-  const std::string id = std::to_string(ids[index]);
-  return tokenizer ? id + " " + OrderedJson(token_text(*tokenizer, ids[index])).dump() : id;
-}
-
-// Where the ids part; where they do not, the last token that can be the first with other logits: the end of the first
-// stretch whose hash differs.
-size_t last_suspect(const GoldenAnswer& want, const GoldenAnswer& have) {
-  const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
-  const auto token = static_cast<size_t>(w - want.ids.begin());
-  if (want.ids != have.ids) return token;
-  const size_t last = token - std::min<size_t>(token, 1);
-  if (want.hashes_on_way.empty()) return last;
-  const auto [a, b] = std::ranges::mismatch(want.hashes_on_way, have.hashes_on_way);
-  return std::min(last, static_cast<size_t>((a - want.hashes_on_way.begin() + 1) * kTokensPerHash - 1));
-}
-
-Error compare(const std::string& where, const GoldenAnswer& want, const GoldenAnswer& have,
-              const Tokenizer* tokenizer) {
+Error compare(const Subject& subject, const std::string& where, const GoldenAnswer& want, const GoldenAnswer& have) {
   const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
   if (w != want.ids.end() || h != have.ids.end()) {
     const size_t index = static_cast<size_t>(w - want.ids.begin());
-    return error("token " + std::to_string(index) + " differs", where, token_label(want.ids, index, tokenizer),
-                 token_label(have.ids, index, tokenizer));
+    return error("token " + std::to_string(index) + " differs", where, token_label(subject, want.ids, index),
+                 token_label(subject, have.ids, index));
   }
-  if (tokenizer && want.text != have.text) return error("the text differs", where, want.text, have.text);
+  if (subject.has_tokenizer && want.text != have.text) return error("the text differs", where, want.text, have.text);
   if (want.logits_hash == have.logits_hash) return {};
   return error("same tokens, but the bits of the logits differ", where, want.logits_hash, have.logits_hash);
 }
@@ -96,146 +74,74 @@ Error use_way(const RunOptions& run, Runtime* runtime) {
   return use_plan(plan, runtime);
 }
 
-// --- where two runs part
-
-// A run that goes through the recorded tokens one by one.
-struct Follower {
-  Session* session;
-  Trace trace;
-  std::vector<float> logits;
-
-  explicit Follower(Session* followed)
-      : session(followed),
-        trace(followed->model->config.layers),
-        logits(static_cast<size_t>(followed->model->config.vocab_size)) {
-    session->trace = &trace;
-  }
-  Error take(std::span<const int32_t> ids) { return evaluate(*session, ids, false, logits.data()); }
+// One way to run: what to do before its prompts, and what to say of one whose answer is another.
+struct Way {
+  std::string name;
+  std::function<Error(const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have, std::string* out)>
+      explain;
 };
 
-std::string top_five(const std::vector<float>& logits, const Tokenizer* tokenizer) {
-  std::string text;
-  for (const TokenLogprob& one : logprobs_of(logits, 0, 5).top) {
-    std::array<char, 32> value;
-    std::snprintf(value.data(), value.size(), " %.9g", static_cast<double>(logits[static_cast<size_t>(one.id)]));
-    text += (text.empty() ? "" : ", ") + token_label({one.id}, 0, tokenizer) + value.data();
-  }
-  return text;
-}
-
-std::string first_difference_line(const Trace& a, const Trace& b, bool same_logits) {
-  const int64_t layer = first_difference(a, b);
-  return "    first difference: " +
-         (layer >= 0    ? "layer " + std::to_string(layer)
-          : same_logits ? "none: both are this build's arithmetic, the recording is of another"
-                        : "the head") +
-         "\n";
-}
-
-// One of two candidates for a place, with what this way makes of it.
-std::string candidate_text(const std::vector<int32_t>& ids, size_t index, const std::vector<float>& logits,
-                           const Tokenizer* tokenizer) {
-  std::string text = token_label(ids, index, tokenizer);
-  if (index >= ids.size() || ids[index] >= std::ssize(logits)) return text;
-  std::array<char, 48> value;
-  std::snprintf(value.data(), value.size(), ", log probability %.4f",
-                log_softmax_of(logits)(logits[static_cast<size_t>(ids[index])]));
-  return text + value.data();
-}
-
-// The last of what was generated before a place.
-std::string text_before(const std::vector<int32_t>& ids, size_t index, const Tokenizer* tokenizer) {
-  constexpr size_t kTokens = 12;
-  const auto before = std::span(ids).first(index).last(std::min(index, kTokens));
-  return tokenizer ? brief(Json(decode(*tokenizer, before))) : "[" + join_ids(before) + "]";
-}
-
-// This way and the definition, the scalar table on one thread, through the recorded tokens up to the first that
-// differs, or where none does to where other bits can have begun.
-Error explain(const CheckOptions& options, const Runtime& runtime, const GoldenPrompt& prompt, const GoldenAnswer& want,
-              const GoldenAnswer& have, const Tokenizer* tokenizer, std::string* out) {
-  std::unique_ptr<Session> here, defined;
-  if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + std::ssize(want.ids)}, &here)) return e;
-  Team alone({});
-  SessionOptions definition = {
-      .kv = runtime.kv, .capacity = here->sequence.cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
-  if (Error e = open_session(*runtime.model, alone, definition, &defined)) return e;
-
-  Follower a(here.get()), b(defined.get());
-  const size_t last = std::min(last_suspect(want, have), want.ids.size());
-  std::string other;  // how the definition parts from this way
-  size_t index = 0;
-  for (std::span<const int32_t> next = prompt.ids;; ++index) {
-    if (Error e = a.take(next)) return e;
-    if (Error e = b.take(next)) return e;
-    if (other.empty() && a.logits != b.logits) {
-      other =
-          "    from token " + std::to_string(index) +
-          " on other logits than scalar on one thread, likeliest\n      this way: " + top_five(a.logits, tokenizer) +
-          "\n      scalar:   " + top_five(b.logits, tokenizer) + "\n";
-      if (options.bisect) other += first_difference_line(a.trace, b.trace, false);
-    }
-    if (index == last) break;
-    next = std::span(want.ids).subspan(index, 1);
-  }
-  if (other.empty() && options.bisect) other = first_difference_line(a.trace, b.trace, true);
-  *out = "    after " + text_before(want.ids, index, tokenizer) + "\n    token " + std::to_string(index) +
-         " recorded: " + candidate_text(want.ids, index, a.logits, tokenizer) + "\n    token " + std::to_string(index) +
-         " now:      " + candidate_text(have.ids, index, a.logits, tokenizer) + "\n" + other;
-  return {};
-}
-
-Error check_prompt(const CheckOptions& options, const Runtime& runtime, const Golden& golden, size_t index,
-                   const Tokenizer* tokenizer, CheckResult* out) {
-  const std::string where = options.golden + ": prompt " + std::to_string(index);
-  const GoldenPrompt& prompt = golden.prompts[index];
-  const GoldenAnswer& want = golden.answers[index];
-  if (!tokenizer && (prompt.text || !want.text.empty())) {
-    return error("the recording has text, the folder no tokenizer", options.run.model);
+Error check_prompt(const Subject& subject, const Way& way, const Golden& golden, const std::string& where,
+                   CheckResult* out) {
+  const GoldenPrompt& prompt = golden.prompts[out->prompt];
+  const GoldenAnswer& want = golden.answers[out->prompt];
+  if (!subject.has_tokenizer && (prompt.text || !want.text.empty())) {
+    return error("the recording has text, the folder no tokenizer", subject.name);
   }
   if (prompt.text) {
     std::vector<int32_t> ids;
-    if (Error e = encode(*tokenizer, *prompt.text, {}, &ids)) return e;
+    if (Error e = subject.encode(*prompt.text, true, &ids)) return e;
     if (ids != prompt.ids) {
-      out->difference = error("the prompt's token ids differ", where, join_ids(prompt.ids), join_ids(ids));
-      return {};
+      return error("the prompt's token ids differ", where, join_ids(prompt.ids), join_ids(ids));
     }
+  }
+  const int64_t tokens = std::ssize(prompt.ids) + std::ssize(want.ids);  // the last one is not evaluated
+  if (subject.context > 0 && tokens > subject.context + 1) {
+    return error("longer than the server's context", where, "at most " + std::to_string(subject.context) + " tokens",
+                 std::to_string(tokens));
   }
   const double start = now_seconds();
   GoldenAnswer have;
-  if (Error e = answer_prompt(runtime, golden, prompt, tokenizer, &have)) return e;
+  if (Error e = subject.answer(golden, prompt, &have)) return e;
   out->seconds = now_seconds() - start;
   out->tokens = have.ids.size();
-  out->difference = compare(where, want, have, tokenizer);
+  out->difference = compare(subject, where, want, have);
   if (want.ids == have.ids && want.logits_hash == have.logits_hash) return {};
-  return explain(options, runtime, prompt, want, have, tokenizer, &out->explanation);
+  return way.explain(prompt, want, have, &out->explanation);
 }
 
-}  // namespace
+void check_prompts(const CheckOptions& options, const Subject& subject, const Way& way, const Golden& golden,
+                   const std::function<void(const CheckResult&)>& shown, std::vector<CheckResult>* out) {
+  for (size_t i = 0; i < golden.prompts.size(); ++i) {
+    const GoldenPrompt& prompt = golden.prompts[i];
+    CheckResult result = {.way = way.name,
+                          .prompt = i,
+                          .prompt_text = prompt.text ? brief(Json(*prompt.text)) : "[" + join_ids(prompt.ids) + "]",
+                          .difference = {},
+                          .explanation = {}};
+    const std::string where = options.golden + ": prompt " + std::to_string(i);
+    if (Error e = check_prompt(subject, way, golden, where, &result)) result.difference = e;
+    shown(result);
+    out->push_back(std::move(result));
+  }
+}
 
-Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPrompt& prompt,
-                    const Tokenizer* tokenizer, GoldenAnswer* out) {
-  std::unique_ptr<Session> session;
-  if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + prompt.max_tokens}, &session)) return e;
-  GenerateResult result;
-  const GenerateOptions options = {.max_tokens = prompt.max_tokens,
-                                   .sampler = golden.sampler,
-                                   .ignore_eos = false,
-                                   .hash_logits = true,
-                                   .tokens_per_hash = kTokensPerHash};
-  if (Error e = generate(*session, prompt.ids, options, [](int32_t) { return true; }, &result)) return e;
-  *out = {result.ids, tokenizer ? decode(*tokenizer, result.ids) : "", hash_text(result.logits_hash), {}};
-  for (const uint64_t hash : result.hashes) out->hashes_on_way.push_back(hash_text(hash));
+Error check_at_server(const CheckOptions& options, const Golden& golden,
+                      const std::function<void(const CheckResult&)>& shown, std::vector<CheckResult>* out) {
+  Golden served;
+  Subject subject;
+  if (Error e = open_server(options.server, &served, &subject)) return e;
+  if (Error e = check_served(golden, served, subject.name)) return e;
+  const auto say = [&](const GoldenPrompt&, const GoldenAnswer& want, const GoldenAnswer& have, std::string* text) {
+    *text = explain(subject, want, have);
+    return Error();
+  };
+  check_prompts(options, subject, {subject.name, say}, golden, shown, out);
   return {};
 }
 
-std::string weights_hash(const Model& model) { return hash_text(hash_words(kHashSeed, model.packed())); }
-
-Error check_golden(const CheckOptions& options, const std::function<void(const CheckResult&)>& shown,
-                   std::vector<CheckResult>* out) {
-  Golden golden;
-  if (Error e = read_golden(options.golden, &golden)) return e;
-  if (golden.prompts.empty()) return error("no prompts to check", options.golden);
+Error check_here(const CheckOptions& options, const Golden& golden,
+                 const std::function<void(const CheckResult&)>& shown, std::vector<CheckResult>* out) {
   CheckOptions settled = options;
   settled.run.load = golden.run.load;
   settled.run.kv = golden.run.kv;
@@ -255,6 +161,11 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
   if (!golden.weights.empty() && golden.weights != weights_hash(*runtime.model)) {
     return error("not the recorded weights", settled.run.model, golden.weights, weights_hash(*runtime.model));
   }
+  const Subject subject = model_subject(runtime, settled.run.model, tokenizer);
+  const auto say = [&](const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have,
+                       std::string* text) {
+    return explain_here(subject, runtime, options.bisect, prompt, want, have, text);
+  };
   std::vector<RunOptions> ways;
   if (Error e = ways_to_run(settled, &ways)) return e;
   for (const RunOptions& way : ways) {
@@ -262,19 +173,20 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
       if (&way == &ways.front()) return e;
       continue;  // more threads than cores were asked for, or the like: not a way to run here
     }
-    for (size_t i = 0; i < golden.prompts.size(); ++i) {
-      const GoldenPrompt& prompt = golden.prompts[i];
-      CheckResult result = {.way = way_text(way),
-                            .prompt = i,
-                            .prompt_text = prompt.text ? brief(Json(*prompt.text)) : "[" + join_ids(prompt.ids) + "]",
-                            .difference = {},
-                            .explanation = {}};
-      if (Error e = check_prompt(settled, runtime, golden, i, tokenizer.get(), &result)) result.difference = e;
-      shown(result);
-      out->push_back(std::move(result));
-    }
+    check_prompts(options, subject, {way_text(way), say}, golden, shown, out);
   }
   return {};
+}
+
+}  // namespace
+
+Error check_golden(const CheckOptions& options, const std::function<void(const CheckResult&)>& shown,
+                   std::vector<CheckResult>* out) {
+  Golden golden;
+  if (Error e = read_golden(options.golden, &golden)) return e;
+  if (golden.prompts.empty()) return error("no prompts to check", options.golden);
+  const auto check = options.server.url.empty() ? check_here : check_at_server;
+  return check(options, golden, shown, out);
 }
 
 std::string junit_xml(const std::vector<CheckResult>& results) {

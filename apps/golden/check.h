@@ -1,23 +1,17 @@
-// Running a golden file again, one way or many, and saying where a run leaves it.
+// Running a golden file again, here, one way or many, or at a server.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "apps/golden/file.h"
-#include "tokenizer/tokenizer.h"
+#include "apps/golden/server.h"
 
 namespace pinion {
 
-// From an empty cache, so that an answer does not depend on the prompts before it.
-Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPrompt& prompt,
-                    const Tokenizer* tokenizer, GoldenAnswer* out);
-
-// Hash over the packed matrices: the same on every machine.
-std::string weights_hash(const Model& model);
-
 struct CheckOptions {
   RunOptions run;
+  ServerOptions server;
   std::string golden;  // the file
   std::string junit;   // a file for the results as JUnit XML; empty: none
   bool matrix = false;
@@ -26,7 +20,7 @@ struct CheckOptions {
 
 // What came of one prompt, run one way.
 struct CheckResult {
-  std::string way;  // "kernels avx2, threads 1"
+  std::string way;  // "kernels avx2, threads 1", or the server's address
   size_t prompt = 0;
   std::string prompt_text;  // its beginning, quoted
   size_t tokens = 0;

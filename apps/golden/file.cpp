@@ -32,9 +32,7 @@ Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens
 }
 
 OrderedJson settings_json(const Golden& golden) {
-  OrderedJson json = {{"quant", quant_name(golden.run)},  {"kv", kv_name(golden.run)},
-                      {"head", head_name(golden.run)},    {"keep", golden.run.load.keep},
-                      {"rotate", golden.run.load.rotate}, {"calibration", golden.calibration}};
+  OrderedJson json = run_settings_json(golden);
   json.update(sampler_json(golden.sampler));
   json["dry_breakers"] = golden.sampler.dry_breakers;
   json["seed"] = golden.sampler.seed;
@@ -75,17 +73,21 @@ OrderedJson prompt_json(const GoldenPrompt& prompt, const GoldenAnswer& answer) 
   item["max_tokens"] = prompt.max_tokens;
   item["ids"] = answer.ids;
   item["text"] = answer.text;
-  item["logits_hash"] = answer.logits_hash;
-  item["logits_hash_by_8"] = answer.hashes_on_way;
+  item.update(logits_hash_json(answer));
   return item;
+}
+
+OrderedJson recorder_json(const Recorder& recorder) {
+  return {{"version", recorder.version},
+          {"commit", recorder.commit},
+          {"compiler", recorder.compiler},
+          {"cpu", recorder.cpu}};
 }
 
 // One prompt a line, so that a change shows in a diff where it is.
 std::string golden_text(const Golden& golden) {
-  const OrderedJson build = {
-      {"version", PINION_VERSION}, {"commit", build_commit()}, {"compiler", compiler_name()}, {"cpu", cpu_name()}};
-  std::string text = "{\"recorded_by\": " + build.dump() + ",\n\"weights_hash\": \"" + golden.weights +
-                     "\",\n\"settings\": " + settings_json(golden).dump();
+  std::string text = "{\"recorded_by\": " + recorder_json(golden.recorder).dump() + ",\n\"weights_hash\": \"" +
+                     golden.weights + "\",\n\"settings\": " + settings_json(golden).dump();
   text += ",\n\"prompts\": [";
   for (size_t i = 0; i < golden.prompts.size(); ++i) {
     text +=
@@ -96,6 +98,45 @@ std::string golden_text(const Golden& golden) {
 }
 
 }  // namespace
+
+Recorder this_program() { return {PINION_VERSION, build_commit(), compiler_name(), cpu_name()}; }
+
+OrderedJson run_settings_json(const Golden& golden) {
+  return {{"quant", quant_name(golden.run)}, {"kv", kv_name(golden.run)},        {"head", head_name(golden.run)},
+          {"keep", golden.run.load.keep},    {"rotate", golden.run.load.rotate}, {"calibration", golden.calibration}};
+}
+
+OrderedJson golden_head_json(const Golden& golden) {
+  return {{"recorded_by", recorder_json(golden.recorder)},
+          {"weights_hash", golden.weights},
+          {"settings", run_settings_json(golden)}};
+}
+
+Error parse_golden_head(JsonFields& fields, Golden* out) {
+  JsonFields recorder = fields.fields("recorded_by");
+  out->recorder = {recorder.text("version", ""), recorder.text("commit", ""), recorder.text("compiler", ""),
+                   recorder.text("cpu", "")};
+  if (recorder.error) return recorder.error;
+  if (Error e = read_settings(fields.fields("settings"), out)) return e;
+  out->weights = fields.text("weights_hash", "");
+  return fields.error;
+}
+
+OrderedJson logits_hash_json(const GoldenAnswer& answer) {
+  return {{"logits_hash", answer.logits_hash}, {"logits_hash_by_8", answer.hashes_on_way}};
+}
+
+GoldenAnswer golden_answer(const GenerateResult& result, std::string text) {
+  GoldenAnswer answer = {result.ids, std::move(text), hash_text(result.logits_hash), {}};
+  for (const uint64_t hash : result.hashes) answer.hashes_on_way.push_back(hash_text(hash));
+  return answer;
+}
+
+Error read_answer(JsonFields fields, const char* ids_name, GoldenAnswer* out) {
+  *out = {read_ids(fields, ids_name), fields.text("text", ""), fields.text("logits_hash"),
+          fields.texts("logits_hash_by_8")};
+  return fields.error;
+}
 
 Error parse_prompts(const Json& list, const std::string& where, int64_t max_tokens, std::vector<GoldenPrompt>* out) {
   if (!list.is_array()) return error("wrong type", where, "a list of prompts", brief(list));
@@ -116,18 +157,13 @@ Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<Gold
 
 Error parse_golden(const Json& file, const std::string& where, Golden* out) {
   JsonFields fields{file, where};
-  if (Error e = read_settings(fields.fields("settings"), out)) return e;
-  out->weights = fields.text("weights_hash", "");
-  if (fields.error) return fields.error;
+  if (Error e = parse_golden_head(fields, out)) return e;
   const Json* prompts = fields.find("prompts");
   if (!prompts || !prompts->is_array()) return error("no list of prompts", where);
   for (const Json& item : *prompts) {
     const std::string place = where + ": prompt " + std::to_string(out->prompts.size());
     if (Error e = read_prompt(item, place, 0, &out->prompts.emplace_back())) return e;
-    JsonFields answer{item, place};
-    out->answers.push_back({read_ids(answer, "ids"), answer.text("text", ""), answer.text("logits_hash"),
-                            answer.texts("logits_hash_by_8")});
-    if (answer.error) return answer.error;
+    if (Error e = read_answer({item, place}, "ids", &out->answers.emplace_back())) return e;
   }
   return {};
 }

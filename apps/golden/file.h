@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "apps/cli/common.h"
-#include "engine/session/sampler.h"
+#include "engine/session/continuation.h"
 
 namespace pinion {
+
+struct JsonFields;  // loader/config/json.h
 
 struct GoldenPrompt {
   std::optional<std::string> text;  // none: ids were given
@@ -28,7 +30,14 @@ struct GoldenAnswer {
 constexpr int64_t kTokensPerHash = 8;
 constexpr int64_t kMaxGoldenTokens = 1 << 30;
 
+// Which program recorded.
+struct Recorder {
+  std::string version, commit, compiler, cpu;
+};
+Recorder this_program();
+
 struct Golden {
+  Recorder recorder;
   RunOptions run;           // what decides the numbers
   std::string weights;      // hash over the packed matrices; empty in files of before
   std::string calibration;  // a name of the text that they were quantised for; empty: none
@@ -36,6 +45,18 @@ struct Golden {
   std::vector<GoldenPrompt> prompts;
   std::vector<GoldenAnswer> answers;
 };
+
+// {"quant", "kv", "head", "keep", "rotate", "calibration"}
+OrderedJson run_settings_json(const Golden& golden);
+
+// What a file says before its prompts: {"recorded_by", "weights_hash", "settings"}, where sampling may be missing.
+OrderedJson golden_head_json(const Golden& golden);
+Error parse_golden_head(JsonFields& fields, Golden* out);
+
+// Ids by a name of their own, "text", "logits_hash" and "logits_hash_by_8".
+Error read_answer(JsonFields fields, const char* ids_name, GoldenAnswer* out);
+OrderedJson logits_hash_json(const GoldenAnswer& answer);  // the last two
+GoldenAnswer golden_answer(const GenerateResult& result, std::string text);
 
 // A JSON list of texts or {prompt | prompt_ids, max_tokens}; max_tokens for a prompt that does not say.
 Error read_prompts(const std::string& path, int64_t max_tokens, std::vector<GoldenPrompt>* out);

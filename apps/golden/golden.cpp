@@ -1,5 +1,5 @@
 // pinion golden: records what a model answers to some prompts, with a hash over the bits of every logits vector, and
-// checks later, elsewhere, with other kernels or threads, that the same comes out.
+// checks later, elsewhere, with other kernels or threads, or at a server, that the same comes out.
 #include <algorithm>
 #include <filesystem>
 
@@ -10,39 +10,51 @@
 namespace pinion {
 namespace {
 
+constexpr const char* kOneOfTwo = "want either --model DIR or --url URL";
+
 struct RecordOptions {
   RunOptions run;
+  ServerOptions server;
   SamplingFlags sampling;
   std::string prompts, out;
   int64_t max_tokens = 64;
 };
 
-int run_record(const RecordOptions& options) {
-  Golden golden;
-  golden.run = options.run;
-  golden.run.load.check_cache = true;
-  apply_flags(options.sampling, &golden.sampler);
-  if (Error e = read_prompts(options.prompts, options.max_tokens, &golden.prompts)) return fail(e);
-  if (golden.prompts.empty()) return fail(error("no prompts to record", options.prompts));
-  if (Error e = check_model_folder(options.run.model)) return fail(e);
+Error open_model(const RecordOptions& options, Runtime* runtime, Golden* golden, Subject* out) {
+  golden->recorder = this_program();
+  golden->run = options.run;
+  golden->run.load.check_cache = true;
+  if (Error e = check_model_folder(options.run.model)) return e;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (has_tokenizer(options.run.model)) {
-    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
+    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return e;
   }
-  if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &golden.sampler)) return fail(e);
+  if (Error e = open_with_progress(golden->run, runtime)) return e;
+  golden->weights = weights_hash(*runtime->model);
+  golden->calibration = runtime->model->calibration;
+  *out = model_subject(*runtime, options.run.model, std::move(tokenizer));
+  return {};
+}
+
+int run_record(const RecordOptions& options) {
+  if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kOneOfTwo);
+  Golden golden;
   Runtime runtime;
-  if (Error e = open_with_progress(golden.run, &runtime)) return fail(e);
-  golden.weights = weights_hash(*runtime.model);
-  golden.calibration = runtime.model->calibration;
-  for (GoldenPrompt& prompt : golden.prompts) {
-    if (prompt.text && !tokenizer) return fail(error("no tokenizer", options.run.model));
-    if (prompt.text) {
-      if (Error e = encode_prompt(options.run.model, *tokenizer, *prompt.text, &prompt.ids)) return fail(e);
-    }
-    GoldenAnswer answer;
-    if (Error e = answer_prompt(runtime, golden, prompt, tokenizer.get(), &answer)) return fail(e);
-    golden.answers.push_back(std::move(answer));
+  Subject subject;
+  if (Error e = read_prompts(options.prompts, options.max_tokens, &golden.prompts)) return fail(e);
+  if (golden.prompts.empty()) return fail(error("no prompts to record", options.prompts));
+  if (Error e = options.server.url.empty() ? open_model(options, &runtime, &golden, &subject)
+                                           : open_server(options.server, &golden, &subject)) {
+    return fail(e);
   }
+  golden.sampler = {};  // nothing of the folder's counts
+  apply_flags(options.sampling, &golden.sampler);
+  EncodeText plain;
+  if (subject.has_tokenizer) {
+    plain = [&](const std::string& text, std::vector<int32_t>* ids) { return subject.encode(text, false, ids); };
+  }
+  if (Error e = find_dry_breakers(options.sampling, plain, &golden.sampler)) return fail(e);
+  if (Error e = record(subject, &golden)) return fail(e);
   if (Error e = write_golden(golden, options.out)) return fail(e);
   print("recorded " + std::to_string(golden.prompts.size()) + " prompts in " + options.out + "\n");
   return kSuccess;
@@ -82,6 +94,7 @@ void show_differences(const CheckOptions& options, const std::vector<CheckResult
 }
 
 int run_check(const CheckOptions& options) {
+  if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kOneOfTwo);
   OutputFile junit;
   std::error_code ignored;
   if (std::filesystem::equivalent(options.golden, options.junit, ignored)) {
@@ -106,6 +119,13 @@ int run_check(const CheckOptions& options) {
                     options.golden));
 }
 
+// Of these options none has a meaning for a server, which runs as it was started.
+void exclude_url(Command app, const std::vector<OptionText>& options) {
+  for (const OptionText& option : options) {
+    if (option.names.back() != "--help") app.find("--url").excludes(app.find(option.names.back()));
+  }
+}
+
 }  // namespace
 
 Run setup_golden(Command app) {
@@ -115,6 +135,10 @@ Run setup_golden(Command app) {
   const Command record = app.add_command("record", "Run prompts and record what comes out",
                                          "pinion golden record --model DIR --prompts F.json --out G.json --quant w8a8");
   add_run_options(record, &options->run);
+  record.find("--model").required(false);
+  const std::vector<OptionText> of_the_run = record.describe().options;
+  add_server_options(record, &options->server);
+  exclude_url(record, of_the_run);
   record.add_option("--prompts", options->prompts, "A JSON list of texts or {prompt | prompt_ids, max_tokens}")
       .required()
       .path("F.json");
@@ -127,15 +151,18 @@ Run setup_golden(Command app) {
 
   const Command check = app.add_command("check", "Run them again with the recorded settings; any difference fails",
                                         "pinion golden check --model DIR --golden G.json --threads 3 --kernels scalar");
-  add_model_option(check, &checked->run).required();
+  add_model_option(check, &checked->run);
   add_threads_option(check, &checked->run);
   add_speed_options(check, &checked->run);
   add_cache_option(check, &checked->run);
   add_calibrate_option(check, &checked->run);
-  check.add_option("--golden", checked->golden, "The golden file").required().path("G.json");
   check.add_flag("--matrix", checked->matrix,
                  "Also with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
   check.add_flag("--bisect", checked->bisect, "After a difference, name the layer where it begins");
+  const std::vector<OptionText> of_a_model = check.describe().options;
+  add_server_options(check, &checked->server);
+  exclude_url(check, of_a_model);
+  check.add_option("--golden", checked->golden, "The golden file").required().path("G.json");
   check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").path("F.xml");
   return [options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); };
 }

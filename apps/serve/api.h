@@ -100,6 +100,7 @@ struct Serving {
   std::string model;        // its name in answers
   std::string fingerprint;  // build, mode and hash of the weights
   std::string weights;      // that hash
+  std::string golden_head;  // what a golden file recorded here says first: build, weights and settings, as JSON
   std::string family;       // as configs/models names it
   std::string parameters;   // "596M"
   std::string quant;        // "w8a8"
@@ -138,6 +139,7 @@ struct Route {
 Reply show_health(const Serving& serving, const HttpRequest& http);
 Reply list_models(const Serving& serving, const HttpRequest& http);
 Reply show_model(const Serving& serving, const HttpRequest& http);
+Reply show_fingerprint(const Serving& serving, const HttpRequest& http);
 Reply show_metrics(const Serving& serving, const HttpRequest& http);
 Reply tokenize_text(const Serving& serving, const HttpRequest& http);
 Reply detokenize_ids(const Serving& serving, const HttpRequest& http);

@@ -1,6 +1,7 @@
 // POST /v1/completions: text that goes on (platform.openai.com/docs/api-reference/completions).
 #include <algorithm>
 
+#include "apps/golden/file.h"
 #include "apps/serve/answer.h"
 #include "loader/config/model_config.h"
 
@@ -10,12 +11,14 @@ namespace {
 constexpr int64_t kMaxTokens = 16;  // where the request does not say
 constexpr int64_t kMostPrompts = 1024;
 constexpr int64_t kMostLogprobs = 100;
+constexpr int64_t kMostBreakers = 64;  // each token of a text is compared with all of them
 
 struct CompletionRequest {
   TextFields fields;
   std::vector<std::vector<int32_t>> prompts;
   bool echoes = false;
   std::optional<int32_t> logprobs;
+  bool wants_ids = false, wants_hash = false;
 };
 
 // A list of ids, or a text.
@@ -49,6 +52,19 @@ Error read_prompts(const Serving& serving, JsonFields& fields, std::vector<std::
   return {};
 }
 
+// What `pinion golden` asks for, and no other API has.
+void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
+  GenerateOptions& options = out->fields.options;
+  out->wants_ids = fields.boolean("return_token_ids", false);
+  out->wants_hash = options.hash_logits = fields.boolean("return_logits_hash", false);
+  options.tokens_per_hash = out->wants_hash ? kTokensPerHash : 0;
+  if (!fields.has("dry_breakers")) return;
+  const std::vector<int64_t> ids = fields.integers("dry_breakers", 0, kMaxVocabulary);
+  if (std::ssize(ids) > kMostBreakers)
+    fields.fail("dry_breakers", "too many", "at most " + std::to_string(kMostBreakers));
+  options.sampler.dry_breakers.assign(ids.begin(), ids.end());
+}
+
 Error read_request(const Serving& serving, const std::string& body, CompletionRequest* out) {
   const Reading reading(*serving.readers);
   Json json;
@@ -60,6 +76,7 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
   if (fields.has("logprobs")) out->logprobs = static_cast<int32_t>(fields.integer("logprobs", {}, 0, kMostLogprobs));
   out->fields.options.logprobs = out->logprobs;
   if (out->echoes) out->fields.options.prompt_logprobs = out->logprobs;
+  read_golden_fields(fields, out);
   const std::string suffix = fields.text("suffix", "");
   if (!suffix.empty() && out->echoes) fields.fail("suffix", "not with echo");
   if (fields.integer("best_of", 1, 1, kMostChoices) > out->fields.choices) {
@@ -116,7 +133,9 @@ class LogprobLists {
 
 struct Choice {
   LogprobLists lists;
-  std::string text = {};  // not yet written
+  std::string text = {};          // not yet written
+  std::vector<int32_t> ids = {};  // likewise
+  OrderedJson hashes = {};
   bool is_begun = false;
   const char* finish = nullptr;
 };
@@ -163,7 +182,9 @@ class Completion : public Answer {
     }
     choice.text += event.text;
     if (event.logprobs) choice.lists.add(*event.id, &*event.logprobs);
+    if (event.id) choice.ids.push_back(*event.id);
     if (!event.is_end) return;
+    if (request_.wants_hash) choice.hashes = logits_hash_json(golden_answer(event.result, {}));
     usage_.add(event.result, event.choice % static_cast<size_t>(request_.fields.choices) == 0);
     choice.finish = finish_word(event);
   }
@@ -172,6 +193,8 @@ class Completion : public Answer {
     Choice& choice = choices_[index];
     OrderedJson json = {{"text", std::exchange(choice.text, "")}, {"index", index}, {"logprobs", nullptr}};
     if (request_.logprobs) json["logprobs"] = choice.lists.take();
+    if (request_.wants_ids) json["token_ids"] = std::exchange(choice.ids, {});
+    if (choice.finish && request_.wants_hash) json.update(choice.hashes);
     json["finish_reason"] = choice.finish ? OrderedJson(choice.finish) : OrderedJson(nullptr);
     return json;
   }

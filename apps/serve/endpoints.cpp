@@ -16,6 +16,14 @@ OrderedJson model_json(const Serving& serving) {
 
 }  // namespace
 
+// What decides the bits of answers. `pinion golden --url` asks for it.
+Reply show_fingerprint(const Serving& serving, const HttpRequest&) {
+  OrderedJson json = OrderedJson::parse(serving.golden_head);
+  json["system_fingerprint"] = serving.fingerprint;
+  json["max_model_len"] = serving.service->context();
+  return json_reply(json);
+}
+
 Reply list_models(const Serving& serving, const HttpRequest&) {
   return json_reply({{"object", "list"}, {"data", OrderedJson::array({model_json(serving)})}});
 }

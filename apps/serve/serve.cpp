@@ -3,11 +3,12 @@
 
 #include <csignal>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 #include "apps/cli/common.h"
 #include "apps/cli/machine.h"
 #include "apps/commands.h"
-#include "apps/golden/check.h"
+#include "apps/golden/subject.h"
 #include "apps/serve/api.h"
 #include "apps/serve/http.h"
 #include "apps/serve/http_guard.h"
@@ -31,6 +32,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/metrics", Shape::openai, show_metrics},
     {"GET", "/v1/models", Shape::openai, list_models},
     {"GET", "/v1/models/", Shape::openai, show_model},
+    {"GET", "/v1/fingerprint", Shape::openai, show_fingerprint},
     {"POST", "/v1/chat/completions", Shape::openai, complete_chat},
     {"POST", "/v1/completions", Shape::openai, complete_text},
     {"POST", "/v1/messages", Shape::anthropic, answer_messages},
@@ -59,21 +61,6 @@ struct Options {
   std::string speculate = "off";
   int64_t roof_mb = 0;  // that the roof reads; 0: far beyond the caches
 };
-
-// A key a line. Who may read this process's arguments must not read keys, so they come from a file.
-Error read_keys(const std::string& file, std::vector<std::string>* out) {
-  if (file.empty()) return {};
-  std::string text;
-  if (Error e = read_input(file, 1 << 20, &text)) return e;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string key = text.substr(begin, end - begin);
-    if (key.ends_with('\r')) key.pop_back();
-    if (!key.empty()) out->push_back(std::move(key));
-    begin = end + 1;
-  }
-  return out->empty() ? error("no keys", input_name(file), "one a line") : Error{};
-}
 
 // Places for `parallel` texts, and as many positions of theirs as half of the free memory holds.
 SchedulerOptions scheduler_options(const Options& options, const Runtime& runtime) {
@@ -129,6 +116,14 @@ void fill(const Options& options, const Runtime& runtime, Serving* out) {
   out->weights = weights_hash(*runtime.model);
   out->fingerprint =
       "pinion-" PINION_VERSION "-" + build_commit() + "-" + std::string(quant_name(options.run)) + "-" + out->weights;
+  out->golden_head = golden_head_json({.recorder = this_program(),
+                                       .run = options.run,
+                                       .weights = out->weights,
+                                       .calibration = runtime.model->calibration,
+                                       .sampler = {},
+                                       .prompts = {},
+                                       .answers = {}})
+                         .dump();
   out->family = runtime.model->config.family;
   out->parameters = std::to_string(count_parameters(runtime.model->config).all / 1'000'000) + "M";
   out->quant = quant_name(options.run);

@@ -57,6 +57,11 @@ TEST(Usage, WrongArgumentsAreOneLineAndStatus2) {
       {{"tune", "--model", kStories, "--seconds", "0"}, "--seconds"},
       {{"golden"}, "record, check"},
       {{"golden", "check", "--model", kStories}, "--golden"},
+      {{"golden", "check", "--golden", file}, "want either --model DIR or --url URL"},
+      {{"golden", "record", "--prompts", file, "--out", "G.json"}, "want either --model DIR or --url URL"},
+      {{"golden", "check", "--golden", file, "--url", "localhost:80"}, "want an address like"},
+      {{"golden", "check", "--golden", file, "--url", "http://[::1]", "--threads", "2"}, "--threads excludes --url"},
+      {{"golden", "record", "--prompts", file, "--out", "G", "--url", "http://[::1]", "--kv", "q8"}, "excludes --url"},
   };
   for (const auto& test : kCases) expect_failure(run_pinion(test.arguments), 2, test.cause);
 }
