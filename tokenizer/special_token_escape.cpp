@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tokenizer/thinking.h"
 #include "tokenizer/unicode.h"
 
 namespace pinion {
@@ -131,7 +132,9 @@ void replace_everywhere(const Guard& guard, OrderedJson* value, Replacer* replac
   }
 }
 
-bool marks_thoughts(const AddedToken& token) { return token.content.find("think") != std::string::npos; }
+bool marks_thoughts(const AddedToken& token) {
+  return is_thinking_mark(token.content) || token.content.find("think") != std::string::npos;
+}
 
 // Not of the special kind, which decoding leaves out: an answer that is kept has them only where someone typed them.
 bool marks_tool_calls(const AddedToken& token) {
@@ -140,7 +143,11 @@ bool marks_tool_calls(const AddedToken& token) {
 }
 
 Guard answer_guard(const std::vector<AddedToken>& special_tokens) {
-  std::vector<AddedToken> guarded, left = {{.content = "<think>"}, {.content = "</think>"}};
+  std::vector<AddedToken> guarded, left;
+  for (const auto& [open, close] : thinking_marks()) {
+    left.push_back({.content = std::string(open)});
+    left.push_back({.content = std::string(close)});
+  }
   for (const AddedToken& token : special_tokens) {
     (marks_thoughts(token) || marks_tool_calls(token) ? left : guarded).push_back(token);
   }

@@ -7,9 +7,16 @@
 namespace pinion {
 namespace {
 
-constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+constexpr ThinkingMarks kMarks[] = {
+    {"<think>", "</think>"},  // the first counts where nothing tells which
+    {"[THINK]", "[/THINK]"},  // Magistral
+};
 
 }  // namespace
+
+std::span<const ThinkingMarks> thinking_marks() { return kMarks; }
+
+std::string_view ThinkingSplitter::close_mark() const { return (marks_ ? *marks_ : kMarks[0]).close; }
 
 void ThinkingSplitter::add(std::string_view text, std::vector<ThinkingPart>* parts) {
   if (after_mark_) text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
@@ -25,18 +32,23 @@ std::vector<ThinkingPart> ThinkingSplitter::put(std::string_view text) {
   std::vector<ThinkingPart> parts;
   pending_ += text;
   for (;;) {
-    const std::string_view mark = inside_ ? kClose : kOpen;
-    const size_t found = pending_.find(mark);
-    if (found == std::string::npos) {
-      const size_t certain = pending_.size() - begun_mark(pending_, mark);
-      add(std::string_view(pending_).substr(0, certain), &parts);
-      pending_.erase(0, certain);
-      return parts;
+    const ThinkingMarks* next = nullptr;
+    size_t found = std::string::npos, begun_bytes = 0;
+    for (const ThinkingMarks& marks : kMarks) {
+      if (inside_ && marks_ && marks_ != &marks) continue;
+      const std::string_view mark = inside_ ? marks.close : marks.open;
+      const size_t at = pending_.find(mark);
+      if (at < found) next = &marks;
+      found = std::min(found, at);
+      begun_bytes = std::max(begun_bytes, begun_mark(pending_, mark));
     }
-    add(std::string_view(pending_).substr(0, found), &parts);
-    pending_.erase(0, found + mark.size());
+    const size_t certain = next ? found : pending_.size() - begun_bytes;
+    add(std::string_view(pending_).substr(0, certain), &parts);
+    pending_.erase(0, certain + (next ? (inside_ ? next->close : next->open).size() : 0));
+    if (!next) return parts;
     leave_out_newlines();
     inside_ = !inside_;
+    marks_ = inside_ ? next : nullptr;
   }
 }
 
@@ -63,10 +75,13 @@ std::vector<ThinkingPart> ThinkingSplitter::finish() {
 }
 
 bool ends_in_thought(std::string_view prompt) {
-  const size_t last = prompt.find_last_not_of(" \t\r\n");
-  return prompt.substr(0, last + 1).ends_with(kOpen);
+  const std::string_view written = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+  return std::ranges::any_of(kMarks, [&](const ThinkingMarks& marks) { return written.ends_with(marks.open); });
 }
 
-bool is_thinking_mark(std::string_view token) { return token == kOpen || token == kClose; }
+bool is_thinking_mark(std::string_view token) {
+  return std::ranges::any_of(kMarks,
+                             [&](const ThinkingMarks& marks) { return token == marks.open || token == marks.close; });
+}
 
 }  // namespace pinion

@@ -1,11 +1,18 @@
-// Cuts a model's text, as it comes, into thoughts (between <think> and </think>) and answer.
+// Cuts a model's text, as it comes, into thoughts (between <think> and </think>, or other marks) and answer.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace pinion {
+
+struct ThinkingMarks {
+  std::string_view open, close;
+};
+std::span<const ThinkingMarks> thinking_marks();
+constexpr std::string_view kLastOfThinkingMarks = ">]";  // their last characters
 
 struct ThinkingPart {
   std::string text;
@@ -24,14 +31,16 @@ class ThinkingSplitter {
   std::vector<ThinkingPart> finish();  // what was held back
 
   bool inside() const { return inside_; }
+  std::string_view close_mark() const;  // that ends the thought which is open
 
  private:
   void add(std::string_view text, std::vector<ThinkingPart>* parts);
 
   bool inside_;
-  bool after_mark_;       // nothing but newlines since then
-  std::string pending_;   // may be the beginning of a mark
-  std::string newlines_;  // part of the text unless a mark follows
+  const ThinkingMarks* marks_ = nullptr;  // of that thought; null: the prompt has opened it, and any may end it
+  bool after_mark_;                       // nothing but newlines since then
+  std::string pending_;                   // may be the beginning of a mark
+  std::string newlines_;                  // part of the text unless a mark follows
 };
 
 // Whether a prompt ends inside a thought.

@@ -98,7 +98,7 @@ bool ToolCallParser::State::step_outside() {
   if (text.empty()) return false;
   size_t bytes = text.size();
   if (splitter.inside()) {
-    bytes = std::min(bytes, text.find('>')) + 1;
+    bytes = std::min(bytes, text.find_first_of(kLastOfThinkingMarks)) + 1;
   } else if (row.is_bare && step_bare()) {
     return true;
   } else if (!first_bytes.empty()) {

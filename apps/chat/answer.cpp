@@ -49,7 +49,7 @@ class AnswerPrinter {
     if (!shows_as_written()) show(splitter_.finish());
     leave_thought();
     print(wrap_.flush() + "\n");
-    return splitter_.inside() ? text_ + "\n</think>\n\n" : text_;
+    return splitter_.inside() ? text_ + "\n" + std::string(splitter_.close_mark()) + "\n\n" : text_;
   }
 
  private:

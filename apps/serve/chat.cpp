@@ -14,9 +14,12 @@ struct ChatRequest {
 
 Error read_request(const Serving& serving, const std::string& body, ChatRequest* out) {
   const Reading reading(*serving.readers);
-  Json json;
+  OrderedJson json;
+  ChatOrder order;
   if (Error e = parse_body(body, &json)) return e;
-  JsonFields fields{json, "request"};
+  if (Error e = take_chat_order(json, &order)) return e;
+  const Json rest = json;
+  JsonFields fields{rest, "request"};
   read_text_fields(fields, serving, &out->fields);
   const int64_t most = fields.integer("max_tokens", serving.service->context(), 1, 1 << 30);
   out->fields.options.max_tokens = fields.integer("max_completion_tokens", most, 1, 1 << 30);
@@ -31,8 +34,6 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
     if (fields.has(name)) fields.fail(name, "no longer read", "tools and tool_choice, which came in its place");
   }
   if (fields.error) return fields.error;
-  ChatOrder order;
-  if (Error e = read_chat_order(body, &order)) return e;
   return make_chat_prompt(serving, std::move(order), &out->prompt);
 }
 

@@ -78,17 +78,16 @@ Error check_choice(const ChatOrder& order) {
   return {};
 }
 
-Error read_choice(const OrderedJson& json, ChatOrder* out) {
-  const auto choice = json.find("tool_choice");
-  if (choice == json.end() || choice->is_null() || *choice == "auto") return {};
-  if (choice->is_object() && choice->contains("function") && (*choice)["function"].is_object()) {
+Error read_choice(const OrderedJson& choice, ChatOrder* out) {
+  if (choice.is_null() || choice == "auto") return {};
+  if (choice.is_object() && choice.contains("function") && choice["function"].is_object()) {
     out->choice = ToolChoice::named;
-    out->tool = text_of((*choice)["function"], "name");
+    out->tool = text_of(choice["function"], "name");
     return {};
   }
-  if (*choice == "none") {
+  if (choice == "none") {
     out->choice = ToolChoice::none;
-  } else if (*choice == "required") {
+  } else if (choice == "required") {
     out->choice = ToolChoice::required;
   } else {
     return error("not known", "request: tool_choice", "auto, none, required or {\"type\": \"function\", ...}");
@@ -112,21 +111,27 @@ Error force_call(const Serving& serving, const ChatOrder& order, ChatPrompt* out
 
 }  // namespace
 
-Error read_chat_order(const std::string& body, ChatOrder* out) {
-  OrderedJson json;
-  if (Error e = parse_body(body, &json)) return e;
-  const auto messages = json.find("messages");
-  if (messages == json.end()) return error("missing field", "request: messages");
-  out->conversation.messages = *messages;
-  if (const auto tools = json.find("tools"); tools != json.end() && !tools->is_null()) {
-    if (!tools->is_array()) return error("wrong type", "request: tools", "a list");
-    if (!tools->empty()) out->conversation.tools = *tools;
+Error take_chat_order(OrderedJson& body, ChatOrder* out) {
+  if (!body.is_object()) return error("wrong type", "request", "an object");
+  const auto take = [&](const char* name) {
+    OrderedJson value = nullptr;
+    if (const auto field = body.find(name); field != body.end()) {
+      value = std::move(*field);
+      body.erase(field);
+    }
+    return value;
+  };
+  out->conversation.messages = take("messages");
+  if (out->conversation.messages.is_null()) return error("missing field", "request: messages");
+  if (OrderedJson tools = take("tools"); !tools.is_null()) {
+    if (!tools.is_array()) return error("wrong type", "request: tools", "a list");
+    if (!tools.empty()) out->conversation.tools = std::move(tools);
   }
-  if (const auto variables = json.find("chat_template_kwargs"); variables != json.end() && !variables->is_null()) {
-    if (!variables->is_object()) return error("wrong type", "request: chat_template_kwargs", "an object");
-    out->conversation.variables.update(*variables);
+  if (const OrderedJson variables = take("chat_template_kwargs"); !variables.is_null()) {
+    if (!variables.is_object()) return error("wrong type", "request: chat_template_kwargs", "an object");
+    out->conversation.variables.update(variables);
   }
-  return read_choice(json, out);
+  return read_choice(take("tool_choice"), out);
 }
 
 Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out) {

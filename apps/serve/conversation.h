@@ -29,8 +29,9 @@ struct ChatPrompt {
   ToolCallOptions reply;  // how to read what the model says to it
 };
 
-// "messages", "tools", "tool_choice" and "chat_template_kwargs" of an OpenAI request.
-Error read_chat_order(const std::string& body, ChatOrder* out);
+// "messages", "tools", "tool_choice" and "chat_template_kwargs" of an OpenAI request, which is without them afterwards:
+// what is left is small enough to be made into Json, whose fields have no order.
+Error take_chat_order(OrderedJson& body, ChatOrder* out);
 
 // A content that is a list of texts becomes one text, a call's arguments become the object that their text spells.
 // Errors: pictures and sounds, a wrong shape, a template that refuses, a call that cannot be forced.

@@ -113,9 +113,9 @@ Error read_tools(const OrderedJson& json, ChatOrder* out) {
   return {};
 }
 
-Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* out) {
-  OrderedJson json;
-  if (Error e = parse_body(body, &json)) return e;
+// Of `json`, too, what is left is small: see take_chat_order().
+Error take_order(OrderedJson& json, MessagesRequest* request, ChatOrder* out) {
+  if (!json.is_object()) return error("wrong type", "request", "an object");
   OrderedJson& messages = out->conversation.messages;
   if (const auto system = json.find("system"); system != json.end() && !system->is_null()) {
     Content content;
@@ -129,22 +129,24 @@ Error read_order(const std::string& body, MessagesRequest* request, ChatOrder* o
   }
   if (Error e = read_thinking(json, out)) return e;
   if (Error e = read_tools(json, out)) return e;
+  for (const char* name : {"system", "messages", "tools"}) json.erase(name);
   return read_choice(json, request, out);
 }
 
 // `counts`: nothing is to be generated.
 Error read_request(const Serving& serving, const std::string& body, bool counts, MessagesRequest* out) {
   const Reading reading(*serving.readers);
-  Json json;
+  OrderedJson json;
+  ChatOrder order;
   if (Error e = parse_body(body, &json)) return e;
-  JsonFields fields{json, "request"};
+  if (Error e = take_order(json, out, &order)) return e;
+  const Json rest = json;
+  JsonFields fields{rest, "request"};
   read_text_fields(fields, serving, &out->fields, "stop_sequences");
   out->fields.choices = 1;
   out->fields.options.max_tokens =
       fields.integer("max_tokens", counts ? std::optional<int64_t>(1) : std::nullopt, 1, 1 << 30);
   if (fields.error) return fields.error;
-  ChatOrder order;
-  if (Error e = read_order(body, out, &order)) return e;
   return make_chat_prompt(serving, std::move(order), &out->prompt);
 }
 

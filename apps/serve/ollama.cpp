@@ -76,10 +76,9 @@ void read_think(JsonFields& fields, Conversation* out) {
 }
 
 // Clients send these to have the model loaded before they need it.
-bool is_preload(JsonFields& fields, bool is_chat) {
-  if (!is_chat) return fields.text("prompt", "").empty();
-  const Json* messages = fields.find("messages");
-  return !messages || *messages == Json::array();
+bool is_preload(const OrderedJson& body, bool is_chat) {
+  const auto asked = body.find(is_chat ? "messages" : "prompt");
+  return asked == body.end() || asked->is_null() || *asked == (is_chat ? OrderedJson::array() : OrderedJson(""));
 }
 
 // A prompt as it is, or as the only question of a conversation.
@@ -97,23 +96,22 @@ Error read_generate(const Serving& serving, JsonFields& fields, ChatOrder order,
   return make_chat_prompt(serving, std::move(order), &out->prompt);
 }
 
-Error read_chat(const Serving& serving, const std::string& body, ChatOrder order, OllamaRequest* out) {
-  if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
-  if (Error e = read_chat_order(body, &order)) return e;
-  return make_chat_prompt(serving, std::move(order), &out->prompt);
-}
-
 Error read_request(const Serving& serving, const std::string& body, OllamaRequest* out) {
   const Reading reading(*serving.readers);
-  Json json;
-  if (Error e = parse_body(body, &json)) return e;
-  JsonFields fields{json, "request"};
-  read_options(serving, fields, &out->fields);
+  OrderedJson json;
   ChatOrder order;
+  if (Error e = parse_body(body, &json)) return e;
+  out->only_loads = is_preload(json, out->is_chat);
+  if (out->is_chat && !out->only_loads) {
+    if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
+    if (Error e = take_chat_order(json, &order)) return e;
+  }
+  const Json rest = json;
+  JsonFields fields{rest, "request"};
+  read_options(serving, fields, &out->fields);
   read_think(fields, &order.conversation);
-  out->only_loads = is_preload(fields, out->is_chat);
   if (fields.error || out->only_loads) return fields.error;
-  return out->is_chat ? read_chat(serving, body, std::move(order), out)
+  return out->is_chat ? make_chat_prompt(serving, std::move(order), &out->prompt)
                       : read_generate(serving, fields, std::move(order), out);
 }
 

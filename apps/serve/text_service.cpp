@@ -88,7 +88,8 @@ TextService::TextService(std::unique_ptr<Scheduler> scheduler, std::shared_ptr<c
 
 TextService::~TextService() { close(wake_up_); }
 
-void TextService::wake() const {
+void TextService::wake() {
+  is_called_ = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_up_, &one, sizeof one);
 }
@@ -155,16 +156,20 @@ ServiceMetrics TextService::metrics() {
 
 bool TextService::wants_roof() {
   const std::lock_guard lock(mutex_);
-  return is_roof_wanted_ && !std::exchange(is_roof_measured_, true);
+  return is_roof_wanted_ && !is_roof_measured_;
 }
 
+// Where it is stopped it begins anew, next time that there is nothing to do.
 void TextService::measure_roof() {
   Team& team = *scheduler_->team;
   ReadBuffer buffer;
-  if (allocate_read_buffer(team, options_.roof_buffer_bytes, &buffer)) return;  // no memory for it: no roof
-  const double roof = read_bandwidth(team, buffer, 3);
+  buffer.stop = &is_called_;
+  double roof = 0;  // stays so without memory for it
+  if (!allocate_read_buffer(team, options_.roof_buffer_bytes, &buffer)) roof = read_bandwidth(team, buffer, 3);
+  if (roof == 0 && buffer.is_stopped()) return;
   const std::lock_guard lock(mutex_);
   metrics_.roof_bytes_per_second = roof;
+  is_roof_measured_ = true;
 }
 
 bool TextService::put_token(Texts::Text& text, int32_t id, const GenerateResult& so_far) {
@@ -228,6 +233,7 @@ void TextService::start(const std::shared_ptr<Texts::Text>& text) {
 
 // What came from other threads since the last pass.
 void TextService::take_orders() {
+  is_called_ = false;
   std::vector<std::shared_ptr<Texts::Text>> ordered, cancelled;
   {
     const std::lock_guard lock(mutex_);

@@ -115,7 +115,7 @@ class TextService {
   // (invalid), no room (full), the program is about to end (draining).
   Error submit(std::vector<TextOrder> orders, std::unique_ptr<Texts>* out, Refusal* why);
   int64_t context() const { return scheduler_->options.context; }
-  // The roof is measured once somebody has asked and nothing is to be done, so the first answer is without it.
+  // The roof is measured once somebody has asked and while nothing is to be done, so the first answer is without it.
   ServiceMetrics metrics();
 
   // On the thread that opened the model: passes, until drain() was called and all texts have ended.
@@ -132,7 +132,7 @@ class TextService {
  private:
   friend class Texts;
   void cancel(std::vector<std::shared_ptr<Texts::Text>> texts);
-  void wake() const;
+  void wake();
   bool wants_roof();
   void measure_roof();
   void sleep() const;
@@ -147,6 +147,7 @@ class TextService {
   ServiceOptions options_;
   int wake_up_ = -1;  // an eventfd: signal handlers may write it
   std::atomic<int> drains_{0};
+  std::atomic<bool> is_called_{false};                // since orders were taken last: what fills idle time gives way
   std::vector<std::shared_ptr<Texts::Text>> active_;  // the engine thread's: those that have not ended
 
   std::mutex mutex_;  // of the rest

@@ -42,6 +42,7 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) uint64_t read_blo
 }
 
 struct SharedPass {
+  const ReadBuffer* buffer = nullptr;
   std::atomic<bool> finished{false};
   std::atomic<int64_t> bytes{0};
   std::atomic<uint64_t> sum{0};  // a result that nobody asked for would not be read at all
@@ -56,8 +57,8 @@ void read_part(const std::byte* part, int64_t part_bytes, SharedPass& pass) {
   uint64_t sum = 0;
   int64_t blocks = 0;
   for (int64_t window = 0; window < kWindows; ++window) {
-    for (int64_t at = 0; at + kBlockBytes <= stride && !pass.finished.load(std::memory_order_relaxed);
-         at += kBlockBytes) {
+    for (int64_t at = 0; at + kBlockBytes <= stride; at += kBlockBytes) {
+      if (pass.finished.load(std::memory_order_relaxed) || pass.buffer->is_stopped()) break;
       ++blocks;
       sum ^= read_blocks<Streams>(part + window * window_bytes + at, stride);
     }
@@ -89,7 +90,10 @@ Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out) {
   out->part_bytes = part_bytes;
   team.run([&](Worker& worker) {
     // Its pages come to the memory that is near this worker.
-    std::memset(out->arena.data + worker.index * part_bytes, 1, static_cast<size_t>(part_bytes));
+    std::byte* part = out->arena.data + worker.index * part_bytes;
+    for (int64_t at = 0; at < part_bytes && !out->is_stopped(); at += kHugePageBytes) {
+      std::memset(part + at, 1, kHugePageBytes);
+    }
   });
   return {};
 }
@@ -97,6 +101,7 @@ Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out) {
 std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int passes) {
   std::vector<ReadPass> results(static_cast<size_t>(passes) * std::size(kReaders));
   std::vector<SharedPass> shared(results.size());
+  for (SharedPass& pass : shared) pass.buffer = &buffer;
   std::vector<Clock::time_point> starts(static_cast<size_t>(team.size()), Clock::time_point::max());
   team.run([&](Worker& worker) {
     const std::byte* part = buffer.arena.data + worker.index * buffer.part_bytes;
@@ -116,6 +121,7 @@ std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int pass
 
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes) {
   const std::vector<ReadPass> all = read_passes(team, buffer, passes);
+  if (buffer.is_stopped()) return 0;
   double best = 0;
   for (const Reader& reader : kReaders) {
     std::vector<double> rates;

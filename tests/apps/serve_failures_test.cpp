@@ -1,4 +1,5 @@
-// Texts that fail: before their first token with a status, later with the last event of a stream, and alone.
+// Texts that fail: before their first token with a status, later with the last event of a stream, and alone. And what
+// gives way to texts.
 #include "apps/serve/text_service.h"
 #include "engine/runtime/runtime.h"
 #include "tests/apps/overflowing.h"
@@ -76,17 +77,28 @@ TEST(ServeFailures, WhoHasGoneIsNotedBeforeTheAnswerBegins) {
   EXPECT_LT(server.metric("texts_total"), 64);
 }
 
+// A service in this process.
+struct Served {
+  Runtime runtime;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<TextService> service;
+
+  explicit Served(const ServiceOptions& how) {
+    RuntimeOptions options;
+    options.model = kStories;
+    EXPECT_EQ(open_runtime(options, &runtime).message(), "");
+    EXPECT_EQ(load_tokenizer(kStories, &tokenizer).message(), "");
+    std::unique_ptr<Scheduler> scheduler;
+    EXPECT_EQ(open_scheduler(*runtime.model, *runtime.team, scheduler_options(runtime), &scheduler).message(), "");
+    service = std::make_unique<TextService>(std::move(scheduler), tokenizer, how);
+  }
+};
+
 // A text for whose words there is no memory fails, and no other one does.
 TEST(ServeFailures, OutOfMemoryEndsOneText) {
-  Runtime runtime;
-  RuntimeOptions options;
-  options.model = kStories;
-  ASSERT_EQ(open_runtime(options, &runtime).message(), "");
-  std::shared_ptr<const Tokenizer> tokenizer;
-  ASSERT_EQ(load_tokenizer(kStories, &tokenizer).message(), "");
-  std::unique_ptr<Scheduler> scheduler;
-  ASSERT_EQ(open_scheduler(*runtime.model, *runtime.team, scheduler_options(runtime), &scheduler).message(), "");
-  TextService service(std::move(scheduler), tokenizer, {});
+  Served served({});
+  TextService& service = *served.service;
+  const std::shared_ptr<const Tokenizer>& tokenizer = served.tokenizer;
   const int32_t eos = *eos_id(*tokenizer);
   TextOrder order;
   order.prompt = {1, 5, 9};
@@ -112,6 +124,31 @@ TEST(ServeFailures, OutOfMemoryEndsOneText) {
     tokens += event->id.has_value();
   }
   EXPECT_EQ(tokens, 20);
+}
+
+// A large one, so that it takes longer than the text that comes while it is measured.
+TEST(ServeFailures, TheRoofGivesWay) {
+  ServiceOptions how;
+  how.roof_buffer_bytes = int64_t{512} << 20;
+  Served served(how);
+  TextService& service = *served.service;
+  TextOrder order;
+  order.prompt = {1, 5, 9};
+  order.options.max_tokens = 1;
+  std::thread client([&] {
+    std::ignore = service.metrics();
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    std::unique_ptr<Texts> texts;
+    Refusal why = Refusal::none;
+    const bool is_measured = service.metrics().roof_bytes_per_second > 0;
+    EXPECT_EQ(service.submit({order}, &texts, &why).message(), "");
+    EXPECT_TRUE(texts->take(60'000));
+    EXPECT_EQ(service.metrics().roof_bytes_per_second > 0, is_measured) << "the text waited for it";
+    while (service.metrics().roof_bytes_per_second == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    service.drain();
+  });
+  service.run();
+  client.join();
 }
 
 }  // namespace

@@ -87,6 +87,19 @@ TEST(Bandwidth, CountsTimeThatPassed) {
   EXPECT_LE(counted, seconds_since(again));
 }
 
+TEST(Bandwidth, StopsWhenItIsTold) {
+  Team team({-1, -1});
+  std::atomic<bool> stop{true};
+  ReadBuffer buffer;
+  buffer.stop = &stop;
+  ASSERT_EQ(allocate_read_buffer(team, kBufferBytes, &buffer).message(), "");
+  EXPECT_EQ(buffer.arena.data[0], std::byte{0}) << "touched";
+  EXPECT_EQ(read_bandwidth(team, buffer, 3), 0);
+  for (const ReadPass& pass : read_passes(team, buffer, 1)) EXPECT_EQ(pass.bytes, 0);
+  stop = false;
+  EXPECT_GT(read_bandwidth(team, buffer, 1), 0);
+}
+
 TEST(Bandwidth, BarriersAreCountedAndTimed) {
   for (const int32_t workers : {1, 2, 3}) {
     Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));

@@ -13,7 +13,8 @@ const std::vector<AddedToken> kTokens = {{.content = "<|end|>", .special = true}
                                          {.content = "<|end|><b>", .special = true},
                                          {.content = "<b>", .special = true},
                                          {.content = "[x]", .special = true},
-                                         {.content = "</think>", .special = true}};
+                                         {.content = "</think>", .special = true},
+                                         {.content = "[/THINK]", .special = true}};
 
 // The content of one message, escapes shown as '?'.
 std::string shown(const OrderedJson& content, const char* role = "user") {
@@ -50,6 +51,8 @@ TEST(SpecialTokenEscape, StandWhereTwoCharactersAreThoseOfAToken) {
 TEST(SpecialTokenEscape, LeaveTheMarksOfThoughtsInAnswersAndWordsInRoles) {
   EXPECT_EQ(shown("a</think><b>", "assistant"), "\"a</think>?b>\"");
   EXPECT_EQ(shown("a</think><b>"), "\"a?/think>?b>\"");
+  EXPECT_EQ(shown("[THINK]a[/THINK]<b>", "assistant"), "\"[THINK]a[/THINK]?b>\"");
+  EXPECT_EQ(shown("a[/THINK]<b>"), "\"a?/THINK]?b>\"");
   OrderedJson messages = {{{"role", "user[x]<|en"}}, {{"role", "user"}}}, tools = {{{"name", "[x]"}}};
   std::vector<Escape> escapes;
   std::vector<AddedToken> tokens = kTokens;

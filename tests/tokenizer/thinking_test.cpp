@@ -30,6 +30,12 @@ TEST(Thinking, PartsAreTheSameHoweverTheTextComes) {
     EXPECT_EQ(marked("<think>\n\n</think>\n\nSo.", false, bytes), "So.");
     EXPECT_EQ(marked("a<think>b</think>c<think>d", false, bytes), "a[b]c[d]");
     EXPECT_EQ(marked("b </thi nk></think", true, bytes), "[b </thi nk></think]");
+    EXPECT_EQ(marked("[THINK]Why?[/THINK]So.", false, bytes), "[Why?]So.");
+    EXPECT_EQ(marked("Why?[/THINK]\n\nSo.", true, bytes), "[Why?]So.");
+    // Others are text inside.
+    EXPECT_EQ(marked("[THINK]a</think>b<think>[/THINK]c", false, bytes), "[a</think>b<think>]c");
+    EXPECT_EQ(marked("<think>a[/THINK]b[THINK]</think>c[/THINK]", false, bytes), "[a[/THINK]b[THINK]]c[/THINK]");
+    EXPECT_EQ(marked("a[THI<think>b</think>[TH", false, bytes), "a[THI[b][TH");
   }
 }
 
@@ -37,7 +43,19 @@ TEST(Thinking, IsOpenedByThePrompt) {
   EXPECT_TRUE(ends_in_thought("<|im_start|>assistant\n<think>\n"));
   EXPECT_FALSE(ends_in_thought("<think>\n\n</think>\n\n"));
   EXPECT_FALSE(ends_in_thought("<think> a"));
+  EXPECT_TRUE(ends_in_thought("[/INST][THINK]"));
   EXPECT_FALSE(ends_in_thought(""));
+}
+
+TEST(Thinking, KnowsWhatEndsTheOpenThought) {
+  ThinkingSplitter splitter(true);
+  EXPECT_EQ(splitter.close_mark(), "</think>");
+  std::ignore = splitter.put("a</think>[THINK]b");
+  EXPECT_EQ(splitter.close_mark(), "[/THINK]");
+  for (const auto& [open, close] : thinking_marks()) {
+    EXPECT_TRUE(is_thinking_mark(open) && is_thinking_mark(close));
+    EXPECT_NE(kLastOfThinkingMarks.find(close.back()), std::string_view::npos) << close;
+  }
 }
 
 }  // namespace

@@ -100,6 +100,8 @@ TEST(ToolFormats, MistralCallsAreAListOrNamed) {
     EXPECT_EQ(mistral("[TOOL_CALLS]f[ARGS]{\"i\": 1}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS]{}"),
               "#0 f{\"i\": 1};#1 g:abcdefghi{};");
     EXPECT_EQ(mistral("[TOOL_CALLS]f{\"i\": 1}\n"), "#0 f{\"i\": 1};");
+    EXPECT_EQ(mistral("[THINK]Is a[0] > [TOOL_CALLS]?[/THINK]So. [TOOL_CALLS]f[ARGS]{}"),
+              "(Is a[0] > [TOOL_CALLS]?)So. #0 f{};");
     EXPECT_EQ(mistral("[TOOL_CALLS]f[ARGS]{\"i\": 1"), "#0 f{\"i\": 1!");
     for (const char* text : {
              "[TOOL_CALLS]",
