@@ -14,7 +14,7 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kMostCachedBytes = int64_t{64} << 20;
+constexpr size_t kMostKeptBytes = size_t{64} << 20;
 constexpr int kTrialShare = 16;  // of the vocabulary that a stranger's source is tried on, and so of the time it takes
 constexpr RunLimits kTrialLimits = {.cpu_seconds = 1, .wall_seconds = 20};
 constexpr size_t kMostSourceBytes = size_t{1} << 20;
@@ -83,18 +83,40 @@ GrammarCompiler::~GrammarCompiler() = default;
 
 const GrammarCompiler::Library& GrammarCompiler::library() {
   std::call_once(once_, [this] {
-    const auto compiler = [this](int share, bool is_cached) {
-      return xgrammar::GrammarCompiler(vocabulary_of(*tokenizer_, share), 1, is_cached,
-                                       is_cached ? kMostCachedBytes : -1);
+    const auto compiler = [this](int share) {
+      return xgrammar::GrammarCompiler(vocabulary_of(*tokenizer_, share), 1, false);
     };
-    library_.reset(new Library{compiler(1, true), compiler(kTrialShare, false)});
+    library_.reset(new Library{compiler(1), compiler(kTrialShare)});
   });
   return *library_;
+}
+
+bool GrammarCompiler::find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      kept_, [&](const Kept& kept) { return kept.source == source && (is_trusted || !kept.is_trusted); });
+  if (found == kept_.end()) return false;
+  *out = found->grammar;
+  std::rotate(found, found + 1, kept_.end());
+  return true;
+}
+
+void GrammarCompiler::keep(Kept kept) {
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(kept));
+  size_t bytes = 0;
+  for (auto at = kept_.rbegin(); at != kept_.rend(); ++at) {
+    bytes += at->bytes;
+    if (bytes <= kMostKeptBytes) continue;
+    kept_.erase(kept_.begin(), at.base());
+    return;
+  }
 }
 
 Error GrammarCompiler::compile(const GrammarSource& source, const std::string& where, bool is_trusted,
                                std::shared_ptr<const Grammar>* out) {
   if (source.text.size() > kMostSourceBytes) return error("too long", where, "at most 1 MB");
+  if (find(source, is_trusted, out)) return {};
   GrammarSource given = source;
   if (source.kind == GrammarSource::Kind::json_schema) {
     if (Error e = complete_schema(source.text, where, &given.text)) return e;
@@ -109,6 +131,8 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
       if (Error e = run_limited(compile_part, where, &nothing, kTrialLimits)) throw std::runtime_error(e.message());
     }
     *out = std::make_shared<Grammar>(compile_source(library.compiler, given));
+    if (!grammar_complaint().empty()) return;
+    keep({source, is_trusted, *out, source.text.size() + (*out)->compiled.MemorySizeBytes()});
   });
 }
 

@@ -22,6 +22,8 @@ struct GrammarSource {
   };
   Kind kind = Kind::json_schema;
   std::string text = {};
+
+  bool operator==(const GrammarSource&) const = default;
 };
 
 struct Grammar;  // for one vocabulary; never changes
@@ -42,11 +44,21 @@ class GrammarCompiler {
 
  private:
   struct Library;
+  struct Kept {
+    GrammarSource source;
+    bool is_trusted;
+    std::shared_ptr<const Grammar> grammar;
+    size_t bytes;
+  };
   const Library& library();
+  bool find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out);
+  void keep(Kept kept);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::once_flag once_;
   std::unique_ptr<const Library> library_;  // made when it is needed first: that takes a moment
+  std::mutex mutex_;
+  std::vector<Kept> kept_;  // the one that was asked for last is the last
 };
 
 // One text as it is written.

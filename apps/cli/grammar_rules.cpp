@@ -1,11 +1,21 @@
 #include "apps/cli/grammar_rules.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 namespace pinion {
 namespace {
+
+constexpr double kSecondsPerToken = 2e-3;
+
+double thread_seconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 // Of what came freely, so much is kept to find its end in.
 constexpr size_t kMostTailBytes = 256;
@@ -18,6 +28,7 @@ class GrammarRules : public TextRules {
   }
 
   Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) override {
+    const Stopwatch watch(*this);
     words_ = static_cast<size_t>((vocab_size + 31) / 32);
     eos_ids_.assign(eos_ids.begin(), eos_ids.end());
     text_.emplace(*order_->grammar, eos_ids);
@@ -25,6 +36,8 @@ class GrammarRules : public TextRules {
   }
 
   Error add(int32_t id) override {
+    if (Error e = check_time()) return e;
+    const Stopwatch watch(*this);
     switch (state_) {
       case State::free:
         end_free_part(id);
@@ -62,6 +75,20 @@ class GrammarRules : public TextRules {
     opening,  // a text that keeps to the grammar begins, or something that may come before it
     kept,     // it goes on
   };
+
+  // Of all that the grammar is asked.
+  struct Stopwatch {
+    explicit Stopwatch(GrammarRules& timed) : rules(timed) { rules.taken_seconds_ -= thread_seconds(); }
+    ~Stopwatch() { rules.taken_seconds_ += thread_seconds(); }
+    GrammarRules& rules;
+  };
+
+  Error check_time() {
+    ++tokens_;
+    const double most = order_->most_seconds + kSecondsPerToken * static_cast<double>(tokens_);
+    if (order_->most_seconds == 0 || taken_seconds_ < most) return {};
+    return error("takes too long: it reads the text in too many ways", "grammar");
+  }
 
   bool has_bit(int32_t id) const { return id >= 0 && static_cast<size_t>(id) / 32 < words_; }
   void set(int32_t id) {
@@ -137,6 +164,8 @@ class GrammarRules : public TextRules {
   std::string until_, tail_;
   std::vector<int32_t> eos_ids_;
   size_t words_ = 0;
+  int64_t tokens_ = 0;
+  double taken_seconds_ = 0;
   bool may_be_blank_ = false;
 };
 

@@ -22,6 +22,9 @@ struct GrammarOrder {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string free_until = {};  // what ends a beginning in which anything may come; empty: there is none
   std::vector<ReplyOpening> openings = {};
+  // Of this thread's time that the grammar may take of a text, beside two milliseconds a token; 0: any. One that reads
+  // a text in many ways takes the longer for each token the more there are.
+  double most_seconds = 0;
 };
 
 MakeRules grammar_rules(GrammarOrder order);

@@ -19,6 +19,7 @@
 #include "kernels/error.h"
 #include "loader/config/json.h"
 #include "tokenizer/chat_template.h"
+#include "tokenizer/grammar.h"
 #include "tokenizer/tokenizer.h"
 
 namespace pinion {
@@ -110,6 +111,7 @@ struct Serving {
   std::optional<uint64_t> seed;  // of requests that have none; none: one of chance each
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: none
+  std::shared_ptr<GrammarCompiler> grammars;          // for the forms that requests give their answers
   TextService* service = nullptr;
   // As many as cores, counted before a team pins the thread that starts it; two, so that no template holds up all.
   std::shared_ptr<Readers> readers = std::make_shared<Readers>(std::max(2u, std::thread::hardware_concurrency()));

@@ -1,4 +1,5 @@
 // POST /v1/chat/completions: the next message of a conversation (platform.openai.com/docs/api-reference/chat).
+#include "apps/serve/answer_form.h"
 #include "apps/serve/chat_answer.h"
 
 namespace pinion {
@@ -16,7 +17,9 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
   const Reading reading(*serving.readers);
   OrderedJson json;
   ChatOrder order;
+  AnswerForm form;
   if (Error e = parse_body(body, &json)) return e;
+  if (Error e = take_answer_form(json, Shape::openai, &form)) return e;
   if (Error e = take_chat_order(json, &order)) return e;
   const Json rest = json;
   JsonFields fields{rest, "request"};
@@ -28,13 +31,12 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
   if (wants_logprobs) out->fields.options.logprobs = static_cast<int32_t>(top);
   if (top > 0 && !wants_logprobs) fields.fail("top_logprobs", "without logprobs: true");
   out->only_one_call = !fields.boolean("parallel_tool_calls", true);
-  const std::string format = fields.fields("response_format").text("type", "text");
-  if (format != "text") fields.fail("response_format", "not known", "{\"type\": \"text\"}", format);
   for (const char* name : {"functions", "function_call"}) {
     if (fields.has(name)) fields.fail(name, "no longer read", "tools and tool_choice, which came in its place");
   }
   if (fields.error) return fields.error;
-  return make_chat_prompt(serving, std::move(order), &out->prompt);
+  if (Error e = make_chat_prompt(serving, std::move(order), &out->prompt)) return e;
+  return keep_to_form(serving, form, &out->prompt, &out->fields);
 }
 
 }  // namespace

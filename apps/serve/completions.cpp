@@ -3,6 +3,7 @@
 
 #include "apps/golden/file.h"
 #include "apps/serve/answer.h"
+#include "apps/serve/answer_form.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -68,7 +69,9 @@ void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
 Error read_request(const Serving& serving, const std::string& body, CompletionRequest* out) {
   const Reading reading(*serving.readers);
   Json json;
+  AnswerForm form;
   if (Error e = parse_body(body, &json)) return e;
+  if (Error e = read_answer_form(json, body, &form)) return e;
   JsonFields fields{json, "request"};
   read_text_fields(fields, serving, &out->fields);
   out->fields.options.max_tokens = fields.integer("max_tokens", kMaxTokens, 0, 1 << 30);
@@ -83,6 +86,7 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
     fields.fail("best_of", "more than n are not compared", "at most n");
   }
   if (fields.error) return fields.error;
+  if (Error e = keep_to_form(serving, form, nullptr, &out->fields)) return e;
   if (suffix.empty()) return read_prompts(serving, fields, &out->prompts);
   const std::string prefix = fields.text("prompt");
   return fields.error ? fields.error : fill_in(serving, prefix, suffix, &out->fields, &out->prompts.emplace_back());

@@ -109,6 +109,15 @@ Error force_call(const Serving& serving, const ChatOrder& order, ChatPrompt* out
   return {};
 }
 
+// A template opens a thought for the model, or closes an empty one where none is wanted.
+void find_thought(std::string_view prompt, ChatPrompt* out) {
+  prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+  for (const ThinkingMarks& marks : thinking_marks()) {
+    if (prompt.ends_with(marks.open)) out->close_of_thought = marks.close;
+    if (prompt.ends_with(marks.close)) out->may_think = false;
+  }
+}
+
 }  // namespace
 
 Error take_chat_order(OrderedJson& body, ChatOrder* out) {
@@ -151,6 +160,7 @@ Error make_chat_prompt(const Serving& serving, ChatOrder order, ChatPrompt* out)
   out->reply = {.format = is_read ? format : ToolFormat::kNone,
                 .tools = std::move(conversation.tools),
                 .inside_thought = ends_in_thought(prompt.text)};
+  find_thought(prompt.text, out);
   const bool is_forced = order.choice == ToolChoice::required || order.choice == ToolChoice::named;
   return is_forced ? force_call(serving, order, out) : Error{};
 }

@@ -26,7 +26,9 @@ struct ChatOrder {
 
 struct ChatPrompt {
   std::vector<int32_t> ids;
-  ToolCallOptions reply;  // how to read what the model says to it
+  ToolCallOptions reply;         // how to read what the model says to it
+  bool may_think = true;         // the template has not said that there is no thought
+  std::string close_of_thought;  // of the thought that it has opened
 };
 
 // "messages", "tools", "tool_choice" and "chat_template_kwargs" of an OpenAI request, which is without them afterwards:

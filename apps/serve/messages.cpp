@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/serve/answer.h"
+#include "apps/serve/answer_form.h"
 #include "apps/serve/conversation.h"
 #include "kernels/hash.h"
 
@@ -138,7 +139,9 @@ Error read_request(const Serving& serving, const std::string& body, bool counts,
   const Reading reading(*serving.readers);
   OrderedJson json;
   ChatOrder order;
+  AnswerForm form;
   if (Error e = parse_body(body, &json)) return e;
+  if (Error e = take_answer_form(json, Shape::anthropic, &form)) return e;
   if (Error e = take_order(json, out, &order)) return e;
   const Json rest = json;
   JsonFields fields{rest, "request"};
@@ -147,7 +150,8 @@ Error read_request(const Serving& serving, const std::string& body, bool counts,
   out->fields.options.max_tokens =
       fields.integer("max_tokens", counts ? std::optional<int64_t>(1) : std::nullopt, 1, 1 << 30);
   if (fields.error) return fields.error;
-  return make_chat_prompt(serving, std::move(order), &out->prompt);
+  if (Error e = make_chat_prompt(serving, std::move(order), &out->prompt)) return e;
+  return counts ? Error{} : keep_to_form(serving, form, &out->prompt, &out->fields);
 }
 
 const char* stop_reason(const TextEvent& end, bool has_calls) {

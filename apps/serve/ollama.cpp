@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "apps/serve/answer.h"
+#include "apps/serve/answer_form.h"
 #include "apps/serve/conversation.h"
 #include "tokenizer/fill_in.h"
 
@@ -58,8 +59,6 @@ void read_options(const Serving& serving, JsonFields& request, TextFields* out) 
   out->choices = 1;
   request.error = options.error;
   out->streams = request.boolean("stream", true);
-  const Json* format = request.find("format");
-  if (format && *format != "") request.fail("format", "not known");
 }
 
 // true or false for the templates that know it, or how much.
@@ -100,7 +99,9 @@ Error read_request(const Serving& serving, const std::string& body, OllamaReques
   const Reading reading(*serving.readers);
   OrderedJson json;
   ChatOrder order;
+  AnswerForm form;
   if (Error e = parse_body(body, &json)) return e;
+  if (Error e = take_answer_form(json, Shape::ollama, &form)) return e;
   out->only_loads = is_preload(json, out->is_chat);
   if (out->is_chat && !out->only_loads) {
     if (!serving.chat_template) return error("the model has no chat template; /api/generate continues plain text", "");
@@ -111,8 +112,11 @@ Error read_request(const Serving& serving, const std::string& body, OllamaReques
   read_options(serving, fields, &out->fields);
   read_think(fields, &order.conversation);
   if (fields.error || out->only_loads) return fields.error;
-  return out->is_chat ? make_chat_prompt(serving, std::move(order), &out->prompt)
-                      : read_generate(serving, fields, std::move(order), out);
+  if (Error e = out->is_chat ? make_chat_prompt(serving, std::move(order), &out->prompt)
+                             : read_generate(serving, fields, std::move(order), out)) {
+    return e;
+  }
+  return keep_to_form(serving, form, &out->prompt, &out->fields);
 }
 
 // What every line begins with.

@@ -175,6 +175,21 @@ TEST(Grammar, SaysWhatIsWrong) {
   EXPECT_EQ(g.error_of(Kind::regex, std::string(2 << 20, 'a')), "g: too long: want at most 1 MB");
 }
 
+TEST(Grammar, ASourceThatCameLatelyIsNotCompiledAgain) {
+  GrammarCompiler compiler(load("qwen2"));
+  std::shared_ptr<const Grammar> first, second, other, tried;
+  const GrammarSource source{.kind = Kind::regex, .text = "a+"};
+  ASSERT_FALSE(compiler.compile(source, "g", true, &first));
+  ASSERT_FALSE(compiler.compile({.kind = Kind::ebnf, .text = "root ::= \"b\""}, "g", true, &other));
+  ASSERT_FALSE(compiler.compile(source, "g", true, &second));
+  EXPECT_EQ(first, second);
+  EXPECT_NE(first, other);
+  ASSERT_FALSE(compiler.compile(source, "g", false, &tried));  // nobody has tried it yet
+  EXPECT_NE(first, tried);
+  ASSERT_FALSE(compiler.compile(source, "g", false, &second));
+  EXPECT_EQ(tried, second);
+}
+
 // A stranger's grammar is tried in a process of its own first.
 TEST(Grammar, HoldsWhateverSourceComes) {
   Compiled g;
