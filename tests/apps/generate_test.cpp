@@ -359,5 +359,36 @@ TEST(Generate, RefusesCutOffWeights) {
   }
 }
 
+TEST(Generate, ATextKeepsToASchemaOrAGrammar) {
+  const Folder folder;
+  write_file(folder / "schema",
+             R"({"type":"object","properties":{"name":{"type":"string","maxLength":20}},"required":["name"]})");
+  write_file(folder / "grammar", "root ::= \"yes\" | \"no\"");
+  write_file(folder / "bad", "{\"type\": \"strin\"}");
+  std::vector<std::string> options = {"--prompt", "Once",   "--json", "--temperature",
+                                      "1.3",      "--seed", "3",      "--json-schema"};
+  options.push_back(folder / "schema");
+  const json drafted = run_json(generate(kStories, options));
+  options.insert(options.end(), {"--speculate", "off"});
+  const json plain = run_json(generate(kStories, options));
+  EXPECT_EQ(drafted["ids"], plain["ids"]);
+  EXPECT_EQ(drafted["stats"]["logits_hash"], plain["stats"]["logits_hash"]);
+  EXPECT_EQ(drafted["stats"]["speculate"], "ngram");
+  EXPECT_EQ(plain["finish_reason"], "stop");
+  const json answer = json::parse(plain["text"].get<std::string>(), nullptr, false);
+  EXPECT_LE(answer["name"].get<std::string>().size(), 20u) << plain["text"];
+  const std::string word = run_pinion(generate(kStories, {"--prompt", "Once", "--grammar", folder / "grammar"})).out;
+  EXPECT_TRUE(word == "yes\n" || word == "no\n") << word;
+  write_file(folder / "prompts", "{\"prompt\": \"Once\"}\n{\"prompt\": \"A cat\"}\n");
+  const Outcome many =
+      run_pinion(generate(kStories, {"--prompts", folder / "prompts", "--grammar", folder / "grammar"}));
+  EXPECT_EQ(many.status, 0) << many.err;
+  EXPECT_NE(many.out.find("\"finish_reason\":\"stop\""), std::string::npos) << many.out;
+  const Outcome bad = run_pinion(generate(kStories, {"--prompt", "Once", "--json-schema", folder / "bad"}));
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_NE(bad.err.find("bad: Unsupported type \"strin\""), std::string::npos) << bad.err;
+  EXPECT_EQ(run_pinion(generate(kStories, {"--prompt", "Once", "--grammar", "/nowhere"})).status, 1);
+}
+
 }  // namespace
 }  // namespace pinion

@@ -1,0 +1,121 @@
+// A grammar as the rules of a text: what may come before it and instead of it, and where it ends.
+#include "apps/cli/grammar_rules.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/tokenizer/encoded.h"
+
+namespace pinion {
+namespace {
+
+constexpr int32_t kEnd = 5;  // some token that the grammars here have no use for
+
+class Rules {
+ public:
+  explicit Rules(const std::string& regex, std::string free_until = {}, std::vector<std::string> openings = {})
+      : Rules({.kind = GrammarSource::Kind::regex, .text = regex}, 0, std::move(free_until), openings) {}
+  Rules(const GrammarSource& source, double most_seconds, std::string free_until = {},
+        const std::vector<std::string>& openings = {}) {
+    EXPECT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/qwen2", &tokenizer_));
+    GrammarOrder order{.grammar = {}, .tokenizer = tokenizer_, .free_until = std::move(free_until)};
+    const Error e = GrammarCompiler(tokenizer_).compile(source, "g", true, &order.grammar);
+    EXPECT_FALSE(e) << e.message();
+    for (const std::string& mark : openings) {
+      order.openings.push_back({token_id(*tokenizer_, mark), mark == "<think>" ? "</think>" : ""});
+    }
+    order.most_seconds = most_seconds;
+    rules_ = grammar_rules(std::move(order))();
+    const Error begun = rules_->begin(vocab_size(*tokenizer_) + 100, std::vector<int32_t>{kEnd});
+    EXPECT_FALSE(begun) << begun.message();
+  }
+
+  bool may(int32_t id) const { return is_allowed(*rules_, id); }
+  bool may(const std::string& token) const { return may(id_of(token)); }
+  bool may_end() const { return may(kEnd); }
+  bool is_over() const { return rules_->is_over; }
+  // Adds a text's tokens while they are allowed; the text of those that are left.
+  std::string add(const std::string& text) {
+    std::vector<int32_t> ids = encoded(*tokenizer_, text, {.add_special = false});
+    while (!ids.empty() && may(ids.front())) {
+      const Error e = rules_->add(ids.front());
+      EXPECT_FALSE(e) << e.message();
+      ids.erase(ids.begin());
+    }
+    return decode(*tokenizer_, ids, false);
+  }
+  Error add_one(const std::string& token) { return rules_->add(id_of(token)); }
+  std::string foreseen() const { return decode(*tokenizer_, rules_->foreseen(), false); }
+  int32_t padding() const { return vocab_size(*tokenizer_) + 50; }
+
+ private:
+  int32_t id_of(const std::string& token) const {
+    const std::vector<int32_t> ids = encoded(*tokenizer_, token, {.add_special = false});
+    EXPECT_EQ(ids.size(), 1u) << token;
+    return ids.at(0);
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<TextRules> rules_;
+};
+
+TEST(GrammarRules, ATextKeepsToItsGrammar) {
+  Rules rules("(yes|no)!?");
+  EXPECT_FALSE(rules.may("x"));
+  EXPECT_FALSE(rules.may(rules.padding()));
+  EXPECT_FALSE(rules.may_end());
+  EXPECT_EQ(rules.add("yes"), "");
+  EXPECT_TRUE(rules.may_end());
+  EXPECT_FALSE(rules.is_over());
+  EXPECT_EQ(rules.add("!"), "");
+  EXPECT_TRUE(rules.is_over());
+  EXPECT_TRUE(rules.add_one("x"));
+}
+
+TEST(GrammarRules, AThoughtMayComeFirst) {
+  Rules opened("[0-9]+", "</think>");
+  EXPECT_TRUE(opened.may("x"));
+  EXPECT_FALSE(opened.may_end());  // or there would be no answer
+  EXPECT_EQ(opened.add("any thing at all </think>\n"), "");
+  EXPECT_FALSE(opened.may("\n"));  // once is enough
+  EXPECT_FALSE(opened.may("x"));
+  EXPECT_EQ(opened.add("12x"), "x");
+  EXPECT_TRUE(opened.may_end());
+  Rules closed("[0-9]+", "", {"<think>"});
+  EXPECT_TRUE(closed.may("<think>"));
+  EXPECT_TRUE(closed.may("1"));
+  EXPECT_FALSE(closed.may("x"));
+  EXPECT_EQ(closed.add("<think>why </think>7"), "");
+  EXPECT_FALSE(closed.may("<think>"));
+  EXPECT_TRUE(closed.may_end());
+}
+
+TEST(GrammarRules, ACallMayComeInstead) {
+  Rules rules("[0-9]+", "", {"<|im_start|>"});
+  EXPECT_EQ(rules.add("<|im_start|>{\"name\": 1} and more"), "");
+  EXPECT_TRUE(rules.may_end());
+  EXPECT_FALSE(rules.is_over());
+  EXPECT_TRUE(rules.foreseen().empty());
+}
+
+TEST(GrammarRules, WhatIsForeseenIsDrafted) {
+  Rules rules("(a|b) long text that has no other way");
+  EXPECT_EQ(rules.add("a"), "");
+  EXPECT_EQ(rules.foreseen(), " long text that has no other wa");  // the last token might go on
+}
+
+TEST(GrammarRules, OneThatTakesTooLongEnds) {
+  Rules quick("(a|a)*b"),
+      slow({.kind = GrammarSource::Kind::ebnf, .text = "root ::= s \"b\"\ns ::= s s | \"a\" | \"aa\""}, 1e-9);
+  Error e;
+  int tokens = 0;
+  while (!e && tokens < 3000) {
+    e = slow.add_one("a");
+    EXPECT_FALSE(quick.add_one("a"));
+    ++tokens;
+  }
+  EXPECT_EQ(e.message(), "grammar: takes too long: it reads the text in too many ways");
+  EXPECT_GT(tokens, 5);
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,126 @@
+// Answers that keep to a schema, a regex, a grammar or a choice, in the words of each API.
+#include "tests/apps/server.h"
+
+namespace pinion {
+namespace {
+
+const json kStory = {{{"role", "user"}, {"content", "Tell me a story about an owl."}}};
+const json kSchema = json::parse(R"({"type": "object", "properties": {
+    "title": {"type": "string", "maxLength": 30}, "age": {"type": "integer", "minimum": 1, "maximum": 99}},
+    "required": ["title", "age"], "additionalProperties": false})");
+
+void expect_kept(const std::string& text) {
+  const json answer = json::parse(text, nullptr, false);
+  ASSERT_TRUE(answer.is_object()) << text;
+  EXPECT_EQ(answer.size(), 2) << text;
+  EXPECT_LE(answer["title"].get<std::string>().size(), 30u) << text;
+  EXPECT_EQ(std::clamp<int64_t>(answer["age"].get<int64_t>(), 1, 99), answer["age"]) << text;
+}
+
+json chat(json more) {
+  json body = {{"messages", kStory}, {"max_tokens", 80}, {"seed", 3}, {"temperature", 1.5}};
+  body.update(more);
+  return body;
+}
+
+std::string content(const Server& server, const json& more) {
+  return server.post("/v1/chat/completions", chat(more))["choices"][0]["message"]["content"];
+}
+
+TEST(ServeForms, ASchemaInEachApisWords) {
+  Server server(kDemo);
+  const json form = {{"type", "json_schema"},
+                     {"json_schema", {{"name", "story"}, {"strict", true}, {"schema", kSchema}}}};
+  const std::string text = content(server, {{"response_format", form}});
+  expect_kept(text);
+  EXPECT_EQ(content(server, {{"structured_outputs", {{"json", kSchema}}}}), text);
+  EXPECT_EQ(content(server, {{"json_schema", kSchema}}), text);
+  EXPECT_EQ(content(server, {{"response_format", {{"type", "json_object"}, {"schema", kSchema}}}}), text);
+  const json anthropic = {{"type", "json_schema"}, {"schema", kSchema}};
+  EXPECT_EQ(server.post("/v1/messages", chat({{"output_config", {{"format", anthropic}}}}))["content"][0]["text"],
+            text);
+  EXPECT_EQ(server.post("/v1/messages", chat({{"output_format", anthropic}}))["content"][0]["text"], text);
+  const json options = {{"seed", 3}, {"temperature", 1.5}, {"num_predict", 80}};
+  const json ollama = {{"messages", kStory}, {"stream", false}, {"format", kSchema}, {"options", options}};
+  EXPECT_EQ(server.post("/api/chat", ollama)["message"]["content"], text);
+  std::string streamed;
+  json last;
+  for (const json& chunk : server.stream("/v1/chat/completions", chat({{"response_format", form}}))) {
+    streamed += chunk["choices"][0]["delta"].value("content", "");
+    last = chunk;
+  }
+  EXPECT_EQ(streamed, text);
+  EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
+  // A text that is cut is the beginning of one that keeps to the schema, and says so.
+  const json cut = server.post("/v1/chat/completions", chat({{"response_format", form}, {"max_tokens", 5}}));
+  EXPECT_EQ(cut["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(text.starts_with(cut["choices"][0]["message"]["content"].get<std::string>()));
+}
+
+TEST(ServeForms, PropertiesComeInTheOrderOfTheSchema) {
+  Server server(kDemo);
+  const std::string body = R"({"prompt": "Once", "max_tokens": 60, "json_schema": {"type": "object",
+      "properties": {"b": {"type": "null"}, "a": {"type": "null"}}, "required": ["a", "b"]}})";
+  const httplib::Result result = server.client().Post("/v1/completions", body, "application/json");
+  ASSERT_TRUE(result);
+  EXPECT_EQ(json::parse(result->body)["choices"][0]["text"], "{\"b\": null, \"a\": null}");
+}
+
+TEST(ServeForms, OtherFormsAndManyChoices) {
+  Server server(kDemo);
+  EXPECT_EQ(content(server, {{"response_format", {{"type", "json_object"}}}})[0], '{');
+  EXPECT_EQ(content(server, {{"structured_outputs", {{"json_object", true}}}})[0], '{');
+  const std::string choice = content(server, {{"structured_outputs", {{"choice", {"an \"owl\"\n", "eine Äule"}}}}});
+  EXPECT_TRUE(choice == "an \"owl\"\n" || choice == "eine Äule") << choice;
+  const json regex = {{"prompt", "Once"},
+                      {"seed", 1},
+                      {"n", 5},
+                      {"temperature", 2},
+                      {"structured_outputs", {{"regex", "[a-c]{3,6}!"}}}};
+  const json answer = server.post("/v1/completions", regex);
+  for (const json& one : answer["choices"]) {
+    const auto text = one["text"].get<std::string>();
+    EXPECT_EQ(text.find_first_not_of("abc"), text.size() - 1) << text;
+    EXPECT_EQ(text.back(), '!');
+  }
+  // Each is what it is alone.
+  json alone = regex;
+  alone["n"] = 1, alone["seed"] = 4;
+  EXPECT_EQ(server.post("/v1/completions", alone)["choices"][0]["text"], answer["choices"][3]["text"]);
+  EXPECT_EQ(content(server, {{"grammar", "root ::= \"a\" b\nb ::= \"bc\""}}), "abc");
+  EXPECT_EQ(content(server, {{"response_format", {{"type", "text"}}}, {"grammar", nullptr}}), content(server, json::object()));
+  const json generate = {{"prompt", "Hi"}, {"stream", false}, {"format", "json"}, {"options", {{"seed", 5}}}};
+  EXPECT_EQ(server.post("/api/generate", generate)["response"].get<std::string>()[0], '{');
+}
+
+TEST(ServeForms, WhatIsWrongIsSaid) {
+  Server server(kDemo);
+  const std::pair<json, std::string> cases[] = {
+      {{{"response_format", {{"type", "yaml"}}}}, "response_format: not known"},
+      {{{"response_format", {{"type", "json_schema"}}}}, "response_format: missing field: want a JSON schema"},
+      {{{"json_schema", {{"not", json::object()}}}}, "json_schema: #/not: not supported"},
+      {{{"grammar", 3}}, "grammar: wrong type: want a text"},
+      {{{"grammar", "root ::= x"}}, "grammar: EBNF parser error"},
+      {{{"grammar", "root ::= \"a\""}, {"json_schema", true}}, "grammar: a second form: want one, json_schema has it"},
+      {{{"structured_outputs", {{"choice", json::array()}}}}, "structured_outputs: wrong type: want a list of texts"},
+      {{{"structured_outputs", {{"yaml", 1}}}}, "structured_outputs: yaml: not known"},
+  };
+  for (const auto& [fields, message] : cases) {
+    const json failure = server.post("/v1/chat/completions", chat(fields), 400)["error"];
+    EXPECT_EQ(failure["type"], "invalid_request_error");
+    EXPECT_NE(failure["message"].get<std::string>().find(message), std::string::npos) << failure;
+  }
+  EXPECT_TRUE(server.post("/api/chat", {{"messages", kStory}, {"format", "yaml"}}, 400)["error"].is_string());
+  // One that would hold up the others ends alone.
+  const json slow = {{"prompt", "a"},
+                     {"max_tokens", 2000},
+                     {"seed", 1},
+                     {"temperature", 1},
+                     {"grammar", "root ::= s \"#\"\ns ::= s s | \"a\" | \"b\""}};
+  const json failure = server.post("/v1/completions", slow, 500)["error"];
+  EXPECT_NE(failure["message"].get<std::string>().find("takes too long"), std::string::npos) << failure;
+  EXPECT_EQ(content(server, {{"grammar", "root ::= \"a\""}}), "a");
+}
+
+}  // namespace
+}  // namespace pinion
