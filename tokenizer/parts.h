@@ -74,7 +74,7 @@ void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const Enc
 // `at_start` as in decode_tokens(). `ids` are the model's.
 std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& ids, bool at_start);
 bool is_byte_piece(const Tokenizer& tokenizer, int32_t id);
-std::string piece_bytes(const Tokenizer& tokenizer, int32_t id);  // what it adds to the middle of a text
+std::string piece_bytes(const Tokenizer& tokenizer, int32_t id);     // what it adds to the middle of a text
 bool is_user_defined_piece(const Tokenizer& tokenizer, int32_t id);  // `id` is a piece's
 int32_t piece_count(const Tokenizer& tokenizer);
 int32_t piece_id(const Tokenizer& tokenizer, std::string_view piece);  // -1: none

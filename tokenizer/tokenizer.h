@@ -62,7 +62,7 @@ int32_t token_id(const Tokenizer& tokenizer, std::string_view token);  // -1: no
 std::string token_text(const Tokenizer& tokenizer, int32_t id);        // as the vocabulary spells it; empty: no such id
 // What a token adds to the middle of a text: it may be part of a character. Empty: an added token, or none.
 std::string token_bytes(const Tokenizer& tokenizer, int32_t id);
-std::optional<int32_t> bos_id(const Tokenizer& tokenizer);             // as tokenizer_config.json names it
+std::optional<int32_t> bos_id(const Tokenizer& tokenizer);  // as tokenizer_config.json names it
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer);
 int32_t vocab_size(const Tokenizer& tokenizer);  // highest id + 1, added tokens included
 // Some vocabularies do not mark the tokens that delimit turns as special: those that `written`, what a template writes

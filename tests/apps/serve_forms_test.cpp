@@ -88,7 +88,8 @@ TEST(ServeForms, OtherFormsAndManyChoices) {
   alone["n"] = 1, alone["seed"] = 4;
   EXPECT_EQ(server.post("/v1/completions", alone)["choices"][0]["text"], answer["choices"][3]["text"]);
   EXPECT_EQ(content(server, {{"grammar", "root ::= \"a\" b\nb ::= \"bc\""}}), "abc");
-  EXPECT_EQ(content(server, {{"response_format", {{"type", "text"}}}, {"grammar", nullptr}}), content(server, json::object()));
+  EXPECT_EQ(content(server, {{"response_format", {{"type", "text"}}}, {"grammar", nullptr}}),
+            content(server, json::object()));
   const json generate = {{"prompt", "Hi"}, {"stream", false}, {"format", "json"}, {"options", {{"seed", 5}}}};
   EXPECT_EQ(server.post("/api/generate", generate)["response"].get<std::string>()[0], '{');
 }
