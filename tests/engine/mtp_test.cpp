@@ -63,6 +63,7 @@ void expect_all_accepted(MadeFrom from, Quant quant) {
     for (int i = 0; i < 24; ++i) {
       TextCase c = random_text(random, kMadeVocab, 60);
       c.options.ignore_eos = true;
+      c.options.rules = {};  // which the layer does not know
       c.stop_after = 1000;
       if (from == MadeFrom::hidden) c.options.sampler = {};                         // the circle
       if (i % 3 == 1) c.prompt.insert(c.prompt.begin(), last.begin(), last.end());  // a turn more
@@ -139,6 +140,7 @@ TEST(Mtp, WrongDraftsLeaveNothingBehind) {
     ASSERT_NO_FATAL_FAILURE(fresh.open({.prefill_chunk = 256, .keeps_hidden = true}));
     TextCase c = random_text(random, pair.model->config.vocab_size, 40);
     c.options.ignore_eos = true;
+      c.options.rules = {};  // which the layer does not know
     c.stop_after = 1000;
     pair.speculation.depth.always = 1 + i;
     std::vector<int32_t> text = c.prompt;
