@@ -1,8 +1,10 @@
 #include "tokenizer/json_pattern.h"
 
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "loader/config/json.h"
 #include "tokenizer/unicode.h"
 
 namespace pinion {
@@ -88,7 +90,7 @@ class PatternWriter {
 
  private:
   Error unknown() const {
-    return error("not supported in a pattern", where_, {}, std::string(pattern_.substr(at_, 12)));
+    return error("not supported in a pattern", where_, {}, brief(Json(std::string(pattern_.substr(at_)))));
   }
 
   Error write_atom() {

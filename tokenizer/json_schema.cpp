@@ -101,7 +101,7 @@ Error check_values(const Schema& schema, const std::string& where) {
   for (const Schema& value : values) {
     const bool fits = std::ranges::any_of(
         types, [&](const Schema& one) { return one.is_string() && is_of_type(value, one.get<std::string>()); });
-    if (!fits) return error("a value is not of the type", where, type.dump(), value.dump());
+    if (!fits) return error("a value is not of the type", where, brief(Json(type)), brief(Json(value)));
   }
   return {};
 }
@@ -142,7 +142,7 @@ Error replace_format(Schema& schema, const std::string& where) {
   const Schema& format = schema["format"];
   if (std::ranges::none_of(kFormats, [&](const char* name) { return format == name; })) {
     std::vector<std::string> names(std::begin(kFormats), std::end(kFormats));
-    return error("not supported", where + "/format", "one of " + joined(names), format.dump());
+    return error("not supported", where + "/format", "one of " + joined(names), brief(Json(format)));
   }
   for (const auto& [name, pattern] : kPatterns) {
     if (schema["format"] != name) continue;
@@ -161,11 +161,11 @@ Error name_required(Schema& schema, const std::string& where) {
   const bool has_others = has(schema, "additionalProperties");
   const Schema required = schema["required"];  // what is added below moves the fields
   for (const Schema& name : required) {
-    if (!name.is_string()) return error("wrong type", where + "/required", "a list of texts", name.dump());
+    if (!name.is_string()) return error("wrong type", where + "/required", "a list of texts", brief(Json(name)));
     const auto& text = name.get_ref<const std::string&>();
     if (has(schema, "properties") && schema["properties"].contains(text)) continue;
     if (has_others && schema["additionalProperties"] == false) {
-      return error("no such property is allowed", where + "/required", {}, name.dump());
+      return error("no such property is allowed", where + "/required", {}, brief(Json(name)));
     }
     schema["properties"][text] = has_others ? schema["additionalProperties"] : Schema(true);
   }
@@ -202,6 +202,12 @@ void write_out(Schema& schema) {
 
 Error complete(Schema& schema, const std::string& where);
 
+// A stranger's name in an error.
+std::string on_one_line(const std::string& name) {
+  const std::string quoted = brief(Json(name));
+  return quoted.substr(1, quoted.size() - 2);
+}
+
 Error complete_parts(Schema& schema, const std::string& where) {
   for (const char* name : kSubschema) {
     if (!has(schema, name)) continue;
@@ -218,7 +224,7 @@ Error complete_parts(Schema& schema, const std::string& where) {
     if (!has(schema, name)) continue;
     if (!schema[name].is_object()) return error("wrong type", where + "/" + name, "an object of schemas");
     for (const auto& [key, value] : schema[name].items()) {
-      if (Error e = complete(value, where + "/" + name + "/" + key)) return e;
+      if (Error e = complete(value, where + "/" + name + "/" + on_one_line(key))) return e;
     }
   }
   return {};
@@ -226,7 +232,7 @@ Error complete_parts(Schema& schema, const std::string& where) {
 
 Error complete(Schema& schema, const std::string& where) {
   if (schema.is_boolean()) return {};
-  if (!schema.is_object()) return error("wrong type", where, "an object, true or false", schema.dump().substr(0, 40));
+  if (!schema.is_object()) return error("wrong type", where, "an object, true or false", brief(Json(schema)));
   if (Error e = check_keywords(schema, where)) return e;
   if (Error e = find_type(schema, where)) return e;
   if (Error e = replace_pattern(schema, where)) return e;

@@ -1,0 +1,57 @@
+// Any schema is refused or written out as JSON again. And any pattern: what its escaped form takes is what JSON writes
+// within quotes, of a text that the pattern takes.
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/fuzz/check.h"
+#include "tokenizer/json_pattern.h"
+#include "tokenizer/json_schema.h"
+#include "tokenizer/regex.h"
+#include "tokenizer/unicode.h"
+
+using namespace pinion;
+
+namespace {
+
+bool has_match(const std::string& pattern, const std::string& text) {
+  Regex regex;
+  if (compile_regex(pattern, false, "pattern", &regex)) return false;
+  RegexFinder finder(text.size(), 0.01);
+  bool found = false;
+  const Error e = finder.find(regex, text, [&](const Span& span) {
+    found = found || span.match;
+    return Error{};
+  });
+  return !e && found;
+}
+
+// PCRE2's own, which the patterns of schemas do not have.
+bool is_foreign(const std::string& pattern) {
+  for (const char* part : {"(?", "(*", "[:", "[.", "[="}) {
+    if (pattern.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// A zero byte stands between a pattern and a text of JSON; without one the input is a schema.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  const size_t cut = bytes.find('\0');
+  std::string written;
+  if (cut == std::string::npos) {
+    if (failed(complete_schema(bytes, "schema", &written))) return 0;
+    require(nlohmann::json::accept(written));
+    return 0;
+  }
+  const std::string pattern = to_utf8(bytes.substr(0, cut)), text = to_utf8(bytes.substr(cut + 1));
+  if (is_foreign(pattern) || failed(escape_pattern(pattern, "pattern", &written))) return 0;
+  if (!has_match("\\A(?:" + written + ")\\z", text)) return 0;
+  const nlohmann::json decoded = nlohmann::json::parse('"' + text + '"', nullptr, false);
+  require(decoded.is_string());
+  require(has_match("\\A(?:" + pattern + ")\\z", decoded.get<std::string>()));
+  return 0;
+}
