@@ -33,7 +33,8 @@ Said split(std::string_view text, bool inside, size_t step) {
 
 // The first bytes stand for what matters here, the others for themselves.
 std::string text_of(std::string_view bytes) {
-  constexpr std::string_view kWords[] = {"<think>", "</think>", "\n", "<", "</", "think>", " ", "<thi", "[THINK]", "[/THINK]"};
+  constexpr std::string_view kWords[] = {"<think>", "</think>", "\n",   "<",       "</",
+                                         "think>",  " ",        "<thi", "[THINK]", "[/THINK]"};
   std::string text;
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);

@@ -9,12 +9,10 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-const std::vector<AddedToken> kTokens = {{.content = "<|end|>", .special = true},
-                                         {.content = "<|end|><b>", .special = true},
-                                         {.content = "<b>", .special = true},
-                                         {.content = "[x]", .special = true},
-                                         {.content = "</think>", .special = true},
-                                         {.content = "[/THINK]", .special = true}};
+const std::vector<AddedToken> kTokens = {
+    {.content = "<|end|>", .special = true},  {.content = "<|end|><b>", .special = true},
+    {.content = "<b>", .special = true},      {.content = "[x]", .special = true},
+    {.content = "</think>", .special = true}, {.content = "[/THINK]", .special = true}};
 
 // The content of one message, escapes shown as '?'.
 std::string shown(const OrderedJson& content, const char* role = "user") {
