@@ -1,0 +1,107 @@
+// What completions alone have: log probabilities, offsets, texts to fill in.
+#include "tests/apps/server.h"
+
+namespace pinion {
+namespace {
+
+const std::string kOnce = "Once upon a time";
+
+TEST(ServeCompletions, LogprobsAreThoseOfGenerate) {
+  Server server(kStories);
+  const json want = run_json(
+      generate(kStories, {"--prompt", kOnce, "--max-tokens", "5", "--temperature", "0", "--json", "--logprobs", "2"}));
+  const json request = {{"prompt", kOnce}, {"max_tokens", 5}, {"temperature", 0}, {"logprobs", 2}, {"echo", true}};
+  const json answer = server.post("/v1/completions", request)["choices"][0];
+  const json& lists = answer["logprobs"];
+  const size_t prompt = want["prompt_ids"].size();
+  ASSERT_EQ(lists["tokens"].size(), prompt + 5);
+  EXPECT_TRUE(lists["token_logprobs"][0].is_null());
+  for (size_t i = 1; i < prompt + 5; ++i) {
+    const json& one = i < prompt ? want["prompt_logprobs"][i - 1] : want["logprobs"][i - prompt];
+    EXPECT_EQ(lists["token_logprobs"][i], one["logprob"]) << i;
+    double best = -1e9;
+    for (const auto& [token, logprob] : lists["top_logprobs"][i].items()) best = std::max(best, logprob.get<double>());
+    EXPECT_EQ(best, one["top"][0]["logprob"]) << i;
+  }
+  std::string joined;
+  for (const json& token : lists["tokens"]) joined += token;
+  EXPECT_TRUE(joined.ends_with(answer["text"].get<std::string>())) << joined;
+  // A stream brings the same in pieces; without a token to generate the prompt's come alone.
+  json pieces = json::array();
+  for (const json& chunk : server.stream("/v1/completions", request)) {
+    for (const json& one : chunk["choices"][0]["logprobs"]["token_logprobs"]) pieces.push_back(one);
+  }
+  EXPECT_EQ(pieces, lists["token_logprobs"]);
+  json none = request;
+  none["max_tokens"] = 0;
+  EXPECT_EQ(server.post("/v1/completions", none)["choices"][0]["logprobs"]["token_logprobs"].size(), prompt);
+}
+
+// Where each token's text begins, in characters.
+TEST(ServeCompletions, TextOffsetsCountCharacters) {
+  Server server(kStories);
+  // A token that begins a word, and of a character that takes two.
+  const int32_t next = server.post("/tokenize", {{"content", "é"}})["tokens"].back();
+  json request = {{"prompt", "Café é"}, {"max_tokens", 2}, {"temperature", 0},
+                  {"logprobs", 0},      {"echo", true},    {"logit_bias", {{std::to_string(next), 100}}}};
+  for (const bool echoes : {true, false}) {
+    request["echo"] = echoes;
+    const json answer = server.post("/v1/completions", request)["choices"][0];
+    std::u32string text;
+    for (const char c : answer["text"].get<std::string>()) {
+      if ((c & 0xC0) != 0x80) text += static_cast<unsigned char>(c);
+    }
+    const json& tokens = answer["logprobs"]["tokens"];
+    const json& offsets = answer["logprobs"]["text_offset"];
+    ASSERT_EQ(tokens.size(), offsets.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] == "é") {
+        EXPECT_EQ(text.substr(offsets[i], 1), U"\xC3") << i << answer;
+      }
+    }
+    EXPECT_EQ(offsets.back(), text.size() - 1) << answer;
+  }
+  const json request_of_words = {
+      {"prompt", "Once upon a time, there"}, {"max_tokens", 2}, {"temperature", 0}, {"echo", true}, {"logprobs", 0}};
+  const json words = server.post("/v1/completions", request_of_words)["choices"][0];
+  EXPECT_EQ(words["text"], "Once upon a time, there was a");
+  EXPECT_EQ(words["logprobs"]["text_offset"], json({0, 0, 4, 9, 11, 16, 17, 23, 27}));  // the first token is <s>
+}
+
+// The stories model with a vocabulary that has the marks, and with one that ends what is filled in.
+TEST(ServeCompletions, FillsInBetweenTwoTexts) {
+  const Folder model;
+  copy_stories(model);
+  json tokenizer = read_json(model.path / "tokenizer.json");
+  const std::pair<std::string, std::string> marks[] = {
+      {"<", "▁<PRE>"}, {">", "▁<SUF>"}, {"|", "▁<MID>"}, {"™", "▁<EOT>"}};
+  int32_t eot = 0;
+  for (const auto& [old, mark] : marks) {
+    json added = tokenizer["added_tokens"][0];
+    json& vocabulary = tokenizer["model"]["vocab"];
+    added["id"] = vocabulary[mark] = eot = vocabulary[old];
+    added["content"] = mark;
+    vocabulary.erase(old);
+    tokenizer["added_tokens"].push_back(added);
+  }
+  write_file(model.path / "tokenizer.json", tokenizer.dump());
+  Server server(model.path);
+  const json tokens = server.post("/tokenize", {{"content", "▁<PRE>Once upon▁<SUF>▁<MID>"}, {"add_special", true}});
+  json request = {{"prompt", "Once upon"}, {"suffix", "."}, {"max_tokens", 9}, {"temperature", 0}, {"seed", 1}};
+  const json filled = server.post("/v1/completions", request);
+  // "." is one token more, without the blank that a text begins with.
+  EXPECT_EQ(filled["usage"]["prompt_tokens"], tokens["count"].get<int>() + 1) << tokens;
+  EXPECT_EQ(filled["usage"]["completion_tokens"], 9);
+  const json options = {{"num_predict", 9}, {"temperature", 0}};
+  json other = {{"prompt", "Once upon"}, {"suffix", "."}, {"stream", false}, {"options", options}};
+  EXPECT_EQ(server.post("/api/generate", other)["response"], filled["choices"][0]["text"]);
+  EXPECT_EQ(server.post("/api/show", json::object())["capabilities"], json({"completion", "insert"}));
+  request["logit_bias"] = {{std::to_string(eot), 100}};
+  const json ended = server.post("/v1/completions", request);
+  EXPECT_EQ(ended["choices"][0]["text"], "");
+  EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(ended["usage"]["completion_tokens"], 1);
+}
+
+}  // namespace
+}  // namespace pinion
