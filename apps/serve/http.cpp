@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <regex>
+#include <system_error>
 #include <thread>
 
 #include "apps/serve/http_guard.h"
 #include "apps/serve/http_peer.h"
+#include "apps/serve/http_server.h"
 
 namespace pinion {
 namespace {
@@ -19,6 +22,7 @@ constexpr size_t kMostBodyBytes = size_t{32} << 20;
 constexpr size_t kMostConnections = 256;
 constexpr size_t kRequestsOfConnection = 10'000;
 constexpr int kIdle_s = 5;  // that a connection may be silent
+constexpr std::chrono::milliseconds kLook(50), kMostFarewell(10'000);
 
 class HttpConnection : public Connection {
  public:
@@ -88,12 +92,13 @@ const char* words_for(int status) {
 }  // namespace
 
 struct HttpListener::State {
-  httplib::Server server;
+  HttpServer server{kMostConnections};
   HttpOptions options;
   std::span<const Route> routes;
   std::atomic<const Serving*> serving{nullptr};
   std::thread thread;
-  std::atomic<int> answering{0};  // requests that have an answer coming
+  std::atomic<bool> is_over{false};  // the thread is about to end
+  std::atomic<int> answering{0};     // requests that have an answer coming
 
   const Route* find(const std::string& path) const {
     const auto at = std::ranges::find_if(routes, [&](const Route& route) {
@@ -109,10 +114,7 @@ struct HttpListener::State {
 
   Answering begin_answer() {
     ++answering;
-    return {this, [](State* state) {
-              --state->answering;
-              state->answering.notify_all();
-            }};
+    return {this, [](State* state) { --state->answering; }};
   }
 
   void answer(const Route& route, const HttpRequest& http, httplib::Response& response) {
@@ -178,13 +180,14 @@ void HttpListener::add_handlers() {
 }
 
 HttpListener::HttpListener() : state_(std::make_unique<State>()) {}
-HttpListener::~HttpListener() { end(); }
+HttpListener::~HttpListener() {
+  end([] { return true; });
+}
 
 Error HttpListener::bind(const HttpOptions& options, std::span<const Route> routes) {
   httplib::Server& server = state_->server;
   state_->options = options;
   state_->routes = routes;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kMostConnections); };
   server.set_tcp_nodelay(true);
   // Not the library's SO_REUSEPORT, with which two servers would share a port without knowing.
   int listener = -1;
@@ -211,20 +214,35 @@ Error HttpListener::bind(const HttpOptions& options, std::span<const Route> rout
                options.host + ":" + std::to_string(options.port));
 }
 
-void HttpListener::listen() {
-  state_->thread = std::thread([this] { state_->server.listen_after_bind(); });
+Error HttpListener::listen() {
+  try {
+    state_->thread = std::thread([this] {
+      state_->server.listen_after_bind();
+      state_->is_over = true;
+    });
+  } catch (const std::system_error& e) {
+    return error("cannot start a thread", "server", {}, e.code().message());
+  }
+  return {};
 }
 
 void HttpListener::open(const Serving* serving) { state_->serving = serving; }
 
-void HttpListener::finish(bool waits) {
-  for (int left; waits && (left = state_->answering.load()) > 0;) state_->answering.wait(left);
-  end();
+void HttpListener::finish(const std::function<bool()>& hurries) {
+  while (!hurries() && state_->answering.load() > 0) std::this_thread::sleep_for(kLook);
+  end(hurries);
 }
 
-void HttpListener::end() {
+// Requests that have not come whole are not read on. What is still being written goes, unless it takes too long.
+void HttpListener::end(const std::function<bool()>& hurries) {
   if (!state_->thread.joinable()) return;
-  state_->server.stop();
+  HttpServer& server = state_->server;
+  server.stop();
+  server.close_all(hurries());
+  for (auto waited = kLook; !state_->is_over.load(); waited += kLook) {
+    if (waited > kMostFarewell || hurries()) server.close_all(true);
+    std::this_thread::sleep_for(kLook);
+  }
   state_->thread.join();
 }
 

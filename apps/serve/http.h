@@ -1,6 +1,7 @@
 // HTTP, done by cpp-httplib: connections, limits, keys. A thread each connection.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,15 +27,15 @@ class HttpListener {
   int port() const { return port_; }
 
   // Answers from now on, on threads of its own: that the model is being loaded, until there is `serving`.
-  void listen();
+  Error listen();  // no thread can be had
   void open(const Serving* serving);
 
-  // Ends, once all answers are sent if it waits for them.
-  void finish(bool waits);
+  // Ends once all answers are sent, or once it `hurries`.
+  void finish(const std::function<bool()>& hurries);
 
  private:
   void add_handlers();
-  void end();
+  void end(const std::function<bool()>& hurries);
 
   struct State;
   std::unique_ptr<State> state_;

@@ -12,6 +12,7 @@
 namespace pinion {
 namespace {
 
+constexpr int64_t kMostLogprobValues = 2'000'000;
 constexpr size_t kMostStops = 64, kMostStopBytes = 8192;
 
 uint64_t seed_of(JsonFields& fields, const Serving& serving) {
@@ -50,6 +51,17 @@ std::vector<LogitBias> bias_of(JsonFields& fields) {
   return list;
 }
 
+// How many an answer may have in memory at once.
+int64_t logprob_values(const TextFields& fields, int64_t context, const std::vector<std::vector<int32_t>>& prompts) {
+  const GenerateOptions& options = fields.options;
+  int64_t values = 0;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    if (options.prompt_logprobs) values += std::ssize(prompt) * (1 + *options.prompt_logprobs);
+    if (options.logprobs) values += std::min(options.max_tokens, context) * (1 + *options.logprobs);
+  }
+  return values * fields.choices;
+}
+
 }  // namespace
 
 void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* out, std::string_view stop) {
@@ -78,6 +90,12 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
     out.refused = {
         .message = std::to_string(texts) + " texts are more than this server takes: at most " + std::to_string(most),
         .param = "n"};
+    return out;
+  }
+  if (const int64_t values = logprob_values(fields, serving.service->context(), prompts); values > kMostLogprobValues) {
+    out.refused = {.message = std::to_string(values) + " log probabilities are more than this server gives: at most " +
+                              std::to_string(kMostLogprobValues) + "; ask for fewer choices, tokens or likely ones",
+                   .param = "logprobs"};
     return out;
   }
   std::vector<std::string> stops = fields.stops;

@@ -149,7 +149,7 @@ int run(const Options& options) {
   HttpListener listener;  // whose threads use all of these: it goes first
   // Before the team pins this thread: those that it starts are where it is.
   if (Error e = listener.bind(http, kRoutes)) return fail(e);
-  listener.listen();
+  if (Error e = listener.listen()) return fail(e);
   if (Error e = open_with_progress(options.run, &runtime)) return fail(e);
   std::unique_ptr<Scheduler> scheduler;
   if (Error e = open_scheduler(*runtime.model, *runtime.team, scheduler_options(options, runtime), &scheduler)) {
@@ -167,7 +167,7 @@ int run(const Options& options) {
   print("serving " + serving.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
         std::to_string(listener.port()) + "\n");
   service->run();
-  listener.finish(!service->is_hurried());
+  listener.finish([&] { return service->is_hurried(); });
   return kSuccess;
 }
 

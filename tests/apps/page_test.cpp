@@ -50,7 +50,7 @@ TEST(Page, IsThereWhileTheModelIsBeingLoaded) {
   HttpOptions options;
   options.port = 0;
   ASSERT_FALSE(listener.bind(options, kRoutes));
-  listener.listen();
+  ASSERT_FALSE(listener.listen());
   httplib::Client client("127.0.0.1", listener.port());
   const httplib::Result page = client.Get("/"), models = client.Get("/v1/models");
   ASSERT_TRUE(page && models);

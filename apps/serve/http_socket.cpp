@@ -1,0 +1,127 @@
+#include "apps/serve/http_socket.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/team/clock.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kMostHeadBytes = 64 << 10;
+constexpr int kMostHead_ms = 10'000;
+constexpr int kSilent_ms = 5'000;                 // within a request or an answer
+constexpr int64_t kLeastBytesPerSecond = 50'000;  // of a body, beside the first seconds
+constexpr int kLook_ms = 100;
+
+void find_address(int (*of)(int, sockaddr*, socklen_t*), int socket, std::string& ip, int& port) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof address;
+  std::array<char, NI_MAXHOST> host;
+  std::array<char, NI_MAXSERV> service;
+  if (of(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host.data(), host.size(), service.data(),
+                  service.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return;
+  }
+  ip = host.data();
+  port = std::atoi(service.data());
+}
+
+}  // namespace
+
+void HttpSockets::close_all(bool writes) {
+  const std::lock_guard lock(mutex_);
+  for (const HttpSocket* one : open_) shutdown(one->socket_, writes ? SHUT_RDWR : SHUT_RD);
+}
+
+bool HttpSockets::close_oldest_head() {
+  const std::lock_guard lock(mutex_);
+  const HttpSocket* oldest = nullptr;
+  for (const HttpSocket* one : open_) {
+    if (one->in_head_ && (!oldest || one->begun_ns_ < oldest->begun_ns_)) oldest = one;
+  }
+  if (oldest) shutdown(oldest->socket_, SHUT_RDWR);
+  return oldest != nullptr;
+}
+
+HttpSocket::HttpSocket(int socket, HttpSockets& all) : socket_(socket), all_(all), begun_ns_(now_ns()) {
+  const std::lock_guard lock(all_.mutex_);
+  all_.open_.push_back(this);
+}
+
+HttpSocket::~HttpSocket() {
+  const std::lock_guard lock(all_.mutex_);  // nobody else may shut it down once the number is another's
+  std::erase(all_.open_, this);
+  shutdown(socket_, SHUT_RDWR);
+  close(socket_);
+}
+
+bool HttpSocket::is_ready(short events, int most_ms) const {
+  pollfd one = {.fd = socket_, .events = events, .revents = 0};
+  return poll(&one, 1, most_ms) > 0;
+}
+
+bool HttpSocket::is_writable() const {
+  char next;
+  const bool is_closed = is_ready(POLLIN, 0) && recv(socket_, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  return !is_closed && is_ready(POLLOUT, kSilent_ms);
+}
+
+bool HttpSocket::wait_for_request(int most_ms, const std::atomic<socket_t>& listener) {
+  in_head_ = true;
+  begun_ns_ = now_ns();
+  for (int waited_ms = 0; !is_readable(); waited_ms += kLook_ms) {
+    if (waited_ms >= most_ms || listener == INVALID_SOCKET) return false;
+    is_ready(POLLIN, kLook_ms);
+  }
+  head_bytes_ = 0;
+  begun_ns_ = now_ns();
+  return true;
+}
+
+void HttpSocket::begin_body() {
+  body_bytes_ = 0;
+  begun_ns_ = now_ns();
+  in_head_ = false;
+}
+
+int HttpSocket::read_ms_left() const {
+  const int64_t taken_ms = (now_ns() - begun_ns_) / 1'000'000;
+  const int64_t most_ms = in_head_ ? kMostHead_ms : kMostHead_ms + body_bytes_ * 1000 / kLeastBytesPerSecond;
+  return static_cast<int>(std::clamp<int64_t>(most_ms - taken_ms, 0, kSilent_ms));
+}
+
+ssize_t HttpSocket::read(char* data, size_t bytes) {
+  if (begin_ == end_) {
+    const int left_ms = in_head_ && head_bytes_ >= kMostHeadBytes ? 0 : read_ms_left();
+    const ssize_t got =
+        left_ms > 0 && is_ready(POLLIN, left_ms) ? recv(socket_, buffer_.data(), buffer_.size(), 0) : -1;
+    has_failed_ = got <= 0;
+    if (has_failed_) return got;
+    begin_ = 0, end_ = static_cast<size_t>(got);
+    (in_head_ ? head_bytes_ : body_bytes_) += got;
+  }
+  const size_t count = std::min(bytes, end_ - begin_);
+  std::memcpy(data, buffer_.data() + begin_, count);
+  begin_ += count;
+  return static_cast<ssize_t>(count);
+}
+
+ssize_t HttpSocket::write(const char* data, size_t bytes) {
+  return is_ready(POLLOUT, kSilent_ms) ? send(socket_, data, bytes, MSG_NOSIGNAL) : -1;
+}
+
+void HttpSocket::get_remote_ip_and_port(std::string& ip, int& port) const {
+  find_address(getpeername, socket_, ip, port);
+}
+
+void HttpSocket::get_local_ip_and_port(std::string& ip, int& port) const {
+  find_address(getsockname, socket_, ip, port);
+}
+
+}  // namespace pinion

@@ -1,0 +1,69 @@
+// Connections as cpp-httplib reads and writes them, with limits that it lacks: it reads a head of any length, for as
+// long as a byte comes now and then.
+#pragma once
+
+#include <httplib.h>
+#include <poll.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace pinion {
+
+class HttpSocket;
+
+// All that are open.
+class HttpSockets {
+ public:
+  // Nothing more is read from any; what is being written still goes. `writes`: that neither.
+  void close_all(bool writes);
+  // Closes the one that has sent no whole head for the longest time. Whether there was one.
+  bool close_oldest_head();
+
+ private:
+  friend class HttpSocket;
+  std::mutex mutex_;
+  std::vector<HttpSocket*> open_;
+};
+
+class HttpSocket : public httplib::Stream {
+ public:
+  HttpSocket(int socket, HttpSockets& all);
+  ~HttpSocket() override;  // closes it
+  HttpSocket(const HttpSocket&) = delete;
+  HttpSocket& operator=(const HttpSocket&) = delete;
+
+  // Waits for a request's first byte, at most so long, and while `goes_on`.
+  bool wait_for_request(int most_ms, const std::atomic<socket_t>& listener);
+  // What is read belongs to a body from now on.
+  void begin_body();
+  // A request has not come whole: what follows is none.
+  bool has_failed() const { return has_failed_; }
+
+  bool is_readable() const override { return begin_ < end_ || is_ready(POLLIN, 0); }
+  bool is_writable() const override;
+  ssize_t read(char* data, size_t bytes) override;
+  ssize_t write(const char* data, size_t bytes) override;
+  void get_remote_ip_and_port(std::string& ip, int& port) const override;
+  void get_local_ip_and_port(std::string& ip, int& port) const override;
+  socket_t socket() const override { return socket_; }
+
+ private:
+  friend class HttpSockets;
+  bool is_ready(short events, int most_ms) const;
+  int read_ms_left() const;
+
+  int socket_;
+  HttpSockets& all_;
+  std::atomic<bool> in_head_{true};
+  std::atomic<int64_t> begun_ns_;  // the head, or the body
+  int64_t head_bytes_ = 0, body_bytes_ = 0;
+  bool has_failed_ = false;
+  std::array<char, 4096> buffer_;  // the library asks for one byte at a time
+  size_t begin_ = 0, end_ = 0;     // what it holds
+};
+
+}  // namespace pinion
