@@ -9,11 +9,29 @@
 namespace pinion {
 namespace {
 
+// Nothing, or whether it was taken: another version.
+using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
+
 class Threads : public httplib::TaskQueue {
  public:
   Threads(size_t most, HttpSockets& sockets) : most_(most), sockets_(sockets) {}
 
-  void enqueue(std::function<void()> task) override {
+  Enqueued enqueue(std::function<void()> task) override {
+    take(std::move(task));
+    return static_cast<Enqueued>(true);
+  }
+
+  void shutdown() override {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    filled_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  void take(std::function<void()> task) {
     std::unique_lock lock(mutex_);
     tasks_.push_back(std::move(task));
     if (tasks_.size() <= idle_) return filled_.notify_one();
@@ -28,16 +46,6 @@ class Threads : public httplib::TaskQueue {
     sockets_.close_oldest_head();
   }
 
-  void shutdown() override {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    filled_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
   bool add_thread() {
     try {
       threads_.emplace_back([this] { work(); });

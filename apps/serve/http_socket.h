@@ -32,7 +32,7 @@ class HttpSockets {
 class HttpSocket : public httplib::Stream {
  public:
   HttpSocket(int socket, HttpSockets& all);
-  ~HttpSocket() override;  // closes it
+  ~HttpSocket();  // closes it
   HttpSocket(const HttpSocket&) = delete;
   HttpSocket& operator=(const HttpSocket&) = delete;
 
@@ -43,13 +43,17 @@ class HttpSocket : public httplib::Stream {
   // A request has not come whole: what follows is none.
   bool has_failed() const { return has_failed_; }
 
-  bool is_readable() const override { return begin_ < end_ || is_ready(POLLIN, 0); }
-  bool is_writable() const override;
-  ssize_t read(char* data, size_t bytes) override;
-  ssize_t write(const char* data, size_t bytes) override;
-  void get_remote_ip_and_port(std::string& ip, int& port) const override;
-  void get_local_ip_and_port(std::string& ip, int& port) const override;
-  socket_t socket() const override { return socket_; }
+  // As Stream has them. Versions of the library differ in which they are, so none says that it overrides.
+  bool is_readable() const { return begin_ < end_ || is_ready(POLLIN, 0); }
+  bool wait_readable() const { return begin_ < end_ || is_ready(POLLIN, read_ms_left()); }
+  bool is_writable() const;
+  bool wait_writable() const { return is_writable(); }
+  ssize_t read(char* data, size_t bytes);
+  ssize_t write(const char* data, size_t bytes);
+  void get_remote_ip_and_port(std::string& ip, int& port) const;
+  void get_local_ip_and_port(std::string& ip, int& port) const;
+  socket_t socket() const { return socket_; }
+  time_t duration() const { return 0; }  // of no interest to a server
 
  private:
   friend class HttpSockets;
