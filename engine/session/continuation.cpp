@@ -104,7 +104,10 @@ bool draw(Continuation& text, std::span<const float> logits, std::span<const int
   };
   hash_logits(options, logits, result);
   const int32_t id = sample(text.sampler, logits, panel_best, text.history);
-  if (!options.ignore_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
+  if (!options.ignore_eos && std::ranges::binary_search(eos_ids, id)) {
+    if (options.logprobs) result.end_logprobs = logprobs_of(logits, id, *options.logprobs);
+    return end(FinishReason::stop);
+  }
   result.ids.push_back(id);
   if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
   text.history.push_back(id);
