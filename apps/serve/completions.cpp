@@ -188,6 +188,8 @@ class Completion : public Answer {
     if (event.logprobs) choice.lists.add(*event.id, &*event.logprobs);
     if (event.id) choice.ids.push_back(*event.id);
     if (!event.is_end) return;
+    // As vLLM has it. lm-eval drops the last of the lists as the one token it asked for: it must be there.
+    if (const auto& end = event.result.end_logprobs) choice.lists.add(end->token.id, &*end);
     if (request_.wants_hash) choice.hashes = logits_hash_json(golden_answer(event.result, {}));
     usage_.add(event.result, event.choice % static_cast<size_t>(request_.fields.choices) == 0);
     choice.finish = finish_word(event);

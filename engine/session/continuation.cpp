@@ -115,7 +115,10 @@ bool draw(Continuation& text, std::span<const float> logits, std::span<const int
   if (rules && !is_allowed(*rules, id)) text.failure = error("no token is left that may come", "grammar");
   if (text.failure) return end(FinishReason::stop);
   const bool ignores_eos = options.ignore_eos && !rules;
-  if (!ignores_eos && std::ranges::binary_search(eos_ids, id)) return end(FinishReason::stop);
+  if (!ignores_eos && std::ranges::binary_search(eos_ids, id)) {
+    if (options.logprobs) result.end_logprobs = logprobs_of(logits, id, *options.logprobs);
+    return end(FinishReason::stop);
+  }
   result.ids.push_back(id);
   if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
   text.history.push_back(id);

@@ -52,6 +52,7 @@ struct GenerateResult {
   std::vector<uint64_t> hashes;           // the same after every tokens_per_hash tokens
   std::vector<Logprobs> prompt_logprobs;  // of the prompt's tokens but the first, which nothing predicts
   std::vector<Logprobs> logprobs;         // of `ids`
+  std::optional<Logprobs> end_logprobs;   // likewise of the end-of-sequence id, where one has ended the text
 };
 
 // Tokens that decode_seconds were for.

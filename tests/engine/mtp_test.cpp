@@ -140,7 +140,6 @@ TEST(Mtp, WrongDraftsLeaveNothingBehind) {
     ASSERT_NO_FATAL_FAILURE(fresh.open({.prefill_chunk = 256, .keeps_hidden = true}));
     TextCase c = random_text(random, pair.model->config.vocab_size, 40);
     c.options.ignore_eos = true;
-    c.options.rules = {};  // which the layer does not know
     c.stop_after = 1000;
     pair.speculation.depth.always = 1 + i;
     std::vector<int32_t> text = c.prompt;
