@@ -22,7 +22,7 @@ constexpr size_t kMostBodyBytes = size_t{32} << 20;
 constexpr size_t kMostConnections = 256;
 constexpr size_t kRequestsOfConnection = 10'000;
 constexpr int kIdle_s = 5;  // that a connection may be silent
-constexpr std::chrono::milliseconds kLook(50), kMostFarewell(10'000);
+constexpr std::chrono::milliseconds kLook(20), kLastWords(1'000), kMostFarewell(10'000);
 
 class HttpConnection : public Connection {
  public:
@@ -228,8 +228,13 @@ Error HttpListener::listen() {
 
 void HttpListener::open(const Serving* serving) { state_->serving = serving; }
 
+// In a hurry, too, answers get a moment to say that they have ended.
 void HttpListener::finish(const std::function<bool()>& hurries) {
-  while (!hurries() && state_->answering.load() > 0) std::this_thread::sleep_for(kLook);
+  auto hurried = std::chrono::milliseconds(0);
+  while (hurried < kLastWords && state_->answering.load() > 0) {
+    std::this_thread::sleep_for(kLook);
+    if (hurries()) hurried += kLook;
+  }
   end(hurries);
 }
 
