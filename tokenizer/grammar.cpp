@@ -74,21 +74,18 @@ struct Grammar {
 };
 
 struct GrammarCompiler::Library {
-  xgrammar::GrammarCompiler compiler, trial;
+  xgrammar::GrammarCompiler compiler;
 };
 
 GrammarCompiler::GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
 GrammarCompiler::~GrammarCompiler() = default;
 
-const GrammarCompiler::Library& GrammarCompiler::library() {
-  std::call_once(once_, [this] {
-    const auto compiler = [this](int share) {
-      return xgrammar::GrammarCompiler(vocabulary_of(*tokenizer_, share), 1, false);
-    };
-    library_.reset(new Library{compiler(1), compiler(kTrialShare)});
+const GrammarCompiler::Library& GrammarCompiler::library(Lazy& lazy, int share) {
+  std::call_once(lazy.once, [&] {
+    lazy.library.reset(new Library{xgrammar::GrammarCompiler(vocabulary_of(*tokenizer_, share), 1, false)});
   });
-  return *library_;
+  return *lazy.library;
 }
 
 bool GrammarCompiler::find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out) {
@@ -121,19 +118,23 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   if (source.kind == GrammarSource::Kind::json_schema) {
     if (Error e = complete_schema(source.text, where, &given.text)) return e;
   }
-  return guarded(where, [&] {
-    const Library& library = this->library();
-    if (!is_trusted) {
-      const auto compile_part = [&](std::string*) {
-        return guarded("", [&] { compile_source(library.trial, given); });
-      };
-      std::string nothing;
-      if (Error e = run_limited(compile_part, where, &nothing, kTrialLimits)) throw std::runtime_error(e.message());
-    }
-    *out = std::make_shared<Grammar>(compile_source(library.compiler, given));
-    if (!grammar_complaint().empty()) return;
-    keep({source, is_trusted, *out, source.text.size() + (*out)->compiled.MemorySizeBytes()});
-  });
+  if (!is_trusted) {
+    if (Error e = try_out(given, where)) return e;
+  }
+  Error e =
+      guarded(where, [&] { *out = std::make_shared<Grammar>(compile_source(library(whole_, 1).compiler, given)); });
+  if (!e) keep({source, is_trusted, *out, source.text.size() + (*out)->compiled.MemorySizeBytes()});
+  return e;
+}
+
+Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& where) {
+  const Library* trial = nullptr;
+  if (Error e = guarded(where, [&] { trial = &library(trial_, kTrialShare); })) return e;
+  const auto compile_part = [&](std::string*) {
+    return guarded(where, [&] { compile_source(trial->compiler, source); });
+  };
+  std::string nothing;
+  return run_limited(compile_part, where, &nothing, kTrialLimits);
 }
 
 struct GrammarText::Matcher {

@@ -50,13 +50,17 @@ class GrammarCompiler {
     std::shared_ptr<const Grammar> grammar;
     size_t bytes;
   };
-  const Library& library();
+  struct Lazy {  // made when it is needed first: that takes a moment
+    std::once_flag once;
+    std::unique_ptr<const Library> library;
+  };
+  const Library& library(Lazy& lazy, int share);
+  Error try_out(const GrammarSource& source, const std::string& where);
   bool find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out);
   void keep(Kept kept);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::once_flag once_;
-  std::unique_ptr<const Library> library_;  // made when it is needed first: that takes a moment
+  Lazy whole_, trial_;  // the second has a share of the vocabulary
   std::mutex mutex_;
   std::vector<Kept> kept_;  // the one that was asked for last is the last
 };

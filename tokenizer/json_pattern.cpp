@@ -55,11 +55,10 @@ std::optional<Atom> atom_at(std::string_view pattern, size_t at) {
 
 std::string spelled(char32_t c) {
   constexpr const char* kDigits = "0123456789ABCDEF";
-  return c < 0x80 ? std::string("\\x") + kDigits[c / 16] + kDigits[c % 16] : [c] {
-    std::string text;
-    append_utf8(c, &text);
-    return text;
-  }();
+  if (c < 0x80) return std::string("\\x") + kDigits[c / 16] + kDigits[c % 16];
+  std::string text;
+  append_utf8(c, &text);
+  return text;
 }
 
 // The part of a range that needs no escapes.

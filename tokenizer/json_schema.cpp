@@ -68,23 +68,22 @@ constexpr const char* kFormats[] = {"email",
                                     "date-time"};
 
 // RFC 3339, full-date: 31, 30 and 28 days, and the 29th of February of leap years.
-#define DATE                                         \
-  "(\\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|" \
-  "\\d{4}-(0[469]|11)-(0[1-9]|[12]\\d|30)|"          \
-  "\\d{4}-02-(0[1-9]|1\\d|2[0-8])|"                  \
-  "(\\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\d{4}-(0[469]|11)-(0[1-9]|[12]\d|30)|)"
+                              R"(\d{4}-02-(0[1-9]|1\d|2[0-8])|)"
+                              R"((\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))";
 // partial-time without the leap second, of which few days have one.
-#define TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
-#define BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
-constexpr struct {
-  const char *format, *pattern;
-} kPatterns[] = {{"date", "^" DATE "$"},
-                 {"time", "^" TIME "$"},
-                 {"date-time", "^" DATE "T" TIME "$"},
-                 {"ipv4", "^(" BYTE "\\.){3}" BYTE "$"}};
-#undef BYTE
-#undef DATE
-#undef TIME
+constexpr const char* kTime = R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
+constexpr const char* kByte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
+
+// Stricter than the library's own. Empty: that will do.
+std::string pattern_of(const Schema& format) {
+  const std::string date = kDate, time = kTime, byte = kByte;
+  if (format == "date") return "^" + date + "$";
+  if (format == "time") return "^" + time + "$";
+  if (format == "date-time") return "^" + date + "T" + time + "$";
+  if (format == "ipv4") return "^(" + byte + "\\.){3}" + byte + "$";
+  return {};
+}
 
 bool has(const Schema& schema, const char* name) { return schema.contains(name); }
 
@@ -144,12 +143,10 @@ Error replace_format(Schema& schema, const std::string& where) {
     std::vector<std::string> names(std::begin(kFormats), std::end(kFormats));
     return error("not supported", where + "/format", "one of " + joined(names), brief(Json(format)));
   }
-  for (const auto& [name, pattern] : kPatterns) {
-    if (schema["format"] != name) continue;
+  if (std::string pattern = pattern_of(format); !pattern.empty()) {
     if (has(schema, "pattern")) return error("not supported beside pattern", where + "/format");
     schema.erase("format");
-    schema["pattern"] = pattern;
-    break;
+    schema["pattern"] = std::move(pattern);
   }
   return {};
 }

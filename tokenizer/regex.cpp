@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <ctime>
 
+#include "tokenizer/thread_time.h"
 #include "tokenizer/unicode.h"
 
 namespace pinion {
@@ -140,12 +140,6 @@ void translate_one(Translator& t) {
     return;
   }
   t.copy(1);
-}
-
-double thread_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 Error too_slow() { return error("takes too much time for this text", "a regular expression of the tokenizer"); }
