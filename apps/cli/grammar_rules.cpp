@@ -1,24 +1,21 @@
 #include "apps/cli/grammar_rules.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
+
+#include "tokenizer/thread_time.h"
 
 namespace pinion {
 namespace {
 
 constexpr double kSecondsPerToken = 2e-3;
 
-double thread_seconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+// Bits of ids, as TextRules has them.
+bool has_bit(std::span<const uint32_t> bits, int32_t id) { return id >= 0 && std::cmp_less(id / 32, bits.size()); }
+void set_bit(std::span<uint32_t> bits, int32_t id) {
+  if (has_bit(bits, id)) bits[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
 }
-
-// Of what came freely, so much is kept to find its end in.
-constexpr size_t kMostTailBytes = 256;
 
 class GrammarRules : public TextRules {
  public:
@@ -29,8 +26,8 @@ class GrammarRules : public TextRules {
 
   Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) override {
     const Stopwatch watch(*this);
-    words_ = static_cast<size_t>((vocab_size + 31) / 32);
-    eos_ids_.assign(eos_ids.begin(), eos_ids.end());
+    ends_.assign(static_cast<size_t>((vocab_size + 31) / 32), 0);
+    for (const int32_t id : eos_ids) set_bit(ends_, id);
     text_.emplace(*order_->grammar, eos_ids);
     return allow();
   }
@@ -90,14 +87,6 @@ class GrammarRules : public TextRules {
     return error("takes too long: it reads the text in too many ways", "grammar");
   }
 
-  bool has_bit(int32_t id) const { return id >= 0 && static_cast<size_t>(id) / 32 < words_; }
-  void set(int32_t id) {
-    if (has_bit(id)) allowed[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
-  }
-  void clear(int32_t id) {
-    if (has_bit(id)) allowed[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (id % 32));
-  }
-
   const ReplyOpening* opening_of(int32_t id) const {
     const auto found = std::ranges::find(order_->openings, id, &ReplyOpening::id);
     return found == order_->openings.end() ? nullptr : &*found;
@@ -116,35 +105,37 @@ class GrammarRules : public TextRules {
       tail_.clear();
       state_ = State::opening;
       may_be_blank_ = true;
-    } else if (tail_.size() > kMostTailBytes + until_.size()) {
+    } else if (tail_.size() > until_.size()) {
       tail_.erase(0, tail_.size() - until_.size());
     }
   }
 
   Error allow() {
     if (state_ == State::free) {
-      allowed.assign(words_, ~uint32_t{0});
-      if (!until_.empty()) std::ranges::for_each(eos_ids_, [this](int32_t id) { clear(id); });
+      allowed.clear();  // any
+      if (!until_.empty() && !order_->may_end_free) bar_ends();
       return {};
     }
-    allowed.assign(words_, 0);
+    allowed.resize(ends_.size());
     if (Error e = text_->next(allowed)) return e;
     is_over = state_ == State::kept && is_at_end();
     if (state_ == State::kept) return {};
-    for (const ReplyOpening& opening : order_->openings) set(opening.id);
+    for (const ReplyOpening& opening : order_->openings) set_bit(allowed, opening.id);
     if (may_be_blank_) {
-      for (const int32_t id : blanks()) set(id);
+      for (const int32_t id : blanks()) set_bit(allowed, id);
     }
     return {};
   }
 
+  void bar_ends() {
+    allowed = ends_;
+    for (uint32_t& word : allowed) word = ~word;
+  }
+
   // Whether nothing but an end of the text may come.
-  bool is_at_end() {
-    const std::vector<uint32_t> all = allowed;
-    for (const int32_t id : eos_ids_) clear(id);
-    const bool is_end = std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
-    allowed = all;
-    return is_end;
+  bool is_at_end() const {
+    const auto is_end = [](uint32_t may_come, uint32_t ends) { return (may_come & ~ends) == 0; };
+    return std::equal(allowed.begin(), allowed.end(), ends_.begin(), is_end);
   }
 
   // One line end or two, as models write them after their thoughts.
@@ -162,8 +153,7 @@ class GrammarRules : public TextRules {
   std::optional<GrammarText> text_;
   State state_;
   std::string until_, tail_;
-  std::vector<int32_t> eos_ids_;
-  size_t words_ = 0;
+  std::vector<uint32_t> ends_;  // bits of the ids that end a text
   int64_t tokens_ = 0;
   double taken_seconds_ = 0;
   bool may_be_blank_ = false;

@@ -21,6 +21,7 @@ struct GrammarOrder {
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string free_until = {};  // what ends a beginning in which anything may come; empty: there is none
+  bool may_end_free = false;    // the text may end there: with a call, say
   std::vector<ReplyOpening> openings = {};
   // Of this thread's time that the grammar may take of a text, beside two milliseconds a token; 0: any. One that reads
   // a text in many ways takes the longer for each token the more there are.

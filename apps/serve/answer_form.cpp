@@ -19,8 +19,8 @@ constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony
 // A field of an object; null where there is none.
 const OrderedJson& field_of(const OrderedJson& json, const char* name) {
   static const OrderedJson kNull;
-  const auto found = json.is_object() ? json.find(name) : json.end();
-  return json.is_object() && found != json.end() ? *found : kNull;
+  const auto found = json.find(name);  // of what is no object: its end
+  return found == json.end() ? kNull : *found;
 }
 
 Error set(AnswerForm* out, const std::string& field, Kind kind, std::string text) {
@@ -111,6 +111,7 @@ void allow_more(const Tokenizer& tokenizer, const ChatPrompt& chat, GrammarOrder
   const ToolCallOptions& reply = chat.reply;
   if (reply.format == ToolFormat::kHarmony) {
     order->free_until = kFinalChannel;
+    order->may_end_free = !reply.tools.is_null();
     return;
   }
   if (reply.inside_thought) order->free_until = chat.close_of_thought;

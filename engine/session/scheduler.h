@@ -15,8 +15,8 @@ namespace pinion {
 // Fails, with the figures, when caches and what passes work in do not fit into the memory that is free now.
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
 
-// Errors: as generate() has them. The first text that wants log probabilities of its prompt, or that speculates, takes
-// memory for the logits of more rows, and fails where there is too little.
+// Errors: as generate() has them. The first text that wants log probabilities of its prompt, speculates or has rules
+// takes memory for the logits of more rows, and fails where there is too little.
 Error submit(Scheduler& scheduler, TextRequest request, int64_t* id);
 
 // Ends a text between two passes. Whether there was one with this id.

@@ -15,7 +15,7 @@ class Rules {
   explicit Rules(const std::string& regex, std::string free_until = {}, std::vector<std::string> openings = {})
       : Rules({.kind = GrammarSource::Kind::regex, .text = regex}, 0, std::move(free_until), openings) {}
   Rules(const GrammarSource& source, double most_seconds, std::string free_until = {},
-        const std::vector<std::string>& openings = {}) {
+        const std::vector<std::string>& openings = {}, bool may_end_free = false) {
     EXPECT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/qwen2", &tokenizer_));
     GrammarOrder order{.grammar = {}, .tokenizer = tokenizer_, .free_until = std::move(free_until)};
     const Error e = GrammarCompiler(tokenizer_).compile(source, "g", true, &order.grammar);
@@ -24,6 +24,7 @@ class Rules {
       order.openings.push_back({token_id(*tokenizer_, mark), mark == "<think>" ? "</think>" : ""});
     }
     order.most_seconds = most_seconds;
+    order.may_end_free = may_end_free;
     rules_ = grammar_rules(std::move(order))();
     const Error begun = rules_->begin(vocab_size(*tokenizer_) + 100, std::vector<int32_t>{kEnd});
     EXPECT_FALSE(begun) << begun.message();
@@ -95,6 +96,14 @@ TEST(GrammarRules, ACallMayComeInstead) {
   EXPECT_TRUE(rules.may_end());
   EXPECT_FALSE(rules.is_over());
   EXPECT_TRUE(rules.foreseen().empty());
+}
+
+// Harmony has calls where others have thoughts.
+TEST(GrammarRules, ACallMayEndTheTextBeforeTheAnswerBegins) {
+  Rules rules({.kind = GrammarSource::Kind::regex, .text = "[0-9]+"}, 0, "final:", {}, true);
+  EXPECT_EQ(rules.add("a call"), "");
+  EXPECT_TRUE(rules.may_end());
+  EXPECT_EQ(rules.add(" final:7x"), "x");
 }
 
 TEST(GrammarRules, WhatIsForeseenIsDrafted) {
