@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "apps/serve/http_guard.h"
-#include "apps/serve/http_peer.h"
 #include "apps/serve/http_server.h"
 
 namespace pinion {
@@ -69,6 +68,12 @@ void refuse(const Reply& reply, httplib::Response& response) {
     sink.write(body.data(), body.size());
     return false;
   });
+}
+
+// While its request is handled, on that thread.
+bool is_client_there() {
+  const HttpSocket* socket = HttpSocket::of_this_thread();
+  return socket && socket->is_peer_there();
 }
 
 size_t length(const Route& route) { return std::string_view(route.path).size(); }
@@ -142,7 +147,7 @@ void HttpListener::add_handlers() {
       refuse(error_reply(state_->shape_of(request.path), failure), response);
     } else if (route && has_name(*route) && request.method == route->method) {
       // The library would take such a path for an expression, whose match may need much of the stack.
-      state_->answer(*route, {request.path.substr(length(*route)), "", peer_watch(request)}, response);
+      state_->answer(*route, {request.path.substr(length(*route)), "", is_client_there}, response);
     } else {
       return httplib::Server::HandlerResponse::Unhandled;
     }
@@ -159,8 +164,8 @@ void HttpListener::add_handlers() {
     if (has_name(route)) continue;
     const std::string path = std::regex_replace(route.path, std::regex("\\."), "\\.");  // paths are expressions there
     if (std::string_view(route.method) == "GET") {
-      server.Get(path, [this, &route](const Request& request, Response& response) {
-        state_->answer(route, {"", "", peer_watch(request)}, response);
+      server.Get(path, [this, &route](const Request&, Response& response) {
+        state_->answer(route, {"", "", is_client_there}, response);
       });
       continue;
     }
@@ -172,7 +177,7 @@ void HttpListener::add_handlers() {
                     body.append(data, bytes);
                     return true;
                   };
-                  if (read(add)) return state_->answer(route, {"", std::move(body), peer_watch(request)}, response);
+                  if (read(add)) return state_->answer(route, {"", std::move(body), is_client_there}, response);
                   const int status = response.status > 0 ? response.status : 400;
                   refuse(fail(request, status, words_for(status)), response);
                 });

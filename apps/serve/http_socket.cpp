@@ -18,6 +18,8 @@ constexpr int kSilent_ms = 5'000;                 // within a request or an answ
 constexpr int64_t kLeastBytesPerSecond = 50'000;  // of a body, beside the first seconds
 constexpr int kLook_ms = 100;
 
+thread_local const HttpSocket* own_socket = nullptr;
+
 void find_address(int (*of)(int, sockaddr*, socklen_t*), int socket, std::string& ip, int& port) {
   sockaddr_storage address = {};
   socklen_t bytes = sizeof address;
@@ -39,22 +41,23 @@ void HttpSockets::close_all(bool writes) {
   for (const HttpSocket* one : open_) shutdown(one->socket_, writes ? SHUT_RDWR : SHUT_RD);
 }
 
-bool HttpSockets::close_oldest_head() {
+void HttpSockets::close_oldest_head() {
   const std::lock_guard lock(mutex_);
   const HttpSocket* oldest = nullptr;
   for (const HttpSocket* one : open_) {
     if (one->in_head_ && (!oldest || one->begun_ns_ < oldest->begun_ns_)) oldest = one;
   }
   if (oldest) shutdown(oldest->socket_, SHUT_RDWR);
-  return oldest != nullptr;
 }
 
 HttpSocket::HttpSocket(int socket, HttpSockets& all) : socket_(socket), all_(all), begun_ns_(now_ns()) {
+  own_socket = this;
   const std::lock_guard lock(all_.mutex_);
   all_.open_.push_back(this);
 }
 
 HttpSocket::~HttpSocket() {
+  own_socket = nullptr;
   const std::lock_guard lock(all_.mutex_);  // nobody else may shut it down once the number is another's
   std::erase(all_.open_, this);
   shutdown(socket_, SHUT_RDWR);
@@ -66,11 +69,14 @@ bool HttpSocket::is_ready(short events, int most_ms) const {
   return poll(&one, 1, most_ms) > 0;
 }
 
-bool HttpSocket::is_writable() const {
+bool HttpSocket::is_peer_there() const {
   char next;
-  const bool is_closed = is_ready(POLLIN, 0) && recv(socket_, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-  return !is_closed && is_ready(POLLOUT, kSilent_ms);
+  return recv(socket_, &next, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
 }
+
+const HttpSocket* HttpSocket::of_this_thread() { return own_socket; }
+
+bool HttpSocket::is_writable() const { return is_peer_there() && is_ready(POLLOUT, kSilent_ms); }
 
 bool HttpSocket::wait_for_request(int most_ms, const std::atomic<socket_t>& listener) {
   in_head_ = true;

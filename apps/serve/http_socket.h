@@ -20,8 +20,8 @@ class HttpSockets {
  public:
   // Nothing more is read from any; what is being written still goes. `writes`: that neither.
   void close_all(bool writes);
-  // Closes the one that has sent no whole head for the longest time. Whether there was one.
-  bool close_oldest_head();
+  // Closes the one that has sent no whole head for the longest time, if there is one.
+  void close_oldest_head();
 
  private:
   friend class HttpSocket;
@@ -36,12 +36,15 @@ class HttpSocket : public httplib::Stream {
   HttpSocket(const HttpSocket&) = delete;
   HttpSocket& operator=(const HttpSocket&) = delete;
 
-  // Waits for a request's first byte, at most so long, and while `goes_on`.
+  // Waits for a request's first byte, at most so long, and while the server listens.
   bool wait_for_request(int most_ms, const std::atomic<socket_t>& listener);
   // What is read belongs to a body from now on.
   void begin_body();
   // A request has not come whole: what follows is none.
   bool has_failed() const { return has_failed_; }
+  // Whether the client is still there. A handler of cpp-httplib 0.11 cannot ask, so it finds its socket by its thread.
+  bool is_peer_there() const;
+  static const HttpSocket* of_this_thread();  // null: it handles no request
 
   // As Stream has them. Versions of the library differ in which they are, so none says that it overrides.
   bool is_readable() const { return begin_ < end_ || is_ready(POLLIN, 0); }
