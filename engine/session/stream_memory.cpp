@@ -35,6 +35,25 @@ void keep_beginning(Scheduler& s, Sequence& sequence) {
   sequence.cache.blocks.clear();
 }
 
+// By the whole team: one thread alone would take a good part of a pass.
+void copy_block(const Scheduler& s, int32_t from, int32_t to) {
+  const KvShape& shape = s.pool.shape;
+  s.team->run([&](Worker& worker) {
+    worker.for_each(shape.layers * shape.kv_heads, [&](int64_t head) {
+      const int64_t at = head * shape.head_bytes();
+      std::memcpy(s.pool.block(to) + at, s.pool.block(from) + at, static_cast<size_t>(shape.head_bytes()));
+    });
+  });
+}
+
+// The stream goes on with all that the model holds of the text, and is kept in its place when it ends.
+void take_over(Scheduler& s, int64_t ended, Sequence* sequence) {
+  const auto text = s.ended.begin() + ended;
+  sequence->ids = std::move(text->ids);
+  sequence->cache.blocks.swap(text->cache.blocks);
+  s.ended.erase(text);
+}
+
 }  // namespace
 
 void empty(Sequence& sequence) {
@@ -84,6 +103,9 @@ Donor find_donor(const Scheduler& s, const Stream& stream, bool long_factors) {
 }
 
 void share(Scheduler& s, const Donor& donor, Sequence* sequence, std::span<const int32_t> text) {
+  if (donor.ended >= 0 && donor.tokens == std::ssize(s.ended[static_cast<size_t>(donor.ended)].ids)) {
+    return take_over(s, donor.ended, sequence);
+  }
   const size_t kept = donor.ended < 0 ? 0 : 1;  // the donor, which was used now, becomes the last
   if (kept > 0) std::rotate(s.ended.begin() + donor.ended, s.ended.begin() + donor.ended + 1, s.ended.end());
   const auto whole = static_cast<size_t>(donor.whole_blocks());
@@ -99,8 +121,7 @@ void share(Scheduler& s, const Donor& donor, Sequence* sequence, std::span<const
   if (copies && !s.pool.unused.empty()) {
     tokens = donor.tokens;
     take_blocks(&sequence->cache, tokens);
-    std::memcpy(s.pool.block(sequence->cache.blocks.back()), s.pool.block(cache.blocks[whole]),
-                static_cast<size_t>(s.pool.shape.block_bytes()));
+    copy_block(s, cache.blocks[whole], sequence->cache.blocks.back());
   }
   sequence->ids.assign(text.begin(), text.begin() + tokens);
 }

@@ -235,6 +235,34 @@ TEST(Scheduler, ABeginningIsNotReadTwice) {
   expect_nothing_held(*scheduler);
 }
 
+TEST(Scheduler, AConversationTakesItsBlocksAlong) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1, -1});
+  const auto scheduler = opened(*model, team, {.sequences = 2});
+  Batch batch{*scheduler};
+  TextCase text = {.prompt = some_tokens(300, model->config.vocab_size),
+                   .options = {.max_tokens = 8, .sampler = {}, .ignore_eos = true},
+                   .stop_after = 1000};
+  const int64_t first = batch.submit(text);
+  batch.finish();
+  const std::vector<int32_t> blocks = scheduler->ended.front().cache.blocks;
+  const std::vector<int32_t>& answer = batch.results[first].ids;
+  text.prompt.insert(text.prompt.end(), answer.begin(), answer.end());
+  text.prompt.push_back(7);
+  const int64_t second = batch.submit(text);
+  batch.finish();
+  EXPECT_EQ(batch.results[second].reused_tokens, 307);  // the last token of an answer is not evaluated
+  ASSERT_EQ(scheduler->ended.size(), 1u);
+  EXPECT_EQ(scheduler->ended.front().cache.blocks, blocks);
+  expect_nothing_held(*scheduler);
+
+  const auto alone = opened(*model, team, {.sequences = 1});
+  Batch anew{*alone};
+  const int64_t same = anew.submit(text);
+  anew.finish();
+  EXPECT_EQ(batch.results[second].ids, anew.results[same].ids);
+}
+
 TEST(Scheduler, APromptDoesNotHoldOthersUp) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
