@@ -169,6 +169,15 @@ Error name_required(Schema& schema, const std::string& where) {
   return {};
 }
 
+// They would not be asked about a name that is given.
+Error check_names(const Schema& schema, const std::string& where) {
+  if (!has(schema, "properties") || schema["properties"].empty()) return {};
+  for (const char* name : {"propertyNames", "patternProperties"}) {
+    if (has(schema, name)) return error("not supported beside properties and required", where + "/" + name);
+  }
+  return {};
+}
+
 // Without a type an assertion is about values of its kind, and any of another kind would do. The texts are those of the
 // kind that is spoken of.
 Error find_type(Schema& schema, const std::string& where) {
@@ -235,6 +244,7 @@ Error complete(Schema& schema, const std::string& where) {
   if (Error e = replace_pattern(schema, where)) return e;
   if (Error e = replace_format(schema, where)) return e;
   if (Error e = name_required(schema, where)) return e;
+  if (Error e = check_names(schema, where)) return e;
   if (Error e = complete_parts(schema, where)) return e;
   write_out(schema);
   return {};

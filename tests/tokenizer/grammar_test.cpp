@@ -115,6 +115,15 @@ TEST(Grammar, TakesTheTextsOfASchema) {
   EXPECT_EQ(g.foreseen_after("{"), "\"name\": \"");
 }
 
+TEST(Grammar, ATextWithoutAnEndIsNotForeseenForEver) {
+  const char* endless = R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})";
+  Compiled g;
+  g.compile(Kind::json_schema, endless);
+  const std::string foreseen = g.foreseen_after("");
+  EXPECT_TRUE(foreseen.starts_with(R"({"a": {"a": {"a": )")) << foreseen;
+  EXPECT_LE(foreseen.size(), 300u);
+}
+
 // Optional parts and repetitions, which one version of the library took too much for.
 TEST(Grammar, TakesNoMoreThanAPatternSays) {
   const struct {
