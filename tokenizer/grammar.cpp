@@ -56,6 +56,13 @@ xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, con
   return compiler.CompileGrammar(source.text);
 }
 
+// What the library reads.
+Error completed(const GrammarSource& source, const std::string& where, std::string* text) {
+  if (source.kind == GrammarSource::Kind::json_schema) return complete_schema(source.text, where, text);
+  *text = source.text;
+  return {};
+}
+
 // Every `share`-th token, and all of one byte, so that any text can be spelled.
 xgrammar::TokenizerInfo vocabulary_of(const Tokenizer& tokenizer, int share) {
   const int32_t size = vocab_size(tokenizer);
@@ -114,27 +121,22 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
                                std::shared_ptr<const Grammar>* out) {
   if (source.text.size() > kMostSourceBytes) return error("too long", where, "at most 1 MB");
   if (find(source, is_trusted, out)) return {};
-  GrammarSource given = source;
-  if (source.kind == GrammarSource::Kind::json_schema) {
-    if (Error e = complete_schema(source.text, where, &given.text)) return e;
-  }
-  if (!is_trusted) {
-    if (Error e = try_out(given, where)) return e;
-  }
+  GrammarSource given = {.kind = source.kind, .text = {}};
+  if (Error e = is_trusted ? completed(source, where, &given.text) : try_out(source, where, &given.text)) return e;
   Error e =
       guarded(where, [&] { *out = std::make_shared<Grammar>(compile_source(library(whole_, 1).compiler, given)); });
   if (!e) keep({source, is_trusted, *out, source.text.size() + (*out)->compiled.MemorySizeBytes()});
   return e;
 }
 
-Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& where) {
+Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& where, std::string* text) {
   const Library* trial = nullptr;
   if (Error e = guarded(where, [&] { trial = &library(trial_, kTrialShare); })) return e;
-  const auto compile_part = [&](std::string*) {
-    return guarded(where, [&] { compile_source(trial->compiler, source); });
+  const auto compile_part = [&](std::string* made) {
+    if (Error e = completed(source, where, made)) return e;
+    return guarded(where, [&] { compile_source(trial->compiler, {.kind = source.kind, .text = *made}); });
   };
-  std::string nothing;
-  return run_limited(compile_part, where, &nothing, kTrialLimits);
+  return run_limited(compile_part, where, text, kTrialLimits);
 }
 
 struct GrammarText::Matcher {

@@ -55,7 +55,7 @@ class GrammarCompiler {
     std::unique_ptr<const Library> library;
   };
   const Library& library(Lazy& lazy, int share);
-  Error try_out(const GrammarSource& source, const std::string& where);
+  Error try_out(const GrammarSource& source, const std::string& where, std::string* text);
   bool find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out);
   void keep(Kept kept);
 

@@ -127,6 +127,31 @@ Error check_keywords(const Schema& schema, const std::string& where) {
   return is_value ? check_values(schema, where) : Error{};
 }
 
+// RFC 6901, as far as names are written as they are. Null: there is none, of which the library tells.
+const Schema* referred_to(const Schema& root, std::string_view reference) {
+  if (!reference.starts_with('#')) return nullptr;
+  const Schema* at = &root;
+  for (size_t begin = 2; begin < reference.size();) {
+    const size_t end = std::min(reference.find('/', begin), reference.size());
+    const std::string name(reference.substr(begin, end - begin));
+    if (!at->is_object() || !at->contains(name)) return nullptr;
+    at = &(*at)[name];
+    begin = end + 1;
+  }
+  return at;
+}
+
+// Of references that lead back to themselves there is no text.
+Error check_reference(const Schema& root, const Schema& schema, const std::string& where) {
+  constexpr int kMostSteps = 100;
+  const Schema* at = &schema;
+  for (int step = 0; at && at->is_object() && has(*at, "$ref") && (*at)["$ref"].is_string(); ++step) {
+    if (step == kMostSteps) return error("leads back to itself", where + "/$ref");
+    at = referred_to(root, (*at)["$ref"].get_ref<const std::string&>());
+  }
+  return {};
+}
+
 Error replace_pattern(Schema& schema, const std::string& where) {
   if (!has(schema, "pattern")) return {};
   if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a text");
@@ -206,7 +231,7 @@ void write_out(Schema& schema) {
   if (is_any_list && may_be(schema, "array")) schema["items"] = Schema::object();
 }
 
-Error complete(Schema& schema, const std::string& where);
+Error complete(const Schema& root, Schema& schema, const std::string& where);
 
 // A stranger's name in an error.
 std::string on_one_line(const std::string& name) {
@@ -214,38 +239,39 @@ std::string on_one_line(const std::string& name) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
-Error complete_parts(Schema& schema, const std::string& where) {
+Error complete_parts(const Schema& root, Schema& schema, const std::string& where) {
   for (const char* name : kSubschema) {
     if (!has(schema, name)) continue;
-    if (Error e = complete(schema[name], where + "/" + name)) return e;
+    if (Error e = complete(root, schema[name], where + "/" + name)) return e;
   }
   for (const char* name : kSubschemaLists) {
     if (!has(schema, name)) continue;
     if (!schema[name].is_array()) return error("wrong type", where + "/" + name, "a list of schemas");
     for (size_t i = 0; i < schema[name].size(); ++i) {
-      if (Error e = complete(schema[name][i], where + "/" + name + "/" + std::to_string(i))) return e;
+      if (Error e = complete(root, schema[name][i], where + "/" + name + "/" + std::to_string(i))) return e;
     }
   }
   for (const char* name : kSubschemaMaps) {
     if (!has(schema, name)) continue;
     if (!schema[name].is_object()) return error("wrong type", where + "/" + name, "an object of schemas");
     for (const auto& [key, value] : schema[name].items()) {
-      if (Error e = complete(value, where + "/" + name + "/" + on_one_line(key))) return e;
+      if (Error e = complete(root, value, where + "/" + name + "/" + on_one_line(key))) return e;
     }
   }
   return {};
 }
 
-Error complete(Schema& schema, const std::string& where) {
+Error complete(const Schema& root, Schema& schema, const std::string& where) {
   if (schema.is_boolean()) return {};
   if (!schema.is_object()) return error("wrong type", where, "an object, true or false", brief(Json(schema)));
   if (Error e = check_keywords(schema, where)) return e;
+  if (Error e = check_reference(root, schema, where)) return e;
   if (Error e = find_type(schema, where)) return e;
   if (Error e = replace_pattern(schema, where)) return e;
   if (Error e = replace_format(schema, where)) return e;
   if (Error e = name_required(schema, where)) return e;
   if (Error e = check_names(schema, where)) return e;
-  if (Error e = complete_parts(schema, where)) return e;
+  if (Error e = complete_parts(root, schema, where)) return e;
   write_out(schema);
   return {};
 }
@@ -255,7 +281,7 @@ Error complete(Schema& schema, const std::string& where) {
 Error complete_schema(std::string_view text, const std::string& where, std::string* out) {
   Schema schema;
   if (Error e = parse_ordered_json(text, where, &schema)) return e;
-  if (Error e = complete(schema, where + ": #")) return e;
+  if (Error e = complete(schema, schema, where + ": #")) return e;
   *out = schema.dump();
   return {};
 }
