@@ -150,8 +150,7 @@ Error open_chat(const Options& options, Chat* out) {
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
   if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
   if (const int64_t most = out->session->sequence.cache.capacity; options.context > most) {
-    note("--context " + std::to_string(options.context) + " is more than this model's: the context is " +
-         std::to_string(most) + " tokens");
+    note_smaller_context(options.context, most);
   }
   if (Error e = check_system_message(*out)) return e;
   return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);

@@ -204,15 +204,20 @@ void add_quiet_option(Command app, bool* quiet) {
   app.add_flag("--quiet", *quiet, "On standard error only failures: no notes, no progress, no figures");
 }
 
+void note_smaller_context(int64_t asked, int64_t context) {
+  note("--context " + std::to_string(asked) + " is more than this model's: the context is " + std::to_string(context) +
+       " tokens");
+}
+
 Error read_keys(const std::string& file, std::vector<std::string>* out) {
   if (file.empty()) return {};
   std::string text;
   if (Error e = read_input(file, 1 << 20, &text)) return e;
-  for (size_t begin = 0; begin < text.size();) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF", kBlanks = " \t\r";
+  for (size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string key = text.substr(begin, end - begin);
-    if (key.ends_with('\r')) key.pop_back();
-    if (!key.empty()) out->push_back(std::move(key));
+    const size_t first = std::min(text.find_first_not_of(kBlanks, begin), end);
+    if (first < end) out->push_back(text.substr(first, text.find_last_not_of(kBlanks, end - 1) + 1 - first));
     begin = end + 1;
   }
   return out->empty() ? error("no keys", input_name(file), "one a line") : Error{};

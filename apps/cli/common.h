@@ -94,6 +94,8 @@ Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, 
 Error find_dry_breakers(const SamplingFlags& flags, const EncodeText& encode, SamplerOptions* out);  // null: none
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
+// Says that the context is not as long as was asked for.
+void note_smaller_context(int64_t asked, int64_t context);
 void add_quiet_option(Command app, bool* quiet);
 
 // Keys of a server, one a line. Who may read this process's arguments must not read keys, so they come from a file.

@@ -159,6 +159,7 @@ int run(const Options& options) {
                            .speculates = options.speculate == "ngram",
                            .roof_buffer_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes()};
   service = std::make_unique<TextService>(std::move(scheduler), serving.tokenizer, how);
+  if (const int64_t most = service->context(); options.context > most) note_smaller_context(options.context, most);
   fill(options, runtime, &serving);
   serving.service = service.get();
   listener.open(&serving);
@@ -180,9 +181,10 @@ Run setup_serve(Command app) {
       .type_name("ADDRESS")
       .show_default();
   app.add_option("--port", options->http.port, "0: any that is free").range(0, 65535).type_name("N").show_default();
-  app.add_option("--api-key-file", options->key_file, "Clients must send a key that this file has, one a line")
-      .path("F");
-  app.add_flag("--no-key", options->no_key, "Let everybody in who reaches the address");
+  Option keys =
+      app.add_option("--api-key-file", options->key_file, "Clients must send a key that this file has, one a line")
+          .path("F");
+  app.add_flag("--no-key", options->no_key, "Let everybody in who reaches the address").excludes(keys);
   app.add_option("--parallel", options->parallel, "How many texts at once; each is what it is alone")
       .range(1, 1024)
       .type_name("N")

@@ -198,6 +198,10 @@ TEST(Golden, MatrixSaysWhereItParts) {
 
   json changed = golden;
   changed["prompts"][0]["logits_hash_by_8"][1] = "0000000000000000";
+  write_file(folder / "G.json", changed.dump());
+  const Outcome contradiction = check(kStories, folder / "G.json");
+  expect_failure(contradiction, 1, "1 of 1 prompts differ");
+  EXPECT_NE(contradiction.out.find("contradicts itself"), std::string::npos) << contradiction.out;
   changed["prompts"][0]["logits_hash"] = "0000000000000000";
   write_file(folder / "G.json", changed.dump());
   const Outcome other = check(kStories, folder / "G.json", {"--bisect", "--junit", folder / "J.xml"});

@@ -252,7 +252,7 @@ TEST(Serve, SaysWhatIsWrongWithARequest) {
 
 TEST(Serve, LetsInWhoHasAKey) {
   const Folder folder;
-  write_file(folder / "keys", "secret\r\nother\n\n");
+  write_file(folder / "keys", "\xEF\xBB\xBFsecret\r\n other \n\n");
   Server server(kStories, {"--api-key-file", folder / "keys"});
   const std::string body = R"({"prompt": "a", "max_tokens": 1})";
   const auto status = [&](const httplib::Headers& headers) {
@@ -305,8 +305,10 @@ TEST(Serve, MistakesAtTheStartAreALine) {
   expect_failure(run_pinion({"serve", "--model", kStories, "--port", port}), 1, "in use");
   expect_failure(run_pinion({"serve", "--model", kStories, "--host", "0.0.0.0"}), 2, "--api-key-file");
   const Folder folder;
-  write_file(folder / "keys", "\n");
+  write_file(folder / "keys", " \t\n\n");
   expect_failure(run_pinion({"serve", "--model", kStories, "--api-key-file", folder / "keys"}), 1, "no keys");
+  expect_failure(run_pinion({"serve", "--model", kStories, "--api-key-file", folder / "keys", "--no-key"}), 2,
+                 "excludes");
   expect_failure(run_pinion({"serve", "--model", folder.path}), 1, "config.json");
 }
 
