@@ -7,7 +7,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "tokenizer/grammar_log.h"
+#include "tokenizer/grammar_hooks.h"
 #include "tokenizer/json_schema.h"
 #include "tokenizer/limited_run.h"
 
@@ -80,6 +80,20 @@ struct Grammar {
   xgrammar::CompiledGrammar compiled;
 };
 
+namespace {
+
+// What every text needs first may be too much already.
+Error begin_text(const Grammar& grammar) {
+  GrammarText text(grammar, {});
+  std::vector<uint32_t> bits(
+      static_cast<size_t>(xgrammar::GetBitmaskSize(grammar.compiled.GetTokenizerInfo().GetVocabSize())));
+  if (Error e = text.next(bits)) return e;
+  text.foreseen();
+  return text.next(bits);
+}
+
+}  // namespace
+
 struct GrammarCompiler::Library {
   xgrammar::GrammarCompiler compiler;
 };
@@ -134,31 +148,40 @@ Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& w
   if (Error e = guarded(where, [&] { trial = &library(trial_, kTrialShare); })) return e;
   const auto compile_part = [&](std::string* made) {
     if (Error e = completed(source, where, made)) return e;
-    return guarded(where, [&] { compile_source(trial->compiler, {.kind = source.kind, .text = *made}); });
+    std::optional<Grammar> grammar;
+    Error e =
+        guarded(where, [&] { grammar.emplace(compile_source(trial->compiler, {.kind = source.kind, .text = *made})); });
+    return e ? e : begin_text(*grammar);
   };
   return run_limited(compile_part, where, text, kTrialLimits);
 }
 
 struct GrammarText::Matcher {
   std::optional<xgrammar::GrammarMatcher> matcher = {};
-  Error failure = {};               // why there is none
+  Error failure = {};               // the first one: what the library holds may be of no use behind it
   std::vector<uint32_t> bits = {};  // of the tokenizer's vocabulary; the logits' may be larger or smaller
+
+  const Error& ask(double most_seconds, const auto& f) {
+    if (failure) return failure;
+    const GrammarLimit limit(most_seconds);
+    failure = guarded("grammar", f);
+    return failure;
+  }
 };
 
-GrammarText::GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids) {
+GrammarText::GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids, double most_seconds) {
   const int size = grammar.compiled.GetTokenizerInfo().GetVocabSize();
   std::optional<std::vector<int>> ends(std::in_place, eos_ids.begin(), eos_ids.end());
   std::erase_if(*ends, [size](int id) { return id < 0 || id >= size; });
   if (ends->empty()) ends.reset();
   matcher_ = std::make_unique<Matcher>();
   matcher_->bits.resize(static_cast<size_t>(xgrammar::GetBitmaskSize(size)));
-  matcher_->failure = guarded("grammar", [&] { matcher_->matcher.emplace(grammar.compiled, ends); });
+  matcher_->ask(most_seconds, [&] { matcher_->matcher.emplace(grammar.compiled, ends); });
 }
 
 GrammarText::~GrammarText() = default;
 
-Error GrammarText::next(std::span<uint32_t> allowed) {
-  if (matcher_->failure) return matcher_->failure;
+Error GrammarText::next(std::span<uint32_t> allowed, double most_seconds) {
   std::vector<uint32_t>& own = matcher_->bits;
   int64_t words = std::ssize(own);
   DLTensor bits = {};
@@ -167,25 +190,23 @@ Error GrammarText::next(std::span<uint32_t> allowed) {
   bits.ndim = 1;
   bits.dtype = xgrammar::GetBitmaskDLType();
   bits.shape = &words;
-  const std::string where = "grammar";
-  if (Error e = guarded(where, [&] { matcher_->matcher->FillNextTokenBitmask(&bits); })) return e;
+  if (Error e = matcher_->ask(most_seconds, [&] { matcher_->matcher->FillNextTokenBitmask(&bits); })) return e;
   std::ranges::fill(allowed, 0);
   std::ranges::copy(std::span(own).first(std::min(own.size(), allowed.size())), allowed.begin());
   const bool is_end = std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
   if (!is_end || matcher_->matcher->IsCompleted()) return {};
-  return error("no token of this vocabulary can go on with the text", where);
+  return error("no token of this vocabulary can go on with the text", "grammar");
 }
 
-Error GrammarText::add(int32_t id) {
+Error GrammarText::add(int32_t id, double most_seconds) {
   bool is_taken = false;
-  if (Error e = guarded("grammar", [&] { is_taken = matcher_->matcher->AcceptToken(id); })) return e;
+  if (Error e = matcher_->ask(most_seconds, [&] { is_taken = matcher_->matcher->AcceptToken(id); })) return e;
   return is_taken ? Error{} : error("does not allow the token", "grammar", {}, std::to_string(id));
 }
 
-std::string GrammarText::foreseen() {
+std::string GrammarText::foreseen(double most_seconds) {
   std::string text;
-  if (matcher_->failure) return text;
-  std::ignore = guarded("", [&] { text = matcher_->matcher->FindJumpForwardString(); });
+  matcher_->ask(most_seconds, [&] { text = matcher_->matcher->FindJumpForwardString(); });
   return text;
 }
 

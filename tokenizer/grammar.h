@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -65,11 +66,13 @@ class GrammarCompiler {
   std::vector<Kept> kept_;  // the one that was asked for last is the last
 };
 
-// One text as it is written.
+// One text as it is written. Each call ends with an error once it has taken this thread `most_seconds`, or where the
+// grammar reads the text in so many ways that they take too much memory; so does each call after it.
 class GrammarText {
  public:
+  static constexpr double kAnyTime = std::numeric_limits<double>::infinity();
   // eos_ids: end the text where the grammar lets it end.
-  GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids);
+  explicit GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids, double most_seconds = kAnyTime);
   ~GrammarText();
   GrammarText(const GrammarText&) = delete;
   GrammarText& operator=(const GrammarText&) = delete;
@@ -77,10 +80,10 @@ class GrammarText {
   // Sets bit id % 32 of word id / 32 for each token that may come next, clears the others. Ends of text are among them
   // where the text may end. None is set where nothing can follow a text that is whole. Fails where nothing can follow
   // one that is not.
-  Error next(std::span<uint32_t> allowed);
-  Error add(int32_t id);  // one of those
-  // What follows for sure, as far as that is known; empty: nothing.
-  std::string foreseen();
+  Error next(std::span<uint32_t> allowed, double most_seconds = kAnyTime);
+  Error add(int32_t id, double most_seconds = kAnyTime);  // one of those
+  // What follows for sure, as far as that is known and at most some 300 bytes; empty: nothing.
+  std::string foreseen(double most_seconds = kAnyTime);
 
  private:
   struct Matcher;

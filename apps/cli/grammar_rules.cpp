@@ -28,7 +28,7 @@ class GrammarRules : public TextRules {
     const Stopwatch watch(*this);
     ends_.assign(static_cast<size_t>((vocab_size + 31) / 32), 0);
     for (const int32_t id : eos_ids) set_bit(ends_, id);
-    text_.emplace(*order_->grammar, eos_ids);
+    text_.emplace(*order_->grammar, eos_ids, left_seconds());
     return allow();
   }
 
@@ -49,14 +49,15 @@ class GrammarRules : public TextRules {
         state_ = State::kept;
         [[fallthrough]];
       case State::kept:
-        if (Error e = text_->add(id)) return e;
+        if (Error e = text_->add(id, left_seconds())) return e;
     }
     return allow();
   }
 
   std::vector<int32_t> foreseen() override {
+    const Stopwatch watch(*this);
     std::vector<int32_t> ids;
-    const std::string text = state_ == State::kept ? text_->foreseen() : "";
+    const std::string text = state_ == State::kept ? text_->foreseen(left_seconds()) : "";
     if (text.empty() || encode(*order_->tokenizer, text, {.add_special = false, .parse_special = false}, &ids))
       return {};
     std::string spelled;
@@ -75,15 +76,21 @@ class GrammarRules : public TextRules {
 
   // Of all that the grammar is asked.
   struct Stopwatch {
-    explicit Stopwatch(GrammarRules& timed) : rules(timed) { rules.taken_seconds_ -= thread_seconds(); }
-    ~Stopwatch() { rules.taken_seconds_ += thread_seconds(); }
+    explicit Stopwatch(GrammarRules& timed) : rules(timed), begun_seconds(thread_seconds()) {}
+    ~Stopwatch() { rules.taken_seconds_ += thread_seconds() - begun_seconds; }
     GrammarRules& rules;
+    double begun_seconds;
   };
+
+  // When the work began that is measured now.
+  double left_seconds() const {
+    if (order_->most_seconds == 0) return GrammarText::kAnyTime;
+    return order_->most_seconds + kSecondsPerToken * static_cast<double>(tokens_) - taken_seconds_;
+  }
 
   Error check_time() {
     ++tokens_;
-    const double most = order_->most_seconds + kSecondsPerToken * static_cast<double>(tokens_);
-    if (order_->most_seconds == 0 || taken_seconds_ < most) return {};
+    if (left_seconds() > 0) return {};
     return error("takes too long: it reads the text in too many ways", "grammar");
   }
 
@@ -117,7 +124,7 @@ class GrammarRules : public TextRules {
       return {};
     }
     allowed.resize(ends_.size());
-    if (Error e = text_->next(allowed)) return e;
+    if (Error e = text_->next(allowed, left_seconds())) return e;
     is_over = state_ == State::kept && is_at_end();
     if (state_ == State::kept) return {};
     for (const ReplyOpening& opening : order_->openings) set_bit(allowed, opening.id);

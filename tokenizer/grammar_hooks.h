@@ -1,0 +1,23 @@
+// What the grammar library calls while it works: its log (XGRAMMAR_LOG_CUSTOMIZE), and a line of ours in its parser,
+// which tools/setup adds.
+#pragma once
+
+#include <string>
+
+namespace pinion {
+
+// The first thing that it complained of in this thread and went on: a keyword that it leaves out, say. The caller
+// empties it before a call.
+std::string& grammar_complaint();
+
+// While one lives, the library's parser throws once this thread has computed for so long. It throws too, always, where
+// it holds too many states: a grammar can read a text in ever more ways.
+class GrammarLimit {
+ public:
+  explicit GrammarLimit(double seconds);
+  ~GrammarLimit();
+  GrammarLimit(const GrammarLimit&) = delete;
+  GrammarLimit& operator=(const GrammarLimit&) = delete;
+};
+
+}  // namespace pinion
