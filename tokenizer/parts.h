@@ -42,6 +42,7 @@ struct Tokenizer {
 
   std::vector<int32_t> prefix, suffix;  // special tokens around every text
   std::optional<int32_t> bos, eos;
+  std::string file;                // that it was read from
   int32_t size = 0;                // highest id + 1
   size_t longest_token_bytes = 1;  // as the vocabulary spells it, which is never shorter than the text
 };

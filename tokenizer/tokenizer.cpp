@@ -199,6 +199,7 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
   if (Error e = read_settings(folder, &settings)) return e;
   const auto tokenizer = std::make_shared<Tokenizer>();
   if (Error e = load_file(file, settings, tokenizer.get())) return e;
+  tokenizer->file = file.string();
   if (const int32_t id = token_id(*tokenizer, settings.bos_token); id >= 0) tokenizer->bos = id;
   if (const int32_t id = token_id(*tokenizer, settings.eos_token); id >= 0) tokenizer->eos = id;
   if (file.filename() != "tokenizer.json") {  // which says itself what surrounds a text
@@ -289,6 +290,19 @@ std::optional<int32_t> bos_id(const Tokenizer& tokenizer) { return tokenizer.bos
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer) { return tokenizer.eos; }
 
 int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
+
+Error check_rows(const Tokenizer& tokenizer, int64_t rows) {
+  const auto is_around = [&](int32_t id) {
+    return std::ranges::count(tokenizer.prefix, id) + std::ranges::count(tokenizer.suffix, id) > 0;
+  };
+  for (auto id = static_cast<int32_t>(std::min<int64_t>(rows, tokenizer.size)); id < tokenizer.size; ++id) {
+    const std::string text = token_text(tokenizer, id);
+    if (text.empty() || (tokenizer.added.contains(id) && !is_around(id))) continue;
+    return error("a token has no row of the embedding", tokenizer.file + ": \"" + text + "\"",
+                 "an id below " + std::to_string(rows) + ", config.json's vocab_size", std::to_string(id));
+  }
+  return {};
+}
 
 std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view written) {
   std::vector<AddedToken> tokens;

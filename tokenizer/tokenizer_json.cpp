@@ -26,6 +26,7 @@ Error read_vocabulary(JsonFields& model, BpeModel* bpe) {
   const Json* vocabulary = model.find("vocab");
   if (vocabulary == nullptr || !vocabulary->is_object()) model.fail("vocab", "missing or wrong type", "an object");
   if (model.error) return model.error;
+  if (vocabulary->empty()) return error("no tokens", model.where + ": vocab");
   bpe->ids.reserve(vocabulary->size());
   JsonFields entries{*vocabulary, model.where + ": vocab"};
   for (const auto& [token, value] : vocabulary->items()) {

@@ -137,7 +137,7 @@ Error open_chat(const Options& options, Chat* out) {
   if (Error e = check_speculation(options.speculate, options.run)) return e;
   if (Error e = load_chat_template(folder, &out->chat_template)) return e;
   if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
-  if (Error e = load_tokenizer(folder, &out->tokenizer)) return e;
+  if (Error e = load_own_tokenizer(folder, &out->tokenizer)) return e;
   if (Error e = sampler_options(folder, options.sampling, &out->sampler)) return e;
   if (Error e = find_dry_breakers(options.sampling, out->tokenizer.get(), &out->sampler)) return e;
   if (options.no_thinking) out->conversation.variables["enable_thinking"] = false;

@@ -271,6 +271,13 @@ LoadOptions load_options(const RunOptions& options) {
   return load;
 }
 
+Error load_own_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out) {
+  ModelConfig config;
+  if (Error e = read_model_config(model, &config)) return e;
+  if (Error e = load_tokenizer(model, out)) return e;
+  return check_rows(**out, config.vocab_size);
+}
+
 Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
                     std::vector<int32_t>* out) {
   ModelConfig config;
@@ -280,7 +287,7 @@ Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const 
 
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out) {
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = load_tokenizer(model, &tokenizer)) return e;
+  if (Error e = load_own_tokenizer(model, &tokenizer)) return e;
   std::string text;
   if (Error e = read_input(file, kMaxTextBytes, &text)) return e;
   if (Error e = encode(*tokenizer, "", {}, &out->prefix)) return e;

@@ -118,6 +118,9 @@ struct TextIds {
   std::vector<int32_t> ids;     // without it
 };
 
+// That of the model in a folder. One whose tokens the model does not have is an error.
+Error load_own_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out);
+
 // A prompt's tokens. One that does not fit into the model's context is refused before all of it is encoded.
 Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
                     std::vector<int32_t>* out);

@@ -15,8 +15,8 @@ constexpr std::string_view kMtp = "mtp";
 Error compare_vocabularies(const std::string& model, const std::string& small) {
   if (!has_tokenizer(model) || !has_tokenizer(small)) return {};
   std::shared_ptr<const Tokenizer> one, other;
-  if (Error e = load_tokenizer(model, &one)) return e;
-  if (Error e = load_tokenizer(small, &other)) return e;
+  if (Error e = load_own_tokenizer(model, &one)) return e;
+  if (Error e = load_own_tokenizer(small, &other)) return e;
   for (int32_t id = 0; id < std::min(vocab_size(*one), vocab_size(*other)); ++id) {
     const std::string want = token_text(*one, id), have = token_text(*other, id);
     if (want != have) {

@@ -135,7 +135,7 @@ int run(GenerateFlags& options) {
   std::shared_ptr<const Tokenizer> tokenizer;
   const bool needs_tokenizer = !options.prompt_ids && !options.prompts;
   if (needs_tokenizer || has_tokenizer(options.run.model)) {
-    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
+    if (Error e = load_own_tokenizer(options.run.model, &tokenizer)) return fail(e);
   }
   if (!tokenizer && !options.stops.empty()) return fail(error("needs a tokenizer", "--stop"));
   if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &sampler)) return fail(e);

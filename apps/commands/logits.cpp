@@ -53,7 +53,7 @@ int run(const Options& options) {
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   if (options.prompt) {
     std::shared_ptr<const Tokenizer> tokenizer;
-    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
+    if (Error e = load_own_tokenizer(options.run.model, &tokenizer)) return fail(e);
     if (Error e = encode_prompt(options.run.model, *tokenizer, *options.prompt, &ids)) return fail(e);
   }
   if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));

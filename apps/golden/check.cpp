@@ -153,7 +153,7 @@ Error check_here(const CheckOptions& options, const Golden& golden,
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_model_folder(settled.run.model)) return e;
   if (has_tokenizer(settled.run.model)) {
-    if (Error e = load_tokenizer(settled.run.model, &tokenizer)) return e;
+    if (Error e = load_own_tokenizer(settled.run.model, &tokenizer)) return e;
   }
   Runtime runtime;
   if (Error e = open_with_progress(settled.run, &runtime)) return e;

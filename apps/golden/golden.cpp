@@ -27,7 +27,7 @@ Error open_model(const RecordOptions& options, Runtime* runtime, Golden* golden,
   if (Error e = check_model_folder(options.run.model)) return e;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (has_tokenizer(options.run.model)) {
-    if (Error e = load_tokenizer(options.run.model, &tokenizer)) return e;
+    if (Error e = load_own_tokenizer(options.run.model, &tokenizer)) return e;
   }
   if (Error e = open_with_progress(golden->run, runtime)) return e;
   golden->weights = weights_hash(*runtime->model);

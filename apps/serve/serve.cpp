@@ -139,7 +139,7 @@ int run(const Options& options) {
   if (Error e = read_keys(options.key_file, &http.keys)) return fail(e);
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   Serving serving;
-  if (Error e = load_tokenizer(options.run.model, &serving.tokenizer)) return fail(e);
+  if (Error e = load_own_tokenizer(options.run.model, &serving.tokenizer)) return fail(e);
   if (Error e = load_chat_template(options.run.model, &serving.chat_template)) return fail(e);
   serving.grammars = std::make_shared<GrammarCompiler>(serving.tokenizer);
   if (Error e = sampler_options(options.run.model, options.sampling, &serving.sampler)) return fail(e);

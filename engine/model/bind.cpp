@@ -26,7 +26,7 @@ struct Binder {
     return model->checkpoint.bind(name, shape, out);
   }
 
-  std::string where(const std::string& name) const { return model->checkpoint.folder + ": " + name; }
+  std::string where(const std::string& name) const { return model->checkpoint.where(name); }
 
   // A tensor that nothing asked for means that the model computes something else than its config says.
   Error nothing_left() const {

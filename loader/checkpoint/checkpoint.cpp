@@ -148,16 +148,22 @@ const TensorView* Checkpoint::find(std::string_view name) const {
   return found != tensors.end() && found->name == name ? &*found : nullptr;
 }
 
+std::string Checkpoint::where(std::string_view name) const {
+  const TensorView* tensor = find(name);
+  const std::byte* inside = tensor ? tensor->data : files.size() == 1 ? files[0].contents().data() : nullptr;
+  const char* file = mapped_file_at(inside);
+  return (file ? file : folder) + ": " + std::string(name);
+}
+
 Error Checkpoint::bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,
                        TensorView* out) const {
   const TensorView* tensor = find(name);
-  if (!tensor) return error("no such tensor", folder + ": " + std::string(name));
+  if (!tensor) return error("no such tensor", where(name));
   if (!std::ranges::equal(tensor->shape, shape)) {
-    return error("shape differs", folder + ": " + tensor->name, shape_text(shape), shape_text(tensor->shape));
+    return error("shape differs", where(name), shape_text(shape), shape_text(tensor->shape));
   }
   if (std::ranges::find(dtypes, tensor->dtype) == dtypes.end()) {
-    return error("type differs", folder + ": " + tensor->name, dtype_list(dtypes),
-                 std::string(dtype_name(tensor->dtype)));
+    return error("type differs", where(name), dtype_list(dtypes), std::string(dtype_name(tensor->dtype)));
   }
   *out = *tensor;
   return {};

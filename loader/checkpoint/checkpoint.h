@@ -25,6 +25,8 @@ struct Checkpoint {
   int64_t tensor_bytes = 0;         // of all tensors together
 
   const TensorView* find(std::string_view name) const;  // nullptr when there is none
+  // "FILE: NAME" for errors; the folder where no one file has such a tensor, or should have it.
+  std::string where(std::string_view name) const;
 
   // Gives the tensor when it is there with this shape and one of these types, else an error with both sides.
   Error bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,

@@ -22,7 +22,7 @@ Error bind_one(const Checkpoint& checkpoint, const std::string& name, std::initi
 
 // A scale for each row, or one for all.
 Error bind_row_scales(const Checkpoint& checkpoint, const std::string& name, int64_t n, TensorView* out) {
-  const std::string where = checkpoint.folder + ": " + name;
+  const std::string where = checkpoint.where(name);
   const TensorView* scale = checkpoint.find(name);
   if (!scale) return error("no such tensor", where, "the scales of 8-bit weights");
   if (!is_float(scale->dtype)) {
@@ -71,7 +71,7 @@ Error bind_order(const Checkpoint& checkpoint, const std::string& name, CodedMat
   for (int64_t i = 0; i < out->k; ++i) {
     const int64_t group = static_cast<int32_t>(word(out->order, i));
     if (group < 0 || group >= out->groups()) {
-      return error("no such group", checkpoint.folder + ": " + name, "less than " + std::to_string(out->groups()),
+      return error("no such group", checkpoint.where(name), "less than " + std::to_string(out->groups()),
                    std::to_string(group));
     }
     in_order = in_order && group == i / out->group_size();
@@ -83,7 +83,7 @@ Error bind_order(const Checkpoint& checkpoint, const std::string& name, CodedMat
 // Only a file in which that order is the inputs' own is read.
 Error refuse_order(const Checkpoint& checkpoint, const CodedMatrix& m) {
   if (!m.order.data) return {};
-  return error("not supported", checkpoint.folder + ": " + m.order.name, "inputs in their order",
+  return error("not supported", checkpoint.where(m.order.name), "inputs in their order",
                "groups of an order of their own (actorder)");
 }
 
@@ -117,7 +117,7 @@ Error bind_packed(const Checkpoint& checkpoint, const std::string& module, Coded
   const int64_t step = shape.dtype == DType::i64 ? 2 : 1;  // words an element; the sizes fit into the lower
   const std::vector<int64_t> stored = {word(shape, 0), word(shape, step)};
   if (stored != std::vector<int64_t>{n, k}) {
-    return error("another shape inside", checkpoint.folder + ": " + shape.name, shape_text(std::vector{n, k}),
+    return error("another shape inside", checkpoint.where(shape.name), shape_text(std::vector{n, k}),
                  shape_text(stored));
   }
   if (!out->scheme.symmetric) {
@@ -131,7 +131,7 @@ Error bind_packed(const Checkpoint& checkpoint, const std::string& module, Coded
 Error check_words(const Checkpoint& checkpoint, const std::string& module, const char* axis, int64_t size,
                   int64_t per_word) {
   if (size % per_word == 0) return {};
-  return error("codes do not fill their words", checkpoint.folder + ": " + module,
+  return error("codes do not fill their words", checkpoint.where(module),
                std::string(axis) + " a multiple of " + std::to_string(per_word), std::to_string(size));
 }
 

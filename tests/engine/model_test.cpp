@@ -80,10 +80,11 @@ TEST(Model, ATensorThatTheConfigDoesNotAccountForIsRefused) {
 TEST(Model, TensorsThatNobodyAsksForAreOneLine) {
   const Copy folder;
   folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 3");
-  EXPECT_EQ(folder.load(),
-            folder.path.string() +
-                ": model.layers.3.input_layernorm.weight, and 17 more: tensor that a llama model of this "
-                "config.json does not have");
+  EXPECT_EQ(
+      folder.load(),
+      folder.path.string() +
+          "/model.safetensors: model.layers.3.input_layernorm.weight, and 17 more: tensor that a llama model of this "
+          "config.json does not have");
 }
 
 TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
@@ -93,13 +94,15 @@ TEST(Model, CodesOfTheFileNeedTheirScalesAndNothingElse) {
   const std::string scale = "model.layers.1.self_attn.q_proj.weight_scale";
   const std::string weights = folder.read("model.safetensors");
   folder.replace("model.safetensors", scale, "model.layers.1.self_attn.q_proj.weight_SCALE");
-  EXPECT_EQ(folder.load(), folder.path.string() + ": " + scale + ": no such tensor: want the scales of 8-bit weights");
+  EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + scale +
+                               ": no such tensor: want the scales of 8-bit weights");
   folder.write("model.safetensors", weights);
   // A module that is said to have no codes: its I8 tensor is then no weight, a scale of floats would be left over.
   folder.replace("config.json", "\"lm_head\"", "\"re:.*1.*q_proj\"");
   EXPECT_EQ(
       folder.load(),
-      folder.path.string() + ": model.layers.1.self_attn.q_proj.weight: type differs: want BF16, F16 or F32, have I8");
+      folder.path.string() +
+          "/model.safetensors: model.layers.1.self_attn.q_proj.weight: type differs: want BF16, F16 or F32, have I8");
 }
 
 // A model packed, and the same one from the cache that this left behind.
@@ -206,18 +209,20 @@ TEST(Model, ATokenReadsItsOwnExpertsOnly) {
 TEST(Model, AMissingExpertIsRefusedByName) {
   const Copy folder("families/mixtral");
   folder.replace("config.json", "\"num_local_experts\": 5", "\"num_local_experts\": 6");
-  EXPECT_EQ(folder.load(),
-            folder.path.string() +
-                ": model.layers.0.block_sparse_moe.gate.weight: shape differs: want [6, 36], have [5, 36]");
+  EXPECT_EQ(
+      folder.load(),
+      folder.path.string() +
+          "/model.safetensors: model.layers.0.block_sparse_moe.gate.weight: shape differs: want [6, 36], have [5, 36]");
   const std::string name = "model.layers.1.block_sparse_moe.experts.4.w2.weight";
   folder.replace("config.json", "\"num_local_experts\": 6", "\"num_local_experts\": 5");
   folder.replace("model.safetensors", name, "model.layers.1.block_sparse_moe.experts.7.w2.weight");
-  EXPECT_EQ(folder.load(), folder.path.string() + ": " + name + ": no such tensor");
+  EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + name + ": no such tensor");
 }
 
 TEST(Model, DamagedMxfp4ExpertsAreRefusedByName) {
   const Copy folder("families/gpt_oss_mxfp4");
-  const std::string module = "model.layers.1.mlp.experts.down_proj", at = folder.path.string() + ": " + module;
+  const std::string module = "model.layers.1.mlp.experts.down_proj",
+                    at = folder.path.string() + "/model.safetensors: " + module;
   const std::string weights = folder.read("model.safetensors"), config = folder.read("config.json");
   EXPECT_EQ(folder.load(), "");
   EXPECT_EQ(folder.load(Quant::none), "");
@@ -238,7 +243,8 @@ TEST(Model, DamagedMxfp4ExpertsAreRefusedByName) {
   // A file of codes needs the config that says so; without it they are left over.
   folder.write("model.safetensors", weights);
   folder.replace("config.json", "\"quantization_config\"", "\"_name_or_path\"");
-  EXPECT_EQ(folder.load(), folder.path.string() + ": model.layers.0.mlp.experts.gate_up_proj: no such tensor");
+  EXPECT_EQ(folder.load(),
+            folder.path.string() + "/model.safetensors: model.layers.0.mlp.experts.gate_up_proj: no such tensor");
   folder.write("config.json", config);
   folder.replace("config.json", "\"intermediate_size\": 32", "\"intermediate_size\": 33");
   EXPECT_NE(folder.load().find("gate_up_proj_bias: shape differs"), std::string::npos) << folder.load();
@@ -271,14 +277,17 @@ TEST(Model, FusedExpertsGoThroughTheCache) {
 TEST(Model, AMissingTensorIsRefusedByName) {
   const Copy folder;
   folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 6");
-  EXPECT_EQ(folder.load(), folder.path.string() + ": model.layers.5.input_layernorm.weight: no such tensor");
+  EXPECT_EQ(folder.load(),
+            folder.path.string() + "/model.safetensors: model.layers.5.input_layernorm.weight: no such tensor");
 }
 
 TEST(Model, AShapeThatDiffersIsRefusedWithBoth) {
   const Copy folder;
   folder.replace("config.json", "\"intermediate_size\": 172", "\"intermediate_size\": 171");
-  EXPECT_EQ(folder.load(), folder.path.string() +
-                               ": model.layers.0.mlp.gate_proj.weight: shape differs: want [171, 64], have [172, 64]");
+  EXPECT_EQ(
+      folder.load(),
+      folder.path.string() +
+          "/model.safetensors: model.layers.0.mlp.gate_proj.weight: shape differs: want [171, 64], have [172, 64]");
 }
 
 // All bits set is a NaN in every floating-point type.

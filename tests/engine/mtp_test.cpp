@@ -219,9 +219,9 @@ TEST(Mtp, WhatIsNotThereIsAnError) {
   EXPECT_EQ(mtp_message(PINION_TEST_DATA "/stories260k"),
             "MTP layer: this llama model has none; `--speculate ngram` needs none");
   EXPECT_EQ(mtp_message(kFamilies + "qwen3_5"),
-            "DIR: mtp.*: no tensors of an MTP layer (`--speculate ngram` needs none)");
+            "DIR/model.safetensors: mtp.*: no tensors of an MTP layer (`--speculate ngram` needs none)");
   EXPECT_EQ(mtp_message(kFamilies + "qwen3_5_beside_vision"),
-            "DIR: mtp.fc.weight: shape differs: want [28, 56], have [2, 2]");
+            "DIR/model.safetensors: mtp.fc.weight: shape differs: want [28, 56], have [2, 2]");
   EXPECT_EQ(mtp_message(kFamilies + "qwen3_5_mtp"), "");
   EXPECT_EQ(message_with_config([](nlohmann::json& config) { config.erase("mtp_num_hidden_layers"); }), "");
   EXPECT_EQ(message_with_config([](nlohmann::json& config) { config["mtp_num_hidden_layers"] = 0; }),
@@ -258,10 +258,11 @@ TEST(Mtp, WrongTensorsAreNamed) {
     return mtp_message(folder.path);
   };
   EXPECT_EQ(message("mtp.norm.weight", 0, ""), "");
-  EXPECT_EQ(message("mtp.norm.weight", NAN, ""), "DIR: mtp.norm.weight: NaN or infinity in the weights");
-  EXPECT_EQ(message("mtp.norm.weight", 0, "mtp.nerm.weight"), "DIR: mtp.norm.weight: no such tensor");
+  EXPECT_EQ(message("mtp.norm.weight", NAN, ""),
+            "DIR/model.safetensors: mtp.norm.weight: NaN or infinity in the weights");
+  EXPECT_EQ(message("mtp.norm.weight", 0, "mtp.nerm.weight"), "DIR/model.safetensors: mtp.norm.weight: no such tensor");
   EXPECT_EQ(message("mtp.layers.0.self_attn.k_norm.weight", 0, "mtp.layers.1.self_attn.k_norm.weight"),
-            "DIR: mtp.layers.0.self_attn.k_norm.weight: no such tensor");
+            "DIR/model.safetensors: mtp.layers.0.self_attn.k_norm.weight: no such tensor");
   EXPECT_EQ(message("model.norm.weight", 0, ""), "");
 }
 

@@ -118,13 +118,13 @@ TEST(Checkpoint, BindsByNameShapeAndType) {
   EXPECT_EQ(checkpoint.bind("w", {2, 3}, &view).message(), "");
   EXPECT_EQ(view.bytes, 12);
   EXPECT_EQ(checkpoint.bind("w", {2, 4}, &view).message(),
-            checkpoint.folder + ": w: shape differs: want [2, 4], have [2, 3]");
+            checkpoint.folder + "/model.safetensors: w: shape differs: want [2, 4], have [2, 3]");
   EXPECT_EQ(checkpoint.bind("w", {6}, &view).message(),
-            checkpoint.folder + ": w: shape differs: want [6], have [2, 3]");
+            checkpoint.folder + "/model.safetensors: w: shape differs: want [6], have [2, 3]");
   EXPECT_EQ(checkpoint.bind("i", {3}, &view).message(),
-            checkpoint.folder + ": i: type differs: want BF16, F16 or F32, have I8");
+            checkpoint.folder + "/model.safetensors: i: type differs: want BF16, F16 or F32, have I8");
   EXPECT_EQ(checkpoint.bind("i", {3}, {DType::i8}, &view).message(), "");
-  EXPECT_EQ(checkpoint.bind("v", {3}, &view).message(), folder.path.string() + ": v: no such tensor");
+  EXPECT_EQ(checkpoint.bind("v", {3}, &view).message(), folder.path.string() + "/model.safetensors: v: no such tensor");
 }
 
 }  // namespace

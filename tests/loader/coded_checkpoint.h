@@ -65,7 +65,9 @@ struct Bound {
     Error e = read_quantization(fields, &quantization.emplace());
     if (!e) e = bind_linear(checkpoint, quantization, "m", n, k, &weight);
     failure = e.message();
-    if (failure.starts_with(checkpoint.folder)) failure.erase(0, checkpoint.folder.size() + 2);
+    for (const char* place : {"/model.safetensors: ", ": "}) {
+      if (failure.starts_with(checkpoint.folder + place)) failure.erase(0, (checkpoint.folder + place).size());
+    }
   }
 
   std::vector<float> rows(int64_t first, int64_t count) const {
