@@ -12,7 +12,7 @@ namespace {
 using Kind = GrammarSource::Kind;
 
 constexpr const char* kOpenaiFields[] = {"response_format", "structured_outputs", "json_schema", "grammar"};
-constexpr double kMostGrammarSeconds = 1;  // of the thread that all texts share
+constexpr double kMostGrammarSeconds = 2;  // of the thread that all texts share
 constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony's, behind which the answer stands
 

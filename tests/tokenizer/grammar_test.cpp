@@ -54,11 +54,13 @@ class Compiled {
     return written.foreseen();
   }
 
+  const std::shared_ptr<const Grammar>& grammar() const { return grammar_; }
+  size_t words() const { return static_cast<size_t>((vocab_size(*tokenizer_) + 31) / 32); }
+
  private:
   static bool has(const std::vector<uint32_t>& bits, int32_t id) {
     return (bits[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
   }
-  size_t words() const { return static_cast<size_t>((vocab_size(*tokenizer_) + 31) / 32); }
 
   std::vector<int32_t> bytes_of(const std::string& text) const {
     std::vector<int32_t> ids;
@@ -113,6 +115,17 @@ TEST(Grammar, TakesTheTextsOfASchema) {
   EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "tags": ["z"]})"));
   EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "tags": [])"));
   EXPECT_EQ(g.foreseen_after("{"), "\"name\": \"");
+}
+
+TEST(Grammar, ACallEndsWhoseTextIsReadInTooManyWays) {
+  Compiled g;
+  g.compile(Kind::regex, "([a-z ]?){1,2000}x");
+  GrammarText text(*g.grammar(), {});
+  std::vector<uint32_t> bits(g.words());
+  Error e;
+  for (int i = 0; i < 1000 && !e; ++i) e = text.next(bits, 0);
+  EXPECT_NE(e.message().find("in too many ways"), std::string::npos) << e.message();
+  EXPECT_EQ(text.add(0).message(), e.message());  // it stays ended
 }
 
 TEST(Grammar, ATextWithoutAnEndIsNotForeseenForEver) {
