@@ -41,7 +41,7 @@ struct Binder {
     if (left.empty()) return {};
     const std::string others = left.size() > 1 ? ", and " + std::to_string(left.size() - 1) + " more" : "";
     return error("tensor that a " + model->config.family + " model of this config.json does not have",
-                 where(std::string(left[0]) + others));
+                 where(std::string(left[0])) + others);
   }
 
   // --- vectors

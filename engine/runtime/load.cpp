@@ -56,18 +56,25 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   return {};
 }
 
+// An error of packing, which names a tensor, with its file.
+Error with_file(const Checkpoint& checkpoint, Error e) {
+  if (e) e.where = checkpoint.where(e.where);
+  return e;
+}
+
 Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* model) {
+  const Checkpoint& checkpoint = model->checkpoint;
   if (Error e = allocate_arena(model->weight_bytes, &model->arena)) return e;
-  if (Error e = place_all(jobs, model->arena.data)) return e;
+  if (Error e = place_all(jobs, model->arena.data)) return with_file(checkpoint, e);
   if (options.team && options.numa_first_touch) touch_first(*options.team, *model, model->arena.data);
   if (options.calibration.empty()) {
-    return pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress});
+    return with_file(checkpoint, pack_all(workers_of(options.team), jobs, model->arena.data, {true, options.progress}));
   }
   std::unique_ptr<Model> unquantised;
-  if (Error e = load_model(model->checkpoint.folder, {.quant = Quant::none, .team = options.team}, &unquantised)) {
+  if (Error e = load_model(checkpoint.folder, {.quant = Quant::none, .team = options.team}, &unquantised)) {
     return e;
   }
-  return pack_calibrated(options, std::move(unquantised), jobs, model);
+  return with_file(checkpoint, pack_calibrated(options, std::move(unquantised), jobs, model));
 }
 
 using Tell = std::function<void(const Error&)>;
@@ -193,7 +200,6 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   } else {
     Error e = pack_model(options, jobs, model.get());
     if (options.team) Team::unpin_caller();
-    if (e) e.where = folder + ": " + e.where;
     if (e) return e;
   }
 

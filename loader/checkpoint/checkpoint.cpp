@@ -149,7 +149,7 @@ const TensorView* Checkpoint::find(std::string_view name) const {
 }
 
 std::string Checkpoint::where(std::string_view name) const {
-  const TensorView* tensor = find(name);
+  const TensorView* tensor = find(name.substr(0, name.find_first_of(" [")));
   const std::byte* inside = tensor ? tensor->data : files.size() == 1 ? files[0].contents().data() : nullptr;
   const char* file = mapped_file_at(inside);
   return (file ? file : folder) + ": " + std::string(name);

@@ -25,7 +25,7 @@ struct Checkpoint {
   int64_t tensor_bytes = 0;         // of all tensors together
 
   const TensorView* find(std::string_view name) const;  // nullptr when there is none
-  // "FILE: NAME" for errors; the folder where no one file has such a tensor, or should have it.
+  // "FILE: NAME" for errors; "FOLDER: NAME" when no shard has the tensor. A row or a part may follow in `name`.
   std::string where(std::string_view name) const;
 
   // Gives the tensor when it is there with this shape and one of these types, else an error with both sides.

@@ -262,8 +262,8 @@ TEST(Model, NanInMxfp4ScalesIsRefusedWithItsRow) {
   constexpr size_t kRows = 64, kBlocks = 2, kRow = 2 * 5 + 1;
   bytes[sizeof header_bytes + header_bytes + first + (2 * kRows + kRow) * kBlocks + 1] = '\xff';
   folder.write("model.safetensors", bytes);
-  EXPECT_EQ(folder.load(),
-            folder.path.string() + ": " + module + "[2] rows 1, 3, ... row 5: NaN or infinity in the weights");
+  EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + module +
+                               "[2] rows 1, 3, ... row 5: NaN or infinity in the weights");
 }
 
 TEST(Model, FusedExpertsGoThroughTheCache) {
@@ -290,6 +290,17 @@ TEST(Model, AShapeThatDiffersIsRefusedWithBoth) {
           "/model.safetensors: model.layers.0.mlp.gate_proj.weight: shape differs: want [171, 64], have [172, 64]");
 }
 
+TEST(Model, AShardIsNamed) {
+  const Copy folder("families/llama_sharded");
+  folder.replace("config.json", "\"intermediate_size\": 60", "\"intermediate_size\": 7");
+  const std::string message = folder.load();
+  EXPECT_EQ(message.rfind(folder.path.string() +
+                              "/model-00003-of-00003.safetensors: model.layers.0.mlp.gate_proj.weight: shape differs",
+                          0),
+            0u)
+      << message;
+}
+
 // All bits set is a NaN in every floating-point type.
 TEST(Model, NanInANormIsRefused) {
   const Copy folder;
@@ -314,7 +325,8 @@ TEST(Model, NanInAFusedTensorIsRefusedWithItsRows) {
   folder.write("model.safetensors", bytes);
   EXPECT_EQ(
       folder.load(),
-      folder.path.string() + ": model.layers.1.self_attn.qkv_proj.weight[32:48] row 3: NaN or infinity in the weights");
+      folder.path.string() +
+          "/model.safetensors: model.layers.1.self_attn.qkv_proj.weight[32:48] row 3: NaN or infinity in the weights");
 }
 
 }  // namespace

@@ -65,9 +65,8 @@ struct Bound {
     Error e = read_quantization(fields, &quantization.emplace());
     if (!e) e = bind_linear(checkpoint, quantization, "m", n, k, &weight);
     failure = e.message();
-    for (const char* place : {"/model.safetensors: ", ": "}) {
-      if (failure.starts_with(checkpoint.folder + place)) failure.erase(0, (checkpoint.folder + place).size());
-    }
+    const std::string file = checkpoint.folder + "/model.safetensors: ";
+    if (failure.starts_with(file)) failure.erase(0, file.size());
   }
 
   std::vector<float> rows(int64_t first, int64_t count) const {
