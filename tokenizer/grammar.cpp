@@ -12,6 +12,11 @@
 #include "tokenizer/limited_run.h"
 
 namespace pinion {
+
+struct Grammar {
+  xgrammar::CompiledGrammar compiled;
+};
+
 namespace {
 
 constexpr size_t kMostKeptBytes = size_t{64} << 20;
@@ -74,21 +79,12 @@ xgrammar::TokenizerInfo vocabulary_of(const Tokenizer& tokenizer, int share) {
   return {tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()};
 }
 
-}  // namespace
-
-struct Grammar {
-  xgrammar::CompiledGrammar compiled;
-};
-
-namespace {
-
-// What every text needs first may be too much already.
+// Does what every text needs first, which may take too much already.
 Error begin_text(const Grammar& grammar) {
   GrammarText text(grammar, {});
   std::vector<uint32_t> bits(
       static_cast<size_t>(xgrammar::GetBitmaskSize(grammar.compiled.GetTokenizerInfo().GetVocabSize())));
-  if (Error e = text.next(bits)) return e;
-  text.foreseen();
+  text.foreseen();  // fails with the next call
   return text.next(bits);
 }
 

@@ -66,8 +66,8 @@ class GrammarCompiler {
   std::vector<Kept> kept_;  // the one that was asked for last is the last
 };
 
-// One text as it is written. Each call ends with an error once it has taken this thread `most_seconds`, or where the
-// grammar reads the text in so many ways that they take too much memory; so does each call after it.
+// One text as it is written. A call fails once it has used `most_seconds` of CPU time, or when the grammar is so
+// ambiguous that it takes too much memory. Every later call then fails, too.
 class GrammarText {
  public:
   static constexpr double kAnyTime = std::numeric_limits<double>::infinity();
@@ -82,7 +82,7 @@ class GrammarText {
   // one that is not.
   Error next(std::span<uint32_t> allowed, double most_seconds = kAnyTime);
   Error add(int32_t id, double most_seconds = kAnyTime);  // one of those
-  // What follows for sure, as far as that is known and at most some 300 bytes; empty: nothing.
+  // What follows for sure, as far as that is known, at most 256 bytes; empty: nothing.
   std::string foreseen(double most_seconds = kAnyTime);
 
  private:

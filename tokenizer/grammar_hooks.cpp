@@ -10,7 +10,7 @@ namespace pinion {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// States of the parser: of a long text, which has a few for each byte, and those that are looked at for one byte.
+// States that the parser may hold for a text, which needs a few for each byte, and may look at for one byte.
 constexpr size_t kMostHeld = 1'000'000, kMostHere = 20'000;
 
 thread_local double limit_seconds = kNever;
@@ -33,7 +33,7 @@ namespace xgrammar {
 void LogMessageImpl(const std::string& file, int line, int level, const std::string& message);
 void NoteWork(std::size_t held, std::size_t here);
 
-// For each state that is reached and each byte that is tried.
+// The parser calls this for each state that it reaches and each byte that it tries.
 void NoteWork(std::size_t held, std::size_t here) {
   thread_local uint32_t calls = 0;
   constexpr uint32_t kCallsPerLook = 64;

@@ -10,8 +10,8 @@ namespace pinion {
 // empties it before a call.
 std::string& grammar_complaint();
 
-// While one lives, the library's parser throws once this thread has computed for so long. It throws too, always, where
-// it holds too many states: a grammar can read a text in ever more ways.
+// Limits the library's calls while it lives: its parser throws once this thread has used `seconds` of CPU time. With or
+// without one it throws when it holds too many states, as an ambiguous grammar makes it.
 class GrammarLimit {
  public:
   explicit GrammarLimit(double seconds);

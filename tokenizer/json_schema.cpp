@@ -127,7 +127,7 @@ Error check_keywords(const Schema& schema, const std::string& where) {
   return is_value ? check_values(schema, where) : Error{};
 }
 
-// RFC 6901, as far as names are written as they are. Null: there is none, of which the library tells.
+// Follows a JSON pointer (RFC 6901) without escapes. Null: there is no such schema; the library reports that.
 const Schema* referred_to(const Schema& root, std::string_view reference) {
   if (!reference.starts_with('#')) return nullptr;
   const Schema* at = &root;
@@ -141,7 +141,7 @@ const Schema* referred_to(const Schema& root, std::string_view reference) {
   return at;
 }
 
-// Of references that lead back to themselves there is no text.
+// No text fits references that only lead back to themselves.
 Error check_reference(const Schema& root, const Schema& schema, const std::string& where) {
   constexpr int kMostSteps = 100;
   const Schema* at = &schema;
@@ -194,7 +194,7 @@ Error name_required(Schema& schema, const std::string& where) {
   return {};
 }
 
-// They would not be asked about a name that is given.
+// The grammar applies neither to properties that are named.
 Error check_names(const Schema& schema, const std::string& where) {
   if (!has(schema, "properties") || schema["properties"].empty()) return {};
   for (const char* name : {"propertyNames", "patternProperties"}) {

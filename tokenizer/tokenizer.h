@@ -65,8 +65,8 @@ std::string token_bytes(const Tokenizer& tokenizer, int32_t id);
 std::optional<int32_t> bos_id(const Tokenizer& tokenizer);  // as tokenizer_config.json names it
 std::optional<int32_t> eos_id(const Tokenizer& tokenizer);
 int32_t vocab_size(const Tokenizer& tokenizer);  // highest id + 1, added tokens included
-// An error where a token has no row of an embedding of `rows`. Not of added tokens, but for those around every text:
-// published text models have some for pictures, which are an error once a text has them.
+// Fails if a token's id is beyond an embedding of `rows`. Added tokens may be, unless they go around every text:
+// Gemma 3 1B has one for pictures. A prompt that has such a token is refused later.
 Error check_rows(const Tokenizer& tokenizer, int64_t rows);
 // Some vocabularies do not mark the tokens that delimit turns as special: those that `written`, what a template writes
 // by itself, spells out count too. Blanks do not: text is full of them.

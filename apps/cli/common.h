@@ -94,9 +94,10 @@ Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, 
 Error find_dry_breakers(const SamplingFlags& flags, const EncodeText& encode, SamplerOptions* out);  // null: none
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
-// Says that the context is not as long as was asked for.
-void note_smaller_context(int64_t asked, int64_t context);
 void add_quiet_option(Command app, bool* quiet);
+
+// Tells the user that the model's context is shorter than --context asked for.
+void note_smaller_context(int64_t asked, int64_t context);
 
 // Keys of a server, one a line. Who may read this process's arguments must not read keys, so they come from a file.
 Error read_keys(const std::string& file, std::vector<std::string>* out);
@@ -118,7 +119,7 @@ struct TextIds {
   std::vector<int32_t> ids;     // without it
 };
 
-// That of the model in a folder. One whose tokens the model does not have is an error.
+// The tokenizer of a model folder. Fails where check_rows() does: the model lacks some of its tokens.
 Error load_own_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out);
 
 // A prompt's tokens. One that does not fit into the model's context is refused before all of it is encoded.

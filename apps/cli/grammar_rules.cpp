@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kSecondsPerToken = 2e-3;
 
-// Bits of ids, as TextRules has them.
+// Bits of ids, as TextRules has them; whether there is one for this id.
 bool has_bit(std::span<const uint32_t> bits, int32_t id) { return id >= 0 && std::cmp_less(id / 32, bits.size()); }
 void set_bit(std::span<uint32_t> bits, int32_t id) {
   if (has_bit(bits, id)) bits[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
@@ -82,7 +82,7 @@ class GrammarRules : public TextRules {
     double begun_seconds;
   };
 
-  // When the work began that is measured now.
+  // At the start of the call that is being timed.
   double left_seconds() const {
     if (order_->most_seconds == 0) return GrammarText::kAnyTime;
     return order_->most_seconds + kSecondsPerToken * static_cast<double>(tokens_) - taken_seconds_;

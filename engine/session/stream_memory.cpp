@@ -35,7 +35,7 @@ void keep_beginning(Scheduler& s, Sequence& sequence) {
   sequence.cache.blocks.clear();
 }
 
-// By the whole team: one thread alone would take a good part of a pass.
+// On the whole team: one thread took a tenth of a pass for the 15 MB of a 0.6B model's block.
 void copy_block(const Scheduler& s, int32_t from, int32_t to) {
   const KvShape& shape = s.pool.shape;
   s.team->run([&](Worker& worker) {
@@ -46,7 +46,8 @@ void copy_block(const Scheduler& s, int32_t from, int32_t to) {
   });
 }
 
-// The stream goes on with all that the model holds of the text, and is kept in its place when it ends.
+// Moves the ended text's blocks to the stream. Nothing is lost: when the stream ends, its text, which begins with this
+// one, is kept.
 void take_over(Scheduler& s, int64_t ended, Sequence* sequence) {
   const auto text = s.ended.begin() + ended;
   sequence->ids = std::move(text->ids);

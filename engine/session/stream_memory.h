@@ -31,8 +31,8 @@ struct Donor {
 // What holds most of the stream's text, but for its last token, which is evaluated in any case.
 Donor find_donor(const Scheduler& scheduler, const Stream& stream, bool long_factors);
 
-// An ended text that is all in the stream's is taken over. Else the donor's whole blocks are held by both; of the one
-// that the beginning ends in there is a copy, for which other ended texts may have to go.
+// If the stream begins with all of an ended text, it takes that text's blocks over. Else the donor's whole blocks are
+// held by both, and the last, partial block is copied, for which other ended texts may be forgotten.
 void share(Scheduler& scheduler, const Donor& donor, Sequence* sequence, std::span<const int32_t> text);
 
 // Whether there are blocks for all of a stream's text without taking any from those that run.

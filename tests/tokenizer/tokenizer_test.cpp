@@ -169,6 +169,44 @@ TEST(BadFolders, AreRefused) {
   }
 }
 
+TEST(Stories260k, TokensWithoutARowAreRefused) {
+  const TempFolder folder;
+  const Json whole = read(std::filesystem::path(PINION_TEST_DATA) / "stories260k" / "tokenizer.json");
+  const auto message = [&](const auto& change) {
+    Json json = whole;
+    change(json);
+    folder.write("tokenizer.json", json.dump());
+    std::shared_ptr<const Tokenizer> tokenizer;
+    if (Error e = load_tokenizer(folder.string(), &tokenizer)) return e.message();
+    return check_rows(*tokenizer, 512).message();
+  };
+  const std::string file = folder.string() + "/tokenizer.json";
+  EXPECT_EQ(message([](Json&) {}), "");
+  EXPECT_EQ(message([](Json& json) { json["model"]["vocab"]["zzz"] = 600; }),
+            file +
+                ": \"zzz\": a token has no row of the embedding: want an id below 512, config.json's vocab_size, "
+                "have 600");
+  const auto add_token = [](Json& json) {
+    Json token = json["added_tokens"][0];
+    token["id"] = 512;
+    token["content"] = "<picture>";
+    json["added_tokens"].push_back(token);
+  };
+  EXPECT_EQ(message(add_token), "");  // as Gemma 3 1B has one
+  const auto surround = [&](Json& json) {
+    add_token(json);
+    json["post_processor"]["single"][0]["SpecialToken"]["id"] = "<picture>";
+    json["post_processor"]["special_tokens"]["<picture>"] = {
+        {"id", "<picture>"}, {"ids", {512}}, {"tokens", {"<picture>"}}};
+  };
+  EXPECT_NE(message(surround).find("\"<picture>\": a token has no row"), std::string::npos) << message(surround);
+  const auto empty = [](Json& json) {
+    json["model"]["vocab"] = Json::object();
+    json["model"]["merges"] = Json::array();
+  };
+  EXPECT_EQ(message(empty), file + ": model: vocab: no tokens");
+}
+
 // A sentencepiece folder's tokens of its own: flags from tokenizer_config.json, ids from added_tokens.json.
 TEST(Sentencepiece, HasAddedTokens) {
   const TempFolder folder;
