@@ -35,17 +35,6 @@ void keep_beginning(Scheduler& s, Sequence& sequence) {
   sequence.cache.blocks.clear();
 }
 
-// On the whole team: one thread took a tenth of a pass for the 15 MB of a 0.6B model's block.
-void copy_block(const Scheduler& s, int32_t from, int32_t to) {
-  const KvShape& shape = s.pool.shape;
-  s.team->run([&](Worker& worker) {
-    worker.for_each(shape.layers * shape.kv_heads, [&](int64_t head) {
-      const int64_t at = head * shape.head_bytes();
-      std::memcpy(s.pool.block(to) + at, s.pool.block(from) + at, static_cast<size_t>(shape.head_bytes()));
-    });
-  });
-}
-
 // Moves the ended text's blocks to the stream. Nothing is lost: when the stream ends, its text, which begins with this
 // one, is kept.
 void take_over(Scheduler& s, int64_t ended, Sequence* sequence) {
@@ -122,7 +111,8 @@ void share(Scheduler& s, const Donor& donor, Sequence* sequence, std::span<const
   if (copies && !s.pool.unused.empty()) {
     tokens = donor.tokens;
     take_blocks(&sequence->cache, tokens);
-    copy_block(s, cache.blocks[whole], sequence->cache.blocks.back());
+    std::memcpy(s.pool.block(sequence->cache.blocks.back()), s.pool.block(cache.blocks[whole]),
+                static_cast<size_t>(s.pool.shape.block_bytes()));
   }
   sequence->ids.assign(text.begin(), text.begin() + tokens);
 }
