@@ -117,7 +117,7 @@ bool HttpServer::process_and_close_socket(socket_t number) {
   for (size_t left = keep_alive_max_count_; goes_on && left > 0; --left) {
     if (!socket.wait_for_request(idle_ms, svr_sock_)) break;
     bool is_closed = false, is_last = left == 1;
-    goes_on = process(call, socket, is_last, is_closed, setup) && !is_closed && !socket.has_failed();
+    goes_on = process(call, socket, is_last, is_closed, setup) && !is_closed && socket.is_whole();
   }
   return goes_on;
 }

@@ -12,13 +12,13 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kMostHeadBytes = 64 << 10;
+constexpr size_t kMostHeadBytes = 64 << 10;
 constexpr int kMostHead_ms = 10'000;
 constexpr int kSilent_ms = 5'000;                 // within a request or an answer
 constexpr int64_t kLeastBytesPerSecond = 50'000;  // of a body, beside the first seconds
 constexpr int kLook_ms = 100;
 
-thread_local const HttpSocket* own_socket = nullptr;
+thread_local HttpSocket* own_socket = nullptr;
 
 void find_address(int (*of)(int, sockaddr*, socklen_t*), int socket, std::string& ip, int& port) {
   sockaddr_storage address = {};
@@ -74,7 +74,7 @@ bool HttpSocket::is_peer_there() const {
   return recv(socket_, &next, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
 }
 
-const HttpSocket* HttpSocket::of_this_thread() { return own_socket; }
+HttpSocket* HttpSocket::of_this_thread() { return own_socket; }
 
 bool HttpSocket::is_writable() const { return is_peer_there() && is_ready(POLLOUT, kSilent_ms); }
 
@@ -85,7 +85,8 @@ bool HttpSocket::wait_for_request(int most_ms, const std::atomic<socket_t>& list
     if (waited_ms >= most_ms || listener == INVALID_SOCKET) return false;
     is_ready(POLLIN, kLook_ms);
   }
-  head_bytes_ = 0;
+  head_.clear();
+  is_whole_ = false;
   begun_ns_ = now_ns();
   return true;
 }
@@ -104,17 +105,17 @@ int HttpSocket::read_ms_left() const {
 
 ssize_t HttpSocket::read(char* data, size_t bytes) {
   if (begin_ == end_) {
-    const int left_ms = in_head_ && head_bytes_ >= kMostHeadBytes ? 0 : read_ms_left();
+    const int left_ms = in_head_ && head_.size() >= kMostHeadBytes ? 0 : read_ms_left();
     const ssize_t got =
         left_ms > 0 && is_ready(POLLIN, left_ms) ? recv(socket_, buffer_.data(), buffer_.size(), 0) : -1;
-    has_failed_ = got <= 0;
-    if (has_failed_) return got;
+    if (got <= 0) return got;
     begin_ = 0, end_ = static_cast<size_t>(got);
-    (in_head_ ? head_bytes_ : body_bytes_) += got;
+    if (!in_head_) body_bytes_ += got;
   }
   const size_t count = std::min(bytes, end_ - begin_);
   std::memcpy(data, buffer_.data() + begin_, count);
   begin_ += count;
+  if (in_head_) head_.append(data, count);
   return static_cast<ssize_t>(count);
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace pinion {
@@ -40,11 +41,14 @@ class HttpSocket : public httplib::Stream {
   bool wait_for_request(int most_ms, const std::atomic<socket_t>& listener);
   // What is read belongs to a body from now on.
   void begin_body();
-  // A request has not come whole: what follows is none.
-  bool has_failed() const { return has_failed_; }
+  // What the request had sent until then.
+  const std::string& head() const { return head_; }
+  // All of the request has been read. Unless somebody has said so, what follows may be its body, and is no request.
+  void set_whole() { is_whole_ = true; }
+  bool is_whole() const { return is_whole_; }
   // Whether the client is still there. A handler of cpp-httplib 0.11 cannot ask, so it finds its socket by its thread.
   bool is_peer_there() const;
-  static const HttpSocket* of_this_thread();  // null: it handles no request
+  static HttpSocket* of_this_thread();  // null: it handles no request
 
   // As Stream has them. Versions of the library differ in which they are, so none says that it overrides.
   bool is_readable() const { return begin_ < end_ || is_ready(POLLIN, 0); }
@@ -67,8 +71,9 @@ class HttpSocket : public httplib::Stream {
   HttpSockets& all_;
   std::atomic<bool> in_head_{true};
   std::atomic<int64_t> begun_ns_;  // the head, or the body
-  int64_t head_bytes_ = 0, body_bytes_ = 0;
-  bool has_failed_ = false;
+  std::string head_;
+  int64_t body_bytes_ = 0;
+  bool is_whole_ = false;
   std::array<char, 4096> buffer_;  // the library asks for one byte at a time
   size_t begin_ = 0, end_ = 0;     // what it holds
 };
