@@ -1,5 +1,6 @@
 #include "apps/serve/http_server.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <system_error>
@@ -42,9 +43,10 @@ class Threads : public httplib::TaskQueue {
       lock.unlock();
       return only();
     }
-    lock.unlock();
-    sockets_.close_oldest_head();
+    count_queued();
   }
+
+  void count_queued() { sockets_.set_queued(tasks_.size() - std::min(tasks_.size(), idle_)); }
 
   bool add_thread() {
     try {
@@ -52,21 +54,23 @@ class Threads : public httplib::TaskQueue {
     } catch (const std::system_error&) {
       return false;
     }
+    ++idle_;  // until it takes a task
     return true;
   }
 
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
-      ++idle_;
       filled_.wait(lock, [this] { return is_over_ || !tasks_.empty(); });
       --idle_;
       if (tasks_.empty()) return;
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
+      count_queued();
       lock.unlock();
       task();
       lock.lock();
+      ++idle_;
     }
   }
 

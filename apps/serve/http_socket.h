@@ -21,13 +21,16 @@ class HttpSockets {
  public:
   // Nothing more is read from any; what is being written still goes. `writes`: that neither.
   void close_all(bool writes);
-  // Closes the one that has sent no whole head for the longest time, if there is one.
-  void close_oldest_head();
+  // So many are not open yet, since no thread is free.
+  void set_queued(size_t count) { queued_ = count; }
 
  private:
   friend class HttpSocket;
+  void make_room();
+
   std::mutex mutex_;
   std::vector<HttpSocket*> open_;
+  std::atomic<size_t> queued_{0};
 };
 
 class HttpSocket : public httplib::Stream {
@@ -52,7 +55,7 @@ class HttpSocket : public httplib::Stream {
 
   // As Stream has them. Versions of the library differ in which they are, so none says that it overrides.
   bool is_readable() const { return begin_ < end_ || is_ready(POLLIN, 0); }
-  bool wait_readable() const { return begin_ < end_ || is_ready(POLLIN, read_ms_left()); }
+  bool wait_readable() const { return begin_ < end_ || await(POLLIN, read_ms_left()); }
   bool is_writable() const;
   bool wait_writable() const { return is_writable(); }
   ssize_t read(char* data, size_t bytes);
@@ -65,12 +68,19 @@ class HttpSocket : public httplib::Stream {
  private:
   friend class HttpSockets;
   bool is_ready(short events, int most_ms) const;
+  // As is_ready(), for the peer, who may go for another meanwhile. `listener`: while it listens.
+  bool await(short events, int most_ms, const std::atomic<socket_t>* listener = nullptr) const;
+  int64_t waited_ns(int64_t now) const;  // 0: it waits for nothing now
   int read_ms_left() const;
 
   int socket_;
   HttpSockets& all_;
-  std::atomic<bool> in_head_{true};
-  std::atomic<int64_t> begun_ns_;  // the head, or the body
+  // For requests to come and answers to go, all of them: who reads many pages slowly is slow, too. And since when it
+  // waits now, 0: it does not.
+  mutable std::atomic<int64_t> waited_ns_{0}, waiting_since_ns_{0};
+  bool is_going_ = false;  // of all_, under its mutex
+  bool in_head_ = true;
+  int64_t begun_ns_;  // the head, or the body
   std::string head_;
   int64_t body_bytes_ = 0;
   bool is_whole_ = false;
