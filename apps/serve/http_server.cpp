@@ -122,6 +122,7 @@ bool HttpServer::process_and_close_socket(socket_t number) {
     if (!socket.wait_for_request(idle_ms, svr_sock_)) break;
     bool is_closed = false, is_last = left == 1;
     goes_on = process(call, socket, is_last, is_closed, setup) && !is_closed && socket.is_whole();
+    if (!socket.is_whole()) socket.drain();
   }
   return goes_on;
 }

@@ -18,6 +18,7 @@ constexpr int kMostHead_ms = 10'000;
 constexpr int kSilent_ms = 5'000;                 // within a request or an answer
 constexpr int64_t kLeastBytesPerSecond = 50'000;  // of a body, beside the first seconds
 constexpr int kLook_ms = 100;
+constexpr int64_t kDrain_ns = 2'000'000'000;
 
 thread_local HttpSocket* own_socket = nullptr;
 
@@ -125,6 +126,16 @@ void HttpSocket::begin_body() {
   body_bytes_ = 0;
   begun_ns_ = now_ns();
   in_head_ = false;
+}
+
+void HttpSocket::drain() {
+  if (!head_.ends_with("\r\n\r\n")) return;  // it may have no end
+  shutdown(socket_, SHUT_WR);
+  const int64_t end_ns = now_ns() + kDrain_ns;
+  for (int64_t left_ns; (left_ns = end_ns - now_ns()) > 0;) {
+    if (!await(POLLIN, static_cast<int>(left_ns / 1'000'000) + 1)) return;
+    if (recv(socket_, buffer_.data(), buffer_.size(), 0) <= 0) return;
+  }
 }
 
 int HttpSocket::read_ms_left() const {

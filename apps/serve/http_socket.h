@@ -49,6 +49,9 @@ class HttpSocket : public httplib::Stream {
   // All of the request has been read. Unless somebody has said so, what follows may be its body, and is no request.
   void set_whole() { is_whole_ = true; }
   bool is_whole() const { return is_whole_; }
+  // Drops for a moment what the peer still sends. RFC 9112, 9.6: closing at once would reset the connection, and the
+  // answer might be lost with it.
+  void drain();
   // Whether the client is still there. A handler of cpp-httplib 0.11 cannot ask, so it finds its socket by its thread.
   bool is_peer_there() const;
   static HttpSocket* of_this_thread();  // null: it handles no request

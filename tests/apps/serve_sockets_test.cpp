@@ -111,6 +111,17 @@ TEST(ServeSockets, ABodyThatNobodyReadIsNoRequest) {
   }
 }
 
+TEST(ServeSockets, WhoSendsMuchStillHearsWhyItIsRefused) {
+  Server server(kDemo);
+  const std::string much(20 << 20, ' ');
+  for (int i = 0; i < 3; ++i) {
+    const httplib::Result result =
+        server.client().Post("/tokenize", {{"Origin", "http://elsewhere"}}, much, "application/json");
+    ASSERT_TRUE(result) << httplib::to_string(result.error());
+    EXPECT_EQ(result->status, 403);
+  }
+}
+
 TEST(ServeSockets, WhatIsReadToItsEndLeavesTheConnectionOpen) {
   Server server(kDemo);
   const std::string body = "{\"content\": \"Once\"}";
