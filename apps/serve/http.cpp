@@ -58,18 +58,6 @@ void stream(Reply reply, Answering answering, httplib::Response& response) {
   response.set_chunked_content_provider(reply.type, write);
 }
 
-// Sends it and closes the connection: what follows in it, a body that nobody has read, must not be taken for the next
-// request. The library closes where a provider gives up.
-void refuse(const Reply& reply, httplib::Response& response) {
-  response.status = reply.status;
-  for (const auto& [name, value] : reply.headers) response.set_header(name, value);
-  response.set_header("Connection", "close");
-  response.set_content_provider(reply.type, [body = reply.body](size_t, httplib::DataSink& sink) {
-    sink.write(body.data(), body.size());
-    return false;
-  });
-}
-
 // While its request is handled, on that thread.
 bool is_client_there() {
   const HttpSocket* socket = HttpSocket::of_this_thread();
@@ -142,20 +130,26 @@ void HttpListener::add_handlers() {
   };
   server.set_pre_routing_handler([this](const Request& request, Response& response) {
     const Route* route = state_->find(request.path);
-    const ApiError failure = refusal_of(request, state_->options, route && route->is_open);
+    HttpSocket& socket = *HttpSocket::of_this_thread();
+    const ApiError failure = refusal_of(request, socket.head(), state_->options, route && route->is_open);
     if (failure.status != 0) {
-      refuse(error_reply(state_->shape_of(request.path), failure), response);
-    } else if (route && has_name(*route) && request.method == route->method) {
-      // The library would take such a path for an expression, whose match may need much of the stack.
-      state_->answer(*route, {request.path.substr(length(*route)), "", is_client_there}, response);
-    } else {
-      return httplib::Server::HandlerResponse::Unhandled;
+      send(error_reply(state_->shape_of(request.path), failure), response);
+      return httplib::Server::HandlerResponse::Handled;
     }
+    if (!has_body(request)) socket.set_whole();
+    const bool is_named = route && has_name(*route) && request.method == route->method;
+    if (!is_named) return httplib::Server::HandlerResponse::Unhandled;
+    // The library would take such a path for an expression, whose match may need much of the stack.
+    state_->answer(*route, {request.path.substr(length(*route)), "", is_client_there}, response);
     return httplib::Server::HandlerResponse::Handled;
   });
   server.set_error_handler([fail](const Request& request, Response& response) {
-    const bool has_words = !response.body.empty() || response.has_header("Connection");
-    if (!has_words) send(fail(request, response.status, words_for(response.status)), response);
+    if (response.body.empty()) send(fail(request, response.status, words_for(response.status)), response);
+  });
+  server.set_post_routing_handler([](const Request&, Response& response) {
+    if (HttpSocket::of_this_thread()->is_whole() || response.has_header("Connection")) return;
+    response.headers.erase("Keep-Alive");
+    response.set_header("Connection", "close");
   });
   server.set_exception_handler([fail](const Request& request, Response& response, auto) {
     send(fail(request, 500, "out of memory, or a bug"), response);
@@ -177,9 +171,12 @@ void HttpListener::add_handlers() {
                     body.append(data, bytes);
                     return true;
                   };
-                  if (read(add)) return state_->answer(route, {"", std::move(body), is_client_there}, response);
+                  if (read(add)) {
+                    HttpSocket::of_this_thread()->set_whole();
+                    return state_->answer(route, {"", std::move(body), is_client_there}, response);
+                  }
                   const int status = response.status > 0 ? response.status : 400;
-                  refuse(fail(request, status, words_for(status)), response);
+                  send(fail(request, status, words_for(status)), response);
                 });
   }
 }

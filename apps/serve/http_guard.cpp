@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 namespace pinion {
 namespace {
@@ -51,6 +52,50 @@ bool is_from_foreign_page(const httplib::Request& request, const HttpOptions& op
   return is_other_origin || is_other_name;
 }
 
+constexpr std::string_view kDigits = "0123456789";
+// Of a header's name: RFC 9110, 5.6.2.
+constexpr std::string_view kTokenCharacters =
+    "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+bool consists_of(std::string_view text, std::string_view characters) {
+  return !text.empty() && text.find_first_not_of(characters) == text.npos;
+}
+
+std::string_view without_blanks(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+}
+
+// What somebody on the way may have read in another way than the library, which skips, cuts or decodes some of it: then
+// the next request would begin elsewhere. RFC 9112, 2.2, 3.2, 5.1, 5.2, 6.3.
+ApiError check_head(std::string_view head) {
+  int sizes = 0, hosts = 0;
+  bool is_request_line = true;
+  while (!head.empty()) {
+    const size_t end = std::min(head.find("\r\n"), head.size());
+    const std::string_view line = head.substr(0, end);
+    head.remove_prefix(std::min(end + 2, head.size()));
+    if (line.find_first_of(std::string_view("\r\n\0", 3)) != line.npos) {
+      return {400, "lines of a head end with CR and LF, and have none within, nor NUL"};
+    }
+    if (std::exchange(is_request_line, false) || line.empty()) continue;
+    const size_t colon = std::min(line.find(':'), line.size());
+    if (colon == line.size() || !consists_of(line.substr(0, colon), kTokenCharacters)) {
+      return {400, "each header is one line, a name with a colon right behind it"};
+    }
+    const std::string name = in_small_letters(std::string(line.substr(0, colon)));
+    const std::string_view value = without_blanks(line.substr(colon + 1));
+    const bool is_length = name == "content-length", is_encoding = name == "transfer-encoding";
+    if (is_length && !consists_of(value, kDigits)) return {400, "Content-Length must be a number"};
+    if (is_encoding && in_small_letters(std::string(value)) != "chunked") return {400, "unknown Transfer-Encoding"};
+    sizes += is_length || is_encoding;
+    hosts += name == "host";
+  }
+  if (sizes > 1) return {400, "send one Content-Length, and no Transfer-Encoding beside it"};
+  if (hosts > 1) return {400, "send one Host"};
+  return kFine;
+}
+
 // The limit on the body is one on what Content-Length says, so that must be there and mean the body as it comes.
 ApiError check_body(const httplib::Request& request) {
   if (request.has_header("Transfer-Encoding")) return {411, "send the body in one piece, with its Content-Length"};
@@ -70,7 +115,8 @@ bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1";
 }
 
-ApiError refusal_of(const httplib::Request& request, const HttpOptions& options, bool is_open) {
+ApiError refusal_of(const httplib::Request& request, std::string_view head, const HttpOptions& options, bool is_open) {
+  if (ApiError failure = check_head(head); failure.status != 0) return failure;
   if (is_from_foreign_page(request, options)) return {403, "requests from pages of other sites are refused"};
   if (!options.keys.empty() && !is_open) {
     const std::string key = key_of(request);
@@ -78,6 +124,10 @@ ApiError refusal_of(const httplib::Request& request, const HttpOptions& options,
     if (!has_key) return {401, "the key is missing or wrong", {}, "invalid_api_key"};
   }
   return check_body(request);
+}
+
+bool has_body(const httplib::Request& request) {
+  return request.get_header_value("Content-Length").find_first_not_of('0') != std::string::npos;
 }
 
 }  // namespace pinion

@@ -1,5 +1,6 @@
 #include "apps/serve/http_server.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <system_error>
@@ -42,9 +43,10 @@ class Threads : public httplib::TaskQueue {
       lock.unlock();
       return only();
     }
-    lock.unlock();
-    sockets_.close_oldest_head();
+    count_queued();
   }
+
+  void count_queued() { sockets_.set_queued(tasks_.size() - std::min(tasks_.size(), idle_)); }
 
   bool add_thread() {
     try {
@@ -52,21 +54,23 @@ class Threads : public httplib::TaskQueue {
     } catch (const std::system_error&) {
       return false;
     }
+    ++idle_;  // until it takes a task
     return true;
   }
 
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
-      ++idle_;
       filled_.wait(lock, [this] { return is_over_ || !tasks_.empty(); });
       --idle_;
       if (tasks_.empty()) return;
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
+      count_queued();
       lock.unlock();
       task();
       lock.lock();
+      ++idle_;
     }
   }
 
@@ -117,7 +121,8 @@ bool HttpServer::process_and_close_socket(socket_t number) {
   for (size_t left = keep_alive_max_count_; goes_on && left > 0; --left) {
     if (!socket.wait_for_request(idle_ms, svr_sock_)) break;
     bool is_closed = false, is_last = left == 1;
-    goes_on = process(call, socket, is_last, is_closed, setup) && !is_closed && !socket.has_failed();
+    goes_on = process(call, socket, is_last, is_closed, setup) && !is_closed && socket.is_whole();
+    if (!socket.is_whole()) socket.drain();
   }
   return goes_on;
 }

@@ -8,7 +8,7 @@ namespace pinion {
 class HttpServer : public httplib::Server {
  public:
   // At most so many connections at once, a thread each, made when it is needed. Where all are taken, or no more can be
-  // had, the connection that has been sending its head for the longest time goes for a new one.
+  // had, the connection that has kept its thread waiting for the longest time goes for a new one.
   explicit HttpServer(size_t most_connections);
 
   // Ends: nothing more is read. `hurries`: nor written.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "engine/team/clock.h"
@@ -12,13 +13,14 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kMostHeadBytes = 64 << 10;
+constexpr size_t kMostHeadBytes = 64 << 10;
 constexpr int kMostHead_ms = 10'000;
 constexpr int kSilent_ms = 5'000;                 // within a request or an answer
 constexpr int64_t kLeastBytesPerSecond = 50'000;  // of a body, beside the first seconds
 constexpr int kLook_ms = 100;
+constexpr int64_t kDrain_ns = 2'000'000'000;
 
-thread_local const HttpSocket* own_socket = nullptr;
+thread_local HttpSocket* own_socket = nullptr;
 
 void find_address(int (*of)(int, sockaddr*, socklen_t*), int socket, std::string& ip, int& port) {
   sockaddr_storage address = {};
@@ -41,13 +43,25 @@ void HttpSockets::close_all(bool writes) {
   for (const HttpSocket* one : open_) shutdown(one->socket_, writes ? SHUT_RDWR : SHUT_RD);
 }
 
-void HttpSockets::close_oldest_head() {
+// For each that is queued one goes that keeps its thread waiting now: the one that has done so for the longest time.
+void HttpSockets::make_room() {
+  if (queued_ == 0) return;
   const std::lock_guard lock(mutex_);
-  const HttpSocket* oldest = nullptr;
-  for (const HttpSocket* one : open_) {
-    if (one->in_head_ && (!oldest || one->begun_ns_ < oldest->begun_ns_)) oldest = one;
+  const int64_t now = now_ns();
+  size_t going = 0;
+  HttpSocket* longest = nullptr;
+  int64_t most_ns = 0;
+  for (HttpSocket* one : open_) {
+    const int64_t ns = one->waited_ns(now);
+    if (one->is_going_) {
+      ++going;
+    } else if (ns > most_ns) {
+      longest = one, most_ns = ns;
+    }
   }
-  if (oldest) shutdown(oldest->socket_, SHUT_RDWR);
+  if (!longest || going >= queued_) return;
+  longest->is_going_ = true;
+  shutdown(longest->socket_, SHUT_RDWR);
 }
 
 HttpSocket::HttpSocket(int socket, HttpSockets& all) : socket_(socket), all_(all), begun_ns_(now_ns()) {
@@ -69,23 +83,41 @@ bool HttpSocket::is_ready(short events, int most_ms) const {
   return poll(&one, 1, most_ms) > 0;
 }
 
+// In short looks: when connections are queued, nobody else may come to see it.
+bool HttpSocket::await(short events, int most_ms, const std::atomic<socket_t>* listener) const {
+  waiting_since_ns_ = now_ns();
+  bool is = is_ready(events, 0);
+  for (int waited_ms = 0; !is && waited_ms < most_ms; waited_ms += kLook_ms) {
+    if (listener && *listener == INVALID_SOCKET) break;
+    is = is_ready(events, std::min(kLook_ms, most_ms - waited_ms));
+    if (!is) all_.make_room();
+  }
+  waited_ns_ += now_ns() - waiting_since_ns_;
+  waiting_since_ns_ = 0;
+  return is;
+}
+
+int64_t HttpSocket::waited_ns(int64_t now) const {
+  const int64_t since = waiting_since_ns_;
+  return since == 0 ? 0 : waited_ns_ + now - since;
+}
+
 bool HttpSocket::is_peer_there() const {
   char next;
   return recv(socket_, &next, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
 }
 
-const HttpSocket* HttpSocket::of_this_thread() { return own_socket; }
+HttpSocket* HttpSocket::of_this_thread() { return own_socket; }
 
-bool HttpSocket::is_writable() const { return is_peer_there() && is_ready(POLLOUT, kSilent_ms); }
+bool HttpSocket::is_writable() const { return is_peer_there() && await(POLLOUT, kSilent_ms); }
 
 bool HttpSocket::wait_for_request(int most_ms, const std::atomic<socket_t>& listener) {
   in_head_ = true;
-  begun_ns_ = now_ns();
-  for (int waited_ms = 0; !is_readable(); waited_ms += kLook_ms) {
-    if (waited_ms >= most_ms || listener == INVALID_SOCKET) return false;
-    is_ready(POLLIN, kLook_ms);
-  }
-  head_bytes_ = 0;
+  const int64_t waited_ns = waited_ns_;
+  if (begin_ == end_ && !await(POLLIN, most_ms, &listener)) return false;
+  waited_ns_ = waited_ns;  // who asks now and then may keep a connection for hours
+  head_.clear();
+  is_whole_ = false;
   begun_ns_ = now_ns();
   return true;
 }
@@ -96,6 +128,16 @@ void HttpSocket::begin_body() {
   in_head_ = false;
 }
 
+void HttpSocket::drain() {
+  if (!head_.ends_with("\r\n\r\n")) return;  // it may have no end
+  shutdown(socket_, SHUT_WR);
+  const int64_t end_ns = now_ns() + kDrain_ns;
+  for (int64_t left_ns; (left_ns = end_ns - now_ns()) > 0;) {
+    if (!await(POLLIN, static_cast<int>(left_ns / 1'000'000) + 1)) return;
+    if (recv(socket_, buffer_.data(), buffer_.size(), 0) <= 0) return;
+  }
+}
+
 int HttpSocket::read_ms_left() const {
   const int64_t taken_ms = (now_ns() - begun_ns_) / 1'000'000;
   const int64_t most_ms = in_head_ ? kMostHead_ms : kMostHead_ms + body_bytes_ * 1000 / kLeastBytesPerSecond;
@@ -104,22 +146,25 @@ int HttpSocket::read_ms_left() const {
 
 ssize_t HttpSocket::read(char* data, size_t bytes) {
   if (begin_ == end_) {
-    const int left_ms = in_head_ && head_bytes_ >= kMostHeadBytes ? 0 : read_ms_left();
-    const ssize_t got =
-        left_ms > 0 && is_ready(POLLIN, left_ms) ? recv(socket_, buffer_.data(), buffer_.size(), 0) : -1;
-    has_failed_ = got <= 0;
-    if (has_failed_) return got;
+    const int left_ms = in_head_ && head_.size() >= kMostHeadBytes ? 0 : read_ms_left();
+    const ssize_t got = left_ms > 0 && await(POLLIN, left_ms) ? recv(socket_, buffer_.data(), buffer_.size(), 0) : -1;
+    if (got <= 0) return got;
     begin_ = 0, end_ = static_cast<size_t>(got);
-    (in_head_ ? head_bytes_ : body_bytes_) += got;
+    if (!in_head_) body_bytes_ += got;
   }
   const size_t count = std::min(bytes, end_ - begin_);
   std::memcpy(data, buffer_.data() + begin_, count);
   begin_ += count;
+  if (in_head_) head_.append(data, count);
   return static_cast<ssize_t>(count);
 }
 
 ssize_t HttpSocket::write(const char* data, size_t bytes) {
-  return is_ready(POLLOUT, kSilent_ms) ? send(socket_, data, bytes, MSG_NOSIGNAL) : -1;
+  while (await(POLLOUT, kSilent_ms)) {
+    const ssize_t sent = send(socket_, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0 || errno != EAGAIN) return sent;
+  }
+  return -1;
 }
 
 void HttpSocket::get_remote_ip_and_port(std::string& ip, int& port) const {

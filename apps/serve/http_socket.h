@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace pinion {
@@ -20,13 +21,16 @@ class HttpSockets {
  public:
   // Nothing more is read from any; what is being written still goes. `writes`: that neither.
   void close_all(bool writes);
-  // Closes the one that has sent no whole head for the longest time, if there is one.
-  void close_oldest_head();
+  // So many are not open yet, since no thread is free.
+  void set_queued(size_t count) { queued_ = count; }
 
  private:
   friend class HttpSocket;
+  void make_room();
+
   std::mutex mutex_;
   std::vector<HttpSocket*> open_;
+  std::atomic<size_t> queued_{0};
 };
 
 class HttpSocket : public httplib::Stream {
@@ -40,15 +44,21 @@ class HttpSocket : public httplib::Stream {
   bool wait_for_request(int most_ms, const std::atomic<socket_t>& listener);
   // What is read belongs to a body from now on.
   void begin_body();
-  // A request has not come whole: what follows is none.
-  bool has_failed() const { return has_failed_; }
+  // What the request had sent until then.
+  const std::string& head() const { return head_; }
+  // All of the request has been read. Unless somebody has said so, what follows may be its body, and is no request.
+  void set_whole() { is_whole_ = true; }
+  bool is_whole() const { return is_whole_; }
+  // Drops for a moment what the peer still sends. RFC 9112, 9.6: closing at once would reset the connection, and the
+  // answer might be lost with it.
+  void drain();
   // Whether the client is still there. A handler of cpp-httplib 0.11 cannot ask, so it finds its socket by its thread.
   bool is_peer_there() const;
-  static const HttpSocket* of_this_thread();  // null: it handles no request
+  static HttpSocket* of_this_thread();  // null: it handles no request
 
   // As Stream has them. Versions of the library differ in which they are, so none says that it overrides.
   bool is_readable() const { return begin_ < end_ || is_ready(POLLIN, 0); }
-  bool wait_readable() const { return begin_ < end_ || is_ready(POLLIN, read_ms_left()); }
+  bool wait_readable() const { return begin_ < end_ || await(POLLIN, read_ms_left()); }
   bool is_writable() const;
   bool wait_writable() const { return is_writable(); }
   ssize_t read(char* data, size_t bytes);
@@ -61,14 +71,22 @@ class HttpSocket : public httplib::Stream {
  private:
   friend class HttpSockets;
   bool is_ready(short events, int most_ms) const;
+  // As is_ready(), for the peer, who may go for another meanwhile. `listener`: while it listens.
+  bool await(short events, int most_ms, const std::atomic<socket_t>* listener = nullptr) const;
+  int64_t waited_ns(int64_t now) const;  // 0: it waits for nothing now
   int read_ms_left() const;
 
   int socket_;
   HttpSockets& all_;
-  std::atomic<bool> in_head_{true};
-  std::atomic<int64_t> begun_ns_;  // the head, or the body
-  int64_t head_bytes_ = 0, body_bytes_ = 0;
-  bool has_failed_ = false;
+  // For requests to come and answers to go, all of them: who reads many pages slowly is slow, too. And since when it
+  // waits now, 0: it does not.
+  mutable std::atomic<int64_t> waited_ns_{0}, waiting_since_ns_{0};
+  bool is_going_ = false;  // of all_, under its mutex
+  bool in_head_ = true;
+  int64_t begun_ns_;  // the head, or the body
+  std::string head_;
+  int64_t body_bytes_ = 0;
+  bool is_whole_ = false;
   std::array<char, 4096> buffer_;  // the library asks for one byte at a time
   size_t begin_ = 0, end_ = 0;     // what it holds
 };

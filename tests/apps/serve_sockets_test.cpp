@@ -15,7 +15,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 class Client {
  public:
-  explicit Client(const Server& server) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Client(const Server& server, int receive_bytes = 0)
+      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (receive_bytes > 0) setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(server.port()));
@@ -46,6 +48,7 @@ class Client {
 };
 
 const std::string kBegun = "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ";
+const std::string kBegunBody = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{";
 
 TEST(ServeSockets, AHeadHasAnEnd) {
   Server server(kDemo);
@@ -66,6 +69,113 @@ TEST(ServeSockets, AHeadHasAnEnd) {
   EXPECT_EQ(server.get("/health"), "{\"status\":\"ok\"}\n");
 }
 
+size_t answers_in(const std::string& text) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find("HTTP/1.1 ", at)) != text.npos; ++at) ++count;
+  return count;
+}
+
+// What a server says to all of it, until it closes.
+std::string conversation(const Server& server, const std::string& text) {
+  const Client client(server);
+  EXPECT_TRUE(client.send(text));
+  return client.receive();
+}
+
+const std::string kInner = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+std::string with_inner_body(const std::string& line, const std::string& headers = {}) {
+  return line + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "Content-Length: " + std::to_string(kInner.size()) +
+         "\r\n\r\n" + kInner;
+}
+
+TEST(ServeSockets, ABodyThatNobodyReadIsNoRequest) {
+  Server server(kDemo);
+  const std::string long_path = "/" + std::string(9000, 'a');
+  for (const auto& [text, status] : std::vector<std::pair<std::string, std::string>>{
+           {with_inner_body("POST " + long_path), "414"},
+           {with_inner_body("POST /v1/models and more"), "400"},
+           {with_inner_body("BREW /v1/models"), "400"},
+           {with_inner_body("POST /v1/completions", "Range: of nothing\r\n"), "416"},
+           {with_inner_body("POST /v1/completions", "Origin: http://elsewhere\r\n"), "403"},
+           {with_inner_body("POST /nowhere"), "404"},
+           {with_inner_body("GET /v1/models"), "200"},
+           {with_inner_body("GET /v1/models/demo"), "200"},
+           {with_inner_body("HEAD /v1/models"), "200"},
+           {with_inner_body("OPTIONS /v1/models"), "404"},
+           {"GET / HTTP/9\r\n\r\n" + kInner, "400"}}) {
+    const std::string answers = conversation(server, text);
+    EXPECT_TRUE(answers.starts_with("HTTP/1.1 " + status)) << text << answers;
+    EXPECT_EQ(answers_in(answers), 1) << text << answers;
+    EXPECT_NE(answers.find("Connection: close"), answers.npos) << answers;
+  }
+}
+
+TEST(ServeSockets, WhoSendsMuchStillHearsWhyItIsRefused) {
+  Server server(kDemo);
+  const std::string much(20 << 20, ' ');
+  for (int i = 0; i < 3; ++i) {
+    const httplib::Result result =
+        server.client().Post("/tokenize", {{"Origin", "http://elsewhere"}}, much, "application/json");
+    ASSERT_TRUE(result) << httplib::to_string(result.error());
+    EXPECT_EQ(result->status, 403);
+  }
+}
+
+TEST(ServeSockets, WhatIsReadToItsEndLeavesTheConnectionOpen) {
+  Server server(kDemo);
+  const std::string body = "{\"content\": \"Once\"}";
+  const std::string post =
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+      body;
+  const std::string empty = "GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+  const std::string last = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  const std::string answers = conversation(server, post + kInner + empty + post + last);
+  EXPECT_EQ(answers_in(answers), 5) << answers;
+}
+
+TEST(ServeSockets, HeadsOfTwoMeaningsAreRefused) {
+  Server server(kDemo);
+  const std::string body = "{\"content\": \"Once\"}", size = std::to_string(body.size());
+  const std::string fine = "Content-Length: " + size + "\r\n", other = "Content-Length: 3\r\n";
+  const std::string chunked = "Transfer-Encoding: chunked\r\n";
+  const std::vector<std::string> twofold = {
+      other + fine,
+      fine + other,
+      fine + fine,
+      fine + chunked,
+      chunked + fine,
+      chunked + chunked,
+      "Content-Length: +" + size + "\r\n",
+      "Content-Length: -1\r\n",
+      "Content-Length: abc\r\n",
+      "Content-Length: " + size + "x\r\n",
+      "Content-Length: " + size + ", " + size + "\r\n",
+      "Content-Length: %31%39\r\n",  // the library decodes it
+      "Content-Length:\r\n",
+      "Transfer-Encoding: identity\r\n",
+      "Transfer-Encoding: gzip, chunked\r\n",
+      fine + "Transfer-Encoding : chunked\r\n",
+      fine + "Transfer-Encoding\t: chunked\r\n",
+      fine + "X: y\r\n Transfer-Encoding: chunked\r\n",
+      fine + "X: y\rTransfer-Encoding: chunked\r\n",
+      fine + "X: y\nTransfer-Encoding: chunked\r\n",
+      fine + std::string("X: a\0b\r\n", 8),
+      fine + "X\r\n",
+      fine + ": y\r\n",
+      fine + "Host: elsewhere\r\n",
+  };
+  for (const std::string& headers : twofold) {
+    const std::string text = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n" + body + kInner;
+    const std::string answers = conversation(server, text);
+    EXPECT_TRUE(answers.starts_with("HTTP/1.1 400")) << text << answers;
+    EXPECT_EQ(answers_in(answers), 1) << text << answers;
+  }
+  const std::string plain = "POST /tokenize HTTP/1.1\r\nhost:localhost\r\nX:\r\nCONTENT-LENGTH: \t" + size +
+                            " \r\nConnection: close\r\n\r\n" + body;
+  EXPECT_TRUE(conversation(server, plain).starts_with("HTTP/1.1 200"));
+}
+
 TEST(ServeSockets, RangesAreNotHeeded) {
   Server server(kDemo);
   const std::string whole = server.get("/app.js");
@@ -81,20 +191,32 @@ TEST(ServeSockets, RangesAreNotHeeded) {
 }
 
 TEST(ServeSockets, ManyThatTrickleLockNobodyOut) {
-  Server server(kDemo);
-  std::vector<std::unique_ptr<Client>> slow;
-  for (int i = 0; i < 300; ++i) {
-    slow.push_back(std::make_unique<Client>(server));
-    slow.back()->send(kBegun);
+  const std::string much = json({{"prompt", "Once"}, {"max_tokens", 500}, {"ignore_eos", true}, {"n", 24}}).dump();
+  std::string pages;
+  for (int i = 0; i < 300; ++i) pages += "GET /markdown.js HTTP/1.1\r\n\r\n";
+  // Each keeps a thread waiting for a head, for a body, or to be read.
+  for (const std::string& begun : {kBegun, kBegunBody, pages}) {
+    Server server(kDemo);
+    const Client patient(server);  // it waits for the engine, and not the server for it
+    patient.send("POST /v1/completions HTTP/1.1\r\nConnection: close\r\nContent-Length: " +
+                 std::to_string(much.size()) + "\r\n\r\n" + much);
+    std::vector<std::unique_ptr<Client>> slow;
+    for (int i = 0; i < 300; ++i) {
+      slow.push_back(std::make_unique<Client>(server, 4096));
+      slow.back()->send(begun);
+    }
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(server.get("/health"), "{\"status\":\"ok\"}\n");
+    EXPECT_LT(seconds_since(start), 4) << "less than any of them may be silent: " << begun.substr(0, 20);
+    EXPECT_TRUE(patient.receive().starts_with("HTTP/1.1 200"));
   }
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(server.get("/health"), "{\"status\":\"ok\"}\n");
 }
 
 TEST(ServeSockets, OneThatTricklesDoesNotHoldUpTheEnd) {
   Server server(kDemo);
   const Client head(server), body(server), idle(server);
   EXPECT_TRUE(head.send(kBegun));
-  EXPECT_TRUE(body.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"));
+  EXPECT_TRUE(body.send(kBegunBody));
   EXPECT_TRUE(idle.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   EXPECT_EQ(server.get("/health"), "{\"status\":\"ok\"}\n");
   const Clock::time_point start = Clock::now();
