@@ -19,8 +19,9 @@ from torch import nn
 from transformers import AutoConfig
 from transformers.utils import logging
 
+from case import Case
 from experts import FUSED_IN_FILES, name_in_file, split_experts
-from families import CASES, Case
+from families import CASES
 from int_quantized import code_tensors, quantise_tensors
 import mtp
 from mxfp4 import with_random_codes
