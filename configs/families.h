@@ -30,6 +30,7 @@ namespace pinion {
 //   gated_delta                  true: layer_types or full_attention_interval says which layers keep a state instead
 //   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
+//   rope_where_sliding           true: where sliding_window is given, layers that see everything have no rope
 //   partial_rotary, ntk_alpha, query_scaling, mrope, ropes_by_layer_type, no_rope_layers
 //                                rope settings that other families refuse
 //   skipped_tensors, renamed_tensors      beside a vision model, by prefixes, see TensorSelection

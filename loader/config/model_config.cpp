@@ -59,12 +59,14 @@ void read_sizes(JsonFields& file, ModelConfig* out) {
 //   from_layer    those from max_window_layers on (Qwen)
 //   pattern       all but every sliding_window_pattern-th (Gemma)
 //   without_rope  those that do not know positions (SmolLM3)
+// Beside layer_types the pattern says nothing, and may be of another form (EXAONE 4's "LLLG").
 std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
   const auto layers = static_cast<size_t>(config.layers);
   const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
-  const int64_t period = rule == "pattern" ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
   std::vector<bool> sliding(layers, false);
   const std::vector<std::string> types = file.texts("layer_types");
+  const bool has_pattern = rule == "pattern" && (file.has("sliding_window_pattern") || types.empty());
+  const int64_t period = has_pattern && types.empty() ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
   if (!types.empty() && types.size() != layers) {
     file.fail("layer_types", "wrong length", std::to_string(layers), std::to_string(types.size()));
     return sliding;
@@ -121,8 +123,11 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
 void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   read_layers_without_rope(family, file, out);
   read_windows(family, file, out);
-  if (out->ropes.size() < 2) return;
-  for (size_t i = 0; i < out->windows.size(); i++) out->layer_ropes[i] = out->windows[i] > 0;
+  const bool only_sliding_have_rope = family.boolean("rope_where_sliding", false) && file.has("sliding_window");
+  for (size_t i = 0; i < out->windows.size(); i++) {
+    if (out->ropes.size() > 1) out->layer_ropes[i] = out->windows[i] > 0;
+    if (only_sliding_have_rope && out->windows[i] == 0) out->layer_ropes[i] = kNoRope;
+  }
 }
 
 // A number of the description: a field of config.json, or its inverse, root, or root's inverse.

@@ -34,6 +34,7 @@ from configs import (
     by_layer_type,
     spelled_new,
 )
+from newer_configs import EXAONE4, EXAONE4_HYBRID, OLMO3, OLMO3_PATTERN
 from vision_configs import GEMMA3_VISION, MISTRAL3_VISION, QWEN3_5_VISION, beside_vision
 
 PLAIN_CASES = {
@@ -194,6 +195,20 @@ PLAIN_CASES = {
         norm_mean=0.0,
         mtp=True,
         notes="What the MTP layer says is recorded, too.",
+    ),
+    "exaone4": Case(EXAONE4, long_prompt=200, jitter="norm", notes="Without a window every layer knows positions."),
+    "exaone4_hybrid": Case(
+        EXAONE4_HYBRID,
+        long_prompt=200,
+        jitter="norm",
+        notes="Layer 1, which sees everything, does not know positions.",
+    ),
+    "olmo3": Case(OLMO3, long_prompt=200, jitter="norm", notes="Yarn is for the layer that sees everything alone."),
+    "olmo3_pattern": Case(
+        OLMO3_PATTERN,
+        long_prompt=200,
+        jitter="norm",
+        notes="Three of four layers slide without layer_types saying so; a theta for either kind.",
     ),
 }
 CASES = PLAIN_CASES | CODED_CASES
