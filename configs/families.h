@@ -14,9 +14,10 @@ namespace pinion {
 //   modules                      tensor names, see ModuleNames: a norm that is not there is not computed
 //   qkv_bias, o_bias, mlp_bias   true, false, or the field that says it
 //   qk_norm                      none, heads, rotated_heads, all_heads
-//   windows                      none, all, from_layer, pattern, without_rope
+//   windows                      none, all, from_layer, pattern, pattern_after_first, without_rope
 // and only where the family needs them
 //   activation                   the field that names it, else hidden_act
+//   activations_meant            names of activations that mean others here
 //   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
 //   experts                      layers: which have them, all or sparse_step (Qwen's rule); size: the field with their
 //                                intermediate size; normalised: the one that says whether the chosen ones' weights add

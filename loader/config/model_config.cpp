@@ -58,6 +58,7 @@ void read_sizes(JsonFields& file, ModelConfig* out) {
 // Which layers slide: layer_types says it, or the family's rule does where that is absent.
 //   from_layer    those from max_window_layers on (Qwen)
 //   pattern       all but every sliding_window_pattern-th (Gemma)
+//   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
 //   without_rope  those that do not know positions (SmolLM3)
 // Beside layer_types the pattern says nothing, and may be of another form (EXAONE 4's "LLLG").
 std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
@@ -65,7 +66,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
   const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
   std::vector<bool> sliding(layers, false);
   const std::vector<std::string> types = file.texts("layer_types");
-  const bool has_pattern = rule == "pattern" && (file.has("sliding_window_pattern") || types.empty());
+  const bool has_pattern = rule.starts_with("pattern") && (file.has("sliding_window_pattern") || types.empty());
   const int64_t period = has_pattern && types.empty() ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
   if (!types.empty() && types.size() != layers) {
     file.fail("layer_types", "wrong length", std::to_string(layers), std::to_string(types.size()));
@@ -76,6 +77,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
     if (types.empty()) {
       if (rule == "from_layer") sliding[i] = enabled && layer >= first;
       if (rule == "pattern") sliding[i] = (layer + 1) % period != 0;
+      if (rule == "pattern_after_first") sliding[i] = layer % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "absent, though the family's layers slide");
       if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
     } else if (types[i] == "sliding_attention") {
@@ -161,10 +163,9 @@ constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
                                            {"rotated_heads", QkNorm::rotated_heads},
                                            {"all_heads", QkNorm::all_heads}};
 
-// The value that the field names in such a table.
+// What such a table has for a name, which is the field's.
 template <class T, size_t N>
-T read_named(const NamedValue<T> (&table)[N], std::string_view field, JsonFields& file) {
-  const std::string name = file.text(field);
+T named(const NamedValue<T> (&table)[N], const std::string& name, std::string_view field, JsonFields& file) {
   const auto row = std::ranges::find(table, name, &NamedValue<T>::name);
   if (row != std::end(table)) return row->value;
   std::vector<std::string> names;
@@ -178,10 +179,13 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->qkv_bias = read_switch(family, "qkv_bias", file);
   out->o_bias = read_switch(family, "o_bias", file);
   out->mlp_bias = read_switch(family, "mlp_bias", file);
-  out->qk_norm = read_named(kQkNorms, "qk_norm", family);
+  out->qk_norm = named(kQkNorms, family.text("qk_norm"), "qk_norm", family);
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
   out->attention_gate = family.boolean("attention_gate", false);
-  out->activation = read_named(kActivations, family.text("activation", "hidden_act"), file);
+  const std::string activation_field = family.text("activation", "hidden_act");
+  const std::string activation = file.text(activation_field);
+  const std::string meant = family.fields("activations_meant").text(activation, activation);
+  out->activation = named(kActivations, meant, activation_field, file);
   if (const std::string limit = family.text("activation_limit", ""); !limit.empty()) {
     out->activation = Activation::clamped_swiglu;
     out->activation_limit = static_cast<float>(file.number(limit, {}, 1e-3, 1e6));

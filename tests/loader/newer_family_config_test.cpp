@@ -1,6 +1,7 @@
 // As family_config_test, of families that came later.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "tests/loader/small_config.h"
@@ -42,6 +43,64 @@ TEST(Olmo3, OnlyLayersThatSeeEverythingAreStretched) {
   EXPECT_EQ(config.ropes[1].theta, 5e5);
   EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
   EXPECT_EQ(config.names.attention_out_norm, "model.layers.{}.post_attention_layernorm");
+}
+
+TEST(Olmoe, EveryLayerHasExperts) {
+  const ModelConfig config = read("OlmoeForCausalLM", R"({"clip_qkv": null, "num_experts": 6, "num_local_experts": 6,
+      "num_experts_per_tok": 2, "router_aux_loss_coef": 0.01})");
+  EXPECT_EQ(config.experts.count, 6);
+  EXPECT_EQ(config.experts.inner_size, config.intermediate_size);
+  EXPECT_FALSE(config.experts.normalised);
+  EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
+  EXPECT_EQ(read("OlmoeForCausalLM").experts.per_token, 8) << "transformers' default";
+  EXPECT_EQ(message("OlmoeForCausalLM", R"({"clip_qkv": 8.0})"),
+            "config.json: fields not supported for family olmoe: \"clip_qkv\"");
+}
+
+TEST(Gemma, GeluIsTheOneWithTanh) {
+  for (const char* name : {"gelu", "gelu_pytorch_tanh"}) {
+    const std::string changes = R"({"hidden_act": ")" + std::string(name) + R"("})";
+    EXPECT_EQ(read("GemmaForCausalLM", changes.c_str()).activation, Activation::gelu_tanh);
+  }
+  const ModelConfig config = read("GemmaForCausalLM", R"({"hidden_activation": "gelu_pytorch_tanh"})");
+  EXPECT_EQ(config.embedding_scale, 8.0f);
+  EXPECT_EQ(config.norm_offset, 1.0f);
+  EXPECT_EQ(config.score_scale, 1.0f / std::sqrt(8.0f));
+  EXPECT_EQ(message("GemmaForCausalLM", R"({"hidden_activation": "gelu"})"),
+            "config.json: hidden_activation: not supported: want \"gelu_pytorch_tanh\", have \"gelu\"");
+  EXPECT_EQ(message("GemmaForCausalLM", R"({"hidden_act": "gelu_new"})"),
+            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu_new\"");
+  EXPECT_EQ(message("LlamaForCausalLM", R"({"hidden_act": "gelu"})"),
+            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu\"");
+}
+
+TEST(VaultGemma, HasTwoNormsALayer) {
+  const ModelConfig config = read("VaultGemmaForCausalLM", R"({"sliding_window": 9})");
+  EXPECT_EQ(config.names.attention_out_norm + config.names.mlp_out_norm, "");
+  EXPECT_EQ(config.names.mlp_norm, "model.layers.{}.pre_feedforward_layernorm");
+  EXPECT_EQ(config.windows, (Windows{9, 0, 9, 0}));
+  EXPECT_EQ(config.score_cap, 50.0f) << "transformers' default";
+}
+
+TEST(SeedOss, BiasesAreOfTwoFields) {
+  const ModelConfig config = read("SeedOssForCausalLM", R"({"residual_dropout": 0.1})");
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.o_bias || config.mlp_bias);
+  EXPECT_TRUE(read("SeedOssForCausalLM", R"({"attention_out_bias": true})").o_bias);
+}
+
+TEST(Cwm, TheFirstLayerOfFourSeesEverything) {
+  const ModelConfig config = read("CwmForCausalLM", R"({"num_hidden_layers": 6, "rope_theta": 5000})");
+  EXPECT_EQ(config.windows, (Windows{0, 8192, 8192, 8192, 0, 8192}));
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::llama3) << "transformers' default";
+  EXPECT_EQ(config.ropes[0].theta, 1e6) << "which comes with its base";
+  EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{128001, 128008, 128009}));
+  const ModelConfig given = read("CwmForCausalLM", R"({"rope_theta": 5000, "rope_scaling": {"rope_type": "linear",
+      "factor": 2}, "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "full_attention",
+      "sliding_attention"]})");
+  EXPECT_EQ(given.ropes[0].kind, RopeKind::linear);
+  EXPECT_EQ(given.ropes[0].theta, 5000);
+  EXPECT_EQ(given.windows, (Windows{9, 0, 0, 9}));
 }
 
 }  // namespace

@@ -34,7 +34,17 @@ from configs import (
     by_layer_type,
     spelled_new,
 )
-from newer_configs import EXAONE4, EXAONE4_HYBRID, OLMO3, OLMO3_PATTERN
+from newer_configs import (
+    CWM,
+    EXAONE4,
+    EXAONE4_HYBRID,
+    GEMMA,
+    OLMO3,
+    OLMO3_PATTERN,
+    OLMOE,
+    SEED_OSS,
+    VAULTGEMMA,
+)
 from vision_configs import GEMMA3_VISION, MISTRAL3_VISION, QWEN3_5_VISION, beside_vision
 
 PLAIN_CASES = {
@@ -210,5 +220,13 @@ PLAIN_CASES = {
         jitter="norm",
         notes="Three of four layers slide without layer_types saying so; a theta for either kind.",
     ),
+    "olmoe": Case(OLMOE, long_prompt=200),
+    "gemma": Case(GEMMA, long_prompt=200, norm_mean=0.0, notes="gelu is meant to be the one with tanh."),
+    "vaultgemma": Case(VAULTGEMMA, long_prompt=200, norm_mean=0.0),
+    "seed_oss": Case(SEED_OSS, long_prompt=200),
+    "seed_oss_bias": Case(
+        SEED_OSS | {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True}, long_prompt=200
+    ),
+    "cwm": Case(CWM, long_prompt=200, notes="The first of four layers sees everything, by default."),
 }
 CASES = PLAIN_CASES | CODED_CASES

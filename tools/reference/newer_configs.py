@@ -1,6 +1,6 @@
 """Configs of tiny models, as in configs.py: of families that came later."""
 
-from configs import LLAMA, LLAMA3_ROPE, OLMO2
+from configs import GEMMA2, LLAMA, LLAMA3_ROPE, OLMO2, spelled_new
 
 EXAONE4 = LLAMA | {
     "architectures": ["Exaone4ForCausalLM"],
@@ -49,4 +49,69 @@ OLMO3_PATTERN = {k: v for k, v in OLMO3.items() if k not in ("layer_types", "rop
         "full_attention": OLMO3["rope_scaling"] | {"rope_theta": 20000.0},
         "sliding_attention": {"rope_theta": 5000.0, "rope_type": "default"},
     },
+}
+OLMOE = OLMO2 | {
+    "architectures": ["OlmoeForCausalLM"],
+    "clip_qkv": None,
+    "intermediate_size": 20,
+    "model_type": "olmoe",
+    "norm_topk_prob": False,
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "output_router_logits": False,
+    "pad_token_id": 1,
+    "rope_theta": 10000.0,
+    "router_aux_loss_coef": 0.01,
+}
+GEMMA = {
+    k: v
+    for k, v in GEMMA2.items()
+    if k not in ("cache_implementation", "hidden_activation", "query_pre_attn_scalar", "sliding_window")
+    and "softcapping" not in k
+} | {
+    "architectures": ["GemmaForCausalLM"],
+    "hidden_act": "gelu",
+    "model_type": "gemma",
+    "num_key_value_heads": 1,
+    "rope_scaling": None,
+}
+VAULTGEMMA = spelled_new(
+    {k: v for k, v in GEMMA2.items() if k not in ("cache_implementation", "hidden_act")}
+    | {
+        "architectures": ["VaultGemmaForCausalLM"],
+        "layer_types": ["sliding_attention", "full_attention"],
+        "model_type": "vaultgemma",
+        "num_key_value_heads": 4,
+        "rope_scaling": None,
+    }
+)
+SEED_OSS = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
+    "architectures": ["SeedOssForCausalLM"],
+    "attention_bias": True,
+    "attention_dropout": 0.1,
+    "attention_out_bias": False,
+    "head_dim": 12,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "seed_oss",
+    "num_attention_heads": 4,
+    "pad_token_id": 1,
+    "pretraining_tp": 1,
+    "residual_dropout": 0.1,
+    "rope_scaling": {"rope_type": "default"},
+    "rope_theta": 10000000.0,
+    "vocab_size": 120,
+}
+CWM = {k: v for k, v in LLAMA.items() if k != "attention_bias"} | {
+    "architectures": ["CwmForCausalLM"],
+    "head_dim": 12,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "cwm",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "rope_scaling": LLAMA3_ROPE,
+    "rope_theta": 1000000.0,
+    "sliding_window": 20,
+    "vocab_size": 120,
 }
