@@ -97,7 +97,8 @@ void check_defined(JsonFields& rope, const Rope& r) {
 Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& config) {
   Rope r;
   const std::string old_name = rope.text("type", "default");
-  const std::string name = rope.text("rope_type", old_name);
+  std::string name = rope.text("rope_type", old_name);
+  if (around.has_sections && name == "mrope") name = "default";
   const auto row = std::ranges::find(kRopeKinds, name, &RopeKindRow::name);
   if (row == std::end(kRopeKinds)) {
     rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3 or longrope", brief(name));

@@ -103,5 +103,54 @@ TEST(Cwm, TheFirstLayerOfFourSeesEverything) {
   EXPECT_EQ(given.windows, (Windows{9, 0, 0, 9}));
 }
 
+// Both spellings: the language model's fields beside the vision model's, as published, or in text_config.
+TEST(Qwen2Vl, MropeIsAPlainRopeToTexts) {
+  const char* spellings[] = {
+      R"({"model_type": "qwen2_5_vl", "rope_theta": 3e5, "rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 1]},
+          "vision_config": {"depth": 2}, "vision_token_id": 3, "sliding_window": 9, "use_sliding_window": false})",
+      R"({"model_type": "qwen2_5_vl", "vision_config": {"depth": 2}, "text_config": {"model_type": "qwen2_5_vl_text",
+          "rope_parameters": {"rope_theta": 3e5, "rope_type": "default", "mrope_section": [1, 2, 1]},
+          "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"]}})"};
+  for (const char* spelling : spellings) {
+    const ModelConfig config = read("Qwen2_5_VLForConditionalGeneration", spelling);
+    EXPECT_EQ(config.family, "qwen2_vl");
+    EXPECT_EQ(config.ropes[0].kind, RopeKind::none);
+    EXPECT_EQ(config.ropes[0].theta, 3e5);
+    EXPECT_TRUE(config.qkv_bias && !config.o_bias);
+    EXPECT_EQ(config.windows, Windows(4, 0));
+  }
+  EXPECT_EQ(read("Qwen2VLForConditionalGeneration", R"({"use_sliding_window": true, "sliding_window": 9,
+      "max_window_layers": 2})")
+                .windows,
+            (Windows{0, 0, 9, 9}));
+  EXPECT_EQ(message("Qwen2ForCausalLM", R"({"rope_scaling": {"type": "mrope", "mrope_section": [1, 2, 1]}})"),
+            "config.json: rope_scaling: rope_type: unknown kind: want default, linear, dynamic, yarn, llama3 or "
+            "longrope, have \"mrope\"");
+}
+
+TEST(Qwen3Vl, HasNoWindows) {
+  const ModelConfig config = read("Qwen3VLForConditionalGeneration", R"({"model_type": "qwen3_vl", "vision_config": {},
+      "text_config": {"model_type": "qwen3_vl_text", "rope_theta": 5e6, "rope_scaling": {"mrope_interleaved": true,
+      "mrope_section": [2, 1, 1], "rope_type": "default"}}})");
+  EXPECT_EQ(config.ropes[0].theta, 5e6);
+  EXPECT_EQ(config.qk_norm, QkNorm::heads);
+  EXPECT_EQ(config.windows, Windows(4, 0));
+  EXPECT_FALSE(config.tensors.skipped.empty() || config.tensors.renamed.empty());
+}
+
+TEST(SmolVlm, HoldsALlama) {
+  for (const char* name : {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}) {
+    const ModelConfig config = read(name, R"({"model_type": "smolvlm", "scale_factor": 4, "vision_config": {},
+        "image_token_id": 3, "text_config": {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_theta": 3e5,
+        "qk_layer_norms": false, "perceiver_config": {"depth": 3}}})");
+    EXPECT_EQ(config.family, "llama");
+    EXPECT_EQ(config.ropes[0].theta, 3e5);
+    EXPECT_EQ(config.ignored_fields, std::vector<std::string>{"perceiver_config"});
+  }
+  EXPECT_EQ(message("SmolVLMForConditionalGeneration", R"({"text_config": {"model_type": "mistral"}})"),
+            "config.json: model_type: does not fit SmolVLMForConditionalGeneration: want llama, have "
+            "\"mistral\"");
+}
+
 }  // namespace
 }  // namespace pinion

@@ -24,7 +24,7 @@ class Case:
     use_cache: bool = True  # for the greedy continuations
     jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move
     norm_mean: float = 1.0  # of the norms' weights; Gemma stores them less one
-    published_names: bool = False  # of tensors beside a vision model: transformers has changed them since
+    published_names: dict[str, str] | None = None  # of tensors beside a vision model, where transformers changed them
     mtp: bool = False  # the file has a layer that predicts one token more
     beside: tuple[str, ...] = ()  # tensors of other models that lie in the file too, of zeros
 

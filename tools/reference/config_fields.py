@@ -17,8 +17,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 
-# What the base class looks for in every file: settings of single layers, and a model inside the model.
-BASE = {"decoder", "generator", "per_layer_config", "text_config", "text_encoder"}
+# What is looked for in every file, though not all classes name it: settings of single layers, a model inside the model,
+# where texts begin and end.
+BASE = {"bos_token_id", "decoder", "eos_token_id", "generator", "per_layer_config", "text_config", "text_encoder"}
 
 
 def fields_of(model_type: str) -> set[str]:

@@ -42,10 +42,22 @@ from newer_configs import (
     OLMO3,
     OLMO3_PATTERN,
     OLMOE,
+    QWEN3_VL,
     SEED_OSS,
+    SMOLVLM_TEXT,
     VAULTGEMMA,
 )
-from vision_configs import GEMMA3_VISION, MISTRAL3_VISION, QWEN3_5_VISION, beside_vision
+from vision_configs import (
+    GEMMA3_VISION,
+    LLAVA_NAMES,
+    MISTRAL3_VISION,
+    QWEN2_5_VL_VISION,
+    QWEN2_VL_NAMES,
+    QWEN3_5_VISION,
+    QWEN3_VL_VISION,
+    SMOLVLM_VISION,
+    beside_vision,
+)
 
 PLAIN_CASES = {
     "llama": Case(LLAMA1),
@@ -163,7 +175,7 @@ PLAIN_CASES = {
         beside_vision(GEMMA3, GEMMA3_VISION),
         long_prompt=45,
         norm_mean=0.0,
-        published_names=True,
+        published_names=LLAVA_NAMES,
         notes="The vision tower and its projector are there, of zeros.",
     ),
     "gpt_oss": Case(GPT_OSS, long_prompt=45, notes="Layer 0 slides. Gates and values reach the limit of 7."),
@@ -171,7 +183,7 @@ PLAIN_CASES = {
     "mistral_beside_vision": Case(
         beside_vision(MISTRAL | heads(4, 2, 8) | mlp(44) | {"hidden_size": 32, "vocab_size": 120}, MISTRAL3_VISION),
         long_prompt=45,
-        published_names=True,
+        published_names=LLAVA_NAMES,
         notes="The vision tower and its projector are there, of zeros.",
     ),
     "ministral3": Case(MINISTRAL3, long_prompt=45, notes="The factor of the queries grows every 16 positions."),
@@ -228,5 +240,22 @@ PLAIN_CASES = {
         SEED_OSS | {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True}, long_prompt=200
     ),
     "cwm": Case(CWM, long_prompt=200, notes="The first of four layers sees everything, by default."),
+    "qwen2_5_vl": Case(
+        QWEN2 | QWEN2_5_VL_VISION,
+        long_prompt=200,
+        published_names=QWEN2_VL_NAMES,
+        notes="One object for the language model and what is around it, as published. The vision tower is there, of "
+        "zeros.",
+    ),
+    "qwen3_vl": Case(
+        beside_vision(QWEN3_VL, QWEN3_VL_VISION),
+        long_prompt=200,
+        notes="The vision tower is there, of zeros.",
+    ),
+    "smolvlm": Case(
+        beside_vision(SMOLVLM_TEXT, SMOLVLM_VISION),
+        long_prompt=200,
+        notes="A Llama named text_model. The vision tower and its connector are there, of zeros.",
+    ),
 }
 CASES = PLAIN_CASES | CODED_CASES

@@ -1,6 +1,6 @@
 """Configs of tiny models, as in configs.py: of families that came later."""
 
-from configs import GEMMA2, LLAMA, LLAMA3_ROPE, OLMO2, spelled_new
+from configs import GEMMA2, LLAMA, LLAMA3_ROPE, OLMO2, QWEN3, SMOLLM2, spelled_new
 
 EXAONE4 = LLAMA | {
     "architectures": ["Exaone4ForCausalLM"],
@@ -114,4 +114,15 @@ CWM = {k: v for k, v in LLAMA.items() if k != "attention_bias"} | {
     "rope_theta": 1000000.0,
     "sliding_window": 20,
     "vocab_size": 120,
+}
+QWEN3_VL = {k: v for k, v in QWEN3.items() if k not in ("max_window_layers", "sliding_window", "use_sliding_window")} | {
+    "model_type": "qwen3_vl_text",
+    "rope_scaling": {"mrope_interleaved": True, "mrope_section": [6, 3, 3], "rope_type": "default"},
+    "rope_theta": 5000000,
+}
+SMOLVLM_TEXT = SMOLLM2 | {
+    "pixel_shuffle_factor": 4,
+    "qk_layer_norms": False,
+    "tie_word_embeddings": False,
+    "use_resampler": False,
 }
