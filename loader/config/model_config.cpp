@@ -27,10 +27,10 @@ bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
   return value && value->is_string() ? file.boolean(value->get<std::string>()) : family.boolean(name);
 }
 
-void read_sizes(JsonFields& file, ModelConfig* out) {
+void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->layers = file.integer("num_hidden_layers", {}, 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
-  out->intermediate_size = file.integer("intermediate_size", {}, 1, kMaxK);
+  out->intermediate_size = file.integer(family.text("intermediate_size", "intermediate_size"), {}, 1, kMaxK);
   out->heads = file.integer("num_attention_heads", {}, 1, kMaxK);
   out->kv_heads = file.integer("num_key_value_heads", out->heads, 1, kMaxK);
   if (out->heads % out->kv_heads != 0) {
@@ -104,10 +104,21 @@ void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
 }
 
+// Where all layers of the family's attend alike, though its architecture has others (Granite 4's Mamba).
+void check_layer_types(JsonFields& family, JsonFields& file) {
+  const std::vector<std::string> known = family.texts("layer_types");
+  for (const std::string& type : known.empty() ? known : file.texts("layer_types")) {
+    if (std::ranges::find(known, type) != known.end()) continue;
+    return file.fail("layer_types", "not supported", joined(known, " or "), brief(type));
+  }
+}
+
 // SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; without it every so-manieth has none.
 void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const auto layers = static_cast<size_t>(out->layers);
-  out->layer_ropes.assign(layers, 0);
+  JsonFields rule = family.fields("rope_if");
+  const bool rotates = rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is");
+  out->layer_ropes.assign(layers, rotates ? 0 : kNoRope);
   if (!family.boolean("no_rope_layers", false)) return;
   std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
   const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
@@ -123,6 +134,7 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
 
 // What each layer sees and how it knows positions.
 void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  check_layer_types(family, file);
   read_layers_without_rope(family, file, out);
   read_windows(family, file, out);
   const bool only_sliding_have_rope = family.boolean("rope_where_sliding", false) && file.has("sliding_window");
@@ -303,7 +315,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
 
   JsonFields file{merged, where};
   if (Error e = read_own_quantization(family, file, &config)) return e;
-  read_sizes(file, &config);
+  read_sizes(family, file, &config);
   if (file.error) return file.error;
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);

@@ -56,6 +56,7 @@ struct ExpertsConfig {
   bool normalised = true;  // the chosen experts' weights add up to 1; else those of all do
   bool router_bias = false;
   bool fused = false;        // a layer's experts share their tensors, see loader/checkpoint/fused_experts.h
+  bool stacked = false;      // likewise, but gate, up and down are rows of [experts, rows, inputs]
   bool mxfp4 = false;        // fused ones are in the file as 4-bit codes
   std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
 

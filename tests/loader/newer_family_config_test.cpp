@@ -152,5 +152,32 @@ TEST(SmolVlm, HoldsALlama) {
             "\"mistral\"");
 }
 
+TEST(GraniteMoe, ExpertsAreStacked) {
+  const ModelConfig config = read("GraniteMoeForCausalLM", R"({"num_local_experts": 6, "num_experts_per_tok": 3,
+      "residual_multiplier": 0.5, "router_aux_loss_coef": 0.01})");
+  EXPECT_TRUE(config.experts.stacked && config.experts.normalised && !config.experts.fused);
+  EXPECT_EQ(config.experts.count, 6);
+  EXPECT_EQ(config.branch_scale, 0.5f);
+  EXPECT_EQ(config.names.expert_gate, config.names.expert_up);
+}
+
+// Granite 4.0 Micro's own, but for the sizes.
+TEST(GraniteMoeHybrid, WithoutMambaAndExperts) {
+  const char* published = R"({"num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 40,
+      "layer_types": ["attention", "attention", "attention", "attention"], "position_embedding_type": "rope",
+      "mamba_n_heads": 4, "mamba_d_head": 32, "normalization_function": "rmsnorm", "attention_multiplier": 0.015625})";
+  const ModelConfig config = read("GraniteMoeHybridForCausalLM", published);
+  EXPECT_EQ(config.intermediate_size, 40) << "the other is experts'";
+  EXPECT_EQ(config.names.gate, config.names.up);
+  EXPECT_EQ(config.layer_ropes, Ropes(4, 0));
+  EXPECT_EQ(config.experts.count, 0);
+  EXPECT_EQ(config.ignored_fields, std::vector<std::string>{"normalization_function"});
+  EXPECT_EQ(read("GraniteMoeHybridForCausalLM").layer_ropes, Ropes(4, kNoRope)) << "transformers' default";
+  EXPECT_EQ(message("GraniteMoeHybridForCausalLM", R"({"layer_types": ["attention", "mamba"]})"),
+            "config.json: layer_types: not supported: want attention or full_attention, have \"mamba\"");
+  EXPECT_EQ(message("GraniteMoeHybridForCausalLM", R"({"num_local_experts": 8})"),
+            "config.json: num_local_experts: not supported: want 0, have 8");
+}
+
 }  // namespace
 }  // namespace pinion

@@ -39,6 +39,8 @@ from newer_configs import (
     EXAONE4,
     EXAONE4_HYBRID,
     GEMMA,
+    GRANITE_MOE,
+    GRANITE_MOE_HYBRID,
     OLMO3,
     OLMO3_PATTERN,
     OLMOE,
@@ -256,6 +258,21 @@ PLAIN_CASES = {
         beside_vision(SMOLVLM_TEXT, SMOLVLM_VISION),
         long_prompt=200,
         notes="A Llama named text_model. The vision tower and its connector are there, of zeros.",
+    ),
+    "granite_moe": Case(
+        GRANITE_MOE, long_prompt=200, notes="The experts' matrices follow one another in one tensor of a layer."
+    ),
+    "granite_moe_hybrid": Case(GRANITE_MOE_HYBRID, long_prompt=200, notes="Neither Mamba layers nor experts."),
+    "granite_moe_hybrid_nope": Case(
+        spelled_new(GRANITE_MOE_HYBRID)
+        | {
+            "attention_bias": True,
+            "layer_types": ["full_attention", "full_attention"],
+            "position_embedding_type": None,
+            "tie_word_embeddings": False,
+        },
+        long_prompt=200,
+        notes="No layer knows positions.",
     ),
 }
 CASES = PLAIN_CASES | CODED_CASES

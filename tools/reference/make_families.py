@@ -85,9 +85,11 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
         values *= 3.0
     if "mlp.experts.down_proj" in name and len(shape) == 3:
         values *= 0.3
-    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(shape[1])
+    transposed = "mlp.experts" in name and len(shape) == 3
+    inputs = shape[1] if transposed else shape[-1]
+    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(inputs)
     if "lm_head" not in name:
-        for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1):
+        for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1) if transposed else values:
             plant_ties(matrix)
     return values
 

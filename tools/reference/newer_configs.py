@@ -1,6 +1,6 @@
 """Configs of tiny models, as in configs.py: of families that came later."""
 
-from configs import GEMMA2, LLAMA, LLAMA3_ROPE, OLMO2, QWEN3, SMOLLM2, spelled_new
+from configs import GEMMA2, GRANITE, LLAMA, LLAMA3_ROPE, OLMO2, QWEN3, SMOLLM2, spelled_new
 
 EXAONE4 = LLAMA | {
     "architectures": ["Exaone4ForCausalLM"],
@@ -125,4 +125,38 @@ SMOLVLM_TEXT = SMOLLM2 | {
     "qk_layer_norms": False,
     "tie_word_embeddings": False,
     "use_resampler": False,
+}
+GRANITE_MOE = {k: v for k, v in GRANITE.items() if k != "mlp_bias"} | {
+    "architectures": ["GraniteMoeForCausalLM"],
+    "intermediate_size": 20,
+    "model_type": "granitemoe",
+    "num_experts_per_tok": 3,
+    "num_local_experts": 5,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+}
+GRANITE_MOE_HYBRID = {k: v for k, v in GRANITE.items() if k != "mlp_bias"} | {
+    "architectures": ["GraniteMoeHybridForCausalLM"],
+    "embedding_multiplier": 1.5,
+    "init_method": "mup",
+    "layer_types": ["attention", "attention"],
+    "logits_scaling": 0.4,
+    "mamba_chunk_size": 256,
+    "mamba_conv_bias": True,
+    "mamba_d_conv": 4,
+    "mamba_d_head": 18,
+    "mamba_d_state": 8,
+    "mamba_expand": 2,
+    "mamba_n_groups": 1,
+    "mamba_n_heads": 4,
+    "mamba_proj_bias": False,
+    "model_type": "granitemoehybrid",
+    "normalization_function": "rmsnorm",
+    "num_experts_per_tok": 0,
+    "num_local_experts": 0,
+    "output_router_logits": False,
+    "position_embedding_type": "rope",
+    "router_aux_loss_coef": 0.01,
+    "shared_intermediate_size": 28,
+    "tie_word_embeddings": True,
 }
