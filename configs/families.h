@@ -35,6 +35,7 @@ namespace pinion {
 //   gated_delta                  true: layer_types or full_attention_interval says which layers keep a state instead
 //   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
+//   rope_of_neighbours           true: elements 0 and 1 of a head are turned together, then 2 and 3 (GPT-J's rope)
 //   rope_where_sliding           true: where sliding_window is given, layers that see everything have no rope
 //   partial_rotary, ntk_alpha, query_scaling, mrope, ropes_by_layer_type, no_rope_layers
 //                                rope settings that other families refuse

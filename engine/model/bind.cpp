@@ -15,6 +15,14 @@
 namespace pinion {
 namespace {
 
+// Puts the file's numbers, one for each row, in the matrix's order.
+void reorder(const RowOrder& order, std::span<float> numbers) {
+  const std::vector<float> stored(numbers.begin(), numbers.end());
+  for (size_t i = 0; i < stored.size(); ++i) {
+    numbers[i] = stored[static_cast<size_t>(order.stored(static_cast<int64_t>(i)))];
+  }
+}
+
 struct Binder {
   const LoadOptions& options;
   Model* model;
@@ -145,7 +153,11 @@ struct Binder {
     int64_t first = 0;
     for (const MatrixTensor& part : parts) {
       add_rows(found, first, packing, part);
-      if (one.has_bias) matrix_of(*model, part).bias = biases.data() + first;
+      if (one.has_bias) {
+        const auto own = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
+        reorder(part.order, own);
+        matrix_of(*model, part).bias = own.data();
+      }
       first += part.n;
     }
     return {};
@@ -157,6 +169,7 @@ struct Binder {
     PackJob job = {std::move(own.weight), packing.format, &matrix_of(*model, part).weight, std::move(own.scale),
                    reader_of(own.coded, packing.as_stored)};
     job.rotation = packing.rotation;
+    job.order = part.order;
     add_job(std::move(job), part);
   }
 

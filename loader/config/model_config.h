@@ -141,6 +141,7 @@ struct ModelConfig {
   std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
+  bool rope_of_neighbours = false;   // the file has the two numbers that a rope turns side by side
   ExpertsConfig experts;
   MtpConfig mtp;
   std::optional<int64_t> bos_id;

@@ -137,6 +137,7 @@ Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& 
 }  // namespace
 
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->rope_of_neighbours = family.boolean("rope_of_neighbours", false);
   Surroundings around = {file.number("rope_theta", 10000.0, 1.0, 1e15),
                          file.number("partial_rotary_factor", 1.0, 0.0, 1.0),
                          {},

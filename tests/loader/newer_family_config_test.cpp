@@ -179,5 +179,33 @@ TEST(GraniteMoeHybrid, WithoutMambaAndExperts) {
             "config.json: num_local_experts: not supported: want 0, have 8");
 }
 
+TEST(RopeOfNeighbours, IsTheFamilys) {
+  EXPECT_FALSE(read("LlamaForCausalLM").rope_of_neighbours);
+  for (const char* name : {"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"}) {
+    const ModelConfig ernie = read(name, R"({"model_type": "ernie4_5", "use_bias": true})");
+    EXPECT_TRUE(ernie.rope_of_neighbours);
+    EXPECT_TRUE(ernie.qkv_bias && ernie.o_bias && ernie.mlp_bias);
+    EXPECT_EQ(ernie.ropes[0].theta, 5e5) << "transformers' default";
+  }
+  const ModelConfig helium = read("HeliumForCausalLM", R"({"attention_bias": true, "mlp_bias": true})");
+  EXPECT_TRUE(helium.rope_of_neighbours && helium.qkv_bias && helium.mlp_bias);
+  EXPECT_FALSE(helium.o_bias) << "whatever attention_bias says";
+}
+
+TEST(Glm, HalfOfAHeadIsRotated) {
+  for (const char* name : {"GlmForCausalLM", "Glm4ForCausalLM"}) {
+    const ModelConfig config = read(name);
+    EXPECT_TRUE(config.rope_of_neighbours && config.qkv_bias);
+    EXPECT_EQ(config.ropes[0].dims, 4) << "transformers' default";
+    EXPECT_EQ(read(name, R"({"partial_rotary_factor": 1.0})").ropes[0].dims, 8);
+    EXPECT_FALSE(config.o_bias);
+    EXPECT_EQ(config.names.gate, config.names.up);
+    EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{151329, 151336, 151338}));
+  }
+  EXPECT_EQ(read("GlmForCausalLM").names.attention_out_norm, "");
+  EXPECT_EQ(read("Glm4ForCausalLM").names.attention_out_norm, "model.layers.{}.post_self_attn_layernorm");
+  EXPECT_EQ(read("Glm4ForCausalLM").names.mlp_norm, "model.layers.{}.post_attention_layernorm");
+}
+
 }  // namespace
 }  // namespace pinion

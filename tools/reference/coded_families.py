@@ -2,6 +2,7 @@
 
 from case import Case, Codes, mlp
 from configs import GPT_OSS_MXFP4, LLAMA, MINISTRAL3, MIXTRAL, PHI3, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE
+from newer_configs import GLM
 from quantisation_configs import (
     AWQ,
     AWQ_EXPERTS,
@@ -116,5 +117,17 @@ CODED_CASES = {
         long_prompt=45,
         codes=Codes(AWQ_EXPERTS, "float16"),
         notes="AWQ, every expert; routers have no codes.",
+    ),
+    "glm_codes": Case(
+        GLM,
+        long_prompt=200,
+        codes=Codes(QUANTISED),
+        notes="int8 codes of rows that are put in another order.",
+    ),
+    "glm_gptq": Case(
+        GLM | mlp(88) | {"head_dim": 12, "hidden_size": 48, "torch_dtype": "float16"},
+        long_prompt=200,
+        codes=Codes(GPTQ, "float16"),
+        notes="GPTQ, 4 bits, of rows that are put in another order.",
     ),
 }

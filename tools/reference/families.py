@@ -36,11 +36,16 @@ from configs import (
 )
 from newer_configs import (
     CWM,
+    ERNIE4_5,
     EXAONE4,
     EXAONE4_HYBRID,
     GEMMA,
+    GLM,
+    GLM4,
+    GLM_EDGE,
     GRANITE_MOE,
     GRANITE_MOE_HYBRID,
+    HELIUM,
     OLMO3,
     OLMO3_PATTERN,
     OLMOE,
@@ -274,5 +279,13 @@ PLAIN_CASES = {
         long_prompt=200,
         notes="No layer knows positions.",
     ),
+    "ernie4_5": Case(ERNIE4_5, long_prompt=200, notes="Rope turns neighbours."),
+    "ernie4_5_bias": Case(
+        ERNIE4_5 | {"tie_word_embeddings": False, "use_bias": True}, long_prompt=200, notes="Rope turns neighbours."
+    ),
+    "helium": Case(HELIUM, long_prompt=200, notes="Rope turns neighbours."),
+    "glm": Case(GLM, long_prompt=200, notes="Rope turns neighbours, in half of each head."),
+    "glm_edge": Case(GLM_EDGE, long_prompt=200, notes="Rope turns neighbours, in all of each head."),
+    "glm4": Case(GLM4, long_prompt=200, notes="Rope turns neighbours, in half of each head. Four norms a layer."),
 }
 CASES = PLAIN_CASES | CODED_CASES

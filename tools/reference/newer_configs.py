@@ -160,3 +160,52 @@ GRANITE_MOE_HYBRID = {k: v for k, v in GRANITE.items() if k != "mlp_bias"} | {
     "shared_intermediate_size": 28,
     "tie_word_embeddings": True,
 }
+ERNIE4_5 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rope_scaling")} | {
+    "architectures": ["Ernie4_5_ForCausalLM"],
+    "head_dim": 12,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "ernie4_5",
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "use_bias": False,
+    "vocab_size": 120,
+}
+HELIUM = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
+    "architectures": ["HeliumForCausalLM"],
+    "head_dim": 16,
+    "intermediate_size": 44,
+    "model_type": "helium",
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "pad_token_id": 3,
+    "rms_norm_eps": 1e-08,
+    "rope_theta": 100000.0,
+    "vocab_size": 120,
+}
+GLM = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["GlmForCausalLM"],
+    "attention_bias": True,
+    "eos_token_id": [2, 3],
+    "head_dim": 16,
+    "hidden_size": 40,
+    "intermediate_size": 44,
+    "model_type": "glm",
+    "num_attention_heads": 4,
+    "pad_token_id": 2,
+    "partial_rotary_factor": 0.5,
+    "rms_norm_eps": 1.5625e-07,
+    "vocab_size": 120,
+}
+# GLM-edge's: all of a head is rotated.
+GLM_EDGE = spelled_new(GLM | {"rope_scaling": {"partial_rotary_factor": 1.0, "rope_type": "default"}}) | {
+    "attention_bias": False,
+    "head_dim": 12,
+}
+GLM4 = GLM | {
+    "architectures": ["Glm4ForCausalLM"],
+    "model_type": "glm4",
+    "rms_norm_eps": 1e-05,
+}
