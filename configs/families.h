@@ -14,15 +14,20 @@ namespace pinion {
 //   modules                      tensor names, see ModuleNames: a norm that is not there is not computed
 //   qkv_bias, o_bias, mlp_bias   true, false, or the field that says it
 //   qk_norm                      none, heads, rotated_heads, all_heads
-//   windows                      none, all, from_layer, pattern, without_rope
+//   windows                      none, all, from_layer, pattern, pattern_after_first, without_rope
 // and only where the family needs them
+//   intermediate_size            the field that holds it, where that has another name
+//   layer_types                  what the field of that name may say of a layer, where all layers attend alike
+//   rope_if                      field, is: without that text in that field no layer has a rope
 //   activation                   the field that names it, else hidden_act
+//   activations_meant            names of activations that mean others here
 //   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
 //   experts                      layers: which have them, all or sparse_step (Qwen's rule); size: the field with their
 //                                intermediate size; normalised: the one that says whether the chosen ones' weights add
 //                                up to 1, which they do without; router_bias: true; fused: true where a layer's share
-//                                their tensors (loader/fused_experts.h). modules then has router and expert_gate, _up,
-//                                _down
+//                                their tensors (loader/checkpoint/fused_experts.h); stacked: true where these are
+//                                NAME.weight [experts, 2 size, hidden], gate's rows before up's, and [experts, hidden,
+//                                size]. modules then has router and expert_gate, _up, _down
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
 //   norm_offset                  what norm weights are stored less by
 //   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5
@@ -30,6 +35,8 @@ namespace pinion {
 //   gated_delta                  true: layer_types or full_attention_interval says which layers keep a state instead
 //   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
+//   rope_of_neighbours           true: elements 0 and 1 of a head are turned together, then 2 and 3 (GPT-J's rope)
+//   rope_where_sliding           true: where sliding_window is given, layers that see everything have no rope
 //   partial_rotary, ntk_alpha, query_scaling, mrope, ropes_by_layer_type, no_rope_layers
 //                                rope settings that other families refuse
 //   skipped_tensors, renamed_tensors      beside a vision model, by prefixes, see TensorSelection

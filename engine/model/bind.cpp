@@ -1,6 +1,7 @@
 #include "engine/model/bind.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <span>
 
@@ -13,6 +14,14 @@
 
 namespace pinion {
 namespace {
+
+// Puts the file's numbers, one for each row, in the matrix's order.
+void reorder(const RowOrder& order, std::span<float> numbers) {
+  const std::vector<float> stored(numbers.begin(), numbers.end());
+  for (size_t i = 0; i < stored.size(); ++i) {
+    numbers[i] = stored[static_cast<size_t>(order.stored(static_cast<int64_t>(i)))];
+  }
+}
 
 struct Binder {
   const LoadOptions& options;
@@ -143,16 +152,25 @@ struct Binder {
     if (!found.stored_as.empty() && !packing.as_stored) tell_conversion(module, found.stored_as, packing);
     int64_t first = 0;
     for (const MatrixTensor& part : parts) {
-      Linear& out = matrix_of(*model, part);
-      LinearWeight own = rows_of(found, first, part.n);
-      PackJob job = {std::move(own.weight), packing.format, &out.weight, std::move(own.scale),
-                     reader_of(own.coded, packing.as_stored)};
-      job.rotation = packing.rotation;
-      add_job(std::move(job), part);
-      if (one.has_bias) out.bias = biases.data() + first;
+      add_rows(found, first, packing, part);
+      if (one.has_bias) {
+        const auto own = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
+        reorder(part.order, own);
+        matrix_of(*model, part).bias = own.data();
+      }
       first += part.n;
     }
     return {};
+  }
+
+  // Rows of a tensor from `first` on, as a matrix.
+  void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& part) {
+    LinearWeight own = rows_of(found, first, part.n);
+    PackJob job = {std::move(own.weight), packing.format, &matrix_of(*model, part).weight, std::move(own.scale),
+                   reader_of(own.coded, packing.as_stored)};
+    job.rotation = packing.rotation;
+    job.order = part.order;
+    add_job(std::move(job), part);
   }
 
   // Binds matrices in their order. Neighbours with the same module name share one tensor (fused q/k/v).
@@ -197,6 +215,26 @@ struct Binder {
     return {};
   }
 
+  // Binds a layer whose experts' matrices follow one another in one tensor of inputs and one of outputs (Granite).
+  Error bind_stacked_experts(std::span<const MatrixTensor> specs) {
+    const int64_t count = model->config.experts.count, inner = model->config.experts.inner_size;
+    std::map<std::string, LinearWeight> tensors;
+    for (const MatrixTensor& spec : specs) {
+      const bool is_down = spec.role == MatrixRole::down;
+      const int64_t rows = is_down ? spec.n : 2 * inner, from = spec.role == MatrixRole::up ? inner : 0;
+      const std::string module = spec.module();
+      const auto [found, is_new] = tensors.try_emplace(module);
+      LinearWeight& whole = found->second;
+      if (is_new) {
+        if (Error e = bind(module + ".weight", {count, rows, spec.k}, &whole.weight)) return e;
+        whole.weight.shape = {count * rows, spec.k};
+        matrices.insert(module + ".weight");
+      }
+      add_rows(whole, spec.expert * rows + from, packing_of(options, model->config, module, whole), spec);
+    }
+    return {};
+  }
+
   Error bind_layer(int64_t index) {
     const ModelConfig& c = model->config;
     Layer* out = &model->layers[static_cast<size_t>(index)];
@@ -206,11 +244,13 @@ struct Binder {
     }
     balance_heads(c, out);
     const std::vector<MatrixTensor> specs = layer_matrices(c, index);
-    const bool fused = c.has_experts(index) && c.experts.fused;
+    const bool shared = c.experts.fused || c.experts.stacked;
     const auto first_expert =
-        std::ranges::find_if(specs, [&](const MatrixTensor& spec) { return fused && spec.expert != kNoExpert; });
+        std::ranges::find_if(specs, [&](const MatrixTensor& spec) { return shared && spec.expert != kNoExpert; });
     if (Error e = bind_matrices({specs.begin(), first_expert})) return e;
-    return fused ? bind_expert_tensors(index, {first_expert, specs.end()}) : Error{};
+    const std::span<const MatrixTensor> of_experts(first_expert, specs.end());
+    if (of_experts.empty()) return {};
+    return c.experts.fused ? bind_expert_tensors(index, of_experts) : bind_stacked_experts(of_experts);
   }
 
   Error bind_head() {

@@ -23,10 +23,14 @@ struct MatrixList {
     return end;
   }
 
+  RowOrder order_of_heads(int64_t rows) const {
+    return c.rope_of_neighbours ? RowOrder{rows, c.ropes[0].dims / 2} : RowOrder{};
+  }
+
   void attention() {
     const int64_t kv_width = c.kv_heads * c.head_dim;
-    add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias);
-    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias);
+    add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias).order = order_of_heads(c.query_stride());
+    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias).order = order_of_heads(c.head_dim);
     add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias);
     add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm);
   }

@@ -8,6 +8,7 @@
 
 #include "engine/model/stages.h"
 #include "loader/config/model_config.h"
+#include "loader/pack/row_order.h"
 
 namespace pinion {
 
@@ -73,6 +74,7 @@ struct MatrixTensor {
   float bias_scale = 1.0f;     // what the file's bias is multiplied by
   bool is_exact = false;       // bf16 in every mode
   int64_t expert = kNoExpert;  // whose it is; kNoExpert: every token's
+  RowOrder order = {};         // of its rows, and of the bias
 
   // "model.layers.3.mlp.experts.7.up_proj"
   std::string module() const { return module_name(pattern, layer, expert); }

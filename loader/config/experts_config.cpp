@@ -64,6 +64,7 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   experts.inner_size = file.integer(rules.text("size"), {}, 1, kMaxK);
   experts.router_bias = rules.boolean("router_bias", false);
   experts.fused = rules.boolean("fused", false);
+  experts.stacked = rules.boolean("stacked", false);
   const std::string normalised = rules.text("normalised", "");
   experts.normalised = normalised.empty() || file.boolean(normalised);
   experts.layers = layers_with_experts(rules.text("layers"), file, out->layers);

@@ -27,10 +27,10 @@ bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
   return value && value->is_string() ? file.boolean(value->get<std::string>()) : family.boolean(name);
 }
 
-void read_sizes(JsonFields& file, ModelConfig* out) {
+void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->layers = file.integer("num_hidden_layers", {}, 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
-  out->intermediate_size = file.integer("intermediate_size", {}, 1, kMaxK);
+  out->intermediate_size = file.integer(family.text("intermediate_size", "intermediate_size"), {}, 1, kMaxK);
   out->heads = file.integer("num_attention_heads", {}, 1, kMaxK);
   out->kv_heads = file.integer("num_key_value_heads", out->heads, 1, kMaxK);
   if (out->heads % out->kv_heads != 0) {
@@ -58,13 +58,16 @@ void read_sizes(JsonFields& file, ModelConfig* out) {
 // Which layers slide: layer_types says it, or the family's rule does where that is absent.
 //   from_layer    those from max_window_layers on (Qwen)
 //   pattern       all but every sliding_window_pattern-th (Gemma)
+//   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
 //   without_rope  those that do not know positions (SmolLM3)
+// Beside layer_types the pattern says nothing, and may be of another form (EXAONE 4's "LLLG").
 std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
   const auto layers = static_cast<size_t>(config.layers);
   const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
-  const int64_t period = rule == "pattern" ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
   std::vector<bool> sliding(layers, false);
   const std::vector<std::string> types = file.texts("layer_types");
+  const bool has_pattern = rule.starts_with("pattern") && (file.has("sliding_window_pattern") || types.empty());
+  const int64_t period = has_pattern && types.empty() ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
   if (!types.empty() && types.size() != layers) {
     file.fail("layer_types", "wrong length", std::to_string(layers), std::to_string(types.size()));
     return sliding;
@@ -74,6 +77,7 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
     if (types.empty()) {
       if (rule == "from_layer") sliding[i] = enabled && layer >= first;
       if (rule == "pattern") sliding[i] = (layer + 1) % period != 0;
+      if (rule == "pattern_after_first") sliding[i] = layer % period != 0;
       if (sliding[i] && !enabled) file.fail("sliding_window", "absent, though the family's layers slide");
       if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
     } else if (types[i] == "sliding_attention") {
@@ -100,10 +104,21 @@ void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
 }
 
+// Where all layers of the family's attend alike, though its architecture has others (Granite 4's Mamba).
+void check_layer_types(JsonFields& family, JsonFields& file) {
+  const std::vector<std::string> known = family.texts("layer_types");
+  for (const std::string& type : known.empty() ? known : file.texts("layer_types")) {
+    if (std::ranges::find(known, type) != known.end()) continue;
+    return file.fail("layer_types", "not supported", joined(known, " or "), brief(type));
+  }
+}
+
 // SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; without it every so-manieth has none.
 void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const auto layers = static_cast<size_t>(out->layers);
-  out->layer_ropes.assign(layers, 0);
+  JsonFields rule = family.fields("rope_if");
+  const bool rotates = rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is");
+  out->layer_ropes.assign(layers, rotates ? 0 : kNoRope);
   if (!family.boolean("no_rope_layers", false)) return;
   std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
   const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
@@ -119,10 +134,14 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
 
 // What each layer sees and how it knows positions.
 void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  check_layer_types(family, file);
   read_layers_without_rope(family, file, out);
   read_windows(family, file, out);
-  if (out->ropes.size() < 2) return;
-  for (size_t i = 0; i < out->windows.size(); i++) out->layer_ropes[i] = out->windows[i] > 0;
+  const bool only_sliding_have_rope = family.boolean("rope_where_sliding", false) && file.has("sliding_window");
+  for (size_t i = 0; i < out->windows.size(); i++) {
+    if (out->ropes.size() > 1) out->layer_ropes[i] = out->windows[i] > 0;
+    if (only_sliding_have_rope && out->windows[i] == 0) out->layer_ropes[i] = kNoRope;
+  }
 }
 
 // A number of the description: a field of config.json, or its inverse, root, or root's inverse.
@@ -156,10 +175,9 @@ constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
                                            {"rotated_heads", QkNorm::rotated_heads},
                                            {"all_heads", QkNorm::all_heads}};
 
-// The value that the field names in such a table.
+// What such a table has for a name, which is the field's.
 template <class T, size_t N>
-T read_named(const NamedValue<T> (&table)[N], std::string_view field, JsonFields& file) {
-  const std::string name = file.text(field);
+T named(const NamedValue<T> (&table)[N], const std::string& name, std::string_view field, JsonFields& file) {
   const auto row = std::ranges::find(table, name, &NamedValue<T>::name);
   if (row != std::end(table)) return row->value;
   std::vector<std::string> names;
@@ -173,10 +191,13 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->qkv_bias = read_switch(family, "qkv_bias", file);
   out->o_bias = read_switch(family, "o_bias", file);
   out->mlp_bias = read_switch(family, "mlp_bias", file);
-  out->qk_norm = read_named(kQkNorms, "qk_norm", family);
+  out->qk_norm = named(kQkNorms, family.text("qk_norm"), "qk_norm", family);
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
   out->attention_gate = family.boolean("attention_gate", false);
-  out->activation = read_named(kActivations, family.text("activation", "hidden_act"), file);
+  const std::string activation_field = family.text("activation", "hidden_act");
+  const std::string activation = file.text(activation_field);
+  const std::string meant = family.fields("activations_meant").text(activation, activation);
+  out->activation = named(kActivations, meant, activation_field, file);
   if (const std::string limit = family.text("activation_limit", ""); !limit.empty()) {
     out->activation = Activation::clamped_swiglu;
     out->activation_limit = static_cast<float>(file.number(limit, {}, 1e-3, 1e6));
@@ -294,7 +315,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
 
   JsonFields file{merged, where};
   if (Error e = read_own_quantization(family, file, &config)) return e;
-  read_sizes(file, &config);
+  read_sizes(family, file, &config);
   if (file.error) return file.error;
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);

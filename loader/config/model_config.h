@@ -56,6 +56,7 @@ struct ExpertsConfig {
   bool normalised = true;  // the chosen experts' weights add up to 1; else those of all do
   bool router_bias = false;
   bool fused = false;        // a layer's experts share their tensors, see loader/checkpoint/fused_experts.h
+  bool stacked = false;      // likewise, but gate, up and down are rows of [experts, rows, inputs]
   bool mxfp4 = false;        // fused ones are in the file as 4-bit codes
   std::vector<bool> layers;  // [layers] which have experts; empty where the model has none
 
@@ -140,6 +141,7 @@ struct ModelConfig {
   std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
+  bool rope_of_neighbours = false;   // the file has the two numbers that a rope turns side by side
   ExpertsConfig experts;
   MtpConfig mtp;
   std::optional<int64_t> bos_id;

@@ -97,7 +97,8 @@ void check_defined(JsonFields& rope, const Rope& r) {
 Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& config) {
   Rope r;
   const std::string old_name = rope.text("type", "default");
-  const std::string name = rope.text("rope_type", old_name);
+  std::string name = rope.text("rope_type", old_name);
+  if (around.has_sections && name == "mrope") name = "default";
   const auto row = std::ranges::find(kRopeKinds, name, &RopeKindRow::name);
   if (row == std::end(kRopeKinds)) {
     rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3 or longrope", brief(name));
@@ -136,6 +137,7 @@ Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& 
 }  // namespace
 
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->rope_of_neighbours = family.boolean("rope_of_neighbours", false);
   Surroundings around = {file.number("rope_theta", 10000.0, 1.0, 1e15),
                          file.number("partial_rotary_factor", 1.0, 0.0, 1.0),
                          {},

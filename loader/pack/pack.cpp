@@ -103,17 +103,38 @@ bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f
 
 // What a worker packs with.
 struct PackScratch {
-  std::vector<float> values;  // [kStripRows][k]
-  W4Rows codes;
+  std::vector<float> values;       // [kStripRows][k]
+  std::vector<int8_t> int8_codes;  // likewise, of rows in another order than the file's
+  W4Rows codes, row_codes;
 };
 
+// Calls f(first, count, at): rows [n, n + rows) of the matrix from `at` on are `count` of the source's from `first` on.
+template <class F>
+void each_run(const PackJob& job, int64_t n, int64_t rows, F f) {
+  if (job.order.is_of_file()) return f(n, rows, int64_t{0});
+  for (int64_t r = 0; r < rows; ++r) f(job.order.stored(n + r), int64_t{1}, r);
+}
+
+// Int8 codes of rows from n on, one row behind the other.
+const int8_t* int8_codes(const PackJob& job, int64_t n, const RowStrip& group, std::vector<int8_t>* scratch) {
+  const auto* codes = reinterpret_cast<const int8_t*>(job.source.data);
+  if (job.order.is_of_file()) return codes + n * group.k;
+  scratch->resize(static_cast<size_t>(kStripRows * group.k));
+  each_run(job, n, group.rows, [&](int64_t first, int64_t count, int64_t at) {
+    std::copy_n(codes + first * group.k, count * group.k, scratch->data() + at * group.k);
+  });
+  return scratch->data();
+}
+
 // Rows from n on, of which there are some, and which have int8 codes. Returns the first unfit one, or -1.
-int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& group, float* values) {
+int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& group, PackScratch* scratch) {
+  float* values = scratch->values.data();
   float scales[kStripRows];
-  read_scales(job.scale, n, group.rows, scales);
+  each_run(job, n, group.rows,
+           [&](int64_t first, int64_t count, int64_t at) { read_scales(job.scale, first, count, scales + at); });
   const float* unfit = std::find_if_not(scales, scales + group.rows, is_scale);
   if (unfit < scales + group.rows) return unfit - scales;
-  const auto* codes = reinterpret_cast<const int8_t*>(job.source.data) + n * group.k;
+  const int8_t* codes = int8_codes(job, n, group, &scratch->int8_codes);
   if (job.format == Format::w8) {
     pack_w8_codes(group, codes, scales);
     return -1;
@@ -124,22 +145,43 @@ int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& group, flo
   return pack_floats(job.format, group, values, job.rotation);
 }
 
+void append(const W4Rows& rows, W4Rows* out) {
+  const auto add = [](const auto& from, auto* to) { to->insert(to->end(), from.begin(), from.end()); };
+  add(rows.codes, &out->codes);
+  add(rows.zero_points, &out->zero_points);
+  add(rows.group_scales, &out->group_scales);
+  add(rows.scales, &out->scales);
+}
+
+// Rows from n on, of which there are some, as the 4-bit codes that they are. Returns the first unfit one, or -1.
+int64_t read_w4_rows(const PackJob& job, int64_t n, int64_t rows, PackScratch* scratch) {
+  if (job.order.is_of_file()) return job.reader.read_w4(n, rows, &scratch->codes);
+  scratch->codes = {};
+  int64_t bad = -1;
+  each_run(job, n, rows, [&](int64_t first, int64_t count, int64_t at) {
+    if (bad >= 0) return;
+    if (job.reader.read_w4(first, count, &scratch->row_codes) >= 0) bad = at;
+    append(scratch->row_codes, &scratch->codes);
+  });
+  return bad;
+}
+
 // Rows from n on. Returns the first unfit one, or -1.
 int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
   RowStrip group = group_at(*job.out, n);
   group.feedback = job.feedback;
   float* values = scratch->values.data();
   if (traits_of(job.format).bits == 4 && job.reader.read_w4) {
-    const int64_t bad = group.rows > 0 ? job.reader.read_w4(n, group.rows, &scratch->codes) : -1;
+    const int64_t bad = group.rows > 0 ? read_w4_rows(job, n, group.rows, scratch) : -1;
     if (bad < 0) pack_w4_codes(job.format, group, scratch->codes);
     return bad;
   }
-  if (group.rows > 0 && job.scale.data) return pack_int8_rows(job, n, group, values);
-  if (group.rows > 0 && job.reader.read) {
-    job.reader.read(n, group.rows, values);
-  } else if (group.rows > 0) {
-    read_floats(job.source, n * group.k, group.rows * group.k, values);
-  }
+  if (group.rows > 0 && job.scale.data) return pack_int8_rows(job, n, group, scratch);
+  each_run(job, n, group.rows, [&](int64_t first, int64_t count, int64_t at) {
+    if (count == 0) return;
+    if (job.reader.read) return job.reader.read(first, count, values + at * group.k);
+    read_floats(job.source, first * group.k, count * group.k, values + at * group.k);
+  });
   return pack_floats(job.format, group, values, job.rotation);
 }
 
@@ -150,7 +192,7 @@ void pack_task(Task& task) {
   for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kStripRows) {
     const int64_t bad = pack_rows(*task.job, n, &scratch);
     if (bad < 0) continue;
-    task.bad_row = n + bad;
+    task.bad_row = task.job->order.stored(n + bad);
     return;
   }
 }

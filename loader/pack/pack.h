@@ -11,6 +11,7 @@
 #include "kernels/workers.h"
 #include "loader/checkpoint/safetensors.h"
 #include "loader/pack/pack_strip.h"
+#include "loader/pack/row_order.h"
 
 namespace pinion {
 
@@ -31,6 +32,7 @@ struct PackJob {
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
   // Reads the rows where pack_all cannot. `source` then is the memory that it reads, with the matrix's name and shape.
   RowReader reader = {};
+  RowOrder order = {};  // of the packed rows; errors name the source's
   // How many jobs' panels are interleaved: neighbours of one format and shape, each with this number.
   int64_t interleaved = 1;
   // 1, or rotation_of(k): then W D H / rotation is packed in the place of W (kernels/layout.h). Only for w8 and w4 made

@@ -79,6 +79,9 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
     text += "at " + std::to_string(offset) + " " + traits_of(job.format).name + " [" + std::to_string(n) + ", " +
             std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
             (job.reader.read ? ", " + job.reader.stored_as : "") +
+            (job.order.is_of_file() ? ""
+                                    : ", heads of " + std::to_string(job.order.head_rows) + " with " +
+                                          std::to_string(job.order.pairs) + " pairs parted") +
             (job.interleaved > 1 ? ", interleaved by " + std::to_string(job.interleaved) : "") +
             (job.rotation > 1 ? ", rotated in " + std::to_string(job.rotation) : "") + "\n";
     offset += packed_bytes(job.format, n, k);

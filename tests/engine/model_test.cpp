@@ -219,6 +219,20 @@ TEST(Model, AMissingExpertIsRefusedByName) {
   EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + name + ": no such tensor");
 }
 
+TEST(Model, StackedExpertsOfAnotherShapeAreRefused) {
+  const Copy folder("families/granite_moe");
+  const std::string module = "model.layers.1.block_sparse_moe.input_linear.weight";
+  const std::string at = folder.path.string() + ": " + module;
+  EXPECT_EQ(folder.load(), "");
+  const std::string weights = folder.read("model.safetensors");
+  folder.replace("model.safetensors", module + "\":{\"dtype\":\"BF16\",\"shape\":[5,40,36]",
+                 module + "\":{\"dtype\":\"BF16\",\"shape\":[5,36,40]");
+  EXPECT_EQ(folder.load(), at + ": shape differs: want [5, 40, 36], have [5, 36, 40]");
+  folder.write("model.safetensors", weights);
+  folder.replace("model.safetensors", module, "model.layers.1.block_sparse_moe.INPUT_linear.weight");
+  EXPECT_EQ(folder.load(), at + ": no such tensor");
+}
+
 TEST(Model, DamagedMxfp4ExpertsAreRefusedByName) {
   const Copy folder("families/gpt_oss_mxfp4");
   const std::string module = "model.layers.1.mlp.experts.down_proj",

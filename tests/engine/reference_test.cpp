@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
 #include "engine/session/generate.h"
 #include "engine/session/session.h"
@@ -125,12 +126,14 @@ struct Codes {
   std::vector<float> scales;
 };
 
-void append(const Matrix& m, Codes* out) {
-  for (int64_t n = 0; n < m.n; ++n) {
+void append(const Matrix& m, const RowOrder& order, Codes* out) {
+  std::vector<int64_t> rows(static_cast<size_t>(m.n));  // of the matrix, by the file's
+  for (int64_t n = 0; n < m.n; ++n) rows[static_cast<size_t>(order.stored(n))] = n;
+  for (const int64_t n : rows) {
     const auto* panel = reinterpret_cast<const int8_t*>(panel_of(m, n / kPanelColumns));
     for (int64_t k = 0; k < m.k; ++k) out->codes.push_back(panel[w8_offset(k, n)]);
+    out->scales.push_back(m.scale[n]);
   }
-  out->scales.insert(out->scales.end(), m.scale, m.scale + m.n);
 }
 
 struct Families : testing::TestWithParam<std::string> {
@@ -177,38 +180,13 @@ TEST_P(Families, LogitsW8a8) {
 TEST_P(Families, Codes) {
   Engine engine;
   ASSERT_NO_FATAL_FAILURE(open_engine(folder, Quant::w8a8, &engine));
-  const ModuleNames& names = engine.model->config.names;
   std::map<std::string, Codes> tensors;
   for (size_t i = 0; i < engine.model->layers.size(); ++i) {
-    const Layer& l = engine.model->layers[i];
-    const auto add = [&](const std::string& module, const Linear& linear) {
-      append(linear.weight, &tensors[module_name(module, static_cast<int64_t>(i)) + ".weight"]);
-    };
-    if (l.recurrent) {
-      add(names.delta_qkv, l.delta.qkv);
-      add(names.delta_z, l.delta.z);
-      add(names.delta_b, l.delta.b);
-      add(names.delta_a, l.delta.a);
-      add(names.delta_out, l.o);
-    } else {
-      add(names.q, l.q);
-      add(names.k, l.k);
-      add(names.v, l.v);
-      add(names.o, l.o);
+    for (const MatrixTensor& one : layer_matrices(engine.model->config, static_cast<int64_t>(i))) {
+      if (one.is_exact) continue;
+      const Linear& linear = matrix_of(engine.model->layers[i], one.role, one.expert);
+      append(linear.weight, one.order, &tensors[one.module() + ".weight"]);
     }
-    for (size_t e = 0; e < l.experts.size(); ++e) {
-      const auto add_expert = [&](const std::string& module, const Linear& linear) {
-        const std::string name = module_name(module, static_cast<int64_t>(i), static_cast<int64_t>(e));
-        append(linear.weight, &tensors[name + ".weight"]);
-      };
-      add_expert(names.expert_gate, l.experts[e].gate);
-      add_expert(names.expert_up, l.experts[e].up);
-      add_expert(names.expert_down, l.experts[e].down);
-    }
-    if (!l.experts.empty()) continue;
-    add(names.gate, l.gate);
-    add(names.up, l.up);
-    add(names.down, l.down);
   }
   Json hashes = Json::object();
   for (const auto& [name, t] : tensors) {
@@ -239,7 +217,7 @@ TEST_P(FourBitFamilies, LogitsW4a8) {
   expect_logits(Quant::w4a8, "logits_none.npy", [](const Json&) { return 0.04; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies, testing::Values("llama_gptq", "qwen2_w4a8"),
+INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies, testing::Values("llama_gptq", "qwen2_w4a8", "glm_gptq"),
                          [](const auto& family) { return family.param; });
 
 // Folders with a layer that predicts one token more: what that says behind each token of a prompt, and behind drafts.

@@ -180,6 +180,18 @@ TEST(Session, SameBitsFromSinksAndFusedExperts) {
   expect_one_result(*long_text, kAttentionChunk + 50, KvType::f32);
 }
 
+// Experts that are rows of one tensor; rows that are packed in another order than the file's, with their codes; a
+// branch norm beside a rope that some layers lack.
+TEST(Session, SameBitsHoweverTheFileHasItsRows) {
+  for (const std::string family : {"granite_moe", "glm_codes", "glm_gptq"}) {
+    for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      expect_one_result(*model, 40, KvType::q8);
+    }
+  }
+}
+
 // An expert wider than everything else of the model: what is quantised for its down matrix has rows of that width.
 TEST(Session, SameBitsFromWideExperts) {
   const std::string wide = R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 32,

@@ -2,37 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "loader/config/json.h"
-#include "loader/config/model_config.h"
+#include "tests/loader/small_config.h"
 
 namespace pinion {
 namespace {
-
-using Windows = std::vector<int64_t>;
-using Ropes = std::vector<int32_t>;
-
-// A small model of an architecture; `changes` overrides its fields.
-std::string small(const char* architecture, const char* changes) {
-  Json json = Json::parse(R"({"hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 4, "head_dim": 8,
-    "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 512})");
-  json["architectures"] = Json::array({architecture});
-  json.update(Json::parse(changes));
-  return json.dump();
-}
-
-ModelConfig read(const char* architecture, const char* changes = "{}") {
-  ModelConfig config;
-  EXPECT_EQ(parse_model_config(small(architecture, changes), "config.json", &config).message(), "");
-  return config;
-}
-
-std::string message(const char* architecture, const char* changes) {
-  ModelConfig config;
-  return parse_model_config(small(architecture, changes), "config.json", &config).message();
-}
 
 TEST(Granite, Multipliers) {
   const ModelConfig config = read("GraniteForCausalLM", R"({"embedding_multiplier": 12, "attention_multiplier": 0.25,
@@ -304,10 +279,11 @@ TEST(GptOss, RefusesOtherArithmetic) {
 TEST(Llama4, IsRefusedByName) {
   for (const char* name : {"Llama4ForCausalLM", "Llama4ForConditionalGeneration"}) {
     const std::string refusal = message(name, R"({"text_config": {"model_type": "llama4_text"}})");
-    EXPECT_EQ(refusal,
-              "config.json: architectures: unknown architecture: want one that README.md lists, perhaps "
-              "LlamaForCausalLM, have \"" +
-                  std::string(name) + "\"");
+    EXPECT_TRUE(
+        refusal.starts_with("config.json: architectures: unknown architecture: want one that README.md lists, "
+                            "perhaps LlamaForCausalLM"))
+        << refusal;
+    EXPECT_TRUE(refusal.ends_with(", have \"" + std::string(name) + "\"")) << refusal;
   }
   const std::string as_llama = message("LlamaForCausalLM", R"({"model_type": "llama4_text"})");
   EXPECT_EQ(as_llama, "config.json: model_type: does not fit LlamaForCausalLM: want llama, have \"llama4_text\"");

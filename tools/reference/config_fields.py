@@ -17,8 +17,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 
-# What the base class looks for in every file: settings of single layers, and a model inside the model.
-BASE = {"decoder", "generator", "per_layer_config", "text_config", "text_encoder"}
+# What is looked for in every file, though not all classes name it: settings of single layers, a model inside the model,
+# where texts begin and end.
+BASE = {"bos_token_id", "decoder", "eos_token_id", "generator", "per_layer_config", "text_config", "text_encoder"}
 
 
 def fields_of(model_type: str) -> set[str]:
@@ -26,25 +27,24 @@ def fields_of(model_type: str) -> set[str]:
     return {field.name for field in dataclasses.fields(config)} | set(config.attribute_map)
 
 
-def family_fields(family: dict, harmless: set[str]) -> set[str]:
+def family_fields(family: dict) -> set[str]:
     """Of its own types, and of those that have it beside a vision model."""
     beside = {
         model_type
         for model_type, architecture in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()
         if architecture in family["architectures"]
     }
-    names = set().union(BASE, *map(fields_of, beside | set(family["model_types"])))
-    return names - harmless - set(family.get("ignored", []))
+    return set().union(BASE, *map(fields_of, beside | set(family["model_types"])))
 
 
 def main() -> None:
     harmless = set(json.loads((CONFIGS / "common_fields.json").read_text())["ignored"])
-    families = {
-        path.stem: family_fields(json.loads(path.read_text()), harmless)
-        for path in sorted((CONFIGS / "models").glob("*.json"))
+    families = {path.stem: json.loads(path.read_text()) for path in sorted((CONFIGS / "models").glob("*.json"))}
+    fields = {name: family_fields(family) for name, family in families.items()}
+    shared = set.intersection(*fields.values()) - harmless
+    lists = {"all": shared} | {
+        name: names - shared - harmless - set(families[name].get("ignored", [])) for name, names in fields.items()
     }
-    shared = set.intersection(*families.values())
-    lists = {"all": shared} | {name: names - shared for name, names in families.items()}
     lines = [f' "{name}": {json.dumps(sorted(names))}' for name, names in lists.items()]
     head = f' "transformers_version": "{transformers.__version__}"'
     (CONFIGS / "config_fields.json").write_text("{\n" + ",\n".join([head, *lines]) + "\n}\n")

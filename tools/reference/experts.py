@@ -1,5 +1,5 @@
 """Mixtures of experts, expert by expert: files hold three matrices for each, transformers fuses those of a layer. Files
-of gpt-oss hold the fused ones too.
+of gpt-oss and Granite hold the fused ones too.
 
 Knows the fused modules of transformers 5 and the names of published checkpoints; nothing of quantisation.
 """
@@ -15,11 +15,15 @@ FILE_NAMES = {
 }
 
 
-FUSED_IN_FILES = ("gpt_oss",)
+FUSED_IN_FILES = ("gpt_oss", "granitemoe")
 
 
 def name_in_file(name: str, model_type: str) -> str:
     """The file's name of a parameter of a model whose experts were split."""
+    if model_type == "granitemoe":
+        name = re.sub(r"moe\.experts\.(\d+\.)?(gate_up|gate|up)_proj(\.weight)?$", "moe.input_linear.weight", name)
+        name = re.sub(r"moe\.experts\.(\d+\.)?down_proj(\.weight)?$", "moe.output_linear.weight", name)
+        return name.replace("moe.router.", "moe.router.layer.")
     if model_type in FUSED_IN_FILES:
         name = re.sub(r"\.experts\.\d+\.", ".experts.", name)
         return re.sub(r"\.experts\.(gate|up)_proj", ".experts.gate_up_proj", name)
@@ -75,6 +79,6 @@ class SplitExperts(nn.ModuleList):
 
 def split_experts(model: nn.Module) -> nn.Module:
     for name, module in list(model.named_modules()):
-        if name.endswith(".mlp.experts"):
+        if name.endswith((".mlp.experts", ".block_sparse_moe.experts")):
             model.set_submodule(name, SplitExperts(module))
     return model

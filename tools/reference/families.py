@@ -1,13 +1,12 @@
 """The table of tiny models that make_families.py makes."""
 
-import dataclasses
-
+from case import Case, heads, mlp
+from coded_families import CODED_CASES
 from configs import (
     DYNAMIC,
     GEMMA2,
     GEMMA3,
     GPT_OSS,
-    GPT_OSS_MXFP4,
     GRANITE,
     HUNYUAN,
     LINEAR,
@@ -35,60 +34,39 @@ from configs import (
     by_layer_type,
     spelled_new,
 )
-from quantisation_configs import (
-    AWQ,
-    AWQ_EXPERTS,
-    FP8,
-    FP8_BLOCKS,
-    FP8_CHANNELS,
-    FP8_TENSORS,
-    GPTQ,
-    GPTQ_ORDER,
-    INT4_GROUPS,
-    PACKED_BESIDE_VISION,
-    PACKED_GROUPS,
-    QUANTISED,
-    QUANTISED_EXPERTS,
-    QUANTISED_NEW,
+from newer_configs import (
+    CWM,
+    ERNIE4_5,
+    EXAONE4,
+    EXAONE4_HYBRID,
+    GEMMA,
+    GLM,
+    GLM4,
+    GLM_EDGE,
+    GRANITE_MOE,
+    GRANITE_MOE_HYBRID,
+    HELIUM,
+    OLMO3,
+    OLMO3_PATTERN,
+    OLMOE,
+    QWEN3_VL,
+    SEED_OSS,
+    SMOLVLM_TEXT,
+    VAULTGEMMA,
 )
-from vision_configs import GEMMA3_VISION, MISTRAL3_VISION, QWEN3_5_VISION, beside_vision
+from vision_configs import (
+    GEMMA3_VISION,
+    LLAVA_NAMES,
+    MISTRAL3_VISION,
+    QWEN2_5_VL_VISION,
+    QWEN2_VL_NAMES,
+    QWEN3_5_VISION,
+    QWEN3_VL_VISION,
+    SMOLVLM_VISION,
+    beside_vision,
+)
 
-
-@dataclasses.dataclass(frozen=True)
-class Codes:
-    """A checkpoint with codes: its quantization_config and how it stores scales (int8's in one axis or two)."""
-
-    config: dict
-    scale: str = "bfloat16"
-    scale_axes: int = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    config: dict
-    long_prompt: int = 77  # tokens
-    shards: int = 1
-    dtypes: tuple[str, ...] = ()  # of the tensors in turn, where not all have the config's
-    codes: Codes | None = None
-    mxfp4: bool = False  # experts are 4-bit codes
-    notes: str = ""
-    use_cache: bool = True  # for the greedy continuations
-    jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move
-    norm_mean: float = 1.0  # of the norms' weights; Gemma stores them less one
-    published_names: bool = False  # of tensors beside a vision model: transformers has changed them since
-    mtp: bool = False  # the file has a layer that predicts one token more
-    beside: tuple[str, ...] = ()  # tensors of other models that lie in the file too, of zeros
-
-
-def heads(query: int, key_value: int, dim: int) -> dict:
-    return {"num_attention_heads": query, "num_key_value_heads": key_value, "head_dim": dim}
-
-
-def mlp(intermediate: int) -> dict:
-    return {"intermediate_size": intermediate}
-
-
-CASES = {
+PLAIN_CASES = {
     "llama": Case(LLAMA1),
     "llama_gqa": Case(LLAMA | {"max_position_embeddings": 512}, long_prompt=300),
     "tinyllama": Case(TINYLLAMA, long_prompt=45),
@@ -118,13 +96,6 @@ CASES = {
         dtypes=("bfloat16", "float32", "float16", "bfloat16"),
         notes="Tensors of all three types in one file, each taken as stored.",
     ),
-    "llama_codes": Case(
-        LLAMA | mlp(60) | {"torch_dtype": "float16"},
-        shards=2,
-        codes=Codes(QUANTISED_NEW, "float32", 1),
-        notes="int8 codes with fp32 scales [n], chosen by expressions; three matrices have none, two of them linear "
-        "layers that w8a8 quantises from the stored fp16 values.",
-    ),
     "qwen2": Case(QWEN2),
     "qwen2_window": Case(
         QWEN2
@@ -138,20 +109,8 @@ CASES = {
     ),
     "qwen3": Case(QWEN3),
     "qwen3_yarn": Case(spelled_new(QWEN3 | {"rope_scaling": YARN_ATTENTION_FACTOR})),
-    "qwen3_codes": Case(
-        QWEN3,
-        codes=Codes(QUANTISED),
-        notes="int8 codes in [-128, 127] with bf16 scales [n, 1], taken as they are. Mode none: code * scale in fp32, "
-        "rounded to bf16.",
-    ),
     "qwen3_moe": Case(QWEN3_MOE, long_prompt=45),
     "qwen3_moe_mixed": Case(QWEN3_MOE_MIXED, long_prompt=45, notes="Layer 1 alone has experts."),
-    "qwen3_moe_codes": Case(
-        QWEN3_MOE | {"num_experts": 4, "num_experts_per_tok": 4},
-        long_prompt=45,
-        codes=Codes(QUANTISED_EXPERTS),
-        notes="int8 codes of every expert; the router, as always, has none. Every token takes every expert.",
-    ),
     "mistral": Case(MISTRAL),
     "mistral_window": Case(
         MISTRAL | heads(5, 1, 10) | {"max_position_embeddings": 512, "sliding_window": 20}, long_prompt=300
@@ -223,21 +182,15 @@ CASES = {
         beside_vision(GEMMA3, GEMMA3_VISION),
         long_prompt=45,
         norm_mean=0.0,
-        published_names=True,
+        published_names=LLAVA_NAMES,
         notes="The vision tower and its projector are there, of zeros.",
     ),
     "gpt_oss": Case(GPT_OSS, long_prompt=45, notes="Layer 0 slides. Gates and values reach the limit of 7."),
-    "gpt_oss_mxfp4": Case(
-        GPT_OSS_MXFP4,
-        long_prompt=45,
-        mxfp4=True,
-        notes="Random 4-bit codes, all sixteen of them; transformers gets what they stand for. w8a8 quantises that again.",
-    ),
     "hunyuan": Case(HUNYUAN, long_prompt=45),
     "mistral_beside_vision": Case(
         beside_vision(MISTRAL | heads(4, 2, 8) | mlp(44) | {"hidden_size": 32, "vocab_size": 120}, MISTRAL3_VISION),
         long_prompt=45,
-        published_names=True,
+        published_names=LLAVA_NAMES,
         notes="The vision tower and its projector are there, of zeros.",
     ),
     "ministral3": Case(MINISTRAL3, long_prompt=45, notes="The factor of the queries grows every 16 positions."),
@@ -272,75 +225,67 @@ CASES = {
         mtp=True,
         notes="What the MTP layer says is recorded, too.",
     ),
-    "qwen3_5_mtp_beside_vision_packed": Case(
-        beside_vision(QWEN3_5 | {"tie_word_embeddings": False}, QWEN3_5_VISION),
-        long_prompt=45,
-        norm_mean=0.0,
-        mtp=True,
-        codes=Codes(PACKED_BESIDE_VISION),
-        notes="The MTP layer of a file whose other layers are codes.",
+    "exaone4": Case(EXAONE4, long_prompt=200, jitter="norm", notes="Without a window every layer knows positions."),
+    "exaone4_hybrid": Case(
+        EXAONE4_HYBRID,
+        long_prompt=200,
+        jitter="norm",
+        notes="Layer 1, which sees everything, does not know positions.",
     ),
-    "qwen3_fp8_channels": Case(
-        QWEN3,
-        codes=Codes(FP8_CHANNELS),
-        notes="compressed-tensors float-quantized: FP8 codes, bf16 scales [n, 1]. Numbers are code * scale in fp32.",
+    "olmo3": Case(OLMO3, long_prompt=200, jitter="norm", notes="Yarn is for the layer that sees everything alone."),
+    "olmo3_pattern": Case(
+        OLMO3_PATTERN,
+        long_prompt=200,
+        jitter="norm",
+        notes="Three of four layers slide without layer_types saying so; a theta for either kind.",
     ),
-    "llama_fp8_tensors": Case(
-        LLAMA | mlp(60),
-        codes=Codes(FP8_TENSORS, "float32"),
-        notes="compressed-tensors float-quantized: one fp32 scale a matrix, and one of its inputs, which is not used.",
+    "olmoe": Case(OLMOE, long_prompt=200),
+    "gemma": Case(GEMMA, long_prompt=200, norm_mean=0.0, notes="gelu is meant to be the one with tanh."),
+    "vaultgemma": Case(VAULTGEMMA, long_prompt=200, norm_mean=0.0),
+    "seed_oss": Case(SEED_OSS, long_prompt=200),
+    "seed_oss_bias": Case(
+        SEED_OSS | {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True}, long_prompt=200
     ),
-    "ministral3_fp8": Case(
-        MINISTRAL3,
-        long_prompt=45,
-        codes=Codes(FP8),
-        notes="quant_method fp8 without blocks: weight_scale_inv and activation_scale are single numbers.",
+    "cwm": Case(CWM, long_prompt=200, notes="The first of four layers sees everything, by default."),
+    "qwen2_5_vl": Case(
+        QWEN2 | QWEN2_5_VL_VISION,
+        long_prompt=200,
+        published_names=QWEN2_VL_NAMES,
+        notes="One object for the language model and what is around it, as published. The vision tower is there, of "
+        "zeros.",
     ),
-    "qwen3_moe_fp8_blocks": Case(
-        QWEN3_MOE | {"num_experts": 4, "num_experts_per_tok": 2},
-        long_prompt=45,
-        codes=Codes(FP8_BLOCKS, "float32"),
-        notes="quant_method fp8, a scale for each block, some blocks cut off at the edges; routers have no codes.",
+    "qwen3_vl": Case(
+        beside_vision(QWEN3_VL, QWEN3_VL_VISION),
+        long_prompt=200,
+        notes="The vision tower is there, of zeros.",
     ),
-    "qwen2_w4a8": Case(
-        QWEN2 | mlp(96) | {"hidden_size": 64},
-        codes=Codes(INT4_GROUPS),
-        notes="compressed-tensors int-quantized: 4-bit codes and their zeros in bytes, bf16 scales.",
+    "smolvlm": Case(
+        beside_vision(SMOLVLM_TEXT, SMOLVLM_VISION),
+        long_prompt=200,
+        notes="A Llama named text_model. The vision tower and its connector are there, of zeros.",
     ),
-    "qwen3_packed": Case(
-        QWEN3,
-        codes=Codes(PACKED_GROUPS),
-        notes="compressed-tensors pack-quantized: 4 bits with zeros; rows and zeros that end inside a word.",
+    "granite_moe": Case(
+        GRANITE_MOE, long_prompt=200, notes="The experts' matrices follow one another in one tensor of a layer."
     ),
-    "qwen3_5_beside_vision_packed": Case(
-        beside_vision(QWEN3_5, QWEN3_5_VISION),
-        long_prompt=45,
-        norm_mean=0.0,
-        beside=("mtp.fc.weight", "mtp.norm.weight"),
-        codes=Codes(PACKED_BESIDE_VISION),
-        notes="compressed-tensors pack-quantized: 8 bits. What has no codes is named with model.language_model in "
-        "front.",
+    "granite_moe_hybrid": Case(GRANITE_MOE_HYBRID, long_prompt=200, notes="Neither Mamba layers nor experts."),
+    "granite_moe_hybrid_nope": Case(
+        spelled_new(GRANITE_MOE_HYBRID)
+        | {
+            "attention_bias": True,
+            "layer_types": ["full_attention", "full_attention"],
+            "position_embedding_type": None,
+            "tie_word_embeddings": False,
+        },
+        long_prompt=200,
+        notes="No layer knows positions.",
     ),
-    "llama_gptq": Case(
-        LLAMA | mlp(88) | {"torch_dtype": "float16"},
-        codes=Codes(GPTQ, "float16"),
-        notes="GPTQ, 4 bits, zeros stored less one, a last group of another size.",
+    "ernie4_5": Case(ERNIE4_5, long_prompt=200, notes="Rope turns neighbours."),
+    "ernie4_5_bias": Case(
+        ERNIE4_5 | {"tie_word_embeddings": False, "use_bias": True}, long_prompt=200, notes="Rope turns neighbours."
     ),
-    "llama_gptq_order": Case(
-        LLAMA | mlp(64) | {"torch_dtype": "float16"},
-        codes=Codes(GPTQ_ORDER, "float16"),
-        notes="GPTQ v2, 8 bits, inputs in an order of their own (desc_act).",
-    ),
-    "phi3_awq": Case(
-        PHI3,
-        long_prompt=45,
-        codes=Codes(AWQ, "float16"),
-        notes="AWQ; fused matrices, of which one parts inside a word.",
-    ),
-    "mixtral_awq": Case(
-        MIXTRAL | {"hidden_size": 32, "intermediate_size": 24},
-        long_prompt=45,
-        codes=Codes(AWQ_EXPERTS, "float16"),
-        notes="AWQ, every expert; routers have no codes.",
-    ),
+    "helium": Case(HELIUM, long_prompt=200, notes="Rope turns neighbours."),
+    "glm": Case(GLM, long_prompt=200, notes="Rope turns neighbours, in half of each head."),
+    "glm_edge": Case(GLM_EDGE, long_prompt=200, notes="Rope turns neighbours, in all of each head."),
+    "glm4": Case(GLM4, long_prompt=200, notes="Rope turns neighbours, in half of each head. Four norms a layer."),
 }
+CASES = PLAIN_CASES | CODED_CASES

@@ -19,8 +19,9 @@ from torch import nn
 from transformers import AutoConfig
 from transformers.utils import logging
 
+from case import Case
 from experts import FUSED_IN_FILES, name_in_file, split_experts
-from families import CASES, Case
+from families import CASES
 from int_quantized import code_tensors, quantise_tensors
 import mtp
 from mxfp4 import with_random_codes
@@ -43,13 +44,8 @@ OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 SHORT_PROMPT = 12
 GREEDY_TOKENS = 24
 END_IDS = {2, 3}
-VISION = ("vision_tower", "multi_modal_projector", "model.visual.")
-PUBLISHED_NAMES = {
-    "model.language_model.": "language_model.model.",
-    "lm_head.": "language_model.lm_head.",
-    "model.vision_tower.": "vision_tower.",
-    "model.multi_modal_projector.": "multi_modal_projector.",
-}
+VISION = ("vision_tower", "multi_modal_projector", "model.visual.", "vision_model", "model.connector.")
+LANGUAGE = ("model.language_model.", "model.text_model.")  # beside a vision model, where one alone has "model."
 FIRST_PROMPT_ID = 4
 
 # A seed is taken when no rounding can tip its results: greedy steps this far from a tie, w8a8 this insensitive.
@@ -89,9 +85,11 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
         values *= 3.0
     if "mlp.experts.down_proj" in name and len(shape) == 3:
         values *= 0.3
-    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(shape[1])
+    transposed = "mlp.experts" in name and len(shape) == 3
+    inputs = shape[1] if transposed else shape[-1]
+    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(inputs)
     if "lm_head" not in name:
-        for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1):
+        for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1) if transposed else values:
             plant_ties(matrix)
     return values
 
@@ -100,10 +98,17 @@ def in_file(name: str, case: Case) -> str:
     """The name in the checkpoint of a tensor in transformers."""
     if not case.published_names:
         return name_in_file(name, case.config["model_type"])
-    for ours, published in PUBLISHED_NAMES.items():
+    for ours, published in case.published_names.items():
         if name.startswith(ours):
             return published + name.removeprefix(ours)
     raise ValueError(name)
+
+
+def alone(name: str) -> str:
+    """The name that a module beside a vision model has in a language model alone."""
+    for prefix in LANGUAGE:
+        name = name.replace(prefix, "model.")
+    return name
 
 
 def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, torch.Tensor]:
@@ -184,7 +189,7 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     parts: dict[str, list[bytes]] = {}
     for name, module in stored.named_modules():
         if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in VISION):
-            name = name.replace("model.language_model.", "model.")  # as a language model alone has it
+            name = alone(name)
             codes, scale = codes_in_file.get(name) or quantise_weights(module.weight.detach())
             both = parts.setdefault(name_in_file(f"{name}.weight", stored.config.model_type), [b"", b""])
             both[0] += codes.to(torch.int8).numpy().tobytes()
@@ -195,7 +200,7 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
 def decoded_hashes(folder: pathlib.Path) -> dict[str, list[int | str]]:
     """Per weight of codes that are read through fp32: N, K, and hash of those numbers, row-major, little-endian."""
     return {
-        f"{module.replace('model.language_model.', 'model.')}.weight": [
+        f"{alone(module)}.weight": [
             *weight.shape,
             fnv1a(weight.numpy().astype("<f4").tobytes()),
         ]

@@ -1,0 +1,155 @@
+// Rows that the file has in another order than the packed matrix.
+#include "loader/pack/row_order.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "loader/checkpoint/arena.h"
+#include "loader/pack/pack.h"
+#include "tests/crew.h"
+
+namespace pinion {
+namespace {
+
+TEST(RowOrder, NeighboursPart) {
+  const auto stored = [](RowOrder order) {
+    std::vector<int64_t> rows;
+    for (int64_t row = 0; row < 12; ++row) rows.push_back(order.stored(row));
+    return rows;
+  };
+  EXPECT_EQ(stored({6, 2}), (std::vector<int64_t>{0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11})) << "two heads of 4 + 2 rows";
+  EXPECT_EQ(stored({12, 6}), (std::vector<int64_t>{0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11}));
+  EXPECT_EQ(stored({}), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+}
+
+// Heads of 10 rows, of which 8 are turned: no strip of 16 rows, and no panel, begins with one.
+constexpr RowOrder kOrder = {10, 4};
+constexpr int64_t kRows = 150, kWidth = 40;
+
+struct Packed {
+  Arena arena;
+  Matrix matrix;
+  Error failure;
+};
+
+void pack(PackJob job, Packed* out) {
+  job.out = &out->matrix;
+  ASSERT_FALSE(allocate_arena(packed_bytes({&job, 1}), &out->arena));
+  std::memset(out->arena.data, 0x55, static_cast<size_t>(out->arena.bytes));
+  out->failure = pack_all(crew(2), {&job, 1}, out->arena.data);
+}
+
+template <class T>
+TensorView view_of(const std::vector<T>& values, DType dtype, std::vector<int64_t> shape) {
+  const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
+  return {"w", dtype, std::move(shape), reinterpret_cast<const std::byte*>(values.data()), bytes};
+}
+
+// The same rows as the packed matrix has them.
+template <class T>
+std::vector<T> in_order(const std::vector<T>& file, int64_t width) {
+  std::vector<T> rows;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto first = file.begin() + kOrder.stored(row) * width;
+    rows.insert(rows.end(), first, first + width);
+  }
+  return rows;
+}
+
+void expect_same(PackJob plain, PackJob ordered) {
+  Packed a, b;
+  ordered.order = kOrder;
+  ASSERT_NO_FATAL_FAILURE(pack(std::move(plain), &a));
+  ASSERT_NO_FATAL_FAILURE(pack(std::move(ordered), &b));
+  EXPECT_EQ(a.failure.message() + b.failure.message(), "");
+  ASSERT_EQ(a.arena.bytes, b.arena.bytes);
+  EXPECT_EQ(std::memcmp(a.arena.data, b.arena.data, static_cast<size_t>(a.arena.bytes)), 0);
+}
+
+// No two rows alike.
+std::vector<float> numbers() {
+  std::vector<float> values;
+  for (int64_t i = 0; i < kRows * kWidth; ++i) values.push_back(static_cast<float>(i * 7919 % 10007) - 5000.0f);
+  return values;
+}
+
+TEST(RowOrder, FloatsAreAsIfTheFileHadThemSo) {
+  const std::vector<float> file = numbers(), rows = in_order(file, kWidth);
+  for (const Format format : {Format::bf16, Format::w8, Format::w4}) {
+    PackJob plain = {view_of(rows, DType::f32, {kRows, kWidth}), format};
+    PackJob ordered = {view_of(file, DType::f32, {kRows, kWidth}), format};
+    expect_same(plain, ordered);
+    ordered.reader = {.stored_as = "test",
+                      .read = [&](int64_t first, int64_t count,
+                                  float* out) { std::copy_n(file.data() + first * kWidth, count * kWidth, out); },
+                      .explain_nan = {}};
+    expect_same(plain, ordered);
+  }
+}
+
+TEST(RowOrder, Int8CodesAndTheirScalesLikewise) {
+  std::vector<int8_t> codes;
+  std::vector<float> scales;
+  for (int64_t i = 0; i < kRows * kWidth; ++i) codes.push_back(static_cast<int8_t>(i * 31 % 251 - 125));
+  for (int64_t i = 0; i < kRows; ++i) scales.push_back(0.5f + static_cast<float>(i));
+  const std::vector<int8_t> own_codes = in_order(codes, kWidth);
+  const std::vector<float> own_scales = in_order(scales, 1);
+  for (const Format format : {Format::bf16, Format::w8}) {
+    expect_same(
+        {view_of(own_codes, DType::i8, {kRows, kWidth}), format, nullptr, view_of(own_scales, DType::f32, {kRows})},
+        {view_of(codes, DType::i8, {kRows, kWidth}), format, nullptr, view_of(scales, DType::f32, {kRows})});
+  }
+}
+
+TEST(RowOrder, FourBitCodesLikewise) {
+  const auto rows_of = [](auto row_of) {
+    return [row_of](int64_t first, int64_t count, W4Rows* out) {
+      const int64_t blocks = padded_k(kWidth) / kBlockK;
+      *out = {};
+      for (int64_t row = row_of(first); row < row_of(first) + count; ++row) {
+        for (int64_t i = 0; i < blocks * kBlockK; ++i) out->codes.push_back(static_cast<uint8_t>((row + 3 * i) % 16));
+        out->zero_points.insert(out->zero_points.end(), static_cast<size_t>(blocks), static_cast<uint8_t>(row % 13));
+        out->group_scales.insert(out->group_scales.end(), static_cast<size_t>(blocks),
+                                 to_f16(1.0f + static_cast<float>(row % 7)));
+        out->scales.push_back(static_cast<float>(row + 1));
+      }
+      return int64_t{-1};
+    };
+  };
+  const std::vector<float> nothing(static_cast<size_t>(kRows * kWidth));
+  PackJob ordered = {view_of(nothing, DType::f32, {kRows, kWidth}), Format::w4z};
+  ordered.reader = {.stored_as = "test", .read = [](int64_t, int64_t, float*) {}, .explain_nan = {}};
+  PackJob plain = ordered;
+  ordered.reader.read_w4 = rows_of([](int64_t row) { return row; });
+  // One row at a time, so that each is the file's that it should be.
+  plain.reader.read_w4 = [&](int64_t first, int64_t count, W4Rows* out) {
+    W4Rows all;
+    for (int64_t row = first; row < first + count; ++row) {
+      rows_of([](int64_t one) { return kOrder.stored(one); })(row, 1, out);
+      all.codes.insert(all.codes.end(), out->codes.begin(), out->codes.end());
+      all.zero_points.insert(all.zero_points.end(), out->zero_points.begin(), out->zero_points.end());
+      all.group_scales.insert(all.group_scales.end(), out->group_scales.begin(), out->group_scales.end());
+      all.scales.insert(all.scales.end(), out->scales.begin(), out->scales.end());
+    }
+    *out = all;
+    return int64_t{-1};
+  };
+  expect_same(plain, ordered);
+}
+
+TEST(RowOrder, ABadRowIsNamedAsTheFileHasIt) {
+  std::vector<float> file = numbers();
+  file[static_cast<size_t>(12 * kWidth + 3)] = std::numeric_limits<float>::quiet_NaN();
+  PackJob job = {view_of(file, DType::f32, {kRows, kWidth}), Format::w8};
+  job.order = kOrder;
+  Packed packed;
+  ASSERT_NO_FATAL_FAILURE(pack(job, &packed));
+  EXPECT_EQ(packed.failure.message(), "w row 12: NaN or infinity in the weights");
+}
+
+}  // namespace
+}  // namespace pinion

@@ -1,0 +1,211 @@
+"""Configs of tiny models, as in configs.py: of families that came later."""
+
+from configs import GEMMA2, GRANITE, LLAMA, LLAMA3_ROPE, OLMO2, QWEN3, SMOLLM2, spelled_new
+
+EXAONE4 = LLAMA | {
+    "architectures": ["Exaone4ForCausalLM"],
+    "head_dim": 8,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "layer_types": ["full_attention", "full_attention"],
+    "model_type": "exaone4",
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+    "rope_scaling": LLAMA3_ROPE,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "sliding_window_pattern": None,
+    "tie_word_embeddings": True,
+    "vocab_size": 120,
+}
+for unknown_to_exaone4 in ("attention_bias", "mlp_bias"):
+    del EXAONE4[unknown_to_exaone4]
+EXAONE4_HYBRID = EXAONE4 | {
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 1,
+    "sliding_window": 20,
+    "sliding_window_pattern": "LGL",
+    "tie_word_embeddings": False,
+}
+OLMO3 = OLMO2 | {
+    "architectures": ["Olmo3ForCausalLM"],
+    "layer_types": ["sliding_attention", "full_attention"],
+    "model_type": "olmo3",
+    "pad_token_id": 1,
+    "rope_scaling": {
+        "attention_factor": 1.2079441541679836,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+        "rope_type": "yarn",
+    },
+    "sliding_window": 20,
+}
+OLMO3_PATTERN = {k: v for k, v in OLMO3.items() if k not in ("layer_types", "rope_scaling", "rope_theta")} | {
+    "num_hidden_layers": 4,
+    "rope_parameters": {
+        "full_attention": OLMO3["rope_scaling"] | {"rope_theta": 20000.0},
+        "sliding_attention": {"rope_theta": 5000.0, "rope_type": "default"},
+    },
+}
+OLMOE = OLMO2 | {
+    "architectures": ["OlmoeForCausalLM"],
+    "clip_qkv": None,
+    "intermediate_size": 20,
+    "model_type": "olmoe",
+    "norm_topk_prob": False,
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "output_router_logits": False,
+    "pad_token_id": 1,
+    "rope_theta": 10000.0,
+    "router_aux_loss_coef": 0.01,
+}
+GEMMA = {
+    k: v
+    for k, v in GEMMA2.items()
+    if k not in ("cache_implementation", "hidden_activation", "query_pre_attn_scalar", "sliding_window")
+    and "softcapping" not in k
+} | {
+    "architectures": ["GemmaForCausalLM"],
+    "hidden_act": "gelu",
+    "model_type": "gemma",
+    "num_key_value_heads": 1,
+    "rope_scaling": None,
+}
+VAULTGEMMA = spelled_new(
+    {k: v for k, v in GEMMA2.items() if k not in ("cache_implementation", "hidden_act")}
+    | {
+        "architectures": ["VaultGemmaForCausalLM"],
+        "layer_types": ["sliding_attention", "full_attention"],
+        "model_type": "vaultgemma",
+        "num_key_value_heads": 4,
+        "rope_scaling": None,
+    }
+)
+SEED_OSS = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
+    "architectures": ["SeedOssForCausalLM"],
+    "attention_bias": True,
+    "attention_dropout": 0.1,
+    "attention_out_bias": False,
+    "head_dim": 12,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "seed_oss",
+    "num_attention_heads": 4,
+    "pad_token_id": 1,
+    "pretraining_tp": 1,
+    "residual_dropout": 0.1,
+    "rope_scaling": {"rope_type": "default"},
+    "rope_theta": 10000000.0,
+    "vocab_size": 120,
+}
+CWM = {k: v for k, v in LLAMA.items() if k != "attention_bias"} | {
+    "architectures": ["CwmForCausalLM"],
+    "head_dim": 12,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "cwm",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "rope_scaling": LLAMA3_ROPE,
+    "rope_theta": 1000000.0,
+    "sliding_window": 20,
+    "vocab_size": 120,
+}
+QWEN3_VL = {k: v for k, v in QWEN3.items() if k not in ("max_window_layers", "sliding_window", "use_sliding_window")} | {
+    "model_type": "qwen3_vl_text",
+    "rope_scaling": {"mrope_interleaved": True, "mrope_section": [6, 3, 3], "rope_type": "default"},
+    "rope_theta": 5000000,
+}
+SMOLVLM_TEXT = SMOLLM2 | {
+    "pixel_shuffle_factor": 4,
+    "qk_layer_norms": False,
+    "tie_word_embeddings": False,
+    "use_resampler": False,
+}
+GRANITE_MOE = {k: v for k, v in GRANITE.items() if k != "mlp_bias"} | {
+    "architectures": ["GraniteMoeForCausalLM"],
+    "intermediate_size": 20,
+    "model_type": "granitemoe",
+    "num_experts_per_tok": 3,
+    "num_local_experts": 5,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+}
+GRANITE_MOE_HYBRID = {k: v for k, v in GRANITE.items() if k != "mlp_bias"} | {
+    "architectures": ["GraniteMoeHybridForCausalLM"],
+    "embedding_multiplier": 1.5,
+    "init_method": "mup",
+    "layer_types": ["attention", "attention"],
+    "logits_scaling": 0.4,
+    "mamba_chunk_size": 256,
+    "mamba_conv_bias": True,
+    "mamba_d_conv": 4,
+    "mamba_d_head": 18,
+    "mamba_d_state": 8,
+    "mamba_expand": 2,
+    "mamba_n_groups": 1,
+    "mamba_n_heads": 4,
+    "mamba_proj_bias": False,
+    "model_type": "granitemoehybrid",
+    "normalization_function": "rmsnorm",
+    "num_experts_per_tok": 0,
+    "num_local_experts": 0,
+    "output_router_logits": False,
+    "position_embedding_type": "rope",
+    "router_aux_loss_coef": 0.01,
+    "shared_intermediate_size": 28,
+    "tie_word_embeddings": True,
+}
+ERNIE4_5 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rope_scaling")} | {
+    "architectures": ["Ernie4_5_ForCausalLM"],
+    "head_dim": 12,
+    "hidden_size": 32,
+    "intermediate_size": 44,
+    "model_type": "ernie4_5",
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "use_bias": False,
+    "vocab_size": 120,
+}
+HELIUM = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
+    "architectures": ["HeliumForCausalLM"],
+    "head_dim": 16,
+    "intermediate_size": 44,
+    "model_type": "helium",
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "pad_token_id": 3,
+    "rms_norm_eps": 1e-08,
+    "rope_theta": 100000.0,
+    "vocab_size": 120,
+}
+GLM = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["GlmForCausalLM"],
+    "attention_bias": True,
+    "eos_token_id": [2, 3],
+    "head_dim": 16,
+    "hidden_size": 40,
+    "intermediate_size": 44,
+    "model_type": "glm",
+    "num_attention_heads": 4,
+    "pad_token_id": 2,
+    "partial_rotary_factor": 0.5,
+    "rms_norm_eps": 1.5625e-07,
+    "vocab_size": 120,
+}
+# GLM-edge's: all of a head is rotated.
+GLM_EDGE = spelled_new(GLM | {"rope_scaling": {"partial_rotary_factor": 1.0, "rope_type": "default"}}) | {
+    "attention_bias": False,
+    "head_dim": 12,
+}
+GLM4 = GLM | {
+    "architectures": ["Glm4ForCausalLM"],
+    "model_type": "glm4",
+    "rms_norm_eps": 1e-05,
+}
