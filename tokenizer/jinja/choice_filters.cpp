@@ -5,6 +5,7 @@
 #include "tokenizer/jinja/interpreter.h"
 #include "tokenizer/jinja/operators.h"
 #include "tokenizer/jinja/paths.h"
+#include "tokenizer/jinja/stable_sort.h"
 
 namespace pinion::jinja {
 namespace {
@@ -22,7 +23,7 @@ std::vector<Keyed> with_keys(const Value& value, const std::function<Value(const
 // Items of equal keys stay in their order.
 void sort_by_keys(std::vector<Keyed>* items, bool descending) {
   if (descending) std::ranges::reverse(*items);
-  std::stable_sort(items->begin(), items->end(), [](const Keyed& a, const Keyed& b) { return less(a.key, b.key); });
+  stable_sort(items, [](const Keyed& a, const Keyed& b) { return less(a.key, b.key); });
   if (descending) std::ranges::reverse(*items);
 }
 

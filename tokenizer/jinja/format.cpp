@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t kMostWidth = 1 << 20;
 
 std::string digits_of(uint64_t value, unsigned base, bool is_upper_case) {
+  const char* const known = is_upper_case ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string digits;
   do {
-    digits += (is_upper_case ? "0123456789ABCDEF" : "0123456789abcdef")[value % base];
+    digits += known[value % base];
     value /= base;
   } while (value != 0);
   std::ranges::reverse(digits);

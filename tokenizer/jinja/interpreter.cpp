@@ -36,6 +36,10 @@ std::optional<Value> Namespace::attribute(const std::string& name) {
   return found ? std::optional(*found) : std::nullopt;
 }
 
+Interpreter::~Interpreter() {
+  for (const ScopePointer& scope : closures_) scope->names.clear();
+}
+
 std::string Interpreter::render(const Body& body) {
   std::string out;
   run(body, inside(top_), &out);
@@ -74,6 +78,7 @@ Interpreter::Flow Interpreter::run(const Statement& statement, const ScopePointe
       break;
     case Kind::kMacro:
       scope->set(statement.macro->name, macro_value(statement.macro, scope));
+      closures_.push_back(scope);
       break;
     case Kind::kCallBlock:
       run_call_block(statement, scope, out);

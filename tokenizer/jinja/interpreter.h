@@ -36,6 +36,9 @@ struct Namespace : Object {
 class Interpreter {
  public:
   Interpreter() : top_(inside(nullptr)) {}
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
 
   void define(const std::string& variable, Value value) { top_->set(variable, std::move(value)); }
   std::string render(const Body& body);
@@ -79,6 +82,7 @@ class Interpreter {
   Value evaluate_applied(const Expression& expression, const ScopePointer& scope);
 
   ScopePointer top_;
+  std::vector<ScopePointer> closures_;  // of macros: such a scope and what it defines hold each other
   Value block_text_;  // what a block's filters are applied to
   size_t place_ = 0;
 };

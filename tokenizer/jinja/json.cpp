@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "tokenizer/jinja/stable_sort.h"
 #include "tokenizer/jinja/text.h"
 
 namespace pinion::jinja {
@@ -114,7 +115,7 @@ class JsonWriter {
 
   void write_mapping(Pairs pairs, int level) {
     if (sorts_) {
-      std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return less(a.key, b.key); });
+      stable_sort(&pairs, [](const Pair& a, const Pair& b) { return less(a.key, b.key); });
     }
     text_ += '{';
     for (size_t i = 0; i < pairs.size(); ++i) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tokenizer/jinja/builtin.h"
+#include "tokenizer/jinja/stable_sort.h"
 #include "tokenizer/jinja/text.h"
 
 namespace pinion::jinja {
@@ -144,7 +145,7 @@ class PrettyPrinter {
     const auto has_order = [](const Value& x, const Value& y) {
       return (x.number() && y.number()) || (x.is_text() && y.is_text());
     };
-    std::ranges::stable_sort(result, [&](const Pair& x, const Pair& y) {
+    stable_sort(&result, [&](const Pair& x, const Pair& y) {
       return has_order(x.key, y.key) ? less(x.key, y.key) : type_name(x.key) < type_name(y.key);
     });
     return result;

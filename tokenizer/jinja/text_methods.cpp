@@ -131,6 +131,7 @@ Value joined(Interpreter&, const Slots& a) {
 
 // A mapping from codes of characters to what stands for them.
 Value translated(Interpreter&, const Slots& a) {
+  if (a[1].is_undefined()) fail_undefined(a[1]);
   std::string made;
   for (const char32_t c : chars_of(a[0])) {
     const Value* found = a[1].pairs() ? find(*a[1].pairs(), static_cast<int64_t>(c)) : nullptr;
