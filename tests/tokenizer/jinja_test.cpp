@@ -83,6 +83,7 @@ TEST(Jinja, RefusesWhatDoesNotParse) {
   std::string blocks;
   for (int i = 0; i < 20000; ++i) blocks += "{% if 1 %}";
   for (const std::string& source : {std::string("{% for a in b %}"), std::string("{% endfor %}"), std::string("{{ x"),
+                                    std::string("{% raw %}{% endraw"), std::string("{% raw %} {% endraw -"),
                                     std::string("{% nonsense %}"), "{{ " + std::string(100000, '('),
                                     "{{ " + std::string(100000, '-') + "1 }}", "{#" + std::string(200000, ' '), blocks,
                                     "{{ 1" +

@@ -83,7 +83,7 @@ class Interpreter {
 
   ScopePointer top_;
   std::vector<ScopePointer> closures_;  // of macros: such a scope and what it defines hold each other
-  Value block_text_;  // what a block's filters are applied to
+  Value block_text_;                    // what a block's filters are applied to
   size_t place_ = 0;
 };
 

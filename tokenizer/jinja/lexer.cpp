@@ -38,14 +38,15 @@ class Lexer {
   // Moves past an end tag; "-" before it takes the blanks behind it, and nothing a line end unless `keeps_line`.
   bool take_end(std::string_view tag, bool keeps_line) {
     size_t end = at_;
-    const char mark = sees(tag, at_) ? '\0' : char_at(at_);
-    if (mark != '\0') {
+    const bool has_mark = !sees(tag, at_);
+    const char mark = has_mark ? char_at(at_) : '\0';
+    if (has_mark) {
       if ((mark != '-' && (mark != '+' || keeps_line)) || !sees(tag, at_ + 1)) return false;
       ++end;
     }
     end += tag.size();
     if (mark == '-') end = after_spaces(end);
-    if (mark == '\0' && !keeps_line && char_at(end) == '\n') ++end;
+    if (!has_mark && !keeps_line && char_at(end) == '\n') ++end;
     line_starts_ = source_[end - 1] == '\n';
     at_ = end;
     return true;
