@@ -125,8 +125,8 @@ void append_strings(const nlohmann::ordered_json& value, std::string* out) {
   for (const auto& item : value) append_strings(item, out);
 }
 
-// A template that wants text and gets a list of parts should fail; minja joins anything to a string, in Python's
-// spelling. One that does prints every list, so the first few will do; a text that is spelled like one is just text.
+// A template that wants text and gets a list of parts should fail; Jinja prints anything, in Python's spelling. One
+// that does prints every list, so the first few will do; a text that is spelled like one is just text.
 Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_json& messages, const std::string& text) {
   constexpr size_t kMostLists = 16;
   std::set<std::string> spellings;
@@ -134,7 +134,10 @@ Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_jso
     const auto content = message.find("content");
     const bool has_parts = content != message.end() && content->is_array() && !content->empty() &&
                            content->front().is_object() && !content->front().empty();
-    if (has_parts && spellings.size() < kMostLists) spellings.insert(printed_by_jinja(*content));
+    if (!has_parts || spellings.size() == kMostLists) continue;
+    std::string spelling;
+    if (Error e = print_as_jinja(*content, &spelling)) return e;
+    spellings.insert(std::move(spelling));
   }
   std::string strings;
   if (!spellings.empty()) append_strings(messages, &strings);

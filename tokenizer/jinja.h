@@ -1,5 +1,6 @@
-// Jinja templates as transformers sets Jinja up. The engine is minja; jinja.cpp alone meets it, and its exceptions end
-// there. A template is code from a stranger: it is parsed and rendered in a process of its own alone (limited_run.h).
+// Jinja templates as transformers sets Jinja up: in its sandbox, where nothing that is given to a template changes,
+// with trim_blocks and lstrip_blocks. The engine is in jinja/, whose exceptions end in jinja.cpp. A template is code
+// from a stranger: it is parsed and rendered in a process of its own alone (limited_run.h).
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@ struct JinjaTemplate;  // immutable
 Error parse_jinja(const std::string& source, const std::string& where, std::shared_ptr<const JinjaTemplate>* out);
 
 // What a template that prints `value` writes: Python's spelling.
-std::string printed_by_jinja(const nlohmann::ordered_json& value);
+Error print_as_jinja(const nlohmann::ordered_json& value, std::string* out);
 
 // Besides the variables a template has raise_exception, strftime_now and Jinja's usual filters. All strings of
 // `variables` are UTF-8. The error of a template that refuses (raise_exception) has its own words and the line.

@@ -1,12 +1,12 @@
 // See limited_run.h.
 //
-// Why a child process: a template engine without a hook to count its steps can only be stopped from outside, and this
-// also holds a stack overflow or a division by zero. Why a plain fork, although POSIX promises the child of a process
-// with threads only async-signal-safe functions: what the child needs beyond them is memory, and glibc and jemalloc
-// keep their locks usable over a fork; our other threads (teams that wait, the writer of packed weights) hold no other
-// lock that a template gets to; and the child enters no parallel region and leaves by _exit, so that no destructor and
-// no buffered output of the parent runs twice. Starting the program anew instead would need its path, and a way in, in
-// everything that links this library.
+// Why a child process: a template engine that counts no steps can only be stopped from outside, and this also holds a
+// stack overflow or too much memory. Why a plain fork, although POSIX promises the child of a process with threads only
+// async-signal-safe functions: what the child needs beyond them is memory, and glibc and jemalloc keep their locks
+// usable over a fork; our other threads (teams that wait, the writer of packed weights) hold no other lock that a
+// template gets to; and the child enters no parallel region and leaves by _exit, so that no destructor and no buffered
+// output of the parent runs twice. Starting the program anew instead would need its path, and a way in, in everything
+// that links this library.
 //
 // The child has no files but the pipe, and may ask the system for little (kAllowedCalls): a bug in the engine that lets
 // a template take over gets it nowhere. Where a kernel has no filters for system calls, or an emulator does not pass

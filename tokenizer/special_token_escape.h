@@ -2,8 +2,8 @@
 // came from a message and what from the template. So the first character of each such token is escaped before
 // rendering: a private-use character that occurs nowhere else stands for it, and encode() puts the character back once
 // it has looked for special tokens. Only single characters change, so that templates cut and trim what they otherwise
-// would, and find what does not begin like a special token. A slice counts bytes in minja, and an escape has four of
-// them; tojson(ensure_ascii=true) spells escapes out, which nobody puts back.
+// would, and find what does not begin like a special token. tojson(ensure_ascii=true) spells escapes out, which nobody
+// puts back.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -5,14 +5,16 @@ usage: make_templates.py [FOLDER]
 FOLDER (default: tests/data/templates) has NAME.jinja files and conversations.json, a list of objects with a name,
 messages, and perhaps tools, variables and add_generation_prompt. expected.json becomes {template: {conversation: text}},
 the text being null where the template refuses the conversation. differences.json, a list of templates for which Pinion
-gives something else, gets what the reference gives as "expected".
+gives something else, gets what the reference gives as "expected". jinja.json gets the texts of jinja_cases.py.
 """
 
+import copy
 import json
 import pathlib
 import sys
 
-from transformers.utils.chat_template_utils import render_jinja_template
+import jinja_cases
+from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
 
 FOLDER = pathlib.Path(__file__).parents[2] / "tests/data/templates"
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -33,6 +35,28 @@ def render(source: str, conversation: dict) -> str | None:
     return texts[0]
 
 
+def render_alone(source: str) -> str | bool | None:
+    """The text without a conversation; None where it fails, False where it has an address of this process."""
+    try:
+        text = _compile_jinja_template(source).render(copy.deepcopy(jinja_cases.VARIABLES))  # which some filters change
+    except Exception:  # as above
+        return None
+    return " at 0x" not in text and text
+
+
+def write_jinja_cases(file: pathlib.Path) -> None:
+    def dump(value: object) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    groups = []
+    for values, forms in jinja_cases.groups():
+        expected = {form: [render_alone(form.replace("X", value, 1)) for value in values] for form in forms}
+        lines = ",\n  ".join(f"{dump(form)}: {dump(texts)}" for form, texts in expected.items())
+        groups.append(f'{{"values": {dump(values)},\n "forms": {{\n  {lines}}}}}')
+    all_groups = ",\n".join(groups)
+    file.write_text(f'{{"variables": {dump(jinja_cases.VARIABLES)},\n"groups": [\n{all_groups}\n]}}\n', encoding="utf-8")
+
+
 def main() -> int:
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     conversations = json.loads((folder / "conversations.json").read_text(encoding="utf-8"))
@@ -49,6 +73,8 @@ def main() -> int:
         difference["expected"] = render(difference["template"], {"messages": []})
     lines = ",\n ".join(json.dumps(difference, ensure_ascii=False) for difference in differences)
     (folder / "differences.json").write_text(f"[\n {lines}\n]\n", encoding="utf-8")
+    print("jinja.json")
+    write_jinja_cases(folder / "jinja.json")
     return 0
 
 

@@ -1,0 +1,19 @@
+// Any bytes as a template: refused, or parsed. What a template computes has no bounds of its own, so none is run.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tests/fuzz/check.h"
+#include "tokenizer/jinja/lexer.h"
+#include "tokenizer/jinja/run.h"
+#include "tokenizer/unicode.h"
+
+using namespace pinion;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string source = to_utf8(std::string_view(reinterpret_cast<const char*>(data), size));
+  const Error e = jinja::check_source(jinja::normalized_source(source), "t");
+  require(!failed(e) || e.message().starts_with("t: template does not parse: "));
+  return 0;
+}
