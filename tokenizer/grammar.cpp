@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "tokenizer/grammar_hooks.h"
+#include "tokenizer/json_pattern.h"
 #include "tokenizer/json_schema.h"
 #include "tokenizer/limited_run.h"
 
@@ -64,6 +65,7 @@ xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, con
 // What the library reads.
 Error completed(const GrammarSource& source, const std::string& where, std::string* text) {
   if (source.kind == GrammarSource::Kind::json_schema) return complete_schema(source.text, where, text);
+  if (source.kind == GrammarSource::Kind::regex) return plain_pattern(source.text, where, text);
   *text = source.text;
   return {};
 }

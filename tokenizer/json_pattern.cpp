@@ -77,8 +77,8 @@ std::string plain_part(char32_t first, char32_t last) {
 
 class PatternWriter {
  public:
-  PatternWriter(std::string_view pattern, const std::string& where, std::string* out)
-      : pattern_(pattern), where_(where), out_(out) {}
+  PatternWriter(std::string_view pattern, bool is_in_json, const std::string& where, std::string* out)
+      : pattern_(pattern), is_in_json_(is_in_json), where_(where), out_(out) {}
 
   Error write() {
     while (at_ < pattern_.size()) {
@@ -96,7 +96,9 @@ class PatternWriter {
     const std::optional<Atom> atom = atom_at(pattern_, at_);
     if (!atom) return unknown();
     const std::string_view all = atom->spelled;
-    if (atom->of_many == 's') {
+    if (!is_in_json_) {
+      *out_ += all == "." ? "[^\\n]" : all;
+    } else if (atom->of_many == 's') {
       *out_ += ' ';  // the others need escapes
     } else if (atom->of_many == 'D' || atom->of_many == 'W' || atom->of_many == 'S') {
       const char inside = static_cast<char>(atom->of_many - 'A' + 'a');
@@ -132,7 +134,7 @@ class PatternWriter {
     }
     if (at_ == pattern_.size()) return error("[ without ]", where_);
     ++at_;
-    if (is_negated) inside += kEscaped;
+    if (is_negated && is_in_json_) inside += kEscaped;
     if (inside.empty()) {
       at_ = begin;
       return unknown();
@@ -141,6 +143,8 @@ class PatternWriter {
     return {};
   }
 
+  bool is_as_given(bool is_negated) const { return is_negated || !is_in_json_; }
+
   Error write_item(bool is_negated, std::string* out) {
     const std::optional<Atom> first = atom_at(pattern_, at_);
     if (!first) return unknown();
@@ -148,25 +152,26 @@ class PatternWriter {
     const bool is_range =
         first->of_many == 0 && dash + 1 < pattern_.size() && pattern_[dash] == '-' && pattern_[dash + 1] != ']';
     if (!is_range) {
-      if (first->of_many == 's' && !is_negated) {
+      if (first->of_many == 's' && is_in_json_ && !is_negated) {
         *out += ' ';
       } else if (first->of_many != 0) {
         if (first->of_many != 'd' && first->of_many != 'w' && first->of_many != 's') return unknown();
         *out += first->spelled;
       } else {
-        *out += is_negated ? spelled(first->c) : plain_part(first->c, first->c);
+        *out += is_as_given(is_negated) ? spelled(first->c) : plain_part(first->c, first->c);
       }
       at_ = dash;
       return {};
     }
     const std::optional<Atom> last = atom_at(pattern_, dash + 1);
     if (!last || last->of_many != 0 || last->c < first->c) return unknown();
-    *out += is_negated ? spelled(first->c) + "-" + spelled(last->c) : plain_part(first->c, last->c);
+    *out += is_as_given(is_negated) ? spelled(first->c) + "-" + spelled(last->c) : plain_part(first->c, last->c);
     at_ = dash + 1 + last->spelled.size();
     return {};
   }
 
   std::string_view pattern_;
+  bool is_in_json_;
   const std::string& where_;
   std::string* out_;
   size_t at_ = 0;
@@ -175,7 +180,11 @@ class PatternWriter {
 }  // namespace
 
 Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out) {
-  return PatternWriter(pattern, where, out).write();
+  return PatternWriter(pattern, true, where, out).write();
+}
+
+Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out) {
+  return PatternWriter(pattern, false, where, out).write();
 }
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// Patterns of JSON schemas: regexes of what a text is, where a grammar needs one of how JSON writes the text.
+// Regexes as their authors mean them, for a library that takes what it does not know for letters.
 #pragma once
 
 #include <string>
@@ -8,9 +8,13 @@
 
 namespace pinion {
 
-// Quotes, backslashes and line ends become their escapes; dots and classes of characters leave out what must be
+// A pattern of a JSON schema is one of what a text is, where a grammar needs one of how JSON writes the text. Quotes,
+// backslashes and line ends become their escapes; dots and classes of characters leave out what must be
 // escaped. So some texts that match are never written, and none that does not. Errors: classes of nothing but such
 // characters, and what is not known here; `where` names the pattern.
 Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out);
+
+// A pattern of a whole text: dots leave out the end of a line, as everywhere. Errors: as above.
+Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out);
 
 }  // namespace pinion

@@ -1,6 +1,8 @@
 #include "tokenizer/json_schema.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "loader/config/json.h"
@@ -127,27 +129,37 @@ Error check_keywords(const Schema& schema, const std::string& where) {
   return is_value ? check_values(schema, where) : Error{};
 }
 
-// Follows a JSON pointer (RFC 6901) without escapes. Null: there is no such schema; the library reports that.
+// The schema that a JSON pointer (RFC 6901) without escapes leads to. Null: there is none, or its place is not one
+// where schemas are completed.
 const Schema* referred_to(const Schema& root, std::string_view reference) {
-  if (!reference.starts_with('#')) return nullptr;
+  if (reference == "#") return &root;
+  if (!reference.starts_with("#/")) return nullptr;
   const Schema* at = &root;
-  for (size_t begin = 2; begin < reference.size();) {
+  bool is_name = false;  // within an object of schemas, where each has a name
+  for (size_t begin = 2; begin <= reference.size();) {
     const size_t end = std::min(reference.find('/', begin), reference.size());
     const std::string name(reference.substr(begin, end - begin));
-    if (!at->is_object() || !at->contains(name)) return nullptr;
-    at = &(*at)[name];
     begin = end + 1;
+    if (!at->is_object() || !at->contains(name)) return nullptr;
+    const auto is_it = [&](const char* keyword) { return name == keyword; };
+    const bool is_map = !is_name && std::ranges::any_of(kSubschemaMaps, is_it);
+    if (!is_name && !is_map && std::ranges::none_of(kSubschema, is_it)) return nullptr;
+    is_name = is_map;
+    at = &(*at)[name];
   }
-  return at;
+  return is_name ? nullptr : at;
 }
 
 // No text fits references that only lead back to themselves.
 Error check_reference(const Schema& root, const Schema& schema, const std::string& where) {
   constexpr int kMostSteps = 100;
   const Schema* at = &schema;
-  for (int step = 0; at && at->is_object() && has(*at, "$ref") && (*at)["$ref"].is_string(); ++step) {
+  for (int step = 0; at->is_object() && has(*at, "$ref"); ++step) {
     if (step == kMostSteps) return error("leads back to itself", where + "/$ref");
-    at = referred_to(root, (*at)["$ref"].get_ref<const std::string&>());
+    const Schema& reference = (*at)["$ref"];
+    if (!reference.is_string()) return error("wrong type", where + "/$ref", "a text");
+    at = referred_to(root, reference.get_ref<const std::string&>());
+    if (!at) return error("leads to no schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
   }
   return {};
 }
@@ -180,6 +192,7 @@ Error replace_format(Schema& schema, const std::string& where) {
 Error name_required(Schema& schema, const std::string& where) {
   if (!has(schema, "required")) return {};
   if (!schema["required"].is_array()) return error("wrong type", where + "/required", "a list of texts");
+  if (has(schema, "properties") && !schema["properties"].is_object()) return {};  // named with the parts
   const bool has_others = has(schema, "additionalProperties");
   const Schema required = schema["required"];  // what is added below moves the fields
   for (const Schema& name : required) {
@@ -194,13 +207,65 @@ Error name_required(Schema& schema, const std::string& where) {
   return {};
 }
 
-// The grammar applies neither to properties that are named.
+// The grammar applies neither to properties that are named, and one of the two at most.
 Error check_names(const Schema& schema, const std::string& where) {
-  if (!has(schema, "properties") || schema["properties"].empty()) return {};
+  const bool has_names = has(schema, "properties") && !schema["properties"].empty();
+  const bool is_closed = has(schema, "additionalProperties") && schema["additionalProperties"] == false;
   for (const char* name : {"propertyNames", "patternProperties"}) {
-    if (has(schema, name)) return error("not supported beside properties and required", where + "/" + name);
+    if (has_names && has(schema, name))
+      return error("not supported beside properties and required", where + "/" + name);
   }
+  if (!has(schema, "propertyNames")) return {};
+  if (is_closed) return error("not supported beside additionalProperties false", where + "/propertyNames");
+  if (has(schema, "patternProperties"))
+    return error("not supported beside patternProperties", where + "/propertyNames");
   return {};
+}
+
+Error replace_name_patterns(Schema& schema, const std::string& where) {
+  if (!has(schema, "patternProperties")) return {};
+  if (schema["patternProperties"].size() > 1) {  // a name may match more than one
+    return error("not supported", where + "/patternProperties", "one pattern",
+                 std::to_string(schema["patternProperties"].size()));
+  }
+  Schema escaped = Schema::object();
+  for (const auto& [pattern, value] : schema["patternProperties"].items()) {
+    std::string name;
+    if (Error e = escape_pattern(pattern, where + "/patternProperties", &name)) return e;
+    escaped[name] = value;
+  }
+  schema["patternProperties"] = std::move(escaped);
+  return {};
+}
+
+// A grammar cannot keep a name from coming twice, which is one property.
+Error check_count(const Schema& schema, const std::string& where) {
+  const bool is_closed = has(schema, "properties") && !has(schema, "patternProperties") &&
+                         (!has(schema, "additionalProperties") || schema["additionalProperties"] == false) &&
+                         (!has(schema, "unevaluatedProperties") || schema["unevaluatedProperties"] == false);
+  if (is_closed || !has(schema, "minProperties") || !schema["minProperties"].is_number()) return {};
+  const size_t required = has(schema, "required") ? schema["required"].size() : 0;
+  if (schema["minProperties"] <= std::max<size_t>(required, 1)) return {};
+  return error("not supported where any name will do", where + "/minProperties");
+}
+
+// Numbers are written with six digits behind the point at most; one of them must be within the bounds.
+Error check_bounds(const Schema& schema, const std::string& where) {
+  const auto bound = [&](const char* name, double none) {
+    return has(schema, name) && schema[name].is_number() ? schema[name].get<double>() : none;
+  };
+  constexpr double kNone = std::numeric_limits<double>::infinity(), kSteps = 1e6;
+  const double low = std::max(bound("minimum", -kNone), bound("exclusiveMinimum", -kNone));
+  const double high = std::min(bound("maximum", kNone), bound("exclusiveMaximum", kNone));
+  if (low > high || high - low > 2 / kSteps) return {};  // the library refuses the former
+  const double first = std::floor(low * kSteps) - 1;
+  for (int i = 0; i < 6; ++i) {
+    const double number = (first + i) / kSteps;
+    const bool is_within = number >= low && number <= high && number > bound("exclusiveMinimum", -kNone) &&
+                           number < bound("exclusiveMaximum", kNone);
+    if (is_within) return {};
+  }
+  return error("no number with six digits behind the point fits the bounds", where);
 }
 
 // Without a type an assertion is about values of its kind, and any of another kind would do. The texts are those of the
@@ -247,6 +312,7 @@ Error complete_parts(const Schema& root, Schema& schema, const std::string& wher
   for (const char* name : kSubschemaLists) {
     if (!has(schema, name)) continue;
     if (!schema[name].is_array()) return error("wrong type", where + "/" + name, "a list of schemas");
+    if (schema[name].empty() && std::string_view(name) != "prefixItems") return error("is empty", where + "/" + name);
     for (size_t i = 0; i < schema[name].size(); ++i) {
       if (Error e = complete(root, schema[name][i], where + "/" + name + "/" + std::to_string(i))) return e;
     }
@@ -271,7 +337,10 @@ Error complete(const Schema& root, Schema& schema, const std::string& where) {
   if (Error e = replace_format(schema, where)) return e;
   if (Error e = name_required(schema, where)) return e;
   if (Error e = check_names(schema, where)) return e;
+  if (Error e = check_count(schema, where)) return e;
+  if (Error e = check_bounds(schema, where)) return e;
   if (Error e = complete_parts(root, schema, where)) return e;
+  if (Error e = replace_name_patterns(schema, where)) return e;
   write_out(schema);
   return {};
 }

@@ -42,11 +42,11 @@ Error set_text(AnswerForm* out, const std::string& field, Kind kind, const Order
 
 // One of some texts, as a grammar. JSON's escapes are GBNF's.
 Error set_choice(AnswerForm* out, const std::string& field, const OrderedJson& texts) {
-  std::string rule = "root ::= ";
+  std::string rule = "root ::=";
   if (!texts.is_array() || texts.empty()) return error("wrong type", "request: " + field, "a list of texts");
   for (const OrderedJson& text : texts) {
     if (!text.is_string()) return error("wrong type", "request: " + field, "a list of texts");
-    rule += (text == texts.front() ? "" : " | ") + json_text(text);
+    rule += (&text == &texts.front() ? " " : " | ") + json_text(text);
   }
   return set(out, field, Kind::ebnf, std::move(rule));
 }

@@ -8,7 +8,11 @@
 namespace pinion {
 namespace {
 
-// A folder whose template prints control characters of every kind.
+// A folder whose template prints control characters of every kind. A bare \r of it would be the end of a line.
+constexpr std::string_view kTemplate =
+    "a\x07"
+    "b\x1b[2J{{ '\\r' }}c\x7f"
+    "d\u009be\tf\x01";
 constexpr std::string_view kControls =
     "a\x07"
     "b\x1b[2J\rc\x7f"
@@ -18,7 +22,7 @@ constexpr std::string_view kShown = "a\u2407b\u241b[2J\u240dc\u2421d<9B>e\tf\u24
 struct ControlModel : Folder {
   ControlModel() {
     copy_stories(*this);
-    write_file(path / "chat_template.jinja", std::string(kControls));
+    write_file(path / "chat_template.jinja", std::string(kTemplate));
     write_file(path / "messages.json", R"([{"role": "user", "content": "Hi"}])");
   }
 };

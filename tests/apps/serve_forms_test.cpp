@@ -71,6 +71,7 @@ TEST(ServeForms, OtherFormsAndManyChoices) {
   EXPECT_EQ(content(server, {{"response_format", {{"type", "json_object"}}}})[0], '{');
   EXPECT_EQ(content(server, {{"structured_outputs", {{"json_object", true}}}})[0], '{');
   const std::string choice = content(server, {{"structured_outputs", {{"choice", {"an \"owl\"\n", "eine Äule"}}}}});
+  EXPECT_EQ(content(server, {{"structured_outputs", {{"choice", {"one", "one"}}}}}), "one");
   EXPECT_TRUE(choice == "an \"owl\"\n" || choice == "eine Äule") << choice;
   const json regex = {{"prompt", "Once"},
                       {"seed", 1},

@@ -222,7 +222,7 @@ TEST(Model, AMissingExpertIsRefusedByName) {
 TEST(Model, StackedExpertsOfAnotherShapeAreRefused) {
   const Copy folder("families/granite_moe");
   const std::string module = "model.layers.1.block_sparse_moe.input_linear.weight";
-  const std::string at = folder.path.string() + ": " + module;
+  const std::string at = folder.path.string() + "/model.safetensors: " + module;
   EXPECT_EQ(folder.load(), "");
   const std::string weights = folder.read("model.safetensors");
   folder.replace("model.safetensors", module + "\":{\"dtype\":\"BF16\",\"shape\":[5,40,36]",

@@ -98,6 +98,9 @@ TEST(Grammar, MasksAreThoseWorkedByHand) {
   EXPECT_EQ(g.foreseen_after(""), "a");
   EXPECT_EQ(g.foreseen_after("ab"), "d");
   EXPECT_EQ(g.next_after("abd"), std::vector<std::string>());
+  g.compile(Kind::regex, "a.c");
+  EXPECT_TRUE(g.takes("abc"));
+  EXPECT_FALSE(g.takes("a\nc"));
 }
 
 TEST(Grammar, TakesTheTextsOfASchema) {
@@ -115,6 +118,24 @@ TEST(Grammar, TakesTheTextsOfASchema) {
   EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "tags": ["z"]})"));
   EXPECT_FALSE(g.takes(R"({"name": "", "age": 18, "tags": [])"));
   EXPECT_EQ(g.foreseen_after("{"), "\"name\": \"");
+}
+
+TEST(Grammar, TextsOfAGivenLengthAreJson) {
+  Compiled g;
+  g.compile(Kind::json_schema, R"({"type":"string","minLength":2,"maxLength":3})");
+  EXPECT_TRUE(g.takes(R"("ä\n\"")"));
+  EXPECT_FALSE(g.takes(R"("\n")"));
+  EXPECT_FALSE(g.takes("\"a\t\""));
+  EXPECT_FALSE(g.takes(R"("abcd")"));
+}
+
+TEST(Grammar, NoOtherPropertySpellsANameThatIsKnown) {
+  Compiled g;
+  g.compile(Kind::json_schema,
+            R"({"type":"object","properties":{"ab":{"const":1}},"additionalProperties":{"const":2}})");
+  EXPECT_TRUE(g.takes(R"({"ab": 1, "ax": 2, "b\u0062": 2})"));
+  EXPECT_FALSE(g.takes(R"({"\u0061b": 2})"));
+  EXPECT_FALSE(g.takes(R"({"a\u0062": 2})"));
 }
 
 TEST(Grammar, ACallEndsWhoseTextIsReadInTooManyWays) {
@@ -191,7 +212,8 @@ TEST(Grammar, SaysWhatIsWrong) {
   EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"strin"})"), "g: Unsupported type \"strin\"");
   EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"string","pattern":"a","minLength":2})"),
             "g: pattern combined with minLength/maxLength is not supported; ignoring minLength/maxLength");
-  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"$ref":"#/x"})"), "g: Cannot find field x in #/x");
+  EXPECT_EQ(g.error_of(Kind::json_schema, R"({"$ref":"#/x"})"),
+            R"(g: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/x")");
   EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"integer","minimum":2,"maximum":1})"),
             "g: Invalid range: minimum greater than maximum");
   EXPECT_EQ(g.error_of(Kind::regex, std::string(2 << 20, 'a')), "g: too long: want at most 1 MB");

@@ -30,6 +30,14 @@ TEST(JsonSchema, SilenceIsWrittenOut) {
       {R"({"type":"string","format":"uuid"})", R"({"type":"string","format":"uuid"})"},
       {R"({"properties":{"not":{"enum":[1]}},"$defs":{"if":{"const":null}}})",
        R"({"properties":{"not":{"enum":[1]}},"$defs":{"if":{"const":null}},"type":"object"})"},
+      {R"({"patternProperties":{"^.$":true}})",
+       R"({"patternProperties":{"^[^\"\\\\\\x00-\\x1F]$":true},"type":"object"})"},
+      {R"({"minProperties":2,"properties":{"a":true,"b":true}})",
+       R"({"minProperties":2,"properties":{"a":true,"b":true},"type":"object"})"},
+      {R"({"minimum":0.1,"exclusiveMaximum":0.1000001})",
+       R"({"minimum":0.1,"exclusiveMaximum":0.1000001,"type":"number"})"},
+      {R"({"$defs":{"a":{"items":{"const":1}}},"items":{"$ref":"#/$defs/a/items"}})",
+       R"({"$defs":{"a":{"items":{"const":1},"type":"array"}},"items":{"$ref":"#/$defs/a/items"},"type":"array"})"},
       {"true", "true"},
       {"{}", "{}"},
   };
@@ -69,6 +77,26 @@ TEST(JsonSchema, PatternsAreEscaped) {
   }
 }
 
+TEST(JsonSchema, PatternsOfWholeTexts) {
+  const char* const cases[][2] = {
+      {R"(a.\s[^\d\s"]+)", R"(a[^\n]\s[^\d\s\x22]+)"},
+      {R"([\s"-$])", R"([\s\x22-\x24])"},
+      {R"("\n)", R"("\n)"},
+      {R"(\Aa)", nullptr},
+      {R"(a\Z)", nullptr},
+      {R"(\h)", nullptr},
+      {R"(\Qa\E)", nullptr},
+      {R"(\p{L})", nullptr},
+      {R"([\h])", nullptr},
+  };
+  for (const auto& [given, wanted] : cases) {
+    std::string out;
+    const Error e = plain_pattern(given, "p", &out);
+    EXPECT_EQ(static_cast<bool>(e), wanted == nullptr) << given << ": " << e.message();
+    EXPECT_EQ(e ? "" : out, wanted ? wanted : "") << given;
+  }
+}
+
 TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
   const char* const cases[][2] = {
       {R"({"not":{}})", "s: #/not: not supported"},
@@ -84,7 +112,25 @@ TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
        "s: #/propertyNames: not supported beside properties and required"},
       {R"({"type":"object","patternProperties":{"^a":true},"required":["ab"]})",
        "s: #/patternProperties: not supported beside properties and required"},
+      {R"({"propertyNames":{"pattern":"^a"},"additionalProperties":false})",
+       "s: #/propertyNames: not supported beside additionalProperties false"},
+      {R"({"propertyNames":{"pattern":"^a"},"patternProperties":{"a":true}})",
+       "s: #/propertyNames: not supported beside patternProperties"},
+      {R"({"patternProperties":{"a":true,"b":true}})",
+       "s: #/patternProperties: not supported: want one pattern, have 2"},
+      {R"({"minProperties":2})", "s: #/minProperties: not supported where any name will do"},
+      {R"({"minProperties":2,"properties":{"a":true,"b":true},"additionalProperties":true})",
+       "s: #/minProperties: not supported where any name will do"},
+      {R"({"minimum":0.1234567,"maximum":0.1234568})",
+       "s: #: no number with six digits behind the point fits the bounds"},
+      {R"({"exclusiveMinimum":0.1,"exclusiveMaximum":0.100001})",
+       "s: #: no number with six digits behind the point fits the bounds"},
       {R"({"$ref":"#"})", "s: #/$ref: leads back to itself"},
+      {R"({"$ref":"#/components/a","components":{"a":true}})",
+       R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/components/a")"},
+      {R"({"$ref":"#/$defs"})", R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/$defs")"},
+      {R"({"$ref":"a.json"})", R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "a.json")"},
+      {R"({"$ref":1})", "s: #/$ref: wrong type: want a text"},
       {R"({"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})",
        "s: #/items/$ref: leads back to itself"},
       {R"({"format":"date","pattern":"a"})", "s: #/format: not supported beside pattern"},
@@ -95,6 +141,8 @@ TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
       {R"({"pattern":1})", "s: #/pattern: wrong type: want a text"},
       {R"({"pattern":"\\c1"})", R"(s: #/pattern: not supported in a pattern: "\\c1")"},
       {R"({"anyOf":{}})", "s: #/anyOf: wrong type: want a list of schemas"},
+      {R"({"anyOf":[]})", "s: #/anyOf: is empty"},
+      {R"({"properties":[],"required":["a"]})", "s: #/properties: wrong type: want an object of schemas"},
       {R"({"properties":[]})", "s: #/properties: wrong type: want an object of schemas"},
       {R"({"items":3})", "s: #/items: wrong type: want an object, true or false, have 3"},
       {"[]", "s: #: wrong type: want an object, true or false, have an array of 0"},
