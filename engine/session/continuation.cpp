@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "kernels/hash.h"
 
@@ -76,12 +77,17 @@ bool lacks_prompt_logprobs(const Continuation& text) {
   return text.options.prompt_logprobs && std::ssize(text.result.prompt_logprobs) < text.sampler.prompt_tokens - 1;
 }
 
-void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab) {
+void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab, const Workers& workers) {
+  if (!lacks_prompt_logprobs(text)) return;
   std::vector<Logprobs>& found = text.result.prompt_logprobs;
-  for (; !logits.empty() && lacks_prompt_logprobs(text); logits = logits.subspan(static_cast<size_t>(vocab))) {
-    const std::span<const float> row = logits.first(static_cast<size_t>(vocab));
-    found.push_back(logprobs_of(row, text.history[found.size() + 1], *text.options.prompt_logprobs));
-  }
+  const int64_t first = std::ssize(found), lacking = text.sampler.prompt_tokens - 1 - first;
+  const int64_t rows = std::min(lacking, std::ssize(logits) / vocab);
+  found.resize(static_cast<size_t>(first + rows));
+  run_pieces(workers, rows, [&](int64_t row) {
+    const auto begin = static_cast<size_t>(row * vocab), token = static_cast<size_t>(first + row);
+    found[token] = logprobs_of(logits.subspan(begin, static_cast<size_t>(vocab)), text.history[token + 1],
+                               *text.options.prompt_logprobs);
+  });
 }
 
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options) {
@@ -95,40 +101,53 @@ Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateO
   return text;
 }
 
-bool draw(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
-          std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {
+void choose(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
+            std::span<const int32_t> eos_ids) {
+  hash_logits(text.options, logits, text.result);
+  TextRules* rules = text.rules.get();
+  if (rules && text.result.ids.empty()) {
+    text.failure = rules->begin(std::ssize(logits), eos_ids);
+    text.sampler.allowed = rules->allowed;
+    if (text.failure || rules->is_over) return;
+  }
+  const int32_t id = sample(text.sampler, logits, panel_best, text.history);
+  // Biases may leave none of the tokens that may come.
+  if (rules && !is_allowed(*rules, id)) text.failure = error("no token is left that may come", "grammar");
+  if (text.failure) return;
+  text.choice = {.id = id, .logprobs = {}};
+  if (text.options.logprobs) text.choice->logprobs = logprobs_of(logits, id, *text.options.logprobs);
+}
+
+bool reads_all_logits(const Continuation& text) {
   const GenerateOptions& options = text.options;
+  return options.logprobs || options.hash_logits || text.rules || adjusts_logits(options.sampler) ||
+         options.sampler.temperature > 0;
+}
+
+bool take(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {
   GenerateResult& result = text.result;
   const auto end = [&](FinishReason reason) {
     result.finish_reason = reason;
     return false;
   };
-  hash_logits(options, logits, result);
   TextRules* rules = text.rules.get();
-  if (rules && result.ids.empty()) {
-    text.failure = rules->begin(std::ssize(logits), eos_ids);
-    text.sampler.allowed = rules->allowed;
-    if (text.failure || rules->is_over) return end(FinishReason::stop);
-  }
-  const int32_t id = sample(text.sampler, logits, panel_best, text.history);
-  // Biases may leave none of the tokens that may come.
-  if (rules && !is_allowed(*rules, id)) text.failure = error("no token is left that may come", "grammar");
-  if (text.failure) return end(FinishReason::stop);
-  const bool ignores_eos = options.ignore_eos && !rules;
-  if (!ignores_eos && std::ranges::binary_search(eos_ids, id)) {
-    if (options.logprobs) result.end_logprobs = logprobs_of(logits, id, *options.logprobs);
+  std::optional<Choice> choice = std::exchange(text.choice, {});
+  if (!choice) return end(FinishReason::stop);
+  const bool ignores_eos = text.options.ignore_eos && !rules;
+  if (!ignores_eos && std::ranges::binary_search(eos_ids, choice->id)) {
+    result.end_logprobs = std::move(choice->logprobs);
     return end(FinishReason::stop);
   }
-  result.ids.push_back(id);
-  if (options.logprobs) result.logprobs.push_back(logprobs_of(logits, id, *options.logprobs));
-  text.history.push_back(id);
-  if (!on_token(id)) return end(FinishReason::stop);
+  result.ids.push_back(choice->id);
+  if (choice->logprobs) result.logprobs.push_back(*std::move(choice->logprobs));
+  text.history.push_back(choice->id);
+  if (!on_token(choice->id)) return end(FinishReason::stop);
   if (rules) {
-    text.failure = rules->add(id);
+    text.failure = rules->add(choice->id);
     text.sampler.allowed = rules->allowed;
     if (text.failure || rules->is_over) return end(FinishReason::stop);
   }
-  if (std::ssize(result.ids) == options.max_tokens) return end(FinishReason::length);
+  if (std::ssize(result.ids) == text.options.max_tokens) return end(FinishReason::length);
   if (std::ssize(text.history) > capacity) return end(FinishReason::context);
   return true;
 }

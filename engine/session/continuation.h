@@ -11,6 +11,7 @@
 #include "engine/session/sampler.h"
 #include "engine/session/text_rules.h"
 #include "kernels/error.h"
+#include "kernels/workers.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
@@ -61,6 +62,12 @@ inline int64_t decoded_tokens(const GenerateResult& result) { return result.deco
 // Sees each id as it comes; returning false stops.
 using OnToken = std::function<bool(int32_t)>;
 
+// A token that was chosen and is not yet part of its text.
+struct Choice {
+  int32_t id;
+  std::optional<Logprobs> logprobs;  // where they are wanted
+};
+
 struct Continuation {
   GenerateOptions options;
   std::vector<int32_t> history;  // the prompt and what was drawn
@@ -68,6 +75,7 @@ struct Continuation {
   GenerateResult result;
   std::unique_ptr<TextRules> rules = {};  // null: none
   Error failure = {};                     // of the rules: the text has ended with it
+  std::optional<Choice> choice = {};      // between choose() and take(); none then: the text has ended
 };
 
 // An empty prompt, one of more than `capacity` tokens, ids outside the vocabulary.
@@ -80,15 +88,22 @@ Error check_generate_options(const ModelConfig& config, const GenerateOptions& o
 bool lacks_prompt_logprobs(const Continuation& text);
 
 // Adds those that come from the logits, [rows][vocab], after the prompt's first tokens: the next ones that the result
-// lacks, at most to the prompt's end.
-void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab);
+// lacks, at most to the prompt's end. The workers share the rows.
+void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab, const Workers& workers);
 
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options);
 
-// Draws the next token from the logits after all of the history, and adds it. panel_best: as for sample(). eos_ids:
-// ascending. Returns whether the text goes on; where it does not, its failure or the result's finish_reason says why.
-// `capacity`: the most tokens of history that can be evaluated.
-bool draw(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
-          std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token);
+// Chooses the next token from the logits after all of the history, and calls nobody back: other texts may do the same
+// meanwhile. panel_best: as for sample().
+// eos_ids: ascending.
+void choose(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
+            std::span<const int32_t> eos_ids);
+
+// Whether that takes long enough to share it: more is looked at than the likeliest token of each panel.
+bool reads_all_logits(const Continuation& text);
+
+// Adds what was chosen. Returns whether the text goes on; where it does not, its failure or the result's finish_reason
+// says why. `capacity`: the most tokens of history that can be evaluated.
+bool take(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token);
 
 }  // namespace pinion

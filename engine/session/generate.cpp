@@ -47,7 +47,7 @@ Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t
 Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, Continuation& text,
                              std::span<float> logits) {
   const auto sink = [&](int64_t, std::span<const float> rows) {
-    add_prompt_logprobs(text, rows, std::ssize(logits));
+    add_prompt_logprobs(text, rows, std::ssize(logits), workers_of(session.prefill_team));
     std::ranges::copy(rows.last(logits.size()), logits.begin());
   };
   return evaluate(session, prompt, sink);
@@ -93,8 +93,9 @@ struct Decoding {
   // Whether the text goes on after the token drawn from a row of the logits, which is the last pass's panel_row.
   bool draw_from(int64_t row, int64_t panel_row) {
     const auto vocab = static_cast<size_t>(session.model->config.vocab_size);
-    return draw(text, std::span(logits).subspan(static_cast<size_t>(row) * vocab, vocab),
-                panel_best(session, panel_row), session.model->eos_ids, session.sequence.cache.capacity, on_token);
+    choose(text, std::span(logits).subspan(static_cast<size_t>(row) * vocab, vocab), panel_best(session, panel_row),
+           session.model->eos_ids);
+    return take(text, session.model->eos_ids, session.sequence.cache.capacity, on_token);
   }
 };
 

@@ -155,15 +155,22 @@ constexpr Adjustment kAdjustments[] = {
     {[](const SamplerOptions& o) { return o.dry_multiplier > 0; }, penalise_dry},
 };
 
+}  // namespace
+
+bool adjusts_logits(const SamplerOptions& options) {
+  return std::ranges::any_of(kAdjustments, [&](const Adjustment& one) { return one.is_on(options); });
+}
+
+namespace {
+
 // The logits after all adjustments, with the likeliest of each panel.
 std::span<const float> adjust(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
-  const auto is_on = [&](const Adjustment& one) { return one.is_on(sampler.options); };
-  if (sampler.allowed.empty() && std::ranges::none_of(kAdjustments, is_on)) return logits;
+  if (sampler.allowed.empty() && !adjusts_logits(sampler.options)) return logits;
   sampler.adjusted.assign(logits.begin(), logits.end());
   sampler.counts.resize(logits.size());
   sampler.changed.assign(sampler.best.size(), false);
   for (const Adjustment& one : kAdjustments) {
-    if (is_on(one)) one.apply(sampler, history);
+    if (one.is_on(sampler.options)) one.apply(sampler, history);
   }
   forbid(sampler);
   for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {

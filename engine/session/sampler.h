@@ -31,6 +31,9 @@ struct Sampler {
   std::vector<int64_t> common_with_end{};
 };
 
+// Whether a bias or a penalty changes the logits first.
+bool adjusts_logits(const SamplerOptions& options);
+
 // history: the prompt and what was generated so far, for penalties. panel_best: the likeliest id of each
 // kPanelColumns logits, as the team has found them (Scratch); empty: they are searched here. A NaN never wins.
 int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best,

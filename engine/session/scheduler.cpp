@@ -125,6 +125,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   }
   s->segments.reserve(static_cast<size_t>(options.sequences));
   s->streams.reserve(static_cast<size_t>(options.sequences));
+  s->choosing.reserve(static_cast<size_t>(options.sequences));
   s->running.reserve(static_cast<size_t>(options.sequences));
   s->drafters.reserve(static_cast<size_t>(options.sequences));
   s->drafting.reserve(static_cast<size_t>(options.sequences));

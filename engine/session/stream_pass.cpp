@@ -49,15 +49,19 @@ std::span<const float> logits_of(const Scheduler& s, int64_t row, int64_t rows) 
   return std::span(s.logits).subspan(static_cast<size_t>(row) * vocab, static_cast<size_t>(rows) * vocab);
 }
 
-// Draws a stream's next token from a row of the pass's logits. Returns whether the text goes on.
-bool draw_next(Scheduler& s, Stream& stream, int64_t row) {
-  const auto on_token = [&stream](int32_t id) { return stream.request.on_token(id, stream.text.result); };
-  return draw(stream.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids, stream.sequence.cache.capacity,
-              on_token);
+void choose_from(const Scheduler& s, Stream& stream, int64_t row) {
+  choose(stream.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids);
 }
 
-// The same from a row and those of the drafts behind it, as far as these are what was drawn. The others are forgotten.
-bool draw_tokens(Scheduler& s, Stream& stream, const Segment& segment, int64_t row) {
+// Takes what was chosen. Returns whether the text goes on.
+bool take_next(const Scheduler& s, Stream& stream) {
+  const auto on_token = [&stream](int32_t id) { return stream.request.on_token(id, stream.text.result); };
+  return take(stream.text, s.model->eos_ids, stream.sequence.cache.capacity, on_token);
+}
+
+// The same, then tokens from the rows of the drafts behind `row`, as far as these are what was taken. The others are
+// forgotten.
+bool take_tokens(Scheduler& s, Stream& stream, const Segment& segment, int64_t row) {
   GenerateResult& result = stream.text.result;
   if (stream.first_token_ns == 0) {
     stream.first_token_ns = now_ns();
@@ -65,7 +69,7 @@ bool draw_tokens(Scheduler& s, Stream& stream, const Segment& segment, int64_t r
     ++result.decode_passes;
   }
   if (stream.text.options.max_tokens <= 0) return false;
-  bool go_on = draw_next(s, stream, row);
+  bool go_on = take_next(s, stream);
   if (segment.drafts == 0) return go_on;
   const std::span<const int32_t> drafts = segment.tokens.subspan(1);
   int64_t agreed = 0;
@@ -73,7 +77,10 @@ bool draw_tokens(Scheduler& s, Stream& stream, const Segment& segment, int64_t r
     return agreed < segment.drafts && stream.text.history.back() == drafts[static_cast<size_t>(agreed)] &&
            are_logits_finite(s, row + agreed + 1, 1);
   };
-  while (go_on && agrees()) go_on = draw_next(s, stream, row + ++agreed);
+  while (go_on && agrees()) {
+    choose_from(s, stream, row + ++agreed);
+    go_on = take_next(s, stream);
+  }
   result.drafted += segment.drafts;
   result.accepted += agreed;
   const std::span<const size_t> buckets = stream.drafts->buckets;
@@ -127,7 +134,37 @@ void fill_pass(Scheduler& s) {
   }
 }
 
+namespace {
+
+bool ends_history(const Stream& stream, const Segment& segment) {
+  return segment.position + segment.sure() == wanted(stream);
+}
+
+// For all texts that the pass has brought to their next token. Each takes up to a millisecond where more is wanted than
+// the likeliest of a large vocabulary: they share the team.
+void choose_next(Scheduler& s) {
+  s.choosing.clear();
+  int64_t row = 0, long_ones = 0;
+  for (size_t i = 0; i < s.segments.size(); ++i) {
+    Stream& stream = *s.streams[i];
+    const int64_t sure_rows = s.segments[i].logit_rows - s.segments[i].drafts;
+    const bool draws = ends_history(stream, s.segments[i]) && stream.text.options.max_tokens > 0;
+    if (draws && are_logits_finite(s, row, sure_rows)) {
+      s.choosing.emplace_back(&stream, row + sure_rows - 1);
+      long_ones += reads_all_logits(stream.text);
+    }
+    row += s.segments[i].logit_rows;
+  }
+  run_pieces(workers_of(long_ones > 1 ? s.prefill_team : nullptr), std::ssize(s.choosing), [&](int64_t i) {
+    const auto& [stream, from] = s.choosing[static_cast<size_t>(i)];
+    choose_from(s, *stream, from);
+  });
+}
+
+}  // namespace
+
 void read_pass(Scheduler& s) {
+  choose_next(s);
   int64_t row = 0;
   for (size_t i = 0; i < s.segments.size(); ++i) {
     Stream& stream = *s.streams[i];
@@ -136,9 +173,10 @@ void read_pass(Scheduler& s) {
     const int64_t sure_rows = segment.logit_rows - segment.drafts;
     Error e;
     if (!are_logits_finite(s, row, sure_rows)) e = error("NaN or infinity; the weights may be damaged", "logits");
-    if (!e) add_prompt_logprobs(stream.text, logits_of(s, row, sure_rows), s.model->config.vocab_size);
-    const bool is_last = segment.position + segment.sure() == wanted(stream);
-    const bool go_on = !e && (!is_last || draw_tokens(s, stream, segment, row + sure_rows - 1));
+    if (!e)
+      add_prompt_logprobs(stream.text, logits_of(s, row, sure_rows), s.model->config.vocab_size,
+                          workers_of(s.prefill_team));
+    const bool go_on = !e && (!ends_history(stream, segment) || take_tokens(s, stream, segment, row + sure_rows - 1));
     if (!e) e = stream.text.failure;
     row += segment.logit_rows;
     if (!go_on) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/session/continuation.h"
@@ -79,8 +80,9 @@ struct Scheduler : PassRunner {
 
   // Of a pass, kept from one to the next.
   std::vector<Segment> segments;
-  std::vector<Stream*> streams;  // by segment
-  std::vector<float> logits;     // [sequences + more_logit_rows][vocab]
+  std::vector<Stream*> streams;                       // by segment
+  std::vector<std::pair<Stream*, int64_t>> choosing;  // their next token, from a row of the logits
+  std::vector<float> logits;                          // [sequences + more_logit_rows][vocab]
   // Rows in a pass from which no token is drawn for sure: of drafts, and of prompts whose log probabilities are wanted.
   // 0 until the first such text.
   int64_t more_logit_rows = 0;

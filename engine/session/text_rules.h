@@ -1,4 +1,4 @@
-// What tokens a text may go on with: a grammar's, say. draw() asks them before each token. They change which token is
+// What tokens a text may go on with: a grammar's, say. choose() asks them before each token. They change which token is
 // drawn, not what it is drawn from: logits, their hash and log probabilities are the model's own.
 #pragma once
 
