@@ -49,12 +49,19 @@ struct PackShape {
   int32_t min_rows = 1;
 };
 
-// From the gate x and the value v that it multiplies. s(z) = 1 / (1 + exp(-z)); for z < 0 it is computed as
+// f(x), by which a gate multiplies its value: f(gate) * value. s(z) = 1 / (1 + exp(-z)); for z < 0 it is computed as
 // exp(z) / (1 + exp(z)), so that nothing overflows.
-//   silu            v * x * s(x)
-//   gelu_tanh       v * x * s(sqrt(8 / pi) * (x + 0.044715 x^3))
-//   clamped_swiglu  (w + 1) * y * s(1.702 y), y = min(limit, x), w = min(limit, max(-limit, v))
-enum class Activation : uint8_t { silu, gelu_tanh, clamped_swiglu };
+//   silu          x * s(x)
+//   gelu_tanh     x * s(sqrt(8 / pi) * (x + 0.044715 x^3))
+//   relu_squared  max(0, x)^2
+//   xielu         for x > 0: (p x + b) * x, else: (expm1(min(x, e)) - x) * n + b * x
+// and of a gate and its value only
+//   clamped_swiglu  (w + 1) * y * s(1.702 y), y = min(limit, gate), w = min(limit, max(-limit, value))
+enum class Activation : uint8_t { silu, gelu_tanh, relu_squared, xielu, clamped_swiglu };
+
+struct Xielu {
+  float p, n, b, e;
+};
 
 // What happens to a tile of sums before it is stored, in this order. What is null, one (alpha) or zero (cap, beta) is
 // left out.
@@ -64,11 +71,13 @@ struct Epilogue {
   float alpha = 1;                      // value *= alpha
   const float* bias = nullptr;          // [columns]: value += bias[c]
   float cap = 0;                        // value = cap * tanh(value / cap)
-  const float* gate = nullptr;          // [rows][gate_stride]: value = activation(gate[r][c], value)
+  const float* gate = nullptr;          // [rows][gate_stride]: value = activation(gate[r][c]) * value
   int64_t gate_stride = 0;
+  bool activates = false;  // value = activation(value), where there is no gate
   Activation activation = Activation::silu;
   float limit = 0;  // clamped_swiglu's
-  float beta = 0;   // value += beta * out[r][c]; out is not read where beta is 0
+  Xielu xielu = {};
+  float beta = 0;  // value += beta * out[r][c]; out is not read where beta is 0
   float low = -__builtin_inff();
   float high = __builtin_inff();  // value = min(high, max(low, value)); NaN stays
 };
@@ -190,6 +199,10 @@ struct Kernels {
   // out[i] = (x[i] * inv) * weight[i], inv = 1 / sqrt(sum(x^2) / n + eps). out may be x.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
   void (*rms_norm_bf16)(const bf16* x, const bf16* weight, int64_t n, float eps, bf16* out);  // float inside
+
+  // out[i] = ((x[i] - mean) * inv) * weight[i] + bias[i], mean = sum(x) / n, inv = 1 / sqrt(sum((x - mean)^2) / n +
+  // eps). bias: null where there is none. out may be x.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t n, float eps, float* out);
 
   // Rotate-half rotary embedding in place, i < half:  (x[i], x[i + half]) by the angle whose cos and sin are given
   // [half].

@@ -17,16 +17,37 @@ Lanes clamped_swiglu(Lanes gate, Lanes value, float limit) {
   return Lanes::mul(weight, Lanes::add(v, Lanes::broadcast(1.0f)));
 }
 
-Lanes gated(Lanes gate, Lanes value, const Epilogue& ops) {
+Lanes relu_squared(Lanes x) {
+  const Lanes positive = Lanes::max(Lanes::broadcast(0.0f), x);
+  return Lanes::mul(positive, positive);
+}
+
+Lanes xielu(Lanes x, const Xielu& curve) {
+  const Lanes linear = Lanes::broadcast(curve.b);
+  const Lanes above = Lanes::mul(Lanes::fma(Lanes::broadcast(curve.p), x, linear), x);
+  const Lanes bent = Lanes::sub(expm1_lanes(Lanes::min(Lanes::broadcast(curve.e), x)), x);
+  const Lanes below = Lanes::fma(bent, Lanes::broadcast(curve.n), Lanes::mul(linear, x));
+  return Lanes::if_less(Lanes::broadcast(0.0f), x, above, below);
+}
+
+Lanes activated(Lanes x, const Epilogue& ops) {
   switch (ops.activation) {
     case Activation::gelu_tanh:
-      return Lanes::mul(gelu_tanh(gate), value);
-    case Activation::clamped_swiglu:
-      return clamped_swiglu(gate, value, ops.limit);
+      return gelu_tanh(x);
+    case Activation::relu_squared:
+      return relu_squared(x);
+    case Activation::xielu:
+      return xielu(x, ops.xielu);
     case Activation::silu:
+    case Activation::clamped_swiglu:  // has a gate
       break;
   }
-  return Lanes::mul(silu(gate), value);
+  return silu(x);
+}
+
+Lanes gated(Lanes gate, Lanes value, const Epilogue& ops) {
+  if (ops.activation == Activation::clamped_swiglu) return clamped_swiglu(gate, value, ops.limit);
+  return Lanes::mul(activated(gate, ops), value);
 }
 
 // Up to sixteen columns of a tile, row by row.
@@ -43,6 +64,7 @@ void apply_columns(const T* sums, int64_t rows, int64_t count, const Epilogue& o
     if (ops.bias) value = Lanes::add(value, bias);
     if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
     if (ops.gate) value = gated(load_some(ops.gate + r * ops.gate_stride + column, count), value, ops);
+    if (ops.activates) value = activated(value, ops);
     if (ops.beta != 0.0f) {
       value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
     }

@@ -12,11 +12,12 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// The first count elements of p, zero in the other lanes.
+// The first count elements of p, `rest` in the other lanes.
 template <class T>
-Lanes load_some(const T* p, int64_t count) {
+Lanes load_some(const T* p, int64_t count, T rest = {}) {
   if (count >= kLanes) return Lanes::load(p);
-  T padded[kLanes] = {};
+  T padded[kLanes];
+  for (T& lane : padded) lane = rest;
   for (int64_t i = 0; i < count; ++i) padded[i] = p[i];
   return Lanes::load(padded);
 }
@@ -56,10 +57,12 @@ inline Lanes exp2_integer(Lanes n) {
   return Lanes::shift_to_exponent(Lanes::add(n, Lanes::broadcast(kRoundingMagic + 127.0f)));
 }
 
-// e^x: x = n ln2 + r, |r| <= ln2 / 2, polynomial of degree 7 (Cephes expf), then two exact scalings so that results
-// down to the smallest denormal are rounded once. Below -104: 0; above 88.73: infinity; NaN: NaN.
-inline Lanes exp_lanes(Lanes x) {
-  x = Lanes::min(Lanes::broadcast(89.0f), Lanes::max(Lanes::broadcast(-104.0f), x));
+// x = n ln2 + r, |r| <= ln2 / 2, e^r - 1 by a polynomial of degree 7 (Cephes expf).
+struct ExpParts {
+  Lanes n, power;  // power: e^r - 1
+};
+
+inline ExpParts exp_parts(Lanes x) {
   const Lanes n = round_half_even(Lanes::mul(x, Lanes::broadcast(1.44269504088896341f)));
   Lanes r = Lanes::fma(n, Lanes::broadcast(-0.693359375f), x);
   r = Lanes::fma(n, Lanes::broadcast(2.12194440e-4f), r);
@@ -67,9 +70,23 @@ inline Lanes exp_lanes(Lanes x) {
                                      5.0000001201e-1f};
   Lanes p = Lanes::broadcast(1.9875691500e-4f);
   for (float c : kCoefficients) p = Lanes::fma(p, r, Lanes::broadcast(c));
-  p = Lanes::add(Lanes::fma(p, Lanes::mul(r, r), r), Lanes::broadcast(1.0f));
+  return {n, Lanes::fma(p, Lanes::mul(r, r), r)};
+}
+
+// e^x. Two exact scalings, so that results down to the smallest denormal are rounded once. Below -104: 0; above 88.73:
+// infinity; NaN: NaN.
+inline Lanes exp_lanes(Lanes x) {
+  const auto [n, power] = exp_parts(Lanes::min(Lanes::broadcast(89.0f), Lanes::max(Lanes::broadcast(-104.0f), x)));
   const Lanes half = round_half_even(Lanes::mul(n, Lanes::broadcast(0.5f)));
+  const Lanes p = Lanes::add(power, Lanes::broadcast(1.0f));
   return Lanes::mul(Lanes::mul(p, exp2_integer(half)), exp2_integer(Lanes::sub(n, half)));
+}
+
+// e^x - 1 for x <= 0. Below -40 it is -1; NaN: NaN.
+inline Lanes expm1_lanes(Lanes x) {
+  const auto [n, power] = exp_parts(Lanes::max(Lanes::broadcast(-40.0f), x));
+  const Lanes scale = exp2_integer(n);
+  return Lanes::fma(power, scale, Lanes::sub(scale, Lanes::broadcast(1.0f)));
 }
 
 // e^x for x <= 0 to within 2^-18, of which rounding to bf16 leaves one in some thousands to see, and zero where that is

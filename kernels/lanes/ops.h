@@ -71,6 +71,26 @@ void rms_norm(const T* x, const T* weight, int64_t n, float eps, T* out) {
   }
 }
 
+void layer_norm(const float* x, const float* weight, const float* bias, int64_t n, float eps, float* out) {
+  Lanes sum = Lanes::broadcast(0.0f);
+  for (int64_t i = 0; i < n; i += kLanes) sum = Lanes::add(sum, load_some(x + i, n - i));
+  const float mean = fold(sum, Lanes::add) / static_cast<float>(n);
+  const Lanes centre = Lanes::broadcast(mean);
+  Lanes squares = Lanes::broadcast(0.0f);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Lanes v = Lanes::sub(load_some(x + i, n - i, mean), centre);
+    squares = Lanes::fma(v, v, squares);
+  }
+  const Lanes inverse =
+      Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes v = Lanes::mul(Lanes::sub(load_some(x + i, n - i), centre), inverse);
+    v = Lanes::mul(v, load_some(weight + i, n - i));
+    if (bias) v = Lanes::add(v, load_some(bias + i, n - i));
+    store_some(v, out + i, n - i);
+  }
+}
+
 void rope(float* x, const float* cos, const float* sin, int64_t half) {
   for (int64_t i = 0; i < half; i += kLanes) {
     const int64_t count = half - i;
@@ -152,6 +172,7 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .silu_mul_bf16 = silu_mul<bf16>,
           .rms_norm = rms_norm<float>,
           .rms_norm_bf16 = rms_norm<bf16>,
+          .layer_norm = layer_norm,
           .rope = rope,
           .sigmoid_mul = sigmoid_mul,
           .conv_silu = conv_silu,

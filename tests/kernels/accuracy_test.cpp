@@ -174,6 +174,43 @@ TEST(ClampedSwiglu, Accuracy) {
   EXPECT_LE(worst.error, 2e-6) << "at " << worst.at;
 }
 
+TEST(Xielu, Accuracy) {
+  Random random;
+  Worst worst;
+  constexpr Xielu kCurve = {0.75f, 1.25f, 0.5f, -1e-6f};
+  for (const float range : {100.0f, 10.0f, 1.0f, 1e-2f, 1e-4f}) {
+    const std::vector<float> x = random.floats(40000 / kStride / kLanes * kLanes, -range, range);
+    for (size_t i = 0; i < x.size(); i += kLanes) {
+      float y[kLanes];
+      xielu(Lanes::load(&x[i]), kCurve).store(y);
+      for (size_t j = 0; j < kLanes; ++j) {
+        const double v = x[i + j], e = std::min<double>(v, kCurve.e);
+        const double exact = v > 0 ? kCurve.p * v * v + kCurve.b * v : (std::expm1(e) - v) * kCurve.n + kCurve.b * v;
+        worst.see(std::abs(y[j] - exact) / std::max({std::abs(exact), std::abs(v), 1e-5}), x[i + j]);
+      }
+    }
+  }
+  EXPECT_LE(worst.error, 1e-6) << "at " << worst.at;
+}
+
+TEST(LayerNorm, Accuracy) {
+  Random random;
+  for (int64_t n : {1, 5, 16, 64, 300, 4096}) {
+    const std::vector<float> x = random.floats(n, -2, 4), weight = random.floats(n, 0.5f, 2), bias = random.floats(n);
+    std::vector<float> out(x.size());
+    scalar_kernels().layer_norm(x.data(), weight.data(), bias.data(), n, 1e-6f, out.data());
+    double sum = 0, squares = 0;
+    for (float v : x) sum += v;
+    const double mean = sum / static_cast<double>(n);
+    for (float v : x) squares += (v - mean) * (v - mean);
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(1e-6f));
+    Worst worst;
+    for (size_t i = 0; i < x.size(); ++i)
+      worst.see(std::abs(out[i] - ((x[i] - mean) * inverse * weight[i] + bias[i])), x[i]);
+    EXPECT_LE(worst.error, 2e-6) << "n " << n;
+  }
+}
+
 TEST(RmsNorm, Accuracy) {
   Random random;
   for (int64_t n : {1, 5, 16, 64, 300, 4096}) {

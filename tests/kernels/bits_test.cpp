@@ -118,6 +118,21 @@ Result clamped_gated(const Kernels& k, Random& random) {
   return result;
 }
 
+Result bent(const Kernels& k, Random& random) {
+  const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9);
+  Result result = {.floats = std::vector<float>(20 * 50)};
+  const Epilogue ops = {.activates = true, .activation = Activation::xielu, .xielu = {0.75f, 1.25f, 0.5f, -1e-6f}};
+  k.epilogue_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
+  return result;
+}
+
+Result centred(const Kernels& k, Random& random) {
+  const std::vector<float> x = random.floats(333, -2, 5), weight = random.floats(333), bias = random.floats(333);
+  Result result = {.floats = std::vector<float>(333)};
+  k.layer_norm(x.data(), weight.data(), bias.data(), 333, 1e-5f, result.floats.data());
+  return result;
+}
+
 Result normed(const Kernels& k, Random& random) {
   const std::vector<float> x = random.floats(333, -2, 2), weight = random.floats(333);
   Result result = {.floats = std::vector<float>(333)};
@@ -208,6 +223,8 @@ constexpr Golden kGolden[] = {
     {"cap and gelu_tanh", gelu_gated, 0x2f0ac9a9d859ce55u},
     {"clamped_swiglu", clamped_gated, 0x97c0477ca37174b7u},
     {"rms_norm", normed, 0x982e3e5c6573bd7cu},
+    {"xielu", bent, 0xc96f89b329675cu},
+    {"layer_norm", centred, 0x7d5b23961946c620u},
     {"rope", rotated, 0x45e47466c825e75au},
     {"attend and merge_attention", attended, 0x337811eadfdc15e6u},
     {"attend_s8", attended_codes, 0xceb5fcb998e34e6bu},

@@ -176,4 +176,14 @@ Result run_everywhere(const std::string& label, Run run) {
   return expected;
 }
 
+constexpr float kSpecial[] = {0.0f,    -0.0f,  1.0f,    -1.0f, 88.7f,  -88.7f,    89.0f,      -89.0f, 104.0f,
+                              -104.0f, 1e-40f, -1e-40f, 3e38f, -3e38f, kInfinity, -kInfinity, kNan};
+
+// Ordinary values with special ones strewn in.
+inline std::vector<float> spiced(Random& random, int64_t n) {
+  std::vector<float> x = random.floats(n, -20, 20);
+  for (size_t i = 0; i < x.size(); i += 3) x[i] = kSpecial[random.next() % std::size(kSpecial)];
+  return x;
+}
+
 }  // namespace pinion

@@ -100,7 +100,9 @@ TEST(Tables, AreWhole) {
     EXPECT_TRUE(k->rotate && k->unrotate && k->make_query_s8 && k->attend_s8 && k->sigmoid_mul && k->conv_silu &&
                 k->delta_rule)
         << k->name;
-    EXPECT_TRUE(k->rms_norm && k->rope && k->make_query && k->attend && k->merge_attention && k->argmax) << k->name;
+    EXPECT_TRUE(k->rms_norm && k->layer_norm && k->rope && k->make_query && k->attend && k->merge_attention &&
+                k->argmax)
+        << k->name;
     EXPECT_TRUE(products.insert({k->gemm_s8, k->attend}).second) << k->name << " has no products of its own";
   }
 }

@@ -204,6 +204,9 @@ TEST(State, IsTheCallers) {
                         .bias = w.data(),
                         .gate = x.data(),
                         .gate_stride = 1,
+                        .activates = true,
+                        .activation = Activation::xielu,
+                        .xielu = {1, 1, 1, -0.01f},
                         .beta = 1,
                         .low = -1,
                         .high = 1};
@@ -255,6 +258,7 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "to_float", t->to_float, w16.data(), k, out.data());
     expect_kept(name + "silu_mul", t->silu_mul, x.data(), w.data(), 50, out.data());
     expect_kept(name + "rms_norm", t->rms_norm, x.data(), w.data(), 50, 1e-5f, out.data());
+    expect_kept(name + "layer_norm", t->layer_norm, x.data(), w.data(), w.data(), 50, 1e-5f, out.data());
     expect_kept(name + "silu_mul_bf16", t->silu_mul_bf16, w16.data(), w16.data(), 50, out16.data());
     expect_kept(name + "rms_norm_bf16", t->rms_norm_bf16, w16.data(), w16.data(), 50, 1e-5f, out16.data());
     expect_kept(name + "rope", t->rope, out.data(), x.data(), w.data(), 20);

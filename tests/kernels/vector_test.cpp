@@ -6,16 +6,6 @@
 namespace pinion {
 namespace {
 
-constexpr float kSpecial[] = {0.0f,    -0.0f,  1.0f,    -1.0f, 88.7f,  -88.7f,    89.0f,      -89.0f, 104.0f,
-                              -104.0f, 1e-40f, -1e-40f, 3e38f, -3e38f, kInfinity, -kInfinity, kNan};
-
-// Ordinary values with special ones strewn in.
-std::vector<float> spiced(Random& random, int64_t n) {
-  std::vector<float> x = random.floats(n, -20, 20);
-  for (size_t i = 0; i < x.size(); i += 3) x[i] = kSpecial[random.next() % std::size(kSpecial)];
-  return x;
-}
-
 // Sums that a float cannot hold: ties of the conversion, and the largest.
 std::vector<int32_t> hard_sums(Random& random, int64_t n) {
   constexpr int32_t kHard[] = {2130706432, -2130706432, INT32_MAX, INT32_MIN, 16777217, -16777217, 16777219, 0};
@@ -54,6 +44,7 @@ TEST(Finish, Dequantizes) {
 struct Steps {
   bool scales, alpha, bias, gate, beta, clamp, cap;
   Activation activation;
+  bool activates = false;
 };
 
 // One number through epilogue, as the scalar kernels compute it; its formula is accuracy_test's affair.
@@ -64,6 +55,7 @@ float finished(float x, const Epilogue& ops) {
 }
 
 constexpr float kLimit = 0.5f;  // of clamped_swiglu
+constexpr Xielu kCurve = {0.75f, 1.25f, 0.5f, -0.125f};
 
 void check_epilogue(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
   const int64_t ldo = columns + 3, gate_stride = columns + 2;  // what lies between the rows must stay
@@ -82,7 +74,10 @@ void check_epilogue(Random& random, int64_t rows, int64_t columns, const Steps& 
       if (steps.cap) value = finished(value, {.cap = 0.4f});
       if (steps.gate) {
         const float* gate = &gates[static_cast<size_t>(r * gate_stride + c)];
-        value = finished(value, {.gate = gate, .activation = steps.activation, .limit = kLimit});
+        value = finished(value, {.gate = gate, .activation = steps.activation, .limit = kLimit, .xielu = kCurve});
+      }
+      if (steps.activates) {
+        value = finished(value, {.activates = true, .activation = steps.activation, .xielu = kCurve});
       }
       if (steps.beta) value = value + -0.75f * to;
       if (steps.clamp) value = std::clamp(value, -0.25f, 0.5f);
@@ -98,7 +93,8 @@ void check_epilogue(Random& random, int64_t rows, int64_t columns, const Steps& 
     if (steps.bias) ops.bias = added.data;
     if (steps.cap) ops.cap = 0.4f;
     if (steps.gate) ops.gate = gate.data, ops.gate_stride = gate_stride;
-    if (steps.gate) ops.activation = steps.activation, ops.limit = kLimit;
+    ops.activates = steps.activates;
+    ops.activation = steps.activation, ops.limit = kLimit, ops.xielu = kCurve;
     if (steps.beta) ops.beta = -0.75f;
     if (steps.clamp) ops.low = -0.25f, ops.high = 0.5f;
     kernels.epilogue_f32(in.data, rows, columns, ops, out.data, ldo);
@@ -112,11 +108,14 @@ TEST(Finish, EveryWidthAndStep) {
   Random random;
   for (int64_t columns = 1; columns <= kPanelColumns; ++columns) {
     const auto bit = [&](int i) { return (columns >> i) % 2 == 1; };
-    const auto activation = [&](int64_t i) { return static_cast<Activation>(i % 3); };
+    const auto activation = [&](int64_t i) { return static_cast<Activation>(i % 5); };
     check_epilogue(random, 1 + columns % 3, columns,
                    {bit(0), bit(1), bit(2), bit(3), bit(4), bit(5), bit(2), activation(columns)});
     check_epilogue(random, 2, columns,
                    {!bit(0), bit(3), !bit(2), bit(1), !bit(4), !bit(0), bit(3), activation(columns / 4)});
+    check_epilogue(
+        random, 2, columns,
+        {!bit(0), bit(3), !bit(2), false, !bit(4), bit(0), bit(3), static_cast<Activation>(columns % 4), true});
   }
 }
 
@@ -151,6 +150,15 @@ TEST(Finish, CapAndGatesAtTheEnds) {
       return finish(k, edge, values, {.gate_stride = count, .activation = Activation::clamped_swiglu, .limit = 64});
     });
   };
+  const auto activated = [&](Activation activation) {
+    return run_everywhere("activated", [&, activation](const Kernels& k, Edge edge) {
+      return finish(k, edge, {0, 3, -2, 2e19f, -1e30f, kNan},
+                    {.activates = true, .activation = activation, .xielu = {2, 1, 0.5f, -64}});
+    });
+  };
+  expect_same(activated(Activation::relu_squared), {.floats = {0, 9, 0, kInfinity, 0, kNan}}, "contract");
+  // Down here expm1 is -1: -1 - 0; (2 * 3 + 0.5) * 3; -1 + 2 - 1; -1 + 1e30 - 0.5e30.
+  expect_same(activated(Activation::xielu), {.floats = {-1, 19.5f, 0, kInfinity, 0.5e30f, kNan}}, "contract");
   expect_same(clamped({-1, 2, 2, 1, 1, 1}), {.floats = {0, 192, -0.0f, 128, -0.0f, kNan}}, "contract");
   expect_same(clamped({-1, 1000, -1000, -1000, kNan, 1}), {.floats = {0, 4160, 0, -4032, kNan, kNan}}, "contract");
 }
@@ -256,63 +264,6 @@ TEST(SiluMul, HandWorked) {
   };
   // 0 / 2; exp(-200) vanishes, on either side; 64 / (1 + 1e-28) = 64; damage shows.
   expect_same(run_everywhere("by hand", run), {.floats = {0, 400, -0.0f, 32, kNan}}, "by hand");
-}
-
-Result rms_norm(const Kernels& kernels, Edge edge, const std::vector<float>& x, const std::vector<float>& weight,
-                float eps, bool in_place) {
-  const int64_t n = static_cast<int64_t>(x.size());
-  const Guarded<float> in(x, edge), w(weight, edge), fresh(n, edge);
-  const Guarded<float>& out = in_place ? in : fresh;
-  kernels.rms_norm(in.data, w.data, n, eps, out.data);
-  return {.floats = out.copy()};
-}
-
-// Sixteen partial sums folded 8, 4, 2, 1 apart.
-float folded_squares(const std::vector<float>& x) {
-  float lane[16] = {};
-  for (size_t i = 0; i < x.size(); ++i) lane[i % 16] = std::fma(x[i], x[i], lane[i % 16]);
-  for (int width : {8, 4, 2, 1}) {
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
-  }
-  return lane[0];
-}
-
-void check_rms_norm(const std::string& label, const std::vector<float>& x, const std::vector<float>& weight,
-                    float eps) {
-  const float inverse = 1.0f / std::sqrt(folded_squares(x) / static_cast<float>(x.size()) + eps);
-  Result expected;
-  for (size_t i = 0; i < x.size(); ++i) expected.floats.push_back(x[i] * inverse * weight[i]);
-  for (bool in_place : {false, true}) {
-    const auto run = [&](const Kernels& kernels, Edge edge) {
-      return rms_norm(kernels, edge, x, weight, eps, in_place);
-    };
-    expect_same(run_everywhere(label, run), expected, "contract: " + label);
-  }
-}
-
-TEST(RmsNorm, Lengths) {
-  Random random;
-  for (int64_t n = 1; n <= 300; n += n < 70 ? 1 : 13) {
-    check_rms_norm("n " + std::to_string(n), random.floats(n, -3, 3), random.floats(n, 0, 2), 1e-6f);
-  }
-}
-
-TEST(RmsNorm, Values) {
-  Random random;
-  const std::vector<float> weight = random.floats(45, -2, 2);
-  check_rms_norm("zeros", std::vector<float>(45), weight, 1e-5f);
-  check_rms_norm("denormals", std::vector<float>(45, 1e-40f), weight, 1e-5f);
-  check_rms_norm("squares overflow", std::vector<float>(45, 3e38f), weight, 1e-5f);
-  check_rms_norm("damage", spiced(random, 45), weight, 1e-5f);
-  check_rms_norm("no eps, zeros", std::vector<float>(45), weight, 0);
-}
-
-TEST(RmsNorm, HandWorked) {
-  // Mean square 4, so every x becomes 1 and the weights are the answer.
-  const auto run = [&](const Kernels& kernels, Edge edge) {
-    return rms_norm(kernels, edge, {2, -2, 2, 2}, {1, 2, 3, 4}, 0, false);
-  };
-  EXPECT_EQ(run_everywhere("by hand", run).floats, (std::vector<float>{1, -2, 3, 4}));
 }
 
 Result rope(const Kernels& kernels, Edge edge, const std::vector<float>& x, const std::vector<float>& cosines,
