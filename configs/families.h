@@ -11,7 +11,8 @@ namespace pinion {
 //   defaults                     fields that a config.json may lack
 //   fixed, ignored               fields that must have one value, and that no arithmetic depends on; the lists of
 //                                common_fields.json are for all families
-//   modules                      tensor names, see ModuleNames: a norm that is not there is not computed
+//   modules                      tensor names, see ModuleNames: a norm that is not there is not computed, and an mlp
+//                                without a gate is activation(up x)
 //   qkv_bias, o_bias, mlp_bias   true, false, or the field that says it
 //   qk_norm                      none, heads, rotated_heads, all_heads
 //   windows                      none, all, from_layer, pattern, pattern_after_first, without_rope
@@ -29,6 +30,8 @@ namespace pinion {
 //                                NAME.weight [experts, 2 size, hidden], gate's rows before up's, and [experts, hidden,
 //                                size]. modules then has router and expert_gate, _up, _down
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
+//   xielu (of modules)           what holds the numbers of the activation xielu
+//   norm, norm_bias, norm_eps    layer: LayerNorm instead of RMSNorm; true: with biases; the field, else rms_norm_eps
 //   norm_offset                  what norm weights are stored less by
 //   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5
 //   score_cap, logit_cap         the field that holds it

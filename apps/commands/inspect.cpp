@@ -236,7 +236,7 @@ OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults
       {"rope", rope_name(config.ropes.front().kind)},
       {"rope_theta", config.ropes.front().theta},
       {"rope_factor", config.ropes.front().factor},
-      {"rms_norm_eps", decimal_of(config.rms_norm_eps)},
+      {config.layer_norm ? "layer_norm_eps" : "rms_norm_eps", decimal_of(config.norm_eps)},
       {"tied_head", config.tied_head},
       {"experts", config.experts.count > 0 ? experts_json(config.experts) : OrderedJson(nullptr)},
       {"parameters", count_parameters(config).all},

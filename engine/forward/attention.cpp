@@ -32,9 +32,9 @@ void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const La
     float* q = s.q.data() + task / 2 * q_width;
     float* k = s.k.data() + task / 2 * k_width;
     if (task % 2 == 0) {
-      p.kernels.rms_norm(q, layer.q_norm, q_width, c.rms_norm_eps, q);
+      p.kernels.rms_norm(q, layer.q_norm, q_width, c.norm_eps, q);
     } else {
-      p.kernels.rms_norm(k, layer.k_norm, k_width, c.rms_norm_eps, k);
+      p.kernels.rms_norm(k, layer.k_norm, k_width, c.norm_eps, k);
     }
   });
   worker.barrier();
@@ -44,7 +44,7 @@ void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const La
 void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norm, int64_t row, float* out) {
   const ModelConfig& c = p.model.config;
   if (c.qk_norm == QkNorm::heads) {
-    p.kernels.rms_norm(head, norm, c.head_dim, c.rms_norm_eps, out);
+    p.kernels.rms_norm(head, norm, c.head_dim, c.norm_eps, out);
   } else {
     std::copy_n(head, c.head_dim, out);
   }
@@ -53,7 +53,7 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
     const int64_t half = c.ropes[static_cast<size_t>(layer.rope)].dims / 2;
     p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
   }
-  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norm, c.head_dim, c.rms_norm_eps, out);
+  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norm, c.head_dim, c.norm_eps, out);
 }
 
 // A head of a row of q; its gate follows it.

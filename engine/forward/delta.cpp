@@ -63,7 +63,7 @@ void head_rows(const Pass& p, DeltaScratch& s, const Layer& layer, const Segment
   for (int64_t r = 0; r < count; ++r) {
     const int64_t at = (segment.row + first + r) * d.value_width() + head * d.value_dim;
     float* out = own->v.data() + r * d.value_dim;
-    p.kernels.rms_norm(out, layer.delta.norm, d.value_dim, c.rms_norm_eps, out);
+    p.kernels.rms_norm(out, layer.delta.norm, d.value_dim, c.norm_eps, out);
     p.kernels.silu_mul(s.z.data() + at, out, d.value_dim, p.activations.attended.data() + at);
   }
 }

@@ -79,8 +79,8 @@ void gather(const Pass& p, const Layer& layer, const ExpertInputs& inputs) {
     for (int64_t r = 0; r < count; ++r) {
       const float* x = p.activations.x.data() + tokens[group.first + first + r] * c.hidden_size;
       float* row = out + r * c.hidden_size;
-      if (layer.mlp_norm) {
-        p.kernels.rms_norm(x, layer.mlp_norm, c.hidden_size, c.rms_norm_eps, row);
+      if (layer.mlp_norm.weight) {
+        normalize(p, layer.mlp_norm, x, row);
       } else {
         std::copy_n(x, c.hidden_size, row);
       }
@@ -105,7 +105,7 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
     const Expert& expert = expert_of(layer, group);
     const Input in = input_of(index);
     each_tile(0, in.rows, in.block, [&](int64_t first, int64_t rows) {
-      multiply_gated(kernels, expert.gate, expert.up, gating_of(p.model.config), run, in, first, rows, &tile,
+      multiply_gated(kernels, expert.gate, expert.up, gating_of(p.model.config, layer), run, in, first, rows, &tile,
                      p.activations.activation.data() + (group.first + first) * inner);
     });
   };

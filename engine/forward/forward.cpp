@@ -9,30 +9,25 @@
 namespace pinion {
 namespace {
 
-// RMSNorm of the residual stream, or its rows as they are where the family has no such norm.
-Input normalized(const Multiplier& m, const Pass& p, const float* weight,
-                 std::initializer_list<const Linear*> matrices) {
-  const ModelConfig& c = p.model.config;
-  const int64_t k = c.hidden_size;
+// The residual stream normed, or its rows as they are where the family has no such norm.
+Input normalized(const Multiplier& m, const Pass& p, const Norm& norm, std::initializer_list<const Linear*> matrices) {
+  const int64_t k = p.model.config.hidden_size;
   const float* x = p.activations.x.data();
   return prepare(m, p.rows, k, matrices, [&](int64_t first, int64_t count, float* out) -> const float* {
-    if (!weight) return x + first * k;
-    for (int64_t r = 0; r < count; ++r) {
-      p.kernels.rms_norm(x + (first + r) * k, weight, k, c.rms_norm_eps, out + r * k);
-    }
+    if (!norm.weight) return x + first * k;
+    for (int64_t r = 0; r < count; ++r) normalize(p, norm, x + (first + r) * k, out + r * k);
     return out;
   });
 }
 
 // The same, after the last layer, of the rows that get logits.
 Input head_input(const Multiplier& m, const Pass& p) {
-  const ModelConfig& c = p.model.config;
-  const int64_t k = c.hidden_size;
+  const int64_t k = p.model.config.hidden_size;
   const std::vector<int32_t>& rows = p.activations.logit_rows;
   return prepare(m, std::ssize(rows), k, {&p.model.head}, [&](int64_t first, int64_t count, float* out) {
     for (int64_t r = 0; r < count; ++r) {
       const float* x = p.activations.x.data() + rows[static_cast<size_t>(first + r)] * k;
-      p.kernels.rms_norm(x, p.model.final_norm, k, c.rms_norm_eps, out + r * k);
+      normalize(p, p.model.final_norm, x, out + r * k);
     }
     return out;
   });
@@ -40,10 +35,9 @@ Input head_input(const Multiplier& m, const Pass& p) {
 
 // The hidden states of all rows; nobody waits for them before the pass has ended.
 void keep_hidden(Worker& worker, const Pass& p) {
-  const ModelConfig& c = p.model.config;
   worker.for_each(p.rows, [&](int64_t row) {
-    const int64_t at = row * c.hidden_size;
-    p.kernels.rms_norm(p.activations.x.data() + at, p.model.final_norm, c.hidden_size, c.rms_norm_eps, p.hidden + at);
+    const int64_t at = row * p.model.config.hidden_size;
+    normalize(p, p.model.final_norm, p.activations.x.data() + at, p.hidden + at);
   });
 }
 
@@ -55,17 +49,17 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
                          : normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v});
 }
 
-// What a branch computes, into the residual stream: x += scale W in, or x += scale RMSNorm(W in) where the family norms
+// What a branch computes, into the residual stream: x += scale W in, or x += scale norm(W in) where the family norms
 // branches once more.
-void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const float* norm) {
+void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const Norm& norm) {
   const ModelConfig& c = p.model.config;
   Activations& s = p.activations;
-  if (!norm) return project(m, in, {{&linear, s.x.data()}}, {.alpha = c.branch_scale, .beta = 1});
+  if (!norm.weight) return project(m, in, {{&linear, s.x.data()}}, {.alpha = c.branch_scale, .beta = 1});
   project(m, in, {{&linear, s.branch.data()}});
   m.worker.for_each(p.rows, [&](int64_t row) {
     float* x = s.x.data() + row * c.hidden_size;
     float* branch = s.branch.data() + row * c.hidden_size;
-    p.kernels.rms_norm(branch, norm, c.hidden_size, c.rms_norm_eps, branch);
+    normalize(p, norm, branch, branch);
     for (int64_t i = 0; i < c.hidden_size; ++i) x[i] += c.branch_scale * branch[i];
   });
   m.worker.barrier();
@@ -80,17 +74,16 @@ void embed_row(const Model& model, int64_t id, float* out) {
 
 // What an MTP layer computes of the next tokens' embeddings and the hidden states before them.
 void join_hidden(Worker& worker, const Pass& p) {
-  const ModelConfig& c = p.model.config;
   const MtpInput& mtp = p.model.mtp;
-  const int64_t width = c.hidden_size;
+  const int64_t width = p.model.config.hidden_size;
   const Multiplier m = begin_stage(worker, p, Stage::embed);
   const Input both = prepare(m, p.rows, 2 * width, {&mtp.fc}, [&](int64_t first, int64_t count, float* out) {
     for (int64_t row = first; row < first + count; ++row, out += 2 * width) {
       const Segment& segment = p.segment_of(row);
       const int64_t token = row - segment.row;
       embed_row(p.model, segment.tokens[static_cast<size_t>(token)], out);
-      p.kernels.rms_norm(out, mtp.embedding_norm, width, c.rms_norm_eps, out);
-      p.kernels.rms_norm(segment.hidden + token * width, mtp.hidden_norm, width, c.rms_norm_eps, out + width);
+      normalize(p, mtp.embedding_norm, out, out);
+      normalize(p, mtp.hidden_norm, segment.hidden + token * width, out + width);
     }
     return out - count * 2 * width;
   });
@@ -129,7 +122,7 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
   const Input y = normalized(m, p, layer.mlp_norm, {&layer.gate, &layer.up});
   trace_input(worker, p, index, Stage::gate_up, y);
   float* activation = p.activations.activation.data();
-  project_gated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(c), activation);
+  project_activated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(c, layer), activation);
   const Input activated =
       prepare(begin_stage(worker, p, Stage::down_input), p.rows, c.intermediate_size, {&layer.down},
               [&](int64_t first, int64_t, float*) { return activation + first * c.intermediate_size; });
@@ -202,12 +195,12 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
       widest = std::max(widest, linear.weight.k);
     });
   }
-  const bool has_out_norms =
-      std::ranges::any_of(model.layers, [](const Layer& l) { return l.attention_out_norm || l.mlp_out_norm; });
+  const bool has_out_norms = std::ranges::any_of(
+      model.layers, [](const Layer& l) { return l.attention_out_norm.weight || l.mlp_out_norm.weight; });
   sizer->make(&s.x, tokens * c.hidden_size);
   if (has_out_norms) sizer->make(&s.branch, tokens * c.hidden_size);
   sizer->make(&s.attended, tokens * std::max(c.heads * c.head_dim, c.delta.value_width()));
-  sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::gate));
+  sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::up));
   for (const Rope& rope : c.ropes) {
     RopeAngles& angles = s.angles.emplace_back();
     sizer->make(&angles.cos, tokens * rope.dims / 2);

@@ -164,8 +164,14 @@ void apply_few(const Kernels& kernels, const Linear& linear, PanelRange run, con
   }
 }
 
+// Without gates the values are activated themselves.
 Epilogue gated_by(const float* gates, const Gating& gating) {
-  return {.gate = gates, .gate_stride = kPanelColumns, .activation = gating.activation, .limit = gating.limit};
+  return {.gate = gates,
+          .gate_stride = kPanelColumns,
+          .activates = !gates,
+          .activation = gating.activation,
+          .limit = gating.limit,
+          .xielu = gating.xielu};
 }
 
 // Likewise for gate and up.
@@ -327,8 +333,9 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
   m.worker.barrier();
 }
 
-void project_gated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
-                   float* out) {
+void project_activated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
+                       float* out) {
+  if (gate.weight.n == 0) return project(m, in, {{&up, out}}, gated_by(nullptr, gating));
   const int64_t n = gate.weight.n;
   const Kernels& kernels = m.table();
   if (in.block == 1) {

@@ -23,6 +23,7 @@ struct InputForms {
   bool rotated = false;  // codes of the rotated rows
 
   void add(const Matrix& matrix) {
+    if (matrix.n == 0) return;  // a layer may do without it
     (!traits_of(matrix.format).has_scales ? values : matrix.rotation > 1 ? rotated : plain) = true;
   }
   bool codes() const { return plain || rotated; }
@@ -85,10 +86,11 @@ struct Multiplier {
   const Kernels& table() const { return worker.uses_sme || !kernels.follower ? kernels : *kernels.follower; }
 };
 
-// The activation of a gated MLP: activation(gate x) * (up x).
+// The activation of an MLP: activation(gate x) * (up x), or activation(up x).
 struct Gating {
   Activation activation;
   float limit;  // clamped_swiglu's
+  Xielu xielu;
 };
 
 constexpr int32_t kUnfitPanel = -1;
@@ -105,9 +107,9 @@ struct Projection {
 void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> projections,
              const Epilogue& after = {});
 
-// out = activation(gate x, up x).
-void project_gated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
-                   float* out);
+// out = activation(gate x) * (up x), or activation(up x) where the gate has no rows.
+void project_activated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
+                       float* out);
 
 // --- For callers that distribute the work themselves: experts, and first touch.
 

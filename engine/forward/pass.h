@@ -79,6 +79,17 @@ inline Multiplier begin_stage(Worker& worker, const Pass& p, Stage stage) {
   return {worker, p.kernels, p.activations.inputs, p.activations.own_inputs[index]};
 }
 
-inline Gating gating_of(const ModelConfig& config) { return {config.activation, config.activation_limit}; }
+inline Gating gating_of(const ModelConfig& config, const Layer& layer) {
+  const XieluLayer& x = layer.xielu;
+  const Xielu curve = x.beta ? Xielu{*x.alpha_p, *x.beta + *x.alpha_n, *x.beta, *x.eps} : Xielu{};
+  return {config.activation, config.activation_limit, curve};
+}
+
+// A row of the residual stream's width, normed. out may be x.
+inline void normalize(const Pass& p, const Norm& norm, const float* x, float* out) {
+  const ModelConfig& c = p.model.config;
+  if (c.layer_norm) return p.kernels.layer_norm(x, norm.weight, norm.bias, c.hidden_size, c.norm_eps, out);
+  p.kernels.rms_norm(x, norm.weight, c.hidden_size, c.norm_eps, out);
+}
 
 }  // namespace pinion

@@ -1,6 +1,7 @@
 #include "engine/model/bind.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <span>
@@ -55,10 +56,11 @@ struct Binder {
 
   // --- vectors
 
+  std::span<float> new_vector(size_t n) { return {model->vectors.emplace_back(std::make_unique<float[]>(n)).get(), n}; }
+
   // The model's copy of a tensor's numbers.
   Error read(const TensorView& tensor, std::span<float>* out) {
-    const auto n = static_cast<size_t>(tensor.elements());
-    *out = {model->vectors.emplace_back(std::make_unique<float[]>(n)).get(), n};
+    *out = new_vector(static_cast<size_t>(tensor.elements()));
     read_floats(tensor, out->data());
     return all_finite(*out) ? Error{} : error("NaN or infinity in the weights", where(tensor.name));
   }
@@ -96,13 +98,55 @@ struct Binder {
     return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
   }
 
+  // The file holds what softplus makes these of: log(1 + e^x), without an exponential that overflows.
+  Error read_xielu_alpha(const VectorTensor& spec, std::span<float>* out) {
+    if (Error e = read_vector(spec.name, spec.n, spec.offset, out)) return e;
+    for (float& value : *out) {
+      const double x{value};
+      value = static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
+    }
+    return {};
+  }
+
+  Error read_number(const VectorTensor& spec, std::span<float>* out) {
+    TensorView tensor;
+    if (Error e = bind(spec.name, {}, &tensor)) return e;
+    return read(tensor, out);
+  }
+
+  Error read_role(const VectorTensor& spec, std::span<float>* out) {
+    switch (spec.role) {
+      case VectorRole::delta_conv:
+        return read_convolution(spec, out);
+      case VectorRole::delta_rate:
+        return read_decay_rate(spec, out);
+      case VectorRole::xielu_alpha_p:
+      case VectorRole::xielu_alpha_n:
+        return read_xielu_alpha(spec, out);
+      case VectorRole::xielu_beta:
+      case VectorRole::xielu_eps:
+        return read_number(spec, out);
+      default:
+        return read_vector(spec.name, spec.n, spec.offset, out);
+    }
+  }
+
   Error read_layer_vector(const VectorTensor& spec, Layer* layer) {
     std::span<float> values;
-    Error e = spec.role == VectorRole::delta_conv   ? read_convolution(spec, &values)
-              : spec.role == VectorRole::delta_rate ? read_decay_rate(spec, &values)
-                                                    : read_vector(spec.name, spec.n, spec.offset, &values);
+    Error e = read_role(spec, &values);
     vector_of(*layer, spec.role) = values.data();
     return e;
+  }
+
+  Error read_norm(const std::string& module, Norm* out) {
+    std::span<float> weight, bias;
+    const int64_t n = model->config.hidden_size;
+    if (Error e = read_vector(module + ".weight", n, model->config.norm_offset, &weight)) return e;
+    out->weight = weight.data();
+    if (!model->config.norm_bias) return {};
+    if (Error e = read_vector(module + ".bias", n, 0.0f, &bias)) return e;
+    out->bias = bias.data();
+    return {};
   }
 
   // --- matrices
@@ -121,7 +165,7 @@ struct Binder {
   void add_job(PackJob job, const MatrixTensor& spec) {
     if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
     jobs->push_back(std::move(job));
-    if (spec.role != MatrixRole::up) return;
+    if (spec.role != MatrixRole::up || !has_gate(model->config, spec)) return;
     PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();  // the list has gate right before up
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
@@ -272,15 +316,8 @@ struct Binder {
     }
     const MatrixTensor fc = mtp_matrix(c);
     if (Error e = bind_matrix({&fc, 1})) return e;
-    std::span<float> embedding_norm, hidden_norm;
-    const auto read_norm = [&](const std::string& module, std::span<float>* out) {
-      return read_vector(module + ".weight", c.hidden_size, c.norm_offset, out);
-    };
-    if (Error e = read_norm(c.names.mtp_embedding_norm, &embedding_norm)) return e;
-    if (Error e = read_norm(c.names.mtp_hidden_norm, &hidden_norm)) return e;
-    model->mtp.embedding_norm = embedding_norm.data();
-    model->mtp.hidden_norm = hidden_norm.data();
-    return {};
+    if (Error e = read_norm(c.names.mtp_embedding_norm, &model->mtp.embedding_norm)) return e;
+    return read_norm(c.names.mtp_hidden_norm, &model->mtp.hidden_norm);
   }
 
   Error bind_embedding() {
@@ -295,9 +332,7 @@ struct Binder {
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = bind_layer(i)) return e;
     }
-    std::span<float> norm;
-    if (Error e = read_vector(c.names.final_norm + ".weight", c.hidden_size, c.norm_offset, &norm)) return e;
-    model->final_norm = norm.data();
+    if (Error e = read_norm(c.names.final_norm, &model->final_norm)) return e;
     if (!options.mtp) {
       if (Error e = bind_head()) return e;
       if (Error e = check_keep(options, matrices, model->checkpoint.folder)) return e;

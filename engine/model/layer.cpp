@@ -54,7 +54,9 @@ Linear& matrix_of(Layer& layer, MatrixRole role, int64_t expert) {
 const float*& vector_of(Layer& layer, VectorRole role) {
   switch (role) {
     case VectorRole::attention_norm:
-      return layer.attention_norm;
+      return layer.attention_norm.weight;
+    case VectorRole::attention_norm_bias:
+      return layer.attention_norm.bias;
     case VectorRole::q_norm:
       return layer.q_norm;
     case VectorRole::k_norm:
@@ -70,11 +72,25 @@ const float*& vector_of(Layer& layer, VectorRole role) {
     case VectorRole::delta_norm:
       return layer.delta.norm;
     case VectorRole::attention_out_norm:
-      return layer.attention_out_norm;
+      return layer.attention_out_norm.weight;
+    case VectorRole::attention_out_norm_bias:
+      return layer.attention_out_norm.bias;
     case VectorRole::mlp_norm:
-      return layer.mlp_norm;
+      return layer.mlp_norm.weight;
+    case VectorRole::mlp_norm_bias:
+      return layer.mlp_norm.bias;
+    case VectorRole::xielu_alpha_p:
+      return layer.xielu.alpha_p;
+    case VectorRole::xielu_alpha_n:
+      return layer.xielu.alpha_n;
+    case VectorRole::xielu_beta:
+      return layer.xielu.beta;
+    case VectorRole::xielu_eps:
+      return layer.xielu.eps;
     case VectorRole::mlp_out_norm:
-      return layer.mlp_out_norm;
+      return layer.mlp_out_norm.weight;
+    case VectorRole::mlp_out_norm_bias:
+      return layer.mlp_out_norm.bias;
   }
   __builtin_unreachable();
 }

@@ -16,6 +16,18 @@ struct Linear {
   const float* bias = nullptr;  // [n]
 };
 
+// Of the residual stream or of what a branch adds to it. The weight is null where the family has no such norm, the bias
+// where its norms have none.
+struct Norm {
+  const float* weight = nullptr;  // [hidden]
+  const float* bias = nullptr;    // [hidden]
+};
+
+// One number each, of Activation::xielu; null where the mlp has another. alpha_n is what is added to beta.
+struct XieluLayer {
+  const float *alpha_p = nullptr, *alpha_n = nullptr, *beta = nullptr, *eps = nullptr;
+};
+
 // What a layer with a recurrent state has in place of q, k and v.
 struct DeltaLayer {
   Linear qkv;                   // [channels, hidden]
@@ -32,11 +44,11 @@ struct Expert {
   Linear down;      // [hidden, an expert's intermediate]
 };
 
-// Norms that the family does not have are null. A layer with experts has no gate, up and down beside them.
+// A layer with experts has no gate, up and down beside them.
 struct Layer {
-  const float* attention_norm = nullptr;  // [hidden]
-  bool recurrent = false;                 // has delta, and neither q, k and v nor their norms
-  int64_t slot = 0;                       // among the layers of its kind: where its cache or its state lies
+  Norm attention_norm;
+  bool recurrent = false;  // has delta, and neither q, k and v nor their norms
+  int64_t slot = 0;        // among the layers of its kind: where its cache or its state lies
   DeltaLayer delta;
   Linear q, k, v;                 // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
   const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
@@ -44,11 +56,12 @@ struct Layer {
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see head_balance.h
   const float* sinks = nullptr;                   // [heads] one more score of each head's softmax, whose value is zero
   Linear o;                                       // [hidden, heads * head_dim], or [hidden, value_width]
-  const float* attention_out_norm = nullptr;      // [hidden], of what the branch adds
-  const float* mlp_norm = nullptr;                // [hidden]
-  Linear gate, up;                                // [intermediate, hidden]
-  Linear down;                                    // [hidden, intermediate]
-  const float* mlp_out_norm = nullptr;            // [hidden], of what the branch adds
+  Norm attention_out_norm;                        // of what the branch adds
+  Norm mlp_norm;
+  Linear gate, up;  // [intermediate, hidden]; no gate where the family's mlp has none
+  XieluLayer xielu;
+  Linear down;                  // [hidden, intermediate]
+  Norm mlp_out_norm;            // of what the branch adds
   Linear router;                // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
   std::vector<Expert> experts;  // empty where the layer has none
   int64_t window = 0;           // positions a token sees, itself included; 0 = all

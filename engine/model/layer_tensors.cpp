@@ -45,7 +45,7 @@ struct MatrixList {
   }
 
   void mlp() {
-    add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias);
+    if (!c.names.gate.empty()) add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias);
     add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias);
     add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm);
   }
@@ -89,10 +89,14 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     list.push_back({role, module_name(name, layer), n});
   };
   // Nothing where the family does without: then there is no module of that kind.
-  const auto add_norm = [&](VectorRole role, const std::string& module, int64_t n) {
+  const auto add_weight = [&](VectorRole role, const std::string& module, int64_t n) {
     if (!module.empty()) list.push_back({role, module_name(module, layer) + ".weight", n, c.norm_offset});
   };
-  add_norm(attention_norm, names.attention_norm, c.hidden_size);
+  const auto add_norm = [&](VectorRole weight, VectorRole bias, const std::string& module) {
+    add_weight(weight, module, c.hidden_size);
+    if (c.norm_bias && !module.empty()) add(bias, module + ".bias", c.hidden_size);
+  };
+  add_norm(attention_norm, attention_norm_bias, names.attention_norm);
   if (c.recurrent[static_cast<size_t>(layer)]) {
     const GatedDelta& d = c.delta;
     add(delta_conv, names.delta_conv + ".weight", d.channels() * d.taps);
@@ -102,20 +106,28 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
   } else {
     if (c.qk_norm != QkNorm::none) {
       const bool whole = c.qk_norm == QkNorm::all_heads;
-      add_norm(q_norm, names.q_norm, whole ? c.heads * c.head_dim : c.head_dim);
-      add_norm(k_norm, names.k_norm, whole ? c.kv_heads * c.head_dim : c.head_dim);
+      add_weight(q_norm, names.q_norm, whole ? c.heads * c.head_dim : c.head_dim);
+      add_weight(k_norm, names.k_norm, whole ? c.kv_heads * c.head_dim : c.head_dim);
     }
     if (!names.sinks.empty()) add(sinks, names.sinks, c.heads);
   }
-  add_norm(attention_out_norm, names.attention_out_norm, c.hidden_size);
-  add_norm(mlp_norm, names.mlp_norm, c.hidden_size);
-  if (!c.has_experts(layer)) add_norm(mlp_out_norm, names.mlp_out_norm, c.hidden_size);
+  add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
+  add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
+  if (c.has_experts(layer)) return list;
+  if (c.activation == Activation::xielu) {
+    add(xielu_alpha_p, names.xielu + ".alpha_p", 1);
+    add(xielu_alpha_n, names.xielu + ".alpha_n", 1);
+    add(xielu_beta, names.xielu + ".beta", 1);
+    add(xielu_eps, names.xielu + ".eps", 1);
+  }
+  add_norm(mlp_out_norm, mlp_out_norm_bias, names.mlp_out_norm);
   return list;
 }
 
 ParameterCounts count_parameters(const ModelConfig& config) {
   const int64_t embedding = config.vocab_size * config.hidden_size;
-  ParameterCounts counts = {embedding * (config.tied_head ? 1 : 2) + config.hidden_size, 0};
+  ParameterCounts counts = {embedding * (config.tied_head ? 1 : 2) + config.hidden_size * (config.norm_bias ? 2 : 1),
+                            0};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& one : layer_vectors(config, layer)) counts.all += one.n;
     for (const MatrixTensor& one : layer_matrices(config, layer)) {

@@ -13,7 +13,7 @@
 namespace pinion {
 
 // A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v or those of a
-// recurrent state, and either gate, up and down once or the router and these three for every expert.
+// recurrent state, and either gate (or not), up and down once or the router and these three for every expert.
 // The head is the model's, and so is what an MTP layer begins with.
 enum class MatrixRole : uint8_t {
   q,
@@ -82,6 +82,7 @@ struct MatrixTensor {
 
 enum class VectorRole : uint8_t {
   attention_norm,
+  attention_norm_bias,
   q_norm,
   k_norm,
   sinks,
@@ -90,8 +91,15 @@ enum class VectorRole : uint8_t {
   delta_step,
   delta_norm,
   attention_out_norm,
+  attention_out_norm_bias,
   mlp_norm,
+  mlp_norm_bias,
+  xielu_alpha_p,
+  xielu_alpha_n,
+  xielu_beta,
+  xielu_eps,
   mlp_out_norm,
+  mlp_out_norm_bias,
 };
 
 // Numbers that are fp32 in every mode.
@@ -101,6 +109,11 @@ struct VectorTensor {
   int64_t n;
   float offset = 0.0f;  // added to the file's numbers
 };
+
+// Whether an up follows its gate in the list.
+inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
+  return up.expert != kNoExpert || !config.names.gate.empty();
+}
 
 // In the order of packing.
 std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer);

@@ -31,9 +31,8 @@ struct Conversion {
 // What stands before the one layer of an MTP layer's model, which reads the next token and the hidden state before it:
 // x = fc [RMSNorm(embedding) | RMSNorm(hidden state)].
 struct MtpInput {
-  Linear fc;                              // [hidden, 2 hidden]
-  const float* embedding_norm = nullptr;  // [hidden]
-  const float* hidden_norm = nullptr;     // [hidden]
+  Linear fc;  // [hidden, 2 hidden]
+  Norm embedding_norm, hidden_norm;
 };
 
 struct Model {
@@ -42,10 +41,10 @@ struct Model {
   std::string calibration;  // a name of the text that weights were quantised for; empty: none
   TensorView embedding;     // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
   std::vector<Layer> layers;
-  const float* final_norm = nullptr;  // [hidden]
-  Linear head;                        // [vocab, hidden]
-  MtpInput mtp;                       // of an MTP layer's model, whose embedding and head are another's
-  std::vector<int32_t> eos_ids;       // of config.json and generation_config.json, sorted
+  Norm final_norm;
+  Linear head;                   // [vocab, hidden]
+  MtpInput mtp;                  // of an MTP layer's model, whose embedding and head are another's
+  std::vector<int32_t> eos_ids;  // of config.json and generation_config.json, sorted
 
   int64_t weight_bytes = 0;  // packed matrices
   int64_t expert_bytes = 0;  // of these, experts'
@@ -58,7 +57,7 @@ struct Model {
   PackCache cache;        // where the cache has or wants them; the path is empty where it is off
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
 
-  bool reads_hidden() const { return mtp.hidden_norm != nullptr; }
+  bool reads_hidden() const { return mtp.hidden_norm.weight != nullptr; }
   bool from_cache() const { return cached.pages != nullptr; }
   // All packed matrices: the same bytes on every machine.
   std::span<const std::byte> packed() const {

@@ -96,6 +96,10 @@ float value_of(VectorRole role) {
     case VectorRole::delta_rate:
       return 0.2f;
     case VectorRole::delta_step:
+    case VectorRole::attention_norm_bias:
+    case VectorRole::attention_out_norm_bias:
+    case VectorRole::mlp_norm_bias:
+    case VectorRole::mlp_out_norm_bias:
       return 0.1f;
     default:
       return 1.0f;
@@ -121,7 +125,7 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
   const auto add = [&](const MatrixTensor& spec) {
     shape_matrix(spec, options, model);
     matrices.push_back(&matrix_of(*model, spec).weight);
-    if (spec.role != MatrixRole::up) return;
+    if (spec.role != MatrixRole::up || !has_gate(c, spec)) return;
     Matrix &gate = *matrices[matrices.size() - 2], &up = *matrices.back();
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   };
@@ -135,7 +139,8 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
     balance_heads(c, layer);
     for (const MatrixTensor& spec : layer_matrices(c, i)) add(spec);
   }
-  model->final_norm = constant_vector(model, c.hidden_size, 1.0f);
+  model->final_norm.weight = constant_vector(model, c.hidden_size, 1.0f);
+  if (c.norm_bias) model->final_norm.bias = constant_vector(model, c.hidden_size, 0.1f);
   add(head_matrix(c));
   return matrices;
 }

@@ -52,7 +52,7 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   }
   out->vocab_size = file.integer("vocab_size", {}, 1, kMaxVocabulary);
   out->max_positions = file.integer("max_position_embeddings", {}, 1, kMaxPositions);
-  out->rms_norm_eps = static_cast<float>(file.number("rms_norm_eps", {}, 0.0, 1.0));
+  out->norm_eps = static_cast<float>(file.number(family.text("norm_eps", "rms_norm_eps"), {}, 0.0, 1.0));
 }
 
 // Which layers slide: layer_types says it, or the family's rule does where that is absent.
@@ -168,7 +168,9 @@ struct NamedValue {
 };
 
 constexpr NamedValue<Activation> kActivations[] = {{"silu", Activation::silu},
-                                                   {"gelu_pytorch_tanh", Activation::gelu_tanh}};
+                                                   {"gelu_pytorch_tanh", Activation::gelu_tanh},
+                                                   {"relu2", Activation::relu_squared},
+                                                   {"xielu", Activation::xielu}};
 
 constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
                                            {"heads", QkNorm::heads},
@@ -192,12 +194,19 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->o_bias = read_switch(family, "o_bias", file);
   out->mlp_bias = read_switch(family, "mlp_bias", file);
   out->qk_norm = named(kQkNorms, family.text("qk_norm"), "qk_norm", family);
+  const std::string norm = family.text("norm", "rms");
+  if (norm != "rms" && norm != "layer") family.fail("norm", "unknown", "rms or layer", brief(norm));
+  out->layer_norm = norm == "layer";
+  out->norm_bias = family.boolean("norm_bias", false);
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
   out->attention_gate = family.boolean("attention_gate", false);
   const std::string activation_field = family.text("activation", "hidden_act");
   const std::string activation = file.text(activation_field);
   const std::string meant = family.fields("activations_meant").text(activation, activation);
   out->activation = named(kActivations, meant, activation_field, file);
+  if (out->activation == Activation::xielu && !family.fields("modules").has("xielu")) {
+    file.fail(activation_field, "not supported for family " + out->family, {}, brief(activation));
+  }
   if (const std::string limit = family.text("activation_limit", ""); !limit.empty()) {
     out->activation = Activation::clamped_swiglu;
     out->activation_limit = static_cast<float>(file.number(limit, {}, 1e-3, 1e6));
@@ -233,9 +242,10 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   const bool mixture = modules.has("router");
   const auto own_mlp = mixture ? std::optional<std::string>("") : std::nullopt;
   const auto expert = mixture ? std::nullopt : std::optional<std::string>("");
-  out->gate = modules.text("gate", own_mlp);
+  out->gate = modules.text("gate", "");
   out->up = modules.text("up", own_mlp);
   out->down = modules.text("down", own_mlp);
+  out->xielu = modules.text("xielu", "");
   out->router = modules.text("router", "");
   out->expert_gate = modules.text("expert_gate", expert);
   out->expert_up = modules.text("expert_up", expert);

@@ -73,7 +73,9 @@ struct ModuleNames {
   std::string embedding, final_norm, head;
   std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
   std::string sinks;  // a tensor, not a module
-  std::string mlp_norm, gate, up, down, mlp_out_norm;
+  std::string mlp_norm, gate, up, down,
+      mlp_out_norm;   // no gate: activation(up x) instead of activation(gate x) * (up x)
+  std::string xielu;  // its module has numbers of its own
   std::string router, expert_gate, expert_up, expert_down;
   // Of layers with a recurrent state; rate and step are tensors, not modules.
   std::string delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_rate, delta_step, delta_norm, delta_out;
@@ -120,7 +122,9 @@ struct ModelConfig {
   int64_t head_dim = 0;  // even
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
-  float rms_norm_eps = 0.0f;
+  float norm_eps = 0.0f;
+  bool layer_norm = false;  // instead of RMSNorm, but for q and k
+  bool norm_bias = false;
   bool tied_head = false;  // the head is the embedding
   bool qkv_bias = false;
   bool o_bias = false;

@@ -27,7 +27,7 @@ TEST(LayerTensors, OfASmallModelByHand) {
   c.qkv_bias = true;
   c.branch_scale = 0.5f;
   c.o_bias = true;
-  c.names.q = "l.{}.q", c.names.o = "l.{}.o", c.names.attention_norm = "l.{}.norm";
+  c.names.q = "l.{}.q", c.names.gate = "l.{}.gate", c.names.o = "l.{}.o", c.names.attention_norm = "l.{}.norm";
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
   ASSERT_EQ(matrices.size(), 7u);  // q, k, v, o, gate, up, down
   EXPECT_EQ(matrices[0].module(), "l.0.q");
@@ -46,6 +46,11 @@ TEST(LayerTensors, OfASmallModelByHand) {
   EXPECT_EQ(active_parameters(c), count_parameters(c).all);
   c.tied_head = true;
   EXPECT_EQ(count_parameters(c).all, 40 + 4 + 4 + 20 + 10 + 10 + 20 + 72);
+  c.names.gate = "", c.norm_bias = true;
+  EXPECT_EQ(layer_matrices(c, 0).size(), 6u);
+  EXPECT_EQ(layer_vectors(c, 0)[1].name, "l.0.norm.bias");
+  EXPECT_EQ(count_parameters(c).all, 40 + 8 + 8 + 20 + 10 + 10 + 20 + 48)
+      << "an mlp of two matrices, norms of two rows";
   c.attention_gate = true;
   EXPECT_EQ(layer_matrices(c, 0)[0].n, 8) << "a gate beside each query";
 }

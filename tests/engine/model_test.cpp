@@ -288,6 +288,24 @@ TEST(Model, FusedExpertsGoThroughTheCache) {
   }
 }
 
+TEST(Model, NumbersOfACurveAreRefusedByName) {
+  const Copy folder("families/apertus");
+  const std::string weights = folder.read("model.safetensors"), at = folder.path.string() + "/model.safetensors: ";
+  EXPECT_EQ(folder.load(), "");
+  folder.replace("model.safetensors", "layers.1.mlp.act_fn.beta", "layers.1.mlp.act_fn.BETA");
+  EXPECT_EQ(folder.load(), at + "model.layers.1.mlp.act_fn.beta: no such tensor");
+  folder.write("model.safetensors", weights);
+  folder.replace("config.json", "\"hidden_act\": \"xielu\"", "\"hidden_act\": \"relu2\"");
+  EXPECT_NE(folder.load().find("tensor that a apertus model of this config.json does not have"), std::string::npos)
+      << folder.load();
+}
+
+TEST(Model, GoesThroughTheCacheWithoutAGate) {
+  for (const char* name : {"families/apertus", "families/nemotron_bias"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) RoundTrip(Copy(name), quant);
+  }
+}
+
 TEST(Model, AMissingTensorIsRefusedByName) {
   const Copy folder;
   folder.replace("config.json", "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 6");

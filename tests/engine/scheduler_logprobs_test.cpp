@@ -85,9 +85,9 @@ TEST(SchedulerLogprobs, LogprobsOfAPromptThatIsReadAgain) {
 // Told after the first rows of the prompt that have logits, not after the last.
 TEST(SchedulerLogprobs, LogprobsThatAreNoNumbers) {
   const auto model = load_stories(Quant::none);
-  std::vector<float> norm(model->final_norm, model->final_norm + model->config.hidden_size);
+  std::vector<float> norm(model->final_norm.weight, model->final_norm.weight + model->config.hidden_size);
   norm[3] = NAN;
-  model->final_norm = norm.data();
+  model->final_norm.weight = norm.data();
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 1});
   Error failure;

@@ -121,10 +121,10 @@ TEST(SessionImage, RefusesWhatOtherModelsHeld) {
   EXPECT_EQ(small.restore(image), "f: does not fit: want at most 10 tokens, have 20");
   // The same shapes, and a single weight of a norm that differs.
   Opened other(kStories);
-  const float* norm = other.model->layers[4].attention_norm;
+  const float* norm = other.model->layers[4].attention_norm.weight;
   std::vector<float> moved(norm, norm + other.model->config.hidden_size);
   moved[11] *= 1.5f;
-  other.model->layers[4].attention_norm = moved.data();
+  other.model->layers[4].attention_norm.weight = moved.data();
   EXPECT_EQ(other.restore(image), "f: not of this model: it gives other logits");
 }
 

@@ -172,9 +172,9 @@ TEST(Speculation, ASmallModelMayHaveAShorterContext) {
 TEST(Speculation, ASmallModelThatFailsDraftsNoMore) {
   const auto model = load_stories(Quant::w8a8);
   const auto small = load_stories(Quant::none);
-  std::vector<float> norm(small->final_norm, small->final_norm + small->config.hidden_size);
+  std::vector<float> norm(small->final_norm.weight, small->final_norm.weight + small->config.hidden_size);
   norm[3] = NAN;
-  small->final_norm = norm.data();
+  small->final_norm.weight = norm.data();
   Team team({-1});
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session));

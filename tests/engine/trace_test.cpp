@@ -48,10 +48,10 @@ TEST(Trace, FindsTheLayerWhereTwoRunsPart) {
 
   TracedRun changed;
   changed.open(Quant::w8a8, 4);
-  const float* norm = changed.model->layers[3].attention_norm;
+  const float* norm = changed.model->layers[3].attention_norm.weight;
   std::vector<float> moved(norm, norm + changed.model->config.hidden_size);
   moved[7] = moved[7] * 1.5f + 1;
-  changed.model->layers[3].attention_norm = moved.data();
+  changed.model->layers[3].attention_norm.weight = moved.data();
   changed.take(kIds);
   EXPECT_EQ(first_difference(plain.trace, changed.trace), 3);
 }
@@ -100,9 +100,9 @@ TEST(Trace, NamesTheStageWhereNumbersStopBeingNumbers) {
       *norm = before;
       return e.message();
     };
-    for (const auto& [norm, place] : {std::pair{&layer.attention_norm, "first from layer 3, o;"},
-                                      {&layer.mlp_norm, "first from layer 3, down;"},
-                                      {&run.model->final_norm, "first from head;"}}) {
+    for (const auto& [norm, place] : {std::pair{&layer.attention_norm.weight, "first from layer 3, o;"},
+                                      {&layer.mlp_norm.weight, "first from layer 3, down;"},
+                                      {&run.model->final_norm.weight, "first from head;"}}) {
       EXPECT_NE(message_with(norm).find(place), std::string::npos) << message_with(norm);
       EXPECT_TRUE(run.session->sequence.ids.empty()) << "what it held is not to be used";
       run.take(kIds);
@@ -110,7 +110,7 @@ TEST(Trace, NamesTheStageWhereNumbersStopBeingNumbers) {
     }
     EXPECT_EQ(run.session->trace, &run.trace);
     unfit.assign(unfit.size(), std::numeric_limits<float>::infinity());
-    EXPECT_NE(message_with(&layer.mlp_norm).find("first from layer 3, down;"), std::string::npos);
+    EXPECT_NE(message_with(&layer.mlp_norm.weight).find("first from layer 3, down;"), std::string::npos);
   }
 }
 

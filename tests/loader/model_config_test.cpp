@@ -71,7 +71,7 @@ TEST(ModelConfig, ReadsLlama) {
   EXPECT_EQ(config.head_dim, 8);
   EXPECT_EQ(config.vocab_size, 512);
   EXPECT_EQ(config.max_positions, 512);
-  EXPECT_EQ(config.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config.norm_eps, 1e-5f);
   EXPECT_TRUE(config.tied_head);
   EXPECT_FALSE(config.qkv_bias || config.o_bias || config.mlp_bias);
   EXPECT_EQ(config.qk_norm, QkNorm::none);
@@ -264,7 +264,7 @@ TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
                 .message(),
             "config.json: tie_word_embeddings: differs from text_config's: want true, have false");
   EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),
-            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu\"");
+            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, relu2, xielu, have \"gelu\"");
   EXPECT_EQ(llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 2}})"),
             "config.json: quantization_config: bits: not supported: want 4 or 8, have 2");
   for (const char* text : {"[]", "null", "", "{", "7"}) {

@@ -68,10 +68,11 @@ TEST(Gemma, GeluIsTheOneWithTanh) {
   EXPECT_EQ(config.score_scale, 1.0f / std::sqrt(8.0f));
   EXPECT_EQ(message("GemmaForCausalLM", R"({"hidden_activation": "gelu"})"),
             "config.json: hidden_activation: not supported: want \"gelu_pytorch_tanh\", have \"gelu\"");
-  EXPECT_EQ(message("GemmaForCausalLM", R"({"hidden_act": "gelu_new"})"),
-            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu_new\"");
+  EXPECT_EQ(
+      message("GemmaForCausalLM", R"({"hidden_act": "gelu_new"})"),
+      "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, relu2, xielu, have \"gelu_new\"");
   EXPECT_EQ(message("LlamaForCausalLM", R"({"hidden_act": "gelu"})"),
-            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, have \"gelu\"");
+            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, relu2, xielu, have \"gelu\"");
 }
 
 TEST(VaultGemma, HasTwoNormsALayer) {
@@ -205,6 +206,45 @@ TEST(Glm, HalfOfAHeadIsRotated) {
   EXPECT_EQ(read("GlmForCausalLM").names.attention_out_norm, "");
   EXPECT_EQ(read("Glm4ForCausalLM").names.attention_out_norm, "model.layers.{}.post_self_attn_layernorm");
   EXPECT_EQ(read("Glm4ForCausalLM").names.mlp_norm, "model.layers.{}.post_attention_layernorm");
+}
+
+TEST(Arcee, HasNoGate) {
+  const char* as_published = R"({"hidden_act": "relu2", "mlp_bias": false, "rope_scaling": {"rope_type": "yarn",
+      "factor": 20.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0}})";
+  const ModelConfig config = read("ArceeForCausalLM", as_published);
+  EXPECT_EQ(config.names.gate, "");
+  EXPECT_EQ(config.names.up, "model.layers.{}.mlp.up_proj");
+  EXPECT_EQ(config.activation, Activation::relu_squared);
+  EXPECT_FALSE(config.layer_norm);
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
+  EXPECT_EQ(message("ArceeForCausalLM", R"({"hidden_act": "xielu"})"),
+            "config.json: hidden_act: not supported for family arcee: \"xielu\"")
+      << "no layer holds its numbers";
+}
+
+TEST(Apertus, HasACurveOfEachLayer) {
+  const ModelConfig config = read("ApertusForCausalLM", R"({"qk_norm": true, "post_norm": false, "mlp_bias": false})");
+  EXPECT_EQ(config.names.gate, "");
+  EXPECT_EQ(config.names.xielu, "model.layers.{}.mlp.act_fn");
+  EXPECT_EQ(config.activation, Activation::xielu);
+  EXPECT_EQ(config.qk_norm, QkNorm::heads);
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::llama3) << "transformers' default";
+  EXPECT_EQ(config.ropes[0].theta, 12e6);
+  const char* plain = R"({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}})";
+  EXPECT_EQ(read("ApertusForCausalLM", plain).ropes[0].kind, RopeKind::none);
+  EXPECT_EQ(message("ApertusForCausalLM", R"({"post_norm": true})"),
+            "config.json: post_norm: not supported: want false, have true");
+}
+
+TEST(Nemotron, HasLayerNormByOnePlusW) {
+  const ModelConfig config =
+      read("NemotronForCausalLM", R"({"norm_eps": 1e-4, "head_dim": null, "rope_percent": 0.5})");
+  EXPECT_TRUE(config.layer_norm && config.norm_bias);
+  EXPECT_EQ(config.norm_offset, 1.0f);
+  EXPECT_EQ(config.norm_eps, 1e-4f);
+  EXPECT_EQ(config.ropes[0].dims, 4) << "half of a head, by default";
+  EXPECT_EQ(config.activation, Activation::relu_squared);
+  EXPECT_EQ(config.names.gate, "");
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ from configs import (
     spelled_new,
 )
 from newer_configs import (
+    APERTUS,
+    ARCEE,
     CWM,
     ERNIE4_5,
     EXAONE4,
@@ -46,6 +48,7 @@ from newer_configs import (
     GRANITE_MOE,
     GRANITE_MOE_HYBRID,
     HELIUM,
+    NEMOTRON,
     OLMO3,
     OLMO3_PATTERN,
     OLMOE,
@@ -287,5 +290,14 @@ PLAIN_CASES = {
     "glm": Case(GLM, long_prompt=200, notes="Rope turns neighbours, in half of each head."),
     "glm_edge": Case(GLM_EDGE, long_prompt=200, notes="Rope turns neighbours, in all of each head."),
     "glm4": Case(GLM4, long_prompt=200, notes="Rope turns neighbours, in half of each head. Four norms a layer."),
+    "arcee": Case(ARCEE, long_prompt=200, notes="The mlp has no gate: down(relu(up)^2)."),
+    "arcee_bias": Case(
+        ARCEE | heads(4, 4, 12) | {"attention_bias": True, "mlp_bias": True, "rope_scaling": None}, long_prompt=200
+    ),
+    "apertus": Case(APERTUS, long_prompt=200, notes="The mlp has no gate, and a curve of each layer's own."),
+    "nemotron": Case(NEMOTRON, long_prompt=200, norm_mean=0.0, notes="LayerNorm by 1 + w. Half of a head is rotated."),
+    "nemotron_bias": Case(
+        spelled_new(NEMOTRON) | {"attention_bias": True, "mlp_bias": True}, long_prompt=200, norm_mean=0.0
+    ),
 }
 CASES = PLAIN_CASES | CODED_CASES

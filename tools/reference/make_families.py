@@ -75,6 +75,12 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
         return 0.3 * values
     if name.endswith("A_log"):  # half of a state is gone after one to ten tokens
         return -1.5 + 0.5 * values
+    if "act_fn.alpha" in name:  # xIELU's, as published
+        return 0.5 * values
+    if name.endswith("act_fn.beta"):
+        return np.array(0.5)
+    if name.endswith("act_fn.eps"):  # published ones are so small that they could be left out
+        return np.array(-0.01)
     if "conv1d" in name:
         return 0.5 * values
     if "embed_tokens" in name:
@@ -111,6 +117,12 @@ def alone(name: str) -> str:
     return name
 
 
+def stored_buffers(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Numbers that are no parameters and yet in files."""
+    stored = model.state_dict().keys()
+    return [(name, buffer) for name, buffer in model.named_buffers() if name in stored]
+
+
 def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, torch.Tensor]:
     names = case.dtypes or (case.config.get("torch_dtype") or case.config["dtype"],)
     dtypes = itertools.cycle(getattr(torch, name) for name in names)
@@ -123,7 +135,7 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
         in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng))
         .to(next(dtypes))
         .contiguous()
-        for name, p in shapes.named_parameters()
+        for name, p in [*shapes.named_parameters(), *stored_buffers(shapes)]
     }
     return tensors | {name: torch.zeros(2, 2, dtype=next(dtypes)) for name in case.beside}
 

@@ -1,0 +1,25 @@
+// As session_test: one result whatever the kernels, the threads and the chunks, of layers that came later.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "engine/runtime/load.h"
+#include "tests/engine/one_result.h"
+
+namespace pinion {
+namespace {
+
+// An mlp without a gate, with a curve of each layer's own, and LayerNorm.
+TEST(SameBits, WithoutAGate) {
+  for (const std::string family : {"apertus", "arcee_bias", "nemotron_bias"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_EQ(model->layers[0].up.weight.interleaved, 1);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pinion
