@@ -23,12 +23,20 @@ namespace pinion {
 //   activation                   the field that names it, else hidden_act
 //   activations_meant            names of activations that mean others here
 //   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
-//   experts                      layers: which have them, all or sparse_step (Qwen's rule); size: the field with their
-//                                intermediate size; normalised: the one that says whether the chosen ones' weights add
-//                                up to 1, which they do without; router_bias: true; fused: true where a layer's share
-//                                their tensors (loader/checkpoint/fused_experts.h); stacked: true where these are
-//                                NAME.weight [experts, 2 size, hidden], gate's rows before up's, and [experts, hidden,
-//                                size]. modules then has router and expert_gate, _up, _down
+//   experts                      layers: which have them, all, sparse_step (Qwen's rule) or but_first (by
+//                                first_k_dense_replace); count, per_token: the fields, where they have other names;
+//                                size: the field with their intermediate size; normalised: the one that says whether
+//                                the chosen ones' weights add up to 1, which they do without; router_bias: true; fused:
+//                                true where a layer's share their tensors (loader/checkpoint/fused_experts.h); stacked:
+//                                true where these are NAME.weight [experts, 2 size, hidden], gate's rows before up's,
+//                                and [experts, hidden, size]. modules then has router and expert_gate, _up, _down.
+//                                shared_size: the field with the size of one more expert, of all tokens; shared_count:
+//                                the one that says how many experts' size it has; modules then has shared_gate, _up and
+//                                _down, and shared_weight where a sigmoid weighs it; sigmoid: true where scores are
+//                                sigmoids; scale: the field that they are multiplied by, and router_correction (of
+//                                modules) the tensor that is added to them for the choice alone
+//   layers_behind                the field with how many layers, behind the model's own, are not read
+//   qk_norm_if                   the field that says whether there is such a norm
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
 //   xielu (of modules)           what holds the numbers of the activation xielu
 //   norm, norm_bias, norm_eps    layer: LayerNorm instead of RMSNorm; true: with biases; the field, else rms_norm_eps

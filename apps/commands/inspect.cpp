@@ -201,10 +201,12 @@ OrderedJson template_json(const std::string& folder) {
 }
 
 OrderedJson experts_json(const ExpertsConfig& experts) {
-  return {{"count", experts.count},
-          {"per_token", experts.per_token},
-          {"intermediate_size", experts.inner_size},
-          {"layers", std::ranges::count(experts.layers, true)}};
+  OrderedJson json = {{"count", experts.count},
+                      {"per_token", experts.per_token},
+                      {"intermediate_size", experts.inner_size},
+                      {"layers", std::ranges::count(experts.layers, true)}};
+  if (experts.shared_size > 0) json["shared_intermediate_size"] = experts.shared_size;
+  return json;
 }
 
 std::vector<std::string> dtypes(const Checkpoint& checkpoint) {

@@ -51,14 +51,18 @@ struct ExpertInputs {
   }
 };
 
-// Chooses experts by the router's logits in the scratch, and groups the tokens by expert.
-void choose(Worker& worker, const Pass& p, ExpertScratch& s, OwnExpertScratch* own) {
+// Chooses experts by the router's logits in the scratch, and groups the tokens by expert. Returns the choices.
+const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, OwnExpertScratch* own) {
   const ExpertsConfig& c = p.model.config.experts;
+  const RoutingRule rule = {c.normalised, c.sigmoid, layer.router_correction, c.scale};
   const int64_t tokens = p.rows;
   const auto choose_for = [&](int64_t token, Choices* out) {
     const std::span<const float> logits(s.router.data() + token * c.count, static_cast<size_t>(c.count));
     const std::span<int32_t> experts(out->experts.data() + token * c.per_token, static_cast<size_t>(c.per_token));
-    choose_experts(logits, c.normalised, experts, out->weights.data() + token * c.per_token);
+    choose_experts(logits, rule, experts, out->weights.data() + token * c.per_token);
+    if (c.shared_size == 0) return;
+    const auto at = static_cast<size_t>(token);
+    out->shared[at] = layer.shared_weight.weight.n > 0 ? sigmoid(s.shared_weight[at]) : 1.0f;
   };
   // Every worker chooses for a single token, and sorts the choices of several: each costs less than a barrier.
   Choices& choices = tokens == 1 ? own->choices : s.choices;
@@ -69,6 +73,7 @@ void choose(Worker& worker, const Pass& p, ExpertScratch& s, OwnExpertScratch* o
     worker.barrier();
   }
   group_by_expert(choices, tokens, c.per_token, &own->groups);
+  return choices;
 }
 
 // The tokens of each expert, normed once more for each.
@@ -120,10 +125,22 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
   m.worker.barrier();
 }
 
-// Adds the experts' outputs to the residual stream. One task sums all experts for its columns, by rising index, so the
-// order of each sum is fixed.
+// Some columns of what the shared expert computed, into the residual stream.
+void add_shared(const Pass& p, const Choices& choices, int64_t column, int64_t columns) {
+  const int64_t hidden = p.model.config.hidden_size;
+  for (int64_t row = 0; row < p.rows; ++row) {
+    const float weight = choices.shared[static_cast<size_t>(row)];
+    float* x = p.activations.x.data() + row * hidden + column;
+    const float* value = p.activations.branch.data() + row * hidden + column;
+    for (int64_t c = 0; c < columns; ++c) x[c] += weight * value[c];
+  }
+}
+
+// Adds the experts' outputs to the residual stream. One task sums all experts for its columns, the shared one first,
+// the others by rising index, so the order of each sum is fixed.
 template <class InputOf>
-void down(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
+void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices& choices, const ExpertGroups& groups,
+          InputOf input_of) {
   const int64_t hidden = p.model.config.hidden_size;
   const Epilogue scaled = {.alpha = p.model.config.branch_scale};
   const Kernels& kernels = m.table();
@@ -132,6 +149,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGr
   m.worker.for_each_run(panel_count(hidden), panels_at_once(p.rows), [&](PanelRange run) {
     const int64_t column = run.first * kPanelColumns;
     const int64_t columns = std::min(run.count * kPanelColumns, hidden - column);
+    if (p.model.config.experts.shared_size > 0) add_shared(p, choices, column, columns);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
       const ExpertRows& group = groups.experts[static_cast<size_t>(i)];
       const Input in = input_of(i);
@@ -151,6 +169,11 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGr
 
 }  // namespace
 
+void route(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y) {
+  project(begin_stage(worker, p, Stage::router), y,
+          {{&layer.router, s.router.data()}, {&layer.shared_weight, s.shared_weight.data()}});
+}
+
 void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, const Input& y) {
   const ModelConfig& c = p.model.config;
   OwnExpertScratch& own = s.workers[static_cast<size_t>(worker.index)];
@@ -158,8 +181,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   const int64_t inner = c.experts.inner_size;
 
   const Multiplier m = begin_stage(worker, p, Stage::router);
-  project(m, y, {{&layer.router, s.router.data()}});
-  choose(worker, p, s, &own);
+  const Choices& choices = choose(worker, p, s, layer, &own);
   InputForms forms;
   for (const ExpertRows& group : groups.experts) add_forms(expert_of(layer, group), &forms);
   const ExpertInputs in{m, groups, forms, c.hidden_size};
@@ -172,7 +194,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
                 [&](int64_t) { return in.one_row(y.values, 0); });
     begin_stage(worker, p, Stage::down_input);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) activated.quantize(row(i), i);
-    down(begin_stage(worker, p, Stage::down), p, layer, groups,
+    down(begin_stage(worker, p, Stage::down), p, layer, choices, groups,
          [&](int64_t i) { return activated.one_row(row(i), i); });
     return;
   }
@@ -180,7 +202,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
   gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
   begin_stage(worker, p, Stage::down_input);
   activated.pack([&](const ExpertRows& group, int64_t first, int64_t, float*) { return row(group.first + first); });
-  down(begin_stage(worker, p, Stage::down), p, layer, groups, [&](int64_t i) { return activated.packed(i); });
+  down(begin_stage(worker, p, Stage::down), p, layer, choices, groups, [&](int64_t i) { return activated.packed(i); });
 }
 
 void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tokens, ScratchSizer* sizer,
@@ -194,12 +216,14 @@ void make_expert_scratch(const Model& model, const Kernels& kernels, int64_t tok
   const auto make_choices = [&](Choices* choices, int64_t count) {
     sizer->make(&choices->experts, count * c.per_token);
     sizer->make(&choices->weights, count * c.per_token);
+    if (c.shared_size > 0) sizer->make(&choices->shared, count);
   };
   const int64_t entries = tokens * c.per_token;
   const int64_t rows = entries + std::min(c.count, entries) * padding_rows(kernels);
   const int64_t widest = std::max(model.config.hidden_size, c.inner_size);
   const int64_t block = std::max(kernels.s8_shape.rows, kernels.f32_shape.rows);
   sizer->make(&out->router, tokens * c.count);
+  if (c.shared_size > 0) sizer->make(&out->shared_weight, tokens);
   make_choices(&out->choices, tokens);
   sizer->make(&activations->activation, entries * c.inner_size);
   activations->inputs.make(sizer, forms, rows, widest);

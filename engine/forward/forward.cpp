@@ -112,22 +112,33 @@ void embed(Worker& worker, const Pass& p) {
   worker.barrier();
 }
 
-void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
-  const ModelConfig& c = p.model.config;
-  const Multiplier m = begin_stage(worker, p, Stage::mlp_norm);
-  if (!layer.experts.empty()) {
-    const Input y = normalized(m, p, layer.mlp_norm, {&layer.router});
-    return add_experts(worker, p, s.experts, layer, y);
-  }
-  const Input y = normalized(m, p, layer.mlp_norm, {&layer.gate, &layer.up});
+// What down multiplies: activation(gate y) * (up y).
+Input activated(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
   trace_input(worker, p, index, Stage::gate_up, y);
   float* activation = p.activations.activation.data();
-  project_activated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(c, layer), activation);
-  const Input activated =
-      prepare(begin_stage(worker, p, Stage::down_input), p.rows, c.intermediate_size, {&layer.down},
-              [&](int64_t first, int64_t, float*) { return activation + first * c.intermediate_size; });
-  trace_input(worker, p, index, Stage::down, activated);
-  add_branch(begin_stage(worker, p, Stage::down), p, activated, layer.down, layer.mlp_out_norm);
+  project_activated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(p.model.config, layer),
+                    activation);
+  const int64_t width = layer.down.weight.k;
+  const Input in = prepare(begin_stage(worker, p, Stage::down_input), p.rows, width, {&layer.down},
+                           [&](int64_t first, int64_t, float*) { return activation + first * width; });
+  trace_input(worker, p, index, Stage::down, in);
+  return in;
+}
+
+void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
+  const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer.mlp_norm,
+                             {&layer.router, &layer.shared_weight, &layer.gate, &layer.up});
+  if (layer.experts.empty()) {
+    const Input in = activated(worker, p, layer, y, index);
+    return add_branch(begin_stage(worker, p, Stage::down), p, in, layer.down, layer.mlp_out_norm);
+  }
+  route(worker, p, s.experts, layer, y);
+  if (layer.up.weight.n > 0) {  // of a shared expert; what the others read is the stream as it was
+    const Input in = activated(worker, p, layer, y, index);
+    project(begin_stage(worker, p, Stage::down), in, {{&layer.down, p.activations.branch.data()}},
+            {.alpha = p.model.config.branch_scale});
+  }
+  add_experts(worker, p, s.experts, layer, y);
 }
 
 void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
@@ -198,7 +209,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   const bool has_out_norms = std::ranges::any_of(
       model.layers, [](const Layer& l) { return l.attention_out_norm.weight || l.mlp_out_norm.weight; });
   sizer->make(&s.x, tokens * c.hidden_size);
-  if (has_out_norms) sizer->make(&s.branch, tokens * c.hidden_size);
+  if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
   sizer->make(&s.attended, tokens * std::max(c.heads * c.head_dim, c.delta.value_width()));
   sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::up));
   for (const Rope& rope : c.ropes) {

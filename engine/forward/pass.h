@@ -26,15 +26,16 @@ struct RopeAngles {
 // Buffers that the parts of a pass share, allocated once. M: the most tokens in a pass; E: experts of a token, 1 in a
 // model without experts.
 struct Activations {
-  std::vector<float> x;             // [M][hidden] the residual stream
-  std::vector<float> branch;        // [M][hidden] a branch's output, where a norm stands before it is added to x
-  std::vector<float> attended;      // [M][heads * head_dim or value_width] the input of o
-  std::vector<float> activation;    // [ME][intermediate] the input of down
-  std::vector<RopeAngles> angles;   // by each of the model's ropes
-  std::vector<int32_t> panel_best;  // [rows with logits][panels of the vocabulary]: the likeliest id of each
-  std::vector<int32_t> segment_of;  // [M] by row
-  std::vector<int32_t> logit_rows;  // rows that get logits
-  InputBuffers inputs;              // ME rows
+  std::vector<float> x;  // [M][hidden] the residual stream
+  std::vector<float>
+      branch;  // [M][hidden] a branch's output, where a norm stands before it is added to x; a shared expert's
+  std::vector<float> attended;              // [M][heads * head_dim or value_width] the input of o
+  std::vector<float> activation;            // [ME][intermediate] the input of down
+  std::vector<RopeAngles> angles;           // by each of the model's ropes
+  std::vector<int32_t> panel_best;          // [rows with logits][panels of the vocabulary]: the likeliest id of each
+  std::vector<int32_t> segment_of;          // [M] by row
+  std::vector<int32_t> logit_rows;          // rows that get logits
+  InputBuffers inputs;                      // ME rows
   std::vector<OwnInputBuffers> own_inputs;  // [workers]
 };
 

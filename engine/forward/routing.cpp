@@ -6,29 +6,48 @@
 
 namespace pinion {
 
-void choose_experts(std::span<const float> logits, bool normalised, std::span<int32_t> experts, float* weights) {
-  // `experts` holds the best so far, largest first. NaN is larger than nothing and nothing larger than NaN: the indices
-  // stay distinct, and weights of NaN show the damage.
+float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + portable_exp(-double{x}))); }
+
+namespace {
+
+// The best so far, largest key first, with their keys in `weights`. NaN is larger than nothing and nothing larger than
+// NaN: the indices stay distinct, and weights of NaN show the damage.
+void choose_largest(std::span<const float> logits, const float* correction, std::span<int32_t> experts,
+                    float* weights) {
   size_t chosen = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
-    const auto logit_of = [&](size_t rank) { return logits[static_cast<size_t>(experts[rank])]; };
-    if (chosen == experts.size() && !(logits[i] > logit_of(chosen - 1))) continue;
+    const float key = correction ? sigmoid(logits[i]) + correction[i] : logits[i];
+    if (chosen == experts.size() && !(key > weights[chosen - 1])) continue;
     size_t rank = chosen < experts.size() ? chosen++ : chosen - 1;
-    for (; rank > 0 && logits[i] > logit_of(rank - 1); --rank) experts[rank] = experts[rank - 1];
+    for (; rank > 0 && key > weights[rank - 1]; --rank) {
+      experts[rank] = experts[rank - 1];
+      weights[rank] = weights[rank - 1];
+    }
     experts[rank] = static_cast<int32_t>(i);
+    weights[rank] = key;
   }
+}
 
+}  // namespace
+
+void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts,
+                    float* weights) {
+  choose_largest(logits, rule.correction, experts, weights);
   const double largest = double{logits[static_cast<size_t>(experts[0])]};
-  const auto exponential = [&](size_t expert) { return portable_exp(double{logits[expert]} - largest); };
+  const auto score = [&](size_t expert) {
+    return rule.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);
+  };
   std::ranges::sort(experts);
   double sum = 0.0;
-  if (normalised) {
-    for (const int32_t expert : experts) sum += exponential(static_cast<size_t>(expert));
+  if (rule.normalised) {
+    for (const int32_t expert : experts) sum += score(static_cast<size_t>(expert));
+  } else if (rule.sigmoid) {
+    sum = 1.0;
   } else {
-    for (size_t i = 0; i < logits.size(); ++i) sum += exponential(i);
+    for (size_t i = 0; i < logits.size(); ++i) sum += score(i);
   }
   for (size_t i = 0; i < experts.size(); ++i) {
-    weights[i] = static_cast<float>(exponential(static_cast<size_t>(experts[i])) / sum);
+    weights[i] = static_cast<float>(score(static_cast<size_t>(experts[i])) / sum * double{rule.scale});
   }
 }
 

@@ -14,12 +14,24 @@ namespace pinion {
 struct Choices {
   std::vector<int32_t> experts;  // [tokens][per_token]
   std::vector<float> weights;    // [tokens][per_token]
+  std::vector<float> shared;     // [tokens] what the shared expert's output counts for, where there is one
 };
 
-// Chooses the experts.size() experts with the largest logits, among equals the lower index; at most one for each logit.
-// Weights are exp(logit) over the sum of exp(logit) of those chosen where `normalised`, else of all, in double, summed
-// by rising index.
-void choose_experts(std::span<const float> logits, bool normalised, std::span<int32_t> experts, float* weights);
+// How a family chooses.
+struct RoutingRule {
+  bool normalised = true;             // the weights of those chosen add up to `scale`
+  bool sigmoid = false;               // scores are 1 / (1 + exp(-logit)), else exp(logit)
+  const float* correction = nullptr;  // [experts] added to a sigmoid when choosing, but not to the weight; or null
+  float scale = 1;                    // of the weights
+};
+
+// 1 / (1 + exp(-x)), by way of doubles.
+float sigmoid(float x);
+
+// Chooses the experts.size() experts with the largest logits (or corrected scores), among equals the lower index; at
+// most one for each logit. A weight is the expert's score, over the sum of the scores of those chosen where
+// `normalised`, else over 1 or, of exponentials, the sum of all; in double, summed by rising index.
+void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts, float* weights);
 
 // The tokens that one expert works on: entries [first, first + rows) of the groups.
 struct ExpertRows {

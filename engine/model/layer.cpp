@@ -34,6 +34,8 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
       return layer.o;
     case MatrixRole::router:
       return layer.router;
+    case MatrixRole::shared_weight:
+      return layer.shared_weight;
     case MatrixRole::gate:
       return mine ? mine->gate : layer.gate;
     case MatrixRole::up:
@@ -63,6 +65,8 @@ const float*& vector_of(Layer& layer, VectorRole role) {
       return layer.k_norm;
     case VectorRole::sinks:
       return layer.sinks;
+    case VectorRole::router_correction:
+      return layer.router_correction;
     case VectorRole::delta_conv:
       return layer.delta.conv;
     case VectorRole::delta_rate:

@@ -44,7 +44,6 @@ struct Expert {
   Linear down;      // [hidden, an expert's intermediate]
 };
 
-// A layer with experts has no gate, up and down beside them.
 struct Layer {
   Norm attention_norm;
   bool recurrent = false;  // has delta, and neither q, k and v nor their norms
@@ -58,10 +57,13 @@ struct Layer {
   Linear o;                                       // [hidden, heads * head_dim], or [hidden, value_width]
   Norm attention_out_norm;                        // of what the branch adds
   Norm mlp_norm;
-  Linear gate, up;  // [intermediate, hidden]; no gate where the family's mlp has none
+  // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared.
+  Linear gate, up;
   XieluLayer xielu;
-  Linear down;                  // [hidden, intermediate]
-  Norm mlp_out_norm;            // of what the branch adds
+  Linear down;                               // [hidden, intermediate]
+  Norm mlp_out_norm;                         // of what the branch adds
+  const float* router_correction = nullptr;  // [experts] added to scores when choosing
+  Linear shared_weight;         // [1, hidden], bf16 like the router, whose sigmoid weighs the shared expert's output
   Linear router;                // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
   std::vector<Expert> experts;  // empty where the layer has none
   int64_t window = 0;           // positions a token sees, itself included; 0 = all

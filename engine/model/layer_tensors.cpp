@@ -50,9 +50,20 @@ struct MatrixList {
     add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm);
   }
 
+  void shared_expert() {
+    const int64_t size = c.experts.shared_size;
+    if (size == 0) return;
+    if (!c.names.shared_weight.empty())
+      add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false).is_exact = true;
+    add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias);
+    add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias);
+    add_end(down, c.names.shared_down, size, c.mlp_bias, {});
+  }
+
   void experts() {
     const int64_t inner = c.experts.inner_size;
     add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias).is_exact = true;
+    shared_expert();
     for (int64_t i = 0; i < c.experts.count; ++i) {
       add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias).expert = i;
       add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias).expert = i;
@@ -113,7 +124,10 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
   }
   add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
   add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
-  if (c.has_experts(layer)) return list;
+  if (c.has_experts(layer)) {
+    if (!names.router_correction.empty()) add(router_correction, names.router_correction, c.experts.count);
+    return list;
+  }
   if (c.activation == Activation::xielu) {
     add(xielu_alpha_p, names.xielu + ".alpha_p", 1);
     add(xielu_alpha_n, names.xielu + ".alpha_n", 1);

@@ -13,8 +13,9 @@
 namespace pinion {
 
 // A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v or those of a
-// recurrent state, and either gate (or not), up and down once or the router and these three for every expert.
-// The head is the model's, and so is what an MTP layer begins with.
+// recurrent state, and either gate (or not), up and down once or the router and these three for every expert; of these
+// layers some have the first three, too: a shared expert's. The head is the model's, and so is what an MTP layer begins
+// with.
 enum class MatrixRole : uint8_t {
   q,
   k,
@@ -25,6 +26,7 @@ enum class MatrixRole : uint8_t {
   delta_a,
   o,
   router,
+  shared_weight,
   gate,
   up,
   down,
@@ -39,6 +41,7 @@ constexpr Stage stage_of(MatrixRole role) {
     case MatrixRole::o:
       return Stage::o;
     case MatrixRole::router:
+    case MatrixRole::shared_weight:
       return Stage::router;
     case MatrixRole::gate:
     case MatrixRole::up:
@@ -86,6 +89,7 @@ enum class VectorRole : uint8_t {
   q_norm,
   k_norm,
   sinks,
+  router_correction,
   delta_conv,
   delta_rate,
   delta_step,
@@ -112,7 +116,8 @@ struct VectorTensor {
 
 // Whether an up follows its gate in the list.
 inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
-  return up.expert != kNoExpert || !config.names.gate.empty();
+  if (up.expert != kNoExpert) return true;
+  return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
 }
 
 // In the order of packing.

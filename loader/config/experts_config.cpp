@@ -10,16 +10,29 @@
 namespace pinion {
 namespace {
 
-// Which layers have experts: all of them, or by Qwen's rule every so-manieth that is not listed as one without.
+// Which layers have experts: all of them, by Qwen's rule every so-manieth that is not listed as one without, or all but
+// the first few.
 std::vector<bool> layers_with_experts(std::string_view rule, JsonFields& file, int64_t layers) {
   std::vector<bool> with(static_cast<size_t>(layers), true);
   if (rule == "all") return with;
+  if (rule == "but_first") {
+    std::fill_n(with.begin(), file.integer("first_k_dense_replace", {}, 0, layers), false);
+    return with;
+  }
   const int64_t step = file.integer("decoder_sparse_step", {}, 1, kMaxLayers);
   const std::vector<int64_t> without = file.integers("mlp_only_layers", 0, kMaxLayers);
   for (int64_t i = 0; i < layers; i++) {
     with[static_cast<size_t>(i)] = (i + 1) % step == 0 && std::ranges::find(without, i) == without.end();
   }
   return with;
+}
+
+// A number that may be a list of as many layers' (Hunyuan), if it is the same for all.
+int64_t same_everywhere(const std::string& field, JsonFields& file) {
+  const std::vector<int64_t> values = file.integers(field, 1, kMaxExperts);
+  if (values.empty()) return file.integer(field, {}, 1, kMaxExperts);
+  if (std::ranges::count(values, values[0]) != std::ssize(values)) file.fail(field, "differs from layer to layer");
+  return values[0];
 }
 
 // Parts of a model that no expert is in, as the last of a module's names.
@@ -53,15 +66,27 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   ExpertsConfig& experts = out->experts;
   // Transformers 5 writes num_local_experts for every family; older files have the name that theirs had before, as do
   // the family's defaults.
-  const bool has_older = file.has("num_experts");
+  const std::string older = rules.text("count", "num_experts");
+  const bool has_older = file.has(older);
   const bool is_older = has_older && !file.has("num_local_experts");
-  experts.count = file.integer(is_older ? "num_experts" : "num_local_experts", {}, 1, kMaxExperts);
-  experts.per_token = file.integer("num_experts_per_tok", {}, 1, kMaxExperts);
+  experts.count = file.integer(is_older ? older : "num_local_experts", {}, 1, kMaxExperts);
+  experts.per_token = same_everywhere(rules.text("per_token", "num_experts_per_tok"), file);
   if (!file.error && experts.per_token > experts.count) {
-    file.fail("num_experts_per_tok", "more than there are experts", "at most " + std::to_string(experts.count),
-              std::to_string(experts.per_token));
+    file.fail(rules.text("per_token", "num_experts_per_tok"), "more than there are experts",
+              "at most " + std::to_string(experts.count), std::to_string(experts.per_token));
   }
   experts.inner_size = file.integer(rules.text("size"), {}, 1, kMaxK);
+  if (const std::string size = rules.text("shared_size", ""); !size.empty()) {
+    experts.shared_size = file.integer(size, {}, 0, kMaxK);
+  }
+  if (const std::string count = rules.text("shared_count", ""); !count.empty()) {
+    experts.shared_size =
+        experts.inner_size * file.integer(count, {}, 0, kMaxK / std::max<int64_t>(1, experts.inner_size));
+  }
+  experts.sigmoid = rules.boolean("sigmoid", false);
+  if (const std::string scale = rules.text("scale", ""); !scale.empty()) {
+    experts.scale = static_cast<float>(file.number(scale, {}, 1e-6, 1e6));
+  }
   experts.router_bias = rules.boolean("router_bias", false);
   experts.fused = rules.boolean("fused", false);
   experts.stacked = rules.boolean("stacked", false);

@@ -194,6 +194,9 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->o_bias = read_switch(family, "o_bias", file);
   out->mlp_bias = read_switch(family, "mlp_bias", file);
   out->qk_norm = named(kQkNorms, family.text("qk_norm"), "qk_norm", family);
+  if (const std::string field = family.text("qk_norm_if", ""); !field.empty() && !file.boolean(field)) {
+    out->qk_norm = QkNorm::none;
+  }
   const std::string norm = family.text("norm", "rms");
   if (norm != "rms" && norm != "layer") family.fail("norm", "unknown", "rms or layer", brief(norm));
   out->layer_norm = norm == "layer";
@@ -250,6 +253,11 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->expert_gate = modules.text("expert_gate", expert);
   out->expert_up = modules.text("expert_up", expert);
   out->expert_down = modules.text("expert_down", expert);
+  out->router_correction = modules.text("router_correction", "");
+  out->shared_gate = modules.text("shared_gate", "");
+  out->shared_up = modules.text("shared_up", "");
+  out->shared_down = modules.text("shared_down", "");
+  out->shared_weight = modules.text("shared_weight", "");
   out->delta_qkv = modules.text("delta_qkv", "");
   out->delta_z = modules.text("delta_z", "");
   out->delta_b = modules.text("delta_b", "");
@@ -271,6 +279,16 @@ void read_selection(JsonFields& family, TensorSelection* out) {
   JsonFields renamed = family.fields("renamed_tensors");
   for (const auto& [from, to] : renamed.object.items()) out->renamed.emplace_back(from, renamed.text(from));
   family.error = renamed.error;
+}
+
+// Layers behind the model's own, which predict one token more.
+void skip_layers_behind(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const std::string field = family.text("layers_behind", "");
+  const int64_t count = field.empty() ? 0 : file.integer(field, 0, 0, kMaxLayers);
+  for (int64_t i = out->layers; i < out->layers + count; ++i) {
+    const std::string name = module_name(out->names.attention_norm, i);
+    out->tensors.skipped.push_back(name.substr(0, name.rfind('.') + 1));
+  }
 }
 
 // The second is the name that the first releases of compressed-tensors wrote.
@@ -338,6 +356,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   JsonFields modules = family.fields("modules");
   read_names(modules, &config.names);
   if (modules.error) return modules.error;
+  skip_layers_behind(family, file, &config);
   if (!config.names.mtp_fc.empty()) read_mtp(file, &config);
   if (Error e = check_other_fields(file, family, &config)) return e;
   if (family.error) return family.error;

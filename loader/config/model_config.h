@@ -50,10 +50,13 @@ enum class QkNorm : uint8_t {
 
 // A mixture of experts: instead of its mlp a layer has several, of which a router chooses some for every token.
 struct ExpertsConfig {
-  int64_t count = 0;       // 0: the model has none
-  int64_t per_token = 0;   // how many a token goes to, at most count
-  int64_t inner_size = 0;  // what intermediate_size is to a layer's own mlp
-  bool normalised = true;  // the chosen experts' weights add up to 1; else those of all do
+  int64_t count = 0;        // 0: the model has none
+  int64_t per_token = 0;    // how many a token goes to, at most count
+  int64_t inner_size = 0;   // what intermediate_size is to a layer's own mlp
+  bool normalised = true;   // the chosen experts' weights add up to 1; else those of all do
+  int64_t shared_size = 0;  // likewise of the expert that every token goes to besides; 0: there is none
+  bool sigmoid = false;     // scores are sigmoids of the router's logits, else exponentials
+  float scale = 1.0f;       // of the weights
   bool router_bias = false;
   bool fused = false;        // a layer's experts share their tensors, see loader/checkpoint/fused_experts.h
   bool stacked = false;      // likewise, but gate, up and down are rows of [experts, rows, inputs]
@@ -77,6 +80,9 @@ struct ModuleNames {
       mlp_out_norm;   // no gate: activation(up x) instead of activation(gate x) * (up x)
   std::string xielu;  // its module has numbers of its own
   std::string router, expert_gate, expert_up, expert_down;
+  std::string router_correction;                    // a tensor, not a module: added to scores when choosing
+  std::string shared_gate, shared_up, shared_down;  // of the expert that every token goes to
+  std::string shared_weight;                        // of one row, whose sigmoid weighs that expert's output
   // Of layers with a recurrent state; rate and step are tensors, not modules.
   std::string delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_rate, delta_step, delta_norm, delta_out;
   std::string mtp_fc, mtp_embedding_norm, mtp_hidden_norm, mtp_norm;

@@ -300,8 +300,8 @@ TEST(Model, NumbersOfACurveAreRefusedByName) {
       << folder.load();
 }
 
-TEST(Model, GoesThroughTheCacheWithoutAGate) {
-  for (const char* name : {"families/apertus", "families/nemotron_bias"}) {
+TEST(Model, GoesThroughTheCacheWithoutAGateAndWithASharedExpert) {
+  for (const char* name : {"families/apertus", "families/nemotron_bias", "families/granite_moe_shared"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) RoundTrip(Copy(name), quant);
   }
 }

@@ -17,10 +17,14 @@ struct Chosen {
   Floats weights;
 };
 
-Chosen choose(const Floats& logits, size_t k, bool normalised) {
+Chosen choose(const Floats& logits, size_t k, const RoutingRule& rule) {
   Chosen chosen{Indices(k), Floats(k)};
-  choose_experts(logits, normalised, chosen.experts, chosen.weights.data());
+  choose_experts(logits, rule, chosen.experts, chosen.weights.data());
   return chosen;
+}
+
+Chosen choose(const Floats& logits, size_t k, bool normalised) {
+  return choose(logits, k, RoutingRule{.normalised = normalised});
 }
 
 // exp of the logits: 1, 8, 2, 4.
@@ -64,6 +68,31 @@ TEST(Routing, AmongEqualsTheLowerIndex) {
   expect_near(choose({5, 5, 5, 5, 5}, 3, false).weights, {0.2f, 0.2f, 0.2f});
 }
 
+// Sigmoids of 0.5, 0.8, 0.2 and 0.6.
+const Floats kOdds = {0.0f, std::log(4.0f), std::log(0.25f), std::log(1.5f)};
+
+TEST(Routing, SigmoidsAreWeightsOfTheirOwn) {
+  EXPECT_EQ(sigmoid(0.0f), 0.5f);
+  EXPECT_EQ(sigmoid(-3e38f), 0.0f);
+  EXPECT_EQ(sigmoid(3e38f), 1.0f);
+  const Chosen plain = choose(kOdds, 2, RoutingRule{.normalised = false, .sigmoid = true, .scale = 2.5f});
+  EXPECT_EQ(plain.experts, (Indices{1, 3}));
+  expect_near(plain.weights, {2.0f, 1.5f});
+  const Chosen shares = choose(kOdds, 2, RoutingRule{.sigmoid = true, .scale = 2});
+  expect_near(shares.weights, {2 * 0.8f / 1.4f, 2 * 0.6f / 1.4f});
+}
+
+TEST(Routing, ACorrectionChoosesButDoesNotWeigh) {
+  const Floats correction = {0.25f, -1.0f, 0.0f, 0.125f};
+  const Chosen chosen =
+      choose(kOdds, 2, RoutingRule{.normalised = false, .sigmoid = true, .correction = correction.data()});
+  EXPECT_EQ(chosen.experts, (Indices{0, 3})) << "0.75 and 0.725";
+  expect_near(chosen.weights, {0.5f, 0.6f});
+  const Floats equal = {0.0f, -1.0f, 0.5f, 0.0f};
+  const Floats same = {0, 0, 0, 0};
+  EXPECT_EQ(choose(same, 2, RoutingRule{.sigmoid = true, .correction = equal.data()}).experts, (Indices{0, 2}));
+}
+
 TEST(Routing, LargeLogitsDoNotOverflow) {
   expect_near(choose({3e38f, -3e38f, 3e38f}, 2, true).weights, {0.5f, 0.5f});
   expect_near(choose({-3e38f, -3e38f}, 1, false).weights, {0.5f});
@@ -81,7 +110,7 @@ TEST(Routing, DamageShowsAndChoicesStayDistinct) {
 }
 
 TEST(Routing, GroupsTokensByExpert) {
-  const Choices choices = {{1, 3, 0, 3, 1, 3}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f}};
+  const Choices choices = {{1, 3, 0, 3, 1, 3}, {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f}, {}};
   ExpertGroups groups;
   ScratchSizer sizer{.takes = true};
   groups.make(&sizer, 6, 5);

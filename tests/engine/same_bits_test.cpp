@@ -21,5 +21,22 @@ TEST(SameBits, WithoutAGate) {
   }
 }
 
+// An expert that every token goes to, wider than the others and narrower, weighed and not, its matrices with codes of
+// their own or kept as they are.
+TEST(SameBits, WithASharedExpert) {
+  for (const std::string family : {"qwen2_moe", "granite_moe_shared", "glm4_moe"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_EQ(model->layers[1].up.weight.interleaved, 2);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+  std::unique_ptr<Model> mixed;
+  const LoadOptions options = {.quant = Quant::w8a8, .keep = {"shared_expert.down_proj", "experts.1."}};
+  ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/qwen2_moe", options, &mixed));
+  expect_one_result(*mixed, 60, KvType::q8);
+}
+
 }  // namespace
 }  // namespace pinion

@@ -293,9 +293,10 @@ TEST(ModelConfig, AnUnknownArchitectureIsToldTheNearest) {
   Json json = small("");
   json.erase("architectures");
   json["model_type"] = "qwen3moe";
-  EXPECT_EQ(message(json),
-            "config.json: model_type: unknown architecture: want one that README.md lists, perhaps qwen3_moe, qwen3, "
-            "qwen3_5, have \"qwen3moe\"");
+  EXPECT_EQ(
+      message(json),
+      "config.json: model_type: unknown architecture: want one that README.md lists, perhaps qwen3_moe, qwen2_moe, "
+      "qwen3, have \"qwen3moe\"");
   json.erase("model_type");
   EXPECT_EQ(message(json), "config.json: model_type: unknown architecture: want one that README.md lists, have \"\"");
 }

@@ -247,5 +247,64 @@ TEST(Nemotron, HasLayerNormByOnePlusW) {
   EXPECT_EQ(config.names.gate, "");
 }
 
+TEST(Qwen2Moe, EveryTokenGoesToOneMoreExpert) {
+  const ModelConfig config = read("Qwen2MoeForCausalLM", R"({"num_experts": 6, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "mlp_only_layers": [1], "max_window_layers": 2,
+      "sliding_window": 9, "use_sliding_window": false})");
+  EXPECT_EQ(config.experts.inner_size, 24);
+  EXPECT_EQ(config.experts.shared_size, 40);
+  EXPECT_FALSE(config.experts.normalised);
+  EXPECT_FALSE(config.experts.sigmoid);
+  EXPECT_TRUE(config.has_experts(0) && !config.has_experts(1));
+  EXPECT_EQ(config.names.shared_weight, "model.layers.{}.mlp.shared_expert_gate");
+  EXPECT_TRUE(config.qkv_bias && !config.o_bias) << "transformers' defaults";
+  EXPECT_EQ(message("Qwen2MoeForCausalLM", R"({"use_sliding_window": true})"),
+            "config.json: use_sliding_window: not supported: want false, have true");
+  EXPECT_EQ(message("Qwen2MoeForCausalLM", R"({"shared_expert_intermediate_size": -1})"),
+            "config.json: shared_expert_intermediate_size: out of range: want an integer from 0 to 131072, have -1");
+}
+
+TEST(GraniteMoeShared, MayDoWithoutASharedExpert) {
+  EXPECT_EQ(read("GraniteMoeSharedForCausalLM", R"({"shared_intermediate_size": 40})").experts.shared_size, 40);
+  EXPECT_EQ(read("GraniteMoeSharedForCausalLM").experts.shared_size, 0) << "transformers' default";
+}
+
+TEST(HunyuanMoe, SaysOfEachLayerTheSame) {
+  const char* as_published =
+      R"({"num_experts": 6, "moe_topk": [2, 2, 2, 2], "moe_intermediate_size": [172, 172, 172, 172],
+      "num_shared_expert": [1, 1, 1, 1], "use_qk_norm": true, "n_group": false, "routed_scaling_factor": false})";
+  const ModelConfig config = read("HunYuanMoEV1ForCausalLM", as_published);
+  EXPECT_EQ(config.experts.per_token, 2);
+  EXPECT_EQ(config.experts.inner_size, 172);
+  EXPECT_EQ(config.experts.shared_size, 172);
+  EXPECT_EQ(config.names.shared_weight, "");
+  EXPECT_EQ(read("HunYuanMoEV1ForCausalLM", R"({"num_experts": 6, "moe_topk": 3})").experts.per_token, 3);
+  EXPECT_EQ(message("HunYuanMoEV1ForCausalLM", R"({"num_experts": 6, "moe_topk": [2, 2, 3, 2]})"),
+            "config.json: moe_topk: differs from layer to layer");
+  EXPECT_EQ(message("HunYuanMoEV1ForCausalLM", R"({"num_experts": 2, "moe_topk": 3})"),
+            "config.json: moe_topk: more than there are experts: want at most 2, have 3");
+}
+
+TEST(Glm4Moe, ChoosesBySigmoids) {
+  const char* as_air = R"({"n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 2, "n_group": 1,
+      "moe_intermediate_size": 24, "routed_scaling_factor": 1.5, "first_k_dense_replace": 1, "attention_bias": true,
+      "num_nextn_predict_layers": 1, "use_qk_norm": false, "topk_group": 1, "rope_scaling": null})";
+  const ModelConfig config = read("Glm4MoeForCausalLM", as_air);
+  EXPECT_EQ(config.experts.count, 6);
+  EXPECT_EQ(config.experts.shared_size, 48);
+  EXPECT_TRUE(config.experts.sigmoid && config.experts.normalised);
+  EXPECT_EQ(config.experts.scale, 1.5f);
+  EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(config.qk_norm, QkNorm::none);
+  EXPECT_TRUE(config.qkv_bias && !config.o_bias);
+  EXPECT_EQ(config.ropes[0].dims, 4);
+  EXPECT_EQ(config.tensors.skipped, std::vector<std::string>{"model.layers.4."}) << "predicts one token more";
+  EXPECT_EQ(read("Glm4MoeForCausalLM", R"({"use_qk_norm": true})").qk_norm, QkNorm::heads);
+  EXPECT_TRUE(read("Glm4MoeForCausalLM", R"({"num_nextn_predict_layers": 0})").tensors.skipped.empty());
+  EXPECT_EQ(message("Glm4MoeForCausalLM", R"({"n_group": 2})"), "config.json: n_group: not supported: want 1, have 2");
+  EXPECT_EQ(message("Glm4MoeForCausalLM", R"({"first_k_dense_replace": 4})"),
+            "config.json: mlp_only_layers: leaves no layer with experts");
+}
+
 }  // namespace
 }  // namespace pinion

@@ -15,12 +15,13 @@ FILE_NAMES = {
 }
 
 
-FUSED_IN_FILES = ("gpt_oss", "granitemoe")
+STACKED_IN_FILES = ("granitemoe", "granitemoeshared")
+FUSED_IN_FILES = ("gpt_oss", *STACKED_IN_FILES)
 
 
 def name_in_file(name: str, model_type: str) -> str:
     """The file's name of a parameter of a model whose experts were split."""
-    if model_type == "granitemoe":
+    if model_type in STACKED_IN_FILES:
         name = re.sub(r"moe\.experts\.(\d+\.)?(gate_up|gate|up)_proj(\.weight)?$", "moe.input_linear.weight", name)
         name = re.sub(r"moe\.experts\.(\d+\.)?down_proj(\.weight)?$", "moe.output_linear.weight", name)
         return name.replace("moe.router.", "moe.router.layer.")

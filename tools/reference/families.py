@@ -44,14 +44,18 @@ from newer_configs import (
     GEMMA,
     GLM,
     GLM4,
+    GLM4_MOE,
     GLM_EDGE,
     GRANITE_MOE,
     GRANITE_MOE_HYBRID,
+    GRANITE_MOE_SHARED,
     HELIUM,
+    HUNYUAN_MOE,
     NEMOTRON,
     OLMO3,
     OLMO3_PATTERN,
     OLMOE,
+    QWEN2_MOE,
     QWEN3_VL,
     SEED_OSS,
     SMOLVLM_TEXT,
@@ -298,6 +302,29 @@ PLAIN_CASES = {
     "nemotron": Case(NEMOTRON, long_prompt=200, norm_mean=0.0, notes="LayerNorm by 1 + w. Half of a head is rotated."),
     "nemotron_bias": Case(
         spelled_new(NEMOTRON) | {"attention_bias": True, "mlp_bias": True}, long_prompt=200, norm_mean=0.0
+    ),
+    "qwen2_moe": Case(
+        QWEN2_MOE, long_prompt=200, notes="Every token goes to one more expert, weighed by a sigmoid of its own."
+    ),
+    "qwen2_moe_mixed": Case(
+        QWEN2_MOE | {"mlp_only_layers": [0], "norm_topk_prob": True, "qkv_bias": False},
+        long_prompt=200,
+        notes="Layer 1 alone has experts, one of them shared.",
+    ),
+    "granite_moe_shared": Case(
+        GRANITE_MOE_SHARED, long_prompt=200, notes="An expert of all tokens, whose gate and up are rows of one tensor."
+    ),
+    "hunyuan_moe": Case(HUNYUAN_MOE, long_prompt=200, notes="Every token goes to one more expert."),
+    "glm4_moe": Case(
+        GLM4_MOE,
+        long_prompt=200,
+        notes="Sigmoids choose, corrected, and weigh, uncorrected. Layer 0 has no experts.",
+    ),
+    "glm4_moe_qk_norm": Case(
+        spelled_new(GLM4_MOE)
+        | {"attention_bias": False, "n_shared_experts": 2, "norm_topk_prob": False, "use_qk_norm": True},
+        long_prompt=200,
+        notes="What is shared is as large as two experts.",
     ),
 }
 CASES = PLAIN_CASES | CODED_CASES

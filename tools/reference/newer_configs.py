@@ -1,6 +1,6 @@
 """Configs of tiny models, as in configs.py: of families that came later."""
 
-from configs import GEMMA2, GRANITE, LLAMA, LLAMA3_ROPE, OLMO2, QWEN3, SMOLLM2, spelled_new
+from configs import GEMMA2, GRANITE, HUNYUAN, LLAMA, LLAMA3_ROPE, OLMO2, QWEN2, QWEN3, SMOLLM2, spelled_new
 
 EXAONE4 = LLAMA | {
     "architectures": ["Exaone4ForCausalLM"],
@@ -253,5 +253,62 @@ NEMOTRON = {k: v for k, v in LLAMA.items() if k != "rms_norm_eps"} | {
     "norm_eps": 1e-05,
     "num_attention_heads": 4,
     "partial_rotary_factor": 0.5,
+    "vocab_size": 120,
+}
+QWEN2_MOE = QWEN2 | {
+    "architectures": ["Qwen2MoeForCausalLM"],
+    "decoder_sparse_step": 1,
+    "hidden_size": 40,
+    "intermediate_size": 52,
+    "model_type": "qwen2_moe",
+    "moe_intermediate_size": 20,
+    "norm_topk_prob": False,
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+    "shared_expert_intermediate_size": 44,
+    "tie_word_embeddings": False,
+    "vocab_size": 120,
+}
+GRANITE_MOE_SHARED = GRANITE_MOE | {
+    "architectures": ["GraniteMoeSharedForCausalLM"],
+    "model_type": "granitemoeshared",
+    "shared_intermediate_size": 28,
+}
+HUNYUAN_MOE = HUNYUAN | {
+    "architectures": ["HunYuanMoEV1ForCausalLM"],
+    "intermediate_size": 20,
+    "model_type": "hunyuan_v1_moe",
+    "moe_intermediate_size": [20, 20],
+    "moe_layer_num_skipped": 0,
+    "moe_topk": [3, 3],
+    "norm_topk_prob": True,
+    "num_experts": 7,
+    "num_shared_expert": [1, 1],
+    "use_mixed_mlp_moe": True,
+}
+GLM4_MOE = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["Glm4MoeForCausalLM"],
+    "attention_bias": True,
+    "eos_token_id": [2, 3],
+    "first_k_dense_replace": 1,
+    "head_dim": 16,
+    "hidden_size": 36,
+    "intermediate_size": 52,
+    "model_type": "glm4_moe",
+    "moe_intermediate_size": 20,
+    "n_group": 1,
+    "n_routed_experts": 7,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_attention_heads": 4,
+    "num_experts_per_tok": 3,
+    "num_nextn_predict_layers": 1,
+    "pad_token_id": 2,
+    "partial_rotary_factor": 0.5,
+    "routed_scaling_factor": 1.5,
+    "topk_group": 1,
+    "use_qk_norm": False,
     "vocab_size": 120,
 }

@@ -17,6 +17,7 @@ from int_quantized import code_tensors
 from stored_codes import decoded_weights, write_plain
 
 KEEP_HEAD = ("lm_head",)
+ROUTERS = ("mlp.gate.wg", "shared_expert_gate")  # those that are linear layers in transformers
 
 
 def quantise_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,7 +66,7 @@ def fake_quantise(rows: torch.Tensor) -> torch.Tensor:
 
 
 def is_quantised(name: str, module: nn.Module, keep: tuple[str, ...]) -> bool:
-    return isinstance(module, nn.Linear) and not any(pattern in name for pattern in keep)
+    return isinstance(module, nn.Linear) and not any(pattern in name for pattern in keep + ROUTERS)
 
 
 def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
