@@ -30,6 +30,8 @@ namespace pinion {
 //                                true where a layer's share their tensors (loader/checkpoint/fused_experts.h); stacked:
 //                                true where these are NAME.weight [experts, 2 size, hidden], gate's rows before up's,
 //                                and [experts, hidden, size]. modules then has router and expert_gate, _up, _down.
+//                                stacked_gate_up, stacked_down (of modules): tensors of that form without .weight,
+//                                which some files have instead of experts one by one.
 //                                shared_size: the field with the size of one more expert, of all tokens; shared_count:
 //                                the one that says how many experts' size it has; modules then has shared_gate, _up and
 //                                _down, and shared_weight where a sigmoid weighs it; sigmoid: true where scores are

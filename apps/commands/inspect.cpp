@@ -103,7 +103,11 @@ Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, con
     first = last;
     if (fused && parts[0].expert != kNoExpert) continue;
     LinearWeight found;
-    if (Error e = bind_linear(checkpoint, config.quantization, module, rows, parts[0].k, &found)) return e;
+    const bool stacked = config.experts.stacked && parts[0].expert != kNoExpert;
+    if (Error e = stacked ? bind_stacked_experts(checkpoint, module, config.experts.count, rows, parts[0].k, &found)
+                          : bind_linear(checkpoint, config.quantization, module, rows, parts[0].k, &found)) {
+      return e;
+    }
     const Packing packing = parts[0].is_exact ? Packing{} : packing_of(options, config, module, found);
     for (const MatrixTensor& one : parts) out->layers += count_matrix(one, found, packing, out);
   }
@@ -314,6 +318,7 @@ int run(const Options& options) {
   if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);
   tell_of_unwritten(checkpoint);
   if (Error e = select_tensors(config.tensors, &checkpoint)) return fail(e);
+  find_stacked_experts(checkpoint, &config);
   Parts parts;
   if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);
   const Kernels* kernels = nullptr;

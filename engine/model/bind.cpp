@@ -259,8 +259,8 @@ struct Binder {
     return {};
   }
 
-  // Binds a layer whose experts' matrices follow one another in one tensor of inputs and one of outputs (Granite).
-  Error bind_stacked_experts(std::span<const MatrixTensor> specs) {
+  // Binds a layer whose experts' matrices follow one another in one tensor of inputs and one of outputs.
+  Error bind_expert_rows(std::span<const MatrixTensor> specs) {
     const int64_t count = model->config.experts.count, inner = model->config.experts.inner_size;
     std::map<std::string, LinearWeight> tensors;
     for (const MatrixTensor& spec : specs) {
@@ -270,8 +270,8 @@ struct Binder {
       const auto [found, is_new] = tensors.try_emplace(module);
       LinearWeight& whole = found->second;
       if (is_new) {
-        if (Error e = bind(module + ".weight", {count, rows, spec.k}, &whole.weight)) return e;
-        whole.weight.shape = {count * rows, spec.k};
+        if (Error e = bind_stacked_experts(model->checkpoint, module, count, rows, spec.k, &whole)) return e;
+        bound.insert(whole.tensors.begin(), whole.tensors.end());
         matrices.insert(module + ".weight");
       }
       add_rows(whole, spec.expert * rows + from, packing_of(options, model->config, module, whole), spec);
@@ -294,7 +294,7 @@ struct Binder {
     if (Error e = bind_matrices({specs.begin(), first_expert})) return e;
     const std::span<const MatrixTensor> of_experts(first_expert, specs.end());
     if (of_experts.empty()) return {};
-    return c.experts.fused ? bind_expert_tensors(index, of_experts) : bind_stacked_experts(of_experts);
+    return c.experts.fused ? bind_expert_tensors(index, of_experts) : bind_expert_rows(of_experts);
   }
 
   Error bind_head() {

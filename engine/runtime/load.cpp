@@ -16,6 +16,7 @@
 #include "engine/runtime/first_touch.h"
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
+#include "loader/checkpoint/fused_experts.h"
 #include "loader/config/generation_config.h"
 #include "loader/pack/cache_check.h"
 #include "loader/pack/pack.h"
@@ -47,6 +48,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = read_generation_config(folder, &generation)) return e;
   if (Error e = open_checkpoint(folder, &model->checkpoint)) return e;
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
+  find_stacked_experts(model->checkpoint, &model->config);
   model->eos_ids = joined_eos_ids(model->config, generation);
   if (Error e = bind_tensors(options, model, jobs)) return e;
   model->weight_bytes = packed_bytes(*jobs);

@@ -63,6 +63,26 @@ Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config
   return bind_matrix(checkpoint, config.experts, &out->down);
 }
 
+void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config) {
+  ModuleNames& names = config->names;
+  if (names.stacked_gate_up.empty()) return;
+  const auto first = std::ranges::find(config->experts.layers, true) - config->experts.layers.begin();
+  if (!checkpoint.find(module_name(names.stacked_gate_up, first))) return;
+  config->experts.stacked = true;
+  names.expert_gate = names.expert_up = names.stacked_gate_up;
+  names.expert_down = names.stacked_down;
+}
+
+Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& module, int64_t experts, int64_t rows,
+                           int64_t k, LinearWeight* out) {
+  const std::string name = checkpoint.find(module) ? module : module + ".weight";
+  *out = {};
+  if (Error e = checkpoint.bind(name, {experts, rows, k}, &out->weight)) return e;
+  out->weight.shape = {experts * rows, k};
+  out->tensors = {name};
+  return {};
+}
+
 void split_gate_up(int64_t inner, std::span<float> numbers) {
   const std::vector<float> stored(numbers.begin(), numbers.end());
   for (size_t i = 0; i < stored.size(); i++) {

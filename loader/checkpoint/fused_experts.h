@@ -16,6 +16,7 @@
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack.h"
+#include "loader/quant/stored_weights.h"
 
 namespace pinion {
 
@@ -37,6 +38,15 @@ struct FusedExperts {
 
 // What the file has for this layer, types and shapes checked.
 Error bind_fused_experts(const Checkpoint& checkpoint, const ModelConfig& config, int64_t layer, FusedExperts* out);
+
+// Some families' files have a layer's experts in such tensors, or one by one where these are quantised: takes the names
+// for what the file has.
+void find_stacked_experts(const Checkpoint& checkpoint, ModelConfig* config);
+
+// Experts that follow one another in one tensor, NAME.weight or NAME [experts, rows, k] (Granite, Qwen 3.5): all of
+// them as one weight [experts * rows, k].
+Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& module, int64_t experts, int64_t rows,
+                           int64_t k, LinearWeight* out);
 
 // Numbers of gate and up that are interleaved, [experts][2 * inner]: puts those of gate before those of up, by expert.
 void split_gate_up(int64_t inner, std::span<float> numbers);

@@ -253,6 +253,8 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->expert_gate = modules.text("expert_gate", expert);
   out->expert_up = modules.text("expert_up", expert);
   out->expert_down = modules.text("expert_down", expert);
+  out->stacked_gate_up = modules.text("stacked_gate_up", "");
+  out->stacked_down = modules.text("stacked_down", "");
   out->router_correction = modules.text("router_correction", "");
   out->shared_gate = modules.text("shared_gate", "");
   out->shared_up = modules.text("shared_up", "");

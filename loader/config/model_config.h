@@ -80,7 +80,8 @@ struct ModuleNames {
       mlp_out_norm;   // no gate: activation(up x) instead of activation(gate x) * (up x)
   std::string xielu;  // its module has numbers of its own
   std::string router, expert_gate, expert_up, expert_down;
-  std::string router_correction;                    // a tensor, not a module: added to scores when choosing
+  std::string stacked_gate_up, stacked_down;  // tensors of all experts, which take the place of the others where found
+  std::string router_correction;              // a tensor, not a module: added to scores when choosing
   std::string shared_gate, shared_up, shared_down;  // of the expert that every token goes to
   std::string shared_weight;                        // of one row, whose sigmoid weighs that expert's output
   // Of layers with a recurrent state; rate and step are tensors, not modules.

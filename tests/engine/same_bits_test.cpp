@@ -24,7 +24,7 @@ TEST(SameBits, WithoutAGate) {
 // An expert that every token goes to, wider than the others and narrower, weighed and not, its matrices with codes of
 // their own or kept as they are.
 TEST(SameBits, WithASharedExpert) {
-  for (const std::string family : {"qwen2_moe", "granite_moe_shared", "glm4_moe"}) {
+  for (const std::string family : {"qwen2_moe", "granite_moe_shared", "glm4_moe", "qwen3_5_moe"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
       ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));

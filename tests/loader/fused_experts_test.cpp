@@ -98,5 +98,35 @@ TEST(FusedExperts, GateAndUpAreSplitByExpert) {
   EXPECT_EQ(pairs, (std::vector<float>{0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15}));
 }
 
+// What the file has decides; either form may be the family's.
+TEST(StackedExperts, AreTakenWhereTheFileHasThem) {
+  ModelConfig c;
+  c.experts.layers = {false, true};
+  c.names.expert_gate = "l.{}.e.{}.gate", c.names.expert_up = "l.{}.e.{}.up", c.names.expert_down = "l.{}.e.{}.down";
+  c.names.stacked_gate_up = "l.{}.e.gate_up", c.names.stacked_down = "l.{}.e.down";
+  Checkpoint checkpoint;
+  checkpoint.tensors = {{"l.1.e.0.gate.weight", DType::bf16, {3, 2}, nullptr, 12}};
+  find_stacked_experts(checkpoint, &c);
+  EXPECT_FALSE(c.experts.stacked);
+  EXPECT_EQ(c.names.expert_up, "l.{}.e.{}.up");
+
+  const std::vector<bf16> numbers(5 * 6 * 2);
+  const auto* data = reinterpret_cast<const std::byte*>(numbers.data());
+  checkpoint.tensors = {{"l.1.e.gate_up", DType::bf16, {5, 6, 2}, data, 120}};
+  find_stacked_experts(checkpoint, &c);
+  EXPECT_TRUE(c.experts.stacked);
+  EXPECT_EQ(c.names.expert_gate, "l.{}.e.gate_up");
+  EXPECT_EQ(c.names.expert_up, "l.{}.e.gate_up");
+  EXPECT_EQ(c.names.expert_down, "l.{}.e.down");
+
+  LinearWeight found;
+  ASSERT_FALSE(bind_stacked_experts(checkpoint, "l.1.e.gate_up", 5, 6, 2, &found));
+  EXPECT_EQ(found.weight.shape, (std::vector<int64_t>{30, 2}));
+  EXPECT_EQ(found.tensors, std::vector<std::string>{"l.1.e.gate_up"});
+  EXPECT_EQ(rows_of(found, 6, 3).weight.data, data + 24);
+  EXPECT_EQ(bind_stacked_experts(checkpoint, "l.1.e.gate_up", 5, 7, 2, &found).expected, "[5, 7, 2]");
+  EXPECT_EQ(bind_stacked_experts(checkpoint, "l.1.e.down", 5, 2, 3, &found).what, "no such tensor");
+}
+
 }  // namespace
 }  // namespace pinion

@@ -306,5 +306,17 @@ TEST(Glm4Moe, ChoosesBySigmoids) {
             "config.json: mlp_only_layers: leaves no layer with experts");
 }
 
+TEST(Qwen35Moe, HasExpertsInAllLayers) {
+  const ModelConfig config = read("Qwen3_5MoeForCausalLM", R"({"num_experts": 6, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "mtp_num_hidden_layers": 1})");
+  EXPECT_EQ(config.experts.inner_size, 24);
+  EXPECT_EQ(config.experts.shared_size, 40);
+  EXPECT_TRUE(config.experts.normalised);
+  EXPECT_TRUE(config.recurrent[0] && !config.recurrent[3]);
+  EXPECT_EQ(config.norm_offset, 1.0f);
+  EXPECT_EQ(config.names.stacked_gate_up, "model.layers.{}.mlp.experts.gate_up_proj");
+  EXPECT_EQ(config.names.mtp_fc, "") << "its layer that predicts one token more has experts, too: not read";
+}
+
 }  // namespace
 }  // namespace pinion

@@ -16,7 +16,7 @@ FILE_NAMES = {
 
 
 STACKED_IN_FILES = ("granitemoe", "granitemoeshared")
-FUSED_IN_FILES = ("gpt_oss", *STACKED_IN_FILES)
+FUSED_IN_FILES = ("gpt_oss", "qwen3_5_moe_text", *STACKED_IN_FILES)
 
 
 def name_in_file(name: str, model_type: str) -> str:

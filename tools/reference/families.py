@@ -56,6 +56,7 @@ from newer_configs import (
     OLMO3_PATTERN,
     OLMOE,
     QWEN2_MOE,
+    QWEN3_5_MOE,
     QWEN3_VL,
     SEED_OSS,
     SMOLVLM_TEXT,
@@ -325,6 +326,12 @@ PLAIN_CASES = {
         | {"attention_bias": False, "n_shared_experts": 2, "norm_topk_prob": False, "use_qk_norm": True},
         long_prompt=200,
         notes="What is shared is as large as two experts.",
+    ),
+    "qwen3_5_moe": Case(
+        QWEN3_5_MOE,
+        long_prompt=200,
+        norm_mean=0.0,
+        notes="As qwen3_5, with experts in one tensor of a layer and one of all tokens.",
     ),
 }
 CASES = PLAIN_CASES | CODED_CASES

@@ -62,7 +62,9 @@ def plant_ties(matrix: np.ndarray) -> None:
     matrix[0, 1] = 127 * step
 
 
-def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: np.random.Generator) -> np.ndarray:
+def random_parameter(
+    name: str, shape: tuple[int, ...], norm_mean: float, rng: np.random.Generator, transposed_experts: bool = False
+) -> np.ndarray:
     """Scales at which nothing is negligible: attention is peaked, branches weigh as much as the residual."""
     if any(part in name for part in VISION):
         return np.zeros(shape)
@@ -87,11 +89,11 @@ def random_parameter(name: str, shape: tuple[int, ...], norm_mean: float, rng: n
         return 0.1 * values
     if name.endswith("sinks"):
         return 1.5 * values
-    if "mlp.experts.gate_up_proj" in name and len(shape) == 3:  # gates and values reach gpt-oss' limits
+    transposed = transposed_experts and "mlp.experts" in name and len(shape) == 3
+    if transposed and "gate_up_proj" in name:  # gates and values reach gpt-oss' limits
         values *= 3.0
-    if "mlp.experts.down_proj" in name and len(shape) == 3:
+    if transposed and "down_proj" in name:
         values *= 0.3
-    transposed = "mlp.experts" in name and len(shape) == 3
     inputs = shape[1] if transposed else shape[-1]
     values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(inputs)
     if "lm_head" not in name:
@@ -131,8 +133,9 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
         shapes = auto_class(folder).from_config(AutoConfig.from_pretrained(folder))
     if case.config["model_type"] not in FUSED_IN_FILES:
         split_experts(shapes)
+    transposed = case.config["model_type"] == "gpt_oss"
     tensors = {
-        in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng))
+        in_file(name, case): torch.from_numpy(random_parameter(name, tuple(p.shape), case.norm_mean, rng, transposed))
         .to(next(dtypes))
         .contiguous()
         for name, p in [*shapes.named_parameters(), *stored_buffers(shapes)]

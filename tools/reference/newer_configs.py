@@ -1,6 +1,6 @@
 """Configs of tiny models, as in configs.py: of families that came later."""
 
-from configs import GEMMA2, GRANITE, HUNYUAN, LLAMA, LLAMA3_ROPE, OLMO2, QWEN2, QWEN3, SMOLLM2, spelled_new
+from configs import GEMMA2, GRANITE, HUNYUAN, LLAMA, LLAMA3_ROPE, OLMO2, QWEN2, QWEN3, QWEN3_5, SMOLLM2, spelled_new
 
 EXAONE4 = LLAMA | {
     "architectures": ["Exaone4ForCausalLM"],
@@ -311,4 +311,14 @@ GLM4_MOE = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
     "topk_group": 1,
     "use_qk_norm": False,
     "vocab_size": 120,
+}
+QWEN3_5_MOE = {k: v for k, v in QWEN3_5.items() if k != "intermediate_size"} | {
+    "architectures": ["Qwen3_5MoeForCausalLM"],
+    "model_type": "qwen3_5_moe_text",
+    "moe_intermediate_size": 20,
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+    "shared_expert_intermediate_size": 24,
 }
