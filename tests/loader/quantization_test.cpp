@@ -173,6 +173,15 @@ TEST(Quantization, ReadsFloatAndPackedFormats) {
                            kTokens, &scheme),
             "");
   EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::fp8, .group_size = 64, .block_rows = 128}));
+  EXPECT_EQ(format_message("nvfp4-pack-quantized",
+                           R"({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})", kTokens,
+                           &scheme),
+            "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::nvfp4, .group_size = kNvGroup}));
+  EXPECT_EQ(format_message("nvfp4-pack-quantized",
+                           R"({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 32})", kTokens,
+                           &scheme),
+            "weights: group_size: not supported: want 16, have 32");
   EXPECT_EQ(
       format_message("pack-quantized",
                      R"({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": false})",
