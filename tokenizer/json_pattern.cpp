@@ -15,6 +15,8 @@ constexpr const char* kEscaped = R"("\\\x00-\x1F)";  // what JSON escapes, withi
 
 bool is_escaped(char32_t c) { return c == kQuote || c == kBackslash || c < kFirstPlain; }
 
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
 // A character of a pattern, as it is spelled there.
 struct Atom {
   std::string_view spelled;
@@ -22,7 +24,7 @@ struct Atom {
   char of_many = 0;  // d, D, w, W, s, S: any of these; b, B: none, a place between two
 };
 
-// "\n", "\x22", "\u0041": what a backslash begins. Nothing: it is not known here.
+// "\n", "\x22", "\u0041", "\u{1F600}", "\cJ": what a backslash begins. Nothing: it is not known here.
 std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
   if (at + 1 >= pattern.size()) return {};
   const char kind = pattern[at + 1];
@@ -33,14 +35,19 @@ std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
   } else if (const size_t i = kControl.find(kind); i != kControl.npos) {
     atom.c = static_cast<unsigned char>(kControls[i]);
   } else if (kind == 'x' || kind == 'u') {
-    const size_t digits = kind == 'x' ? 2 : 4;
-    const std::string_view number = pattern.substr(at + 2, digits);
+    const bool is_braced = kind == 'u' && pattern.substr(at + 2).starts_with('{');
+    const size_t first = at + 2 + is_braced;
+    const size_t digits = is_braced ? std::min(pattern.find('}', first), pattern.size()) - first : kind == 'x' ? 2 : 4;
+    const std::string_view number = pattern.substr(first, digits);
     uint32_t value = 0;
     const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value, 16);
-    if (number.size() < digits || code != std::errc() || end != number.data() + digits) return {};
-    atom.spelled = pattern.substr(at, 2 + digits);
+    if (number.size() < digits || code != std::errc() || end != number.data() + digits || value > 0x10FFFF) return {};
+    atom.spelled = pattern.substr(at, first - at + digits + is_braced);
     atom.c = value;
-  } else if ((kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') || (kind >= '0' && kind <= '9')) {
+  } else if (kind == 'c' && at + 2 < pattern.size() && is_letter(pattern[at + 2])) {
+    atom.spelled = pattern.substr(at, 3);
+    atom.c = static_cast<unsigned char>(pattern[at + 2]) % 32;
+  } else if (is_letter(kind) || (kind >= '0' && kind <= '9')) {
     return {};
   }
   return atom;
@@ -125,6 +132,12 @@ class PatternWriter {
 
   // [a-z\d_] with what needs no escape of it, [^...] with what needs one beside it.
   Error write_class() {
+    for (const std::string_view any : {"[\\s\\S]", "[\\S\\s]", "[\\d\\D]", "[\\D\\d]", "[\\w\\W]", "[\\W\\w]"}) {
+      if (!is_in_json_ || !pattern_.substr(at_).starts_with(any)) continue;
+      *out_ += std::string("[^") + kEscaped + "]";
+      at_ += any.size();
+      return {};
+    }
     const size_t begin = at_++;
     const bool is_negated = at_ < pattern_.size() && pattern_[at_] == '^';
     at_ += is_negated;
@@ -155,7 +168,8 @@ class PatternWriter {
       if (first->of_many == 's' && is_in_json_ && !is_negated) {
         *out += ' ';
       } else if (first->of_many != 0) {
-        if (first->of_many != 'd' && first->of_many != 'w' && first->of_many != 's') return unknown();
+        const std::string_view known = is_in_json_ ? "dws" : "dwsDWS";
+        if (known.find(first->of_many) == known.npos) return unknown();
         *out += first->spelled;
       } else {
         *out += is_as_given(is_negated) ? spelled(first->c) : plain_part(first->c, first->c);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "loader/config/json.h"
 #include "tokenizer/json_pattern.h"
@@ -238,14 +239,28 @@ Error replace_name_patterns(Schema& schema, const std::string& where) {
   return {};
 }
 
+// The library cuts larger counts to 32 bits. No text is so long that the most of something would matter.
+Error bound_counts(Schema& schema, const std::string& where) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  for (const char* name : {"maxItems", "maxLength", "maxProperties"}) {
+    if (has(schema, name) && schema[name].is_number() && schema[name] > kMost) schema.erase(name);
+  }
+  for (const char* name : {"minItems", "minLength", "minProperties"}) {
+    if (!has(schema, name) || !schema[name].is_number() || schema[name] <= kMost) continue;
+    return error("out of range", where + "/" + name, "at most " + std::to_string(kMost), brief(Json(schema[name])));
+  }
+  return {};
+}
+
 // A grammar cannot keep a name from coming twice, which is one property.
 Error check_count(const Schema& schema, const std::string& where) {
   const bool is_closed = has(schema, "properties") && !has(schema, "patternProperties") &&
                          (!has(schema, "additionalProperties") || schema["additionalProperties"] == false) &&
                          (!has(schema, "unevaluatedProperties") || schema["unevaluatedProperties"] == false);
   if (is_closed || !has(schema, "minProperties") || !schema["minProperties"].is_number()) return {};
-  const size_t required = has(schema, "required") ? schema["required"].size() : 0;
-  if (schema["minProperties"] <= std::max<size_t>(required, 1)) return {};
+  const Schema required = has(schema, "required") ? schema["required"] : Schema::array();
+  const std::set<Schema> names(required.begin(), required.end());
+  if (schema["minProperties"] <= names.size() + 1) return {};  // one more differs from them all
   return error("not supported where any name will do", where + "/minProperties");
 }
 
@@ -337,6 +352,7 @@ Error complete(const Schema& root, Schema& schema, const std::string& where) {
   if (Error e = replace_format(schema, where)) return e;
   if (Error e = name_required(schema, where)) return e;
   if (Error e = check_names(schema, where)) return e;
+  if (Error e = bound_counts(schema, where)) return e;
   if (Error e = check_count(schema, where)) return e;
   if (Error e = check_bounds(schema, where)) return e;
   if (Error e = complete_parts(root, schema, where)) return e;

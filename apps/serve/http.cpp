@@ -132,11 +132,12 @@ void HttpListener::add_handlers() {
     const Route* route = state_->find(request.path);
     HttpSocket& socket = *HttpSocket::of_this_thread();
     const ApiError failure = refusal_of(request, socket.head(), state_->options, route && route->is_open);
+    // Of a head that may be read in two ways nobody can tell what is behind it.
+    if (failure.status != 400 && !has_body(request)) socket.set_whole();
     if (failure.status != 0) {
       send(error_reply(state_->shape_of(request.path), failure), response);
       return httplib::Server::HandlerResponse::Handled;
     }
-    if (!has_body(request)) socket.set_whole();
     const bool is_named = route && has_name(*route) && request.method == route->method;
     if (!is_named) return httplib::Server::HandlerResponse::Unhandled;
     // The library would take such a path for an expression, whose match may need much of the stack.
@@ -225,6 +226,8 @@ Error HttpListener::listen() {
   } catch (const std::system_error& e) {
     return error("cannot start a thread", "server", {}, e.code().message());
   }
+  // A server that is not running yet cannot be stopped.
+  while (!state_->server.is_running() && !state_->is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return {};
 }
 

@@ -127,7 +127,8 @@ ApiError refusal_of(const httplib::Request& request, std::string_view head, cons
 }
 
 bool has_body(const httplib::Request& request) {
-  return request.get_header_value("Content-Length").find_first_not_of('0') != std::string::npos;
+  return request.has_header("Transfer-Encoding") ||
+         request.get_header_value("Content-Length").find_first_not_of('0') != std::string::npos;
 }
 
 }  // namespace pinion
