@@ -32,9 +32,9 @@ std::vector<std::string> assumed_sizes(const Json& defaults, const Json& outer, 
   std::vector<std::string> names;
   for (const char* name :
        {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-        "head_dim", "vocab_size", "tie_word_embeddings", "num_experts", "num_local_experts", "moe_intermediate_size"}) {
+        "head_dim", "vocab_size", "num_experts", "num_local_experts", "moe_intermediate_size"}) {
     const auto value = defaults.find(name);
-    if (value == defaults.end() || outer.contains(name) || inner.contains(name)) continue;
+    if (value == defaults.end() || value->is_null() || outer.contains(name) || inner.contains(name)) continue;
     names.push_back(name + (" (" + brief(*value) + " taken)"));
   }
   return names;

@@ -157,14 +157,15 @@ Error check_activations(JsonFields fields, StoredAs format) {
   if (fields.object.empty() && !fields.error) {
     return is_own ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
   }
+  std::vector<Json> bits = {8};
+  if (format == StoredAs::nvfp4) bits.emplace_back(4);
+  expect(fields, "num_bits", bits);
   if (is_own) {
-    expect(fields, "num_bits", {8});
     expect(fields, "type", {"int"});
     expect(fields, "symmetric", {true});
     require(fields, "strategy", {"token"});
     require(fields, "dynamic", {true});
   } else {
-    expect(fields, "num_bits", {4, 8});
     expect(fields, "type", {"int", "float"});
     ignore(fields, {"symmetric", "strategy", "dynamic", "group_size", "actorder", "block_structure"});
   }

@@ -67,14 +67,14 @@ TEST(Quantization, ReadsWhatTheToolsWrite) {
 
 TEST(Quantization, RefusesOtherFormatsByName) {
   const std::string group = "/config_groups/group_0";
-  const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized")";
+  const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized" or "nvfp4-pack-quantized")";
   const std::tuple<std::string, const char*, std::string> cases[] = {
       {"/quant_method", "\"bitsandbytes\"",
        R"(quant_method: not supported: want "compressed-tensors" or "fp8" or "gptq" or "awq", have "bitsandbytes")"},
       {"/quant_method", "null",
        R"(quant_method: missing field: want "compressed-tensors" or "fp8" or "gptq" or "awq")"},
-      {"/format", "\"nvfp4-pack-quantized\"",
-       "format: not supported: want " + kFormats + R"(, have "nvfp4-pack-quantized")"},
+      {"/format", "\"mxfp4-pack-quantized\"",
+       "format: not supported: want " + kFormats + R"(, have "mxfp4-pack-quantized")"},
       {"/format", "null", "config_groups: group_0: format: missing field: want " + kFormats},
       {"/quantization_status", "\"calibration\"",
        R"(quantization_status: not supported: want "compressed" or "frozen", have "calibration")"},

@@ -339,7 +339,8 @@ TEST(StoredWeights, WholeFilesAreWhatTheReferenceReads) {
           << name;
     }
   }
-  EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::bytes, StoredAs::packed, StoredAs::gptq, StoredAs::awq}));
+  EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::bytes, StoredAs::packed, StoredAs::gptq, StoredAs::awq,
+                               StoredAs::nvfp4}));
 }
 
 }  // namespace
