@@ -12,6 +12,8 @@ namespace {
 
 constexpr char32_t kQuote = '"', kBackslash = '\\', kFirstPlain = 0x20;
 constexpr const char* kEscaped = R"("\\\x00-\x1F)";  // what JSON escapes, within [ ]
+// What \s means beside ASCII's blanks (ECMA-262), which the library does not know.
+constexpr const char* kBlanks = "\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF";
 
 bool is_escaped(char32_t c) { return c == kQuote || c == kBackslash || c < kFirstPlain; }
 
@@ -23,6 +25,19 @@ struct Atom {
   char32_t c = 0;
   char of_many = 0;  // d, D, w, W, s, S: any of these; b, B: none, a place between two
 };
+
+// "\uD83D\uDE00": one character, of which `first` is a half. Nothing: the other is not there.
+std::optional<Atom> pair_at(std::string_view pattern, const Atom& first, size_t at) {
+  constexpr std::string_view kHalf = "\\u";
+  const size_t behind = at + first.spelled.size();
+  if (first.c >= 0xDC00 || !pattern.substr(behind).starts_with(kHalf)) return {};
+  uint32_t second = 0;
+  const std::string_view digits = pattern.substr(behind + kHalf.size()).substr(0, 4);
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), second, 16);
+  if (code != std::errc() || end != digits.data() + 4 || second < 0xDC00 || second > 0xDFFF) return {};
+  return Atom{.spelled = pattern.substr(at, first.spelled.size() + kHalf.size() + digits.size()),
+              .c = 0x10000 + ((first.c - 0xD800) << 10) + (second - 0xDC00)};
+}
 
 // "\n", "\x22", "\u0041", "\u{1F600}", "\cJ": what a backslash begins. Nothing: it is not known here.
 std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
@@ -44,6 +59,7 @@ std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
     if (number.size() < digits || code != std::errc() || end != number.data() + digits || value > 0x10FFFF) return {};
     atom.spelled = pattern.substr(at, first - at + digits + is_braced);
     atom.c = value;
+    if (value >= 0xD800 && value <= 0xDFFF) return pair_at(pattern, atom, at);
   } else if (kind == 'c' && at + 2 < pattern.size() && is_letter(pattern[at + 2])) {
     atom.spelled = pattern.substr(at, 3);
     atom.c = static_cast<unsigned char>(pattern[at + 2]) % 32;
@@ -103,13 +119,15 @@ class PatternWriter {
     const std::optional<Atom> atom = atom_at(pattern_, at_);
     if (!atom) return unknown();
     const std::string_view all = atom->spelled;
-    if (!is_in_json_) {
-      *out_ += all == "." ? "[^\\n]" : all;
+    if (atom->of_many == 0 && atom->c > 0xFFFF) {
+      *out_ += spelled(atom->c);  // a pair of escapes, perhaps
+    } else if (!is_in_json_) {
+      *out_ += all == "." ? "[^\\n]" : atom->of_many == 'S' ? std::string("[^\\s") + kBlanks + "]" : std::string(all);
     } else if (atom->of_many == 's') {
       *out_ += ' ';  // the others need escapes
     } else if (atom->of_many == 'D' || atom->of_many == 'W' || atom->of_many == 'S') {
       const char inside = static_cast<char>(atom->of_many - 'A' + 'a');
-      *out_ += std::string("[^\\") + inside + kEscaped + "]";
+      *out_ += std::string("[^\\") + inside + (inside == 's' ? kBlanks : "") + kEscaped + "]";
     } else if (all == ".") {
       *out_ += std::string("[^") + kEscaped + "]";
     } else if (atom->of_many == 0 && is_escaped(atom->c)) {
@@ -171,6 +189,7 @@ class PatternWriter {
         const std::string_view known = is_in_json_ ? "dws" : "dwsDWS";
         if (known.find(first->of_many) == known.npos) return unknown();
         *out += first->spelled;
+        if (first->of_many == 's' && is_negated) *out += kBlanks;
       } else {
         *out += is_as_given(is_negated) ? spelled(first->c) : plain_part(first->c, first->c);
       }
