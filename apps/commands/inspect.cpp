@@ -103,7 +103,12 @@ Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, con
     first = last;
     if (fused && parts[0].expert != kNoExpert) continue;
     LinearWeight found;
-    if (Error e = bind_linear(checkpoint, config.quantization, module, rows, parts[0].k, &found)) return e;
+    const bool stacked = config.experts.stacked && parts[0].expert != kNoExpert;
+    const std::initializer_list<int64_t> stack = {config.experts.count, rows, parts[0].k};
+    if (Error e = stacked ? checkpoint.bind(module + ".weight", stack, kFloatTypes, &found.weight)
+                          : bind_linear(checkpoint, config.quantization, module, rows, parts[0].k, &found)) {
+      return e;
+    }
     const Packing packing = parts[0].is_exact ? Packing{} : packing_of(options, config, module, found);
     for (const MatrixTensor& one : parts) out->layers += count_matrix(one, found, packing, out);
   }

@@ -371,6 +371,13 @@ TEST(Inspect, TellsWhatATokenTakesOfAMixture) {
   EXPECT_EQ(dense["active_parameters"], dense["parameters"]);
 }
 
+// 2 layers of 5 experts in one tensor of gates and ups and one of downs; the head is a matrix of its own.
+TEST(Inspect, TellsWhatBecomesOfStackedExperts) {
+  const json plain = run_json({"inspect", "--model", PINION_TEST_DATA "/families/granite_moe", "--json"});
+  EXPECT_EQ(plain["matrices"]["floats_to_codes"], 2 * (4 + 3 * 5) + 1);
+  EXPECT_EQ(plain["matrices"]["floats_to_bf16"], 2) << "routers";
+}
+
 // 2 layers of 4 experts, 3 matrices each; numbers are counted, not bytes.
 TEST(Inspect, TellsWhatBecomesOfExpertsInFourBits) {
   const std::string model = PINION_TEST_DATA "/families/gpt_oss_mxfp4";
