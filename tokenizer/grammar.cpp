@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "tokenizer/grammar_hooks.h"
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 #include "tokenizer/json_schema.h"
 #include "tokenizer/limited_run.h"
 

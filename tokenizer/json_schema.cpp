@@ -7,7 +7,7 @@
 #include <set>
 
 #include "loader/config/json.h"
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 
 namespace pinion {
 namespace {
@@ -192,12 +192,14 @@ Error replace_pattern(Schema& schema, const std::string& where) {
 
 // The library's own hold control characters, and their masks take seconds a token.
 void replace_lengths(Schema& schema) {
-  if (has(schema, "pattern") || has(schema, "format") || (!has(schema, "minLength") && !has(schema, "maxLength")))
-    return;
-  const Schema least = has(schema, "minLength") ? schema["minLength"] : Schema(0u);
-  const Schema most = has(schema, "maxLength") ? schema["maxLength"] : Schema("");
-  if (!least.is_number_unsigned() || !(most == "" || (most.is_number_unsigned() && most >= least))) return;
-  const std::string bounds = least.dump() + "," + (most == "" ? "" : most.dump());
+  const bool has_least = has(schema, "minLength"), has_most = has(schema, "maxLength");
+  if (has(schema, "pattern") || has(schema, "format") || !(has_least || has_most)) return;
+  for (const char* name : {"minLength", "maxLength"}) {
+    if (has(schema, name) && !schema[name].is_number_unsigned()) return;  // the library says what is wrong
+  }
+  if (has_least && has_most && schema["minLength"] > schema["maxLength"]) return;
+  const std::string bounds =
+      (has_least ? schema["minLength"].dump() : "0") + "," + (has_most ? schema["maxLength"].dump() : "");
   schema.erase("minLength");
   schema.erase("maxLength");
   schema["pattern"] = R"(^[^"\\\x00-\x1F]{)" + bounds + "}$";

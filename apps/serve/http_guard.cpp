@@ -52,8 +52,6 @@ bool is_from_foreign_page(const httplib::Request& request, const HttpOptions& op
   return is_other_origin || is_other_name;
 }
 
-const char* const kTooLarge = "the request is too large: at most 32 MB";
-
 constexpr std::string_view kDigits = "0123456789";
 // Of a header's name: RFC 9110, 5.6.2.
 constexpr std::string_view kTokenCharacters =
@@ -104,7 +102,7 @@ ApiError check_body(const httplib::Request& request) {
   if (request.method == "GET" || request.method == "HEAD") return kFine;
   if (!request.has_header("Content-Length")) return {411, "send the body with its Content-Length"};
   const std::string length = request.get_header_value("Content-Length");
-  if (length.size() > 9 || std::stoul(length) > kMostBodyBytes) return {413, kTooLarge};
+  if (length.size() > 9 || std::stoul(length) > kMostBodyBytes) return {413, "the request is too large: at most 32 MB"};
   if (request.has_header("Content-Encoding")) return {415, "send the body as it is, not compressed"};
   if (request.is_multipart_form_data()) return {415, "send the body as JSON"};
   return kFine;

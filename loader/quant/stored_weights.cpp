@@ -83,8 +83,9 @@ Error bind_nvfp4(const Checkpoint& checkpoint, const std::string& module, CodedM
   }
   if (Error e = bind_one(checkpoint, weight + "_global_scale", {1}, {DType::f32}, &divisor, names)) return e;
   read_floats(divisor, &out->scale_divisor);
-  if (!(out->scale_divisor > 0)) {
-    return error("out of range", checkpoint.where(divisor.name), "above 0", std::to_string(out->scale_divisor));
+  if (!(out->scale_divisor > 0) || std::isinf(out->scale_divisor)) {
+    return error("out of range", checkpoint.where(divisor.name), "above 0 and finite",
+                 std::to_string(out->scale_divisor));
   }
   if (checkpoint.find(module + ".input_global_scale")) names->push_back(module + ".input_global_scale");
   return {};

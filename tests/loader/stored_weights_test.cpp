@@ -205,7 +205,11 @@ TEST(StoredWeights, Nvfp4OfAnotherShapeIsRefused) {
   EXPECT_EQ(Bound(kNvfp4, 2, 24, tensors).failure,
             "m: codes do not fill their words: want inputs a multiple of 16, have 24");
   tensors[2] = floats("m.weight_global_scale", "[1]", {0});
-  EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure, "m.weight_global_scale: out of range: want above 0, have 0.000000");
+  EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure,
+            "m.weight_global_scale: out of range: want above 0 and finite, have 0.000000");
+  tensors[2] = floats("m.weight_global_scale", "[1]", {INFINITY});
+  EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure,
+            "m.weight_global_scale: out of range: want above 0 and finite, have inf");
   tensors[1].dtype = "U8";
   EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure, "m.weight_scale: type differs: want F8_E4M3, have U8");
 }

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 
 namespace pinion {
 namespace {

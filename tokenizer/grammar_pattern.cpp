@@ -1,4 +1,4 @@
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 
 #include <charconv>
 #include <nlohmann/json.hpp>
