@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "tokenizer/grammar_hooks.h"
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 #include "tokenizer/json_schema.h"
 #include "tokenizer/limited_run.h"
 
@@ -23,6 +23,9 @@ namespace {
 constexpr size_t kMostKeptBytes = size_t{64} << 20;
 constexpr int kTrialShare = 16;  // of the vocabulary that a stranger's source is tried on, and so of the time it takes
 constexpr RunLimits kTrialLimits = {.cpu_seconds = 1, .wall_seconds = 20};
+// Of a stranger's source with the whole vocabulary: to compile it, and to make the first mask, which all texts wait
+// for.
+constexpr double kMostCompileSeconds = 10, kMostMaskSeconds = 0.5;
 constexpr size_t kMostSourceBytes = size_t{1} << 20;
 
 // The first line: the rest of what the library says is an excerpt.
@@ -82,12 +85,12 @@ xgrammar::TokenizerInfo vocabulary_of(const Tokenizer& tokenizer, int share) {
 }
 
 // Does what every text needs first, which may take too much already.
-Error begin_text(const Grammar& grammar) {
-  GrammarText text(grammar, {});
+Error begin_text(const Grammar& grammar, double most_seconds) {
+  GrammarText text(grammar, {}, most_seconds);
   std::vector<uint32_t> bits(
       static_cast<size_t>(xgrammar::GetBitmaskSize(grammar.compiled.GetTokenizerInfo().GetVocabSize())));
-  text.foreseen();  // fails with the next call
-  return text.next(bits);
+  text.foreseen(most_seconds);  // fails with the next call
+  return text.next(bits, most_seconds);
 }
 
 }  // namespace
@@ -135,6 +138,7 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   if (find(source, is_trusted, out)) return {};
   GrammarSource given = {.kind = source.kind, .text = {}};
   if (Error e = is_trusted ? completed(source, where, &given.text) : try_out(source, where, &given.text)) return e;
+  const GrammarLimit limit(is_trusted ? GrammarText::kAnyTime : kMostCompileSeconds);
   Error e =
       guarded(where, [&] { *out = std::make_shared<Grammar>(compile_source(library(whole_, 1).compiler, given)); });
   if (!e) keep({source, is_trusted, *out, source.text.size() + (*out)->compiled.MemorySizeBytes()});
@@ -149,7 +153,7 @@ Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& w
     std::optional<Grammar> grammar;
     Error e =
         guarded(where, [&] { grammar.emplace(compile_source(trial->compiler, {.kind = source.kind, .text = *made})); });
-    return e ? e : begin_text(*grammar);
+    return e ? e : begin_text(*grammar, kMostMaskSeconds / kTrialShare);
   };
   return run_limited(compile_part, where, text, kTrialLimits);
 }

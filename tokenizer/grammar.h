@@ -42,6 +42,8 @@ class GrammarCompiler {
   // cannot be read, is not supported, allows no text, or takes too long.
   Error compile(const GrammarSource& source, const std::string& where, bool is_trusted,
                 std::shared_ptr<const Grammar>* out);
+  // One that came lately.
+  bool find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out);
 
  private:
   struct Library;
@@ -57,7 +59,6 @@ class GrammarCompiler {
   };
   const Library& library(Lazy& lazy, int share);
   Error try_out(const GrammarSource& source, const std::string& where, std::string* text);
-  bool find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out);
   void keep(Kept kept);
 
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -4,9 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "loader/config/json.h"
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 
 namespace pinion {
 namespace {
@@ -113,6 +114,9 @@ Error check_keywords(const Schema& schema, const std::string& where) {
   }
   if (has(schema, "uniqueItems") && schema["uniqueItems"] != false)
     return error("not supported", where + "/uniqueItems");
+  if (has(schema, "type") && schema["type"].is_array() && schema["type"].empty()) {
+    return error("is empty", where + "/type");
+  }
   const char* whole = nullptr;
   for (const char* name : kWhole) {
     if (!has(schema, name)) continue;
@@ -133,7 +137,7 @@ Error check_keywords(const Schema& schema, const std::string& where) {
 // where schemas are completed.
 const Schema* referred_to(const Schema& root, std::string_view reference) {
   if (reference == "#") return &root;
-  if (!reference.starts_with("#/")) return nullptr;
+  if (!reference.starts_with("#/") || reference.find_first_of("~%") != reference.npos) return nullptr;
   const Schema* at = &root;
   bool is_name = false;  // within an object of schemas, where each has a name
   for (size_t begin = 2; begin <= reference.size();) {
@@ -164,6 +168,19 @@ Error check_reference(const Schema& root, const Schema& schema, const std::strin
   return {};
 }
 
+// The library cuts larger counts to 32 bits. No text is so long that the most of something would matter.
+Error bound_counts(Schema& schema, const std::string& where) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  for (const char* name : {"maxItems", "maxLength", "maxProperties"}) {
+    if (has(schema, name) && schema[name].is_number() && schema[name] > kMost) schema.erase(name);
+  }
+  for (const char* name : {"minItems", "minLength", "minProperties"}) {
+    if (!has(schema, name) || !schema[name].is_number() || schema[name] <= kMost) continue;
+    return error("out of range", where + "/" + name, "at most " + std::to_string(kMost), brief(Json(schema[name])));
+  }
+  return {};
+}
+
 Error replace_pattern(Schema& schema, const std::string& where) {
   if (!has(schema, "pattern")) return {};
   if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a text");
@@ -173,6 +190,21 @@ Error replace_pattern(Schema& schema, const std::string& where) {
   return {};
 }
 
+// The library's own hold control characters, and their masks take seconds a token.
+void replace_lengths(Schema& schema) {
+  const bool has_least = has(schema, "minLength"), has_most = has(schema, "maxLength");
+  if (has(schema, "pattern") || has(schema, "format") || !(has_least || has_most)) return;
+  for (const char* name : {"minLength", "maxLength"}) {
+    if (has(schema, name) && !schema[name].is_number_unsigned()) return;  // the library says what is wrong
+  }
+  if (has_least && has_most && schema["minLength"] > schema["maxLength"]) return;
+  const std::string bounds =
+      (has_least ? schema["minLength"].dump() : "0") + "," + (has_most ? schema["maxLength"].dump() : "");
+  schema.erase("minLength");
+  schema.erase("maxLength");
+  schema["pattern"] = R"(^[^"\\\x00-\x1F]{)" + bounds + "}$";
+}
+
 Error replace_format(Schema& schema, const std::string& where) {
   if (!has(schema, "format")) return {};
   const Schema& format = schema["format"];
@@ -180,8 +212,8 @@ Error replace_format(Schema& schema, const std::string& where) {
     std::vector<std::string> names(std::begin(kFormats), std::end(kFormats));
     return error("not supported", where + "/format", "one of " + joined(names), brief(Json(format)));
   }
+  if (has(schema, "pattern")) return error("not supported beside pattern", where + "/format");
   if (std::string pattern = pattern_of(format); !pattern.empty()) {
-    if (has(schema, "pattern")) return error("not supported beside pattern", where + "/format");
     schema.erase("format");
     schema["pattern"] = std::move(pattern);
   }
@@ -193,16 +225,17 @@ Error name_required(Schema& schema, const std::string& where) {
   if (!has(schema, "required")) return {};
   if (!schema["required"].is_array()) return error("wrong type", where + "/required", "a list of texts");
   if (has(schema, "properties") && !schema["properties"].is_object()) return {};  // named with the parts
-  const bool has_others = has(schema, "additionalProperties");
+  const char* others = has(schema, "additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
+  const bool has_others = has(schema, others);
   const Schema required = schema["required"];  // what is added below moves the fields
   for (const Schema& name : required) {
     if (!name.is_string()) return error("wrong type", where + "/required", "a list of texts", brief(Json(name)));
     const auto& text = name.get_ref<const std::string&>();
     if (has(schema, "properties") && schema["properties"].contains(text)) continue;
-    if (has_others && schema["additionalProperties"] == false) {
+    if (has_others && schema[others] == false) {
       return error("no such property is allowed", where + "/required", {}, brief(Json(name)));
     }
-    schema["properties"][text] = has_others ? schema["additionalProperties"] : Schema(true);
+    schema["properties"][text] = has_others ? schema[others] : Schema(true);
   }
   return {};
 }
@@ -244,8 +277,9 @@ Error check_count(const Schema& schema, const std::string& where) {
                          (!has(schema, "additionalProperties") || schema["additionalProperties"] == false) &&
                          (!has(schema, "unevaluatedProperties") || schema["unevaluatedProperties"] == false);
   if (is_closed || !has(schema, "minProperties") || !schema["minProperties"].is_number()) return {};
-  const size_t required = has(schema, "required") ? schema["required"].size() : 0;
-  if (schema["minProperties"] <= std::max<size_t>(required, 1)) return {};
+  const Schema required = has(schema, "required") ? schema["required"] : Schema::array();
+  const std::set<Schema> names(required.begin(), required.end());
+  if (schema["minProperties"] <= names.size() + 1) return {};  // one more differs from them all
   return error("not supported where any name will do", where + "/minProperties");
 }
 
@@ -330,10 +364,14 @@ Error complete_parts(const Schema& root, Schema& schema, const std::string& wher
 Error complete(const Schema& root, Schema& schema, const std::string& where) {
   if (schema.is_boolean()) return {};
   if (!schema.is_object()) return error("wrong type", where, "an object, true or false", brief(Json(schema)));
+  // References within would be about another root.
+  if (&schema != &root && has(schema, "$id")) return error("not supported", where + "/$id");
   if (Error e = check_keywords(schema, where)) return e;
   if (Error e = check_reference(root, schema, where)) return e;
   if (Error e = find_type(schema, where)) return e;
+  if (Error e = bound_counts(schema, where)) return e;
   if (Error e = replace_pattern(schema, where)) return e;
+  replace_lengths(schema);
   if (Error e = replace_format(schema, where)) return e;
   if (Error e = name_required(schema, where)) return e;
   if (Error e = check_names(schema, where)) return e;

@@ -12,7 +12,7 @@ namespace {
 using Kind = GrammarSource::Kind;
 
 constexpr const char* kOpenaiFields[] = {"response_format", "structured_outputs", "json_schema", "grammar"};
-constexpr double kMostGrammarSeconds = 2;  // of the thread that all texts share
+constexpr double kMostGrammarSeconds = 1;  // of the thread that all texts share
 constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony's, behind which the answer stands
 
@@ -155,10 +155,14 @@ Error read_answer_form(const Json& request, const std::string& body, AnswerForm*
   return take_answer_form(ordered, Shape::openai, out);
 }
 
-Error keep_to_form(const Serving& serving, const AnswerForm& form, const ChatPrompt* chat, TextFields* fields) {
+Error keep_to_form(const Serving& serving, const AnswerForm& form, const ChatPrompt* chat, Reading& reading,
+                   TextFields* fields) {
   if (!form.source || (chat && !chat->reply.written.empty())) return {};  // a call that is forced is all of the answer
   std::shared_ptr<const Grammar> grammar;
-  if (Error e = serving.grammars->compile(*form.source, "request: " + form.field, false, &grammar)) return e;
+  if (!serving.grammars->find(*form.source, false, &grammar)) {
+    reading.move_to(*serving.preparers);
+    if (Error e = serving.grammars->compile(*form.source, "request: " + form.field, false, &grammar)) return e;
+  }
   GrammarOrder order{
       .grammar = std::move(grammar), .tokenizer = serving.tokenizer, .most_seconds = kMostGrammarSeconds};
   if (chat) allow_more(*serving.tokenizer, *chat, &order);

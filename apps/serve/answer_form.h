@@ -22,7 +22,9 @@ Error take_answer_form(OrderedJson& body, Shape shape, AnswerForm* out);
 Error read_answer_form(const Json& request, const std::string& body, AnswerForm* out);
 
 // Has the answers keep to the form. `chat`: the prompt of a conversation, whose answer may have thoughts first, or
-// calls of tools instead; null: there is none. Errors: GrammarCompiler's.
-Error keep_to_form(const Serving& serving, const AnswerForm& form, const ChatPrompt* chat, TextFields* fields);
+// calls of tools instead; null: there is none. A form that is new takes its time in another queue. Errors:
+// GrammarCompiler's.
+Error keep_to_form(const Serving& serving, const AnswerForm& form, const ChatPrompt* chat, Reading& reading,
+                   TextFields* fields);
 
 }  // namespace pinion

@@ -59,18 +59,28 @@ OrderedJson error_json(Shape shape, const ApiError& failure) {
 
 }  // namespace
 
-Reading::Reading(Readers& readers) : readers_(readers) {
-  std::unique_lock lock(readers_.mutex_);
-  readers_.freed_.wait(lock, [&] { return readers_.free_ > 0; });
-  --readers_.free_;
+void Readers::take() {
+  std::unique_lock lock(mutex_);
+  freed_.wait(lock, [&] { return free_ > 0; });
+  --free_;
 }
 
-Reading::~Reading() {
+void Readers::give() {
   {
-    const std::lock_guard lock(readers_.mutex_);
-    ++readers_.free_;
+    const std::lock_guard lock(mutex_);
+    ++free_;
   }
-  readers_.freed_.notify_one();
+  freed_.notify_one();
+}
+
+Reading::Reading(Readers& readers) : readers_(&readers) { readers.take(); }
+
+Reading::~Reading() { readers_->give(); }
+
+void Reading::move_to(Readers& others) {
+  readers_->give();
+  readers_ = &others;
+  readers_->take();
 }
 
 Error parse_body(const std::string& body, Json* out) { return parse_json(body, "request", out, kBodyLimits); }
@@ -134,7 +144,7 @@ ApiError refusal_error(Refusal why, const Error& failure) {
     case Refusal::draining:
       return {503, failure.message(), {}, "draining"};
     case Refusal::failed:
-      return {500, failure.message()};
+      return {failure.where == "grammar" ? 400 : 500, failure.message()};  // the request's own
     default:
       return field_error(failure);
   }

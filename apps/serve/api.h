@@ -75,6 +75,8 @@ class Readers {
 
  private:
   friend class Reading;
+  void take();
+  void give();
   std::mutex mutex_;
   std::condition_variable freed_;
   int free_;
@@ -85,11 +87,13 @@ class Reading {
  public:
   explicit Reading(Readers& readers);
   ~Reading();
+  // Gives its place up and waits for one of the others.
+  void move_to(Readers& others);
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
  private:
-  Readers& readers_;
+  Readers* readers_;
 };
 
 // The body of a request, which has less in it than a file may.
@@ -115,6 +119,8 @@ struct Serving {
   TextService* service = nullptr;
   // As many as cores, counted before a team pins the thread that starts it; two, so that no template holds up all.
   std::shared_ptr<Readers> readers = std::make_shared<Readers>(std::max(2u, std::thread::hardware_concurrency()));
+  // Of requests' grammars, which may take seconds: one after the other, while others are read.
+  std::shared_ptr<Readers> preparers = std::make_shared<Readers>(1);
 };
 
 // The ids of a text, the `field` of a request: at most as many as the context holds.

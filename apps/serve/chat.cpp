@@ -14,7 +14,7 @@ struct ChatRequest {
 };
 
 Error read_request(const Serving& serving, const std::string& body, ChatRequest* out) {
-  const Reading reading(*serving.readers);
+  Reading reading(*serving.readers);
   OrderedJson json;
   ChatOrder order;
   AnswerForm form;
@@ -36,7 +36,7 @@ Error read_request(const Serving& serving, const std::string& body, ChatRequest*
   }
   if (fields.error) return fields.error;
   if (Error e = make_chat_prompt(serving, std::move(order), &out->prompt)) return e;
-  return keep_to_form(serving, form, &out->prompt, &out->fields);
+  return keep_to_form(serving, form, &out->prompt, reading, &out->fields);
 }
 
 }  // namespace

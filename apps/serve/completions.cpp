@@ -67,7 +67,7 @@ void read_golden_fields(JsonFields& fields, CompletionRequest* out) {
 }
 
 Error read_request(const Serving& serving, const std::string& body, CompletionRequest* out) {
-  const Reading reading(*serving.readers);
+  Reading reading(*serving.readers);
   Json json;
   AnswerForm form;
   if (Error e = parse_body(body, &json)) return e;
@@ -86,10 +86,14 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
     fields.fail("best_of", "more than n are not compared", "at most n");
   }
   if (fields.error) return fields.error;
-  if (Error e = keep_to_form(serving, form, nullptr, &out->fields)) return e;
-  if (suffix.empty()) return read_prompts(serving, fields, &out->prompts);
-  const std::string prefix = fields.text("prompt");
-  return fields.error ? fields.error : fill_in(serving, prefix, suffix, &out->fields, &out->prompts.emplace_back());
+  if (suffix.empty()) {
+    if (Error e = read_prompts(serving, fields, &out->prompts)) return e;
+  } else {
+    const std::string prefix = fields.text("prompt");
+    if (fields.error) return fields.error;
+    if (Error e = fill_in(serving, prefix, suffix, &out->fields, &out->prompts.emplace_back())) return e;
+  }
+  return keep_to_form(serving, form, nullptr, reading, &out->fields);
 }
 
 // OpenAI's four lists.

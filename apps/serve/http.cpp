@@ -17,7 +17,7 @@
 namespace pinion {
 namespace {
 
-constexpr size_t kMostBodyBytes = size_t{32} << 20;
+constexpr int64_t kMostBytesAtOnce = int64_t{256} << 20;  // of all bodies that are being read or answered
 constexpr size_t kMostConnections = 256;
 constexpr size_t kRequestsOfConnection = 10'000;
 constexpr int kIdle_s = 5;  // that a connection may be silent
@@ -58,6 +58,27 @@ void stream(Reply reply, Answering answering, httplib::Response& response) {
   response.set_chunked_content_provider(reply.type, write);
 }
 
+// What one request's body takes of what all may.
+class BodyShare {
+ public:
+  explicit BodyShare(std::atomic<int64_t>& all) : all_(all) {}
+  ~BodyShare() { all_ -= own_; }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
+
+  bool add(size_t bytes) {
+    own_ += static_cast<int64_t>(bytes);
+    has_room_ = (all_ += static_cast<int64_t>(bytes)) <= kMostBytesAtOnce;
+    return has_room_;
+  }
+  bool has_room() const { return has_room_; }
+
+ private:
+  std::atomic<int64_t>& all_;
+  int64_t own_ = 0;
+  bool has_room_ = true;
+};
+
 // While its request is handled, on that thread.
 bool is_client_there() {
   const HttpSocket* socket = HttpSocket::of_this_thread();
@@ -73,8 +94,8 @@ const char* words_for(int status) {
   switch (status) {
     case 404:
       return "no such path; the README lists the endpoints";
-    case 413:
-      return "the request is too large: at most 32 MB";
+    case 503:
+      return "too many large requests at once";
     case 414:
       return "the path is too long";
     default:
@@ -90,8 +111,9 @@ struct HttpListener::State {
   std::span<const Route> routes;
   std::atomic<const Serving*> serving{nullptr};
   std::thread thread;
-  std::atomic<bool> is_over{false};  // the thread is about to end
-  std::atomic<int> answering{0};     // requests that have an answer coming
+  std::atomic<bool> is_over{false};    // the thread is about to end
+  std::atomic<int> answering{0};       // requests that have an answer coming
+  std::atomic<int64_t> body_bytes{0};  // what they have sent
 
   const Route* find(const std::string& path) const {
     const auto at = std::ranges::find_if(routes, [&](const Route& route) {
@@ -132,11 +154,12 @@ void HttpListener::add_handlers() {
     const Route* route = state_->find(request.path);
     HttpSocket& socket = *HttpSocket::of_this_thread();
     const ApiError failure = refusal_of(request, socket.head(), state_->options, route && route->is_open);
+    // Of a head that may be read in two ways nobody can tell what is behind it.
+    if (failure.status != 400 && !has_body(request)) socket.set_whole();
     if (failure.status != 0) {
       send(error_reply(state_->shape_of(request.path), failure), response);
       return httplib::Server::HandlerResponse::Handled;
     }
-    if (!has_body(request)) socket.set_whole();
     const bool is_named = route && has_name(*route) && request.method == route->method;
     if (!is_named) return httplib::Server::HandlerResponse::Unhandled;
     // The library would take such a path for an expression, whose match may need much of the stack.
@@ -167,7 +190,9 @@ void HttpListener::add_handlers() {
     server.Post(path,
                 [this, &route, fail](const Request& request, Response& response, const httplib::ContentReader& read) {
                   std::string body;
-                  const auto add = [&body](const char* data, size_t bytes) {
+                  BodyShare share(state_->body_bytes);
+                  const auto add = [&](const char* data, size_t bytes) {
+                    if (!share.add(bytes)) return false;
                     body.append(data, bytes);
                     return true;
                   };
@@ -175,7 +200,7 @@ void HttpListener::add_handlers() {
                     HttpSocket::of_this_thread()->set_whole();
                     return state_->answer(route, {"", std::move(body), is_client_there}, response);
                   }
-                  const int status = response.status > 0 ? response.status : 400;
+                  const int status = !share.has_room() ? 503 : response.status > 0 ? response.status : 400;
                   send(fail(request, status, words_for(status)), response);
                 });
   }
@@ -225,6 +250,8 @@ Error HttpListener::listen() {
   } catch (const std::system_error& e) {
     return error("cannot start a thread", "server", {}, e.code().message());
   }
+  // A server that is not running yet cannot be stopped.
+  while (!state_->server.is_running() && !state_->is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return {};
 }
 

@@ -101,6 +101,8 @@ ApiError check_body(const httplib::Request& request) {
   if (request.has_header("Transfer-Encoding")) return {411, "send the body in one piece, with its Content-Length"};
   if (request.method == "GET" || request.method == "HEAD") return kFine;
   if (!request.has_header("Content-Length")) return {411, "send the body with its Content-Length"};
+  const std::string length = request.get_header_value("Content-Length");
+  if (length.size() > 9 || std::stoul(length) > kMostBodyBytes) return {413, "the request is too large: at most 32 MB"};
   if (request.has_header("Content-Encoding")) return {415, "send the body as it is, not compressed"};
   if (request.is_multipart_form_data()) return {415, "send the body as JSON"};
   return kFine;
@@ -127,7 +129,8 @@ ApiError refusal_of(const httplib::Request& request, std::string_view head, cons
 }
 
 bool has_body(const httplib::Request& request) {
-  return request.get_header_value("Content-Length").find_first_not_of('0') != std::string::npos;
+  return request.has_header("Transfer-Encoding") ||
+         request.get_header_value("Content-Length").find_first_not_of('0') != std::string::npos;
 }
 
 }  // namespace pinion

@@ -12,6 +12,8 @@ struct Request;
 
 namespace pinion {
 
+constexpr size_t kMostBodyBytes = size_t{32} << 20;
+
 // "localhost", 127.0.0.0/8, ::1, with brackets or without.
 bool is_loopback(std::string_view host);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -68,7 +69,10 @@ class Threads : public httplib::TaskQueue {
       tasks_.pop_front();
       count_queued();
       lock.unlock();
-      task();
+      try {
+        task();
+      } catch (const std::exception&) {  // memory that ran out: this connection has ended
+      }
       lock.lock();
       ++idle_;
     }
@@ -101,7 +105,8 @@ auto process(Server call, HttpSocket& socket, bool is_last, bool& is_closed,
 
 }  // namespace
 
-HttpServer::HttpServer(size_t most_connections) {
+// One more where the listener's own thread has to serve.
+HttpServer::HttpServer(size_t most_connections) : sockets_(most_connections + 1) {
   new_task_queue = [this, most_connections] { return new Threads(most_connections, sockets_); };
 }
 
@@ -120,8 +125,9 @@ bool HttpServer::process_and_close_socket(socket_t number) {
   bool goes_on = true;
   for (size_t left = keep_alive_max_count_; goes_on && left > 0; --left) {
     if (!socket.wait_for_request(idle_ms, svr_sock_)) break;
-    bool is_closed = false, is_last = left == 1;
-    goes_on = process(call, socket, is_last, is_closed, setup) && !is_closed && socket.is_whole();
+    bool is_closed = false;
+    const bool is_last = left == 1 || sockets_.has_queue();  // the library tells the client
+    goes_on = process(call, socket, is_last, is_closed, setup) && !is_closed && !is_last && socket.is_whole();
     if (!socket.is_whole()) socket.drain();
   }
   return goes_on;

@@ -8,7 +8,8 @@ namespace pinion {
 class HttpServer : public httplib::Server {
  public:
   // At most so many connections at once, a thread each, made when it is needed. Where all are taken, or no more can be
-  // had, the connection that has kept its thread waiting for the longest time goes for a new one.
+  // had, connections end with the request that they are at, and one that waits goes for each new one: between requests,
+  // or for a slow peer, whichever has waited for the longest time.
   explicit HttpServer(size_t most_connections);
 
   // Ends: nothing more is read. `hurries`: nor written.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "engine/team/clock.h"
 
@@ -18,7 +19,9 @@ constexpr int kMostHead_ms = 10'000;
 constexpr int kSilent_ms = 5'000;                 // within a request or an answer
 constexpr int64_t kLeastBytesPerSecond = 50'000;  // of a body, beside the first seconds
 constexpr int kLook_ms = 100;
-constexpr int64_t kDrain_ns = 2'000'000'000;
+constexpr int64_t kSlow_ns = 1'000'000'000;  // who waits less for its peer is not in anybody's way
+constexpr int kDrain_ms = 2'000;             // beside the time that the bytes may take
+constexpr int64_t kMostDrainedBytes = int64_t{64} << 20, kMostDrainedHead = int64_t{1} << 20;
 
 thread_local HttpSocket* own_socket = nullptr;
 
@@ -43,31 +46,39 @@ void HttpSockets::close_all(bool writes) {
   for (const HttpSocket* one : open_) shutdown(one->socket_, writes ? SHUT_RDWR : SHUT_RD);
 }
 
-// For each that is queued one goes that keeps its thread waiting now: the one that has done so for the longest time.
+// Of those that wait now, one between requests, else one whose peer is slow: the one that has waited for the longest
+// time.
+HttpSocket* HttpSockets::next_to_go(int64_t now, size_t* going) const {
+  HttpSocket* longest = nullptr;
+  std::pair<bool, int64_t> most = {false, 0};
+  for (HttpSocket* one : open_) {
+    const int64_t ns = one->waiting_ns(now);
+    const bool is_idle = one->is_idle_;
+    if (one->is_going_) {
+      ++*going;
+    } else if ((is_idle || ns > kSlow_ns) && std::pair(is_idle, ns) > most && ns > 0) {
+      longest = one, most = {is_idle, ns};
+    }
+  }
+  return longest;
+}
+
+// For each that is queued one goes.
 void HttpSockets::make_room() {
   if (queued_ == 0) return;
   const std::lock_guard lock(mutex_);
-  const int64_t now = now_ns();
   size_t going = 0;
-  HttpSocket* longest = nullptr;
-  int64_t most_ns = 0;
-  for (HttpSocket* one : open_) {
-    const int64_t ns = one->waited_ns(now);
-    if (one->is_going_) {
-      ++going;
-    } else if (ns > most_ns) {
-      longest = one, most_ns = ns;
-    }
-  }
-  if (!longest || going >= queued_) return;
-  longest->is_going_ = true;
-  shutdown(longest->socket_, SHUT_RDWR);
+  HttpSocket* one = next_to_go(now_ns(), &going);
+  // It may have got its request meanwhile.
+  if (!one || going >= queued_ || one->waiting_since_ns_ == 0) return;
+  one->is_going_ = true;
+  shutdown(one->socket_, SHUT_RDWR);
 }
 
 HttpSocket::HttpSocket(int socket, HttpSockets& all) : socket_(socket), all_(all), begun_ns_(now_ns()) {
-  own_socket = this;
   const std::lock_guard lock(all_.mutex_);
   all_.open_.push_back(this);
+  own_socket = this;
 }
 
 HttpSocket::~HttpSocket() {
@@ -89,15 +100,15 @@ bool HttpSocket::await(short events, int most_ms, const std::atomic<socket_t>* l
   bool is = is_ready(events, 0);
   for (int waited_ms = 0; !is && waited_ms < most_ms; waited_ms += kLook_ms) {
     if (listener && *listener == INVALID_SOCKET) break;
+    all_.make_room();
     is = is_ready(events, std::min(kLook_ms, most_ms - waited_ms));
-    if (!is) all_.make_room();
   }
   waited_ns_ += now_ns() - waiting_since_ns_;
   waiting_since_ns_ = 0;
   return is;
 }
 
-int64_t HttpSocket::waited_ns(int64_t now) const {
+int64_t HttpSocket::waiting_ns(int64_t now) const {
   const int64_t since = waiting_since_ns_;
   return since == 0 ? 0 : waited_ns_ + now - since;
 }
@@ -112,10 +123,13 @@ HttpSocket* HttpSocket::of_this_thread() { return own_socket; }
 bool HttpSocket::is_writable() const { return is_peer_there() && await(POLLOUT, kSilent_ms); }
 
 bool HttpSocket::wait_for_request(int most_ms, const std::atomic<socket_t>& listener) {
+  if (listener == INVALID_SOCKET) return false;  // nor are those begun that have come already
   in_head_ = true;
-  const int64_t waited_ns = waited_ns_;
+  const int64_t before_ns = waited_ns_;
+  is_idle_ = true;
   if (begin_ == end_ && !await(POLLIN, most_ms, &listener)) return false;
-  waited_ns_ = waited_ns;  // who asks now and then may keep a connection for hours
+  is_idle_ = false;
+  waited_ns_ = before_ns / 2;  // who asks now and then may keep a connection for hours
   head_.clear();
   is_whole_ = false;
   begun_ns_ = now_ns();
@@ -129,12 +143,15 @@ void HttpSocket::begin_body() {
 }
 
 void HttpSocket::drain() {
-  if (!head_.ends_with("\r\n\r\n")) return;  // it may have no end
+  if (head_.empty()) return;  // no answer either
   shutdown(socket_, SHUT_WR);
-  const int64_t end_ns = now_ns() + kDrain_ns;
-  for (int64_t left_ns; (left_ns = end_ns - now_ns()) > 0;) {
-    if (!await(POLLIN, static_cast<int>(left_ns / 1'000'000) + 1)) return;
-    if (recv(socket_, buffer_.data(), buffer_.size(), 0) <= 0) return;
+  const int64_t begin_ns = now_ns(), most = head_.ends_with("\r\n\r\n") ? kMostDrainedBytes : kMostDrainedHead;
+  for (int64_t bytes = 0; bytes < most;) {
+    const int64_t left_ms = kDrain_ms + bytes * 1000 / kLeastBytesPerSecond - (now_ns() - begin_ns) / 1'000'000;
+    if (left_ms <= 0 || !await(POLLIN, static_cast<int>(std::min<int64_t>(left_ms, kDrain_ms)))) return;
+    const ssize_t got = recv(socket_, buffer_.data(), buffer_.size(), 0);
+    if (got <= 0) return;
+    bytes += got;
   }
 }
 
@@ -160,7 +177,8 @@ ssize_t HttpSocket::read(char* data, size_t bytes) {
 }
 
 ssize_t HttpSocket::write(const char* data, size_t bytes) {
-  while (await(POLLOUT, kSilent_ms)) {
+  const int64_t end_ns = now_ns() + int64_t{kSilent_ms} * 1'000'000;  // poll and send may disagree
+  while (now_ns() < end_ns && await(POLLOUT, kSilent_ms)) {
     const ssize_t sent = send(socket_, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0 || errno != EAGAIN) return sent;
   }

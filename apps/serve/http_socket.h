@@ -21,12 +21,16 @@ class HttpSockets {
  public:
   // Nothing more is read from any; what is being written still goes. `writes`: that neither.
   void close_all(bool writes);
+  explicit HttpSockets(size_t most) { open_.reserve(most); }
+
   // So many are not open yet, since no thread is free.
   void set_queued(size_t count) { queued_ = count; }
+  bool has_queue() const { return queued_ > 0; }
 
  private:
   friend class HttpSocket;
   void make_room();
+  HttpSocket* next_to_go(int64_t now, size_t* going) const;
 
   std::mutex mutex_;
   std::vector<HttpSocket*> open_;
@@ -49,8 +53,8 @@ class HttpSocket : public httplib::Stream {
   // All of the request has been read. Unless somebody has said so, what follows may be its body, and is no request.
   void set_whole() { is_whole_ = true; }
   bool is_whole() const { return is_whole_; }
-  // Drops for a moment what the peer still sends. RFC 9112, 9.6: closing at once would reset the connection, and the
-  // answer might be lost with it.
+  // Drops what the peer still sends, as long as it sends fast enough. RFC 9112, 9.6: closing at once would reset the
+  // connection, and the answer might be lost with it.
   void drain();
   // Whether the client is still there. A handler of cpp-httplib 0.11 cannot ask, so it finds its socket by its thread.
   bool is_peer_there() const;
@@ -73,15 +77,17 @@ class HttpSocket : public httplib::Stream {
   bool is_ready(short events, int most_ms) const;
   // As is_ready(), for the peer, who may go for another meanwhile. `listener`: while it listens.
   bool await(short events, int most_ms, const std::atomic<socket_t>* listener = nullptr) const;
-  int64_t waited_ns(int64_t now) const;  // 0: it waits for nothing now
+  int64_t waiting_ns(int64_t now) const;  // 0: it waits for nothing now
   int read_ms_left() const;
 
   int socket_;
   HttpSockets& all_;
-  // For requests to come and answers to go, all of them: who reads many pages slowly is slow, too. And since when it
-  // waits now, 0: it does not.
-  mutable std::atomic<int64_t> waited_ns_{0}, waiting_since_ns_{0};
-  bool is_going_ = false;  // of all_, under its mutex
+  // Time spent waiting for bytes to come or go, in all requests so far, the older the less: who reads many pages slowly
+  // is slow, too.
+  mutable std::atomic<int64_t> waited_ns_{0};
+  mutable std::atomic<int64_t> waiting_since_ns_{0};  // 0: it does not wait now
+  std::atomic<bool> is_idle_{true};                   // between requests
+  bool is_going_ = false;                             // of all_, under its mutex
   bool in_head_ = true;
   int64_t begun_ns_;  // the head, or the body
   std::string head_;

@@ -136,7 +136,7 @@ Error take_order(OrderedJson& json, MessagesRequest* request, ChatOrder* out) {
 
 // `counts`: nothing is to be generated.
 Error read_request(const Serving& serving, const std::string& body, bool counts, MessagesRequest* out) {
-  const Reading reading(*serving.readers);
+  Reading reading(*serving.readers);
   OrderedJson json;
   ChatOrder order;
   AnswerForm form;
@@ -151,7 +151,7 @@ Error read_request(const Serving& serving, const std::string& body, bool counts,
       fields.integer("max_tokens", counts ? std::optional<int64_t>(1) : std::nullopt, 1, 1 << 30);
   if (fields.error) return fields.error;
   if (Error e = make_chat_prompt(serving, std::move(order), &out->prompt)) return e;
-  return counts ? Error{} : keep_to_form(serving, form, &out->prompt, &out->fields);
+  return counts ? Error{} : keep_to_form(serving, form, &out->prompt, reading, &out->fields);
 }
 
 const char* stop_reason(const TextEvent& end, bool has_calls) {

@@ -96,7 +96,7 @@ Error read_generate(const Serving& serving, JsonFields& fields, ChatOrder order,
 }
 
 Error read_request(const Serving& serving, const std::string& body, OllamaRequest* out) {
-  const Reading reading(*serving.readers);
+  Reading reading(*serving.readers);
   OrderedJson json;
   ChatOrder order;
   AnswerForm form;
@@ -116,7 +116,7 @@ Error read_request(const Serving& serving, const std::string& body, OllamaReques
                              : read_generate(serving, fields, std::move(order), out)) {
     return e;
   }
-  return keep_to_form(serving, form, &out->prompt, &out->fields);
+  return keep_to_form(serving, form, &out->prompt, reading, &out->fields);
 }
 
 // What every line begins with.

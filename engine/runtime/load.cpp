@@ -50,7 +50,7 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   if (Error e = select_tensors(model->config.tensors, &model->checkpoint)) return e;
   find_stacked_experts(model->checkpoint, &model->config);
   model->eos_ids = joined_eos_ids(model->config, generation);
-  if (Error e = bind_tensors(options, model, jobs)) return e;
+  if (Error e = bind_tensors(options, model, jobs)) return with_assumed_sizes(model->config, e);
   model->weight_bytes = packed_bytes(*jobs);
   if (!options.cache_folder.empty()) {
     model->cache = pack_cache_of(options.cache_folder, model->checkpoint, *jobs, model->calibration);

@@ -94,8 +94,7 @@ void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int6
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options);
 
 // Chooses the next token from the logits after all of the history, and calls nobody back: other texts may do the same
-// meanwhile. panel_best: as for sample().
-// eos_ids: ascending.
+// meanwhile. panel_best: as for sample(). eos_ids: ascending.
 void choose(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
             std::span<const int32_t> eos_ids);
 

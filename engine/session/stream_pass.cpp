@@ -53,6 +53,31 @@ void choose_from(const Scheduler& s, Stream& stream, int64_t row) {
   choose(stream.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids);
 }
 
+bool ends_history(const Stream& stream, const Segment& segment) {
+  return segment.position + segment.sure() == wanted(stream);
+}
+
+// For all texts that the pass has brought to their next token. Each takes up to a millisecond where more is wanted than
+// the likeliest of a large vocabulary: they share the team.
+void choose_next(Scheduler& s) {
+  s.choosing.clear();
+  int64_t row = 0, long_ones = 0;
+  for (size_t i = 0; i < s.segments.size(); ++i) {
+    Stream& stream = *s.streams[i];
+    const int64_t sure_rows = s.segments[i].logit_rows - s.segments[i].drafts;
+    const bool draws = ends_history(stream, s.segments[i]) && stream.text.options.max_tokens > 0;
+    if (draws && are_logits_finite(s, row, sure_rows)) {
+      s.choosing.emplace_back(&stream, row + sure_rows - 1);
+      long_ones += reads_all_logits(stream.text);
+    }
+    row += s.segments[i].logit_rows;
+  }
+  run_pieces(workers_of(long_ones > 1 ? s.prefill_team : nullptr), std::ssize(s.choosing), [&](int64_t i) {
+    const auto& [stream, from] = s.choosing[static_cast<size_t>(i)];
+    choose_from(s, *stream, from);
+  });
+}
+
 // Takes what was chosen. Returns whether the text goes on.
 bool take_next(const Scheduler& s, Stream& stream) {
   const auto on_token = [&stream](int32_t id) { return stream.request.on_token(id, stream.text.result); };
@@ -89,7 +114,7 @@ bool take_tokens(Scheduler& s, Stream& stream, const Segment& segment, int64_t r
   return go_on;
 }
 
-std::unique_ptr<Stream> take(std::vector<std::unique_ptr<Stream>>& streams, const Stream* which) {
+std::unique_ptr<Stream> take_out(std::vector<std::unique_ptr<Stream>>& streams, const Stream* which) {
   const auto at = std::ranges::find(streams, which, &std::unique_ptr<Stream>::get);
   std::unique_ptr<Stream> stream = std::move(*at);
   streams.erase(at);
@@ -134,35 +159,6 @@ void fill_pass(Scheduler& s) {
   }
 }
 
-namespace {
-
-bool ends_history(const Stream& stream, const Segment& segment) {
-  return segment.position + segment.sure() == wanted(stream);
-}
-
-// For all texts that the pass has brought to their next token. Each takes up to a millisecond where more is wanted than
-// the likeliest of a large vocabulary: they share the team.
-void choose_next(Scheduler& s) {
-  s.choosing.clear();
-  int64_t row = 0, long_ones = 0;
-  for (size_t i = 0; i < s.segments.size(); ++i) {
-    Stream& stream = *s.streams[i];
-    const int64_t sure_rows = s.segments[i].logit_rows - s.segments[i].drafts;
-    const bool draws = ends_history(stream, s.segments[i]) && stream.text.options.max_tokens > 0;
-    if (draws && are_logits_finite(s, row, sure_rows)) {
-      s.choosing.emplace_back(&stream, row + sure_rows - 1);
-      long_ones += reads_all_logits(stream.text);
-    }
-    row += s.segments[i].logit_rows;
-  }
-  run_pieces(workers_of(long_ones > 1 ? s.prefill_team : nullptr), std::ssize(s.choosing), [&](int64_t i) {
-    const auto& [stream, from] = s.choosing[static_cast<size_t>(i)];
-    choose_from(s, *stream, from);
-  });
-}
-
-}  // namespace
-
 void read_pass(Scheduler& s) {
   choose_next(s);
   int64_t row = 0;
@@ -173,14 +169,15 @@ void read_pass(Scheduler& s) {
     const int64_t sure_rows = segment.logit_rows - segment.drafts;
     Error e;
     if (!are_logits_finite(s, row, sure_rows)) e = error("NaN or infinity; the weights may be damaged", "logits");
-    if (!e)
+    if (!e) {
       add_prompt_logprobs(stream.text, logits_of(s, row, sure_rows), s.model->config.vocab_size,
                           workers_of(s.prefill_team));
+    }
     const bool go_on = !e && (!ends_history(stream, segment) || take_tokens(s, stream, segment, row + sure_rows - 1));
     if (!e) e = stream.text.failure;
     row += segment.logit_rows;
     if (!go_on) {
-      end(s, take(s.running, &stream), e);
+      end(s, take_out(s.running, &stream), e);
     } else if (stream.drafts) {
       follow_text(stream, held(stream));
     }

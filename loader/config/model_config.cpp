@@ -27,6 +27,19 @@ bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
   return value && value->is_string() ? file.boolean(value->get<std::string>()) : family.boolean(name);
 }
 
+// What transformers takes for granted of a family, a file may leave out. Where that was a slip, its tensors do not fit.
+std::vector<std::string> assumed_sizes(const Json& defaults, const Json& said) {
+  std::vector<std::string> names;
+  for (const char* name :
+       {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+        "head_dim", "vocab_size", "num_experts", "num_local_experts", "moe_intermediate_size"}) {
+    const auto value = defaults.find(name);
+    if (value == defaults.end() || value->is_null() || said.contains(name)) continue;
+    names.push_back(name + (" (" + brief(*value) + " taken)"));
+  }
+  return names;
+}
+
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->layers = file.integer("num_hidden_layers", {}, 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
@@ -66,7 +79,8 @@ std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const 
   const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
   std::vector<bool> sliding(layers, false);
   const std::vector<std::string> types = file.texts("layer_types");
-  const bool has_pattern = rule.starts_with("pattern") && (file.has("sliding_window_pattern") || types.empty());
+  const bool has_pattern = rule.starts_with("pattern");
+  if (has_pattern) file.find("sliding_window_pattern");  // known, also where layer_types says it
   const int64_t period = has_pattern && types.empty() ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
   if (!types.empty() && types.size() != layers) {
     file.fail("layer_types", "wrong length", std::to_string(layers), std::to_string(types.size()));
@@ -320,6 +334,12 @@ std::string module_name(std::string_view pattern, int64_t layer, int64_t expert)
   return module_name(module_name(pattern, layer), expert);
 }
 
+Error with_assumed_sizes(const ModelConfig& config, Error e) {
+  if (!e || config.assumed_sizes.empty()) return e;
+  (e.actual.empty() ? e.what : e.actual) += "; config.json does not say " + joined(config.assumed_sizes);
+  return e;
+}
+
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out) {
   Json json;
   if (Error e = parse_json(text, where, &json)) return e;
@@ -332,21 +352,24 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   if (Error e = find_family(families, heading, &found, &config.architecture)) return e;
   config.family = found->name;
   JsonFields family{found->description, "configs/models/" + found->name + ".json"};
-  // A null in the file stays: it overrides a default with "none".
-  Json merged = family.fields("defaults").object;
-  merged.update(json);
+  Json said = json;
   // Beside a vision model the language model's fields lie in an object of their own.
   const bool may_nest = !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");
   if (const auto inner = json.find("text_config"); may_nest && inner != json.end() && inner->is_object()) {
     if (Error e = check_tying(json, *inner, where)) return e;
-    merged.erase("text_config");
-    merged.update(*inner);
+    said.erase("text_config");
+    said.update(*inner);
   }
+  // A null in the file stays: it overrides a default with "none".
+  const Json& defaults = family.fields("defaults").object;
+  Json merged = defaults;
+  merged.update(said);
+  config.assumed_sizes = assumed_sizes(defaults, said);
 
   JsonFields file{merged, where};
   if (Error e = read_own_quantization(family, file, &config)) return e;
   read_sizes(family, file, &config);
-  if (file.error) return file.error;
+  if (file.error) return with_assumed_sizes(config, file.error);
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);
   read_delta(family, file, &config);

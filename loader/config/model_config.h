@@ -160,6 +160,7 @@ struct ModelConfig {
   ModuleNames names;
   TensorSelection tensors;
   std::vector<std::string> ignored_fields;   // by name: unknown, and transformers does not read them either
+  std::vector<std::string> assumed_sizes;    // "head_dim (128 taken)": the family's, where the file does not say them
   std::optional<Quantization> quantization;  // which modules the files hold as codes, and how; absent: none
 
   int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // of q's rows: a query and its gate
@@ -175,6 +176,9 @@ constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 int64_t attention_layers(const ModelConfig& config);
+
+// An error of sizes or tensors, with the sizes that config.json does not say: one of them may be the reason.
+Error with_assumed_sizes(const ModelConfig& config, Error e);
 
 // `where` names the text in errors.
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out);

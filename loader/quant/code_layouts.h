@@ -21,8 +21,9 @@ struct CodedMatrix {
   int64_t k = 0;
   int64_t first_row = 0;
   TensorView codes, scale;
-  TensorView zero;   // data is null where there are none
-  TensorView order;  // [k] the group of each input; data is null where they are in order
+  TensorView zero;          // data is null where there are none
+  TensorView order;         // [k] the group of each input; data is null where they are in order
+  float scale_divisor = 1;  // nvfp4: of all scales
 
   int64_t group_size() const { return scheme.group_size > 0 ? scheme.group_size : k; }
   int64_t groups() const { return (k + group_size() - 1) / group_size(); }

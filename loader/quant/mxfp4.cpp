@@ -6,8 +6,6 @@
 namespace pinion {
 namespace {
 
-constexpr float kNumbers[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-
 // E8M0: an exponent alone. That of 0 is no normal float.
 float power_of_two(std::byte scale) {
   const auto exponent = std::to_integer<uint32_t>(scale);
@@ -22,8 +20,8 @@ void read_mxfp4(const std::byte* codes, const std::byte* scales, int64_t blocks,
     const float scale = power_of_two(scales[block]);
     for (int64_t i = 0; i < kMxBlockBytes; i++, out += 2) {
       const auto pair = std::to_integer<uint32_t>(codes[block * kMxBlockBytes + i]);
-      out[0] = kNumbers[pair & 15] * scale;
-      out[1] = kNumbers[pair >> 4] * scale;
+      out[0] = kE2m1Numbers[pair & 15] * scale;
+      out[1] = kE2m1Numbers[pair >> 4] * scale;
     }
   }
 }

@@ -103,18 +103,24 @@ constexpr TensorsFormat kTensorsFormats[] = {
     {"int-quantized", StoredAs::bytes},
     {"float-quantized", StoredAs::fp8},
     {"pack-quantized", StoredAs::packed},
+    {"nvfp4-pack-quantized", StoredAs::nvfp4},
 };
 
 // QuantizationArgs of weights, in part the same for all formats.
 Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
   if (fields.object.empty() && !fields.error) return error("not supported", fields.where, "8-bit weights", "none");
   const StoredAs format = out->stored_as;
-  if (format == StoredAs::fp8) {
+  const bool are_numbers = format == StoredAs::fp8 || format == StoredAs::nvfp4;
+  if (format == StoredAs::nvfp4) {
+    require(fields, "strategy", {"tensor_group"});
+    require(fields, "num_bits", {4});
+    require(fields, "group_size", {kNvGroup});
+    expect(fields, "symmetric", {true});
+    out->group_size = kNvGroup;
+  } else if (format == StoredAs::fp8) {
     require(fields, "strategy", {"channel", "tensor", "block"});
     expect(fields, "num_bits", {8});
     expect(fields, "symmetric", {true});
-    // The other values reorder the inputs in the file; these only ordered GPTQ's own work.
-    expect(fields, "actorder", {"weight", "static", false});
   } else {
     require(fields, "strategy", {"channel", "group"});
     if (format == StoredAs::packed) require(fields, "num_bits", {4, 8});
@@ -124,12 +130,14 @@ Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
     // The last one says that a tensor has the order of the inputs: that tells.
     expect(fields, "actorder", {"weight", "static", false, "group"});
   }
+  // The other values reorder the inputs in the file; these only ordered GPTQ's own work.
+  if (are_numbers) expect(fields, "actorder", {"weight", "static", false});
   const std::string strategy = fields.text("strategy", "");
-  expect(fields, "type", {format == StoredAs::fp8 ? "float" : "int"});
+  expect(fields, "type", {are_numbers ? "float" : "int"});
   expect(fields, "dynamic", {false});
   if (strategy == "group") {
     out->group_size = read_group_size(fields);
-  } else {
+  } else if (format != StoredAs::nvfp4) {
     expect(fields, "group_size", {-1, 0});
   }
   if (strategy == "block") read_block(fields, "block_structure", out);
@@ -149,7 +157,9 @@ Error check_activations(JsonFields fields, StoredAs format) {
   if (fields.object.empty() && !fields.error) {
     return is_own ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
   }
-  expect(fields, "num_bits", {8});
+  std::vector<Json> bits = {8};
+  if (format == StoredAs::nvfp4) bits.emplace_back(4);
+  expect(fields, "num_bits", bits);
   if (is_own) {
     expect(fields, "type", {"int"});
     expect(fields, "symmetric", {true});

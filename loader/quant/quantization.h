@@ -1,7 +1,7 @@
 // Checkpoints that hold codes: what config.json's quantization_config says of them. Read are compressed-tensors
-// (https://github.com/vllm-project/compressed-tensors: int-quantized, float-quantized and pack-quantized), fp8, GPTQ
-// and AWQ; every other method and every setting that would change the numbers is refused by name. What the tensors
-// then look like is loader/quant/stored_weights.h's.
+// (https://github.com/vllm-project/compressed-tensors: int-quantized, float-quantized, pack-quantized and
+// nvfp4-pack-quantized), fp8, GPTQ and AWQ; every other method and every setting that would change the numbers is
+// refused by name. What the tensors then look like is loader/quant/stored_weights.h's.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,14 @@ enum class StoredAs : uint8_t {
   bytes,  // all other integers that have a byte each
   packed,
   gptq,
-  awq
+  awq,
+  nvfp4
 };
 
 // How a module's weight is held. A code may share its scale, and its zero where there are any, with its neighbours.
 struct CodeScheme {
   StoredAs stored_as = StoredAs::int8;
-  int bits = 8;
+  int bits = 8;                // of integers
   int64_t group_size = 0;      // inputs that share a scale; 0: all
   int64_t block_rows = 1;      // outputs that do
   bool symmetric = true;       // bytes, packed: the zero is the middle of the codes; else it is stored
@@ -36,6 +37,8 @@ struct CodeScheme {
 
   bool operator==(const CodeScheme&) const = default;
 };
+
+constexpr int64_t kNvGroup = 16;  // numbers of NVFP4 that share a scale
 
 struct CodedModules {
   std::vector<ModulePattern> targets;

@@ -1,7 +1,6 @@
 #include "loader/quant/stored_weights.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -9,6 +8,7 @@
 
 #include "loader/checkpoint/convert.h"
 #include "loader/quant/coded_w4.h"
+#include "loader/quant/number_codes.h"
 
 namespace pinion {
 namespace {
@@ -59,6 +59,35 @@ Error bind_fp8(const Checkpoint& checkpoint, const std::string& module, CodedMat
   names->push_back(scale);
   if (Error e = bind_row_scales(checkpoint, scale, out->n, &out->scale)) return e;
   if (out->scale.elements() == 1) out->scheme.block_rows = out->n;
+  return {};
+}
+
+Error check_words(const Checkpoint& checkpoint, const std::string& module, const char* axis, int64_t size,
+                  int64_t per_word) {
+  if (size % per_word == 0) return {};
+  return error("codes do not fill their words", checkpoint.where(module),
+               std::string(axis) + " a multiple of " + std::to_string(per_word), std::to_string(size));
+}
+
+Error bind_nvfp4(const Checkpoint& checkpoint, const std::string& module, CodedMatrix* out,
+                 std::vector<std::string>* names) {
+  const std::string weight = module + ".weight";
+  TensorView divisor;
+  if (Error e = check_words(checkpoint, module, "inputs", out->k, kNvGroup)) return e;
+  if (Error e = bind_one(checkpoint, weight + "_packed", {out->n, out->k / 2}, {DType::u8}, &out->codes, names)) {
+    return e;
+  }
+  if (Error e =
+          bind_one(checkpoint, weight + "_scale", {out->n, out->groups()}, {DType::f8_e4m3}, &out->scale, names)) {
+    return e;
+  }
+  if (Error e = bind_one(checkpoint, weight + "_global_scale", {1}, {DType::f32}, &divisor, names)) return e;
+  read_floats(divisor, &out->scale_divisor);
+  if (!(out->scale_divisor > 0) || std::isinf(out->scale_divisor)) {
+    return error("out of range", checkpoint.where(divisor.name), "above 0 and finite",
+                 std::to_string(out->scale_divisor));
+  }
+  if (checkpoint.find(module + ".input_global_scale")) names->push_back(module + ".input_global_scale");
   return {};
 }
 
@@ -128,13 +157,6 @@ Error bind_packed(const Checkpoint& checkpoint, const std::string& module, Coded
   return refuse_order(checkpoint, *out);
 }
 
-Error check_words(const Checkpoint& checkpoint, const std::string& module, const char* axis, int64_t size,
-                  int64_t per_word) {
-  if (size % per_word == 0) return {};
-  return error("codes do not fill their words", checkpoint.where(module),
-               std::string(axis) + " a multiple of " + std::to_string(per_word), std::to_string(size));
-}
-
 // What gptq and awq have in common.
 Error bind_columns(const Checkpoint& checkpoint, const std::string& module, int64_t code_lines, int64_t code_columns,
                    CodedMatrix* out, std::vector<std::string>* names) {
@@ -167,12 +189,13 @@ Error bind_awq(const Checkpoint& checkpoint, const std::string& module, CodedMat
 
 // In the order of StoredAs.
 constexpr CodeFormat kFormats[] = {
-    {"int8", false, nullptr, nullptr, nullptr},
-    {"FP8 E4M3", false, bind_fp8, nullptr, nullptr},
-    {"int-quantized", false, bind_bytes, read_byte_codes, read_byte_zero_points},
-    {"pack-quantized", false, bind_packed, read_packed_codes, read_packed_zero_points},
-    {"GPTQ", true, bind_gptq, read_gptq_codes, read_gptq_zero_points},
-    {"AWQ", true, bind_awq, read_awq_codes, read_awq_zero_points},
+    {"int8", false, nullptr, nullptr, nullptr, nullptr},
+    {"FP8 E4M3", false, bind_fp8, read_fp8_row, nullptr, nullptr},
+    {"int-quantized", false, bind_bytes, nullptr, read_byte_codes, read_byte_zero_points},
+    {"pack-quantized", false, bind_packed, nullptr, read_packed_codes, read_packed_zero_points},
+    {"GPTQ", true, bind_gptq, nullptr, read_gptq_codes, read_gptq_zero_points},
+    {"AWQ", true, bind_awq, nullptr, read_awq_codes, read_awq_zero_points},
+    {"NVFP4", false, bind_nvfp4, read_nvfp4_row, nullptr, nullptr},
 };
 
 const CodeFormat& format_of(const CodeScheme& scheme) { return kFormats[static_cast<size_t>(scheme.stored_as)]; }
@@ -227,20 +250,6 @@ void multiply(const CodedMatrix& m, const uint8_t* codes, const float* zero_poin
     const int64_t end = std::min(m.k, (g + 1) * m.group_size());
     const float zero = zero_points[g], scale = scales[g];
     for (int64_t i = g * m.group_size(); i < end; ++i) out[i] = (static_cast<float>(codes[i]) - zero) * scale;
-  }
-}
-
-constexpr std::array<float, 256> kFp8Values = [] {
-  std::array<float, 256> values = {};
-  for (size_t i = 0; i < values.size(); ++i) values[i] = f8_e4m3_to_float(static_cast<uint8_t>(i));
-  return values;
-}();
-
-void multiply_fp8(const CodedMatrix& m, const uint8_t* codes, const float* scales, float* out) {
-  for (int64_t g = 0; g < m.groups(); ++g) {
-    const int64_t end = std::min(m.k, (g + 1) * m.group_size());
-    const float scale = scales[g];
-    for (int64_t i = g * m.group_size(); i < end; ++i) out[i] = kFp8Values[codes[i]] * scale;
   }
 }
 
@@ -305,6 +314,9 @@ void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) 
     }
     return;
   }
+  if (m.scale.dtype == DType::f8_e4m3) {
+    return read_fp8_scales(m, first * groups, rows * groups, out);
+  }
   for (int64_t r = 0; r < rows; ++r) {
     read_floats(m.scale, (first + r) / m.scheme.block_rows * groups, groups, out + r * groups);
   }
@@ -327,9 +339,10 @@ void read_rows(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   std::vector<float> scales(count);
   first += m.first_row;
   read_scales(m, first, rows, scales.data());
-  if (!m.format->read_codes) {
-    const auto* codes = reinterpret_cast<const uint8_t*>(m.codes.data) + first * m.k;
-    for (int64_t r = 0; r < rows; ++r) multiply_fp8(m, codes + r * m.k, scales.data() + r * groups, out + r * m.k);
+  if (m.format->read_numbers) {
+    for (int64_t r = 0; r < rows; ++r) {
+      m.format->read_numbers(m, first + r, scales.data() + r * groups, out + r * m.k);
+    }
     return;
   }
   std::vector<float> zero_points(count);

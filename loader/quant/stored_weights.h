@@ -6,6 +6,8 @@
 //   int8    weight I8 [n, k]; weight_scale [n, 1], [n] or one number
 //   fp8     weight F8_E4M3 [n, k], the code being the number itself; weight_scale or weight_scale_inv (never an
 //           inverse) as above, or [n / rows, k / columns] rounded up, a scale for each block
+//   nvfp4   weight_packed U8 [n, k / 2], two E2M1 numbers a byte; weight_scale F8_E4M3 [n, k / 16];
+//           weight_global_scale F32 [1], by which all scales are divided
 //   bytes   weight I8 [n, k], codes of 4 or 8 bits with a sign; weight_scale [n, k / group]; with zeros
 //           weight_zero_point I8 [n, k / group]
 //   packed  weight_packed I32 [n, k bits / 32], weight_shape, weight_scale [n, k / group]; with zeros weight_zero_point
@@ -14,7 +16,7 @@
 //           where inputs were quantised in an order of their own: the group of each
 //   awq     qweight I32 [k, n bits / 32], scales and qzeros as in gptq; in a word the columns 0 2 4 6 1 3 5 7
 //
-// Words hold their first code in the lowest bits. Scales are BF16, F16 or F32.
+// Words and bytes hold their first code in the lowest bits. Scales are BF16, F16 or F32 where nothing else is said.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +42,9 @@ struct CodeFormat {
   // Finds the module's tensors and checks them; gives the names of all that belong to the weight.
   Error (*bind)(const Checkpoint& checkpoint, const std::string& module, CodedMatrix* out,
                 std::vector<std::string>* names);
-  // loader/quant/code_layouts.h; null where the code is the number.
+  // A row of codes that are numbers, times their scales; null where codes are integers.
+  void (*read_numbers)(const CodedMatrix& matrix, int64_t row, const float* scales, float* out);
+  // loader/quant/code_layouts.h; null where codes are numbers.
   void (*read_codes)(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
   void (*read_zero_points)(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 };

@@ -119,7 +119,7 @@ TEST(ServeForms, WhatIsWrongIsSaid) {
                      {"seed", 1},
                      {"temperature", 1},
                      {"grammar", "root ::= s \"#\"\ns ::= s s | \"a\" | \"b\""}};
-  const json failure = server.post("/v1/completions", slow, 500)["error"];
+  const json failure = server.post("/v1/completions", slow, 400)["error"];
   EXPECT_NE(failure["message"].get<std::string>().find("takes too long"), std::string::npos) << failure;
   EXPECT_EQ(content(server, {{"grammar", "root ::= \"a\""}}), "a");
 }

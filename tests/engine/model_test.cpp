@@ -206,6 +206,20 @@ TEST(Model, ATokenReadsItsOwnExpertsOnly) {
   EXPECT_EQ(active_parameters(model->config), count_parameters(model->config).all - 3 * 3 * 20 * 36);
 }
 
+TEST(Model, ASizeThatTheConfigDoesNotSayIsNamedBesideTheTensor) {
+  const Copy folder("families/llama");
+  folder.replace("config.json", "\"hidden_size\"", "\"hiden_size\"");
+  const std::string file = folder.path.string() + "/model.safetensors: ";
+  EXPECT_EQ(folder.load(), file +
+                               "model.embed_tokens.weight: shape differs: want [152, 4096], have [152, 56]; "
+                               "config.json does not say hidden_size (4096 taken)");
+  folder.replace("config.json", "\"hiden_size\"", "\"hidden_size\"");
+  folder.replace("config.json", "num_hidden_layers", "n_layers");
+  EXPECT_EQ(folder.load(), file +
+                               "model.layers.2.input_layernorm.weight: no such tensor; "
+                               "config.json does not say num_hidden_layers (32 taken)");
+}
+
 TEST(Model, AMissingExpertIsRefusedByName) {
   const Copy folder("families/mixtral");
   folder.replace("config.json", "\"num_local_experts\": 5", "\"num_local_experts\": 6");

@@ -13,7 +13,7 @@ namespace {
 TEST(SchedulerLogprobs, LogprobsOfAPrompt) {
   const auto model = load_stories(Quant::w8a8);
   const auto vocab = static_cast<size_t>(model->config.vocab_size);
-  Team team({-1});
+  Team team({-1, -1, -1});
   const auto scheduler = opened(*model, team, {.sequences = 3});
   Batch batch{*scheduler};
   TextCase text = {.prompt = some_tokens(301, model->config.vocab_size),
@@ -51,7 +51,7 @@ TEST(SchedulerLogprobs, LogprobsOfAPrompt) {
 // It was read to the middle when its memory was taken: what is known is kept, the rest comes when it is read again.
 TEST(SchedulerLogprobs, LogprobsOfAPromptThatIsReadAgain) {
   const auto model = load_stories(Quant::w8a8);
-  Team team({-1});
+  Team team({-1, -1, -1});
   const auto scheduler =
       opened(*model, team, {.sequences = 2, .positions = 768, .pass_rows = 80, .rows_beside_decode = 16});
   Batch batch{*scheduler};
@@ -79,6 +79,30 @@ TEST(SchedulerLogprobs, LogprobsOfAPromptThatIsReadAgain) {
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   expect_same_text(alone(*session, scored), batch.results[other]);
+  expect_nothing_held(*scheduler);
+}
+
+// Each is what it is alone, whoever chooses its tokens.
+TEST(SchedulerLogprobs, TextsShareTheWorkers) {
+  const auto model = load_stories(Quant::w8a8);
+  Team team({-1, -1, -1});
+  const auto scheduler = opened(*model, team, {.sequences = 8});
+  Batch batch{*scheduler};
+  std::vector<std::pair<TextCase, int64_t>> texts;
+  for (int i = 0; i < 8; ++i) {
+    TextCase text = {.prompt = some_tokens(10 + i, model->config.vocab_size),
+                     .options = {.max_tokens = 20 + i, .sampler = {}, .ignore_eos = true, .hash_logits = i % 4 == 0},
+                     .stop_after = 1000};
+    text.options.sampler.temperature = i % 3 == 0 ? 0.0f : 0.5f * static_cast<float>(i);
+    text.options.sampler.seed = static_cast<uint64_t>(i);
+    if (i % 2 == 1) text.options.logprobs = i;
+    if (i > 5) text.options.sampler.frequency_penalty = 0.5f;
+    texts.emplace_back(text, batch.submit(text));
+  }
+  batch.finish();
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  for (const auto& [text, id] : texts) expect_same_text(alone(*session, text), batch.results[id]);
   expect_nothing_held(*scheduler);
 }
 

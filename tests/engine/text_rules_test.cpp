@@ -36,7 +36,7 @@ TEST(TextRules, TheSamplerSeesWhatIsAllowed) {
 
 struct Stories {
   std::shared_ptr<const Model> model = load_stories(Quant::w8a8);
-  Team team{{-1}};
+  Team team{{-1, -1}};
   std::unique_ptr<Session> session;
 
   Stories() { EXPECT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session)); }
@@ -113,16 +113,17 @@ TEST(TextRules, FailuresEndTheTextWithAnError) {
     text.options.rules = [good_tokens] { return std::make_unique<BrokenRules>(good_tokens); };
     GenerateResult result;
     EXPECT_EQ(s.generate_with(text, &result).message(), "rules: broken");
-    Error failure;
+    std::vector<std::string> failures;
     TextRequest request = {.prompt = text.prompt,
                            .options = text.options,
                            .on_token = [](int32_t, const GenerateResult&) { return true; },
-                           .on_end = [&](const Error& e, GenerateResult) { failure = e; }};
+                           .on_end = [&](const Error& e, GenerateResult) { failures.push_back(e.message()); }};
     int64_t id = 0;
+    ASSERT_FALSE(submit(*scheduler, request, &id));
     ASSERT_FALSE(submit(*scheduler, std::move(request), &id));
     while (step(*scheduler)) {
     }
-    EXPECT_EQ(failure.message(), "rules: broken");
+    EXPECT_EQ(failures, std::vector<std::string>(2, "rules: broken"));
   }
   expect_nothing_held(*scheduler);
   // The one token that may come is banned.

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 #include "tokenizer/json_schema.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/unicode.h"

@@ -67,14 +67,14 @@ TEST(Quantization, ReadsWhatTheToolsWrite) {
 
 TEST(Quantization, RefusesOtherFormatsByName) {
   const std::string group = "/config_groups/group_0";
-  const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized")";
+  const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized" or "nvfp4-pack-quantized")";
   const std::tuple<std::string, const char*, std::string> cases[] = {
       {"/quant_method", "\"bitsandbytes\"",
        R"(quant_method: not supported: want "compressed-tensors" or "fp8" or "gptq" or "awq", have "bitsandbytes")"},
       {"/quant_method", "null",
        R"(quant_method: missing field: want "compressed-tensors" or "fp8" or "gptq" or "awq")"},
-      {"/format", "\"nvfp4-pack-quantized\"",
-       "format: not supported: want " + kFormats + R"(, have "nvfp4-pack-quantized")"},
+      {"/format", "\"mxfp4-pack-quantized\"",
+       "format: not supported: want " + kFormats + R"(, have "mxfp4-pack-quantized")"},
       {"/format", "null", "config_groups: group_0: format: missing field: want " + kFormats},
       {"/quantization_status", "\"calibration\"",
        R"(quantization_status: not supported: want "compressed" or "frozen", have "calibration")"},
@@ -173,6 +173,15 @@ TEST(Quantization, ReadsFloatAndPackedFormats) {
                            kTokens, &scheme),
             "");
   EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::fp8, .group_size = 64, .block_rows = 128}));
+  EXPECT_EQ(format_message("nvfp4-pack-quantized",
+                           R"({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})", kTokens,
+                           &scheme),
+            "");
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::nvfp4, .group_size = kNvGroup}));
+  EXPECT_EQ(format_message("nvfp4-pack-quantized",
+                           R"({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 32})", kTokens,
+                           &scheme),
+            "weights: group_size: not supported: want 16, have 32");
   EXPECT_EQ(
       format_message("pack-quantized",
                      R"({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": false})",

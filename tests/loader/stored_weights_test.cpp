@@ -167,6 +167,53 @@ TEST(StoredWeights, Fp8ScalesAreForAllForRowsOrForBlocks) {
   EXPECT_EQ(blocks.rows(0, 2), (Values{1, -2, 896, 3 * 0x1p-9f, 3 * 0x1p-6f, 4}));
 }
 
+constexpr const char* kNvfp4 =
+    R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "config_groups":
+    {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group",
+    "group_size": 16}, "input_activations": {"num_bits": 4, "type": "float", "strategy": "tensor_group",
+    "dynamic": "local", "group_size": 16}}}})";
+
+// 32 inputs of two outputs: all numbers forwards, then backwards. Scales of 1, 1.5, 2 and 0.5, divided by 4.
+std::vector<Tensor> nvfp4_tensors() {
+  const std::vector<uint32_t> up = {0x76543210, 0xfedcba98}, down = {0x89abcdef, 0x01234567};
+  std::vector<uint32_t> codes;
+  for (const auto& part : {up, up, up, down}) codes.insert(codes.end(), part.begin(), part.end());
+  return {{"m.weight_packed", "U8", "[2, 16]", bytes(codes)},
+          {"m.weight_scale", "F8_E4M3", "[2, 2]", bytes(std::vector<uint8_t>{0x38, 0x3c, 0x40, 0x30})},
+          floats("m.weight_global_scale", "[1]", {4}),
+          floats("m.input_global_scale", "[1]", {7})};
+}
+
+TEST(StoredWeights, Nvfp4ScalesAreForSixteenAndDividedByOneForAll) {
+  const Bound bound(kNvfp4, 2, 32, nvfp4_tensors());
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.weight.stored_as, "NVFP4, groups of 16");
+  const Values numbers = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  Values wanted;
+  for (const float scale : {0.25f, 0.375f, 0.5f}) {
+    for (const float number : numbers) wanted.push_back(number * scale);
+  }
+  for (size_t i = numbers.size(); i-- > 0;) wanted.push_back(numbers[i] * 0.125f);
+  EXPECT_EQ(bound.rows(0, 2), wanted);
+  EXPECT_EQ(bound.rows(1, 1), Values(wanted.begin() + 32, wanted.end()));
+  EXPECT_EQ(bound.weight.tensors, (std::vector<std::string>{"m.weight_packed", "m.weight_scale",
+                                                            "m.weight_global_scale", "m.input_global_scale"}));
+}
+
+TEST(StoredWeights, Nvfp4OfAnotherShapeIsRefused) {
+  std::vector<Tensor> tensors = nvfp4_tensors();
+  EXPECT_EQ(Bound(kNvfp4, 2, 24, tensors).failure,
+            "m: codes do not fill their words: want inputs a multiple of 16, have 24");
+  tensors[2] = floats("m.weight_global_scale", "[1]", {0});
+  EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure,
+            "m.weight_global_scale: out of range: want above 0 and finite, have 0.000000");
+  tensors[2] = floats("m.weight_global_scale", "[1]", {INFINITY});
+  EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure,
+            "m.weight_global_scale: out of range: want above 0 and finite, have inf");
+  tensors[1].dtype = "U8";
+  EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure, "m.weight_scale: type differs: want F8_E4M3, have U8");
+}
+
 TEST(StoredWeights, RowsOfAPartAreThoseOfTheWhole) {
   std::vector<Tensor> tensors = gptq_tensors();
   tensors[1] = words("m.qzeros", "[2, 1]", {0x01234567, 0x89abcdeb});
@@ -296,7 +343,8 @@ TEST(StoredWeights, WholeFilesAreWhatTheReferenceReads) {
           << name;
     }
   }
-  EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::bytes, StoredAs::packed, StoredAs::gptq, StoredAs::awq}));
+  EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::bytes, StoredAs::packed, StoredAs::gptq, StoredAs::awq,
+                               StoredAs::nvfp4}));
 }
 
 }  // namespace

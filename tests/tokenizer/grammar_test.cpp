@@ -35,6 +35,7 @@ class Compiled {
     EXPECT_EQ(whole, bytes) << text;
     return whole && bytes;
   }
+  bool takes_bytes(const std::string& text) { return takes_ids(bytes_of(text)); }
   // The tokens that may come behind a text.
   std::vector<std::string> next_after(const std::string& text) {
     GrammarText written(*grammar_, {});
@@ -123,10 +124,38 @@ TEST(Grammar, TakesTheTextsOfASchema) {
 TEST(Grammar, TextsOfAGivenLengthAreJson) {
   Compiled g;
   g.compile(Kind::json_schema, R"({"type":"string","minLength":2,"maxLength":3})");
-  EXPECT_TRUE(g.takes(R"("ä\n\"")"));
-  EXPECT_FALSE(g.takes(R"("\n")"));
+  EXPECT_TRUE(g.takes(R"("ä€")"));
+  EXPECT_FALSE(g.takes(R"("€")"));
   EXPECT_FALSE(g.takes("\"a\t\""));
   EXPECT_FALSE(g.takes(R"("abcd")"));
+}
+
+// Halves of a pair have no UTF-8.
+TEST(Grammar, CharactersAreNoSurrogates) {
+  const std::string half = "\xED\xA0\xBD", before = "\xED\x9F\xBF", behind = "\xEE\x80\x80", far = "\U0010FFFF";
+  Compiled g;
+  for (const auto& [kind, source] : std::vector<std::pair<Kind, std::string>>{
+           {Kind::json_schema, R"({"type":"string","minLength":1,"maxLength":2})"},
+           {Kind::json_schema, R"({"type":"string","pattern":"^[^a]{1,2}$"})"},
+           {Kind::json_schema, R"({"type":"string"})"},
+           {Kind::ebnf, R"(root ::= "\"" [^a] [^a]* "\"")"},
+           {Kind::ebnf, R"(root ::= "\"" [\x20-\U0010FFFF] "\"")"}}) {
+    g.compile(kind, source);
+    EXPECT_FALSE(g.takes_bytes('"' + half + '"')) << source;
+    for (const std::string& fine : {before, behind, far}) EXPECT_TRUE(g.takes('"' + fine + '"')) << source;
+  }
+  g.compile(Kind::json_schema, R"({"type":"string","pattern":"^\\ud83d\\ude00$"})");
+  EXPECT_TRUE(g.takes("\"\U0001F600\""));
+}
+
+TEST(Grammar, BlanksAreUnicodes) {
+  Compiled g;
+  for (const char* pattern : {"^\\\\S$", "^[^\\\\s]$"}) {
+    g.compile(Kind::json_schema, std::string(R"({"type":"string","pattern":")") + pattern + "\"}");
+    EXPECT_TRUE(g.takes("\"a\""));
+    for (const char* blank : {" ", "\u00A0", "\u2003", "\u3000"})
+      EXPECT_FALSE(g.takes(std::string("\"") + blank + '"'));
+  }
 }
 
 TEST(Grammar, NoOtherPropertySpellsANameThatIsKnown) {

@@ -53,6 +53,21 @@ TEST(Jinja, HasTheTestsThatTheEngineLacks) {
             "False True True True");
 }
 
+TEST(Jinja, TheElseOfALoopIsForOneWithoutARoundThatCameToItsEnd) {
+  EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% break %}{% else %}E{% endfor %}"), "1E");
+  EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% continue %}{% else %}E{% endfor %}"), "12E");
+  EXPECT_EQ(rendered("{% for x in [1, 2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}E{% endfor %}"), "12");
+}
+
+TEST(Jinja, LargeNumbersAreNoTrap) {
+  EXPECT_EQ(rendered("{{ 'a b' | truncate(9223372036854775807, leeway=9223372036854775807) }}"), "a b");
+  EXPECT_EQ(rendered("{{ '%*d' % (-9223372036854775807 - 1, 1) }}"),
+            "error: t: template fails: a width or precision is too large at row 1, column 10");
+  for (const char* text : {"'%c' % 55296", "'{:c}'.format(57343)", "'a'.translate({97: 55296})"}) {
+    EXPECT_TRUE(rendered("{{ " + std::string(text) + " }}").starts_with("error: t: ")) << text;
+  }
+}
+
 TEST(Jinja, PassesOverLongComments) {
   const std::string long_text(3'000'000, 'x');
   EXPECT_EQ(rendered("a{# " + long_text + " #}b {#- " + long_text + " -#} c"), "abc");

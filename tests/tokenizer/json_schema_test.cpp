@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 
 namespace pinion {
 namespace {
@@ -32,6 +32,11 @@ TEST(JsonSchema, SilenceIsWrittenOut) {
        R"({"properties":{"not":{"enum":[1]}},"$defs":{"if":{"const":null}},"type":"object"})"},
       {R"({"patternProperties":{"^.$":true}})",
        R"({"patternProperties":{"^[^\"\\\\\\x00-\\x1F]$":true},"type":"object"})"},
+      {R"({"minProperties":2,"required":["a"],"additionalProperties":true})",
+       R"({"minProperties":2,"required":["a"],"additionalProperties":true,"type":"object","properties":{"a":true}})"},
+      {R"({"maxLength":9223372036854775807})", R"({"type":"string"})"},
+      {R"({"maxLength":3})", R"({"type":"string","pattern":"^[^\"\\\\\\x00-\\x1F]{0,3}$"})"},
+      {R"({"minLength":2})", R"({"type":"string","pattern":"^[^\"\\\\\\x00-\\x1F]{2,}$"})"},
       {R"({"minProperties":2,"properties":{"a":true,"b":true}})",
        R"({"minProperties":2,"properties":{"a":true,"b":true},"type":"object"})"},
       {R"({"minimum":0.1,"exclusiveMaximum":0.1000001})",
@@ -53,10 +58,20 @@ TEST(JsonSchema, PatternsAreEscaped) {
       {R"(a"+)", R"(a(\\")+)"},
       {R"(a\"\\)", R"(a(\\")(\\\\))"},
       {R"(\n?\x22)", R"((\\n)?(\\"))"},
-      {R"(.\s\S)", R"([^"\\\x00-\x1F] [^\s"\\\x00-\x1F])"},
+      {R"(.\s\D)", R"([^"\\\x00-\x1F] [^\d"\\\x00-\x1F])"},
+      {R"(\ud83d\ude00\u00e4)", R"(😀\u00e4)"},
+      {R"([\ud83d\ude00])", R"([😀])"},
+      {R"(\ud83d)", nullptr},
+      {R"(\ud83da)", nullptr},
+      {R"(\ude00)", nullptr},
       {R"([^a-c"\]])", R"([^\x61-\x63\x22\x5D"\\\x00-\x1F])"},
       {R"([a"\\\n])", R"([\x61])"},
       {R"([ -~])", R"([\x20-\x21\x23-\x5B\x5D-\x7E])"},
+      {R"(\cJ\u{4E2D}\u{22})", R"((\\n)\u{4E2D}(\\"))"},
+      {R"([\s\S]*[\w\W])", R"([^"\\\x00-\x1F]*[^"\\\x00-\x1F])"},
+      {R"(\u{})", nullptr},
+      {R"(\u{110000})", nullptr},
+      {R"(\c1)", nullptr},
       {R"([\0-ü])", nullptr},
       {R"([\x00-ü\d])", R"([\x20-\x21\x23-\x5B\x5D-ü\d])"},
       {R"([\s\-_-])", R"([ \x2D\x5F\x2D])"},
@@ -79,9 +94,10 @@ TEST(JsonSchema, PatternsAreEscaped) {
 
 TEST(JsonSchema, PatternsOfWholeTexts) {
   const char* const cases[][2] = {
-      {R"(a.\s[^\d\s"]+)", R"(a[^\n]\s[^\d\s\x22]+)"},
+      {R"(a.\s[^\d"]+)", R"(a[^\n]\s[^\d\x22]+)"},
       {R"([\s"-$])", R"([\s\x22-\x24])"},
       {R"("\n)", R"("\n)"},
+      {R"([\s\S]*[^\S\n]\cJ)", R"([\s\S]*[^\S\x0A]\cJ)"},
       {R"(\Aa)", nullptr},
       {R"(a\Z)", nullptr},
       {R"(\h)", nullptr},
@@ -119,8 +135,10 @@ TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
       {R"({"patternProperties":{"a":true,"b":true}})",
        "s: #/patternProperties: not supported: want one pattern, have 2"},
       {R"({"minProperties":2})", "s: #/minProperties: not supported where any name will do"},
-      {R"({"minProperties":2,"properties":{"a":true,"b":true},"additionalProperties":true})",
+      {R"({"minProperties":3,"required":["a","a"],"additionalProperties":true})",
        "s: #/minProperties: not supported where any name will do"},
+      {R"({"minItems":4294967297})", "s: #/minItems: out of range: want at most 2147483647, have 4294967297"},
+      {R"({"minLength":1e300})", "s: #/minLength: out of range: want at most 2147483647, have 1e+300"},
       {R"({"minimum":0.1234567,"maximum":0.1234568})",
        "s: #: no number with six digits behind the point fits the bounds"},
       {R"({"exclusiveMinimum":0.1,"exclusiveMaximum":0.100001})",
@@ -134,6 +152,12 @@ TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
       {R"({"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})",
        "s: #/items/$ref: leads back to itself"},
       {R"({"format":"date","pattern":"a"})", "s: #/format: not supported beside pattern"},
+      {R"({"format":"uuid","pattern":"a"})", "s: #/format: not supported beside pattern"},
+      {R"({"required":["a"],"unevaluatedProperties":false})", R"(s: #/required: no such property is allowed: "a")"},
+      {R"({"type":[]})", "s: #/type: is empty"},
+      {R"({"items":{"$id":"/x"}})", "s: #/items/$id: not supported"},
+      {R"({"$ref":"#/$defs/a~1b","$defs":{"a~1b":true}})",
+       R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/$defs/a~1b")"},
       {R"({"minimum":1,"minLength":1})", "s: #: assertions about more than one type: want a type"},
       {R"({"required":["a"],"additionalProperties":false})", R"(s: #/required: no such property is allowed: "a")"},
       {R"({"required":[1]})", "s: #/required: wrong type: want a list of texts, have 1"},

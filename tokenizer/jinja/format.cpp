@@ -54,7 +54,7 @@ std::string whole_digits(uint64_t size, const FormatSpec& spec, std::string* pre
   const char type = spec.type;
   if (type == 'c') {
     std::string text;
-    if (size > 0x10FFFF) fail("%c arg not in range(0x110000)");
+    if (size > 0x10FFFF || !is_char(static_cast<int64_t>(size))) fail("no such character");
     append_utf8(static_cast<char32_t>(size), &text);
     return text;
   }

@@ -63,7 +63,8 @@ class PercentFormat {
     if (peek() != '*') return read_count(form_, &at_);
     ++at_;
     const int64_t width = need_integer(take());
-    if (std::abs(width) > (1 << 20)) fail("a width or precision is too large");
+    constexpr int64_t kMost = 1 << 20;
+    if (width > kMost || width < -kMost) fail("a width or precision is too large");
     return width;
   }
 

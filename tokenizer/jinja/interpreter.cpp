@@ -123,12 +123,14 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const ScopeP
   if (has_condition) next = filtered(statement, scope, std::move(next));
   const auto loop =
       std::make_shared<Loop>(statement, scope, std::move(next), has_condition ? std::nullopt : length(iterable), depth);
-  bool is_empty = true;
-  for (Value item; loop->advance(&item); is_empty = false) {
+  bool is_empty = true;  // as Jinja has it: of rounds that came to their end
+  for (Value item; loop->advance(&item);) {
     const ScopePointer round = inside(scope);
     round->set("loop", ObjectPointer(loop));
     assign(*statement.target, item, round);
-    if (run(statement.branches[0], round, out) == Flow::kBreak) return Flow::kNext;
+    const Flow flow = run(statement.branches[0], round, out);
+    if (flow == Flow::kBreak) break;
+    if (flow == Flow::kNext) is_empty = false;
   }
   return is_empty ? run(statement.branches[1], inside(scope), out) : Flow::kNext;
 }

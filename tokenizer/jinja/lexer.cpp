@@ -284,7 +284,7 @@ class Lexer {
       if (!is_digit_char(c) && (small < 'a' || small > 'f')) refuse("truncated escape in a string", *at);
       code = code * 16 + static_cast<char32_t>(is_digit_char(c) ? c - '0' : small - 'a' + 10);
     }
-    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) refuse("no such character in a string", *at);
+    if (!is_char(code)) refuse("no such character in a string", *at);
     append_utf8(code, text);
     *at += digits + 2;
   }

@@ -96,22 +96,29 @@ ExpressionPointer ExpressionParser::parse_conditional() {
   return value;
 }
 
-ExpressionPointer ExpressionParser::parse_or() {
-  ExpressionPointer left = parse_and();
-  while (tokens_.sees_name("or")) {
+ExpressionPointer ExpressionParser::parse_joined(std::string_view word, Kind kind, Level next) {
+  ExpressionPointer left = (this->*next)();
+  while (tokens_.sees_name(word)) {
     const size_t place = tokens_.take().place;
-    left = pair(Kind::kOr, place, std::move(left), parse_and());
+    left = pair(kind, place, std::move(left), (this->*next)());
   }
   return left;
 }
 
-ExpressionPointer ExpressionParser::parse_and() {
-  ExpressionPointer left = parse_not();
-  while (tokens_.sees_name("and")) {
-    const size_t place = tokens_.take().place;
-    left = pair(Kind::kAnd, place, std::move(left), parse_not());
+ExpressionPointer ExpressionParser::parse_joined(std::initializer_list<std::string_view> signs, Level next) {
+  ExpressionPointer left = (this->*next)();
+  while (std::ranges::any_of(signs, [&](std::string_view sign) { return tokens_.sees_sign(sign); })) {
+    const Token sign = tokens_.take();
+    left = pair(Kind::kBinary, sign.place, std::move(left), (this->*next)());
+    left->text = sign.text;
   }
   return left;
+}
+
+ExpressionPointer ExpressionParser::parse_or() { return parse_joined("or", Kind::kOr, &ExpressionParser::parse_and); }
+
+ExpressionPointer ExpressionParser::parse_and() {
+  return parse_joined("and", Kind::kAnd, &ExpressionParser::parse_not);
 }
 
 ExpressionPointer ExpressionParser::parse_not() {
@@ -148,15 +155,7 @@ ExpressionPointer ExpressionParser::parse_compare() {
   return made;
 }
 
-ExpressionPointer ExpressionParser::parse_sum() {
-  ExpressionPointer left = parse_concat();
-  while (tokens_.sees_sign("+") || tokens_.sees_sign("-")) {
-    const Token sign = tokens_.take();
-    left = pair(Kind::kBinary, sign.place, std::move(left), parse_concat());
-    left->text = sign.text;
-  }
-  return left;
-}
+ExpressionPointer ExpressionParser::parse_sum() { return parse_joined({"+", "-"}, &ExpressionParser::parse_concat); }
 
 ExpressionPointer ExpressionParser::parse_concat() {
   const size_t place = tokens_.current().place;
@@ -168,13 +167,7 @@ ExpressionPointer ExpressionParser::parse_concat() {
 }
 
 ExpressionPointer ExpressionParser::parse_product() {
-  ExpressionPointer left = parse_power();
-  while (tokens_.sees_sign("*") || tokens_.sees_sign("/") || tokens_.sees_sign("//") || tokens_.sees_sign("%")) {
-    const Token sign = tokens_.take();
-    left = pair(Kind::kBinary, sign.place, std::move(left), parse_power());
-    left->text = sign.text;
-  }
-  return left;
+  return parse_joined({"*", "/", "//", "%"}, &ExpressionParser::parse_power);
 }
 
 ExpressionPointer ExpressionParser::parse_power() {

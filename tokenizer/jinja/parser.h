@@ -54,6 +54,10 @@ class ExpressionParser {
  private:
   ExpressionPointer make(Expression::Kind kind, size_t place, std::vector<ExpressionPointer> parts) const;
   ExpressionPointer pair(Expression::Kind kind, size_t place, ExpressionPointer left, ExpressionPointer right) const;
+  using Level = ExpressionPointer (ExpressionParser::*)();
+  // Operands of the next level with this word, or one of these signs, between them.
+  ExpressionPointer parse_joined(std::string_view word, Expression::Kind kind, Level next);
+  ExpressionPointer parse_joined(std::initializer_list<std::string_view> signs, Level next);
   ExpressionPointer parse_conditional();
   ExpressionPointer parse_or();
   ExpressionPointer parse_and();

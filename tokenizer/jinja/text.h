@@ -11,6 +11,9 @@
 
 namespace pinion::jinja {
 
+// Whether a number is that of a character. Python's strings may have halves of pairs (surrogates), a prompt may not.
+constexpr bool is_char(int64_t code) { return code >= 0 && code <= 0x10FFFF && !(code >= 0xD800 && code < 0xE000); }
+
 std::u32string to_chars(std::string_view text);
 std::string from_chars(std::u32string_view chars);
 size_t char_count(std::string_view text);

@@ -101,7 +101,7 @@ Value truncate(Interpreter& interpreter, const Slots& a) {
   if (leeway < 0) fail("expected leeway >= 0, got " + std::to_string(leeway));
   const auto size = length(a[0]);
   if (!size) fail("object of type '" + type_name(a[0]) + "' has no len()");
-  if (*size <= most + leeway) return a[0];
+  if (*size - most <= leeway) return a[0];
   need_text(a[0]);
   Value kept = slice(a[0], {}, most - end_size, {});
   if (!a.flag(2)) kept = call_method(interpreter, "rsplit", {kept, " ", int64_t{1}}).items()->front();

@@ -138,6 +138,7 @@ Value translated(Interpreter&, const Slots& a) {
     if (found == nullptr) {
       append_utf8(c, &made);
     } else if (found->integer()) {
+      if (!is_char(*found->integer())) fail("no such character");
       append_utf8(static_cast<char32_t>(*found->integer()), &made);
     } else if (!found->is_none()) {
       made += need_text(*found);

@@ -13,6 +13,7 @@ from quantisation_configs import (
     GPTQ,
     GPTQ_ORDER,
     INT4_GROUPS,
+    NVFP4,
     PACKED_BESIDE_VISION,
     PACKED_GROUPS,
     QUANTISED,
@@ -95,6 +96,11 @@ CODED_CASES = {
         codes=Codes(PACKED_BESIDE_VISION),
         notes="compressed-tensors pack-quantized: 8 bits. What has no codes is named with model.language_model in "
         "front.",
+    ),
+    "llama_nvfp4": Case(
+        LLAMA | mlp(64) | {"hidden_size": 48, "num_attention_heads": 4},
+        codes=Codes(NVFP4),
+        notes="compressed-tensors nvfp4-pack-quantized: E2M1 codes, FP8 scales of 16 numbers, one divisor a matrix.",
     ),
     "llama_gptq": Case(
         LLAMA | mlp(88) | {"torch_dtype": "float16"},

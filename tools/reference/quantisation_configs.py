@@ -71,6 +71,11 @@ PACKED_CHANNELS = compressed("pack-quantized", CHANNELS | INT8, None)
 PACKED_BESIDE_VISION = PACKED_CHANNELS | {
     "ignore": ["lm_head", r"re:model\.visual.*", "re:mtp.*", "model.language_model.layers.0.mlp.up_proj"],
 }
+NVFP4 = compressed(
+    "nvfp4-pack-quantized",
+    CHANNELS | {"actorder": None, "group_size": 16, "num_bits": 4, "strategy": "tensor_group", "type": "float"},
+    TOKENS | {"dynamic": "local", "group_size": 16, "num_bits": 4, "strategy": "tensor_group", "type": "float"},
+)
 GPTQ = {
     "bits": 4,
     "damp_percent": 0.01,

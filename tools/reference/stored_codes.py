@@ -1,6 +1,6 @@
 """Checkpoints with codes of other formats than int8 channels: making them, and reading them back.
 
-compressed-tensors int-quantized (groups), float-quantized and pack-quantized, fp8, GPTQ, AWQ, by a quantization_config;
+compressed-tensors int-quantized (groups), float-quantized, pack-quantized and nvfp4-pack-quantized, fp8, GPTQ, AWQ, by a quantization_config;
 int8 codes of channels are int_quantized.py's. Knows neither models nor Pinion.
 """
 
@@ -14,10 +14,11 @@ from int_quantized import code_tensors, has_channels, has_codes, load_tensors
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the columns of a word, lowest bits first
 LARGEST_FP8 = 448.0
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
 def stored_as(config: dict) -> str:
-    """fp8, gptq, awq, int-quantized, float-quantized or pack-quantized."""
+    """fp8, gptq, awq, int-quantized, float-quantized, pack-quantized or nvfp4-pack-quantized."""
     method = config["quant_method"]
     if method != "compressed-tensors":
         return method
@@ -91,6 +92,21 @@ def decode_fp8(codes: torch.Tensor, scale: torch.Tensor, block: tuple[int, int])
     return codes.float() * scale[rows.clamp(max=scale.shape[0] - 1)][:, columns.clamp(max=scale.shape[1] - 1)]
 
 
+def encode_nvfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Pairs of codes [n, k / 2], scales [n, k / 16], and what divides them all [1]."""
+    groups = weight.float().unflatten(-1, (-1, 16))
+    divisor = LARGEST_FP8 * 6 / groups.abs().amax()
+    scale = (groups.abs().amax(-1) / 6 * divisor).clamp(max=LARGEST_FP8).to(torch.float8_e4m3fn)
+    numbers = groups / (scale.float() / divisor).clamp(min=1e-30)[..., None]
+    codes = (numbers[..., None] - E2M1).abs().argmin(-1).flatten(-2)
+    return (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), scale, divisor.reshape(1)
+
+
+def decode_nvfp4(pairs: torch.Tensor, scale: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
+    codes = torch.stack((pairs & 15, pairs >> 4), -1).flatten(-2).long()
+    return (E2M1[codes].unflatten(-1, (-1, 16)) * (scale.float() / divisor)[..., None]).flatten(-2)
+
+
 def fp8_block(config: dict, shape: torch.Size) -> tuple[int, int]:
     if stored_as(config) == "fp8":
         return tuple(config["weight_block_size"] or shape)
@@ -129,6 +145,14 @@ def encode(
         if not symmetric:
             result[f"{module}.weight_zero_point"] = pack_words(zero.T, bits).T.contiguous()
         return result
+    if kind == "nvfp4-pack-quantized":
+        pairs, scale, divisor = encode_nvfp4(weight)
+        return {
+            f"{module}.weight_packed": pairs,
+            f"{module}.weight_scale": scale,
+            f"{module}.weight_global_scale": divisor,
+            f"{module}.input_global_scale": torch.tensor([0.7]),
+        }
     groups, bits = group_index(k, config["group_size"]), config["bits"]
     if config.get("desc_act"):
         groups = groups[torch.randperm(k, generator=random)]
@@ -183,6 +207,8 @@ def decode(module: str, tensors: dict[str, torch.Tensor], config: dict) -> torch
         if not arguments["symmetric"]:
             zero = unpack_words(t["weight_zero_point"].T, bits, n).T
         return (codes - zero[:, groups]).float() * t["weight_scale"].float()[:, groups]
+    if kind == "nvfp4-pack-quantized":
+        return decode_nvfp4(t["weight_packed"], t["weight_scale"], t["weight_global_scale"])
     bits, n = config["bits"], t["scales"].shape[1]
     if kind == "awq":
         back = torch.argsort(torch.tensor(AWQ_ORDER))

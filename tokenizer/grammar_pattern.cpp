@@ -1,4 +1,4 @@
-#include "tokenizer/json_pattern.h"
+#include "tokenizer/grammar_pattern.h"
 
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -12,8 +12,12 @@ namespace {
 
 constexpr char32_t kQuote = '"', kBackslash = '\\', kFirstPlain = 0x20;
 constexpr const char* kEscaped = R"("\\\x00-\x1F)";  // what JSON escapes, within [ ]
+// What \s means beside ASCII's blanks (ECMA-262), which the library does not know.
+constexpr const char* kBlanks = "\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF";
 
 bool is_escaped(char32_t c) { return c == kQuote || c == kBackslash || c < kFirstPlain; }
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // A character of a pattern, as it is spelled there.
 struct Atom {
@@ -22,7 +26,20 @@ struct Atom {
   char of_many = 0;  // d, D, w, W, s, S: any of these; b, B: none, a place between two
 };
 
-// "\n", "\x22", "\u0041": what a backslash begins. Nothing: it is not known here.
+// "\uD83D\uDE00": one character, of which `first` is a half. Nothing: the other is not there.
+std::optional<Atom> pair_at(std::string_view pattern, const Atom& first, size_t at) {
+  constexpr std::string_view kHalf = "\\u";
+  const size_t behind = at + first.spelled.size();
+  if (first.c >= 0xDC00 || !pattern.substr(behind).starts_with(kHalf)) return {};
+  uint32_t second = 0;
+  const std::string_view digits = pattern.substr(behind + kHalf.size()).substr(0, 4);
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), second, 16);
+  if (code != std::errc() || end != digits.data() + 4 || second < 0xDC00 || second > 0xDFFF) return {};
+  return Atom{.spelled = pattern.substr(at, first.spelled.size() + kHalf.size() + digits.size()),
+              .c = 0x10000 + ((first.c - 0xD800) << 10) + (second - 0xDC00)};
+}
+
+// "\n", "\x22", "\u0041", "\u{1F600}", "\cJ": what a backslash begins. Nothing: it is not known here.
 std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
   if (at + 1 >= pattern.size()) return {};
   const char kind = pattern[at + 1];
@@ -33,14 +50,20 @@ std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
   } else if (const size_t i = kControl.find(kind); i != kControl.npos) {
     atom.c = static_cast<unsigned char>(kControls[i]);
   } else if (kind == 'x' || kind == 'u') {
-    const size_t digits = kind == 'x' ? 2 : 4;
-    const std::string_view number = pattern.substr(at + 2, digits);
+    const bool is_braced = kind == 'u' && pattern.substr(at + 2).starts_with('{');
+    const size_t first = at + 2 + is_braced;
+    const size_t digits = is_braced ? std::min(pattern.find('}', first), pattern.size()) - first : kind == 'x' ? 2 : 4;
+    const std::string_view number = pattern.substr(first, digits);
     uint32_t value = 0;
     const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value, 16);
-    if (number.size() < digits || code != std::errc() || end != number.data() + digits) return {};
-    atom.spelled = pattern.substr(at, 2 + digits);
+    if (number.size() < digits || code != std::errc() || end != number.data() + digits || value > 0x10FFFF) return {};
+    atom.spelled = pattern.substr(at, first - at + digits + is_braced);
     atom.c = value;
-  } else if ((kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') || (kind >= '0' && kind <= '9')) {
+    if (value >= 0xD800 && value <= 0xDFFF) return pair_at(pattern, atom, at);
+  } else if (kind == 'c' && at + 2 < pattern.size() && is_letter(pattern[at + 2])) {
+    atom.spelled = pattern.substr(at, 3);
+    atom.c = static_cast<unsigned char>(pattern[at + 2]) % 32;
+  } else if (is_letter(kind) || (kind >= '0' && kind <= '9')) {
     return {};
   }
   return atom;
@@ -96,13 +119,15 @@ class PatternWriter {
     const std::optional<Atom> atom = atom_at(pattern_, at_);
     if (!atom) return unknown();
     const std::string_view all = atom->spelled;
-    if (!is_in_json_) {
-      *out_ += all == "." ? "[^\\n]" : all;
+    if (atom->of_many == 0 && atom->c > 0xFFFF) {
+      *out_ += spelled(atom->c);  // a pair of escapes, perhaps
+    } else if (!is_in_json_) {
+      *out_ += all == "." ? "[^\\n]" : atom->of_many == 'S' ? std::string("[^\\s") + kBlanks + "]" : std::string(all);
     } else if (atom->of_many == 's') {
       *out_ += ' ';  // the others need escapes
     } else if (atom->of_many == 'D' || atom->of_many == 'W' || atom->of_many == 'S') {
       const char inside = static_cast<char>(atom->of_many - 'A' + 'a');
-      *out_ += std::string("[^\\") + inside + kEscaped + "]";
+      *out_ += std::string("[^\\") + inside + (inside == 's' ? kBlanks : "") + kEscaped + "]";
     } else if (all == ".") {
       *out_ += std::string("[^") + kEscaped + "]";
     } else if (atom->of_many == 0 && is_escaped(atom->c)) {
@@ -125,6 +150,12 @@ class PatternWriter {
 
   // [a-z\d_] with what needs no escape of it, [^...] with what needs one beside it.
   Error write_class() {
+    for (const std::string_view any : {"[\\s\\S]", "[\\S\\s]", "[\\d\\D]", "[\\D\\d]", "[\\w\\W]", "[\\W\\w]"}) {
+      if (!is_in_json_ || !pattern_.substr(at_).starts_with(any)) continue;
+      *out_ += std::string("[^") + kEscaped + "]";
+      at_ += any.size();
+      return {};
+    }
     const size_t begin = at_++;
     const bool is_negated = at_ < pattern_.size() && pattern_[at_] == '^';
     at_ += is_negated;
@@ -155,8 +186,10 @@ class PatternWriter {
       if (first->of_many == 's' && is_in_json_ && !is_negated) {
         *out += ' ';
       } else if (first->of_many != 0) {
-        if (first->of_many != 'd' && first->of_many != 'w' && first->of_many != 's') return unknown();
+        const std::string_view known = is_in_json_ ? "dws" : "dwsDWS";
+        if (known.find(first->of_many) == known.npos) return unknown();
         *out += first->spelled;
+        if (first->of_many == 's' && is_negated) *out += kBlanks;
       } else {
         *out += is_as_given(is_negated) ? spelled(first->c) : plain_part(first->c, first->c);
       }

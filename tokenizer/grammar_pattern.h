@@ -1,4 +1,5 @@
-// Regexes as their authors mean them, for a library that takes what it does not know for letters.
+// Regexes of requests and schemas, written so that the grammar library takes them as their authors mean them. It takes
+// escapes that it does not know for letters.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@ namespace pinion {
 // characters, and what is not known here; `where` names the pattern.
 Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out);
 
-// A pattern of a whole text: dots leave out the end of a line, as everywhere. Errors: as above.
+// A pattern of a whole text: dots leave out the end of a line, as in other regex libraries. Errors: as above.
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out);
 
 }  // namespace pinion
