@@ -52,12 +52,13 @@ struct PackShape {
 // f(x), by which a gate multiplies its value: f(gate) * value. s(z) = 1 / (1 + exp(-z)); for z < 0 it is computed as
 // exp(z) / (1 + exp(z)), so that nothing overflows.
 //   silu          x * s(x)
+//   gelu          x * (1 + erf(x / sqrt(2))) / 2
 //   gelu_tanh     x * s(sqrt(8 / pi) * (x + 0.044715 x^3))
 //   relu_squared  max(0, x)^2
 //   xielu         for x > 0: (p x + b) * x, else: (expm1(min(x, e)) - x) * n + b * x
 // and of a gate and its value only
 //   clamped_swiglu  (w + 1) * y * s(1.702 y), y = min(limit, gate), w = min(limit, max(-limit, value))
-enum class Activation : uint8_t { silu, gelu_tanh, relu_squared, xielu, clamped_swiglu };
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu_squared, xielu, clamped_swiglu };
 
 struct Xielu {
   float p, n, b, e;

@@ -110,6 +110,14 @@ Result gelu_gated(const Kernels& k, Random& random) {
   return result;
 }
 
+Result gelu_activated(const Kernels& k, Random& random) {
+  const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9);
+  Result result = {.floats = std::vector<float>(20 * 50)};
+  const Epilogue ops = {.activates = true, .activation = Activation::gelu};
+  k.epilogue_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
+  return result;
+}
+
 Result clamped_gated(const Kernels& k, Random& random) {
   const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9), gate = random.floats(20 * 50, -9, 9);
   Result result = {.floats = std::vector<float>(20 * 50)};
@@ -221,6 +229,7 @@ constexpr Golden kGolden[] = {
     {"epilogue_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},
     {"cap and gelu_tanh", gelu_gated, 0x2f0ac9a9d859ce55u},
+    {"gelu", gelu_activated, 0x233abdcf974029fau},
     {"clamped_swiglu", clamped_gated, 0x97c0477ca37174b7u},
     {"rms_norm", normed, 0x982e3e5c6573bd7cu},
     {"xielu", bent, 0xc96f89b329675cu},
