@@ -32,7 +32,7 @@ struct PackJob {
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
   // Reads the rows where pack_all cannot. `source` then is the memory that it reads, with the matrix's name and shape.
   RowReader reader = {};
-  RowOrder order = {};  // of the packed rows; errors name the source's
+  RowOrder order = {};  // of the packed rows, which may be some of the source's; errors name the source's
   // How many jobs' panels are interleaved: neighbours of one format and shape, each with this number.
   int64_t interleaved = 1;
   // 1, or rotation_of(k): then W D H / rotation is packed in the place of W (kernels/layout.h). Only for w8 and w4 made
@@ -40,6 +40,8 @@ struct PackJob {
   int64_t rotation = 1;
   // Of the inputs that the matrix multiplies (rotated ones where it is rotated): w4 made here is quantised with it.
   const Feedback* feedback = nullptr;
+
+  int64_t rows() const { return order.is_part() ? order.rows : source.shape[0]; }  // of the matrix
 };
 
 struct PackOptions {
