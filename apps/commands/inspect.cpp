@@ -120,11 +120,12 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   const std::string embedding = config.names.embedding + ".weight";
   if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &found.weight)) return e;
   out->embedding = found.weight.bytes;
-  out->vectors = config.hidden_size * 4;  // the last norm
+  out->vectors = config.hidden_size * (config.norm_bias ? 8 : 4);  // the last norm
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     if (Error e = measure_layer(config, checkpoint, run.load, layer, out)) return e;
   }
   const MatrixTensor head = head_matrix(config);
+  if (head.has_bias) out->vectors += head.n * 4;
   if (!config.tied_head) {
     if (Error e = bind_linear(checkpoint, config.quantization, head.module(), head.n, head.k, &found)) return e;
   }

@@ -40,11 +40,14 @@ void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const La
   worker.barrier();
 }
 
-// A head's norm and rope, in the family's order.
-void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norm, int64_t row, float* out) {
+// A head's norm and rope, in the family's order. `norms` are those of q or k, of whose heads it is number `index`.
+void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norms, int64_t index, int64_t row,
+                   float* out) {
   const ModelConfig& c = p.model.config;
   if (c.qk_norm == QkNorm::heads) {
-    p.kernels.rms_norm(head, norm, c.head_dim, c.norm_eps, out);
+    p.kernels.rms_norm(head, norms, c.head_dim, c.norm_eps, out);
+  } else if (c.qk_norm == QkNorm::own_heads) {
+    p.kernels.layer_norm(head, norms + index * c.head_dim, nullptr, c.head_dim, c.norm_eps, out);
   } else {
     std::copy_n(head, c.head_dim, out);
   }
@@ -53,7 +56,7 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
     const int64_t half = c.ropes[static_cast<size_t>(layer.rope)].dims / 2;
     p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
   }
-  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norm, c.head_dim, c.norm_eps, out);
+  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norms, c.head_dim, c.norm_eps, out);
 }
 
 // A head of a row of q; its gate follows it.
@@ -78,7 +81,7 @@ const float* of_head(const std::vector<float>& balance, int64_t kv_head, int64_t
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
   const auto [type, layers, kv_heads, d] = cache_shape(p);
-  norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, row, out);
+  norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, head, row, out);
   const float rope_scale =
       layer.rope == kNoRope
           ? 1.0f
@@ -102,7 +105,7 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
   const int64_t position = segment.position + token;
   float *key = own->key.data(), *value = own->value.data();
-  norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, row, key);
+  norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, kv_head, row, key);
   if (cache.shape().type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();
     return cache.write(position, layer.slot, kv_head, key, s.v.data() + at, c.head_dim, is_last);

@@ -69,7 +69,7 @@ constexpr int64_t kNoExpert = -1;
 // W [n, k] of y = W x + bias.
 struct MatrixTensor {
   MatrixRole role;
-  std::string pattern;  // of its module's name; neighbours with one name are the rows of one tensor
+  std::string pattern;  // of its module's name; neighbours with one name are rows of one tensor
   int64_t layer;        // 0 for the head
   int64_t n;
   int64_t k;
@@ -109,9 +109,11 @@ enum class VectorRole : uint8_t {
 // Numbers that are fp32 in every mode.
 struct VectorTensor {
   VectorRole role;
-  std::string name;  // the tensor's, whole
+  std::string name;  // the tensor's, whole; a "{}" in it: each head has a tensor of its own
   int64_t n;
-  float offset = 0.0f;  // added to the file's numbers
+  float offset = 0.0f;         // added to the file's numbers
+  RowOrder order = {};         // of its numbers
+  bool has_head_rows = false;  // [heads, head_dim] where it is one tensor
 };
 
 // Whether an up follows its gate in the list.

@@ -381,6 +381,18 @@ TEST(Inspect, TellsWhatBecomesOfStackedExperts) {
   EXPECT_EQ(shared["experts"]["shared_intermediate_size"], 28);
 }
 
+// 2 layers of one norm for both branches, biases everywhere, the head's too; q, k and v of one tensor are three
+// matrices.
+TEST(Inspect, CountsWhatParallelBranchesHave) {
+  const json phi = run_json({"inspect", "--model", PINION_TEST_DATA "/families/phi", "--json"});
+  const int64_t biases = 4 * 40 + 76 + 40, norm = 2 * 40;
+  EXPECT_EQ(phi["parameters"], 2 * 120 * 40 + 120 + norm + 2 * (4 * 40 * 40 + 2 * 76 * 40 + biases + norm));
+  EXPECT_EQ(phi["memory_bytes"]["vectors"], 4 * (120 + norm + 2 * (biases + norm)));
+  EXPECT_EQ(phi["layer_norm_eps"], 1e-05);
+  const json neox = run_json({"inspect", "--model", PINION_TEST_DATA "/families/gpt_neox", "--json"});
+  EXPECT_EQ(neox["matrices"]["floats_to_codes"], 2 * 6 + 1);
+}
+
 // 2 layers of 4 experts, 3 matrices each; numbers are counted, not bytes.
 TEST(Inspect, TellsWhatBecomesOfExpertsInFourBits) {
   const std::string model = PINION_TEST_DATA "/families/gpt_oss_mxfp4";

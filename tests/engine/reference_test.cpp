@@ -127,12 +127,14 @@ struct Codes {
 };
 
 void append(const Matrix& m, const RowOrder& order, Codes* out) {
-  std::vector<int64_t> rows(static_cast<size_t>(m.n));  // of the matrix, by the file's
-  for (int64_t n = 0; n < m.n; ++n) rows[static_cast<size_t>(order.stored(n))] = n;
-  for (const int64_t n : rows) {
+  const auto k = static_cast<size_t>(m.k), before = order.is_part() ? 0 : out->scales.size();
+  for (int64_t n = 0; n < m.n; ++n) {
     const auto* panel = reinterpret_cast<const int8_t*>(panel_of(m, n / kPanelColumns));
-    for (int64_t k = 0; k < m.k; ++k) out->codes.push_back(panel[w8_offset(k, n)]);
-    out->scales.push_back(m.scale[n]);
+    const size_t row = before + static_cast<size_t>(order.stored(n));
+    out->codes.resize(std::max(out->codes.size(), (row + 1) * k));
+    out->scales.resize(std::max(out->scales.size(), row + 1));
+    for (size_t i = 0; i < k; ++i) out->codes[row * k + i] = panel[w8_offset(static_cast<int64_t>(i), n)];
+    out->scales[row] = m.scale[n];
   }
 }
 
@@ -217,7 +219,8 @@ TEST_P(FourBitFamilies, LogitsW4a8) {
   expect_logits(Quant::w4a8, "logits_none.npy", [](const Json&) { return 0.04; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies, testing::Values("llama_gptq", "qwen2_w4a8", "glm_gptq"),
+INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies,
+                         testing::Values("llama_gptq", "qwen2_w4a8", "glm_gptq", "gpt_neox_gptq"),
                          [](const auto& family) { return family.param; });
 
 // Folders with a layer that predicts one token more: what that says behind each token of a prompt, and behind drafts.

@@ -2,6 +2,7 @@
 
 from case import Case, Codes, mlp
 from configs import GPT_OSS_MXFP4, LLAMA, MINISTRAL3, MIXTRAL, PHI3, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE
+from layer_norm_configs import GPT_NEOX, GPT_NEOX_NAMES
 from newer_configs import GLM
 from quantisation_configs import (
     AWQ,
@@ -135,5 +136,20 @@ CODED_CASES = {
         long_prompt=200,
         codes=Codes(GPTQ, "float16"),
         notes="GPTQ, 4 bits, of rows that are put in another order.",
+    ),
+    "gpt_neox_codes": Case(
+        GPT_NEOX,
+        long_prompt=200,
+        jitter="embed_in",
+        published_names=GPT_NEOX_NAMES,
+        codes=Codes(QUANTISED | {"ignore": ["embed_out"]}),
+        notes="int8 codes of a tensor in which each head has its rows of q, k and v together.",
+    ),
+    "gpt_neox_gptq": Case(
+        GPT_NEOX | mlp(88),
+        long_prompt=200,
+        jitter="embed_in",
+        codes=Codes(GPTQ, "float16"),
+        notes="GPTQ, 4 bits, of such a tensor.",
     ),
 }

@@ -71,7 +71,7 @@ def random_parameter(
     values = rng.standard_normal(shape)
     if name.endswith("linear_attn.norm.weight"):  # stored as it is whatever the other norms do
         return 1.0 + 0.25 * values
-    if name.endswith("norm.weight") or "mtp.pre_fc_norm" in name:
+    if name.endswith("norm.weight") or "norm.norms." in name or "mtp.pre_fc_norm" in name:
         return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
@@ -85,7 +85,7 @@ def random_parameter(
         return np.array(-0.01)
     if "conv1d" in name:
         return 0.5 * values
-    if "embed_tokens" in name:
+    if "embed_tokens" in name or "embed_in" in name:
         return 0.1 * values
     if name.endswith("sinks"):
         return 1.5 * values
@@ -95,7 +95,7 @@ def random_parameter(
     if transposed and "down_proj" in name:
         values *= 0.3
     inputs = shape[1] if transposed else shape[-1]
-    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(inputs)
+    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "query_key_value")) else 1.0) / np.sqrt(inputs)
     if "lm_head" not in name:
         for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1) if transposed else values:
             plant_ties(matrix)

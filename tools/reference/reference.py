@@ -75,12 +75,19 @@ def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
 
 
+def wide_layer_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return norm.weight * centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
+
+
 def widen(model: nn.Module) -> None:
     """fp64 throughout: transformers itself computes norms in fp32 whatever the model's type."""
     model.double()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = functools.partial(wide_rms_norm, module)
+        elif hasattr(module, "variance_epsilon"):  # Cohere's own
+            module.forward = functools.partial(wide_layer_norm, module)
 
 
 def auto_class(folder: str) -> type:

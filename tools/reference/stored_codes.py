@@ -179,7 +179,7 @@ def encode_tensors(
     result = {}
     for name, tensor in tensors.items():
         module = name.removesuffix(".weight")
-        is_linear = tensor.ndim == 2 and name.endswith(".weight") and "embed_tokens" not in name
+        is_linear = tensor.ndim == 2 and name.endswith(".weight") and not name.endswith(("embed_tokens.weight", "embed_in.weight"))
         if is_linear and is_coded(config, module):
             result |= encode(module, tensor, config, dtype, random)
         else:
