@@ -105,6 +105,30 @@ TEST(ChatTemplate, RefusesWhatIsNoConversation) {
   }
 }
 
+TEST(ChatTemplate, ContentsTakeTheShapeInWhichTheyAreSaid) {
+  const std::string parts_only =
+      "{% for m in messages %}{{ m['role'] }}:{% for line in m['content'] %}{% if line['type'] == 'text' %}"
+      "{{ line['text'] }}{% endif %}{% endfor %};{% endfor %}";
+  const TemplateFolder parts(Json{{"chat_template", parts_only}}.dump());
+  EXPECT_EQ(rendered(parts), "system:Be brief.;user: Hi {{ bos_token }}! ;");
+  EXPECT_EQ(rendered(parts, {.messages = {{{"role", "user"}, {"content", " \n"}}}}), "user:;") << "nothing is left out";
+
+  const std::string calls_without_text =
+      "{% for m in messages %}{% if m['content'] is none %}{% for call in m['tool_calls'] %}"
+      "<{{ call['function']['name'] }}>{% endfor %}{% else %}{{ m['content'] }};{% endif %}{% endfor %}";
+  const TemplateFolder calls(Json{{"chat_template", calls_without_text}}.dump());
+  const nlohmann::ordered_json call = {
+      {"function", {{"name", "weather"}, {"arguments", nlohmann::ordered_json::object()}}}};
+  const auto answer = [&](const nlohmann::ordered_json& content) {
+    return nlohmann::ordered_json{
+        {{"role", "user"}, {"content", "Hi"}},
+        {{"role", "assistant"}, {"content", content}, {"tool_calls", nlohmann::ordered_json::array({call, call})}}};
+  };
+  EXPECT_EQ(rendered(calls, {.messages = answer("")}), "Hi;<weather><weather>");
+  EXPECT_EQ(rendered(calls, {.messages = answer(nullptr)}), "Hi;<weather><weather>");
+  EXPECT_EQ(rendered(calls, {.messages = answer("Let me look.")}), "Hi;Let me look.;") << "as the author wants it";
+}
+
 TEST(ChatTemplate, TextThatIsSpelledLikeAListIsText) {
   const auto folder = TemplateFolder(
       Json{{"chat_template",
