@@ -1,5 +1,5 @@
 // Any schema is refused or written out as JSON again. And any pattern: what its escaped form takes is what JSON writes
-// within quotes, of a text that the pattern takes.
+// within quotes, of a text in which the pattern matches.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -52,6 +52,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!has_match("\\A(?:" + written + ")\\z", text)) return 0;
   const nlohmann::json decoded = nlohmann::json::parse('"' + text + '"', nullptr, false);
   require(decoded.is_string());
-  require(has_match("\\A(?:" + pattern + ")\\z", decoded.get<std::string>()));
+  require(has_match(pattern, decoded.get<std::string>()));
   return 0;
 }
