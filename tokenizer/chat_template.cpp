@@ -237,6 +237,13 @@ Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTe
       if (Error e = add_setting(config, chat_template.get())) return e;
     }
   }
+  const std::filesystem::path own = std::filesystem::path(folder) / "chat_template.json";  // of a processor of pictures
+  if (chat_template->templates.empty() && std::filesystem::exists(own, missing)) {
+    Json json;
+    if (Error e = read_json_file(own, &json)) return e;
+    JsonFields config{json, own.string()};
+    if (Error e = add_setting(config, chat_template.get())) return e;
+  }
   auto& templates = chat_template->templates;
   for (NamedTemplate& named : templates) {
     if (named.name != "default" && templates.size() > 1) continue;

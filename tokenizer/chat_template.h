@@ -25,8 +25,9 @@ struct Conversation {
 struct ChatTemplate;  // immutable after loading
 
 // chat_template.jinja ("default") and additional_chat_templates/NAME.jinja, else "chat_template" of
-// tokenizer_config.json: the default one's text, or a list of {name, template}. A folder without a template is no
-// error: *out is null. One that does not parse is an error where it is the only one, else when it is asked for.
+// tokenizer_config.json, or else of chat_template.json: the default one's text, or a list of {name, template}. A folder
+// without a template is no error: *out is null. One that does not parse is an error where it is the only one, else when
+// it is asked for.
 Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out);
 
 Error check_messages(const nlohmann::ordered_json& messages);  // a list of objects with a role

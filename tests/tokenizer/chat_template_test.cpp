@@ -63,6 +63,9 @@ TEST(ChatTemplate, IsFoundWhereverItIs) {
   EXPECT_EQ(rendered(named, {.messages = kTalk, .tools = {1}}), "T");
   EXPECT_EQ(rendered(named, {.messages = kTalk, .template_name = "tool_use"}), "T");
   EXPECT_NE(rendered(named, {.template_name = "rag"}).find("want rag, have tool_use, default"), std::string::npos);
+  const TemplateFolder processor(R"({"bos_token": "<s>"})");
+  processor.write("chat_template.json", R"({"chat_template": "{{ bos_token }}P"})");
+  EXPECT_EQ(rendered(processor), "<s>P");
   const TemplateFolder folder(Json{{"chat_template", "old"}, {"bos_token", {{"content", "<s>"}}}}.dump());
   std::ofstream(folder / "chat_template.jinja") << "{{ bos_token }}new";
   EXPECT_EQ(rendered(folder), "<s>new");
