@@ -47,7 +47,7 @@ std::vector<fs::path> families() {
 TEST(Library, EveryFamilysGreedyIdsAreTheReferences) {
   int64_t compared = 0;
   for (const fs::path& folder : families()) {
-    const OwnModel model = open_model_for_test(folder, {.quant = "none"});
+    const OwnModel model = open_model_for_test(folder, {.quant = "none", .threads = 1});
     ASSERT_TRUE(model) << folder;
     const json expected = read_json(folder / "expected.json");
     for (const json& prompt : expected["prompts"]) {
