@@ -4,8 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/machine.h"
 #include "apps/cli/output_file.h"
+#include "apps/model/build.h"
 #include "loader/config/json.h"
 
 namespace pinion {
