@@ -240,6 +240,10 @@ class PatternWriter {
     const size_t begin = at_++;
     const bool is_negated = is_next('^');
     at_ += is_negated;
+    if (is_next(']')) {  // the end to some, a character of the class to others
+      at_ = begin;
+      return unknown();
+    }
     CharacterClass found;
     while (at_ < pattern_.size() && pattern_[at_] != ']') {
       if (Error e = write_item(is_negated, &found)) return e;
