@@ -75,6 +75,11 @@ std::optional<Atom> pair_at(std::string_view pattern, const Atom& first, size_t 
 std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
   if (at + 1 >= pattern.size()) return {};
   const char kind = pattern[at + 1];
+  if (static_cast<unsigned char>(kind) >= 0x80) {  // itself
+    size_t end = at + 1;
+    const char32_t c = next_char(pattern, &end);
+    return Atom{.spelled = pattern.substr(at, end - at), .c = c};
+  }
   Atom atom{.spelled = pattern.substr(at, 2), .c = static_cast<unsigned char>(kind)};
   constexpr std::string_view kMany = "dDwWsSbB", kControl = "ntrfv", kControls = "\n\t\r\f\v";
   if (kMany.find(kind) != kMany.npos) {
@@ -200,7 +205,8 @@ class PatternWriter {
     const std::optional<Atom> atom = atom_at(pattern_, at_);
     if (!atom) return unknown();
     const std::string_view all = atom->spelled;
-    if (atom->of_many == 0 && atom->c > 0xFFFF) {
+    const bool is_escaped_itself = all.size() > 2 && all[0] == '\\' && static_cast<unsigned char>(all[1]) >= 0x80;
+    if (atom->of_many == 0 && (atom->c > 0xFFFF || is_escaped_itself)) {
       *out_ += spelled(atom->c);  // a pair of escapes, perhaps
     } else if (!is_in_json_) {
       *out_ += all == "." ? "[^\\n]" : atom->of_many == 'S' ? std::string("[^\\s") + kBlanks + "]" : std::string(all);

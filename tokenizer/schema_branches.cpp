@@ -24,8 +24,9 @@ Types type_named(std::string_view name) {
 
 Types types_named(const Schema& type) {
   if (type.is_string()) return type_named(type.get_ref<const std::string&>());
+  if (!type.is_array()) return kAnyType;
   Types all = 0;
-  for (const Schema& one : type) all |= types_named(one);
+  for (const Schema& one : type) all |= one.is_string() ? type_named(one.get_ref<const std::string&>()) : kAnyType;
   return all;
 }
 

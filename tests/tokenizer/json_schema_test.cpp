@@ -77,6 +77,7 @@ TEST(JsonSchema, PatternsAreEscaped) {
       {R"([\x00-ü\d])", R"(([\x20-\x21\x23-\x5B\x5D-ü\d]|\\["\\ntrfb]))"},
       {R"([\s\-_-])", R"(([ \x2D\x5F\x2D]|\\[ntrf]))"},
       {R"(\^\$\|\()", R"(\^\$\|\()"},
+      {R"([\€\$]\é)", R"([€\x24]é)"},
   };
   for (const auto& [given, wanted] : cases) {
     EXPECT_EQ(escaped("^" + std::string(given) + "$"), "^(" + std::string(wanted) + ")$") << given;
@@ -156,6 +157,8 @@ TEST(JsonSchema, BranchesThatExcludeEachOther) {
       {R"({"type":"string"})", true},
       {R"({"type":"string"},{"properties":{"a":{"const":1}},"required":["a"]})", false},
       {R"({"$ref":"#"},{"type":"null"})", false},
+      {R"({"type":5},{"type":"string"})", false},
+      {R"({"type":[[5],true]},{"type":"string"})", false},
   };
   for (const auto& [branches, wanted] : cases) {
     const std::string text = R"({"oneOf":[)" + std::string(branches) + "]," + animals + "}";
