@@ -4,8 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/machine.h"
 #include "apps/cli/output_file.h"
+#include "apps/model/build.h"
 #include "loader/config/json.h"
 
 namespace pinion {
@@ -113,7 +113,8 @@ OrderedJson golden_head_json(const Golden& golden) {
 
 Error parse_golden_head(JsonFields& fields, Golden* out) {
   JsonFields recorder = fields.fields("recorded_by");
-  out->recorder = {recorder.text("version", ""), recorder.text("commit", ""), recorder.text("compiler", ""),
+  const std::string older = fields.text("pinion", "");  // where the first files had the version
+  out->recorder = {recorder.text("version", older), recorder.text("commit", ""), recorder.text("compiler", ""),
                    recorder.text("cpu", "")};
   if (recorder.error) return recorder.error;
   if (Error e = read_settings(fields.fields("settings"), out)) return e;
