@@ -29,8 +29,9 @@ namespace pinion {
 //   activation                   the field that names it, else hidden_act
 //   activations_meant            names of activations that mean others here
 //   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
-//   experts                      layers: which have them, all, sparse_step (Qwen's rule) or but_first (by
-//                                first_k_dense_replace); count, per_token: the fields, where they have other names;
+//   experts                      layers: which have them, all, sparse_step (Qwen's rule), but_first (by
+//                                first_k_dense_replace) or types_or_but_first (by mlp_layer_types, where that is);
+//                                count, per_token: the fields, where they have other names;
 //                                size: the field with their intermediate size; normalised: the one that says whether
 //                                the chosen ones' weights add up to 1, which they do without; router_bias: true; fused:
 //                                true where a layer's share their tensors (loader/checkpoint/fused_experts.h); stacked:
@@ -42,20 +43,28 @@ namespace pinion {
 //                                the one that says how many experts' size it has; modules then has shared_gate, _up and
 //                                _down, and shared_weight where a sigmoid weighs it; sigmoid: true where scores are
 //                                sigmoids; scale: the field that they are multiplied by, and router_correction (of
-//                                modules) the tensor that is added to them for the choice alone
+//                                modules) the tensor that is added to them for the choice alone; groups: experts are
+//                                chosen of some groups only. count and kept: the fields that say how many there are
+//                                and how many are kept; best: how many of a group's scores count for it; field, is,
+//                                else: only where that field is the first, and it must be one of the two
 //   layers_behind                the field with how many layers, behind the model's own, are not read
 //   qk_norm_if                   the field that says whether there is such a norm
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
 //   xielu (of modules)           what holds the numbers of the activation xielu
 //   norm, norm_bias, norm_eps    layer: LayerNorm instead of RMSNorm; true: with biases; the field, else rms_norm_eps
 //   norm_offset                  what norm weights are stored less by
-//   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5
+//   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5; times: the
+//                                same of another, by which it is multiplied
+//   latent_attention             true: keys and values are made of a narrow vector, see LatentConfig. modules then has
+//                                kv_a, kv_a_norm and kv_b in the place of k and v, and q_a, q_a_norm and q_b for
+//                                queries that are made of one, too
 //   score_cap, logit_cap         the field that holds it
 //   gated_delta                  true: layer_types or full_attention_interval says which layers keep a state instead
 //   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
-//   rope_of_neighbours           true: elements 0 and 1 of a head are turned together, then 2 and 3 (GPT-J's rope)
-//   rope_where_sliding           layers that see everything have no rope: always, or with_window where sliding_window
+//   rope_of_neighbours           true, or the field that says it: elements 0 and 1 of a head are turned together, then
+//   2 and 3 (GPT-J's rope) rope_where_sliding           layers that see everything have no rope: always, or with_window
+//   where sliding_window
 //                                is given
 //   partial_rotary, ntk_alpha, query_scaling, mrope, ropes_by_layer_type, no_rope_layers
 //                                rope settings that other families refuse

@@ -110,10 +110,29 @@ Error parsed(const NamedTemplate& named, std::shared_ptr<const JinjaTemplate>* o
   return named.jinja ? Error() : parse_jinja(named.source, named.where, out);
 }
 
+// Messages with a model's thoughts under the names that templates read: of these three the first that is there is
+// reasoning_content, and thinking in front of everything where a message has none.
+nlohmann::ordered_json with_named_thoughts(const nlohmann::ordered_json& messages) {
+  nlohmann::ordered_json all = messages;
+  for (auto& message : all) {
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+      const auto found = message.find(name);
+      if (found == message.end() || found->is_null()) continue;
+      auto named = nlohmann::ordered_json::object();
+      named["thinking"] = *found;
+      for (const auto& [key, value] : message.items()) named[key] = value;
+      named["reasoning_content"] = *found;
+      message = std::move(named);
+      break;
+    }
+  }
+  return all;
+}
+
 nlohmann::ordered_json template_variables(const ChatTemplate& chat_template, const Conversation& conversation) {
   nlohmann::ordered_json variables = conversation.variables;
   for (const auto& [name, token] : chat_template.special_tokens) variables[name] = token;
-  variables["messages"] = conversation.messages;
+  variables["messages"] = with_named_thoughts(conversation.messages);
   variables["tools"] = conversation.tools;
   variables["documents"] = nullptr;
   variables["add_generation_prompt"] = conversation.add_generation_prompt;

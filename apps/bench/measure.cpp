@@ -21,7 +21,8 @@ double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) 
   }
   const int64_t element_bytes = kKvBytes[static_cast<size_t>(kv_type)];
   const int64_t scale_bytes = kv_type == KvType::q8 ? 4 : 0;
-  const int64_t kv = positions * config.kv_heads * 2 * (config.head_dim * element_bytes + scale_bytes);
+  const int64_t width = std::max(config.head_dim, config.value_dim());
+  const int64_t kv = positions * config.kv_heads * 2 * (width * element_bytes + scale_bytes);
   return static_cast<double>(kv + 2 * delta_state_of(config).bytes());
 }
 

@@ -235,6 +235,7 @@ OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults
       {"heads", config.heads},
       {"kv_heads", config.kv_heads},
       {"head_dim", config.head_dim},
+      {"value_dim", config.value_dim()},
       {"vocab_size", config.vocab_size},
       {"context", context_length(config)},
       {"sliding_window_layers", sliding},

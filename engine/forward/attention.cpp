@@ -1,6 +1,9 @@
 #include "engine/forward/attention.h"
 
 #include <algorithm>
+#include <initializer_list>
+
+#include "engine/forward/trace.h"
 
 namespace pinion {
 namespace {
@@ -49,7 +52,7 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
   } else if (c.qk_norm == QkNorm::own_heads) {
     p.kernels.layer_norm(head, norms + index * c.head_dim, nullptr, c.head_dim, c.norm_eps, out);
   } else {
-    std::copy_n(head, c.head_dim, out);
+    if (head != out) std::copy_n(head, c.head_dim, out);
   }
   if (layer.rope != kNoRope) {
     const RopeAngles& angles = p.activations.angles[static_cast<size_t>(layer.rope)];
@@ -65,9 +68,9 @@ const float* query_of(const Pass& p, const AttentionScratch& s, int64_t row, int
   return s.q.data() + (row * c.heads + head) * c.query_stride();
 }
 
-// x, of head_dim, as a cache of codes wants it: balanced, padded and rotated.
-void rotate_head(const Pass& p, const float* balance, float* x) {
-  const int64_t n = p.model.config.head_dim, d = cache_shape(p).head_dim;
+// x [n] as a cache of codes wants it: balanced, padded and rotated.
+void rotate_head(const Pass& p, const float* balance, int64_t n, float* x) {
+  const int64_t d = cache_shape(p).head_dim;
   for (int64_t i = 0; balance && i < n; ++i) x[i] *= balance[i];
   std::fill(x + n, x + d, 0.0f);
   p.kernels.rotate(x, d, rotation_of(d), x);
@@ -88,7 +91,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
           : p.activations.angles[static_cast<size_t>(layer.rope)].query_scale[static_cast<size_t>(row)];
   float scale = rope_scale * c.score_scale;
   if (type == KvType::q8) {
-    rotate_head(p, of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), out);
+    rotate_head(p, of_head(layer.query_balance, head / (c.heads / c.kv_heads), c.head_dim), c.head_dim, out);
     scale /= static_cast<float>(rotation_of(d));  // a power of two, by which both sides' rotation makes sums larger
   } else {
     std::fill(out + c.head_dim, out + d, 0.0f);
@@ -96,23 +99,34 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
   make_query_row(p.kernels, out, d, scale, type);
 }
 
+// A key: what all heads share of it, and the head's own.
+void make_key(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head, float* out) {
+  const ModelConfig& c = p.model.config;
+  const int64_t shared = c.latent.rope_dims, own = c.head_dim - shared;
+  std::copy_n(s.k_rope.data() + row * shared, shared, out);
+  std::copy_n(s.k.data() + (row * c.kv_heads + kv_head) * own, own, out + shared);
+  norm_and_rope(p, layer, out, layer.k_norm, kv_head, row, out);
+}
+
 // A head's key and value of a segment's token into its cache.
 void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, const Segment& segment, int64_t token,
                 int64_t kv_head, OwnAttentionScratch* own) {
   const ModelConfig& c = p.model.config;
   KvCache& cache = *segment.cache;
-  const int64_t row = segment.row + token;
-  const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
+  const int64_t row = segment.row + token, values = c.value_dim();
   const int64_t position = segment.position + token;
   float *key = own->key.data(), *value = own->value.data();
-  norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, kv_head, row, key);
+  make_key(p, s, layer, row, kv_head, key);
+  std::copy_n(s.v.data() + (row * c.kv_heads + kv_head) * values, values, value);
   if (cache.shape().type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();
-    return cache.write(position, layer.slot, kv_head, key, s.v.data() + at, c.head_dim, is_last);
+    const int64_t width = std::max(c.head_dim, values);  // the narrower of the two is padded
+    std::fill(key + c.head_dim, key + width, 0.0f);
+    std::fill(value + values, value + width, 0.0f);
+    return cache.write(position, layer.slot, kv_head, key, value, width, is_last);
   }
-  rotate_head(p, of_head(layer.key_balance, kv_head, c.head_dim), key);
-  std::copy_n(s.v.data() + at, c.head_dim, value);
-  rotate_head(p, nullptr, value);
+  rotate_head(p, of_head(layer.key_balance, kv_head, c.head_dim), c.head_dim, key);
+  rotate_head(p, nullptr, values, value);
   cache.write_codes(p.kernels, position, layer.slot, kv_head, key, value);
 }
 
@@ -126,7 +140,7 @@ void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, Ow
     p.kernels.merge_attention(state, own->sink.from(0, d), 1, d);
   }
   if (type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
-  for (int64_t i = 0; i < c.head_dim; ++i) out[i] = state.acc[i] / *state.sum;
+  for (int64_t i = 0; i < c.value_dim(); ++i) out[i] = state.acc[i] / *state.sum;
   if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, s, row, head) + c.head_dim, out, c.head_dim, out);
 }
 
@@ -162,14 +176,14 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   });
   worker.barrier();
 
-  return prepare(begin_stage(worker, p, Stage::o_input), 1, c.heads * c.head_dim, {&layer.o},
+  return prepare(begin_stage(worker, p, Stage::o_input), 1, c.heads * c.value_dim(), {&layer.o},
                  [&](int64_t, int64_t, float* out) {
                    own.state.copy(0, s.partial, 0, c.heads, d);
                    for (int64_t i = 1; i < chunks; ++i) {
                      p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
                    }
                    for (int64_t head = 0; head < c.heads; ++head) {
-                     write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.head_dim);
+                     write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.value_dim());
                    }
                    return out;
                  });
@@ -213,7 +227,7 @@ void attend_rows(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t
   for (int64_t row = first; row < last; ++row) {
     const int64_t of_pass = segment.row + row / group, head = kv_head * group + row % group;
     write_head(p, s, layer, own, own->state.from(row - first, d), of_pass, head,
-               p.activations.attended.data() + (of_pass * c.heads + head) * c.head_dim);
+               p.activations.attended.data() + (of_pass * c.heads + head) * c.value_dim());
   }
 }
 
@@ -263,16 +277,50 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
     attend_rows(p, s, layer, task / parts, s.query_parts[static_cast<size_t>(task % parts)], &own);
   });
   worker.barrier();
-  const int64_t width = c.heads * c.head_dim;
+  const int64_t width = c.heads * c.value_dim();
   return prepare(begin_stage(worker, p, Stage::o_input), p.rows, width, {&layer.o},
                  [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * width; });
 }
 
+// q, k and v of a layer with latent attention, by way of what they are made of.
+void project_latents(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x,
+                     int64_t index) {
+  const LatentConfig& c = p.model.config.latent;
+  const LatentLayer& l = layer.latent;
+  const auto normed = [&](Stage stage, const std::vector<float>& latent, int64_t width, const float* norm,
+                          std::initializer_list<const Linear*> matrices) {
+    const Multiplier m = begin_stage(worker, p, stage);
+    const Input in = prepare(m, p.rows, width, matrices, [&](int64_t first, int64_t count, float* out) {
+      for (int64_t r = 0; r < count; ++r) {
+        p.kernels.rms_norm(latent.data() + (first + r) * width, norm, width, c.norm_eps, out + r * width);
+      }
+      return out;
+    });
+    trace_input(worker, p, index, stage, in);
+    return in;
+  };
+  const Multiplier m = begin_stage(worker, p, Stage::qkv);
+  project(m, x,
+          {{&layer.q, s.q.data()},
+           {&l.q_a, s.q_latent.data()},
+           {&l.kv_a, s.kv_latent.data()},
+           {&l.k_rope, s.k_rope.data()}});
+  if (c.query_rank > 0) {
+    project(m, normed(Stage::q_latent, s.q_latent, c.query_rank, l.q_norm, {&l.q}), {{&l.q, s.q.data()}});
+  }
+  project(m, normed(Stage::kv_latent, s.kv_latent, c.rank, l.kv_norm, {&l.k, &l.v}),
+          {{&l.k, s.k.data()}, {&l.v, s.v.data()}});
+}
+
 }  // namespace
 
-Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x) {
-  project(begin_stage(worker, p, Stage::qkv), x,
-          {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
+Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x, int64_t index) {
+  if (p.model.config.latent.rank > 0) {
+    project_latents(worker, p, s, layer, x, index);
+  } else {
+    project(begin_stage(worker, p, Stage::qkv), x,
+            {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
+  }
   begin_stage(worker, p, Stage::attention);
   if (p.model.config.qk_norm == QkNorm::all_heads) norm_all_heads(worker, p, s, layer);
   return p.rows == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);
@@ -318,10 +366,16 @@ AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
 void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
                             AttentionScratch* out) {
   const ModelConfig& c = model.config;
-  const int64_t d = round_up(c.head_dim, kKeyBlock);
-  sizer->make(&out->q, tokens * most_rows(model, MatrixRole::q));
-  sizer->make(&out->k, tokens * most_rows(model, MatrixRole::k));
-  sizer->make(&out->v, tokens * most_rows(model, MatrixRole::v));
+  const int64_t d = kv_shape_of(c, KvType::f32).head_dim;
+  const auto make = [&](std::vector<float>* rows, std::initializer_list<MatrixRole> roles) {
+    for (const MatrixRole role : roles) sizer->make(rows, tokens * most_rows(model, role));
+  };
+  make(&out->q, {MatrixRole::q, MatrixRole::latent_q});
+  make(&out->k, {MatrixRole::k, MatrixRole::latent_k});
+  make(&out->v, {MatrixRole::v, MatrixRole::latent_v});
+  make(&out->q_latent, {MatrixRole::latent_q_a});
+  make(&out->kv_latent, {MatrixRole::latent_kv_a});
+  make(&out->k_rope, {MatrixRole::latent_k_rope});
   sizer->make(&out->queries, tokens * c.heads * d);
   out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
   sizer->make(&out->centres, tokens);

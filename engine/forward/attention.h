@@ -42,6 +42,8 @@ struct SegmentPart {
 // M: the most tokens in one pass.
 struct AttentionScratch {
   std::vector<float> q, k, v;  // [M][rows of each matrix]: as projected
+  // [M][rows of latent.q_a, kv_a and k_rope] likewise, where there are latents
+  std::vector<float> q_latent, kv_latent, k_rope;
   std::vector<float> queries;  // [kv_heads][M][group][padded head_dim] as the kernels take them
   AttentionBuffer partial;     // [attention chunks][heads]: one token's attention, chunk by chunk
   std::vector<OwnAttentionScratch> workers;
@@ -58,7 +60,8 @@ void plan_attention(const Pass& pass, AttentionScratch* scratch);
 void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,
                             AttentionScratch* out);
 
-// A layer's attention over x, the input of q, k and v. Returns the input of o.
-Input attend(Worker& worker, const Pass& pass, AttentionScratch& scratch, const Layer& layer, const Input& x);
+// Attention of the layer of that index over x, the input of q, k and v, or of latents. Returns the input of o.
+Input attend(Worker& worker, const Pass& pass, AttentionScratch& scratch, const Layer& layer, const Input& x,
+             int64_t index);
 
 }  // namespace pinion

@@ -46,8 +46,11 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
   const DeltaLayer& d = layer.delta;
   const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
   if (layer.recurrent) return normalized(m, p, layer.attention_norm, {&d.qkv, &d.z, &d.b, &d.a});
-  if (!p.model.config.one_norm) return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v});
-  return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
+  if (p.model.config.one_norm) {
+    return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
+  }
+  const LatentLayer& l = layer.latent;
+  return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &l.q_a, &l.kv_a, &l.k_rope});
 }
 
 // What a branch computes, into the residual stream: x += scale W in, or x += scale norm(W in) where the family norms
@@ -155,7 +158,7 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
 void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
   trace_input(worker, p, index, Stage::qkv, x);
   const Input attended =
-      layer.recurrent ? delta_net(worker, p, s.delta, layer, x) : attend(worker, p, s.attention, layer, x);
+      layer.recurrent ? delta_net(worker, p, s.delta, layer, x) : attend(worker, p, s.attention, layer, x, index);
   trace_input(worker, p, index, Stage::o, attended);
   add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
 }
@@ -241,7 +244,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
       model.layers, [](const Layer& l) { return l.attention_out_norm.weight || l.mlp_out_norm.weight; });
   sizer->make(&s.x, tokens * c.hidden_size);
   if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
-  sizer->make(&s.attended, tokens * std::max(c.heads * c.head_dim, c.delta.value_width()));
+  sizer->make(&s.attended, tokens * std::max(c.heads * c.value_dim(), c.delta.value_width()));
   sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::up));
   for (const Rope& rope : c.ropes) {
     RopeAngles& angles = s.angles.emplace_back();

@@ -124,7 +124,7 @@ KvShape kv_shape_of(const ModelConfig& config, KvType type) {
   return {.type = type,
           .layers = attention_layers(config),
           .kv_heads = config.kv_heads,
-          .head_dim = round_up(config.head_dim, kKeyBlock)};
+          .head_dim = round_up(std::max(config.head_dim, config.value_dim()), kKeyBlock)};
 }
 
 Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out) {

@@ -29,7 +29,7 @@ struct Activations {
   std::vector<float> x;  // [M][hidden] the residual stream
   std::vector<float>
       branch;  // [M][hidden] a branch's output, where a norm stands before it is added to x; a shared expert's
-  std::vector<float> attended;              // [M][heads * head_dim or value_width] the input of o
+  std::vector<float> attended;              // [M][heads * value_dim or value_width] the input of o
   std::vector<float> activation;            // [ME][intermediate] the input of down
   std::vector<RopeAngles> angles;           // by each of the model's ropes
   std::vector<int32_t> panel_best;          // [rows with logits][panels of the vocabulary]: the likeliest id of each

@@ -1,6 +1,8 @@
 #include "engine/forward/routing.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 #include "kernels/math.h"
 
@@ -10,29 +12,55 @@ float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + portable_exp(-do
 
 namespace {
 
-// The best so far, largest key first, with their keys in `weights`. NaN is larger than nothing and nothing larger than
-// NaN: the indices stay distinct, and weights of NaN show the damage.
-void choose_largest(std::span<const float> logits, const float* correction, std::span<int32_t> experts,
-                    float* weights) {
-  size_t chosen = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float key = correction ? sigmoid(logits[i]) + correction[i] : logits[i];
-    if (chosen == experts.size() && !(key > weights[chosen - 1])) continue;
-    size_t rank = chosen < experts.size() ? chosen++ : chosen - 1;
-    for (; rank > 0 && key > weights[rank - 1]; --rank) {
-      experts[rank] = experts[rank - 1];
-      weights[rank] = weights[rank - 1];
+// The best so far, largest key first. NaN is larger than nothing and nothing larger than NaN: the indices stay
+// distinct, and keys of NaN show the damage.
+struct Largest {
+  std::span<int32_t> indices;  // the most that there can be
+  float* keys;
+  size_t found = 0;
+
+  void offer(size_t index, float key) {
+    if (found == indices.size() && !(key > keys[found - 1])) return;
+    size_t rank = found < indices.size() ? found++ : found - 1;
+    for (; rank > 0 && key > keys[rank - 1]; --rank) {
+      indices[rank] = indices[rank - 1];
+      keys[rank] = keys[rank - 1];
     }
-    experts[rank] = static_cast<int32_t>(i);
-    weights[rank] = key;
+    indices[rank] = static_cast<int32_t>(index);
+    keys[rank] = key;
   }
+};
+
+float key_of(std::span<const float> logits, const RoutingRule& rule, size_t expert) {
+  return rule.correction ? sigmoid(logits[expert]) + rule.correction[expert] : logits[expert];
+}
+
+// The best so many experts of a group.
+void offer_group(std::span<const float> logits, const RoutingRule& rule, int64_t group, Largest* out) {
+  const size_t size = logits.size() / static_cast<size_t>(rule.groups), first = static_cast<size_t>(group) * size;
+  for (size_t i = first; i < first + size; ++i) out->offer(i, key_of(logits, rule, i));
+}
+
+void choose_largest(std::span<const float> logits, const RoutingRule& rule, Largest* out) {
+  if (rule.groups == 1) return offer_group(logits, rule, 0, out);
+  std::array<int32_t, kMostGroups> kept, best;
+  std::array<float, kMostGroups> sums, keys;
+  Largest groups = {std::span(kept).first(static_cast<size_t>(rule.groups_kept)), sums.data()};
+  for (int64_t group = 0; group < rule.groups; ++group) {
+    Largest largest = {std::span(best).first(static_cast<size_t>(rule.group_best)), keys.data()};
+    offer_group(logits, rule, group, &largest);
+    groups.offer(static_cast<size_t>(group), std::accumulate(keys.begin(), keys.begin() + rule.group_best, 0.0f));
+  }
+  std::ranges::sort(groups.indices);
+  for (const int32_t group : groups.indices) offer_group(logits, rule, group, out);
 }
 
 }  // namespace
 
 void choose_experts(std::span<const float> logits, const RoutingRule& rule, std::span<int32_t> experts,
                     float* weights) {
-  choose_largest(logits, rule.correction, experts, weights);
+  Largest chosen = {experts, weights};
+  choose_largest(logits, rule, &chosen);
   const double largest = double{logits[static_cast<size_t>(experts[0])]};
   const auto score = [&](size_t expert) {
     return rule.sigmoid ? double{sigmoid(logits[expert])} : portable_exp(double{logits[expert]} - largest);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/forward/scratch_sizer.h"
+#include "loader/config/model_config.h"
 
 namespace pinion {
 
@@ -23,6 +24,9 @@ struct RoutingRule {
   bool sigmoid = false;               // scores are 1 / (1 + exp(-logit)), else exp(logit)
   const float* correction = nullptr;  // [experts] added to a sigmoid when choosing, but not to the weight; or null
   float scale = 1;                    // of the weights
+  // Experts that follow one another are a group. Those of `groups_kept` groups can be chosen: of the ones with the
+  // largest sums of their `group_best` largest logits (or corrected scores), among equals the first.
+  int64_t groups = 1, groups_kept = 1, group_best = 1;  // each at most kMostGroups
 };
 
 // 1 / (1 + exp(-x)), by way of doubles.

@@ -22,6 +22,18 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
       return layer.k;
     case MatrixRole::v:
       return layer.v;
+    case MatrixRole::latent_q_a:
+      return layer.latent.q_a;
+    case MatrixRole::latent_kv_a:
+      return layer.latent.kv_a;
+    case MatrixRole::latent_k_rope:
+      return layer.latent.k_rope;
+    case MatrixRole::latent_q:
+      return layer.latent.q;
+    case MatrixRole::latent_k:
+      return layer.latent.k;
+    case MatrixRole::latent_v:
+      return layer.latent.v;
     case MatrixRole::delta_qkv:
       return layer.delta.qkv;
     case MatrixRole::delta_z:
@@ -63,6 +75,10 @@ const float*& vector_of(Layer& layer, VectorRole role) {
       return layer.q_norm;
     case VectorRole::k_norm:
       return layer.k_norm;
+    case VectorRole::latent_q_norm:
+      return layer.latent.q_norm;
+    case VectorRole::latent_kv_norm:
+      return layer.latent.kv_norm;
     case VectorRole::sinks:
       return layer.sinks;
     case VectorRole::router_correction:

@@ -39,6 +39,19 @@ struct DeltaLayer {
   const float* norm = nullptr;  // [value_dim]
 };
 
+// Where keys and values of all heads are made of one narrow vector (DeepSeek's latent attention). In place of k and v,
+// and of q where the queries are made of such a vector, too. Of a head, what a rope turns comes first.
+struct LatentLayer {
+  Linear q_a;                      // [query_rank, hidden]
+  Linear kv_a;                     // [rank, hidden]
+  Linear k_rope;                   // [rope_dims, hidden] what a rope turns of every head's keys
+  Linear q;                        // [heads * head_dim, query_rank]
+  Linear k;                        // [heads * (head_dim - rope_dims), rank] what stays of them
+  Linear v;                        // [heads * value_dim, rank]
+  const float* q_norm = nullptr;   // [query_rank]
+  const float* kv_norm = nullptr;  // [rank]
+};
+
 struct Expert {
   Linear gate, up;  // [an expert's intermediate, hidden]
   Linear down;      // [hidden, an expert's intermediate]
@@ -49,12 +62,13 @@ struct Layer {
   bool recurrent = false;  // has delta, and neither q, k and v nor their norms
   int64_t slot = 0;        // among the layers of its kind: where its cache or its state lies
   DeltaLayer delta;
+  LatentLayer latent;
   Linear q, k, v;                 // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
   const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads and own_heads)
   const float* k_norm = nullptr;  // [head_dim], or [kv_heads * head_dim]
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see head_balance.h
   const float* sinks = nullptr;                   // [heads] one more score of each head's softmax, whose value is zero
-  Linear o;                                       // [hidden, heads * head_dim], or [hidden, value_width]
+  Linear o;                                       // [hidden, heads * value_dim], or [hidden, value_width]
   Norm attention_out_norm;                        // of what the branch adds
   Norm mlp_norm;                                  // none where the mlp reads what attention_norm gives
   // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared.

@@ -34,7 +34,28 @@ struct MatrixList {
     return {.head_rows = d, .rows = c.heads * d, .step = 3 * d, .first = part * d};
   }
 
+  // Of a head, the file has what a rope turns last.
+  void latent_attention() {
+    const LatentConfig& l = c.latent;
+    const int64_t pairs = c.rope_of_neighbours ? c.ropes[0].dims / 2 : 0;
+    const int64_t fixed = c.head_dim - l.rope_dims, step = fixed + c.value_dim;
+    if (l.query_rank > 0) add(latent_q_a, c.names.q_a, l.query_rank, c.hidden_size, false);
+    add(latent_kv_a, c.names.kv_a, l.rank, c.hidden_size, false);
+    add(latent_k_rope, c.names.kv_a, l.rope_dims, c.hidden_size, false).order = {.head_rows = l.rope_dims,
+                                                                                 .pairs = pairs};
+    const bool is_straight = l.query_rank == 0;
+    add(is_straight ? q : latent_q, is_straight ? c.names.q : c.names.q_b, c.heads * c.head_dim,
+        is_straight ? c.hidden_size : l.query_rank, false)
+        .order = {.head_rows = c.head_dim, .pairs = pairs, .last = l.rope_dims};
+    add(latent_k, c.names.kv_b, c.heads * fixed, l.rank, false).order = {
+        .head_rows = fixed, .rows = c.heads * fixed, .step = step, .first = 0};
+    add(latent_v, c.names.kv_b, c.heads * c.value_dim, l.rank, false).order = {
+        .head_rows = c.value_dim, .rows = c.heads * c.value_dim, .step = step, .first = fixed};
+    add_end(o, c.names.o, c.heads * c.value_dim, false, c.names.attention_out_norm);
+  }
+
   void attention() {
+    if (c.latent.rank > 0) return latent_attention();
     const int64_t kv_width = c.kv_heads * c.head_dim;
     add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias).order =
         c.qkv_by_head ? order_of_part(0) : order_of_heads(c, c.query_stride());
@@ -132,6 +153,8 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
       add_head_norm(q_norm, names.q_norm, c.heads);
       add_head_norm(k_norm, names.k_norm, c.kv_heads);
     }
+    if (c.latent.query_rank > 0) add(latent_q_norm, names.q_a_norm + ".weight", c.latent.query_rank);
+    if (c.latent.rank > 0) add(latent_kv_norm, names.kv_a_norm + ".weight", c.latent.rank);
     if (!names.sinks.empty()) add(sinks, names.sinks, c.heads);
   }
   add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);

@@ -12,14 +12,20 @@
 
 namespace pinion {
 
-// A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v or those of a
-// recurrent state, and either gate (or not), up and down once or the router and these three for every expert; of these
-// layers some have the first three, too: a shared expert's. The head is the model's, and so is what an MTP layer begins
-// with.
+// A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v, those of
+// latent attention (among them q or latent_q_a and latent_q) or those of a recurrent state, and either gate (or not),
+// up and down once or the router and these three for every expert; of these layers some have the first three, too: a
+// shared expert's. The head is the model's, and so is what an MTP layer begins with.
 enum class MatrixRole : uint8_t {
   q,
   k,
   v,
+  latent_q_a,
+  latent_kv_a,
+  latent_k_rope,
+  latent_q,
+  latent_k,
+  latent_v,
   delta_qkv,
   delta_z,
   delta_b,
@@ -52,9 +58,17 @@ constexpr Stage stage_of(MatrixRole role) {
       return Stage::head;
     case MatrixRole::mtp_fc:
       return Stage::embed;
+    case MatrixRole::latent_q:
+      return Stage::q_latent;
+    case MatrixRole::latent_k:
+    case MatrixRole::latent_v:
+      return Stage::kv_latent;
     case MatrixRole::q:
     case MatrixRole::k:
     case MatrixRole::v:
+    case MatrixRole::latent_q_a:
+    case MatrixRole::latent_kv_a:
+    case MatrixRole::latent_k_rope:
     case MatrixRole::delta_qkv:
     case MatrixRole::delta_z:
     case MatrixRole::delta_b:
@@ -88,6 +102,8 @@ enum class VectorRole : uint8_t {
   attention_norm_bias,
   q_norm,
   k_norm,
+  latent_q_norm,
+  latent_kv_norm,
   sinks,
   router_correction,
   delta_conv,

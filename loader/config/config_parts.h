@@ -25,6 +25,17 @@ Error read_families(std::vector<Family>* out);
 // the latter alone. The error for one that no family lists names those that are spelt most like it.
 Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out, std::string* architecture);
 
+// A switch of the description: true, false, or the name of the field of config.json that says it.
+bool read_switch(JsonFields& family, std::string_view name, JsonFields& file);
+
+// --- latent_config.cpp: attention whose keys and values are made of a narrow vector.
+
+// Fills out->latent and head_dim, in a family with such attention.
+void read_latent(JsonFields& file, ModelConfig* out);
+
+// Where a rope stretches the context, scores grow with the square of its mscale_all_dim's magnitude. After read_ropes.
+void stretch_scores(ModelConfig* out);
+
 // --- rope_config.cpp: rope_theta beside rope_scaling, or all of it in rope_parameters, both as published.
 
 // Fills out->ropes; the head's and the context's sizes are there already. An unknown kind and an unknown field are

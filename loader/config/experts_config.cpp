@@ -11,11 +11,23 @@ namespace pinion {
 namespace {
 
 // Which layers have experts: all of them, by Qwen's rule every so-manieth that is not listed as one without, or all but
-// the first few.
+// the first few; or what a list of the layers' types says, and without one all but the first few.
 std::vector<bool> layers_with_experts(std::string_view rule, JsonFields& file, int64_t layers) {
   std::vector<bool> with(static_cast<size_t>(layers), true);
   if (rule == "all") return with;
-  if (rule == "but_first") {
+  if (rule == "types_or_but_first" && file.has("mlp_layer_types")) {
+    const std::vector<std::string> types = file.texts("mlp_layer_types");
+    if (types.size() != with.size()) {
+      file.fail("mlp_layer_types", "wrong length", std::to_string(with.size()), std::to_string(types.size()));
+      return with;
+    }
+    for (size_t i = 0; i < types.size(); i++) {
+      with[i] = types[i] == "sparse";
+      if (!with[i] && types[i] != "dense") file.fail("mlp_layer_types", "unknown layer type", {}, brief(types[i]));
+    }
+    return with;
+  }
+  if (rule == "but_first" || rule == "types_or_but_first") {
     std::fill_n(with.begin(), file.integer("first_k_dense_replace", {}, 0, layers), false);
     return with;
   }
@@ -33,6 +45,30 @@ int64_t same_everywhere(const std::string& field, JsonFields& file) {
   if (values.empty()) return file.integer(field, {}, 1, kMaxExperts);
   if (std::ranges::count(values, values[0]) != std::ssize(values)) file.fail(field, "differs from layer to layer");
   return values[0];
+}
+
+// Groups of experts of which a token goes to some only.
+void read_groups(JsonFields& rules, JsonFields& file, ExpertsConfig* out) {
+  JsonFields groups = rules.fields("groups");
+  if (groups.object.empty()) return;
+  const int64_t count = file.integer(groups.text("count"), 1, 1, kMostGroups);
+  const int64_t kept = file.integer(groups.text("kept"), 1, 1, count);
+  const int64_t best = groups.integer("best", {}, 1, kMostGroups);
+  const std::string method = groups.text("field", "");
+  const bool applies = method.empty() || file.text(method) == groups.text("is");
+  if (!method.empty() && !applies && file.text(method) != groups.text("else")) {
+    file.fail(method, "not supported", groups.text("is") + " or " + groups.text("else"), brief(file.text(method)));
+  }
+  if (!rules.error) rules.error = groups.error;
+  if (!applies || count == 1 || file.error) return;
+  const int64_t size = out->count / count;
+  if (out->count % count != 0 || size < best || size * kept < out->per_token) {
+    file.fail(groups.text("count"), "groups of experts out of range",
+              "as large ones, of at least " + std::to_string(best) + ", with enough experts in those that are kept",
+              std::to_string(count) + " groups, " + std::to_string(kept) + " kept");
+    return;
+  }
+  out->groups = count, out->groups_kept = kept, out->group_best = best;
 }
 
 // Parts of a model that no expert is in, as the last of a module's names.
@@ -83,6 +119,7 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
     experts.shared_size =
         experts.inner_size * file.integer(count, {}, 0, kMaxK / std::max<int64_t>(1, experts.inner_size));
   }
+  read_groups(rules, file, &experts);
   experts.sigmoid = rules.boolean("sigmoid", false);
   if (const std::string scale = rules.text("scale", ""); !scale.empty()) {
     experts.scale = static_cast<float>(file.number(scale, {}, 1e-6, 1e6));

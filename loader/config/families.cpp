@@ -64,6 +64,11 @@ Error read_families(std::vector<Family>* out) {
   return {};
 }
 
+bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
+  const Json* value = family.find(name);
+  return value && value->is_string() ? file.boolean(value->get<std::string>()) : family.boolean(name);
+}
+
 Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out,
                   std::string* architecture) {
   std::vector<std::string> names = file.texts("architectures");

@@ -21,12 +21,6 @@ Error check_tying(const Json& outer, const Json& inner, const std::string& where
   return error("differs from text_config's", where + ": " + kField, brief(*b), brief(*a));
 }
 
-// A switch of the description: true, false, or the name of the field of config.json that says it.
-bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
-  const Json* value = family.find(name);
-  return value && value->is_string() ? file.boolean(value->get<std::string>()) : family.boolean(name);
-}
-
 // What transformers takes for granted of a family, a file may leave out. Where that was a slip, its tensors do not fit.
 std::vector<std::string> assumed_sizes(const Json& defaults, const Json& said) {
   std::vector<std::string> names;
@@ -40,6 +34,14 @@ std::vector<std::string> assumed_sizes(const Json& defaults, const Json& said) {
   return names;
 }
 
+void read_head_dim(JsonFields& file, ModelConfig* out) {
+  if (!file.has("head_dim") && out->hidden_size % out->heads != 0) {
+    file.fail("num_attention_heads", "does not divide hidden_size", {},
+              std::to_string(out->heads) + " and " + std::to_string(out->hidden_size));
+  }
+  out->head_dim = file.integer("head_dim", out->hidden_size / out->heads);
+}
+
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->layers = file.integer("num_hidden_layers", {}, 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
@@ -51,18 +53,15 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
     file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
               std::to_string(out->kv_heads) + " and " + std::to_string(out->heads));
   }
-  if (!file.has("head_dim") && out->hidden_size % out->heads != 0) {
-    file.fail("num_attention_heads", "does not divide hidden_size", {},
-              std::to_string(out->heads) + " and " + std::to_string(out->hidden_size));
-  }
-  out->head_dim = file.integer("head_dim", out->hidden_size / out->heads);
+  family.boolean("latent_attention", false) ? read_latent(file, out) : read_head_dim(file, out);
   if (out->head_dim < 2 || out->head_dim > kMaxHeadDim || out->head_dim % 2 != 0) {
     file.fail("head_dim", "out of range", "an even number from 2 to " + std::to_string(kMaxHeadDim),
               std::to_string(out->head_dim));
   }
-  if (!file.error && out->heads * out->head_dim > kMaxK) {
+  const int64_t widest = std::max(out->head_dim, out->value_dim());
+  if (!file.error && out->heads * widest > kMaxK) {
     file.fail("head_dim", "attention too wide", "at most " + std::to_string(kMaxK) + " for all heads",
-              std::to_string(out->heads * out->head_dim));
+              std::to_string(out->heads * widest));
   }
   out->vocab_size = file.integer("vocab_size", {}, 1, kMaxVocabulary);
   out->max_positions = file.integer("max_position_embeddings", {}, 1, kMaxPositions);
@@ -160,15 +159,26 @@ void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   }
 }
 
-// A number of the description: a field of config.json, or its inverse, root, or root's inverse.
+// A field of config.json, or its inverse, root, or root's inverse.
+float read_power(JsonFields& rule, JsonFields& file) {
+  const double power = rule.number("power");
+  const auto value = static_cast<float>(file.number(rule.text("field"), {}, 1e-9, 1e9));
+  const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
+  return power < 0.0 ? 1.0f / root : root;
+}
+
+// A number of the description: such a power, or the product of two.
 float read_scale(JsonFields& family, std::string_view name, JsonFields& file, float absent) {
   if (!family.has(name)) return absent;
   JsonFields rule = family.fields(name);
-  const double power = rule.number("power");
-  const auto value = static_cast<float>(file.number(rule.text("field"), {}, 1e-9, 1e9));
+  float scale = read_power(rule, file);
+  if (rule.has("times")) {
+    JsonFields other = rule.fields("times");
+    scale *= read_power(other, file);
+    rule.error = other.error;
+  }
   family.error = rule.error;
-  const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
-  return power < 0.0 ? 1.0f / root : root;
+  return scale;
 }
 
 // Likewise, where null and absence of the field mean that there is no such cap.
@@ -301,6 +311,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   if (file.error) return with_assumed_sizes(config, file.error);
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);
+  stretch_scores(&config);
   read_delta(family, file, &config);
   read_layers(family, file, &config);
   read_experts(family, file, &config);

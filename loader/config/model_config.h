@@ -49,6 +49,16 @@ enum class QkNorm : uint8_t {
   own_heads,      // LayerNorm over head_dim of every head with weights of its own, before the rotation
 };
 
+// Attention whose keys and values are made of one narrow vector (DeepSeek's latent attention). A head's key is what a
+// rope turned of a vector that all heads share, and what it does not turn.
+struct LatentConfig {
+  int64_t rank = 0;        // of that vector; 0: attention is plain
+  int64_t query_rank = 0;  // likewise of what queries are made of; 0: of the stream itself
+  int64_t rope_dims = 0;   // of a head; here they come first, in the file last
+  int64_t value_dim = 0;   // of a head's values
+  float norm_eps = 1e-6f;  // of both vectors' norms, whatever the others' is
+};
+
 // A mixture of experts: instead of its mlp a layer has several, of which a router chooses some for every token.
 struct ExpertsConfig {
   int64_t count = 0;        // 0: the model has none
@@ -58,6 +68,9 @@ struct ExpertsConfig {
   int64_t shared_size = 0;  // likewise of the expert that every token goes to besides; 0: there is none
   bool sigmoid = false;     // scores are sigmoids of the router's logits, else exponentials
   float scale = 1.0f;       // of the weights
+  // Experts lie in as many groups, and those of so many groups can be chosen: of the ones with the largest sums of
+  // their best so many scores.
+  int64_t groups = 1, groups_kept = 1, group_best = 1;
   bool router_bias = false;
   bool fused = false;        // a layer's experts share their tensors, see loader/checkpoint/fused_experts.h
   bool stacked = false;      // likewise, but gate, up and down are rows of [experts, rows, inputs]
@@ -77,7 +90,8 @@ struct ExpertsConfig {
 struct ModuleNames {
   std::string embedding, final_norm, head;
   std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
-  std::string sinks;  // a tensor, not a module
+  std::string q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;  // of latent attention
+  std::string sinks;                                      // a tensor, not a module
   std::string mlp_norm, gate, up, down,
       mlp_out_norm;   // no gate: activation(up x) instead of activation(gate x) * (up x)
   std::string xielu;  // its module has numbers of its own
@@ -128,7 +142,7 @@ struct ModelConfig {
   int64_t intermediate_size = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
-  int64_t head_dim = 0;  // even
+  int64_t head_dim = 0;  // even; of queries and keys, and of values but in latent attention
   int64_t vocab_size = 0;
   int64_t max_positions = 0;
   float norm_eps = 0.0f;
@@ -159,6 +173,7 @@ struct ModelConfig {
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
   bool rope_of_neighbours = false;   // the file has the two numbers that a rope turns side by side
+  LatentConfig latent;
   ExpertsConfig experts;
   MtpConfig mtp;
   std::optional<int64_t> bos_id;
@@ -173,6 +188,7 @@ struct ModelConfig {
   int64_t qk_norm_rows(int64_t of_heads) const {
     return qk_norm == QkNorm::all_heads || qk_norm == QkNorm::own_heads ? of_heads : 1;
   }
+  int64_t value_dim() const { return latent.rank > 0 ? latent.value_dim : head_dim; }
   int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // of q's rows: a query and its gate
   bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
 };
@@ -180,6 +196,7 @@ struct ModelConfig {
 constexpr int32_t kNoRope = -1;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxExperts = 4096;
+constexpr int64_t kMostGroups = 64;  // of experts; and of a group's best
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxConvTaps = 16;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;

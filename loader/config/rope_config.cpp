@@ -108,7 +108,7 @@ Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& 
   r.theta = rope.number("rope_theta", around.theta, 1.0, 1e15);
   r.original_max_positions = rope.integer("original_max_position_embeddings", config.max_positions, 1, kMaxPositions);
   r.original_max_positions = around.original_max_positions.value_or(r.original_max_positions);
-  read_rotated_part(rope, around, config.head_dim, &r);
+  read_rotated_part(rope, around, config.latent.rank > 0 ? config.latent.rope_dims : config.head_dim, &r);
   read_factors(rope, config.max_positions, &r);
   check_defined(rope, r);
   if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
@@ -137,7 +137,7 @@ Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& 
 }  // namespace
 
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  out->rope_of_neighbours = family.boolean("rope_of_neighbours", false);
+  out->rope_of_neighbours = family.has("rope_of_neighbours") && read_switch(family, "rope_of_neighbours", file);
   Surroundings around = {file.number(family.text("rope_theta", "rope_theta"), 10000.0, 1.0, 1e15),
                          file.number(family.text("partial_rotary_factor", "partial_rotary_factor"), 1.0, 0.0, 1.0),
                          {},

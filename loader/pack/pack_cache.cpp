@@ -82,6 +82,7 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
             (job.order.is_of_file() ? ""
                                     : ", heads of " + std::to_string(job.order.head_rows) + " with " +
                                           std::to_string(job.order.pairs) + " pairs parted") +
+            (job.order.last > 0 ? ", the last " + std::to_string(job.order.last) + " first" : "") +
             (job.order.is_part()
                  ? ", from row " + std::to_string(job.order.first) + " on every " + std::to_string(job.order.step)
                  : "") +

@@ -1,7 +1,8 @@
 // The order of a matrix's rows where the file has another. Rotary embedding turns pairs of a head's rows. Some families
 // store the two of a pair as neighbours; ours are half of the rotated rows apart, as with Llama. Queries and keys in
 // the one order have the products that they have in the other. And in some files queries, keys and values are one
-// tensor, in which each head has its rows of all three: then a matrix takes rows here and there.
+// tensor, in which each head has its rows of all three: then a matrix takes rows here and there. Or what a rope turns
+// stands at a head's end: ours begins with it.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@ namespace pinion {
 struct RowOrder {
   int64_t head_rows = 0;  // of each head; 0: the file's order
   int64_t pairs = 0;      // neighbours in the file, from each head's first row on; the rows after them stay
+  int64_t last = 0;       // of each head's rows in the file, which come first here; if any, the pairs are among them
   int64_t rows = 0;       // of the matrix, where it has some of the tensor's; 0: it has all
   int64_t step = 0;       // where it has some: the tensor's rows from a head to the next
   int64_t first = 0;      // and the first of them
@@ -22,8 +24,9 @@ struct RowOrder {
   int64_t stored(int64_t row) const {
     if (is_of_file()) return row;
     const int64_t in_head = row % head_rows, head = is_part() ? row / head_rows * step + first : row - in_head;
-    if (in_head >= 2 * pairs) return head + in_head;
-    return head + (in_head < pairs ? 2 * in_head : 2 * (in_head - pairs) + 1);
+    int64_t at = in_head;
+    if (in_head < 2 * pairs) at = in_head < pairs ? 2 * in_head : 2 * (in_head - pairs) + 1;
+    return head + (at + head_rows - last) % head_rows;
   }
 };
 

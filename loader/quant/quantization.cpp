@@ -127,10 +127,10 @@ Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
     expect(fields, "num_bits", {4, 8});
     out->bits = static_cast<int>(fields.integer("num_bits", 8));
     out->symmetric = fields.boolean("symmetric", true);
-    // The last one says that a tensor has the order of the inputs: that tells.
+    // With the last one a tensor says which group each input is of; that tells.
     expect(fields, "actorder", {"weight", "static", false, "group"});
   }
-  // The other values reorder the inputs in the file; these only ordered GPTQ's own work.
+  // These only ordered GPTQ's own work.
   if (are_numbers) expect(fields, "actorder", {"weight", "static", false});
   const std::string strategy = fields.text("strategy", "");
   expect(fields, "type", {are_numbers ? "float" : "int"});

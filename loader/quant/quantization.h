@@ -33,7 +33,7 @@ struct CodeScheme {
   int64_t block_rows = 1;      // outputs that do
   bool symmetric = true;       // bytes, packed: the zero is the middle of the codes; else it is stored
   bool zeros_less_one = true;  // gptq: as its first version stores them
-  bool has_order = false;      // gptq: inputs were quantised in an order of their own
+  bool has_order = false;      // gptq: inputs were quantised in an order of their own, and a tensor has to say which
 
   bool operator==(const CodeScheme&) const = default;
 };

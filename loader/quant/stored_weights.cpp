@@ -91,7 +91,7 @@ Error bind_nvfp4(const Checkpoint& checkpoint, const std::string& module, CodedM
   return {};
 }
 
-// Which group each input belongs to. In order, there is nothing to look up.
+// Which group each input belongs to, in the file's order of inputs. In order, there is nothing to look up.
 Error bind_order(const Checkpoint& checkpoint, const std::string& name, CodedMatrix* out,
                  std::vector<std::string>* names) {
   if (!out->scheme.has_order && !checkpoint.find(name)) return {};
@@ -109,11 +109,26 @@ Error bind_order(const Checkpoint& checkpoint, const std::string& name, CodedMat
   return {};
 }
 
-// Only a file in which that order is the inputs' own is read.
-Error refuse_order(const Checkpoint& checkpoint, const CodedMatrix& m) {
-  if (!m.order.data) return {};
-  return error("not supported", checkpoint.where(m.order.name), "inputs in their order",
-               "groups of an order of their own (actorder)");
+// compressed-tensors' own (actorder). A -1 in it means that it was never set. The library sorts inputs by group and
+// cuts the row at every group_size: with groups of other sizes some inputs would be of another than is said.
+Error bind_own_order(const Checkpoint& checkpoint, const std::string& name, CodedMatrix* out,
+                     std::vector<std::string>* names) {
+  const TensorView* order = checkpoint.find(name);
+  if (order && order->dtype == DType::i32 && order->elements() == out->k) {
+    for (int64_t i = 0; i < out->k; ++i) {
+      if (static_cast<int32_t>(word(*order, i)) != -1) continue;
+      names->push_back(name);
+      return {};
+    }
+  }
+  if (Error e = bind_order(checkpoint, name, out, names)) return e;
+  if (!out->order.data) return {};
+  std::vector<int64_t> sizes(static_cast<size_t>(out->groups()));
+  for (int64_t i = 0; i < out->k; ++i) ++sizes[word(out->order, i)];
+  const auto other = std::ranges::find_if(sizes, [&](int64_t size) { return size != out->group_size(); });
+  if (other == sizes.end()) return {};
+  return error("groups of different sizes", checkpoint.where(name), std::to_string(out->group_size()) + " inputs each",
+               std::to_string(*other) + " in group " + std::to_string(other - sizes.begin()));
 }
 
 Error bind_bytes(const Checkpoint& checkpoint, const std::string& module, CodedMatrix* out,
@@ -126,9 +141,8 @@ Error bind_bytes(const Checkpoint& checkpoint, const std::string& module, CodedM
     const std::string zero = weight + "_zero_point";
     if (Error e = bind_one(checkpoint, zero, {n, groups}, {DType::i8}, &out->zero, names)) return e;
   }
-  if (Error e = bind_order(checkpoint, weight + "_g_idx", out, names)) return e;
   add_activation_scales(checkpoint, module, names);
-  return refuse_order(checkpoint, *out);
+  return bind_own_order(checkpoint, weight + "_g_idx", out, names);
 }
 
 Error bind_packed(const Checkpoint& checkpoint, const std::string& module, CodedMatrix* out,
@@ -152,9 +166,8 @@ Error bind_packed(const Checkpoint& checkpoint, const std::string& module, Coded
   if (!out->scheme.symmetric) {
     if (Error e = bind("_zero_point", {out->words(n), groups}, {DType::i32}, &out->zero)) return e;
   }
-  if (Error e = bind_order(checkpoint, weight + "_g_idx", out, names)) return e;
   add_activation_scales(checkpoint, module, names);
-  return refuse_order(checkpoint, *out);
+  return bind_own_order(checkpoint, weight + "_g_idx", out, names);
 }
 
 // What gptq and awq have in common.

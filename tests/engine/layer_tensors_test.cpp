@@ -76,6 +76,44 @@ TEST(LayerTensors, OfHeadsWithTheirRowsTogether) {
   }
 }
 
+// 2 heads, of keys with 2 numbers that a rope turns and 4 that it does not, and of 3 values; of latents of 5 and 7.
+TEST(LayerTensors, OfLatentAttention) {
+  ModelConfig c;
+  c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 6, c.intermediate_size = 6;
+  c.recurrent = {false};
+  c.ropes = {{.dims = 2}};
+  c.rope_of_neighbours = true;
+  c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2, .value_dim = 3};
+  c.names.kv_a = "l.{}.kv_a", c.names.kv_b = "l.{}.kv_b", c.names.kv_a_norm = "l.{}.kv_norm";
+  c.names.q_a_norm = "l.{}.q_norm", c.names.gate = "l.{}.gate";
+  const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
+  ASSERT_EQ(matrices.size(), 10u);  // q_a, kv_a, k_rope, q, k, v, o, gate, up, down
+  const int64_t shapes[][2] = {{7, 8}, {5, 8}, {2, 8}, {12, 7}, {8, 5}, {6, 5}, {8, 6}};
+  for (size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(matrices[i].n, shapes[i][0]) << i;
+    EXPECT_EQ(matrices[i].k, shapes[i][1]) << i;
+  }
+  EXPECT_EQ(matrices[1].module(), matrices[2].module()) << "rows of one tensor";
+  const auto stored = [&](size_t i) {
+    std::vector<int64_t> rows;
+    for (int64_t row = 0; row < matrices[i].n; ++row) rows.push_back(matrices[i].order.stored(row));
+    return rows;
+  };
+  EXPECT_EQ(stored(3), (std::vector<int64_t>{4, 5, 0, 1, 2, 3, 10, 11, 6, 7, 8, 9}));
+  EXPECT_EQ(stored(4), (std::vector<int64_t>{0, 1, 2, 3, 7, 8, 9, 10}));
+  EXPECT_EQ(stored(5), (std::vector<int64_t>{4, 5, 6, 11, 12, 13}));
+  const std::vector<VectorTensor> vectors = layer_vectors(c, 0);
+  ASSERT_EQ(vectors.size(), 2u);
+  EXPECT_EQ(vectors[0].n, 7);
+  EXPECT_EQ(vectors[1].name, "l.0.kv_norm.weight");
+  c.latent.query_rank = 0, c.names.q = "l.{}.q";
+  const std::vector<MatrixTensor> straight = layer_matrices(c, 0);
+  ASSERT_EQ(straight.size(), 9u);
+  EXPECT_EQ(straight[2].role, MatrixRole::q);
+  EXPECT_EQ(straight[2].k, 8);
+  EXPECT_EQ(layer_vectors(c, 0).size(), 1u);
+}
+
 // What the list says is what the file holds, tensor by tensor, for every family.
 TEST(LayerTensors, AreTheFilesTensors) {
   for (const std::filesystem::path& folder : Families()) {
@@ -99,7 +137,8 @@ TEST(LayerTensors, HaveAPlaceEach) {
   for (const char* name :
        {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss", "families/apertus",
         "families/nemotron_bias", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe", "families/phi",
-        "families/cohere_qk_norm", "families/stablelm_parallel", "families/gpt_neox"}) {
+        "families/cohere_qk_norm", "families/stablelm_parallel", "families/gpt_neox", "families/deepseek_v2",
+        "families/minicpm3"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

@@ -93,6 +93,30 @@ TEST(Routing, ACorrectionChoosesButDoesNotWeigh) {
   EXPECT_EQ(choose(same, 2, RoutingRule{.sigmoid = true, .correction = equal.data()}).experts, (Indices{0, 2}));
 }
 
+// exp of the logits: 1, 8, 2, 4, 9, 3: groups of two.
+TEST(Routing, GroupsByTheirBest) {
+  Floats logits;
+  for (const float x : {1, 8, 2, 4, 9, 3}) logits.push_back(std::log(x));
+  const Chosen chosen = choose(logits, 3, RoutingRule{.normalised = false, .groups = 3, .groups_kept = 2});
+  EXPECT_EQ(chosen.experts, (Indices{1, 4, 5})) << "the 4 is in the group whose best is least";
+  expect_near(chosen.weights, {8.0f / 27, 9.0f / 27, 3.0f / 27});
+  EXPECT_EQ(choose(logits, 2, RoutingRule{.groups = 3, .groups_kept = 1}).experts, (Indices{4, 5}));
+  EXPECT_EQ(choose({1, 1, 1, 1, 1, 1}, 2, RoutingRule{.groups = 3, .groups_kept = 1}).experts, (Indices{0, 1}));
+  EXPECT_EQ(choose(logits, 3, RoutingRule{.groups = 3, .groups_kept = 3}).experts, choose(logits, 3, true).experts);
+}
+
+// Sigmoids of 0.5, 0.8, 0.2 and 0.6: with corrections 0.5 + 1.05 in the first group, 0.9 + 0.85 in the second.
+TEST(Routing, OrByTheSumOfTheirBestTwo) {
+  const Floats correction = {0.0f, 0.25f, 0.7f, 0.25f};
+  RoutingRule rule = {.normalised = false, .sigmoid = true, .correction = correction.data()};
+  rule.groups = 2, rule.groups_kept = 1, rule.group_best = 2;
+  const Chosen chosen = choose(kOdds, 1, rule);
+  EXPECT_EQ(chosen.experts, Indices{2});
+  expect_near(chosen.weights, {0.2f});
+  rule.group_best = 1;
+  EXPECT_EQ(choose(kOdds, 1, rule).experts, Indices{1}) << "1.05 is the largest alone";
+}
+
 TEST(Routing, LargeLogitsDoNotOverflow) {
   expect_near(choose({3e38f, -3e38f, 3e38f}, 2, true).weights, {0.5f, 0.5f});
   expect_near(choose({-3e38f, -3e38f}, 1, false).weights, {0.5f});
@@ -107,6 +131,10 @@ TEST(Routing, DamageShowsAndChoicesStayDistinct) {
     EXPECT_LT(chosen.experts[1], 3);
     EXPECT_TRUE(std::isnan(chosen.weights[0]) && std::isnan(chosen.weights[1]));
   }
+  const Chosen grouped = choose({nan, nan, nan, nan, 1, 2}, 3, RoutingRule{.groups = 3, .groups_kept = 2});
+  EXPECT_LT(grouped.experts[0], grouped.experts[1]);
+  EXPECT_LT(grouped.experts[1], grouped.experts[2]);
+  EXPECT_TRUE(std::isnan(grouped.weights[0]));
 }
 
 TEST(Routing, GroupsTokensByExpert) {

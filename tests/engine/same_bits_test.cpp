@@ -38,6 +38,23 @@ TEST(SameBits, OfParallelBranches) {
   expect_one_result(*mixed, 60, KvType::q8);
 }
 
+// Keys and values made of a latent, queries of one or not; keys wider than values and narrower, and groups of experts.
+TEST(SameBits, OfLatentAttention) {
+  for (const std::string family :
+       {"deepseek_v2", "deepseek_v2_groups", "deepseek_v3_plain", "glm4_moe_lite", "minicpm3"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_GT(model->config.latent.rank, 0);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+  std::unique_ptr<Model> mixed;
+  ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/deepseek_v3",
+                          {.quant = Quant::w8a8, .keep = {"kv_b_proj", "1.self_attn.q_a_proj"}}, &mixed));
+  expect_one_result(*mixed, 60, KvType::bf16);
+}
+
 // An expert that every token goes to, wider than the others and narrower, weighed and not, its matrices with codes of
 // their own or kept as they are.
 TEST(SameBits, WithASharedExpert) {

@@ -91,6 +91,21 @@ TEST(Trace, OfParallelBranches) {
   }
 }
 
+TEST(Trace, OfLatentAttention) {
+  TracedRun at_once, by_one;
+  at_once.open(Quant::w8a8, 64, PINION_TEST_DATA "/families/minicpm3");
+  by_one.open(Quant::w8a8, 1, PINION_TEST_DATA "/families/minicpm3");
+  const std::vector<int32_t> ids = {1, 40, 73, 61, 78, 9, 17, 30, 2, 55};
+  at_once.take(ids);
+  by_one.take(ids);
+  EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
+  for (const auto& layer : by_one.trace.inputs) {
+    for (Stage stage : {Stage::qkv, Stage::q_latent, Stage::kv_latent, Stage::o, Stage::gate_up, Stage::down}) {
+      EXPECT_EQ(layer[static_cast<size_t>(stage)].rows, 10);
+    }
+  }
+}
+
 TEST(Trace, LooksAtTheInputsOfSingleRows) {
   for (Quant quant : {Quant::none, Quant::w8a8}) {
     TracedRun run;

@@ -15,12 +15,19 @@ static void check_model(std::string_view text) {
   pinion::ModelConfig config;
   if (failed(pinion::parse_model_config(text, "config.json", &config))) return;
   require(config.heads > 0 && config.kv_heads > 0 && config.heads % config.kv_heads == 0);
-  require(config.head_dim > 0 && config.head_dim % 2 == 0);
+  require(config.head_dim > 0 && config.head_dim % 2 == 0 && config.value_dim() > 0);
+  if (const pinion::LatentConfig& latent = config.latent; latent.rank > 0) {
+    require(config.kv_heads == config.heads && latent.query_rank >= 0);
+    require(latent.rope_dims > 0 && latent.rope_dims < config.head_dim);
+  }
   require(config.layers > 0 && config.hidden_size > 0 && config.intermediate_size > 0);
   require(config.vocab_size > 0 && config.max_positions > 0);
   if (const pinion::ExpertsConfig& experts = config.experts; experts.count > 0) {
     require(experts.per_token > 0 && experts.per_token <= experts.count && experts.inner_size > 0);
     require(static_cast<int64_t>(experts.layers.size()) == config.layers);
+    require(experts.groups > 0 && experts.count % experts.groups == 0 && experts.groups_kept <= experts.groups);
+    require(experts.per_token <= experts.count / experts.groups * experts.groups_kept);
+    require(experts.group_best <= pinion::kMostGroups);
   }
   if (config.quantization) {
     require(!config.quantization->groups.empty());

@@ -23,6 +23,9 @@ TEST(RowOrder, NeighboursPart) {
   };
   EXPECT_EQ(stored({6, 2}), (std::vector<int64_t>{0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11})) << "two heads of 4 + 2 rows";
   EXPECT_EQ(stored({12, 6}), (std::vector<int64_t>{0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11}));
+  EXPECT_EQ(stored({.head_rows = 6, .last = 2}), (std::vector<int64_t>{4, 5, 0, 1, 2, 3, 10, 11, 6, 7, 8, 9}));
+  EXPECT_EQ(stored({.head_rows = 6, .pairs = 2, .last = 4}),
+            (std::vector<int64_t>{2, 4, 3, 5, 0, 1, 8, 10, 9, 11, 6, 7}));
   // Two heads of 2 rows of q, 2 of k, 2 of v; then with the pairs of k's 4 parted.
   const auto part = [](RowOrder order) {
     std::vector<int64_t> rows;

@@ -68,12 +68,19 @@ TEST(StoredWeightsErrors, RefusesPackedTensorsThatDoNotFit) {
                              {"m.weight_shape", "I64", "[2]", bytes(shape)},
                              words("m.weight_g_idx", "[10]", {0, 0, 0, 0, 0, 1, 1, 1, 1, 1})}),
             "");
-  EXPECT_EQ(
-      message(config, {codes,
-                       scale,
-                       {"m.weight_shape", "I64", "[2]", bytes(shape)},
-                       words("m.weight_g_idx", "[10]", {1, 0, 0, 0, 0, 0, 1, 1, 1, 1})}),
-      "m.weight_g_idx: not supported: want inputs in their order, have groups of an order of their own (actorder)");
+  const auto with_order = [&](const std::vector<uint32_t>& groups) {
+    return message(config, {codes,
+                            scale,
+                            {"m.weight_shape", "I64", "[2]", bytes(shape)},
+                            words("m.weight_g_idx", "[" + std::to_string(groups.size()) + "]", groups)});
+  };
+  EXPECT_EQ(with_order({1, 0, 0, 0, 0, 0, 1, 1, 1, 1}), "");
+  EXPECT_EQ(with_order(std::vector<uint32_t>(10, -1u)), "") << "never set";
+  EXPECT_EQ(with_order({1, 0, 0, 0, 0, 1, 1, 1, 1, 1}),
+            "m.weight_g_idx: groups of different sizes: want 5 inputs each, have 4 in group 0");
+  EXPECT_EQ(with_order({1, 0, 0, 0, 0, 0, 1, 1, 1, 2}), "m.weight_g_idx: no such group: want less than 2, have 2");
+  EXPECT_EQ(with_order({1, 0, 0, 0, 0, 0, 1, 1, 1, -2u}), "m.weight_g_idx: no such group: want less than 2, have -2");
+  EXPECT_EQ(with_order({1, 0}), "m.weight_g_idx: shape differs: want [10], have [2]");
 }
 
 TEST(StoredWeightsErrors, RefusesBytesThatDoNotFit) {
@@ -102,9 +109,9 @@ TEST(StoredWeightsErrors, RefusesBytesThatDoNotFit) {
   EXPECT_EQ(message(with_zeros, {codes, scale, integers("m.weight_zero_point", "[2]", std::vector<int8_t>(2))}),
             "m.weight_zero_point: shape differs: want [2, 2], have [2]");
   EXPECT_EQ(message(config, {codes, scale, words("m.weight_g_idx", "[4]", {0, 0, 1, 1})}), "");
-  EXPECT_EQ(
-      message(config, {codes, scale, words("m.weight_g_idx", "[4]", {0, 1, 0, 1})}),
-      "m.weight_g_idx: not supported: want inputs in their order, have groups of an order of their own (actorder)");
+  EXPECT_EQ(message(config, {codes, scale, words("m.weight_g_idx", "[4]", {0, 1, 0, 1})}), "");
+  EXPECT_EQ(message(config, {codes, scale, words("m.weight_g_idx", "[4]", {0, 1, 1, 1})}),
+            "m.weight_g_idx: groups of different sizes: want 2 inputs each, have 1 in group 0");
 }
 
 TEST(StoredWeightsErrors, RefusesFp8TensorsThatDoNotFit) {

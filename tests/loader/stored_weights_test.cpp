@@ -95,6 +95,19 @@ TEST(StoredWeights, PackedZerosRunDownTheRows) {
   EXPECT_EQ(bound.rows(0, 2), (Values{-1, 0, -1, 0, 2, 3, 20, 30}));
 }
 
+TEST(StoredWeights, PackedTakesEachInputsGroupFromItsOrder) {
+  const std::vector<int64_t> shape = {2, 4};
+  const Bound bound(packed_config(4, "group", 2, false), 2, 4,
+                    {words("m.weight_packed", "[2, 1]", {0x3210, 0x7654}),
+                     floats("m.weight_scale", "[2, 2]", {1, 10, 1, 100}),
+                     words("m.weight_zero_point", "[1, 2]", {0x21, 0x43}),
+                     words("m.weight_g_idx", "[4]", {1, 0, 0, 1}),
+                     {"m.weight_shape", "I64", "[2]", bytes(shape)}});
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(0, 2), (Values{-30, 0, 1, 0, 0, 3, 4, 300}));
+  EXPECT_EQ(bound.weight.tensors.back(), "m.weight_g_idx");
+}
+
 TEST(StoredWeights, PackedOfEightBits) {
   const std::vector<int32_t> shape = {1, 5};
   const Bound bound(packed_config(8, "channel", 0, true), 1, 5,
@@ -122,6 +135,15 @@ TEST(StoredWeights, BytesAreIntegersWithASign) {
   EXPECT_EQ(zeros.rows(0, 2), (Values{0, 7, -70, 0, -1, 0, 1.5f, -2}));
   EXPECT_EQ(zeros.weight.tensors,
             (std::vector<std::string>{"m.weight", "m.weight_scale", "m.weight_zero_point", "m.input_scale"}));
+}
+
+TEST(StoredWeights, BytesTakeEachInputsGroupFromTheirOrder) {
+  const Bound bound(
+      bytes_config(4, "group", 2, true), 2, 4,
+      {integers("m.weight", "[2, 4]", {-8, -1, 0, 7, 1, 2, 3, -4}),
+       floats("m.weight_scale", "[2, 2]", {1, 10, 1, 0.5f}), words("m.weight_g_idx", "[4]", {0, 1, 0, 1})});
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.rows(0, 2), (Values{-8, -10, 0, 70, 1, 1, 3, -2}));
 }
 
 TEST(StoredWeights, BytesOfEightBits) {

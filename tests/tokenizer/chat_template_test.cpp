@@ -54,6 +54,20 @@ TEST(ChatTemplate, RendersAConversation) {
   EXPECT_EQ(rendered(folder), talk + "<|im_start|>assistant\n");
 }
 
+TEST(ChatTemplate, ThoughtsHaveTheNamesThatTemplatesRead) {
+  const TemplateFolder folder(Json{{"chat_template", "{{ messages[0] | tojson }}"}}.dump());
+  const auto printed = [&](const char* message) {
+    return rendered(folder, {.messages = nlohmann::ordered_json::array({nlohmann::ordered_json::parse(message)})});
+  };
+  EXPECT_EQ(printed(R"({"role": "assistant", "reasoning": "hm"})"),
+            R"({"thinking": "hm", "role": "assistant", "reasoning": "hm", "reasoning_content": "hm"})");
+  EXPECT_EQ(printed(R"({"role": "assistant", "reasoning_content": "a", "thinking": "b", "reasoning": "c"})"),
+            R"({"thinking": "b", "role": "assistant", "reasoning_content": "a", "reasoning": "c"})");
+  EXPECT_EQ(printed(R"({"reasoning_content": null, "role": "assistant", "thinking": "b"})"),
+            R"({"thinking": "b", "reasoning_content": "b", "role": "assistant"})");
+  EXPECT_EQ(printed(R"({"role": "assistant", "thinking": null})"), R"({"role": "assistant", "thinking": null})");
+}
+
 TEST(ChatTemplate, IsFoundWhereverItIs) {
   const Json list = {{{"name", "tool_use"}, {"template", "T"}}, {{"name", "default"}, {"template", "D"}}};
   EXPECT_EQ(rendered(TemplateFolder("")), "no template");

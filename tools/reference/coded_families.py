@@ -2,6 +2,7 @@
 
 from case import Case, Codes, mlp
 from configs import GPT_OSS_MXFP4, LLAMA, MINISTRAL3, MIXTRAL, PHI3, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE
+from latent_configs import DEEPSEEK_V2, GLM4_MOE_LITE
 from layer_norm_configs import GPT_NEOX, GPT_NEOX_NAMES
 from newer_configs import GLM
 from quantisation_configs import (
@@ -17,6 +18,7 @@ from quantisation_configs import (
     NVFP4,
     PACKED_BESIDE_VISION,
     PACKED_GROUPS,
+    PACKED_ORDER,
     QUANTISED,
     QUANTISED_EXPERTS,
     QUANTISED_NEW,
@@ -89,6 +91,11 @@ CODED_CASES = {
         codes=Codes(PACKED_GROUPS),
         notes="compressed-tensors pack-quantized: 4 bits with zeros; rows and zeros that end inside a word.",
     ),
+    "qwen3_packed_order": Case(
+        QWEN3,
+        codes=Codes(PACKED_ORDER),
+        notes="compressed-tensors pack-quantized: groups of inputs here and there (actorder).",
+    ),
     "qwen3_5_beside_vision_packed": Case(
         beside_vision(QWEN3_5, QWEN3_5_VISION),
         long_prompt=45,
@@ -144,6 +151,19 @@ CODED_CASES = {
         published_names=GPT_NEOX_NAMES,
         codes=Codes(QUANTISED | {"ignore": ["embed_out"]}),
         notes="int8 codes of a tensor in which each head has its rows of q, k and v together.",
+    ),
+    "deepseek_v2_codes": Case(
+        DEEPSEEK_V2,
+        long_prompt=200,
+        codes=Codes(QUANTISED_EXPERTS),
+        notes="int8 codes of latent attention: rows in another order, and a tensor of keys and values head by head.",
+    ),
+    "glm4_moe_lite_gptq": Case(
+        GLM4_MOE_LITE | mlp(56) | {"hidden_size": 48, "moe_intermediate_size": 24, "num_attention_heads": 4,
+                                   "num_key_value_heads": 4, "q_lora_rank": 32},
+        long_prompt=200,
+        codes=Codes(GPTQ, "float16"),
+        notes="GPTQ, 4 bits, of such matrices.",
     ),
     "gpt_neox_gptq": Case(
         GPT_NEOX | mlp(88),

@@ -28,13 +28,13 @@ def fields_of(model_type: str) -> set[str]:
 
 
 def family_fields(family: dict) -> set[str]:
-    """Of its own types, and of those that have it beside a vision model."""
+    """Of its own types that transformers has, and of those that have it beside a vision model."""
     beside = {
         model_type
         for model_type, architecture in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()
         if architecture in family["architectures"]
     }
-    return set().union(BASE, *map(fields_of, beside | set(family["model_types"])))
+    return set().union(BASE, *map(fields_of, beside | {t for t in family["model_types"] if t in CONFIG_MAPPING}))
 
 
 def main() -> None:

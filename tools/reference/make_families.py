@@ -48,6 +48,9 @@ VISION = ("vision_tower", "multi_modal_projector", "model.visual.", "vision_mode
 LANGUAGE = ("model.language_model.", "model.text_model.")  # beside a vision model, where one alone has "model."
 FIRST_PROMPT_ID = 4
 
+# Matrices whose products are attention's scores.
+PEAKED = ("q_proj", "k_proj", "qkv_proj", "query_key_value", "q_b_proj", "kv_b_proj")
+
 # A seed is taken when no rounding can tip its results: greedy steps this far from a tie, w8a8 this insensitive.
 MIN_MARGIN = 0.003
 MAX_DISTANCE = 0.003
@@ -95,7 +98,7 @@ def random_parameter(
     if transposed and "down_proj" in name:
         values *= 0.3
     inputs = shape[1] if transposed else shape[-1]
-    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "query_key_value")) else 1.0) / np.sqrt(inputs)
+    values *= (1.5 if any(part in name for part in PEAKED) else 1.0) / np.sqrt(inputs)
     if "lm_head" not in name:
         for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1) if transposed else values:
             plant_ties(matrix)

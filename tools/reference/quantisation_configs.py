@@ -67,6 +67,12 @@ PACKED_GROUPS = compressed(
     | {"actorder": "weight", "group_size": 4, "num_bits": 4, "strategy": "group", "symmetric": False, "type": "int"},
     None,
 )
+PACKED_ORDER = compressed(
+    "pack-quantized",
+    CHANNELS
+    | {"actorder": "group", "group_size": 4, "num_bits": 4, "strategy": "group", "symmetric": False, "type": "int"},
+    None,
+)
 PACKED_CHANNELS = compressed("pack-quantized", CHANNELS | INT8, None)
 PACKED_BESIDE_VISION = PACKED_CHANNELS | {
     "ignore": ["lm_head", r"re:model\.visual.*", "re:mtp.*", "model.language_model.layers.0.mlp.up_proj"],

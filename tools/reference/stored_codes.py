@@ -132,7 +132,11 @@ def encode(
     if kind in ("int-quantized", "pack-quantized"):
         arguments = weight_arguments(config)
         bits, symmetric = arguments["num_bits"], arguments["symmetric"]
-        codes, scale, zero = quantise(weight, group_index(k, arguments["group_size"] or -1), bits, symmetric, dtype)
+        groups = group_index(k, arguments["group_size"] or -1)
+        has_order = arguments.get("actorder") == "group"
+        if has_order:
+            groups = groups[torch.randperm(k, generator=random)]
+        codes, scale, zero = quantise(weight, groups, bits, symmetric, dtype)
         if kind == "int-quantized":
             middle = 1 << (bits - 1)
             result = {f"{module}.weight": (codes - middle).to(torch.int8), f"{module}.weight_scale": scale}
@@ -142,6 +146,8 @@ def encode(
             f"{module}.weight_scale": scale,
             f"{module}.weight_shape": torch.tensor([n, k]),
         }
+        if has_order:
+            result[f"{module}.weight_g_idx"] = groups.to(torch.int32)
         if not symmetric:
             result[f"{module}.weight_zero_point"] = pack_words(zero.T, bits).T.contiguous()
         return result
@@ -201,7 +207,7 @@ def decode(module: str, tensors: dict[str, torch.Tensor], config: dict) -> torch
     if kind == "pack-quantized":
         arguments = weight_arguments(config)
         bits, (n, k) = arguments["num_bits"], t["weight_shape"].tolist()
-        groups = group_index(k, arguments["group_size"] or -1)
+        groups = t["weight_g_idx"].long() if "weight_g_idx" in t else group_index(k, arguments["group_size"] or -1)
         codes = unpack_words(t["weight_packed"], bits, k)
         zero = torch.tensor(1 << (bits - 1)).expand(n, groups.max() + 1)
         if not arguments["symmetric"]:
