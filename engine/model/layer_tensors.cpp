@@ -38,7 +38,7 @@ struct MatrixList {
   void latent_attention() {
     const LatentConfig& l = c.latent;
     const int64_t pairs = c.rope_of_neighbours ? c.ropes[0].dims / 2 : 0;
-    const int64_t fixed = c.head_dim - l.rope_dims, step = fixed + c.value_dim;
+    const int64_t fixed = c.head_dim - l.rope_dims, step = fixed + c.value_dim();
     if (l.query_rank > 0) add(latent_q_a, c.names.q_a, l.query_rank, c.hidden_size, false);
     add(latent_kv_a, c.names.kv_a, l.rank, c.hidden_size, false);
     add(latent_k_rope, c.names.kv_a, l.rope_dims, c.hidden_size, false).order = {.head_rows = l.rope_dims,
@@ -49,9 +49,9 @@ struct MatrixList {
         .order = {.head_rows = c.head_dim, .pairs = pairs, .last = l.rope_dims};
     add(latent_k, c.names.kv_b, c.heads * fixed, l.rank, false).order = {
         .head_rows = fixed, .rows = c.heads * fixed, .step = step, .first = 0};
-    add(latent_v, c.names.kv_b, c.heads * c.value_dim, l.rank, false).order = {
-        .head_rows = c.value_dim, .rows = c.heads * c.value_dim, .step = step, .first = fixed};
-    add_end(o, c.names.o, c.heads * c.value_dim, false, c.names.attention_out_norm);
+    add(latent_v, c.names.kv_b, c.heads * c.value_dim(), l.rank, false).order = {
+        .head_rows = c.value_dim(), .rows = c.heads * c.value_dim(), .step = step, .first = fixed};
+    add_end(o, c.names.o, c.heads * c.value_dim(), false, c.names.attention_out_norm);
   }
 
   void attention() {

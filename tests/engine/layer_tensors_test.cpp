@@ -81,7 +81,8 @@ TEST(LayerTensors, OfLatentAttention) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 6, c.intermediate_size = 6;
   c.recurrent = {false};
-  c.ropes = {{.dims = 2}};
+  c.ropes.resize(1);
+  c.ropes[0].dims = 2;
   c.rope_of_neighbours = true;
   c.latent = {.rank = 5, .query_rank = 7, .rope_dims = 2, .value_dim = 3};
   c.names.kv_a = "l.{}.kv_a", c.names.kv_b = "l.{}.kv_b", c.names.kv_a_norm = "l.{}.kv_norm";

@@ -96,7 +96,7 @@ TEST(Routing, ACorrectionChoosesButDoesNotWeigh) {
 // exp of the logits: 1, 8, 2, 4, 9, 3: groups of two.
 TEST(Routing, GroupsByTheirBest) {
   Floats logits;
-  for (const float x : {1, 8, 2, 4, 9, 3}) logits.push_back(std::log(x));
+  for (const float x : {1.0f, 8.0f, 2.0f, 4.0f, 9.0f, 3.0f}) logits.push_back(std::log(x));
   const Chosen chosen = choose(logits, 3, RoutingRule{.normalised = false, .groups = 3, .groups_kept = 2});
   EXPECT_EQ(chosen.experts, (Indices{1, 4, 5})) << "the 4 is in the group whose best is least";
   expect_near(chosen.weights, {8.0f / 27, 9.0f / 27, 3.0f / 27});

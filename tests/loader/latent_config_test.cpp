@@ -122,7 +122,7 @@ TEST(Glm4MoeLite, LayersHaveTypes) {
   EXPECT_EQ(message_of(R"({"mlp_layer_types": ["sparse"]})"),
             "config.json: mlp_layer_types: wrong length: want 4, have 1");
   EXPECT_EQ(message_of(R"({"mlp_layer_types": ["sparse", "dense", "dense", "odd"]})"),
-            "config.json: mlp_layer_types: unknown layer type: have \"odd\"");
+            "config.json: mlp_layer_types: unknown layer type: \"odd\"");
 }
 
 TEST(MiniCpm3, ScalesByTwoFieldsEach) {

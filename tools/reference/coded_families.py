@@ -17,6 +17,7 @@ from quantisation_configs import (
     INT4_GROUPS,
     NVFP4,
     PACKED_BESIDE_VISION,
+    PACKED_EXPERTS,
     PACKED_GROUPS,
     PACKED_ORDER,
     QUANTISED,
@@ -158,12 +159,11 @@ CODED_CASES = {
         codes=Codes(QUANTISED_EXPERTS),
         notes="int8 codes of latent attention: rows in another order, and a tensor of keys and values head by head.",
     ),
-    "glm4_moe_lite_gptq": Case(
-        GLM4_MOE_LITE | mlp(56) | {"hidden_size": 48, "moe_intermediate_size": 24, "num_attention_heads": 4,
-                                   "num_key_value_heads": 4, "q_lora_rank": 32},
+    "glm4_moe_lite_packed": Case(
+        GLM4_MOE_LITE | {"num_attention_heads": 4, "num_key_value_heads": 4},
         long_prompt=200,
-        codes=Codes(GPTQ, "float16"),
-        notes="GPTQ, 4 bits, of such matrices.",
+        codes=Codes(PACKED_EXPERTS),
+        notes="compressed-tensors pack-quantized: 4 bits of such matrices, and of experts; the router has no codes.",
     ),
     "gpt_neox_gptq": Case(
         GPT_NEOX | mlp(88),

@@ -137,6 +137,7 @@ MINICPM3 = {
     },
     "scale_depth": 1.4,
     "scale_emb": 12,
+    "tie_word_embeddings": False,  # published ones are tied: so large a scale would repeat one token
     "torch_dtype": "bfloat16",
     "use_cache": True,
     "vocab_size": 120,

@@ -67,6 +67,7 @@ PACKED_GROUPS = compressed(
     | {"actorder": "weight", "group_size": 4, "num_bits": 4, "strategy": "group", "symmetric": False, "type": "int"},
     None,
 )
+PACKED_EXPERTS = PACKED_GROUPS | {"ignore": ["lm_head", r"re:.*mlp\.gate$"]}
 PACKED_ORDER = compressed(
     "pack-quantized",
     CHANNELS
