@@ -3,7 +3,9 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <bit>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 
@@ -11,11 +13,29 @@
 #include "tokenizer/grammar_pattern.h"
 #include "tokenizer/json_schema.h"
 #include "tokenizer/limited_run.h"
+#include "tokenizer/schema_texts.h"
+#include "tokenizer/unicode.h"
 
 namespace pinion {
 
+namespace {
+
+// What counts of a token where texts have a most.
+struct Spelling {
+  uint8_t characters;  // at most, kMany or more
+  bool has_quote;
+};
+constexpr int kMany = 64;
+
+}  // namespace
+
 struct Grammar {
   xgrammar::CompiledGrammar compiled;
+  // A schema's texts of at most so many characters: the masks of what is counted would take a tenth of a second each.
+  // So the grammar above leaves the most out, and this one, for a vocabulary of single bytes, is asked how much still
+  // fits.
+  std::optional<xgrammar::CompiledGrammar> bounded = {};
+  std::vector<Spelling> spellings = {};  // by id, where there are such texts
 };
 
 namespace {
@@ -84,6 +104,38 @@ xgrammar::TokenizerInfo vocabulary_of(const Tokenizer& tokenizer, int share) {
   return {tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()};
 }
 
+bool ends_within_character(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(text.size(), 3); ++back) {
+    const std::string_view last = text.substr(text.size() - back);
+    const auto c = static_cast<unsigned char>(last[0]);
+    if ((c & 0xC0) != 0x80) return c >= 0xC0 && utf8_length(last) == 0;
+  }
+  return false;
+}
+
+std::vector<Spelling> spellings_of(const xgrammar::TokenizerInfo& vocabulary) {
+  std::vector<Spelling> all;
+  for (const std::string& bytes : vocabulary.GetDecodedVocab()) {
+    const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+    const auto count = std::ranges::count_if(bytes, starts_character);
+    all.push_back({static_cast<uint8_t>(std::min<int64_t>(count, kMany)), bytes.find('"') != bytes.npos});
+  }
+  return all;
+}
+
+Grammar make_grammar(const xgrammar::GrammarCompiler& compiler, const GrammarSource& source) {
+  nlohmann::ordered_json schema;
+  if (source.kind == GrammarSource::Kind::json_schema) schema = nlohmann::ordered_json::parse(source.text);
+  if (!leave_out_longest(schema)) return {compile_source(compiler, source)};
+  std::vector<std::string> bytes;
+  for (int i = 0; i < 256; ++i) bytes.emplace_back(1, static_cast<char>(i));
+  const xgrammar::TokenizerInfo byte_vocabulary(bytes, xgrammar::VocabType::RAW, 256, std::vector<int32_t>());
+  Grammar grammar = {compile_source(compiler, {.kind = source.kind, .text = schema.dump()})};
+  grammar.bounded = compile_source(xgrammar::GrammarCompiler(byte_vocabulary, 1, false), source);
+  grammar.spellings = spellings_of(grammar.compiled.GetTokenizerInfo());
+  return grammar;
+}
+
 // Does what every text needs first, which may take too much already.
 Error begin_text(const Grammar& grammar, double most_seconds) {
   GrammarText text(grammar, {}, most_seconds);
@@ -139,8 +191,7 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   GrammarSource given = {.kind = source.kind, .text = {}};
   if (Error e = is_trusted ? completed(source, where, &given.text) : try_out(source, where, &given.text)) return e;
   const GrammarLimit limit(is_trusted ? GrammarText::kAnyTime : kMostCompileSeconds);
-  Error e =
-      guarded(where, [&] { *out = std::make_shared<Grammar>(compile_source(library(whole_, 1).compiler, given)); });
+  Error e = guarded(where, [&] { *out = std::make_shared<Grammar>(make_grammar(library(whole_, 1).compiler, given)); });
   if (!e) keep({source, is_trusted, *out, source.text.size() + (*out)->compiled.MemorySizeBytes()});
   return e;
 }
@@ -152,16 +203,65 @@ Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& w
     if (Error e = completed(source, where, made)) return e;
     std::optional<Grammar> grammar;
     Error e =
-        guarded(where, [&] { grammar.emplace(compile_source(trial->compiler, {.kind = source.kind, .text = *made})); });
+        guarded(where, [&] { grammar.emplace(make_grammar(trial->compiler, {.kind = source.kind, .text = *made})); });
     return e ? e : begin_text(*grammar, kMostMaskSeconds / kTrialShare);
   };
   return run_limited(compile_part, where, text, kTrialLimits);
 }
 
 struct GrammarText::Matcher {
-  std::optional<xgrammar::GrammarMatcher> matcher = {};
+  const Grammar& grammar;
+  std::optional<xgrammar::GrammarMatcher> matcher = {}, bounded = {};
+  std::string tail = {};            // of the text so far, the last bytes
   Error failure = {};               // the first one: what the library holds may be of no use behind it
   std::vector<uint32_t> bits = {};  // of the tokenizer's vocabulary; the logits' may be larger or smaller
+
+  const std::string& bytes_of(size_t id) const { return grammar.compiled.GetTokenizerInfo().GetDecodedVocab()[id]; }
+
+  static bool takes(xgrammar::GrammarMatcher& one, const std::string& text) {
+    const bool is_taken = one.AcceptString(text);
+    if (is_taken) one.Rollback(1);
+    return is_taken;
+  }
+
+  // How many characters more the text can hold that is being written, at most kMany.
+  int room() {
+    int count = 0;
+    while (count < kMany && bounded->AcceptString("a")) ++count;
+    if (count > 0) bounded->Rollback(count);
+    return count;
+  }
+
+  // Takes tokens out of `bits` with which a text would get too long, and those of more than kMany characters.
+  void keep_to_bounds() {
+    int left = room();
+    if (left == 0 && bounded->AcceptString("r")) {  // behind a backslash
+      left = 1 + std::min(room(), kMany - 1);
+      bounded->Rollback(1);
+    }
+    const bool is_full = left == 0 && takes(*matcher, "a"), is_within_character = ends_within_character(tail);
+    const auto fits = [&](size_t id) {
+      const Spelling& token = grammar.spellings[id];
+      if (token.has_quote || is_within_character) return takes(*bounded, bytes_of(id));
+      return left > 0 ? token.characters <= left && token.characters < kMany : !is_full;
+    };
+    for (size_t word = 0; word < bits.size(); ++word) {
+      for (uint32_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+        const auto bit = static_cast<size_t>(std::countr_zero(rest));
+        const size_t id = word * 32 + bit;
+        if (id < grammar.spellings.size() && !bytes_of(id).empty() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
+      }
+    }
+  }
+
+  bool add(int32_t id) {
+    if (!matcher->AcceptToken(id)) return false;
+    const std::string& bytes = bytes_of(static_cast<size_t>(id));
+    if (!bounded || bytes.empty()) return true;
+    tail += bytes;
+    if (tail.size() > 4) tail.erase(0, tail.size() - 4);
+    return bounded->AcceptString(bytes);
+  }
 
   const Error& ask(double most_seconds, const auto& f) {
     if (failure) return failure;
@@ -176,9 +276,12 @@ GrammarText::GrammarText(const Grammar& grammar, std::span<const int32_t> eos_id
   std::optional<std::vector<int>> ends(std::in_place, eos_ids.begin(), eos_ids.end());
   std::erase_if(*ends, [size](int id) { return id < 0 || id >= size; });
   if (ends->empty()) ends.reset();
-  matcher_ = std::make_unique<Matcher>();
+  matcher_.reset(new Matcher{.grammar = grammar});
   matcher_->bits.resize(static_cast<size_t>(xgrammar::GetBitmaskSize(size)));
-  matcher_->ask(most_seconds, [&] { matcher_->matcher.emplace(grammar.compiled, ends); });
+  matcher_->ask(most_seconds, [&] {
+    matcher_->matcher.emplace(grammar.compiled, ends);
+    if (grammar.bounded) matcher_->bounded.emplace(*grammar.bounded);
+  });
 }
 
 GrammarText::~GrammarText() = default;
@@ -192,7 +295,11 @@ Error GrammarText::next(std::span<uint32_t> allowed, double most_seconds) {
   bits.ndim = 1;
   bits.dtype = xgrammar::GetBitmaskDLType();
   bits.shape = &words;
-  if (Error e = matcher_->ask(most_seconds, [&] { matcher_->matcher->FillNextTokenBitmask(&bits); })) return e;
+  const auto fill = [&] {
+    matcher_->matcher->FillNextTokenBitmask(&bits);
+    if (matcher_->bounded) matcher_->keep_to_bounds();
+  };
+  if (Error e = matcher_->ask(most_seconds, fill)) return e;
   std::ranges::fill(allowed, 0);
   std::ranges::copy(std::span(own).first(std::min(own.size(), allowed.size())), allowed.begin());
   const bool is_end = std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
@@ -202,13 +309,16 @@ Error GrammarText::next(std::span<uint32_t> allowed, double most_seconds) {
 
 Error GrammarText::add(int32_t id, double most_seconds) {
   bool is_taken = false;
-  if (Error e = matcher_->ask(most_seconds, [&] { is_taken = matcher_->matcher->AcceptToken(id); })) return e;
+  if (Error e = matcher_->ask(most_seconds, [&] { is_taken = matcher_->add(id); })) return e;
   return is_taken ? Error{} : error("does not allow the token", "grammar", {}, std::to_string(id));
 }
 
 std::string GrammarText::foreseen(double most_seconds) {
   std::string text;
-  matcher_->ask(most_seconds, [&] { text = matcher_->matcher->FindJumpForwardString(); });
+  matcher_->ask(most_seconds, [&] {
+    xgrammar::GrammarMatcher& exact = matcher_->bounded ? *matcher_->bounded : *matcher_->matcher;
+    text = exact.FindJumpForwardString();
+  });
   return text;
 }
 

@@ -107,4 +107,16 @@ Error replace_texts(nlohmann::ordered_json& schema, const std::string& where) {
   return replace_format(schema, where);
 }
 
+bool leave_out_longest(nlohmann::ordered_json& schema) {
+  bool found = false;
+  for (const auto& [name, value] : schema.items()) {
+    if (value.is_structured()) {
+      found |= leave_out_longest(value);
+    } else if (name == "pattern" && value.is_string()) {
+      found |= leave_out_most(&value.get_ref<std::string&>());
+    }
+  }
+  return found;
+}
+
 }  // namespace pinion
