@@ -22,7 +22,7 @@ namespace {
 
 // What counts of a token where texts have a most.
 struct Spelling {
-  uint8_t characters;  // at most, kMany or more
+  uint8_t characters;  // at most, or kMany for more
   bool has_quote;
 };
 constexpr int kMany = 64;
@@ -36,6 +36,7 @@ struct Grammar {
   // fits.
   std::optional<xgrammar::CompiledGrammar> bounded = {};
   std::vector<Spelling> spellings = {};  // by id, where there are such texts
+  std::vector<uint32_t> unusual = {};    // bits of tokens with a quote or of many characters
 };
 
 namespace {
@@ -117,7 +118,7 @@ std::vector<Spelling> spellings_of(const xgrammar::TokenizerInfo& vocabulary) {
   std::vector<Spelling> all;
   for (const std::string& bytes : vocabulary.GetDecodedVocab()) {
     const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-    const auto count = std::ranges::count_if(bytes, starts_character);
+    const auto count = std::max<int64_t>(std::ranges::count_if(bytes, starts_character), !bytes.empty());
     all.push_back({static_cast<uint8_t>(std::min<int64_t>(count, kMany)), bytes.find('"') != bytes.npos});
   }
   return all;
@@ -133,6 +134,11 @@ Grammar make_grammar(const xgrammar::GrammarCompiler& compiler, const GrammarSou
   Grammar grammar = {compile_source(compiler, {.kind = source.kind, .text = schema.dump()})};
   grammar.bounded = compile_source(xgrammar::GrammarCompiler(byte_vocabulary, 1, false), source);
   grammar.spellings = spellings_of(grammar.compiled.GetTokenizerInfo());
+  grammar.unusual.resize(grammar.spellings.size() / 32 + 1);
+  for (size_t id = 0; id < grammar.spellings.size(); ++id) {
+    const Spelling& token = grammar.spellings[id];
+    grammar.unusual[id / 32] |= uint32_t{token.has_quote || token.characters == kMany} << id % 32;
+  }
   return grammar;
 }
 
@@ -213,6 +219,7 @@ struct GrammarText::Matcher {
   const Grammar& grammar;
   std::optional<xgrammar::GrammarMatcher> matcher = {}, bounded = {};
   std::string tail = {};            // of the text so far, the last bytes
+  int spare = 0;                    // so many characters are sure to fit
   Error failure = {};               // the first one: what the library holds may be of no use behind it
   std::vector<uint32_t> bits = {};  // of the tokenizer's vocabulary; the logits' may be larger or smaller
 
@@ -224,32 +231,35 @@ struct GrammarText::Matcher {
     return is_taken;
   }
 
-  // How many characters more the text can hold that is being written, at most kMany.
-  int room() {
+  // How many characters more the text can hold that is being written, at most `most`.
+  int room(int most) {
     int count = 0;
-    while (count < kMany && bounded->AcceptString("a")) ++count;
+    while (count < most && bounded->AcceptString("a")) ++count;
     if (count > 0) bounded->Rollback(count);
     return count;
   }
 
   // Takes tokens out of `bits` with which a text would get too long, and those of more than kMany characters.
   void keep_to_bounds() {
-    int left = room();
+    if (spare < kMany) spare = room(4 * kMany);
+    int left = std::min(spare, kMany);
     if (left == 0 && bounded->AcceptString("r")) {  // behind a backslash
-      left = 1 + std::min(room(), kMany - 1);
+      left = 1 + room(kMany - 1);
       bounded->Rollback(1);
     }
     const bool is_full = left == 0 && takes(*matcher, "a"), is_within_character = ends_within_character(tail);
     const auto fits = [&](size_t id) {
       const Spelling& token = grammar.spellings[id];
+      if (token.characters == 0) return true;  // of no bytes
       if (token.has_quote || is_within_character) return takes(*bounded, bytes_of(id));
       return left > 0 ? token.characters <= left && token.characters < kMany : !is_full;
     };
+    const bool is_roomy = left == kMany && !is_within_character;
     for (size_t word = 0; word < bits.size(); ++word) {
-      for (uint32_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+      for (uint32_t rest = bits[word] & (is_roomy ? grammar.unusual[word] : ~0u); rest != 0; rest &= rest - 1) {
         const auto bit = static_cast<size_t>(std::countr_zero(rest));
         const size_t id = word * 32 + bit;
-        if (id < grammar.spellings.size() && !bytes_of(id).empty() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
+        if (id < grammar.spellings.size() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
       }
     }
   }
@@ -258,6 +268,8 @@ struct GrammarText::Matcher {
     if (!matcher->AcceptToken(id)) return false;
     const std::string& bytes = bytes_of(static_cast<size_t>(id));
     if (!bounded || bytes.empty()) return true;
+    const Spelling& token = grammar.spellings[static_cast<size_t>(id)];
+    spare = token.has_quote ? 0 : std::max(0, spare - token.characters);
     tail += bytes;
     if (tail.size() > 4) tail.erase(0, tail.size() - 4);
     return bounded->AcceptString(bytes);
