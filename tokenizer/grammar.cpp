@@ -20,23 +20,30 @@ namespace pinion {
 
 namespace {
 
-// What counts of a token where texts have a most.
+constexpr int kMany = 64;
+
+// What counts of a token where a text may have so many characters and no more.
 struct Spelling {
   uint8_t characters;  // at most, or kMany for more
   bool has_quote;
 };
-constexpr int kMany = 64;
+
+struct Vocabulary {
+  xgrammar::TokenizerInfo info;
+  std::vector<Spelling> spellings;  // by id
+  std::vector<uint32_t> unusual;    // bits of the tokens that have a quote or many characters
+};
 
 }  // namespace
 
 struct Grammar {
+  std::shared_ptr<const Vocabulary> vocabulary;
   xgrammar::CompiledGrammar compiled;
-  // A schema's texts of at most so many characters: the masks of what is counted would take a tenth of a second each.
-  // So the grammar above leaves the most out, and this one, for a vocabulary of single bytes, is asked how much still
-  // fits.
+  // Of a schema with maxLength. A mask of what is counted would take a tenth of a second. So the grammar above leaves
+  // maxLength out, and this one, for a vocabulary of single bytes, is asked how many characters still fit.
   std::optional<xgrammar::CompiledGrammar> bounded = {};
-  std::vector<Spelling> spellings = {};  // by id, where there are such texts
-  std::vector<uint32_t> unusual = {};    // bits of tokens with a quote or of many characters
+
+  size_t bytes() const { return compiled.MemorySizeBytes() + (bounded ? bounded->MemorySizeBytes() : 0); }
 };
 
 namespace {
@@ -94,15 +101,28 @@ Error completed(const GrammarSource& source, const std::string& where, std::stri
   return {};
 }
 
+Spelling spelling_of(const std::string& bytes) {
+  const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const auto count = std::max<int64_t>(std::ranges::count_if(bytes, starts_character), !bytes.empty());
+  return {static_cast<uint8_t>(std::min<int64_t>(count, kMany)), bytes.find('"') != bytes.npos};
+}
+
 // Every `share`-th token, and all of one byte, so that any text can be spelled.
-xgrammar::TokenizerInfo vocabulary_of(const Tokenizer& tokenizer, int share) {
+std::shared_ptr<const Vocabulary> vocabulary_of(const Tokenizer& tokenizer, int share) {
   const int32_t size = vocab_size(tokenizer);
-  std::vector<std::string> tokens(static_cast<size_t>(size));
-  for (int32_t id = 0; id < size; ++id) {
-    std::string bytes = token_bytes(tokenizer, id);
-    if (id % share == 0 || bytes.size() == 1) tokens[static_cast<size_t>(id)] = std::move(bytes);
+  const auto count = static_cast<size_t>(size);
+  std::vector<std::string> tokens(count);
+  std::vector<Spelling> spellings(count);
+  std::vector<uint32_t> unusual(count / 32 + 1);
+  for (size_t id = 0; id < count; ++id) {
+    std::string bytes = token_bytes(tokenizer, static_cast<int32_t>(id));
+    if (id % static_cast<size_t>(share) != 0 && bytes.size() != 1) continue;
+    spellings[id] = spelling_of(bytes);
+    unusual[id / 32] |= uint32_t{spellings[id].has_quote || spellings[id].characters == kMany} << id % 32;
+    tokens[id] = std::move(bytes);
   }
-  return {tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()};
+  return std::make_shared<Vocabulary>(
+      Vocabulary{{tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()}, spellings, unusual});
 }
 
 bool ends_within_character(std::string_view text) {
@@ -114,39 +134,16 @@ bool ends_within_character(std::string_view text) {
   return false;
 }
 
-std::vector<Spelling> spellings_of(const xgrammar::TokenizerInfo& vocabulary) {
-  std::vector<Spelling> all;
-  for (const std::string& bytes : vocabulary.GetDecodedVocab()) {
-    const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-    const auto count = std::max<int64_t>(std::ranges::count_if(bytes, starts_character), !bytes.empty());
-    all.push_back({static_cast<uint8_t>(std::min<int64_t>(count, kMany)), bytes.find('"') != bytes.npos});
-  }
-  return all;
-}
-
-Grammar make_grammar(const xgrammar::GrammarCompiler& compiler, const GrammarSource& source) {
-  nlohmann::ordered_json schema;
-  if (source.kind == GrammarSource::Kind::json_schema) schema = nlohmann::ordered_json::parse(source.text);
-  if (!leave_out_longest(schema)) return {compile_source(compiler, source)};
+xgrammar::TokenizerInfo byte_vocabulary() {
   std::vector<std::string> bytes;
   for (int i = 0; i < 256; ++i) bytes.emplace_back(1, static_cast<char>(i));
-  const xgrammar::TokenizerInfo byte_vocabulary(bytes, xgrammar::VocabType::RAW, 256, std::vector<int32_t>());
-  Grammar grammar = {compile_source(compiler, {.kind = source.kind, .text = schema.dump()})};
-  grammar.bounded = compile_source(xgrammar::GrammarCompiler(byte_vocabulary, 1, false), source);
-  grammar.spellings = spellings_of(grammar.compiled.GetTokenizerInfo());
-  grammar.unusual.resize(grammar.spellings.size() / 32 + 1);
-  for (size_t id = 0; id < grammar.spellings.size(); ++id) {
-    const Spelling& token = grammar.spellings[id];
-    grammar.unusual[id / 32] |= uint32_t{token.has_quote || token.characters == kMany} << id % 32;
-  }
-  return grammar;
+  return {bytes, xgrammar::VocabType::RAW, 256, std::vector<int32_t>()};
 }
 
 // Does what every text needs first, which may take too much already.
 Error begin_text(const Grammar& grammar, double most_seconds) {
   GrammarText text(grammar, {}, most_seconds);
-  std::vector<uint32_t> bits(
-      static_cast<size_t>(xgrammar::GetBitmaskSize(grammar.compiled.GetTokenizerInfo().GetVocabSize())));
+  std::vector<uint32_t> bits(static_cast<size_t>(xgrammar::GetBitmaskSize(grammar.vocabulary->info.GetVocabSize())));
   text.foreseen(most_seconds);  // fails with the next call
   return text.next(bits, most_seconds);
 }
@@ -154,7 +151,16 @@ Error begin_text(const Grammar& grammar, double most_seconds) {
 }  // namespace
 
 struct GrammarCompiler::Library {
+  std::shared_ptr<const Vocabulary> vocabulary;
   xgrammar::GrammarCompiler compiler;
+
+  Grammar grammar_of(const GrammarSource& source) const {
+    nlohmann::ordered_json schema;
+    if (source.kind == GrammarSource::Kind::json_schema) schema = nlohmann::ordered_json::parse(source.text);
+    if (!leave_out_longest(schema)) return {vocabulary, compile_source(compiler, source)};
+    return {vocabulary, compile_source(compiler, {.kind = source.kind, .text = schema.dump()}),
+            compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false), source)};
+  }
 };
 
 GrammarCompiler::GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
@@ -163,7 +169,8 @@ GrammarCompiler::~GrammarCompiler() = default;
 
 const GrammarCompiler::Library& GrammarCompiler::library(Lazy& lazy, int share) {
   std::call_once(lazy.once, [&] {
-    lazy.library.reset(new Library{xgrammar::GrammarCompiler(vocabulary_of(*tokenizer_, share), 1, false)});
+    const auto vocabulary = vocabulary_of(*tokenizer_, share);
+    lazy.library.reset(new Library{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, false)});
   });
   return *lazy.library;
 }
@@ -197,8 +204,8 @@ Error GrammarCompiler::compile(const GrammarSource& source, const std::string& w
   GrammarSource given = {.kind = source.kind, .text = {}};
   if (Error e = is_trusted ? completed(source, where, &given.text) : try_out(source, where, &given.text)) return e;
   const GrammarLimit limit(is_trusted ? GrammarText::kAnyTime : kMostCompileSeconds);
-  Error e = guarded(where, [&] { *out = std::make_shared<Grammar>(make_grammar(library(whole_, 1).compiler, given)); });
-  if (!e) keep({source, is_trusted, *out, source.text.size() + (*out)->compiled.MemorySizeBytes()});
+  Error e = guarded(where, [&] { *out = std::make_shared<Grammar>(library(whole_, 1).grammar_of(given)); });
+  if (!e) keep({source, is_trusted, *out, source.text.size() + (*out)->bytes()});
   return e;
 }
 
@@ -208,8 +215,7 @@ Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& w
   const auto compile_part = [&](std::string* made) {
     if (Error e = completed(source, where, made)) return e;
     std::optional<Grammar> grammar;
-    Error e =
-        guarded(where, [&] { grammar.emplace(make_grammar(trial->compiler, {.kind = source.kind, .text = *made})); });
+    Error e = guarded(where, [&] { grammar.emplace(trial->grammar_of({.kind = source.kind, .text = *made})); });
     return e ? e : begin_text(*grammar, kMostMaskSeconds / kTrialShare);
   };
   return run_limited(compile_part, where, text, kTrialLimits);
@@ -223,7 +229,7 @@ struct GrammarText::Matcher {
   Error failure = {};               // the first one: what the library holds may be of no use behind it
   std::vector<uint32_t> bits = {};  // of the tokenizer's vocabulary; the logits' may be larger or smaller
 
-  const std::string& bytes_of(size_t id) const { return grammar.compiled.GetTokenizerInfo().GetDecodedVocab()[id]; }
+  const std::string& bytes_of(size_t id) const { return grammar.vocabulary->info.GetDecodedVocab()[id]; }
 
   static bool takes(xgrammar::GrammarMatcher& one, const std::string& text) {
     const bool is_taken = one.AcceptString(text);
@@ -249,17 +255,18 @@ struct GrammarText::Matcher {
     }
     const bool is_full = left == 0 && takes(*matcher, "a"), is_within_character = ends_within_character(tail);
     const auto fits = [&](size_t id) {
-      const Spelling& token = grammar.spellings[id];
+      const Spelling& token = grammar.vocabulary->spellings[id];
       if (token.characters == 0) return true;  // of no bytes
       if (token.has_quote || is_within_character) return takes(*bounded, bytes_of(id));
       return left > 0 ? token.characters <= left && token.characters < kMany : !is_full;
     };
     const bool is_roomy = left == kMany && !is_within_character;
     for (size_t word = 0; word < bits.size(); ++word) {
-      for (uint32_t rest = bits[word] & (is_roomy ? grammar.unusual[word] : ~0u); rest != 0; rest &= rest - 1) {
+      for (uint32_t rest = bits[word] & (is_roomy ? grammar.vocabulary->unusual[word] : ~0u); rest != 0;
+           rest &= rest - 1) {
         const auto bit = static_cast<size_t>(std::countr_zero(rest));
         const size_t id = word * 32 + bit;
-        if (id < grammar.spellings.size() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
+        if (id < grammar.vocabulary->spellings.size() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
       }
     }
   }
@@ -268,7 +275,7 @@ struct GrammarText::Matcher {
     if (!matcher->AcceptToken(id)) return false;
     const std::string& bytes = bytes_of(static_cast<size_t>(id));
     if (!bounded || bytes.empty()) return true;
-    const Spelling& token = grammar.spellings[static_cast<size_t>(id)];
+    const Spelling& token = grammar.vocabulary->spellings[static_cast<size_t>(id)];
     spare = token.has_quote ? 0 : std::max(0, spare - token.characters);
     tail += bytes;
     if (tail.size() > 4) tail.erase(0, tail.size() - 4);
@@ -284,7 +291,7 @@ struct GrammarText::Matcher {
 };
 
 GrammarText::GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids, double most_seconds) {
-  const int size = grammar.compiled.GetTokenizerInfo().GetVocabSize();
+  const int size = grammar.vocabulary->info.GetVocabSize();
   std::optional<std::vector<int>> ends(std::in_place, eos_ids.begin(), eos_ids.end());
   std::erase_if(*ends, [size](int id) { return id < 0 || id >= size; });
   if (ends->empty()) ends.reset();
