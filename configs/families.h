@@ -38,11 +38,11 @@ namespace pinion {
 //                                and [experts, hidden, size]. modules then has router and expert_gate, _up, _down.
 //                                stacked_gate_up, stacked_down (of modules): tensors of that form without .weight,
 //                                which some files have instead of experts one by one.
-//                                shared_size: the field with the size of one more expert, of all tokens; shared_count:
-//                                the one that says how many experts' size it has; modules then has shared_gate, _up and
-//                                _down, and shared_weight where a sigmoid weighs it; sigmoid: true where scores are
-//                                sigmoids; scale: the field that they are multiplied by, and router_correction (of
-//                                modules) the tensor that is added to them for the choice alone
+//                                shared_size: the field with the size of a shared expert, which takes every token;
+//                                shared_count: the one that says how many experts' size it has; modules then has
+//                                shared_gate, _up and _down, and shared_weight where a sigmoid weighs it; sigmoid: true
+//                                where scores are sigmoids; scale: the field that they are multiplied by, and
+//                                router_correction (of modules) the tensor that is added to them for the choice alone
 //   layers_behind                the field with how many layers, behind the model's own, are not read
 //   qk_norm_if                   the field that says whether there is such a norm
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing

@@ -319,7 +319,7 @@ PLAIN_CASES = {
         spelled_new(NEMOTRON) | {"attention_bias": True, "mlp_bias": True}, long_prompt=200, norm_mean=0.0
     ),
     "qwen2_moe": Case(
-        QWEN2_MOE, long_prompt=200, notes="Every token goes to one more expert, weighed by a sigmoid of its own."
+        QWEN2_MOE, long_prompt=200, notes="A shared expert, weighed by a sigmoid of its own."
     ),
     "qwen2_moe_mixed": Case(
         QWEN2_MOE | {"mlp_only_layers": [0], "norm_topk_prob": True, "qkv_bias": False},
@@ -327,9 +327,9 @@ PLAIN_CASES = {
         notes="Layer 1 alone has experts, one of them shared.",
     ),
     "granite_moe_shared": Case(
-        GRANITE_MOE_SHARED, long_prompt=200, notes="An expert of all tokens, whose gate and up are rows of one tensor."
+        GRANITE_MOE_SHARED, long_prompt=200, notes="A shared expert, whose gate and up are rows of one tensor."
     ),
-    "hunyuan_moe": Case(HUNYUAN_MOE, long_prompt=200, notes="Every token goes to one more expert."),
+    "hunyuan_moe": Case(HUNYUAN_MOE, long_prompt=200, notes="A shared expert."),
     "glm4_moe": Case(
         GLM4_MOE,
         long_prompt=200,
@@ -345,7 +345,7 @@ PLAIN_CASES = {
         QWEN3_5_MOE,
         long_prompt=200,
         norm_mean=0.0,
-        notes="As qwen3_5, with experts in one tensor of a layer and one of all tokens.",
+        notes="As qwen3_5, with experts in one tensor of a layer and a shared one.",
     ),
     "starcoder2": Case(STARCODER2, long_prompt=200, notes="LayerNorm and biases. The mlp has no gate."),
     "starcoder2_window": Case(STARCODER2_WINDOW, long_prompt=200, notes="LayerNorm still has biases."),
