@@ -51,18 +51,18 @@ void describe_panel(const int8_t* codes, int64_t k, float* scale, int32_t* colum
 // Records of w4: any nibble is a code; the scales are 4.
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   const std::vector<f16> scales(kPanelColumns, to_f16(4.0f));
-  for (int64_t at = 0; at < bytes; at += w4_record_bytes(false)) {
-    for (int64_t i = at; i < at + kW4CodeBytes; i += 8) {
+  for (int64_t at = 0; at < bytes; at += record_bytes(Format::w4)) {
+    for (int64_t i = at; i < at + code_bytes(Format::w4); i += 8) {
       const uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
       std::memcpy(panel + i, &eight, 8);
     }
-    std::memcpy(panel + at + kW4CodeBytes, scales.data(), kPanelColumns * sizeof(f16));
+    std::memcpy(panel + at + code_bytes(Format::w4), scales.data(), kPanelColumns * sizeof(f16));
   }
 }
 
 // By Format; null: no mode makes it of floats.
 using Filler = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
-constexpr Filler kFillers[] = {random_bf16, random_codes, random_records, nullptr};
+constexpr Filler kFillers[] = {random_bf16, random_codes, random_records, nullptr, nullptr};
 static_assert(std::size(kFillers) == std::size(kFormats));
 
 // A matrix that is placed.

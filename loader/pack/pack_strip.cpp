@@ -117,7 +117,7 @@ void pack_w4(const RowStrip& group, const float* values, const float* largest, i
   std::byte* codes = group.panel;
   std::optional<FeedbackRows> rows;
   if (group.feedback) rows.emplace(*group.feedback);
-  for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += w4_record_bytes(false)) {
+  for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += record_bytes(Format::w4)) {
     alignas(kAlignmentBytes) W4Group quantised;
     load_w4(group, values, k, inverse, &quantised);
     if (rows) {
@@ -125,14 +125,14 @@ void pack_w4(const RowStrip& group, const float* values, const float* largest, i
     } else {
       quantize_w4(&quantised, rotation > 1);
     }
-    store_w4(quantised, codes, codes + kW4CodeBytes - group.column * 2);
+    store_w4(quantised, codes, codes + code_bytes(Format::w4) - group.column * 2);
   }
   for (int64_t r = 0; r < kStripRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
 }
 
 // By Format; null: only codes of a file become it.
 using FloatPacker = void (*)(const RowStrip& group, const float* values, const float* largest, int64_t rotation);
-constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr};
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr, nullptr};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
 }  // namespace
@@ -166,7 +166,7 @@ void pack_w4_codes(Format format, const RowStrip& group, const W4Rows& rows) {
   const bool has_zero_points = traits_of(format).has_zero_points;
   const int64_t blocks = padded_k(group.k) / kBlockK;
   std::byte* codes = group.panel;
-  for (int64_t block = 0; block < blocks; block++, codes += w4_record_bytes(has_zero_points)) {
+  for (int64_t block = 0; block < blocks; block++, codes += record_bytes(format)) {
     alignas(kAlignmentBytes) W4Group own;
     uint8_t zero_points[kStripRows];
     std::memset(own.codes, 8, sizeof own.codes);
@@ -178,7 +178,7 @@ void pack_w4_codes(Format format, const RowStrip& group, const W4Rows& rows) {
       own.scales[r] = rows.group_scales[i];
       zero_points[r] = rows.zero_points[i];
     }
-    std::byte* scales = codes + kW4CodeBytes - group.column * 2;
+    std::byte* scales = codes + code_bytes(Format::w4) - group.column * 2;
     store_w4(own, codes, scales);
     if (has_zero_points) std::memcpy(scales + kPanelColumns * 2 - group.column, zero_points, sizeof zero_points);
   }
