@@ -57,6 +57,7 @@ std::string_view kv_name(const RunOptions& options);
 std::string mode_text(const RunOptions& options);  // "w4a8, head w4"
 
 Option add_model_option(Command app, RunOptions* options);
+void add_model_or_synthetic_options(Command app, RunOptions* options);  // --model, or --synthetic --ternary
 void add_weight_options(
     Command app,
     RunOptions* options);  // those that decide the packed weights: --quant --head --keep --no-rotate --calibrate

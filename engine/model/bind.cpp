@@ -301,8 +301,11 @@ struct Binder {
     const MatrixTensor spec = head_matrix(model->config);
     if (!model->config.tied_head) return bind_matrix({&spec, 1});
     matrices.insert(spec.module() + ".weight");
-    PackJob job = {model->embedding, weight_format(options, spec.module() + ".weight", true), &model->head.weight};
-    job.rotation = weight_rotation(options, job.format, spec.k);
+    LinearWeight embedding;
+    embedding.weight = model->embedding;
+    const Packing packing = packing_of(options, model->config, spec.module(), embedding);
+    PackJob job = {model->embedding, packing.format, &model->head.weight};
+    job.rotation = packing.rotation;
     add_job(std::move(job), spec);
     return {};
   }

@@ -19,6 +19,7 @@
 #include "engine/runtime/load.h"
 #include "engine/session/generate.h"
 #include "engine/session/session.h"
+#include "kernels/f16.h"
 #include "loader/checkpoint/mapped_file.h"
 #include "loader/config/json.h"
 
@@ -120,16 +121,34 @@ double perplexity(std::span<const float> logits, std::span<const int32_t> ids, s
   return std::exp(sum / static_cast<double>(ids.size() - 1));
 }
 
-// What a w8 tensor holds: codes in the order of the file's rows, scales. Several matrices may be one tensor.
+// What a w8 or w2 tensor holds: codes in the order of the file's rows, scales. Several matrices may be one tensor.
 struct Codes {
   std::vector<int8_t> codes;
   std::vector<float> scales;
 };
 
+// A column of w2: codes less 1, and the scales of all groups.
+void append_ternary(const Matrix& m, int64_t n, Codes* out) {
+  const std::byte* panel = panel_of(m, n / kPanelColumns);
+  for (int64_t k = 0; k < m.k; ++k) {
+    const int byte = std::to_integer<int>(panel[code_offset(Format::w2, k, n)]);
+    out->codes.push_back(static_cast<int8_t>((byte >> code_shift(Format::w2, k) & 3) - 1));
+  }
+  for (int64_t k = 0; k < m.k; k += kW2GroupK) {
+    f16 scale;
+    std::memcpy(&scale, panel + code_offset(Format::w2, k, 0) + code_bytes(Format::w2) + n % kPanelColumns * 2, 2);
+    out->scales.push_back(to_float(scale) * m.scale[n]);
+  }
+}
+
 void append(const Matrix& m, const RowOrder& order, Codes* out) {
   std::vector<int64_t> rows(static_cast<size_t>(m.n));  // of the matrix, by the file's
   for (int64_t n = 0; n < m.n; ++n) rows[static_cast<size_t>(order.stored(n))] = n;
   for (const int64_t n : rows) {
+    if (m.format == Format::w2) {
+      append_ternary(m, n, out);
+      continue;
+    }
     const auto* panel = reinterpret_cast<const int8_t*>(panel_of(m, n / kPanelColumns));
     for (int64_t k = 0; k < m.k; ++k) out->codes.push_back(panel[w8_offset(k, n)]);
     out->scales.push_back(m.scale[n]);

@@ -1,6 +1,6 @@
 """The rows of the table of tiny models whose files hold codes."""
 
-from case import Case, Codes, mlp
+from case import Case, Codes, heads, mlp
 from configs import GPT_OSS_MXFP4, LLAMA, MINISTRAL3, MIXTRAL, PHI3, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE
 from newer_configs import GLM
 from quantisation_configs import (
@@ -29,6 +29,12 @@ CODED_CASES = {
         codes=Codes(QUANTISED_NEW, "float32", 1),
         notes="int8 codes with fp32 scales [n], chosen by expressions; three matrices have none, two of them linear "
         "layers that w8a8 quantises from the stored fp16 values.",
+    ),
+    "qwen3_ternary": Case(
+        QWEN3 | heads(2, 1, 64) | mlp(128) | {"hidden_size": 128, "tie_word_embeddings": False},
+        ternary=True,
+        not_ternary=("layers.1.self_attn.v_proj",),
+        notes="Bf16 weights that are -s, 0 or s in groups of 128 inputs, taken as they are; those of one matrix are not.",
     ),
     "qwen3_codes": Case(
         QWEN3,
