@@ -211,7 +211,7 @@ struct Binder {
   void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& part) {
     LinearWeight own = rows_of(found, first, part.n);
     PackJob job = {std::move(own.weight), packing.format, &matrix_of(*model, part).weight, std::move(own.scale),
-                   reader_of(own.coded, packing.as_stored)};
+                   reader_of(own.coded, packing.as_stored && traits_of(packing.format).bits == 4)};
     job.rotation = packing.rotation;
     job.order = part.order;
     add_job(std::move(job), part);

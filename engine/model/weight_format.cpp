@@ -51,8 +51,10 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
   const bool is_head = module == config.names.head;
   Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
   const bool as_asked = packing.format == Format::bf16 || (is_head && options.head);
-  if (options.ternary && !as_asked && weight.stored_as.empty() && looks_ternary(weight.weight)) {
-    return {.format = Format::w2};
+  if (options.ternary && !as_asked) {
+    const bool is_code = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
+    if (is_code && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
+    if (weight.stored_as.empty() && looks_ternary(weight.weight)) return {.format = Format::w2};
   }
   if (packing.format == Format::w4) {
     if (weight.coded.format && weight.coded.scheme.bits == 4) {

@@ -75,9 +75,9 @@ TEST(LayerTensors, AreTheFilesTensors) {
 
 // Every matrix and vector of the list has a place of its own in the model, and nothing else has weights.
 TEST(LayerTensors, HaveAPlaceEach) {
-  for (const char* name :
-       {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss", "families/apertus",
-        "families/nemotron_bias", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe"}) {
+  for (const char* name : {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss",
+                           "families/apertus", "families/nemotron_bias", "families/bitnet", "families/qwen2_moe",
+                           "families/glm4_moe", "families/qwen3_5_moe"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

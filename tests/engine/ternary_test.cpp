@@ -134,6 +134,20 @@ TEST(Ternary, WhereOneRowIsNotAllAreQuantised) {
   EXPECT_TRUE(load(options, folder.path)->from_cache()) << "found after another look";
 }
 
+// Codes of the file, with norms before o and down.
+TEST(Ternary, Bitnet) {
+  for (const std::string family : {"bitnet", "bitnet_divided"}) {
+    const std::string folder = PINION_TEST_DATA "/families/" + family;
+    for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
+      const auto model = load({.quant = quant}, folder);
+      each_matrix(*model, [&](const Matrix& m, const std::string& name) { EXPECT_EQ(m.format, Format::w2) << name; });
+      EXPECT_TRUE(model->conversions.empty());
+      expect_one_result(*model, 60, KvType::q8);
+    }
+    expect_one_result(*load({.quant = Quant::none}, folder), 40, KvType::f32);
+  }
+}
+
 TEST(Ternary, RandomWeightsToo) {
   std::unique_ptr<Model> model;
   ASSERT_EQ(

@@ -2,10 +2,12 @@
 
 from case import Case, Codes, heads, mlp
 from configs import GPT_OSS_MXFP4, LLAMA, MINISTRAL3, MIXTRAL, PHI3, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE
-from newer_configs import GLM
+from newer_configs import BITNET_MODEL, GLM
 from quantisation_configs import (
     AWQ,
     AWQ_EXPERTS,
+    BITNET,
+    BITNET_DIVIDED,
     FP8,
     FP8_BLOCKS,
     FP8_CHANNELS,
@@ -35,6 +37,18 @@ CODED_CASES = {
         ternary=True,
         not_ternary=("layers.1.self_attn.v_proj",),
         notes="Bf16 weights that are -s, 0 or s in groups of 128 inputs, taken as they are; those of one matrix are not.",
+    ),
+    "bitnet": Case(
+        BITNET_MODEL,
+        long_prompt=45,
+        codes=Codes(BITNET),
+        notes="Ternary codes, four to a byte, and one bf16 scale a matrix, taken as they are; norms before o and down.",
+    ),
+    "bitnet_divided": Case(
+        BITNET_MODEL | {"intermediate_size": 128, "num_hidden_layers": 1},
+        long_prompt=45,
+        codes=Codes(BITNET_DIVIDED),
+        notes="Codes that are divided by the scale: the quotient has more bits than bf16.",
     ),
     "qwen3_codes": Case(
         QWEN3,
