@@ -45,6 +45,7 @@ namespace pinion {
 //                                router_correction (of modules) the tensor that is added to them for the choice alone
 //   layers_behind                the field with how many layers, behind the model's own, are not read
 //   qk_norm_if                   the field that says whether there is such a norm
+//   o_norm, down_norm (of modules)       norms of what o and down multiply
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
 //   xielu (of modules)           what holds the numbers of the activation xielu
 //   norm, norm_bias, norm_eps    layer: LayerNorm instead of RMSNorm; true: with biases; the field, else rms_norm_eps

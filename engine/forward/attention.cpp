@@ -171,7 +171,7 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
                    for (int64_t head = 0; head < c.heads; ++head) {
                      write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.head_dim);
                    }
-                   return out;
+                   return normed_rows(p, layer.o_norm, out, 1, c.heads * c.head_dim, out);
                  });
 }
 
@@ -264,8 +264,10 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   });
   worker.barrier();
   const int64_t width = c.heads * c.head_dim;
-  return prepare(begin_stage(worker, p, Stage::o_input), p.rows, width, {&layer.o},
-                 [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * width; });
+  return prepare(
+      begin_stage(worker, p, Stage::o_input), p.rows, width, {&layer.o}, [&](int64_t first, int64_t count, float* out) {
+        return normed_rows(p, layer.o_norm, p.activations.attended.data() + first * width, count, width, out);
+      });
 }
 
 }  // namespace

@@ -125,7 +125,9 @@ Input activated(Worker& worker, const Pass& p, const Layer& layer, int64_t index
   const float* activation = p.activations.activation.data();
   const int64_t width = layer.down.weight.k;
   const Input in = prepare(begin_stage(worker, p, Stage::down_input), p.rows, width, {&layer.down},
-                           [&](int64_t first, int64_t, float*) { return activation + first * width; });
+                           [&](int64_t first, int64_t count, float* out) {
+                             return normed_rows(p, layer.down_norm, activation + first * width, count, width, out);
+                           });
   trace_input(worker, p, index, Stage::down, in);
   return in;
 }

@@ -231,7 +231,7 @@ struct Binder {
   void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& part) {
     LinearWeight own = part.order.is_part() ? found : rows_of(found, first, part.n);
     PackJob job = {std::move(own.weight), packing.format, &matrix_of(*model, part).weight, std::move(own.scale),
-                   reader_of(own.coded, packing.as_stored)};
+                   reader_of(own.coded, packing.as_stored && traits_of(packing.format).bits == 4)};
     job.rotation = packing.rotation;
     job.order = part.order;
     add_job(std::move(job), part);
@@ -324,8 +324,11 @@ struct Binder {
     if (Error e = bind_bias(spec, spec.n, &bias)) return e;
     if (spec.has_bias) model->head.bias = bias.data();
     matrices.insert(spec.module() + ".weight");
-    PackJob job = {model->embedding, weight_format(options, spec.module() + ".weight", true), &model->head.weight};
-    job.rotation = weight_rotation(options, job.format, spec.k);
+    LinearWeight embedding;
+    embedding.weight = model->embedding;
+    const Packing packing = packing_of(options, model->config, spec.module(), embedding);
+    PackJob job = {model->embedding, packing.format, &model->head.weight};
+    job.rotation = packing.rotation;
     add_job(std::move(job), spec);
     return {};
   }

@@ -55,12 +55,14 @@ struct Layer {
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see head_balance.h
   const float* sinks = nullptr;                   // [heads] one more score of each head's softmax, whose value is zero
   Linear o;                                       // [hidden, heads * head_dim], or [hidden, value_width]
+  Norm o_norm;                                    // [heads * head_dim] of what o multiplies
   Norm attention_out_norm;                        // of what the branch adds
   Norm mlp_norm;                                  // none where the mlp reads what attention_norm gives
   // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared.
   Linear gate, up;
   XieluLayer xielu;
   Linear down;                               // [hidden, intermediate]
+  Norm down_norm;                            // [intermediate] of what down multiplies
   Norm mlp_out_norm;                         // of what the branch adds
   const float* router_correction = nullptr;  // [experts] added to scores when choosing
   Linear shared_weight;         // [1, hidden], bf16 like the router, whose sigmoid weighs the shared expert's output

@@ -133,6 +133,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
       add_head_norm(k_norm, names.k_norm, c.kv_heads);
     }
     if (!names.sinks.empty()) add(sinks, names.sinks, c.heads);
+    add_weight(o_norm, names.o_norm, c.heads * c.head_dim);
   }
   add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
   if (!c.one_norm) add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
@@ -146,6 +147,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     add(xielu_beta, names.xielu + ".beta", 1);
     add(xielu_eps, names.xielu + ".eps", 1);
   }
+  add_weight(down_norm, names.down_norm, c.intermediate_size);
   add_norm(mlp_out_norm, mlp_out_norm_bias, names.mlp_out_norm);
   return list;
 }

@@ -94,6 +94,7 @@ enum class VectorRole : uint8_t {
   delta_rate,
   delta_step,
   delta_norm,
+  o_norm,
   attention_out_norm,
   attention_out_norm_bias,
   mlp_norm,
@@ -102,6 +103,7 @@ enum class VectorRole : uint8_t {
   xielu_alpha_n,
   xielu_beta,
   xielu_eps,
+  down_norm,
   mlp_out_norm,
   mlp_out_norm_bias,
 };

@@ -76,9 +76,9 @@ struct ExpertsConfig {
 // in those of q_norm and k_norm stands for the head.
 struct ModuleNames {
   std::string embedding, final_norm, head;
-  std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
+  std::string attention_norm, q, k, v, o, q_norm, k_norm, o_norm, attention_out_norm;
   std::string sinks;  // a tensor, not a module
-  std::string mlp_norm, gate, up, down,
+  std::string mlp_norm, gate, up, down, down_norm,
       mlp_out_norm;   // no gate: activation(up x) instead of activation(gate x) * (up x)
   std::string xielu;  // its module has numbers of its own
   std::string router, expert_gate, expert_up, expert_down;

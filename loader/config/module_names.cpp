@@ -17,8 +17,10 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->q_norm = modules.text("q_norm", "");
   out->k_norm = modules.text("k_norm", "");
   out->sinks = modules.text("sinks", "");
+  out->o_norm = modules.text("o_norm", "");
   out->attention_out_norm = modules.text("attention_out_norm", "");
   out->mlp_norm = modules.text("mlp_norm", "");
+  out->down_norm = modules.text("down_norm", "");
   out->mlp_out_norm = modules.text("mlp_out_norm", "");
   const bool mixture = modules.has("router");
   const auto own_mlp = mixture ? std::optional<std::string>("") : std::nullopt;

@@ -56,6 +56,16 @@ TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
   EXPECT_FALSE(plain["matrices"].contains("without_codes"));
 }
 
+TEST(Inspect, SaysWhichMatricesAreTernary) {
+  const std::string ternary = PINION_TEST_DATA "/families/qwen3_ternary";
+  const json report = run_json({"inspect", "--model", ternary, "--json"});
+  EXPECT_EQ(report["matrices"]["ternary_to_w2"], 2 * 7 - 1);
+  EXPECT_EQ(report["matrices"]["floats_to_codes"], 2);
+  const json none = run_json({"inspect", "--model", ternary, "--quant", "none", "--json"});
+  EXPECT_FALSE(none["matrices"].contains("ternary_to_w2"));
+  EXPECT_LT(report["memory_bytes"]["layers"], none["memory_bytes"]["layers"]);
+}
+
 TEST(Inspect, NamesTheFormatOfCodesThatAreReadThroughFloats) {
   const std::string families = PINION_TEST_DATA "/families/";
   const json awq = run_json({"inspect", "--model", families + "phi3_awq", "--quant", "w8a8", "--json"});

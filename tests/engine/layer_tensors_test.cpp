@@ -98,7 +98,7 @@ TEST(LayerTensors, AreTheFilesTensors) {
 TEST(LayerTensors, HaveAPlaceEach) {
   for (const char* name :
        {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss", "families/apertus",
-        "families/nemotron_bias", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe", "families/phi",
+        "families/nemotron_bias", "families/bitnet", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe", "families/phi",
         "families/cohere_qk_norm", "families/stablelm_parallel", "families/gpt_neox"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
