@@ -98,8 +98,8 @@ TEST(LayerTensors, AreTheFilesTensors) {
 TEST(LayerTensors, HaveAPlaceEach) {
   for (const char* name :
        {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss", "families/apertus",
-        "families/nemotron_bias", "families/bitnet", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe", "families/phi",
-        "families/cohere_qk_norm", "families/stablelm_parallel", "families/gpt_neox"}) {
+        "families/nemotron_bias", "families/bitnet", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe",
+        "families/phi", "families/cohere_qk_norm", "families/stablelm_parallel", "families/gpt_neox"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");
