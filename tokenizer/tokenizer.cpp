@@ -327,4 +327,8 @@ bool is_special(const Tokenizer& tokenizer, int32_t id) {
   return added != nullptr && added->special;
 }
 
+bool has_text(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  return std::ranges::any_of(ids, [&](int32_t id) { return !is_special(tokenizer, id); });
+}
+
 }  // namespace pinion

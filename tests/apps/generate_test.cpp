@@ -24,6 +24,24 @@ TEST(Generate, StoriesComeOutAsTheReferenceHasThem) {
   }
 }
 
+// The vocabulary leaves out the blank with which a text begins; an answer is none that begins.
+TEST(Generate, AnAnswerGoesOnWithThePromptsText) {
+  const std::string prompt = "Once upon a time, there was";
+  const std::vector<std::string> few = {"--max-tokens", "4", "--json"};
+  const auto with = [&](std::vector<std::string> options) {
+    options.insert(options.end(), few.begin(), few.end());
+    return generate(kStories, options);
+  };
+  const json answer = run_json(with({"--prompt", prompt}));
+  const std::string text = answer["text"];
+  EXPECT_TRUE(text.starts_with(" a")) << text;
+  json ids = answer["prompt_ids"];
+  for (const json& id : answer["ids"]) ids.push_back(id);
+  const Outcome whole = run_pinion({"detokenize", "--model", kStories, "--ids", numbers(ids)});
+  EXPECT_EQ(whole.out, prompt + text + "\n") << whole.err;
+  EXPECT_TRUE(run_json(with({"--prompt-ids", "1"}))["text"].get<std::string>().starts_with("Once"));
+}
+
 TEST(Generate, JsonHasEveryFigure) {
   const json answer = run_json(generate(kStories, {"--prompt", "Once upon a time", "--max-tokens", "8", "--json"}));
   for (const char* field : {"prompt_tokens_per_second", "decode_tokens_per_second", "load_seconds", "peak_rss_bytes",
