@@ -114,7 +114,7 @@ TEST_P(Fixture, GoesOnWhereAPromptEnds) {
   for (const Json& item : expected["ids"]) {
     const auto ids = item.get<Ids>();
     const std::string whole = decode(*tokenizer, ids);
-    for (size_t cut = 0; cut <= ids.size(); ++cut) {
+    for (size_t cut = 0; cut <= ids.size(); cut += 1 + ids.size() / 32) {
       const std::span prompt(ids.data(), cut);
       const std::string before = decode(*tokenizer, prompt);
       if (!whole.starts_with(before)) continue;  // the cut goes through a character
