@@ -328,7 +328,8 @@ bool is_special(const Tokenizer& tokenizer, int32_t id) {
 }
 
 bool has_text(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  return std::ranges::any_of(ids, [&](int32_t id) { return !is_special(tokenizer, id); });
+  constexpr size_t kFew = 16;  // within which almost every text begins
+  return !decode(tokenizer, ids.first(std::min(ids.size(), kFew))).empty() || !decode(tokenizer, ids).empty();
 }
 
 }  // namespace pinion

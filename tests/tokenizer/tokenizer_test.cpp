@@ -117,7 +117,8 @@ TEST_P(Fixture, GoesOnWhereAPromptEnds) {
     for (size_t cut = 0; cut <= ids.size(); cut += 1 + ids.size() / 32) {
       const std::span prompt(ids.data(), cut);
       const std::string before = decode(*tokenizer, prompt);
-      if (!whole.starts_with(before)) continue;  // the cut goes through a character
+      if (before.ends_with("\uFFFD") || !whole.starts_with(before)) continue;  // the cut may go through a character
+      if (before.empty() && cut > 0) continue;                                 // blanks that are left out, perhaps
       StreamDecoder decoder(tokenizer, true, !has_text(*tokenizer, prompt));
       std::string text = before;
       for (size_t i = cut; i < ids.size(); ++i) text += decoder.put(ids[i]);
