@@ -168,6 +168,9 @@ Http::~Http() {
 }
 
 Error Http::open() {
+#ifdef PINION_STATIC
+  return error("not in the static program", "downloads", "the program of a package, or a folder brought by other means");
+#endif
   void* library = nullptr;
   for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
     if ((library = dlopen(name, RTLD_NOW)) != nullptr) break;
