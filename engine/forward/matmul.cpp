@@ -39,6 +39,7 @@ Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const I
     ops.row_scale = in.codes_for(linear.weight).scales + first;
     ops.column_scale = linear.weight.scale + column;
   }
+  ops.alpha *= linear.alpha;
   if (linear.bias) ops.bias = linear.bias + column;
   return ops;
 }

@@ -12,10 +12,12 @@ from torch import nn
 # Of a layer's parts in files, where they are not transformers' own.
 FILE_NAMES = {
     "mixtral": {".mlp.": ".block_sparse_moe.", ".gate_proj.": ".w1.", ".up_proj.": ".w3.", ".down_proj.": ".w2."},
+    "nemotron_h": {"model.": "backbone."},
+    "lfm2_moe": {".gate_proj.": ".w1.", ".up_proj.": ".w3.", ".down_proj.": ".w2."},
 }
 
 
-STACKED_IN_FILES = ("granitemoe", "granitemoeshared")
+STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
 FUSED_IN_FILES = ("gpt_oss", "qwen3_5_moe_text", *STACKED_IN_FILES)
 
 
@@ -80,6 +82,6 @@ class SplitExperts(nn.ModuleList):
 
 def split_experts(model: nn.Module) -> nn.Module:
     for name, module in list(model.named_modules()):
-        if name.endswith((".mlp.experts", ".block_sparse_moe.experts")):
+        if name.endswith((".mlp.experts", ".block_sparse_moe.experts", ".feed_forward.experts")):
             model.set_submodule(name, SplitExperts(module))
     return model
