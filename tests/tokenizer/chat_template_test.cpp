@@ -146,6 +146,15 @@ TEST(ChatTemplate, ContentsTakeTheShapeInWhichTheyAreSaid) {
   EXPECT_EQ(rendered(calls, {.messages = one_of_two}), "Hi;<weather><weather>Hi;Let me look.;") << "as much as it says";
 }
 
+// In another spelling each is looked for in all that follows.
+TEST(ChatTemplate, ManyTextsThatAreNotSaidTakeNoLonger) {
+  const TemplateFolder upper(
+      Json{{"chat_template", "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}"}}.dump());
+  nlohmann::ordered_json many = nlohmann::ordered_json::array();
+  for (int i = 0; i < 40000; ++i) many.push_back({{"role", "user"}, {"content", std::string(40, 'a')}});
+  EXPECT_EQ(rendered(upper, {.messages = many}), std::string(40000 * 40, 'A'));
+}
+
 TEST(ChatTemplate, TextThatIsSpelledLikeAListIsText) {
   const auto folder = TemplateFolder(
       Json{{"chat_template",
