@@ -32,8 +32,8 @@ namespace pinion {
 //   activations_meant            names of activations that mean others here
 //   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
 //   experts                      may_be_none: true where num_local_experts may be 0; layers: which have them, all,
-//                                sparse_step (Qwen's rule) or but_first (by first_k_dense_replace, or the field that
-//                                `without` names); count, per_token: the fields, where they have other names; size: the
+//                                sparse_step (Qwen's rule), but_first (by first_k_dense_replace, or the field that
+//                                `without` names) or by_type (those that layer_types calls moe); count, per_token: the fields, where they have other names; size: the
 //                                field with their intermediate size; normalised: the one that says whether the chosen
 //                                ones' weights add up to 1, which they do without; router_bias: true; fused:
 //                                true where a layer's share their tensors (loader/checkpoint/fused_experts.h); stacked:

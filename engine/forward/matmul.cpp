@@ -203,6 +203,10 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, cons
 
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
+  if (gate.weight.n == 0) {
+    const Epilogue ops = gated_by(nullptr, gating);
+    return multiply(kernels, up, run, in, first, rows, ops, tile, out + run.first * kPanelColumns, up.weight.n);
+  }
   if (in.rows == 1) {
     out += run.first * kPanelColumns;
     prefetch_result(out, 1, 0, columns_of(gate.weight, run) * 4);

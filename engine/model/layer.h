@@ -47,7 +47,7 @@ struct RecurrentLayer {
 };
 
 struct Expert {
-  Linear gate, up;  // [an expert's intermediate, hidden]
+  Linear gate, up;  // [an expert's intermediate, hidden]; no gate where the family's experts have none
   Linear down;      // [hidden, an expert's intermediate]
 };
 

@@ -114,7 +114,7 @@ struct MatrixList {
     if (size == 0) return;
     if (!c.names.shared_weight.empty())
       add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false).is_exact = true;
-    add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias);
+    if (!c.names.shared_gate.empty()) add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias);
     add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias);
     add_end(down, c.names.shared_down, size, c.mlp_bias, {});
   }
@@ -124,7 +124,7 @@ struct MatrixList {
     add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias).is_exact = true;
     shared_expert();
     for (int64_t i = 0; i < c.experts.count; ++i) {
-      add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias).expert = i;
+      if (!c.names.expert_gate.empty()) add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias).expert = i;
       add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias).expert = i;
       add_end(down, c.names.expert_down, inner, c.mlp_bias, {}).expert = i;
     }

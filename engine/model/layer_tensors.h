@@ -126,7 +126,7 @@ struct VectorTensor {
 
 // Whether an up follows its gate in the list.
 inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
-  if (up.expert != kNoExpert) return true;
+  if (up.expert != kNoExpert) return !config.names.expert_gate.empty();
   return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
 }
 

@@ -30,7 +30,7 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->down = modules.text("down", own_mlp);
   out->xielu = modules.text("xielu", "");
   out->router = modules.text("router", "");
-  out->expert_gate = modules.text("expert_gate", expert);
+  out->expert_gate = modules.text("expert_gate", "");
   out->expert_up = modules.text("expert_up", expert);
   out->expert_down = modules.text("expert_down", expert);
   out->stacked_gate_up = modules.text("stacked_gate_up", "");

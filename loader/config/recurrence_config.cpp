@@ -82,7 +82,7 @@ void read_mamba(JsonFields& file, ModelConfig* out) {
   r.out_bias = file.boolean("projectors_bias", r.proj_bias);
   check_step_limit(file);
   r.norm_groups = file.boolean("mamba_rms_norm", true) ? r.key_heads : 0;
-  if (r.norm_groups > 0 && file.boolean("mamba_norm_before_gate", false)) {
+  if (file.boolean("mamba_norm_before_gate", false) && r.norm_groups > 0) {
     file.fail("mamba_norm_before_gate", "not supported", "false", "true");
   }
   if (file.error) return;
@@ -113,12 +113,16 @@ constexpr KindTraits kKinds[] = {
 struct LayerType {
   std::string_view name;
   char letter;
-  bool attends, recurs;
+  bool attends, recurs, has_experts;
 };
 constexpr LayerType kLayerTypes[] = {
-    {"full_attention", '*', true, false}, {"attention", 0, true, false},
-    {"linear_attention", 0, false, true}, {"conv", 0, false, true},
-    {"mamba", 'M', false, true},          {"mlp", '-', false, false},
+    {"full_attention", '*', true, false, false},
+    {"attention", 0, true, false, false},
+    {"linear_attention", 0, false, true, false},
+    {"conv", 0, false, true, false},
+    {"mamba", 'M', false, true, false},
+    {"mlp", '-', false, false, false},
+    {"moe", 'E', false, false, true},
 };
 
 // What layer_types says, or the same as one text of letters (Nemotron-H); empty where there is neither.
@@ -129,7 +133,7 @@ std::vector<std::string> layer_types(JsonFields& file) {
   for (const char letter : pattern) {
     const auto type = std::ranges::find(kLayerTypes, letter, &LayerType::letter);
     if (letter == 0 || type == std::end(kLayerTypes)) {
-      file.fail("layer_pattern", "not supported", "layers M, * and -", brief(std::string(1, letter)));
+      file.fail("layer_pattern", "not supported", "layers M, *, - and E", brief(std::string(1, letter)));
       break;
     }
     types.emplace_back(type->name);
@@ -156,16 +160,16 @@ void read_layer_types(const std::vector<std::string>& known, const std::vector<s
     }
     out->attends[i] = type->attends;
     out->recurrent[i] = type->recurs;
+    if (type->has_experts) out->experts.layers.resize(types.size());
+    if (type->has_experts) out->experts.layers[i] = true;
   }
 }
 
 // Where that is absent: full_attn_idxs lists those that attend, or every full_attention_interval-th does.
-void read_layer_rule(JsonFields& file, ModelConfig* out) {
-  const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
+void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, JsonFields& file, ModelConfig* out) {
   if (attending.empty() && out->recurrence.kind == RecurrenceKind::mamba2) {
     return file.fail("layer_types", "missing field");
   }
-  const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
   for (int64_t i = 0; i < out->layers; ++i) {
     const bool attends =
         attending.empty() ? (i + 1) % interval == 0 : std::ranges::find(attending, i) != attending.end();
@@ -188,10 +192,12 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->recurrence.kind = traits->kind;
   out->recurrence.by_key_head = rule.boolean("by_key_head", false);
   const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
+  const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
+  const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
   if (rule.boolean("beside_attention", false)) {
     out->recurrent.assign(layers, true);
   } else if (types.empty()) {
-    read_layer_rule(file, out);
+    read_layer_rule(attending, interval, file, out);
   } else {
     read_layer_types(known, types, file, out);
   }
@@ -200,7 +206,9 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
     for (size_t i = 0; i < layers; ++i) out->mlps[i] = !out->attends[i] && !out->recurrent[i];
   }
   if (!family.error) family.error = rule.error;
-  if (file.error || recurrent_layers(*out) == 0) return;
+  // Granite's files without Mamba have its fields nevertheless, and any numbers there.
+  const bool unused = recurrent_layers(*out) == 0 && traits->kind == RecurrenceKind::mamba2;
+  if (file.error || unused) return;
   if (attention_layers(*out) == 0) return file.fail("layer_types", "no layer attends");
   traits->read(file, out);
 }

@@ -270,11 +270,20 @@ TEST(NemotronH, LayersHaveOneBranch) {
   EXPECT_EQ(config.recurrence.norm_groups, 2);
   EXPECT_EQ(config.activation, Activation::relu_squared);
   EXPECT_EQ(config.layer_ropes, std::vector<int32_t>(5, kNoRope));
+  EXPECT_EQ(config.experts.count, 0);
+  const ModelConfig mixture = read(R"({"hybrid_override_pattern": "MEM*E", "n_routed_experts": 6,
+      "num_experts_per_tok": 3, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40,
+      "routed_scaling_factor": 2.5})",
+                                   kNemotronH);
+  EXPECT_EQ(mixture.experts.layers, (Layers{false, true, false, false, true}));
+  EXPECT_EQ(mixture.mlps, mixture.experts.layers);
+  EXPECT_EQ(mixture.experts.shared_size, 40);
+  EXPECT_EQ(mixture.names.expert_gate, "");
   const char* listed = R"({"hybrid_override_pattern": null, "num_hidden_layers": null,
       "layers_block_type": ["linear_attention", "mlp", "full_attention"]})";
   EXPECT_EQ(read(listed, kNemotronH).layers, 3) << "transformers 5 writes no number";
-  EXPECT_EQ(message(R"({"hybrid_override_pattern": "ME*"})", kNemotronH),
-            "config.json: layer_pattern: not supported: want layers M, * and -, have \"E\"");
+  EXPECT_EQ(message(R"({"hybrid_override_pattern": "MX*"})", kNemotronH),
+            "config.json: layer_pattern: not supported: want layers M, *, - and E, have \"X\"");
   EXPECT_EQ(message(R"({"hybrid_override_pattern": "M*-"})", kNemotronH),
             "config.json: layer_types: wrong length: want 5, have 3");
 }

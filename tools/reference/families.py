@@ -86,6 +86,7 @@ from recurrent_configs import (
     LFM2_MOE,
     NEMOTRON_H,
     NEMOTRON_H_LAYER_TYPES,
+    NEMOTRON_H_MOE,
     QWEN3_NEXT,
 )
 from vision_configs import (
@@ -436,6 +437,12 @@ PLAIN_CASES = {
         long_prompt=200,
         jitter="embeddings",
         notes="Biases of Mamba's matrices and the mlp, none of the convolution.",
+    ),
+    "nemotron_h_moe": Case(
+        NEMOTRON_H_MOE,
+        long_prompt=200,
+        jitter="embeddings",
+        notes="Two layers are experts without gates, chosen by corrected sigmoids, and one of all tokens.",
     ),
     "qwen3_next": Case(
         QWEN3_NEXT,

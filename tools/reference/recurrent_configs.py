@@ -177,3 +177,16 @@ QWEN3_NEXT = without(QWEN3_5, "attn_output_gate", "mamba_ssm_dtype", "mtp_num_hi
     "shared_expert_intermediate_size": 24,
     "tie_word_embeddings": False,
 }
+# Nemotron 3 Nano.
+NEMOTRON_H_MOE = NEMOTRON_H | {
+    "hybrid_override_pattern": "MEM*E",
+    "moe_intermediate_size": 20,
+    "moe_shared_expert_intermediate_size": 28,
+    "n_group": 1,
+    "n_routed_experts": 6,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_experts_per_tok": 3,
+    "routed_scaling_factor": 2.5,
+    "topk_group": 1,
+}
