@@ -33,19 +33,20 @@ namespace pinion {
 //   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
 //   experts                      may_be_none: true where num_local_experts may be 0; layers: which have them, all,
 //                                sparse_step (Qwen's rule), but_first (by first_k_dense_replace, or the field that
-//                                `without` names) or by_type (those that layer_types calls moe); count, per_token: the fields, where they have other names; size: the
-//                                field with their intermediate size; normalised: the one that says whether the chosen
-//                                ones' weights add up to 1, which they do without; router_bias: true; fused:
-//                                true where a layer's share their tensors (loader/checkpoint/fused_experts.h); stacked:
-//                                true where these are NAME.weight [experts, 2 size, hidden], gate's rows before up's,
-//                                and [experts, hidden, size]. modules then has router and expert_gate, _up, _down.
-//                                stacked_gate_up, stacked_down (of modules): tensors of that form without .weight,
-//                                which some files have instead of experts one by one.
-//                                shared_size: the field with the size of a shared expert, which takes every token;
-//                                shared_count: the one that says how many experts' size it has; modules then has
-//                                shared_gate, _up and _down, and shared_weight where a sigmoid weighs it; sigmoid: true
-//                                where scores are sigmoids; scale: the field that they are multiplied by, and
-//                                router_correction (of modules) the tensor that is added to them for the choice alone
+//                                `without` names) or by_type (those that layer_types calls moe); count, per_token: the
+//                                fields, where they have other names; size: the field with their intermediate size;
+//                                normalised: the one that says whether the chosen ones' weights add up to 1, which they
+//                                do without; router_bias: true; fused: true where a layer's share their tensors
+//                                (loader/checkpoint/fused_experts.h); stacked: true where these are NAME.weight
+//                                [experts, 2 size, hidden], gate's rows before up's, and [experts, hidden, size].
+//                                modules then has router and expert_gate, _up, _down. stacked_gate_up, stacked_down (of
+//                                modules): tensors of that form without .weight, which some files have instead of
+//                                experts one by one. shared_size: the field with the size of a shared expert, which
+//                                takes every token; shared_count: the one that says how many experts' size it has;
+//                                modules then has shared_gate, _up and _down, and shared_weight where a sigmoid weighs
+//                                it; sigmoid: true where scores are sigmoids; scale: the field that they are multiplied
+//                                by, and router_correction (of modules) the tensor that is added to them for the choice
+//                                alone
 //   layers_behind                the field with how many layers, behind the model's own, are not read
 //   qk_norm_if                   the field that says whether there is such a norm
 //   o_norm, down_norm (of modules)       norms of what o and down multiply
@@ -59,10 +60,10 @@ namespace pinion {
 //   score_cap, logit_cap         the field that holds it
 //   recurrence                   kind: gated_delta, short_conv or mamba2; layer_types: the words that the field of that
 //                                name may have, where that is absent full_attn_idxs or full_attention_interval says
-//                                which layers attend; beside_attention: true: all layers do both; one_branch:
-//                                true: a layer attends, or is recurrent, or has an mlp; layer_pattern says it, too;
-//                                by_key_head: true: q, k, v and z are one module, b and a another, in which each key head
-//                                has its rows of them
+//                                which layers attend; beside_attention: true: all layers do both; one_branch: true: a
+//                                layer attends, or is recurrent, or has an mlp; layer_pattern says it, too;
+//                                by_key_head: true: q, k, v and z are one module, b and a another, in which each key
+//                                head has its rows of them
 //   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
 //   rope_of_neighbours           true: elements 0 and 1 of a head are turned together, then 2 and 3 (GPT-J's rope)

@@ -8,10 +8,10 @@
 #include "kernels/kernels.h"
 #include "kernels/lanes/attention.h"
 #include "kernels/lanes/attention_s8.h"
-#include "kernels/lanes/recurrent.h"
 #include "kernels/lanes/epilogue.h"
 #include "kernels/lanes/gemm.h"
 #include "kernels/lanes/math.h"
+#include "kernels/lanes/recurrent.h"
 #include "kernels/lanes/rotate.h"
 
 namespace pinion {
