@@ -289,8 +289,7 @@ TEST(ModelConfig, AnUnknownArchitectureIsToldTheNearest) {
   EXPECT_EQ(perhaps("LlamaForCasualLM"), ", perhaps LlamaForCausalLM");
   EXPECT_EQ(perhaps("Mistrl3ForCausalLM"),
             ", perhaps Mistral3ForConditionalGeneration, MistralForCausalLM, Ministral3ForCausalLM");
-  EXPECT_EQ(perhaps("Qwen3OmniForCausalLM"),
-            ", perhaps Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM");
+  EXPECT_EQ(perhaps("Qwen3OmniForCausalLM"), ", perhaps Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM");
   EXPECT_EQ(perhaps("GPT2LMHeadModel"), "");
   EXPECT_EQ(perhaps("ForCausalLM"), "");
   EXPECT_EQ(perhaps("Abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklm"), "") << "65 characters";
