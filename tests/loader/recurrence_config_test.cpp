@@ -212,6 +212,14 @@ TEST(Mamba2, WhatDoesNotFit) {
       << "as transformers 5 writes it";
 }
 
+// In transformers the field is that of the convolution, too, or of nothing.
+TEST(Mamba2, OtherActivationsAreRefused) {
+  const char* other = R"({"hidden_act": "gelu"})";
+  for (const char* base : {kLfm2, kGraniteH}) {
+    EXPECT_EQ(message(other, base), R"(config.json: hidden_act: not supported: want "silu", have "gelu")");
+  }
+}
+
 // Python writes what is no JSON.
 TEST(Mamba2, NumbersWithoutBound) {
   std::string text = kGraniteH;
