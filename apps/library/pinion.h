@@ -158,8 +158,8 @@ typedef struct pinion_chat {
 } pinion_chat;
 
 /* The prompt that the folder's chat template makes of a conversation: its text, and its ids, in which special tokens
- * that messages spell are plain text. Each may be NULL; without ids no tokenizer is needed. pinion_free(*text),
- * pinion_free(*ids). */
+ * that messages spell are plain text. Each may be NULL; without ids no tokenizer is needed. A prompt with U+0000 has
+ * ids alone. pinion_free(*text), pinion_free(*ids). */
 PINION_API pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* chat, char** text,
                                             int32_t** ids, size_t* count);
 
