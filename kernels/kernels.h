@@ -33,11 +33,11 @@ struct RowBlocks {
   int64_t step_bytes;  // from a block to the next one
 };
 
-// A panel of w4 (or w4z, which has zeros): records of kBlockK k, see layout.h.
-struct W4Panel {
+// A panel of a format with groups (w4, w4z, w2): records of group_k k, see layout.h.
+struct GroupedPanel {
   const std::byte* records;
-  int64_t k;  // a multiple of kBlockK, not 0
-  bool has_zero_points;
+  int64_t k;  // a multiple of group_k, not 0
+  Format format;
 };
 
 // How a table wants rows packed: blocks of at most `rows` rows, a multiple of `row_multiple`, in groups of `group`
@@ -96,17 +96,27 @@ struct AttentionState {
   float* acc;  // [rows][head_dim]
 };
 
-// Tokens of one head through the gated delta rule, in turn.
-struct DeltaSteps {
+// A causal convolution over time, of every channel by itself.
+struct Convolution {
+  const float* weight;  // [taps][stride]
+  const float* bias;    // [channels], or null
+  int64_t stride;
+  int64_t taps;    // how many inputs it sees, its own the last
+  bool activates;  // silu follows
+};
+
+// Tokens of one head that change its state, in turn.
+struct StateSteps {
   int64_t count;  // tokens
   int64_t key_dim;
   int64_t value_dim;
-  const float* q;      // [count][key_dim]
-  const float* k;      // [count][key_dim]
-  const float* v;      // [count][value_dim]
-  const float* decay;  // [count]
-  const float* beta;   // [count]
-  float* out;          // [count][value_dim], may be v
+  const float* q;        // [count][key_dim]
+  const float* k;        // [count][key_dim]
+  const float* v;        // [count][value_dim]
+  const float* decay;    // [count]
+  const float* beta;     // [count]
+  float* out;            // [count][value_dim], may be v
+  bool corrects = true;  // the delta rule; else what a key holds is not looked at (Mamba 2)
 };
 
 // The scale of a row's codes, from its largest magnitude: amax / 127; 0 where that would not be a normal number; NaN
@@ -162,17 +172,18 @@ struct Kernels {
   //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)
   // whose inner sums are exact int32. For the 64 columns of each of some panels, which lie one behind the other, at
   // least one; a: codes in [-127, 127]; acc: [panels][64].
-  void (*gemv_w4)(const int8_t* a, const W4Panel& first, int64_t panels, float* acc);
+  void (*gemv_grouped)(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc);
 
   // The same for rows of codes as pack_s8 packs them (s8_shape). acc: [rows][64].
-  void (*gemm_w4)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc);
+  void (*gemm_grouped)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc);
 
   // The same for rows [rows][lda] of codes as they lie, 1 to few_rows, whose panels come from memory by the access
   // pattern of one row. acc: [rows][64] by one panel; by some panels [panels][rows][64]. Where few_rows is 1 they are
   // not to be called: then several rows are packed.
   int32_t few_rows = 1;
   void (*rows_s8)(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc);
-  void (*rows_w4)(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc);
+  void (*rows_grouped)(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
+                       float* acc);
 
   // Floats [rows][lda] into blocks; rows padded with zeros to whole blocks. One row packed is the row itself.
   void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed);
@@ -212,17 +223,17 @@ struct Kernels {
   // out[i] = x[i] / (1 + exp(-gate[i])), computed as in Activation. out may be gate or x.
   void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
 
-  // out[i] = silu(sum over t of rows[t][i] * weight[t * stride + i], by fma from t = 0): a causal convolution of n
-  // channels, the newest of the `taps` inputs last.
-  void (*conv_silu)(const float* const* rows, const float* weight, int64_t stride, int64_t taps, int64_t n, float* out);
+  // out[i] = bias[i] (or 0) + sum over t of rows[t][i] * weight[t * stride + i], by fma from the bias and t = 0 on,
+  // then silu where it activates: n channels' convolution, the newest input last.
+  void (*convolve)(const float* const* rows, const Convolution& convolution, int64_t n, float* out);
 
   // For each token, with S the state [key_dim][value_dim] and every sum by fma over i from 0:
-  //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta
+  //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta, or v[j] * beta where it does not correct
   //   S[i][j] = k[i] * change[j] + S[i][j] * decay     (one fma)
   //   out[j] = sum over i of q[i] S[i][j]
   // state: [value_dim / 16, rounded up][key_dim][16], that is S[i][j] at (j / 16 * key_dim + i) * 16 + j % 16; what
   // stands beyond value_dim is zero and stays it.
-  void (*delta_rule)(const DeltaSteps& steps, float* state);
+  void (*advance_state)(const StateSteps& steps, float* state);
 
   // What attend takes as a row, in the place of the row's n floats (a multiple of 16): q scaled and, for a cache of
   // bf16, rounded to nearest even, zero under kLeastOperand; in a form of the table's own.

@@ -327,6 +327,16 @@ Error escape_pattern(std::string_view pattern, const std::string& where, std::st
 
 std::string length_pattern(const std::string& bounds) { return "^" + any_character() + "{" + bounds + "}$"; }
 
+bool leave_out_most(std::string* pattern) {
+  const std::string begin = "^" + any_character() + "{", end = "}$";
+  if (!pattern->starts_with(begin) || !pattern->ends_with(end)) return false;
+  const std::string bounds = pattern->substr(begin.size(), pattern->size() - begin.size() - end.size());
+  const size_t comma = bounds.find(',');
+  if (bounds.find_first_not_of("0123456789,") != bounds.npos || comma + 1 >= bounds.size()) return false;
+  *pattern = length_pattern(bounds.substr(0, comma + 1));
+  return true;
+}
+
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out) {
   return PatternWriter(pattern, false, where, out).write();
 }

@@ -19,6 +19,9 @@ Error escape_pattern(std::string_view pattern, const std::string& where, std::st
 // Texts of so many characters, "2,5" or "2,", as JSON writes them, likewise.
 std::string length_pattern(const std::string& bounds);
 
+// Makes length_pattern("2,") of length_pattern("2,5"). False: it is another pattern.
+bool leave_out_most(std::string* pattern);
+
 // A pattern of a whole text: dots leave out the end of a line, as in other regex libraries. Errors: as above.
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out);
 

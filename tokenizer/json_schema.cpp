@@ -129,28 +129,17 @@ const Schema* referred_to(const Schema& root, std::string_view reference) {
   return is_name ? nullptr : at;
 }
 
-constexpr int kMostSteps = 100;  // of references that lead to references
-
-// Null: nowhere.
-const Schema* followed(const Schema& root, const Schema& schema) {
-  const Schema* at = &schema;
-  for (int step = 0; at && at->is_object() && has(*at, "$ref"); ++step) {
-    const Schema& reference = (*at)["$ref"];
-    if (!reference.is_string() || step == kMostSteps) return nullptr;
-    at = referred_to(root, reference.get_ref<const std::string&>());
-  }
-  return at;
-}
-
-// No text fits references that only lead back to themselves.
-Error check_reference(const Schema& root, const Schema& schema, const std::string& where) {
-  const Schema* at = &schema;
-  for (int step = 0; at->is_object() && has(*at, "$ref"); ++step) {
+// What a schema's references lead to. No text fits those that only lead back to themselves.
+Error follow(const Schema& root, const Schema& schema, const std::string& where, const Schema** out) {
+  constexpr int kMostSteps = 100;
+  *out = &schema;
+  for (int step = 0; (*out)->is_object() && has(**out, "$ref"); ++step) {
     if (step == kMostSteps) return error("leads back to itself", where + "/$ref");
-    const Schema& reference = (*at)["$ref"];
+    const Schema& reference = (**out)["$ref"];
     if (!reference.is_string()) return error("wrong type", where + "/$ref", "a text");
-    at = referred_to(root, reference.get_ref<const std::string&>());
-    if (!at) return error("leads to no schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
+    const Schema* next = referred_to(root, reference.get_ref<const std::string&>());
+    if (!next) return error("leads to no schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
+    *out = next;
   }
   return {};
 }
@@ -158,13 +147,17 @@ Error check_reference(const Schema& root, const Schema& schema, const std::strin
 // A grammar takes what fits any branch.
 Error replace_one_of(const Schema& root, Schema& schema, const std::string& where) {
   if (!has(schema, "oneOf") || !schema["oneOf"].is_array()) return {};  // looked at with the parts
-  if (!exclude_each_other(schema["oneOf"], [&](const Schema& one) { return followed(root, one); })) {
+  const auto follow_one = [&](const Schema& one) {
+    const Schema* found = nullptr;
+    return follow(root, one, where, &found) ? nullptr : found;
+  };
+  if (!exclude_each_other(schema["oneOf"], follow_one)) {
     return error("not supported where a value may fit two of its branches", where + "/oneOf",
                  "branches of different types, or objects that require a property with different values");
   }
-  const Schema branches = schema["oneOf"];
+  Schema branches = std::move(schema["oneOf"]);
   schema.erase("oneOf");
-  schema["anyOf"] = branches;
+  schema["anyOf"] = std::move(branches);
   return {};
 }
 
@@ -322,7 +315,8 @@ Error complete(const Schema& root, Schema& schema, const std::string& where) {
   // References within would be about another root.
   if (&schema != &root && has(schema, "$id")) return error("not supported", where + "/$id");
   if (Error e = check_keywords(schema, where)) return e;
-  if (Error e = check_reference(root, schema, where)) return e;
+  const Schema* meant = nullptr;
+  if (Error e = follow(root, schema, where, &meant)) return e;
   if (Error e = replace_one_of(root, schema, where)) return e;
   if (Error e = find_type(schema, where)) return e;
   if (has(schema, "multipleOf") && may_be(schema, "number")) {

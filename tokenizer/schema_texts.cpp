@@ -48,10 +48,8 @@ std::string pattern_of(const Schema& format) {
   return {};
 }
 
-bool has(const Schema& schema, const char* name) { return schema.contains(name); }
-
 Error replace_pattern(Schema& schema, const std::string& where) {
-  if (!has(schema, "pattern")) return {};
+  if (!schema.contains("pattern")) return {};
   if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a text");
   std::string escaped;
   if (Error e = escape_pattern(schema["pattern"].get_ref<const std::string&>(), where + "/pattern", &escaped)) return e;
@@ -61,17 +59,17 @@ Error replace_pattern(Schema& schema, const std::string& where) {
 
 // The library's own hold control characters, and their masks take seconds a token.
 Error replace_lengths(Schema& schema, const std::string& where) {
-  const bool is_nonempty = has(schema, "format") && std::ranges::none_of(kMayBeEmpty, [&](const char* name) {
+  const bool is_nonempty = schema.contains("format") && std::ranges::none_of(kMayBeEmpty, [&](const char* name) {
                              return schema["format"] == name;
                            });
-  if (is_nonempty && has(schema, "minLength") && (schema["minLength"] == 0 || schema["minLength"] == 1)) {
+  if (is_nonempty && schema.contains("minLength") && (schema["minLength"] == 0 || schema["minLength"] == 1)) {
     schema.erase("minLength");  // Pydantic's addresses have it
   }
-  const bool has_least = has(schema, "minLength"), has_most = has(schema, "maxLength");
+  const bool has_least = schema.contains("minLength"), has_most = schema.contains("maxLength");
   for (const char* name : {"minLength", "maxLength"}) {
-    if (!has(schema, name)) continue;
+    if (!schema.contains(name)) continue;
     for (const char* other : {"pattern", "format"}) {
-      if (has(schema, other)) return error("not supported beside " + std::string(other), where + "/" + name);
+      if (schema.contains(other)) return error("not supported beside " + std::string(other), where + "/" + name);
     }
     if (!schema[name].is_number_unsigned()) return {};  // the library says what is wrong
   }
@@ -85,13 +83,13 @@ Error replace_lengths(Schema& schema, const std::string& where) {
 }
 
 Error replace_format(Schema& schema, const std::string& where) {
-  if (!has(schema, "format")) return {};
+  if (!schema.contains("format")) return {};
   const Schema& format = schema["format"];
   if (std::ranges::none_of(kFormats, [&](const char* name) { return format == name; })) {
     std::vector<std::string> names(std::begin(kFormats), std::end(kFormats));
     return error("not supported", where + "/format", "one of " + joined(names), brief(Json(format)));
   }
-  if (has(schema, "pattern")) return error("not supported beside pattern", where + "/format");
+  if (schema.contains("pattern")) return error("not supported beside pattern", where + "/format");
   if (std::string pattern = pattern_of(format); !pattern.empty()) {
     schema.erase("format");
     schema["pattern"] = std::move(pattern);
@@ -105,6 +103,18 @@ Error replace_texts(nlohmann::ordered_json& schema, const std::string& where) {
   if (Error e = replace_pattern(schema, where)) return e;
   if (Error e = replace_lengths(schema, where)) return e;
   return replace_format(schema, where);
+}
+
+bool leave_out_longest(nlohmann::ordered_json& schema) {
+  bool found = false;
+  for (const auto& [name, value] : schema.items()) {
+    if (value.is_structured()) {
+      found |= leave_out_longest(value);
+    } else if (name == "pattern" && value.is_string()) {
+      found |= leave_out_most(&value.get_ref<std::string&>());
+    }
+  }
+  return found;
 }
 
 }  // namespace pinion

@@ -13,4 +13,7 @@ namespace pinion {
 // supported, alone or beside another of the three.
 Error replace_texts(nlohmann::ordered_json& schema, const std::string& where);
 
+// Leaves the most characters of texts out of a schema whose texts were replaced so. Whether there were any.
+bool leave_out_longest(nlohmann::ordered_json& schema);
+
 }  // namespace pinion

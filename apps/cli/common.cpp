@@ -17,6 +17,16 @@ Option add_model_option(Command app, RunOptions* options) {
       .replace(find_model_folder);
 }
 
+void add_model_or_synthetic_options(Command app, RunOptions* options) {
+  Option model = add_model_option(app, options);
+  app.add_option("--synthetic", options->synthetic, "Instead: random weights of the shape a config.json describes")
+      .excludes(model)
+      .path("CONFIG.json");
+  app.add_flag("--ternary", options->load.synthetic_ternary,
+               "Ternary weights for --synthetic: -1, 0 or 1 times a scale")
+      .excludes(model);
+}
+
 void add_calibrate_option(Command app, RunOptions* options) {
   app.add_option("--calibrate", options->calibrate,
                  "Quantise the 4-bit weights for texts like this one; `pinion pack` does it once for all later starts")

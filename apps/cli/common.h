@@ -23,6 +23,7 @@ namespace pinion {
 using Run = std::function<int()>;
 
 Option add_model_option(Command app, RunOptions* options);
+void add_model_or_synthetic_options(Command app, RunOptions* options);  // --model, or --synthetic --ternary
 void add_weight_options(
     Command app,
     RunOptions* options);  // those that decide the packed weights: --quant --head --keep --no-rotate --calibrate

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "apps/library/pinion.h"
+#include "apps/library/owned.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -30,20 +30,21 @@ void check(pinion_status status) {
   if (status != PINION_OK) throw CallError(pinion_error_text());
 }
 
-template <auto close>
-struct Closes {
-  void operator()(auto* handle) const { close(handle); }
-};
-using OwnModel = std::unique_ptr<pinion_model, Closes<pinion_model_close>>;
-using OwnSession = std::unique_ptr<pinion_session, Closes<pinion_session_close>>;
-using OwnResult = std::unique_ptr<pinion_result, Closes<pinion_result_free>>;
-
 using Ids = std::vector<int32_t>;
 using Texts = std::vector<std::string>;
 
 Ids taken(int32_t* ids, size_t count) {
   const std::unique_ptr<int32_t, Closes<pinion_free>> owner(ids);
   return {ids, ids + count};
+}
+
+// What a function of pinion.h says of a handle in ids.
+template <auto ask>
+Ids ids_of(const auto& self) {
+  int32_t* ids = nullptr;
+  size_t count = 0;
+  check(ask(self.handle.get(), &ids, &count));
+  return taken(ids, count);
 }
 
 std::vector<const char*> pointers_to(const Texts& texts) {
@@ -314,12 +315,7 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("threads", [](const Model& self) { return self.info().threads; })
       .def_prop_ro("vocab_size", [](const Model& self) { return self.info().vocab_size; })
       .def_prop_ro("context_length", [](const Model& self) { return self.info().context_length; })
-      .def_prop_ro("end_ids", [](const Model& self) {
-        int32_t* ids = nullptr;
-        size_t count = 0;
-        check(pinion_model_end_ids(self.handle.get(), &ids, &count));
-        return taken(ids, count);
-      });
+      .def_prop_ro("end_ids", [](const Model& self) { return ids_of<pinion_model_end_ids>(self); });
 }
 
 void bind_session(nb::module_& m) {
@@ -360,12 +356,7 @@ void bind_session(nb::module_& m) {
           },
           "state"_a)
       .def_prop_ro("context", [](const Session& self) { return pinion_session_context(self.handle.get()); })
-      .def_prop_ro("ids", [](const Session& self) {
-        int32_t* ids = nullptr;
-        size_t count = 0;
-        check(pinion_session_ids(self.handle.get(), &ids, &count));
-        return taken(ids, count);
-      });
+      .def_prop_ro("ids", [](const Session& self) { return ids_of<pinion_session_ids>(self); });
 }
 
 void bind_result(nb::module_& m) {

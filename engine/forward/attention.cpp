@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "engine/forward/trace.h"
-
 namespace pinion {
 namespace {
 
@@ -103,7 +101,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
 void make_key(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t kv_head, float* out) {
   const ModelConfig& c = p.model.config;
   const int64_t shared = c.latent.rope_dims, own = c.head_dim - shared;
-  std::copy_n(s.k_rope.data() + row * shared, shared, out);
+  std::copy_n(s.latents.k_rope.data() + row * shared, shared, out);
   std::copy_n(s.k.data() + (row * c.kv_heads + kv_head) * own, own, out + shared);
   norm_and_rope(p, layer, out, layer.k_norm, kv_head, row, out);
 }
@@ -176,17 +174,17 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   });
   worker.barrier();
 
-  return prepare(begin_stage(worker, p, Stage::o_input), 1, c.heads * c.value_dim(), {&layer.o},
-                 [&](int64_t, int64_t, float* out) {
-                   own.state.copy(0, s.partial, 0, c.heads, d);
-                   for (int64_t i = 1; i < chunks; ++i) {
-                     p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
-                   }
-                   for (int64_t head = 0; head < c.heads; ++head) {
-                     write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.value_dim());
-                   }
-                   return out;
-                 });
+  const int64_t width = c.heads * c.value_dim();
+  return prepare(begin_stage(worker, p, Stage::o_input), 1, width, {&layer.o}, [&](int64_t, int64_t, float* out) {
+    own.state.copy(0, s.partial, 0, c.heads, d);
+    for (int64_t i = 1; i < chunks; ++i) {
+      p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
+    }
+    for (int64_t head = 0; head < c.heads; ++head) {
+      write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.value_dim());
+    }
+    return normed_rows(p, layer.o_norm, out, 1, width, out);
+  });
 }
 
 // The queries of a kv head that come after `rows` of the pass's.
@@ -278,45 +276,17 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   });
   worker.barrier();
   const int64_t width = c.heads * c.value_dim();
-  return prepare(begin_stage(worker, p, Stage::o_input), p.rows, width, {&layer.o},
-                 [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * width; });
-}
-
-// q, k and v of a layer with latent attention, by way of what they are made of.
-void project_latents(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x,
-                     int64_t index) {
-  const LatentConfig& c = p.model.config.latent;
-  const LatentLayer& l = layer.latent;
-  const auto normed = [&](Stage stage, const std::vector<float>& latent, int64_t width, const float* norm,
-                          std::initializer_list<const Linear*> matrices) {
-    const Multiplier m = begin_stage(worker, p, stage);
-    const Input in = prepare(m, p.rows, width, matrices, [&](int64_t first, int64_t count, float* out) {
-      for (int64_t r = 0; r < count; ++r) {
-        p.kernels.rms_norm(latent.data() + (first + r) * width, norm, width, c.norm_eps, out + r * width);
-      }
-      return out;
-    });
-    trace_input(worker, p, index, stage, in);
-    return in;
-  };
-  const Multiplier m = begin_stage(worker, p, Stage::qkv);
-  project(m, x,
-          {{&layer.q, s.q.data()},
-           {&l.q_a, s.q_latent.data()},
-           {&l.kv_a, s.kv_latent.data()},
-           {&l.k_rope, s.k_rope.data()}});
-  if (c.query_rank > 0) {
-    project(m, normed(Stage::q_latent, s.q_latent, c.query_rank, l.q_norm, {&l.q}), {{&l.q, s.q.data()}});
-  }
-  project(m, normed(Stage::kv_latent, s.kv_latent, c.rank, l.kv_norm, {&l.k, &l.v}),
-          {{&l.k, s.k.data()}, {&l.v, s.v.data()}});
+  return prepare(
+      begin_stage(worker, p, Stage::o_input), p.rows, width, {&layer.o}, [&](int64_t first, int64_t count, float* out) {
+        return normed_rows(p, layer.o_norm, p.activations.attended.data() + first * width, count, width, out);
+      });
 }
 
 }  // namespace
 
 Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer, const Input& x, int64_t index) {
   if (p.model.config.latent.rank > 0) {
-    project_latents(worker, p, s, layer, x, index);
+    project_latents(worker, p, s.latents, layer, x, index, s.q.data(), s.k.data(), s.v.data());
   } else {
     project(begin_stage(worker, p, Stage::qkv), x,
             {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
@@ -373,9 +343,7 @@ void make_attention_scratch(const Model& model, int64_t tokens, int64_t position
   make(&out->q, {MatrixRole::q, MatrixRole::latent_q});
   make(&out->k, {MatrixRole::k, MatrixRole::latent_k});
   make(&out->v, {MatrixRole::v, MatrixRole::latent_v});
-  make(&out->q_latent, {MatrixRole::latent_q_a});
-  make(&out->kv_latent, {MatrixRole::latent_kv_a});
-  make(&out->k_rope, {MatrixRole::latent_k_rope});
+  make_latent_scratch(model, tokens, sizer, &out->latents);
   sizer->make(&out->queries, tokens * c.heads * d);
   out->partial.make(sizer, (positions + kAttentionChunk - 1) / kAttentionChunk * c.heads, d);
   sizer->make(&out->centres, tokens);

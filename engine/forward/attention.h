@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/forward/latents.h"
 #include "engine/forward/pass.h"
 #include "engine/forward/scratch_sizer.h"
 
@@ -42,8 +43,7 @@ struct SegmentPart {
 // M: the most tokens in one pass.
 struct AttentionScratch {
   std::vector<float> q, k, v;  // [M][rows of each matrix]: as projected
-  // [M][rows of latent.q_a, kv_a and k_rope] likewise, where there are latents
-  std::vector<float> q_latent, kv_latent, k_rope;
+  LatentScratch latents;
   std::vector<float> queries;  // [kv_heads][M][group][padded head_dim] as the kernels take them
   AttentionBuffer partial;     // [attention chunks][heads]: one token's attention, chunk by chunk
   std::vector<OwnAttentionScratch> workers;

@@ -29,8 +29,7 @@ struct KvShape {
   KvType type = KvType::q8;
   int64_t layers = 0;
   int64_t kv_heads = 0;
-  int64_t head_dim =
-      0;  // the wider of keys' and values', padded to 16; the padding stays zero but where heads are rotated
+  int64_t head_dim = 0;  // the wider of keys' and values', padded to 16; the padding is zero unless heads are rotated
 
   // Keys or values of one block, layer and head; both, with the scales of codes.
   int64_t plane_bytes() const { return kAttentionChunk * head_dim * kKvBytes[static_cast<size_t>(type)]; }

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "engine/forward/delta_state.h"
 #include "engine/forward/kv_cache.h"
 #include "engine/forward/matmul.h"
 #include "engine/forward/profile.h"
+#include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
 #include "engine/model/model.h"
 #include "engine/team/team.h"
@@ -29,7 +29,7 @@ struct Activations {
   std::vector<float> x;  // [M][hidden] the residual stream
   std::vector<float>
       branch;  // [M][hidden] a branch's output, where a norm stands before it is added to x; a shared expert's
-  std::vector<float> attended;              // [M][heads * value_dim or value_width] the input of o
+  std::vector<float> attended;              // [M][heads * value_dim] the input of o
   std::vector<float> activation;            // [ME][intermediate] the input of down
   std::vector<RopeAngles> angles;           // by each of the model's ropes
   std::vector<int32_t> panel_best;          // [rows with logits][panels of the vocabulary]: the likeliest id of each
@@ -44,7 +44,7 @@ struct Trace;
 // Tokens of one sequence that follow one another.
 struct Segment {
   KvCache* cache;  // holds the blocks that they go to
-  DeltaState* state;
+  RecurrentState* state;
   std::span<const RopeFrequencies> ropes;  // the model's, for the sequence as this pass leaves it
   std::span<const int32_t> tokens;         // checked: in the vocabulary
   int64_t position;                        // of tokens[0]
@@ -91,6 +91,17 @@ inline void normalize(const Pass& p, const Norm& norm, const float* x, float* ou
   const ModelConfig& c = p.model.config;
   if (c.layer_norm) return p.kernels.layer_norm(x, norm.weight, norm.bias, c.hidden_size, c.norm_eps, out);
   p.kernels.rms_norm(x, norm.weight, c.hidden_size, c.norm_eps, out);
+}
+
+// Rows of another width, [count][width], for prepare: in `out`, normed, where the family norms what the last matrix of
+// a branch multiplies; else where they are.
+inline const float* normed_rows(const Pass& p, const Norm& norm, const float* rows, int64_t count, int64_t width,
+                                float* out) {
+  if (!norm.weight) return rows;
+  for (int64_t i = 0; i < count * width; i += width) {
+    p.kernels.rms_norm(rows + i, norm.weight, width, p.model.config.norm_eps, out + i);
+  }
+  return out;
 }
 
 }  // namespace pinion

@@ -12,10 +12,10 @@
 
 namespace pinion {
 
-// A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v, those of
-// latent attention (among them q or latent_q_a and latent_q) or those of a recurrent state, and either gate (or not),
-// up and down once or the router and these three for every expert; of these layers some have the first three, too: a
-// shared expert's. The head is the model's, and so is what an MTP layer begins with.
+// A layer's matrices. A layer has some of them: q, k, v and o (of latent attention, those of latents in place of k and
+// v, and mostly of q), or those of a recurrent state, or both, and either gate (or not), up and down once or the router
+// and these three for every expert; of these layers some have the first three, too: a shared expert's. Layers without
+// an mlp have none of the latter. The head is the model's, and so is what an MTP layer begins with.
 enum class MatrixRole : uint8_t {
   q,
   k,
@@ -26,11 +26,12 @@ enum class MatrixRole : uint8_t {
   latent_q,
   latent_k,
   latent_v,
-  delta_qkv,
-  delta_z,
-  delta_b,
-  delta_a,
+  state_qkv,
+  state_z,
+  state_b,
+  state_a,
   o,
+  state_out,
   router,
   shared_weight,
   gate,
@@ -46,6 +47,8 @@ constexpr Stage stage_of(MatrixRole role) {
   switch (role) {
     case MatrixRole::o:
       return Stage::o;
+    case MatrixRole::state_out:
+      return Stage::state_out;
     case MatrixRole::router:
     case MatrixRole::shared_weight:
       return Stage::router;
@@ -69,10 +72,10 @@ constexpr Stage stage_of(MatrixRole role) {
     case MatrixRole::latent_q_a:
     case MatrixRole::latent_kv_a:
     case MatrixRole::latent_k_rope:
-    case MatrixRole::delta_qkv:
-    case MatrixRole::delta_z:
-    case MatrixRole::delta_b:
-    case MatrixRole::delta_a:
+    case MatrixRole::state_qkv:
+    case MatrixRole::state_z:
+    case MatrixRole::state_b:
+    case MatrixRole::state_a:
       break;
   }
   return Stage::qkv;
@@ -80,7 +83,7 @@ constexpr Stage stage_of(MatrixRole role) {
 
 constexpr int64_t kNoExpert = -1;
 
-// W [n, k] of y = W x + bias.
+// W [n, k] of y = alpha W x + bias.
 struct MatrixTensor {
   MatrixRole role;
   std::string pattern;  // of its module's name; neighbours with one name are rows of one tensor
@@ -88,7 +91,8 @@ struct MatrixTensor {
   int64_t n;
   int64_t k;
   bool has_bias = false;
-  float bias_scale = 1.0f;     // what the file's bias is multiplied by
+  float bias_scale = 1.0f;  // what the file's bias is multiplied by
+  float alpha = 1.0f;
   bool is_exact = false;       // bf16 in every mode
   int64_t expert = kNoExpert;  // whose it is; kNoExpert: every token's
   RowOrder order = {};         // of its rows, and of the bias
@@ -106,10 +110,13 @@ enum class VectorRole : uint8_t {
   latent_kv_norm,
   sinks,
   router_correction,
-  delta_conv,
-  delta_rate,
-  delta_step,
-  delta_norm,
+  state_conv,
+  state_conv_bias,
+  state_rate,
+  state_step,
+  state_skip,
+  state_norm,
+  o_norm,
   attention_out_norm,
   attention_out_norm_bias,
   mlp_norm,
@@ -118,6 +125,7 @@ enum class VectorRole : uint8_t {
   xielu_alpha_n,
   xielu_beta,
   xielu_eps,
+  down_norm,
   mlp_out_norm,
   mlp_out_norm_bias,
 };
@@ -134,7 +142,7 @@ struct VectorTensor {
 
 // Whether an up follows its gate in the list.
 inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
-  if (up.expert != kNoExpert) return true;
+  if (up.expert != kNoExpert) return !config.names.expert_gate.empty();
   return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
 }
 

@@ -69,6 +69,11 @@ Error check_job(const PackJob& job) {
     return error("has too few rows", source.name, std::to_string(job.order.stored(job.rows() - 1) + 1),
                  std::to_string(source.shape[0]));
   }
+  const int64_t multiple = job.format == Format::w2 ? kW2GroupK : 1;
+  if (source.shape[1] % multiple != 0) {
+    return error("cannot pack this shape", source.name, "k a multiple of " + std::to_string(multiple),
+                 shape_text(source.shape));
+  }
   const int64_t scales = job.scale.elements();
   if (is_coded && (!is_float(job.scale.dtype) || (scales != 1 && scales != source.shape[0]))) {
     return error("cannot take these scales", job.scale.name, "one, or one for each row, of BF16, F16 or F32",
@@ -208,6 +213,7 @@ Error bad_row_error(const PackJob& job, int64_t row) {
   if (job.reader.explain_nan) {
     if (Error e = job.reader.explain_nan(row)) return e;
   }
+  if (job.format == Format::w2) return error(kNotTernary, at(job.source), "-s, 0 and s in groups of 128");
   if (!job.scale.data) return error("NaN or infinity in the weights", at(job.source));
   float value = 0.0f;
   read_scales(job.scale, row, 1, &value);

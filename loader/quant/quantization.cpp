@@ -127,10 +127,11 @@ Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
     expect(fields, "num_bits", {4, 8});
     out->bits = static_cast<int>(fields.integer("num_bits", 8));
     out->symmetric = fields.boolean("symmetric", true);
-    // With the last one a tensor says which group each input is of; that tells.
     expect(fields, "actorder", {"weight", "static", false, "group"});
+    const Json* order = fields.find("actorder");
+    out->has_order = order && *order == "group";
   }
-  // These only ordered GPTQ's own work.
+  // The other values only ordered GPTQ's own work.
   if (are_numbers) expect(fields, "actorder", {"weight", "static", false});
   const std::string strategy = fields.text("strategy", "");
   expect(fields, "type", {are_numbers ? "float" : "int"});
@@ -326,6 +327,20 @@ Error read_fp8(JsonFields& fields, Quantization* out) {
   return refuse_unread(fields);
 }
 
+// Ternary weights as microsoft/bitnet-b1.58-2B-4T holds them. Mode online: floats, to be made ternary in each pass.
+Error read_bitnet(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::bitnet;
+  scheme.bits = 2;
+  expect(fields, "linear_class", {"bitlinear", "autobitlinear"});
+  expect(fields, "quantization_mode", {"offline"});
+  expect(fields, "use_rms_norm", {false});  // one more norm, without weights
+  scheme.divides = fields.text("linear_class", "bitlinear") == "bitlinear";
+  ignore(fields, {"rms_norm_eps"});
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
 struct Method {
   std::string_view name;
   Error (*read)(JsonFields& fields, Quantization* out);
@@ -336,6 +351,7 @@ constexpr Method kMethods[] = {
     {"fp8", read_fp8},
     {"gptq", read_gptq},
     {"awq", read_awq},
+    {"bitnet", read_bitnet},
 };
 
 }  // namespace

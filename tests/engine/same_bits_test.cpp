@@ -40,14 +40,16 @@ TEST(SameBits, OfParallelBranches) {
 
 // Keys and values made of a latent, queries of one or not; keys wider than values and narrower, and groups of experts.
 TEST(SameBits, OfLatentAttention) {
-  for (const std::string family :
-       {"deepseek_v2", "deepseek_v2_groups", "deepseek_v3_plain", "glm4_moe_lite", "minicpm3"}) {
-    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
-      std::unique_ptr<Model> model;
-      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
-      EXPECT_GT(model->config.latent.rank, 0);
-      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
-    }
+  const std::pair<std::string, Quant> cases[] = {
+      {"deepseek_v2", Quant::w8a8},         {"deepseek_v2_groups", Quant::none},
+      {"deepseek_v2_groups", Quant::w8a8},  {"deepseek_v3_plain", Quant::none},
+      {"deepseek_v3_plain", Quant::w8a8},   {"glm4_moe_lite", Quant::w8a8},
+      {"glm4_moe_lite_types", Quant::w4a8}, {"minicpm3", Quant::w8a8}};
+  for (const auto& [family, quant] : cases) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+    EXPECT_GT(model->config.latent.rank, 0);
+    expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
   }
   std::unique_ptr<Model> mixed;
   ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/deepseek_v3",
@@ -70,6 +72,20 @@ TEST(SameBits, WithASharedExpert) {
   const LoadOptions options = {.quant = Quant::w8a8, .keep = {"shared_expert.down_proj", "experts.1."}};
   ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/qwen2_moe", options, &mixed));
   expect_one_result(*mixed, 60, KvType::q8);
+}
+
+// A convolution alone, Mamba 2 in place of attention and beside it, layers of one branch, multipliers of outputs.
+TEST(SameBits, OfRecurrentLayers) {
+  for (const std::string family :
+       {"lfm2", "lfm2_layer_types", "lfm2_moe", "granite_hybrid", "granite_hybrid_moe", "falcon_h1", "falcon_h1_norm",
+        "nemotron_h", "nemotron_h_layer_types", "nemotron_h_moe", "qwen3_next"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_GT(recurrent_layers(model->config), 0);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
 }
 
 }  // namespace

@@ -70,9 +70,9 @@ TEST(Quantization, RefusesOtherFormatsByName) {
   const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized" or "nvfp4-pack-quantized")";
   const std::tuple<std::string, const char*, std::string> cases[] = {
       {"/quant_method", "\"bitsandbytes\"",
-       R"(quant_method: not supported: want "compressed-tensors" or "fp8" or "gptq" or "awq", have "bitsandbytes")"},
+       R"(quant_method: not supported: want "compressed-tensors" or "fp8" or "gptq" or "awq" or "bitnet", have "bitsandbytes")"},
       {"/quant_method", "null",
-       R"(quant_method: missing field: want "compressed-tensors" or "fp8" or "gptq" or "awq")"},
+       R"(quant_method: missing field: want "compressed-tensors" or "fp8" or "gptq" or "awq" or "bitnet")"},
       {"/format", "\"mxfp4-pack-quantized\"",
        "format: not supported: want " + kFormats + R"(, have "mxfp4-pack-quantized")"},
       {"/format", "null", "config_groups: group_0: format: missing field: want " + kFormats},
@@ -206,7 +206,12 @@ TEST(Quantization, ReadsIntegersInBytes) {
                      "zp_dtype": "torch.int8", "actorder": "group"})",
                  R"({"num_bits": 8, "type": "float", "strategy": "group", "group_size": 64, "dynamic": true})"),
             "");
-  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::bytes, .bits = 4, .group_size = 32, .symmetric = false}));
+  EXPECT_EQ(
+      scheme,
+      (CodeScheme{.stored_as = StoredAs::bytes, .bits = 4, .group_size = 32, .symmetric = false, .has_order = true}));
+  Quantization all;
+  all.groups.emplace_back().scheme = scheme;
+  EXPECT_FALSE(keeps_w4_codes(all));
   EXPECT_EQ(read(R"({"num_bits": 4, "strategy": "channel"})", "null"), "");
   EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::bytes, .bits = 4}));
   EXPECT_EQ(read(R"({"strategy": "channel", "symmetric": false})", kTokens), "");
@@ -278,6 +283,13 @@ TEST(Quantization, ReadsOrRefusesOtherMethods) {
        R"(backend: not supported: want "autoawq" or "auto", have "llm-awq")"},
       {R"({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": false})",
        "zero_point: not supported: want true, have false"},
+      {R"({"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"})", ""},
+      {R"({"quant_method": "bitnet", "modules_to_not_convert": ["lm_head"], "rms_norm_eps": 1e-6})", ""},
+      {R"({"quant_method": "bitnet", "linear_class": "linear"})",
+       R"(linear_class: not supported: want "bitlinear" or "autobitlinear", have "linear")"},
+      {R"({"quant_method": "bitnet", "quantization_mode": "online"})",
+       R"(quantization_mode: not supported: want "offline", have "online")"},
+      {R"({"quant_method": "bitnet", "use_rms_norm": true})", "use_rms_norm: not supported: want false, have true"},
       {R"({"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]})", ""},
       {R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"})", ""},
       {R"({"quant_method": "fp8", "fmt": "e5m2"})", R"(fmt: not supported: want "e4m3", have "e5m2")"},

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/tokenizer/encoded.h"
@@ -132,6 +133,28 @@ TEST(Grammar, TextsOfAGivenLengthAreJson) {
   EXPECT_TRUE(g.takes(R"("a\\b")")) << "an escape is one character";
   EXPECT_FALSE(g.takes(R"("\n")"));
   EXPECT_FALSE(g.takes(R"("ab\")")) << "nor half of one";
+}
+
+// What is left of a text says which tokens still fit.
+TEST(Grammar, TokensFitWhatIsLeftOfAText) {
+  Compiled g;
+  g.compile(Kind::json_schema,
+            R"({"type":"object","properties":{"a":{"type":"string","minLength":1,"maxLength":9},"b":{"type":"string",)"
+            R"("maxLength":300}},"required":["a","b"],"additionalProperties":false})");
+  const std::string long_text(300, 'x');
+  EXPECT_TRUE(g.takes(R"({"a": "straße\n€", "b": ""})"));
+  EXPECT_TRUE(g.takes(R"({"a": "123456789", "b": ")" + long_text + "\"}"));
+  EXPECT_FALSE(g.takes(R"({"a": "1234567890", "b": ""})"));
+  EXPECT_FALSE(g.takes(R"({"a": "", "b": ""})"));
+  EXPECT_FALSE(g.takes(R"({"a": "1", "b": ")" + long_text + "x\"}"));
+  EXPECT_FALSE(g.takes_bytes("{\"a\": \"12345678\xE2\x82\xAC\xE2\x82\xAC\", \"b\": \"\"}")) << "ten characters";
+  const auto characters = [](std::string_view text) {  // before a quote
+    return std::ranges::count_if(text.substr(0, text.find('"', 1)), [](char c) { return (c & 0xC0) != 0x80; });
+  };
+  for (const std::string& next : g.next_after(R"({"a": "1234567)")) EXPECT_LE(characters(next), 2) << next;
+  for (const std::string& next : g.next_after(R"({"a": "123456789)")) EXPECT_EQ(next[0], '"') << next;
+  for (const std::string& next : g.next_after(R"({"a": "12345678\)")) EXPECT_EQ(characters(next), 1) << next;
+  EXPECT_FALSE(g.next_after(R"({"a": "12345678\)").empty());
 }
 
 TEST(Grammar, PatternsMatchSomePart) {

@@ -48,6 +48,8 @@ FP8_TENSORS = compressed(
     CHANNELS | FLOAT | {"strategy": "tensor"},
     TOKENS | FLOAT | {"dynamic": False, "strategy": "tensor"},
 )
+BITNET = {"linear_class": "autobitlinear", "quant_method": "bitnet", "quantization_mode": "offline"}
+BITNET_DIVIDED = {"modules_to_not_convert": None, "quant_method": "bitnet"}
 FP8 = {"activation_scheme": "static", "quant_method": "fp8", "weight_block_size": None}
 FP8_BLOCKS = {
     "activation_scheme": "dynamic",
@@ -56,6 +58,7 @@ FP8_BLOCKS = {
     "quant_method": "fp8",
     "weight_block_size": [16, 24],
 }
+FP8_DEEPSEEK = FP8_BLOCKS | {"modules_to_not_convert": ["lm_head", "layers.1.mlp.gate"]}
 INT4_GROUPS = compressed(
     "int-quantized",
     CHANNELS | {"group_size": 32, "num_bits": 4, "strategy": "group", "symmetric": False, "type": "int"},
