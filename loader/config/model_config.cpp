@@ -47,7 +47,8 @@ std::vector<std::string> assumed_sizes(const Json& defaults, const Json& said) {
   std::vector<std::string> names;
   for (const char* name :
        {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-        "head_dim", "vocab_size", "num_experts", "num_local_experts", "moe_intermediate_size"}) {
+        "head_dim", "vocab_size", "num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size",
+        "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
     const auto value = defaults.find(name);
     if (value == defaults.end() || value->is_null() || said.contains(name)) continue;
     names.push_back(name + (" (" + brief(*value) + " taken)"));
@@ -207,9 +208,9 @@ float read_scale(JsonFields& family, std::string_view name, JsonFields& file, fl
   if (rule.has("times")) {
     JsonFields other = rule.fields("times");
     scale *= read_power(other, file);
-    rule.error = other.error;
+    if (!rule.error) rule.error = other.error;
   }
-  family.error = rule.error;
+  if (!family.error) family.error = rule.error;
   return scale;
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "engine/runtime/load.h"
 #include "tests/engine/one_result.h"
