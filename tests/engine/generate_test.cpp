@@ -39,6 +39,20 @@ TEST(Generate, ReusesThePrefixItHolds) {
   EXPECT_EQ(longer.prefilled_tokens, 2);
 }
 
+TEST(Generate, HasABarrierMoreForEachLatent) {
+  std::unique_ptr<Model> model;
+  ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/minicpm3", {.quant = Quant::w8a8}, &model));
+  Team team({-1, -1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  GenerateResult result;
+  ASSERT_FALSE(generate(
+      *session, some_tokens(20, model->config.vocab_size), {.max_tokens = 11, .sampler = {}, .ignore_eos = true},
+      [](int32_t) { return true; }, &result));
+  // A layer: the latents, q, k and v, attention, o, gate and up, down. Beside them: embedding, head, the region's end.
+  EXPECT_EQ(result.barriers, 10 * (2 * (5 + 2) + 3));
+}
+
 TEST(Generate, StopsForEveryReason) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
