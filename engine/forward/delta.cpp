@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/forward/gather.h"
 #include "kernels/math.h"
 
 namespace pinion {
@@ -111,9 +112,8 @@ void keep_inputs(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& la
   });
 }
 
-}  // namespace
-
-Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer, const Input& x) {
+// What the heads make of x: the input of o.
+void attend_states(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer, const Input& x) {
   const GatedDelta& d = p.model.config.delta;
   const DeltaLayer& l = layer.delta;
   take_draft_inputs(worker, p, layer);
@@ -131,6 +131,16 @@ Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& lay
   });
   worker.barrier();
   keep_inputs(worker, p, s, layer);
+}
+
+}  // namespace
+
+Input delta_net(Worker& worker, const Pass& p, DeltaScratch& s, const Layer& layer, const Input& x) {
+  const GatedDelta& d = p.model.config.delta;
+  const Shares shares = p.model.shares();
+  // Of several boards the first has the states, and all that reads them.
+  if (shares.rank == 0) attend_states(worker, p, s, layer, x);
+  gather(worker, p, p.activations.attended.data(), p.rows, {d.value_width(), d.value_width()});
   return prepare(
       begin_stage(worker, p, Stage::o_input), p.rows, d.value_width(), {&layer.o},
       [&](int64_t first, int64_t, float*) { return p.activations.attended.data() + first * d.value_width(); });

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/boards/shares.h"
 #include "engine/model/layer_tensors.h"
 #include "kernels/layout.h"
 
@@ -12,8 +13,10 @@ namespace pinion {
 // y = W x + bias. The bias is null where the family has none. That of o and down is already multiplied by branch_scale,
 // unless a norm follows: then the normed branch is scaled.
 struct Linear {
-  Matrix weight;
+  Matrix weight;                // of these rows that this board has; n is 0 where it has none
   const float* bias = nullptr;  // [n]
+  Division rows = {};           // all of them; the count is 0 where the model has no such matrix
+  int64_t first = 0;            // of them that this board has
 };
 
 // Of the residual stream or of what a branch adds to it. The weight is null where the family has no such norm, the bias
@@ -78,7 +81,7 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert = kN
 Linear& matrix_of(Layer& layer, MatrixRole role, int64_t expert = kNoExpert);
 const float*& vector_of(Layer& layer, VectorRole role);
 
-// f(role, linear) for the matrices that the layer has, in the list's order; but not those of its experts.
+// f(role, linear) for the matrices of which the layer has rows here, in the list's order; but not those of its experts.
 template <class F>
 void each_matrix(const Layer& layer, F f) {
   for (size_t i = 0; i < kMatrixRoles; ++i) {

@@ -4,6 +4,7 @@ namespace pinion {
 namespace {
 
 using enum MatrixRole;
+using enum DividedBy;
 
 // Collects the matrices of one layer.
 struct MatrixList {
@@ -11,14 +12,21 @@ struct MatrixList {
   int64_t layer;
   std::vector<MatrixTensor> list;
 
-  MatrixTensor& add(MatrixRole role, const std::string& pattern, int64_t n, int64_t k, bool has_bias) {
-    return list.emplace_back(MatrixTensor{role, pattern, layer, n, k, has_bias});
+  MatrixTensor& add(MatrixRole role, const std::string& pattern, int64_t n, int64_t k, bool has_bias,
+                    DividedBy divided_by) {
+    return list.emplace_back(MatrixTensor{.role = role,
+                                          .pattern = pattern,
+                                          .layer = layer,
+                                          .n = n,
+                                          .k = k,
+                                          .has_bias = has_bias,
+                                          .divided_by = divided_by});
   }
 
   // What ends a branch: its bias is part of what is scaled, unless a norm comes between.
   MatrixTensor& add_end(MatrixRole role, const std::string& pattern, int64_t k, bool has_bias,
                         const std::string& norm_after) {
-    MatrixTensor& end = add(role, pattern, c.hidden_size, k, has_bias);
+    MatrixTensor& end = add(role, pattern, c.hidden_size, k, has_bias, panels);
     if (norm_after.empty()) end.bias_scale = c.branch_scale;
     return end;
   }
@@ -29,24 +37,25 @@ struct MatrixList {
 
   void attention() {
     const int64_t kv_width = c.kv_heads * c.head_dim;
-    add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias).order = order_of_heads(c.query_stride());
-    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias).order = order_of_heads(c.head_dim);
-    add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias);
+    const int64_t q_width = c.heads * c.query_stride();
+    add(q, c.names.q, q_width, c.hidden_size, c.qkv_bias, kv_heads).order = order_of_heads(c.query_stride());
+    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads).order = order_of_heads(c.head_dim);
+    add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
     add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm);
   }
 
   void delta() {
     const GatedDelta& d = c.delta;
-    add(delta_qkv, c.names.delta_qkv, d.channels(), c.hidden_size, false);
-    add(delta_z, c.names.delta_z, d.value_width(), c.hidden_size, false);
-    add(delta_b, c.names.delta_b, d.value_heads, c.hidden_size, false);
-    add(delta_a, c.names.delta_a, d.value_heads, c.hidden_size, false);
+    add(delta_qkv, c.names.delta_qkv, d.channels(), c.hidden_size, false, first);
+    add(delta_z, c.names.delta_z, d.value_width(), c.hidden_size, false, first);
+    add(delta_b, c.names.delta_b, d.value_heads, c.hidden_size, false, first);
+    add(delta_a, c.names.delta_a, d.value_heads, c.hidden_size, false, first);
     add_end(o, c.names.delta_out, d.value_width(), false, c.names.attention_out_norm);
   }
 
   void mlp() {
-    if (!c.names.gate.empty()) add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias);
-    add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias);
+    if (!c.names.gate.empty()) add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
+    add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
     add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm);
   }
 
@@ -54,19 +63,19 @@ struct MatrixList {
     const int64_t size = c.experts.shared_size;
     if (size == 0) return;
     if (!c.names.shared_weight.empty())
-      add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false).is_exact = true;
-    add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias);
-    add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias);
+      add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false, nothing).is_exact = true;
+    add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias, panels);
+    add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias, panels);
     add_end(down, c.names.shared_down, size, c.mlp_bias, {});
   }
 
   void experts() {
     const int64_t inner = c.experts.inner_size;
-    add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias).is_exact = true;
+    add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias, nothing).is_exact = true;
     shared_expert();
     for (int64_t i = 0; i < c.experts.count; ++i) {
-      add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias).expert = i;
-      add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias).expert = i;
+      add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
+      add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
       add_end(down, c.names.expert_down, inner, c.mlp_bias, {}).expert = i;
     }
   }
@@ -84,11 +93,35 @@ std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t laye
 }
 
 MatrixTensor head_matrix(const ModelConfig& config) {
-  return {head, config.names.head, 0, config.vocab_size, config.hidden_size};
+  return {.role = head,
+          .pattern = config.names.head,
+          .layer = 0,
+          .n = config.vocab_size,
+          .k = config.hidden_size,
+          .divided_by = panels};
 }
 
 MatrixTensor mtp_matrix(const ModelConfig& config) {
   return {mtp_fc, config.names.mtp_fc, 0, config.hidden_size, 2 * config.hidden_size};
+}
+
+Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {
+  switch (matrix.divided_by) {
+    case panels:
+      // A panel of logits has a likeliest id.
+      return {matrix.n, matrix.role == head ? kPanelColumns : shares.unit};
+    case kv_heads:
+      return {matrix.n, matrix.n / config.kv_heads};
+    case nothing:
+    case first:
+      break;
+  }
+  return {matrix.n, matrix.n};
+}
+
+RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {
+  if (matrix.divided_by == nothing) return {0, matrix.n};
+  return division_of(config, matrix, shares).own(shares);
 }
 
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {

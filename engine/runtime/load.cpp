@@ -37,6 +37,7 @@ std::vector<int32_t> joined_eos_ids(const ModelConfig& config, const GenerationD
 // Reads everything but the matrices, which become jobs.
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   model->quant = options.quant;
+  model->exchange = options.exchange;
   model->calibration = calibration_name(options.calibration);
   GenerationDefaults generation;
   if (Error e = read_model_config(folder, &model->config)) return e;

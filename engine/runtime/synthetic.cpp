@@ -111,9 +111,10 @@ void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* m
   const bool is_head = spec.role == MatrixRole::head;
   const Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
   Linear& out = matrix_of(*model, spec);
-  out.weight = {.format = format, .n = spec.n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+  const int64_t n = divide(*model, spec).count;
+  out.weight = {.format = format, .n = n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
   if (spec.has_bias) out.bias = constant_vector(model, spec.n, 0.01f);
-  const int64_t bytes = packed_bytes(format, spec.n, spec.k);
+  const int64_t bytes = packed_bytes(format, n, spec.k);
   model->weight_bytes += bytes;
   if (spec.expert != kNoExpert) model->expert_bytes += bytes;
 }
@@ -155,6 +156,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   if (Error e = check_head_format(options, model->config)) return e;
   const ModelConfig& c = model->config;
   model->quant = options.quant;
+  model->exchange = options.exchange;
 
   std::vector<Matrix*> matrices = shape_model(options, model.get());
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;

@@ -1,0 +1,45 @@
+#include "engine/boards/exchange.h"
+
+#include <algorithm>
+#include <array>
+
+namespace pinion {
+
+namespace {
+
+std::string name_of(size_t board) { return "board " + std::to_string(board); }
+
+// Every board's, by rank; each has filled in its own.
+template <class T>
+void gather_each(Exchange& exchange, std::vector<T>* each) {
+  std::vector<int64_t> begins;
+  for (size_t i = 0; i <= each->size(); ++i) begins.push_back(static_cast<int64_t>(i * sizeof(T)));
+  exchange.gather(reinterpret_cast<std::byte*>(each->data()), begins);
+}
+
+}  // namespace
+
+Error agree(Exchange& exchange, const Error& own) {
+  using Message = std::array<char, 1024>;  // ends in zeros
+  std::vector<Message> messages(static_cast<size_t>(exchange.shares().ranks));
+  const std::string text = own ? own.message() : std::string();
+  Message& mine = messages[static_cast<size_t>(exchange.shares().rank)];
+  std::copy_n(text.data(), std::min(text.size(), mine.size() - 1), mine.data());
+  gather_each(exchange, &messages);
+  if (own) return own;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i][0] != 0) return error(messages[i].data(), name_of(i));
+  }
+  return {};
+}
+
+Error agree_on(Exchange& exchange, uint64_t own, const std::string& otherwise) {
+  std::vector<uint64_t> each(static_cast<size_t>(exchange.shares().ranks));
+  each[static_cast<size_t>(exchange.shares().rank)] = own;
+  gather_each(exchange, &each);
+  const auto other = std::ranges::find_if(each, [&](uint64_t number) { return number != each.front(); });
+  if (other == each.end()) return {};
+  return error(otherwise, name_of(static_cast<size_t>(other - each.begin())));
+}
+
+}  // namespace pinion

@@ -1,0 +1,40 @@
+#include "engine/runtime/follow.h"
+
+#include <utility>
+
+#include "engine/runtime/load_order.h"
+#include "engine/session/follower.h"
+
+namespace pinion {
+
+void follow(RuntimeOptions options) {
+  Exchange& exchange = *options.exchange;
+  std::unique_ptr<Runtime> runtime;
+  Follower follower;
+  for (std::vector<std::byte> message;;) {
+    exchange.hear(&message);
+    MessageReader reader(message);
+    const auto order = static_cast<Order>(reader.number());
+    if (order == Order::end) return;
+    if (order != Order::load) {
+      obey(follower, order, reader);
+      continue;
+    }
+    read_load_order(reader, &options.load);
+    follower = {};
+    runtime = std::make_unique<Runtime>();
+    [[maybe_unused]] const Error of_any = open_runtime(options, runtime.get());  // the first board says it
+    follower.model = runtime->model.get();
+    follower.team = runtime->team.get();
+    follower.prefill_team = runtime->prefill_team.get();
+    follower.kernels = runtime->kernels;
+  }
+}
+
+void end_following(Exchange& exchange) {
+  MessageWriter message;
+  message.begin(Order::end);
+  exchange.tell(message.bytes());
+}
+
+}  // namespace pinion
