@@ -212,7 +212,7 @@ Run setup_chat(Command app) {
   app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

@@ -375,22 +375,27 @@ Error make_plan(const RunOptions& options, Plan* out) {
   return make_plan(options, topology, tuning, out);
 }
 
-Error open_with_progress(const RunOptions& run, Runtime* out) {
-  RuntimeOptions options = run;
+Error runtime_options(const RunOptions& run, RuntimeOptions* out) {
+  *out = run;
   if (run.synthetic.empty()) {
     if (Error e = check_model_folder(run.model)) return e;
   }
-  if (Error e = select_kernels(run.kernels_name, &options.kernels)) return e;
-  if (!options.plan) {
-    if (Error e = make_plan(run, &options.plan.emplace())) return e;
+  if (Error e = select_kernels(run.kernels_name, &out->kernels)) return e;
+  if (!out->plan) {
+    if (Error e = make_plan(run, &out->plan.emplace())) return e;
   }
+  out->load = load_options(run);
+  return read_calibration(run, &out->load);
+}
+
+Error open_with_progress(const RunOptions& run, Runtime* out) {
+  RuntimeOptions options;
+  if (Error e = runtime_options(run, &options)) return e;
   {
     ProgressBar bar("loading");
-    options.load = load_options(run);
     options.load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
       bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     };
-    if (Error e = read_calibration(run, &options.load)) return e;
     if (Error e = open_runtime(options, out)) return e;
   }
   tell_of_model(*out->model);

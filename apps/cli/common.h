@@ -22,9 +22,6 @@
 
 namespace pinion {
 
-// A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
-using Run = std::function<int()>;
-
 inline constexpr const char* kQuantAsAsked = "as asked";
 
 // What the command line says about a run: options as they are, and names that are looked up when the run begins.
@@ -37,6 +34,13 @@ struct RunOptions : RuntimeOptions {
   std::string kernels_name;  // empty: the best the CPU has
   bool no_cache = false;
   bool only_drafts = false;  // no text depends on this model
+};
+
+// A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
+struct Run {
+  std::function<int()> run;
+  // Options of models that several boards can share, of which one at most is given; none: the first runs it alone.
+  std::vector<RunOptions*> shared = {};
 };
 
 constexpr int kMaxThreads = 256;
@@ -138,6 +142,9 @@ void tell_of_model(const Model& model);  // both, and a note where the file's co
 Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
 void note_unused(const RunOptions& options, const Tuning& tuning);
 Error make_plan(const RunOptions& options, Plan* out);  // all of that, for this machine
+
+// All that options say, looked up.
+Error runtime_options(const RunOptions& options, RuntimeOptions* out);
 
 // open_runtime with a progress bar, and with what there is to say about the model.
 Error open_with_progress(const RunOptions& options, Runtime* out);

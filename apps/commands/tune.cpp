@@ -372,7 +372,7 @@ Run setup_tune(Command app) {
   app.add_flag("--dry-run", options->dry_run, "Measure, and keep nothing");
   app.add_flag("--forget", options->forget, "Measure nothing: remove what was kept for this machine");
   app.add_flag("--json", options->json, "Print one JSON object");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }};
 }
 
 }  // namespace pinion

@@ -203,7 +203,7 @@ Run setup_serve(Command app) {
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
   app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();  // for tests
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

@@ -40,10 +40,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A board that waits to be told something looks again and again for as long as a pass's sampling takes, then ever less
-// often: between two questions it shall not heat its cores.
-constexpr std::chrono::milliseconds kBusy{2};
-constexpr std::chrono::microseconds kShortest{50}, kLongest{1000};
+// How long to look again and again, and how long to sleep between two looks after that: twice as long each time.
+struct Patience {
+  std::chrono::microseconds busy, shortest, longest;
+};
+// For columns, which come when the slowest board has computed its own; boards may also have fewer cores than workers.
+constexpr Patience kForColumns{std::chrono::microseconds{300}, std::chrono::microseconds{20},
+                               std::chrono::microseconds{200}};
+// For orders: as long as it takes to draw a token. Between two questions a board shall not heat its cores.
+constexpr Patience kForOrders{std::chrono::microseconds{2000}, std::chrono::microseconds{50},
+                              std::chrono::microseconds{1000}};
 
 class MpiExchange final : public Exchange {
  public:
@@ -54,16 +60,20 @@ class MpiExchange final : public Exchange {
 
   void gather(std::byte* bytes, std::span<const int64_t> begins) override {
     set_parts(begins);
-    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, bytes, counts_.data(), places_.data(), MPI_BYTE,
-                         MPI_COMM_WORLD));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, bytes, counts_.data(), places_.data(), MPI_BYTE,
+                          MPI_COMM_WORLD, &request));
+    wait_for(request, kForColumns);
   }
 
   void gather_on_first(std::byte* bytes, std::span<const int64_t> begins) override {
     set_parts(begins);
     const auto rank = static_cast<size_t>(shares().rank);
     const void* own = is_first() ? MPI_IN_PLACE : static_cast<const void*>(bytes + begins[rank]);
-    check(
-        MPI_Gatherv(own, counts_[rank], MPI_BYTE, bytes, counts_.data(), places_.data(), MPI_BYTE, 0, MPI_COMM_WORLD));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Igatherv(own, counts_[rank], MPI_BYTE, bytes, counts_.data(), places_.data(), MPI_BYTE, 0, MPI_COMM_WORLD,
+                       &request));
+    wait_for(request, kForColumns);
   }
 
   void tell(std::span<const std::byte> message) override {
@@ -99,23 +109,27 @@ class MpiExchange final : public Exchange {
   }
 
   // Rank 0's to all.
-  void share_first() {
+  void share(std::byte* bytes, size_t count, const Patience& patience) {
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Ibcast(first_.data(), static_cast<int>(first_.size()), MPI_BYTE, 0, MPI_COMM_WORLD, &request));
+    check(MPI_Ibcast(bytes, static_cast<int>(count), MPI_BYTE, 0, MPI_COMM_WORLD, &request));
+    wait_for(request, patience);
+  }
+
+  void share_first() { share(first_.data(), first_.size(), kForOrders); }
+  void share_rest(std::byte* message, size_t from, size_t count) {
+    if (from < count) share(message + from, count - from, kForColumns);
+  }
+
+  void wait_for(MPI_Request request, const Patience& patience) {
     int is_there = 0;
-    const auto busy_until = Clock::now() + kBusy;
-    for (auto pause = kShortest;; pause = std::min(2 * pause, kLongest)) {
+    const auto busy_until = Clock::now() + patience.busy;
+    for (auto pause = patience.shortest;; pause = std::min(2 * pause, patience.longest)) {
       do {
         check(MPI_Test(&request, &is_there, MPI_STATUS_IGNORE));
       } while (!is_there && Clock::now() < busy_until);
       if (is_there) return;
       std::this_thread::sleep_for(pause);
     }
-  }
-
-  void share_rest(std::byte* message, size_t from, size_t count) {
-    if (from == count) return;
-    check(MPI_Bcast(message + from, static_cast<int>(count - from), MPI_BYTE, 0, MPI_COMM_WORLD));
   }
 
   void check(int result) {
