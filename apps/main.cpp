@@ -10,6 +10,7 @@
 #include "apps/cli/nearest.h"
 #include "apps/cli/start.h"
 #include "apps/commands.h"
+#include "apps/model/build.h"
 #include "engine/boards/mpi.h"
 
 namespace pinion {
@@ -79,8 +80,7 @@ int fail_unknown_command(const std::string& typed, const Command& root) {
 
 // exchange: with other processes, where there are any.
 int run_program(int argc, char** argv, Exchange* exchange) {
-  CommandLine line("pinion", "Pinion runs language models from Hugging Face folders on the CPU.",
-                   "pinion " PINION_VERSION,
+  CommandLine line("pinion", "Pinion runs language models from Hugging Face folders on the CPU.", build_text(),
                    "Example: pinion chat --model configs/demo\n`pinion COMMAND --help` explains a command.");
   std::vector<std::pair<Command, Run>> runs;
   for (const CommandRow& row : kCommands) {

@@ -14,10 +14,16 @@ namespace pinion {
 //   modules                      tensor names, see ModuleNames: a norm that is not there is not computed, and an mlp
 //                                without a gate is activation(up x)
 //   qkv_bias, o_bias, mlp_bias   true, false, or the field that says it
-//   qk_norm                      none, heads, rotated_heads, all_heads
+//   qk_norm                      none, heads, rotated_heads, all_heads, own_heads
 //   windows                      none, all, from_layer, pattern, pattern_after_first, without_rope
 // and only where the family needs them
 //   intermediate_size            the field that holds it, where that has another name
+//   rope_theta, partial_rotary_factor     the fields that hold them, where these have other names
+//   parallel_branches            true, or the field that says it: attention and mlp read the same stream, and x becomes
+//                                x + attention + mlp. parallel_mlp_norm (of modules): the mlp's norm then, where it is
+//                                another; it may be attention's
+//   qkv_by_head                  true: q, k and v are one module, in which each head has its rows of q, of k and of v
+//   head_bias                    true: the head has one
 //   layer_types                  what the field of that name may say of a layer, where all layers attend alike
 //   rope_if                      field, is: without that text in that field no layer has a rope
 //   activation                   the field that names it, else hidden_act
@@ -32,13 +38,14 @@ namespace pinion {
 //                                and [experts, hidden, size]. modules then has router and expert_gate, _up, _down.
 //                                stacked_gate_up, stacked_down (of modules): tensors of that form without .weight,
 //                                which some files have instead of experts one by one.
-//                                shared_size: the field with the size of one more expert, of all tokens; shared_count:
-//                                the one that says how many experts' size it has; modules then has shared_gate, _up and
-//                                _down, and shared_weight where a sigmoid weighs it; sigmoid: true where scores are
-//                                sigmoids; scale: the field that they are multiplied by, and router_correction (of
-//                                modules) the tensor that is added to them for the choice alone
+//                                shared_size: the field with the size of a shared expert, which takes every token;
+//                                shared_count: the one that says how many experts' size it has; modules then has
+//                                shared_gate, _up and _down, and shared_weight where a sigmoid weighs it; sigmoid: true
+//                                where scores are sigmoids; scale: the field that they are multiplied by, and
+//                                router_correction (of modules) the tensor that is added to them for the choice alone
 //   layers_behind                the field with how many layers, behind the model's own, are not read
 //   qk_norm_if                   the field that says whether there is such a norm
+//   o_norm, down_norm (of modules)       norms of what o and down multiply
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
 //   xielu (of modules)           what holds the numbers of the activation xielu
 //   norm, norm_bias, norm_eps    layer: LayerNorm instead of RMSNorm; true: with biases; the field, else rms_norm_eps
@@ -49,10 +56,12 @@ namespace pinion {
 //   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
 //   rope_of_neighbours           true: elements 0 and 1 of a head are turned together, then 2 and 3 (GPT-J's rope)
-//   rope_where_sliding           true: where sliding_window is given, layers that see everything have no rope
+//   rope_where_sliding           layers that see everything have no rope: always, or with_window where sliding_window
+//                                is given
 //   partial_rotary, ntk_alpha, query_scaling, mrope, ropes_by_layer_type, no_rope_layers
 //                                rope settings that other families refuse
-//   skipped_tensors, renamed_tensors      beside a vision model, by prefixes, see TensorSelection
+//   skipped_tensors, renamed_tensors, skipped_endings      what files hold besides, or under other names, see
+//                                TensorSelection
 struct FamilyText {
   std::string_view name;  // the file's name without .json
   std::string_view json;

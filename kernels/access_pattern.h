@@ -18,8 +18,8 @@ struct AccessPattern {
   int64_t rows_ahead;        // prefetch distance in rows of four k, 256 bytes each; 0: nothing is prefetched
   int64_t flat_rows_ahead;   // the same of the flat layout
   int load_bytes;            // of a cache line of 64, by one load, where an instruction set leaves the choice
-  int64_t w4_panels;         // panels of w4 that are streams
-  int64_t w4_records_ahead;  // prefetch distance in records; 0: nothing is prefetched
+  int64_t w4_panels;         // panels of w4, and of other formats with groups, that are streams
+  int64_t w4_records_ahead;  // prefetch distance in records of w4; 0: nothing is prefetched
   int prefetch_level;        // the cache that prefetches bring lines to
   bool plain_chunks;         // attention of one or two rows reads a whole chunk in order, without prefetching
 };

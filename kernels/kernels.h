@@ -33,11 +33,11 @@ struct RowBlocks {
   int64_t step_bytes;  // from a block to the next one
 };
 
-// A panel of w4 (or w4z, which has zeros): records of kBlockK k, see layout.h.
-struct W4Panel {
+// A panel of a format with groups (w4, w4z, w2): records of group_k k, see layout.h.
+struct GroupedPanel {
   const std::byte* records;
-  int64_t k;  // a multiple of kBlockK, not 0
-  bool has_zero_points;
+  int64_t k;  // a multiple of group_k, not 0
+  Format format;
 };
 
 // How a table wants rows packed: blocks of at most `rows` rows, a multiple of `row_multiple`, in groups of `group`
@@ -52,12 +52,13 @@ struct PackShape {
 // f(x), by which a gate multiplies its value: f(gate) * value. s(z) = 1 / (1 + exp(-z)); for z < 0 it is computed as
 // exp(z) / (1 + exp(z)), so that nothing overflows.
 //   silu          x * s(x)
+//   gelu          x * (1 + erf(x / sqrt(2))) / 2
 //   gelu_tanh     x * s(sqrt(8 / pi) * (x + 0.044715 x^3))
 //   relu_squared  max(0, x)^2
 //   xielu         for x > 0: (p x + b) * x, else: (expm1(min(x, e)) - x) * n + b * x
 // and of a gate and its value only
 //   clamped_swiglu  (w + 1) * y * s(1.702 y), y = min(limit, gate), w = min(limit, max(-limit, value))
-enum class Activation : uint8_t { silu, gelu_tanh, relu_squared, xielu, clamped_swiglu };
+enum class Activation : uint8_t { silu, gelu, gelu_tanh, relu_squared, xielu, clamped_swiglu };
 
 struct Xielu {
   float p, n, b, e;
@@ -161,17 +162,18 @@ struct Kernels {
   //   float(sum over the k of g of a[k] * (code(k, c) - zero(g, c))) * scale(g, c)
   // whose inner sums are exact int32. For the 64 columns of each of some panels, which lie one behind the other, at
   // least one; a: codes in [-127, 127]; acc: [panels][64].
-  void (*gemv_w4)(const int8_t* a, const W4Panel& first, int64_t panels, float* acc);
+  void (*gemv_grouped)(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc);
 
   // The same for rows of codes as pack_s8 packs them (s8_shape). acc: [rows][64].
-  void (*gemm_w4)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc);
+  void (*gemm_grouped)(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc);
 
   // The same for rows [rows][lda] of codes as they lie, 1 to few_rows, whose panels come from memory by the access
   // pattern of one row. acc: [rows][64] by one panel; by some panels [panels][rows][64]. Where few_rows is 1 they are
   // not to be called: then several rows are packed.
   int32_t few_rows = 1;
   void (*rows_s8)(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc);
-  void (*rows_w4)(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc);
+  void (*rows_grouped)(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
+                       float* acc);
 
   // Floats [rows][lda] into blocks; rows padded with zeros to whole blocks. One row packed is the row itself.
   void (*pack_f32)(const float* a, int64_t lda, int64_t rows, int64_t k, int64_t block_rows, float* packed);

@@ -20,6 +20,12 @@
 //         4.75), and 32/k for scale[n], a power of two that brings the group scales into f16's range. With bf16 they
 //         would need none, but what quantize_w4 leaves as squared error would be 0.06 % more, files that hold 4-bit
 //         codes have scales of f16, and f16 too is widened by one instruction on every instruction set.
+//   w2:   ternary weights, -1, 0 or 1 times a scale: as w4 in groups of 128 k. A record:
+//             2048 bytes  eight times four of w8's rows of four k: bits 0 and 1 of byte i are the code of byte i of the
+//                         first row, bits 2 and 3 that of the second, and so on
+//              128 bytes  64 scales, f16
+//         w(k, n) = (code - 1) * group scale * scale[n]; of the codes 0 to 3 the last is not used. A weight costs 2 +
+//         16/128 = 2.125 bits. k is a multiple of 128: models with such weights have no other.
 //
 // n is padded to whole panels and k to kBlockK with zeros (padded columns have scale 0): kernels have no tails.
 //
@@ -49,30 +55,28 @@ constexpr int64_t kMaxK = 131072;
 // Of w4z, so that the sum of a group is at most 32 * 127 * 16 and eight products of a code's magnitude fit 16 bits.
 constexpr int kMaxZero = 16;
 
-enum class Format : uint8_t { bf16, w8, w4, w4z };
+enum class Format : uint8_t { bf16, w8, w4, w4z, w2 };
 
-constexpr int64_t kW4CodeBytes = kBlockK * kPanelColumns / 2;  // of a record
-static constexpr int64_t w4_record_bytes(bool has_zero_points) {
-  return kW4CodeBytes + kPanelColumns * 2 + (has_zero_points ? kPanelColumns : 0);
-}
+constexpr int64_t kW2GroupK = 128;
 
 // A format in figures, from which sizes and places follow. A new one is a row here, a row of loader/pack/pack_strip.cpp
 // (how floats become it) and a row of engine/forward/matmul.cpp (which kernels multiply it).
 struct FormatTraits {
   const char* name;
-  int bits;             // of a weight's code or number
-  int64_t block_bytes;  // of kBlockK k of a panel
-  bool has_scales;      // one a column; then it multiplies inputs that are quantised, and may be rotated
-  bool has_sums;        // of a column's codes
+  int bits;         // of a weight's code or number
+  bool has_scales;  // one a column; then it multiplies inputs that are quantised, which all but w2 may have rotated
+  bool has_sums;    // of a column's codes
   bool has_zero_points;
+  int64_t group_k = 0;  // k that share a scale, a multiple of kBlockK; 0: its panels have no records
+  int zero = 0;         // of formats with groups but without zero points: the code of 0
 };
 static constexpr FormatTraits kFormats[] = {
-    {"bf16", 16, kBlockK* kPanelColumns * 2, false, false, false},
-    {"w8", 8, kBlockK* kPanelColumns, true, true, false},
-    {"w4", 4, w4_record_bytes(false), true, false, false},
-    {"w4z", 4, w4_record_bytes(true), true, false, true},
+    {"bf16", 16, false, false, false},           {"w8", 8, true, true, false},
+    {"w4", 4, true, false, false, kBlockK, 8},   {"w4z", 4, true, false, true, kBlockK},
+    {"w2", 2, true, false, false, kW2GroupK, 1},
 };
 static constexpr const FormatTraits& traits_of(Format format) { return kFormats[static_cast<int>(format)]; }
+static constexpr Format w4_format(bool has_zero_points) { return has_zero_points ? Format::w4z : Format::w4; }
 
 struct Matrix {
   Format format = Format::w8;
@@ -97,8 +101,18 @@ static constexpr int64_t padded_k(int64_t k) { return round_up(k, kBlockK); }
 static constexpr int64_t padded_n(int64_t n) { return round_up(n, kPanelColumns); }
 static constexpr int64_t panel_count(int64_t n) { return padded_n(n) / kPanelColumns; }
 
+// Of a record: its codes, and all of it.
+static constexpr int64_t code_bytes(Format format) {
+  return traits_of(format).group_k * kPanelColumns * traits_of(format).bits / 8;
+}
+static constexpr int64_t record_bytes(Format format) {
+  return code_bytes(format) + kPanelColumns * 2 + (traits_of(format).has_zero_points ? kPanelColumns : 0);
+}
+
 static constexpr int64_t panel_bytes(Format format, int64_t k) {
-  return padded_k(k) / kBlockK * traits_of(format).block_bytes;
+  const int64_t group_k = traits_of(format).group_k;
+  if (group_k > 0) return round_up(k, group_k) / group_k * record_bytes(format);
+  return padded_k(k) * kPanelColumns * traits_of(format).bits / 8;
 }
 
 static inline const std::byte* panel_of(const Matrix& matrix, int64_t panel) {
@@ -120,12 +134,14 @@ static constexpr int64_t packed_bytes(Format format, int64_t n, int64_t k) {
 static constexpr int64_t w8_offset(int64_t k, int64_t n) {
   return k / 4 * (kPanelColumns * 4) + n % kPanelColumns * 4 + k % 4;
 }
-// The byte of element (k, n) inside its panel's records, and where its nibble begins there.
-static constexpr int64_t w4_offset(int64_t k, int64_t n, bool has_zero_points) {
-  return k / kBlockK * w4_record_bytes(has_zero_points) + k % kBlockK / 8 * (kPanelColumns * 4) +
-         n % kPanelColumns * 4 + k % 4;
+// The byte of element (k, n) inside its panel's records, and where its bits begin there.
+static constexpr int64_t code_offset(Format format, int64_t k, int64_t n) {
+  const int64_t group_k = traits_of(format).group_k, bits = traits_of(format).bits;
+  return k / group_k * record_bytes(format) + w8_offset(k % group_k * bits / 32 * 4 + k % 4, n);
 }
-static constexpr int w4_shift(int64_t k) { return static_cast<int>(k / 4 % 2 * 4); }
+static constexpr int code_shift(Format format, int64_t k) {
+  return static_cast<int>(k / 4 * traits_of(format).bits % 8);
+}
 static constexpr int64_t bf16_offset(int64_t k, int64_t n) { return k * kPanelColumns + n % kPanelColumns; }
 
 }  // namespace pinion

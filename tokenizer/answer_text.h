@@ -15,10 +15,13 @@ namespace pinion {
 class AnswerText {
  public:
   // Special tokens give no text, but for those that `is_mark` names: marks around thoughts and tool calls, which some
-  // vocabularies have as special tokens, are for whoever reads the text.
+  // vocabularies have as special tokens, are for whoever reads the text. `at_start`: see StreamDecoder.
   AnswerText(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
-             std::function<bool(std::string_view token)> is_mark = {})
-      : tokenizer_(tokenizer), decoder_(std::move(tokenizer)), stops_(std::move(stops)), is_mark_(std::move(is_mark)) {}
+             std::function<bool(std::string_view token)> is_mark = {}, bool at_start = true)
+      : tokenizer_(tokenizer),
+        decoder_(std::move(tokenizer), true, at_start),
+        stops_(std::move(stops)),
+        is_mark_(std::move(is_mark)) {}
 
   // Whole UTF-8 characters; text that may be the beginning of a stop text is held back.
   std::string put(int32_t id) {

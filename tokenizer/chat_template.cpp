@@ -2,6 +2,7 @@
 #include "tokenizer/chat_template.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <string_view>
@@ -119,6 +120,14 @@ nlohmann::ordered_json template_variables(const ChatTemplate& chat_template, con
   return variables;
 }
 
+bool has_text(const nlohmann::ordered_json& object, const char* name) {
+  return object.is_object() && object.contains(name) && object[name].is_string();
+}
+
+const std::string& text_in(const nlohmann::ordered_json& object, const char* name) {
+  return object[name].get_ref<const std::string&>();
+}
+
 void append_strings(const nlohmann::ordered_json& value, std::string* out) {
   if (value.is_string()) *out += value.get_ref<const std::string&>() + '\0';
   if (!value.is_structured()) return;
@@ -145,6 +154,58 @@ Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_jso
     if (text.find(spelling) == std::string::npos || strings.find(spelling) != std::string::npos) continue;
     return error("template fails", chat_template.where, {}, "it takes no list as a message's content");
   }
+  return {};
+}
+
+// Whether what users said and the names of functions that were called are there, one behind the other.
+bool says_all(const nlohmann::ordered_json& messages, std::string_view text) {
+  const auto says = [&text](std::string_view part) {
+    constexpr std::string_view kBlanks = " \t\r\n";
+    part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
+    part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
+    const void* found = memmem(text.data(), text.size(), part.data(), part.size());
+    if (found) text.remove_prefix(static_cast<size_t>(static_cast<const char*>(found) - text.data()) + part.size());
+    return found != nullptr;
+  };
+  return std::ranges::all_of(messages, [&](const nlohmann::ordered_json& message) {
+    if (message["role"] == "user") return !has_text(message, "content") || says(text_in(message, "content"));
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) return true;
+    return std::ranges::all_of(*calls, [&](const nlohmann::ordered_json& call) {
+      const bool has_function = call.is_object() && call.contains("function");
+      return !has_function || !has_text(call["function"], "name") || says(text_in(call["function"], "name"));
+    });
+  });
+}
+
+// Some templates write calls only where there is no text at all (DeepSeek's). Whether that changes anything.
+bool leave_out_empty_texts(nlohmann::ordered_json* messages) {
+  bool changed = false;
+  for (auto& message : *messages) {
+    if (!message.contains("tool_calls") || !has_text(message, "content") || text_in(message, "content") != "") continue;
+    message["content"] = nullptr;
+    changed = true;
+  }
+  return changed;
+}
+
+// Others know nothing but parts (SmolVLM's): they find none in a text, and leave it out.
+bool make_parts_of_texts(nlohmann::ordered_json* messages) {
+  bool changed = false;
+  for (auto& message : *messages) {
+    if (!has_text(message, "content")) continue;
+    message["content"] = {{{"type", "text"}, {"text", text_in(message, "content")}}};
+    changed = true;
+  }
+  return changed;
+}
+
+Error render_as_given(const ChatTemplate& chat_template, const JinjaTemplate& jinja, const Conversation& conversation,
+                      std::string* out) {
+  std::string text;
+  if (Error e = render_jinja(jinja, template_variables(chat_template, conversation), &text)) return e;
+  if (Error e = check_parts(chat_template, conversation.messages, text)) return e;
+  *out = std::move(text);
   return {};
 }
 
@@ -176,6 +237,13 @@ Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTe
       if (Error e = add_setting(config, chat_template.get())) return e;
     }
   }
+  const std::filesystem::path own = std::filesystem::path(folder) / "chat_template.json";  // of a processor of pictures
+  if (chat_template->templates.empty() && std::filesystem::exists(own, missing)) {
+    Json json;
+    if (Error e = read_json_file(own, &json)) return e;
+    JsonFields config{json, own.string()};
+    if (Error e = add_setting(config, chat_template.get())) return e;
+  }
   auto& templates = chat_template->templates;
   for (NamedTemplate& named : templates) {
     if (named.name != "default" && templates.size() > 1) continue;
@@ -198,10 +266,16 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   std::shared_ptr<const JinjaTemplate> jinja;
   if (Error e = parsed(*chosen, &jinja)) return e;
-  std::string text;
-  if (Error e = render_jinja(*jinja, template_variables(chat_template, conversation), &text)) return e;
-  if (Error e = check_parts(chat_template, conversation.messages, text)) return e;
-  *out = std::move(text);
+  if (Error e = render_as_given(chat_template, *jinja, conversation, out)) return e;
+  if (says_all(conversation.messages, *out)) return {};
+  for (const auto reshape : {leave_out_empty_texts, make_parts_of_texts}) {
+    Conversation other = conversation;
+    std::string text;
+    if (!reshape(&other.messages) || render_as_given(chat_template, *jinja, other, &text)) continue;
+    if (!says_all(conversation.messages, text)) continue;
+    *out = std::move(text);
+    break;
+  }
   return {};
 }
 

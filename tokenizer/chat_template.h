@@ -25,13 +25,17 @@ struct Conversation {
 struct ChatTemplate;  // immutable after loading
 
 // chat_template.jinja ("default") and additional_chat_templates/NAME.jinja, else "chat_template" of
-// tokenizer_config.json: the default one's text, or a list of {name, template}. A folder without a template is no
-// error: *out is null. One that does not parse is an error where it is the only one, else when it is asked for.
+// tokenizer_config.json, or else of chat_template.json: the default one's text, or a list of {name, template}. A folder
+// without a template is no error: *out is null. One that does not parse is an error where it is the only one, else when
+// it is asked for.
 Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTemplate>* out);
 
 Error check_messages(const nlohmann::ordered_json& messages);  // a list of objects with a role
 
-// The error of a template that refuses the conversation (raise_exception) carries the template's own words and line.
+// What transformers' apply_chat_template gives. Where that leaves out what a user said or a function that was called,
+// the template may want contents in another shape: null for an empty one beside calls, or a list of parts for a text.
+// Then it is what the template makes of that, if it leaves nothing out. The error of a template that refuses the
+// conversation (raise_exception) carries the template's own words and line.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
 
 // The Jinja source that it would use for the conversation; empty: there is none.

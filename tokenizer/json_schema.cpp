@@ -8,6 +8,8 @@
 
 #include "loader/config/json.h"
 #include "tokenizer/grammar_pattern.h"
+#include "tokenizer/schema_branches.h"
+#include "tokenizer/schema_texts.h"
 
 namespace pinion {
 namespace {
@@ -55,44 +57,17 @@ constexpr const char* kSubschema[] = {"items", "additionalProperties", "unevalua
 constexpr const char* kSubschemaLists[] = {"prefixItems", "anyOf", "oneOf", "allOf"};
 constexpr const char* kSubschemaMaps[] = {"properties", "patternProperties", "$defs", "definitions"};
 
-constexpr const char* kFormats[] = {"email",
-                                    "duration",
-                                    "ipv4",
-                                    "ipv6",
-                                    "hostname",
-                                    "uuid",
-                                    "uri",
-                                    "date",
-                                    "uri-reference",
-                                    "uri-template",
-                                    "json-pointer",
-                                    "time",
-                                    "relative-json-pointer",
-                                    "date-time"};
-
-// RFC 3339, full-date: 31, 30 and 28 days, and the 29th of February of leap years.
-constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\d{4}-(0[469]|11)-(0[1-9]|[12]\d|30)|)"
-                              R"(\d{4}-02-(0[1-9]|1\d|2[0-8])|)"
-                              R"((\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))";
-// partial-time without the leap second, of which few days have one.
-constexpr const char* kTime = R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
-constexpr const char* kByte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
-
-// Stricter than the library's own. Empty: that will do.
-std::string pattern_of(const Schema& format) {
-  const std::string date = kDate, time = kTime, byte = kByte;
-  if (format == "date") return "^" + date + "$";
-  if (format == "time") return "^" + time + "$";
-  if (format == "date-time") return "^" + date + "T" + time + "$";
-  if (format == "ipv4") return "^(" + byte + "\\.){3}" + byte + "$";
-  return {};
-}
-
 bool has(const Schema& schema, const char* name) { return schema.contains(name); }
 
 bool is_of_type(const Schema& value, const std::string& type) {
   if (type == "integer") return value.is_number_integer();
   return type == value.type_name();  // nlohmann/json's names are JSON schema's
+}
+
+bool may_be(const Schema& schema, const char* type) {
+  if (!has(schema, "type")) return false;
+  const Schema& types = schema["type"];
+  return types == type || (types.is_array() && std::ranges::find(types, Schema(type)) != types.end());
 }
 
 Error check_values(const Schema& schema, const std::string& where) {
@@ -154,17 +129,35 @@ const Schema* referred_to(const Schema& root, std::string_view reference) {
   return is_name ? nullptr : at;
 }
 
-// No text fits references that only lead back to themselves.
-Error check_reference(const Schema& root, const Schema& schema, const std::string& where) {
+// What a schema's references lead to. No text fits those that only lead back to themselves.
+Error follow(const Schema& root, const Schema& schema, const std::string& where, const Schema** out) {
   constexpr int kMostSteps = 100;
-  const Schema* at = &schema;
-  for (int step = 0; at->is_object() && has(*at, "$ref"); ++step) {
+  *out = &schema;
+  for (int step = 0; (*out)->is_object() && has(**out, "$ref"); ++step) {
     if (step == kMostSteps) return error("leads back to itself", where + "/$ref");
-    const Schema& reference = (*at)["$ref"];
+    const Schema& reference = (**out)["$ref"];
     if (!reference.is_string()) return error("wrong type", where + "/$ref", "a text");
-    at = referred_to(root, reference.get_ref<const std::string&>());
-    if (!at) return error("leads to no schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
+    const Schema* next = referred_to(root, reference.get_ref<const std::string&>());
+    if (!next) return error("leads to no schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
+    *out = next;
   }
+  return {};
+}
+
+// A grammar takes what fits any branch.
+Error replace_one_of(const Schema& root, Schema& schema, const std::string& where) {
+  if (!has(schema, "oneOf") || !schema["oneOf"].is_array()) return {};  // looked at with the parts
+  const auto follow_one = [&](const Schema& one) {
+    const Schema* found = nullptr;
+    return follow(root, one, where, &found) ? nullptr : found;
+  };
+  if (!exclude_each_other(schema["oneOf"], follow_one)) {
+    return error("not supported where a value may fit two of its branches", where + "/oneOf",
+                 "branches of different types, or objects that require a property with different values");
+  }
+  Schema branches = std::move(schema["oneOf"]);
+  schema.erase("oneOf");
+  schema["anyOf"] = std::move(branches);
   return {};
 }
 
@@ -177,45 +170,6 @@ Error bound_counts(Schema& schema, const std::string& where) {
   for (const char* name : {"minItems", "minLength", "minProperties"}) {
     if (!has(schema, name) || !schema[name].is_number() || schema[name] <= kMost) continue;
     return error("out of range", where + "/" + name, "at most " + std::to_string(kMost), brief(Json(schema[name])));
-  }
-  return {};
-}
-
-Error replace_pattern(Schema& schema, const std::string& where) {
-  if (!has(schema, "pattern")) return {};
-  if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a text");
-  std::string escaped;
-  if (Error e = escape_pattern(schema["pattern"].get_ref<const std::string&>(), where + "/pattern", &escaped)) return e;
-  schema["pattern"] = std::move(escaped);
-  return {};
-}
-
-// The library's own hold control characters, and their masks take seconds a token.
-void replace_lengths(Schema& schema) {
-  const bool has_least = has(schema, "minLength"), has_most = has(schema, "maxLength");
-  if (has(schema, "pattern") || has(schema, "format") || !(has_least || has_most)) return;
-  for (const char* name : {"minLength", "maxLength"}) {
-    if (has(schema, name) && !schema[name].is_number_unsigned()) return;  // the library says what is wrong
-  }
-  if (has_least && has_most && schema["minLength"] > schema["maxLength"]) return;
-  const std::string bounds =
-      (has_least ? schema["minLength"].dump() : "0") + "," + (has_most ? schema["maxLength"].dump() : "");
-  schema.erase("minLength");
-  schema.erase("maxLength");
-  schema["pattern"] = R"(^[^"\\\x00-\x1F]{)" + bounds + "}$";
-}
-
-Error replace_format(Schema& schema, const std::string& where) {
-  if (!has(schema, "format")) return {};
-  const Schema& format = schema["format"];
-  if (std::ranges::none_of(kFormats, [&](const char* name) { return format == name; })) {
-    std::vector<std::string> names(std::begin(kFormats), std::end(kFormats));
-    return error("not supported", where + "/format", "one of " + joined(names), brief(Json(format)));
-  }
-  if (has(schema, "pattern")) return error("not supported beside pattern", where + "/format");
-  if (std::string pattern = pattern_of(format); !pattern.empty()) {
-    schema.erase("format");
-    schema["pattern"] = std::move(pattern);
   }
   return {};
 }
@@ -316,12 +270,6 @@ Error find_type(Schema& schema, const std::string& where) {
   return {};
 }
 
-bool may_be(const Schema& schema, const char* type) {
-  if (!has(schema, "type")) return false;
-  const Schema& types = schema["type"];
-  return types == type || (types.is_array() && std::ranges::find(types, Schema(type)) != types.end());
-}
-
 void write_out(Schema& schema) {
   const bool is_open = !has(schema, "properties") && !has(schema, "patternProperties") &&
                        !has(schema, "additionalProperties") && !has(schema, "unevaluatedProperties");
@@ -367,12 +315,15 @@ Error complete(const Schema& root, Schema& schema, const std::string& where) {
   // References within would be about another root.
   if (&schema != &root && has(schema, "$id")) return error("not supported", where + "/$id");
   if (Error e = check_keywords(schema, where)) return e;
-  if (Error e = check_reference(root, schema, where)) return e;
+  const Schema* meant = nullptr;
+  if (Error e = follow(root, schema, where, &meant)) return e;
+  if (Error e = replace_one_of(root, schema, where)) return e;
   if (Error e = find_type(schema, where)) return e;
+  if (has(schema, "multipleOf") && may_be(schema, "number")) {
+    return error("not supported but of integers", where + "/multipleOf");
+  }
   if (Error e = bound_counts(schema, where)) return e;
-  if (Error e = replace_pattern(schema, where)) return e;
-  replace_lengths(schema);
-  if (Error e = replace_format(schema, where)) return e;
+  if (Error e = replace_texts(schema, where)) return e;
   if (Error e = name_required(schema, where)) return e;
   if (Error e = check_names(schema, where)) return e;
   if (Error e = check_count(schema, where)) return e;

@@ -243,8 +243,8 @@ std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, boo
   return decode_part(tokenizer, kept, true);
 }
 
-StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)
-    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
+StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special, bool at_start)
+    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), begins_(at_start), at_start_(at_start) {}
 
 std::string StreamDecoder::put(int32_t id) {
   if (!is_kept(*tokenizer_, id, skip_special_)) return {};
@@ -261,7 +261,7 @@ std::string StreamDecoder::put(int32_t id) {
 std::string StreamDecoder::finish() {
   std::string text = decode_part(*tokenizer_, pending_, at_start_);
   pending_.clear();
-  at_start_ = true;
+  at_start_ = begins_;
   return text;
 }
 

@@ -44,18 +44,19 @@ Error encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOpti
 std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special = true);
 
 // One token at a time. The pieces that put() and finish() return, joined, are decode() of the whole; each piece is
-// whole UTF-8 characters, and text that a later token may still change is held back.
+// whole UTF-8 characters, and text that a later token may still change is held back. `at_start`: a text begins, of
+// which some vocabularies leave out a first blank; else the tokens go on with one.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = true);
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = true, bool at_start = true);
   std::string put(int32_t id);
   std::string finish();  // what was held back; afterwards the decoder is as new
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  bool skip_special_;
+  bool skip_special_, begins_;
   std::vector<int32_t> pending_;  // tokens whose text is held back
-  bool at_start_ = true;          // no text was given out yet
+  bool at_start_;                 // no text was given out yet
 };
 
 int32_t token_id(const Tokenizer& tokenizer, std::string_view token);  // -1: no such token

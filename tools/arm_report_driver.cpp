@@ -1,7 +1,7 @@
 // What tools/arm_report counts instructions of: `arm_report_driver VARIANT WHAT ROWS K COUNT` does one thing COUNT
 // times and nothing else with the kernels, so that two runs differ by the kernel alone.
-//   w8, w4      ROWS rows of K codes, packed where there are several, times a panel
-//   few8, few4  the same, rows as they lie
+//   w8, w4, w2         ROWS rows of K codes, packed where there are several, times a panel
+//   few8, few4, few2   the same, rows as they lie
 //   bf16, q8    ROWS queries of K elements attend to a chunk of such a cache
 //   quantize, rotate, rms_norm, silu_mul    of a row of K elements
 #include <cstdio>
@@ -20,12 +20,12 @@ void multiply(const Kernels& kernels, Format format, int64_t rows, int64_t k, in
   const int64_t block = block_rows(kernels.s8_shape, rows);
   const std::vector<int8_t> codes(static_cast<size_t>(round_up(rows, block) * k));
   const std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(format, k)));
-  const W4Panel records = {reinterpret_cast<const std::byte*>(panel.data()), k, false};
+  const GroupedPanel records = {reinterpret_cast<const std::byte*>(panel.data()), k, format};
   const std::vector<int32_t> column_sum(kPanelColumns);
   std::vector<int32_t> sums(kTileRows * kPanelColumns);
   std::vector<float> values(sums.size());
   for (int64_t p = 0; p < panels; ++p) {
-    if (rows == 1 && format == Format::w4) kernels.gemv_w4(codes.data(), records, 1, values.data());
+    if (rows == 1 && format != Format::w8) kernels.gemv_grouped(codes.data(), records, 1, values.data());
     if (rows == 1 && format == Format::w8) {
       kernels.gemv_s8(codes.data(), panel.data(), 4 * kPanelColumns, k, sums.data());
     }
@@ -33,8 +33,8 @@ void multiply(const Kernels& kernels, Format format, int64_t rows, int64_t k, in
     each_tile(0, rows, block, [&](int64_t first, int64_t count) {
       const RowBlocks blocks = {block, block * k};
       const GemmTerm term = {codes.data() + first * k, panel.data(), k};
-      if (format == Format::w4) {
-        return kernels.gemm_w4(codes.data() + first * k, blocks, count, records, values.data());
+      if (format != Format::w8) {
+        return kernels.gemm_grouped(codes.data() + first * k, blocks, count, records, values.data());
       }
       kernels.gemm_s8(&term, 1, blocks, count, column_sum.data(), sums.data());
     });
@@ -44,11 +44,11 @@ void multiply(const Kernels& kernels, Format format, int64_t rows, int64_t k, in
 void multiply_few(const Kernels& kernels, Format format, int64_t rows, int64_t k, int64_t panels) {
   const std::vector<int8_t> codes(static_cast<size_t>(rows * k));
   const std::vector<int8_t> panel(static_cast<size_t>(panel_bytes(format, k)));
-  const W4Panel records = {reinterpret_cast<const std::byte*>(panel.data()), k, false};
+  const GroupedPanel records = {reinterpret_cast<const std::byte*>(panel.data()), k, format};
   std::vector<int32_t> sums(static_cast<size_t>(rows * kPanelColumns));
   std::vector<float> values(sums.size());
   for (int64_t p = 0; p < panels; ++p) {
-    if (format == Format::w4) kernels.rows_w4(codes.data(), k, rows, records, 1, values.data());
+    if (format != Format::w8) kernels.rows_grouped(codes.data(), k, rows, records, 1, values.data());
     if (format == Format::w8) kernels.rows_s8(codes.data(), k, rows, panel.data(), k, sums.data());
   }
 }
@@ -89,10 +89,11 @@ int main(int argc, char** argv) {
   for (const Variant& variant : kernel_variants()) {
     if (variant.name != std::string_view(argv[1])) continue;
     const Kernels& kernels = variant.table();
-    if (what == "w8" || what == "w4") {
-      multiply(kernels, what == "w4" ? Format::w4 : Format::w8, rows, k, count);
-    } else if ((what == "few8" || what == "few4") && rows <= kernels.few_rows) {
-      multiply_few(kernels, what == "few4" ? Format::w4 : Format::w8, rows, k, count);
+    const Format format = what.ends_with('8') ? Format::w8 : what.ends_with('4') ? Format::w4 : Format::w2;
+    if (what == "w8" || what == "w4" || what == "w2") {
+      multiply(kernels, format, rows, k, count);
+    } else if (what.starts_with("few") && rows <= kernels.few_rows) {
+      multiply_few(kernels, format, rows, k, count);
     } else if (what == "bf16" || what == "q8") {
       attend(kernels, what == "q8" ? KvType::q8 : KvType::bf16, rows, k, count);
     } else {

@@ -102,9 +102,10 @@ void gemv_flat(State& state, const Kernels& kernels, int32_t threads) {
 void multiply_panels(const Kernels& kernels, Format format, int64_t rows, const int8_t* a, const std::byte* b,
                      int64_t panels, int32_t* sums, float* values) {
   constexpr int64_t k = kStreamedK;
-  if (format == Format::w4) {
-    const W4Panel first = {b, k, false};
-    return rows == 1 ? kernels.gemv_w4(a, first, panels, values) : kernels.rows_w4(a, k, rows, first, panels, values);
+  if (traits_of(format).group_k > 0) {
+    const GroupedPanel first = {b, k, format};
+    if (rows == 1) return kernels.gemv_grouped(a, first, panels, values);
+    return kernels.rows_grouped(a, k, rows, first, panels, values);
   }
   for (int64_t i = 0; i < panels; ++i, sums += rows * kPanelColumns) {
     const auto* panel = reinterpret_cast<const int8_t*>(b + i * panel_bytes(format, k));
@@ -121,8 +122,8 @@ void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format f
   std::vector<int32_t> sums(static_cast<size_t>(panels * rows * kPanelColumns));
   std::vector<float> values(sums.size());
   Team team = team_of(threads);
-  constexpr int64_t kAtOnce = 4;  // panels of w4
-  const int64_t step = format == Format::w4 ? kAtOnce : 1;
+  constexpr int64_t kAtOnce = 4;  // panels of records
+  const int64_t step = traits_of(format).group_k > 0 ? kAtOnce : 1;
   measure_stream(state, team, panel * panels, [&] {
     team.run([&](Worker& worker) {
       worker.for_each((panels + step - 1) / step, [&](int64_t task) {
@@ -202,8 +203,9 @@ void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int6
 }
 
 // The kernel alone, on rows that are packed: nothing is dequantised but the groups.
-void gemm_w4(State& state, const Kernels& kernels, int32_t threads, int64_t m, int64_t k, int64_t n) {
-  const int64_t block = block_rows(kernels.s8_shape, m), panel = panel_bytes(Format::w4, k);
+void gemm_grouped(State& state, const Kernels& kernels, int32_t threads, Format format, int64_t m, int64_t k,
+                  int64_t n) {
+  const int64_t block = block_rows(kernels.s8_shape, m), panel = panel_bytes(format, k);
   const Arena rows = bytes(round_up(m, block) * k), weights = bytes(panel * panel_count(n));
   const auto* a = reinterpret_cast<const int8_t*>(rows.data);
   Team team = team_of(threads);
@@ -214,7 +216,8 @@ void gemm_w4(State& state, const Kernels& kernels, int32_t threads, int64_t m, i
       std::vector<float> tile(kTileRows * kPanelColumns);
       worker.for_each(panel_count(n), [&](int64_t i) {
         each_tile(0, m, block, [&](int64_t first, int64_t count) {
-          kernels.gemm_w4(a + first * k, {block, block * k}, count, {weights.data + i * panel, k, false}, tile.data());
+          kernels.gemm_grouped(a + first * k, {block, block * k}, count, {weights.data + i * panel, k, format},
+                               tile.data());
         });
       });
     });
@@ -288,18 +291,22 @@ void add_all() {
       const std::string end = std::string("/") + variant.name + "/threads:" + std::to_string(threads);
       add("gemv_s8 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w8, 1); });
       add("gemv_w4 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w4, 1); });
+      add("gemv_w2 panels" + end, [&kernels, threads](State& s) { gemv_panels(s, kernels, threads, Format::w2, 1); });
       for (const int64_t rows : {2, 4, 8}) {
         if (rows > kernels.few_rows) continue;
         const std::string few = " panels rows:" + std::to_string(rows) + end;
         add("rows_s8" + few, [=, &kernels](State& s) { gemv_panels(s, kernels, threads, Format::w8, rows); });
         add("rows_w4" + few, [=, &kernels](State& s) { gemv_panels(s, kernels, threads, Format::w4, rows); });
+        add("rows_w2" + few, [=, &kernels](State& s) { gemv_panels(s, kernels, threads, Format::w2, rows); });
       }
       add("sdot_gemv flat" + end, [&kernels, threads](State& s) { gemv_flat(s, kernels, threads); });
       for (const int64_t m : {512, 128, 16}) {
         add("gemm_s8 m:" + std::to_string(m) + " k:1024 n:3072" + end,
             [&kernels, threads, m](State& s) { gemm(s, kernels, threads, m, 1024, 3072); });
-        add("gemm_w4 m:" + std::to_string(m) + " k:1024 n:3072" + end,
-            [&kernels, threads, m](State& s) { gemm_w4(s, kernels, threads, m, 1024, 3072); });
+        for (const Format format : {Format::w4, Format::w2}) {
+          add("gemm_" + std::string(traits_of(format).name) + " m:" + std::to_string(m) + " k:1024 n:3072" + end,
+              [=, &kernels](State& s) { gemm_grouped(s, kernels, threads, format, m, 1024, 3072); });
+        }
       }
       for (const int64_t k : {576, 1024, 3072}) {
         add("rotate k:" + std::to_string(k) + end,

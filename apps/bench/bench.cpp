@@ -126,10 +126,7 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
 
 Run setup_bench(Command app) {
   auto options = std::make_shared<BenchOptions>();
-  Option model = add_model_option(app, &options->run);
-  app.add_option("--synthetic", options->run.synthetic, "Instead: random weights of the shape a config.json describes")
-      .excludes(model)
-      .path("CONFIG.json");
+  add_model_or_synthetic_options(app, &options->run);
   add_test_options(app, options);
   add_report_options(app, options);
   add_number_options(app, &options->run);

@@ -6,6 +6,7 @@
 
 #include "apps/bench/bench.h"
 #include "apps/cli/machine.h"
+#include "apps/model/build.h"
 
 namespace pinion {
 namespace {

@@ -43,10 +43,8 @@ RunOptions* shared_by(const Run& run) {
 
 // How this board runs it.
 Error settle_follower(const RunOptions& shared, RuntimeOptions* out) {
-  be_quiet();
-  RunOptions own = shared;
-  own.calibrate.clear();  // the first board tells what it read
-  return runtime_options(own, out);
+  be_quiet();  // what a text calibrates is told by the first board, which reads it
+  return runtime_options(shared, load_options(shared), [](const std::string&) {}, out);
 }
 
 }  // namespace

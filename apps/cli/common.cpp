@@ -2,47 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <random>
-#include <set>
-#include <sstream>
 
-#include "engine/forward/rope.h"
-#include "engine/runtime/calibration.h"
 #include "engine/team/memory.h"
-#include "loader/config/generation_config.h"
-#include "loader/config/model_config.h"
 #include "loader/config/user_folders.h"
 
 namespace pinion {
-namespace {
-
-// What somebody expects of a folder whose name says 4 bits is that size and speed.
-void settle_quant(RunOptions* options) {
-  options->load.rotate = !options->no_rotate;
-  if (!options->why_quant.empty()) return;
-  options->load.quant = default_quant(options->model);
-  options->why_quant = options->load.quant == Quant::w4a8 ? "the file has 4-bit codes" : "default";
-}
-
-}  // namespace
-
-std::string_view quant_name(const RunOptions& options) { return kQuantNames[static_cast<size_t>(options.load.quant)]; }
-
-std::string_view head_name(const RunOptions& options) {
-  const auto row = std::ranges::find(kHeadFormats, options.load.head, &HeadFormat::format);
-  return row == std::end(kHeadFormats) ? "" : row->name;
-}
-
-std::string_view kv_name(const RunOptions& options) { return kKvNames[static_cast<size_t>(kv_type(options))]; }
-
-std::string mode_text(const RunOptions& options) {
-  return std::string(quant_name(options)) + (options.load.head ? ", head " + std::string(head_name(options)) : "") +
-         (!options.load.rotate && options.load.quant != Quant::none ? ", not rotated" : "") +
-         (options.calibrate.empty() ? "" : ", calibrated");
-}
 
 Option add_model_option(Command app, RunOptions* options) {
   return app
@@ -50,6 +15,16 @@ Option add_model_option(Command app, RunOptions* options) {
                   "Folder of the model, as Hugging Face lays it out, or its ORG/NAME in the Hugging Face cache")
       .type_name("DIR")
       .replace(find_model_folder);
+}
+
+void add_model_or_synthetic_options(Command app, RunOptions* options) {
+  Option model = add_model_option(app, options);
+  app.add_option("--synthetic", options->synthetic, "Instead: random weights of the shape a config.json describes")
+      .excludes(model)
+      .path("CONFIG.json");
+  app.add_flag("--ternary", options->load.synthetic_ternary,
+               "Ternary weights for --synthetic: -1, 0 or 1 times a scale")
+      .excludes(model);
 }
 
 void add_calibrate_option(Command app, RunOptions* options) {
@@ -143,13 +118,6 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
       .type_name("S");
 }
 
-void apply_flags(const SamplingFlags& flags, SamplerOptions* options) {
-  for (size_t i = 0; i < std::size(kSamplerSettings); ++i) {
-    if (flags.settings[i]) kSamplerSettings[i].set(options, *flags.settings[i]);
-  }
-  options->seed = flags.seed.value_or(options->seed);
-}
-
 OrderedJson sampler_json(const SamplerOptions& options) {
   OrderedJson json = OrderedJson::object();
   for (const SamplerSetting& setting : kSamplerSettings) {
@@ -158,38 +126,6 @@ OrderedJson sampler_json(const SamplerOptions& options) {
     if (setting.count) json[name] = options.*setting.count;
   }
   return json;
-}
-
-Error sampler_options(const std::string& folder, const SamplingFlags& flags, SamplerOptions* out) {
-  GenerationDefaults defaults;
-  if (Error e = read_generation_config(folder, &defaults)) return e;
-  *out = defaults.sampler;
-  out->seed = std::random_device{}();
-  apply_flags(flags, out);
-  return {};
-}
-
-Error find_dry_breakers(const SamplingFlags& flags, const Tokenizer* tokenizer, SamplerOptions* out) {
-  if (!tokenizer) return find_dry_breakers(flags, EncodeText(), out);
-  const auto plain = [tokenizer](const std::string& text, std::vector<int32_t>* ids) {
-    return encode(*tokenizer, text, {.add_special = false}, ids);
-  };
-  return find_dry_breakers(flags, plain, out);
-}
-
-Error find_dry_breakers(const SamplingFlags& flags, const EncodeText& encode, SamplerOptions* out) {
-  if (!(out->dry_multiplier > 0)) return {};
-  std::vector<std::string> texts = flags.dry_breakers;
-  if (!encode && !texts.empty()) return error("needs a tokenizer", "--dry-sequence-breaker");
-  if (!encode || texts == std::vector<std::string>{"none"}) return {};
-  if (texts.empty()) texts.assign(std::begin(kDryBreakers), std::end(kDryBreakers));
-  for (const std::string& text : texts) {
-    // After a letter: at a beginning some tokenizers put a blank before it.
-    std::vector<int32_t> ids;
-    if (Error e = encode("a" + text, &ids)) return e;
-    if (!ids.empty()) out->dry_breakers.push_back(ids.back());
-  }
-  return {};
 }
 
 Option add_stop_option(Command app, std::vector<std::string>* stops) {
@@ -252,8 +188,6 @@ std::string join_ids(std::span<const int32_t> ids) {
   return text;
 }
 
-bool has_tokenizer(const std::string& folder) { return !tokenizer_file(folder).empty(); }
-
 int64_t roof_buffer_bytes() {
   Topology topology;
   const bool is_known = !read_topology(&topology);
@@ -271,132 +205,51 @@ LoadOptions load_options(const RunOptions& options) {
   return load;
 }
 
-Error load_own_tokenizer(const std::string& model, std::shared_ptr<const Tokenizer>* out) {
-  ModelConfig config;
-  if (Error e = read_model_config(model, &config)) return e;
-  if (Error e = load_tokenizer(model, out)) return e;
-  return check_rows(**out, config.vocab_size);
-}
-
-Error encode_prompt(const std::string& model, const Tokenizer& tokenizer, const std::string& text,
-                    std::vector<int32_t>* out) {
-  ModelConfig config;
-  if (Error e = read_model_config(model, &config)) return e;
-  return encode(tokenizer, text, {.most_tokens = context_length(config)}, out);
-}
-
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out) {
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = load_own_tokenizer(model, &tokenizer)) return e;
   std::string text;
   if (Error e = read_input(file, kMaxTextBytes, &text)) return e;
-  if (Error e = encode(*tokenizer, "", {}, &out->prefix)) return e;
-  if (Error e = encode(*tokenizer, text, {}, &out->ids)) return e;
-  const auto [added, content] = std::ranges::mismatch(out->prefix, out->ids);
-  out->prefix.erase(added, out->prefix.end());
-  out->ids.erase(out->ids.begin(), content);
-  return {};
+  return text_ids(*tokenizer, text, out);
 }
 
 Error read_calibration(const RunOptions& options, LoadOptions* out) {
   if (options.calibrate.empty()) return {};
   TextIds text;
+  if (Error e = check_model_folder(options.model)) return e;
   if (Error e = read_text_ids(options.model, options.calibrate, &text)) return e;
-  if (text.ids.empty()) return error("no text to calibrate by", options.calibrate);
-  out->calibration = calibration_windows(text.prefix, text.ids);
-  return {};
-}
-
-std::string some_of(std::span<const std::string> names) {
-  constexpr size_t kMost = 8;
-  std::vector<std::string> shown;
-  for (const std::string& name : names.first(std::min(kMost, names.size()))) shown.push_back(brief(name));
-  const size_t more = names.size() - shown.size();
-  return joined(shown) + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+  return use_calibration(text, options.calibrate, out);
 }
 
 void tell_of_ignored_fields(const ModelConfig& config) {
-  if (config.ignored_fields.empty()) return;
-  note("fields of config.json are ignored, as transformers ignores them: " + some_of(config.ignored_fields));
+  if (const std::string fields = ignored_fields_note(config); !fields.empty()) note(fields);
 }
 
 void tell_of_unwritten(const Checkpoint& checkpoint) {
-  for (const MappedFile& file : checkpoint.files) {
-    const char* path = mapped_file_at(file.pages.get());
-    const int64_t unwritten = path ? unwritten_bytes(path) : 0;
-    if (unwritten == 0) continue;
-    note(std::string(path) + ": " + std::to_string(unwritten) + " of its " + std::to_string(file.contents().size()) +
-         " bytes were never written and count as 0; " + how_to_complete(checkpoint.folder));
-  }
+  for (const std::string& one : unwritten_notes(checkpoint)) note(one);
 }
 
 void tell_of_model(const Model& model) {
-  tell_of_ignored_fields(model.config);
-  tell_of_unwritten(model.checkpoint);
-  if (model.conversions.empty()) return;
-  std::set<std::string> sources;
-  std::set<Format> formats;
-  for (const Conversion& one : model.conversions) {
-    const std::string others = one.modules > 1 ? " and " + std::to_string(one.modules - 1) + " more" : "";
-    sources.insert(one.from + (one.requantised_because.empty()
-                                   ? ""
-                                   : " (" + one.module + others + ": " + one.requantised_because + ")"));
-    formats.insert(one.to);
-  }
-  std::string from, to;
-  const std::string kNames[] = {"4 bits", "int8", "bf16"};  // by bytes
-  for (const std::string& one : sources) from += (from.empty() ? "" : " and ") + one;
-  for (const Format one : formats) {
-    to += (to.empty() ? "" : " and ") + kNames[traits_of(one).bits / 8];
-  }
-  note("weights that the file holds as " + from + " become " + to +
-       (to == "bf16" ? "" : ", rounded a second time, and activations are Pinion's own"));
-}
-
-Error make_plan(const RunOptions& options, const Topology& topology, const Tuning& tuning, Plan* out) {
-  PlanOptions team = options.team;
-  if (!options.cores.empty()) {
-    if (Error e = parse_cores(options.cores, topology, &team.cpus)) return e;
-  }
-  return make_plan(team, topology, tuning, out);
+  for (const std::string& one : model_notes(model)) note(one);
 }
 
 void note_unused(const RunOptions& options, const Tuning& tuning) {
-  const bool is_asked = options.cores.empty() && options.team.threads == 0;
-  if (!tuning.reason || (!is_asked && options.team.prefill_chunk > 0)) return;
-  note(tuning.reason.message() + "; going on without it (`pinion tune` renews it)");
+  if (const std::string why = why_not_tuned(options, tuning); !why.empty()) note(why);
 }
 
 Error make_plan(const RunOptions& options, Plan* out) {
-  Topology topology;
-  if (Error e = read_topology(&topology)) return e;
-  const Tuning tuning = read_tuning(topology);
-  note_unused(options, tuning);
-  return make_plan(options, topology, tuning, out);
-}
-
-Error runtime_options(const RunOptions& run, RuntimeOptions* out) {
-  *out = run;
-  if (run.synthetic.empty()) {
-    if (Error e = check_model_folder(run.model)) return e;
-  }
-  if (Error e = select_kernels(run.kernels_name, &out->kernels)) return e;
-  if (!out->plan) {
-    if (Error e = make_plan(run, &out->plan.emplace())) return e;
-  }
-  out->load = load_options(run);
-  return read_calibration(run, &out->load);
+  return make_plan(options, [](const std::string& text) { note(text); }, out);
 }
 
 Error open_with_progress(const RunOptions& run, Runtime* out) {
-  RuntimeOptions options;
-  if (Error e = runtime_options(run, &options)) return e;
   {
     ProgressBar bar("loading");
-    options.load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
+    LoadOptions load = load_options(run);
+    load.progress = [&bar](int64_t done_bytes, int64_t total_bytes) {
       bar.show(static_cast<double>(done_bytes) / static_cast<double>(total_bytes));
     };
-    if (Error e = open_runtime(options, out)) return e;
+    if (Error e = read_calibration(run, &load)) return e;
+    if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, out)) return e;
   }
   tell_of_model(*out->model);
   return {};

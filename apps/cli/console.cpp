@@ -60,11 +60,12 @@ std::string text_for(int descriptor, std::string_view text) {
 
 std::string terminal_text(std::string_view text) {
   constexpr char32_t kDelete = 0x7F, kLastC1 = 0x9F, kPictures = 0x2400, kPictureOfDelete = 0x2421;
+  const auto turns_text = [](char32_t c) { return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069); };
   std::string result;
   const std::string clean = to_utf8(text);
   for (size_t at = 0; at < clean.size();) {
     const char32_t c = next_char(clean, &at);
-    if (c > kDelete && c <= kLastC1) {
+    if ((c > kDelete && c <= kLastC1) || turns_text(c)) {
       std::array<char, 8> name;
       std::snprintf(name.data(), name.size(), "<%02X>", static_cast<unsigned>(c));
       result += name.data();

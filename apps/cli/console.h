@@ -50,8 +50,8 @@ int64_t terminal_columns();  // of standard output; 0: unknown
 bool has_colour();           // not where NO_COLOR forbids it (no-color.org)
 
 // What a terminal may be sent: of the control characters only newline and tab stay, the others become signs: U+241B for
-// ESC, <9B> for the C1 characters, which have none. What is not UTF-8 becomes U+FFFD, for a terminal may take single
-// bytes for C1.
+// ESC, <9B> for the C1 characters, which have none, and <202E> for those that turn the direction of what follows. What
+// is not UTF-8 becomes U+FFFD, for a terminal may take single bytes for C1.
 std::string terminal_text(std::string_view text);
 
 double now_seconds();  // of a steady clock

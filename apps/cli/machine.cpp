@@ -5,15 +5,6 @@
 #include <fstream>
 
 namespace pinion {
-std::string compiler_name() {
-#if defined(__clang__)
-  return "clang " __clang_version__;
-#else
-  return "gcc " __VERSION__;
-#endif
-}
-
-std::string build_commit() { return PINION_COMMIT; }
 
 std::string shell_quoted(std::string_view word) {
   std::string quoted = "'";

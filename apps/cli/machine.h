@@ -1,4 +1,4 @@
-// Facts about this build and process for reports, and figures as text.
+// Facts about this process for reports, and figures as text.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,6 @@
 
 namespace pinion {
 
-std::string compiler_name();                      // "gcc 12.2.0"
-std::string build_commit();                       // "d717e4f", as CMake last saw it; "unknown" without git
 std::string shell_quoted(std::string_view word);  // one word for a shell, whatever is in it
 std::string command_line();                       // of this process, quoted for a shell where it must be
 

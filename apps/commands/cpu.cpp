@@ -8,6 +8,7 @@
 #include "apps/cli/machine.h"
 #include "apps/cli/sensors.h"
 #include "apps/commands.h"
+#include "apps/model/build.h"
 #include "engine/measure/bandwidth.h"
 #include "engine/team/memory.h"
 #include "engine/team/topology.h"

@@ -13,8 +13,6 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kParallel = 8;  // where --parallel is not given
-
 struct Item {
   std::vector<int32_t> prompt;
   int64_t max_tokens;
@@ -142,20 +140,10 @@ Error submit_all(Batch& batch, Scheduler& scheduler) {
   return {};
 }
 
-// As much memory as these texts can need, together or alone.
 SchedulerOptions options_for(const GenerateFlags& flags, const Runtime& runtime, const std::vector<Item>& items) {
-  const int64_t limit = context_length(runtime.model->config);
   std::vector<int64_t> needs;
-  for (const Item& item : items) needs.push_back(std::min(limit, std::ssize(item.prompt) + item.max_tokens));
-  std::ranges::sort(needs, std::greater{});
-  SchedulerOptions options = scheduler_options(runtime);
-  options.sequences = std::min(flags.parallel > 0 ? flags.parallel : kParallel, std::ssize(items));
-  options.context = std::max<int64_t>(1, needs.front());
-  for (int64_t i = 0; i < options.sequences; ++i) {
-    options.positions += round_up(std::max<int64_t>(1, needs[static_cast<size_t>(i)]), kAttentionChunk);
-  }
-  options.pass_rows = std::max(options.pass_rows, 2 * options.sequences);
-  return options;
+  for (const Item& item : items) needs.push_back(std::ssize(item.prompt) + item.max_tokens);
+  return batch_options(runtime, std::move(needs), flags.parallel);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // pinion inspect: what a model folder holds and what running it would take, from the configuration, the tensors'
-// headers, and of 4-bit codes the scales and zeros.
+// headers, of 4-bit codes the scales and zeros, and some rows of floats, which may be ternary.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -41,6 +41,7 @@ struct Parts {
   int64_t codes_kept = 0, codes_to_codes = 0, codes_to_w4 = 0, codes_to_bf16 = 0;
   std::set<std::string> why_not_kept;  // of 4-bit codes that become others
   int64_t floats_to_codes = 0, floats_to_w4 = 0, floats_to_bf16 = 0;
+  int64_t ternary_to_w2 = 0;
   int64_t rotated = 0;
   std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
   std::set<std::string> stored_as;               // how the file holds matrices, where not in floating point
@@ -48,6 +49,7 @@ struct Parts {
 
 // What is counted of matrices that become this.
 int64_t* kind_of(bool is_coded, Format format, Parts* parts) {
+  if (format == Format::w2) return &parts->ternary_to_w2;
   if (traits_of(format).bits == 4) return is_coded ? &parts->codes_to_w4 : &parts->floats_to_w4;
   if (format == Format::w8) return is_coded ? &parts->codes_to_codes : &parts->floats_to_codes;
   return is_coded ? &parts->codes_to_bf16 : &parts->floats_to_bf16;
@@ -120,11 +122,12 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   const std::string embedding = config.names.embedding + ".weight";
   if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &found.weight)) return e;
   out->embedding = found.weight.bytes;
-  out->vectors = config.hidden_size * 4;  // the last norm
+  out->vectors = config.hidden_size * (config.norm_bias ? 8 : 4);  // the last norm
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     if (Error e = measure_layer(config, checkpoint, run.load, layer, out)) return e;
   }
-  const MatrixTensor head = head_matrix(config);
+  const MatrixTensor head = head_matrix(config);  // of a tied one `found` is the embedding
+  if (head.has_bias) out->vectors += head.n * 4;
   if (!config.tied_head) {
     if (Error e = bind_linear(checkpoint, config.quantization, head.module(), head.n, head.k, &found)) return e;
   }
@@ -183,6 +186,7 @@ OrderedJson matrices_json(const Parts& parts) {
                       {"codes_to_w4", parts.codes_to_w4},         {"codes_to_bf16", parts.codes_to_bf16},
                       {"floats_to_codes", parts.floats_to_codes}, {"floats_to_w4", parts.floats_to_w4},
                       {"floats_to_bf16", parts.floats_to_bf16},   {"rotated", parts.rotated}};
+  if (parts.ternary_to_w2 > 0) json["ternary_to_w2"] = parts.ternary_to_w2;
   if (!parts.why_not_kept.empty()) json["why_not_kept"] = parts.why_not_kept;
   if (!parts.stored_as.empty()) json["without_codes"] = parts.float_modules;
   return json;

@@ -359,10 +359,7 @@ int run(const Options& options) {
 
 Run setup_tune(Command app) {
   auto options = std::make_shared<Options>();
-  Option model = add_model_option(app, &options->run);
-  app.add_option("--synthetic", options->run.synthetic, "Instead: random weights of the shape a config.json describes")
-      .excludes(model)
-      .path("CONFIG.json");
+  add_model_or_synthetic_options(app, &options->run);
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
   app.add_option("--seconds", options->seconds, "About how long to measure")

@@ -14,7 +14,7 @@ constexpr std::string_view kWanted[] = {
     "config.json",         "generation_config.json",  kIndexName,
     "tokenizer.json",      "tokenizer.model",         "tekken.json",
     "added_tokens.json",   "special_tokens_map.json", "tokenizer_config.json",
-    "chat_template.jinja",
+    "chat_template.jinja", "chat_template.json",
 };
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 43;  // 8 TB, so that sums of sizes do not overflow

@@ -4,8 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/machine.h"
 #include "apps/cli/output_file.h"
+#include "apps/model/build.h"
 #include "loader/config/json.h"
 
 namespace pinion {
@@ -16,18 +16,12 @@ std::vector<int32_t> read_ids(JsonFields& fields, std::string_view name) {
   return {wide.begin(), wide.end()};
 }
 
-// A prompt is a string or an object {prompt | prompt_ids, max_tokens}.
-Error read_prompt(const Json& json, const std::string& where, int64_t max_tokens, GoldenPrompt* out) {
-  out->max_tokens = max_tokens;
-  if (json.is_string()) {
-    out->text = json.get<std::string>();
-    return {};
-  }
-  JsonFields fields{json, where};
+// {prompt | prompt_ids, max_tokens}
+Error read_prompt(JsonFields& fields, int64_t max_tokens, GoldenPrompt* out) {
   if (fields.has("prompt")) out->text = fields.text("prompt");
   out->ids = read_ids(fields, "prompt_ids");
   out->max_tokens = fields.integer("max_tokens", max_tokens, 0, kMaxGoldenTokens);
-  if (!fields.error && !out->text && out->ids.empty()) return error("neither prompt nor prompt_ids", where);
+  if (!fields.error && !out->text && out->ids.empty()) return error("neither prompt nor prompt_ids", fields.where);
   return fields.error;
 }
 
@@ -37,6 +31,12 @@ OrderedJson settings_json(const Golden& golden) {
   json["dry_breakers"] = golden.sampler.dry_breakers;
   json["seed"] = golden.sampler.seed;
   return json;
+}
+
+// A name with a damaged letter would else count as one that is not there.
+Error refuse_unknown(JsonFields& fields) {
+  if (const auto unknown = fields.unread(); !unknown.empty()) fields.fail(brief(unknown[0]), "unknown field");
+  return fields.error;
 }
 
 // The index of one of some names.
@@ -62,8 +62,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   read_sampler_settings(settings, &out->sampler);
   out->sampler.dry_breakers = read_ids(settings, "dry_breakers");
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
-  if (const auto unknown = settings.unread(); !unknown.empty()) settings.fail(brief(unknown[0]), "unknown setting");
-  return settings.error;
+  return refuse_unknown(settings);
 }
 
 OrderedJson prompt_json(const GoldenPrompt& prompt, const GoldenAnswer& answer) {
@@ -114,7 +113,8 @@ OrderedJson golden_head_json(const Golden& golden) {
 
 Error parse_golden_head(JsonFields& fields, Golden* out) {
   JsonFields recorder = fields.fields("recorded_by");
-  out->recorder = {recorder.text("version", ""), recorder.text("commit", ""), recorder.text("compiler", ""),
+  const std::string older = fields.text("pinion", "");  // where the first files had the version
+  out->recorder = {recorder.text("version", older), recorder.text("commit", ""), recorder.text("compiler", ""),
                    recorder.text("cpu", "")};
   if (recorder.error) return recorder.error;
   if (Error e = read_settings(fields.fields("settings"), out)) return e;
@@ -132,7 +132,7 @@ GoldenAnswer golden_answer(const GenerateResult& result, std::string text) {
   return answer;
 }
 
-Error read_answer(JsonFields fields, const char* ids_name, GoldenAnswer* out) {
+Error read_answer(JsonFields& fields, const char* ids_name, GoldenAnswer* out) {
   *out = {read_ids(fields, ids_name), fields.text("text", ""), fields.text("logits_hash"),
           fields.texts("logits_hash_by_8")};
   return fields.error;
@@ -142,7 +142,14 @@ Error parse_prompts(const Json& list, const std::string& where, int64_t max_toke
   if (!list.is_array()) return error("wrong type", where, "a list of prompts", brief(list));
   for (const Json& item : list) {
     const std::string place = where + ": prompt " + std::to_string(out->size());
-    if (Error e = read_prompt(item, place, max_tokens, &out->emplace_back())) return e;
+    GoldenPrompt& prompt = out->emplace_back();
+    prompt.max_tokens = max_tokens;
+    JsonFields fields{item, place};
+    if (item.is_string()) {
+      prompt.text = item.get<std::string>();
+    } else if (Error e = read_prompt(fields, max_tokens, &prompt)) {
+      return e;
+    }
   }
   return {};
 }
@@ -162,10 +169,12 @@ Error parse_golden(const Json& file, const std::string& where, Golden* out) {
   if (!prompts || !prompts->is_array()) return error("no list of prompts", where);
   for (const Json& item : *prompts) {
     const std::string place = where + ": prompt " + std::to_string(out->prompts.size());
-    if (Error e = read_prompt(item, place, 0, &out->prompts.emplace_back())) return e;
-    if (Error e = read_answer({item, place}, "ids", &out->answers.emplace_back())) return e;
+    JsonFields prompt{item, place};
+    if (Error e = read_prompt(prompt, 0, &out->prompts.emplace_back())) return e;
+    if (Error e = read_answer(prompt, "ids", &out->answers.emplace_back())) return e;
+    if (Error e = refuse_unknown(prompt)) return e;
   }
-  return {};
+  return refuse_unknown(fields);
 }
 
 Error read_golden(const std::string& path, Golden* out) {

@@ -54,7 +54,7 @@ OrderedJson golden_head_json(const Golden& golden);
 Error parse_golden_head(JsonFields& fields, Golden* out);
 
 // Ids by a name of their own, "text", "logits_hash" and "logits_hash_by_8".
-Error read_answer(JsonFields fields, const char* ids_name, GoldenAnswer* out);
+Error read_answer(JsonFields& fields, const char* ids_name, GoldenAnswer* out);
 OrderedJson logits_hash_json(const GoldenAnswer& answer);  // the last two
 GoldenAnswer golden_answer(const GenerateResult& result, std::string text);
 

@@ -1,8 +1,10 @@
 #include "apps/golden/server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "apps/get/http.h"
 #include "loader/config/json.h"
@@ -53,6 +55,21 @@ Error failure_of(const Response& response, const Connection& server, const std::
   return error("refuses", url, {}, status + ", " + brief(Json(message)));
 }
 
+// A server whose queue is full says when to come again.
+Error ask_in_turn(Connection& server, const Request& request, const Sink& sink, Response* out) {
+  constexpr long kTooManyRequests = 429;
+  for (int64_t left_s = 300;;) {
+    Error sink_error;
+    *out = {};
+    if (Error e = server.http.ask(request, sink, out, &sink_error)) return e;
+    if (sink_error) return sink_error;
+    const int64_t wait_s = out->retry_after_s;
+    if (out->status != kTooManyRequests || wait_s <= 0 || wait_s > left_s) return {};
+    std::this_thread::sleep_for(std::chrono::seconds(wait_s));
+    left_s -= wait_s;
+  }
+}
+
 // The JSON that comes back. `body`: null for GET.
 Error ask(Connection& server, const std::string& path, const Json& body, Json* out) {
   Request request = {.url = server.url + path, .token = server.key};
@@ -67,9 +84,7 @@ Error ask(Connection& server, const std::string& path, const Json& body, Json* o
     return Error();
   };
   Response response;
-  Error sink_error;
-  if (Error e = server.http.ask(request, sink, &response, &sink_error)) return e;
-  if (sink_error) return sink_error;
+  if (Error e = ask_in_turn(server, request, sink, &response)) return e;
   if (Error e = failure_of(response, server, request.url)) return e;
   return parse_json(text, request.url, out);
 }

@@ -11,7 +11,8 @@ namespace {
 
 using Kind = GrammarSource::Kind;
 
-constexpr const char* kOpenaiFields[] = {"response_format", "structured_outputs", "json_schema", "grammar"};
+constexpr const char* kOpenaiFields[] = {"response_format", "structured_outputs", "json_schema",    "grammar",
+                                         "guided_json",     "guided_regex",       "guided_grammar", "guided_choice"};
 constexpr double kMostGrammarSeconds = 1;  // of the thread that all texts share
 constexpr const char* kAnyObject = R"({"type": "object"})";
 constexpr const char* kFinalChannel = "<|channel|>final<|message|>";  // Harmony's, behind which the answer stands
@@ -140,6 +141,10 @@ Error take_answer_form(OrderedJson& body, Shape shape, AnswerForm* out) {
   }
   if (Error e = read_format(take(body, "response_format"), "response_format", out)) return e;
   if (Error e = read_structured(take(body, "structured_outputs"), "structured_outputs", out)) return e;
+  for (const char* name : {"json", "regex", "grammar", "choice"}) {  // vLLM's older fields
+    const std::string field = std::string("guided_") + name;
+    if (Error e = read_structured({{name, take(body, field.c_str())}}, field, out)) return e;
+  }
   const OrderedJson schema = take(body, "json_schema"), grammar = take(body, "grammar");
   if (!schema.is_null()) {
     if (Error e = set_schema(out, "json_schema", schema)) return e;

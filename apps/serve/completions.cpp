@@ -86,6 +86,7 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
     fields.fail("best_of", "more than n are not compared", "at most n");
   }
   if (fields.error) return fields.error;
+  out->fields.goes_on = true;
   if (suffix.empty()) {
     if (Error e = read_prompts(serving, fields, &out->prompts)) return e;
   } else {
@@ -99,8 +100,9 @@ Error read_request(const Serving& serving, const std::string& body, CompletionRe
 // OpenAI's four lists.
 class LogprobLists {
  public:
-  explicit LogprobLists(std::shared_ptr<const Tokenizer> tokenizer)
-      : tokenizer_(*tokenizer), decoder_(std::move(tokenizer)) {}
+  // before: the token that the first one goes on with; nothing: a text begins.
+  LogprobLists(std::shared_ptr<const Tokenizer> tokenizer, std::optional<int32_t> before)
+      : tokenizer_(*tokenizer), before_(before), decoder_(std::move(tokenizer), true, !before) {}
 
   // Null: of a prompt's first token, which nothing predicts.
   void add(int32_t id, const Logprobs* logprobs) {
@@ -155,7 +157,11 @@ class Completion : public Answer {
         request_(std::move(request)),
         head_(answer_head(serving, request_.fields, answer_id("cmpl-"), "text_completion")) {
     const size_t texts = request_.prompts.size() * static_cast<size_t>(request_.fields.choices);
-    for (size_t i = 0; i < texts; ++i) choices_.push_back({LogprobLists(serving.tokenizer)});
+    for (size_t i = 0; i < texts; ++i) {
+      const std::vector<int32_t>& prompt = prompt_of(i);
+      const bool is_behind = !request_.echoes && goes_on(serving, request_.fields, prompt) && !prompt.empty();
+      choices_.push_back({LogprobLists(serving.tokenizer, is_behind ? std::optional(prompt.back()) : std::nullopt)});
+    }
   }
 
   std::string put(const TextEvent& event) override {
@@ -174,18 +180,10 @@ class Completion : public Answer {
     return request_.prompts[choice / static_cast<size_t>(request_.fields.choices)];
   }
 
-  // Sentencepiece's way leaves a blank out where a text begins, and an answer is a text of its own.
-  std::string blank_between(const std::vector<int32_t>& prompt, std::optional<int32_t> first) const {
-    const Tokenizer& tokenizer = *serving_.tokenizer;
-    if (!first || prompt.empty()) return "";
-    const std::string alone = decode(tokenizer, std::vector{*first}, false);
-    return token_piece(tokenizer, prompt.back(), *first) == " " + alone ? " " : "";
-  }
-
   void add(const TextEvent& event, Choice& choice) {
     if (!std::exchange(choice.is_begun, true) && request_.echoes) {
       const std::vector<int32_t>& prompt = prompt_of(event.choice);
-      choice.text = decode(*serving_.tokenizer, prompt) + blank_between(prompt, event.id);
+      choice.text = decode(*serving_.tokenizer, prompt);
       if (request_.logprobs) choice.lists.add_prompt(prompt, event.prompt_logprobs);
     }
     choice.text += event.text;

@@ -87,6 +87,7 @@ Error read_generate(const Serving& serving, JsonFields& fields, ChatOrder order,
   if (const Json* images = fields.find("images"); images && !images->empty()) fields.fail("images", kNoPictures);
   const bool is_raw = fields.boolean("raw", false) || !serving.chat_template;
   if (fields.error) return fields.error;
+  out->fields.goes_on = is_raw || !suffix.empty();
   if (!suffix.empty()) return fill_in(serving, prompt, suffix, &out->fields, &out->prompt.ids);
   if (is_raw) return encode_field(serving, "prompt", prompt, true, &out->prompt.ids);
   OrderedJson& messages = order.conversation.messages;

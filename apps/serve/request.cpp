@@ -82,6 +82,11 @@ void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* ou
   }
 }
 
+bool goes_on(const Serving& serving, const TextFields& fields, const std::vector<int32_t>& prompt) {
+  if (fields.options.rules) return true;
+  return fields.goes_on && std::ranges::any_of(prompt, [&](int32_t id) { return !is_special(*serving.tokenizer, id); });
+}
+
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
                      std::function<bool(std::string_view)> is_mark, std::shared_ptr<const ToolCallOptions> one_call) {
   Prompted out;
@@ -108,7 +113,8 @@ Prompted order_texts(const Serving& serving, const TextFields& fields, const std
   std::vector<TextOrder> orders;
   for (const std::vector<int32_t>& prompt : prompts) {
     for (int64_t i = 0; i < fields.choices; ++i) {
-      TextOrder& order = orders.emplace_back(TextOrder{prompt, fields.options, stops, is_mark, one_call});
+      TextOrder& order = orders.emplace_back(
+          TextOrder{prompt, fields.options, stops, is_mark, one_call, goes_on(serving, fields, prompt)});
       order.options.sampler.seed += static_cast<uint64_t>(i);
     }
   }

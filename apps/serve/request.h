@@ -20,6 +20,7 @@ struct TextFields {
   bool streams = false;
   bool wants_usage = false;                  // a last chunk with figures, when it streams
   std::vector<std::string> end_tokens = {};  // special tokens that end the text as stop texts do
+  bool goes_on = false;                      // with the text of the prompt; else it is a text of its own
 };
 
 constexpr int64_t kMostChoices = 128;
@@ -36,6 +37,10 @@ struct Prompted {
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,
                      std::function<bool(std::string_view)> is_mark = {},
                      std::shared_ptr<const ToolCallOptions> one_call = {});
+
+// Whether an answer goes on with the text of its prompt: then it has the blank with which it begins. So has one that
+// keeps to a form.
+bool goes_on(const Serving& serving, const TextFields& fields, const std::vector<int32_t>& prompt);
 
 // "suffix": the prompt has the model fill in what stands between the two texts. Errors: it has no tokens for that.
 Error fill_in(const Serving& serving, std::string_view prefix, std::string_view suffix, TextFields* fields,

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/common.h"
-#include "apps/cli/machine.h"
 #include "apps/commands.h"
 #include "apps/golden/subject.h"
+#include "apps/model/build.h"
 #include "apps/serve/api.h"
 #include "apps/serve/http.h"
 #include "apps/serve/http_guard.h"

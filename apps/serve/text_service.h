@@ -26,6 +26,7 @@ struct TextOrder {
   std::vector<std::string> stops;
   std::function<bool(std::string_view token)> is_mark = {};  // see AnswerText
   std::shared_ptr<const ToolCallOptions> one_call = {};      // read so, the text ends behind its first call
+  bool goes_on = false;                                      // with the text of the prompt
 };
 
 // Why an order was not taken, or a text has failed: `failed` where nobody who asked can do anything about it.
@@ -75,7 +76,7 @@ class Texts {
     Text(TextOrder asked, size_t place, std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<Mailbox> events)
         : order(std::move(asked)),
           choice(place),
-          answer(std::move(tokenizer), order.stops, order.is_mark),
+          answer(std::move(tokenizer), order.stops, order.is_mark, !order.goes_on),
           mailbox(std::move(events)) {
       if (order.one_call) calls.emplace(*order.one_call);
     }

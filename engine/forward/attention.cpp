@@ -48,11 +48,14 @@ void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const La
   worker.barrier();
 }
 
-// A head's norm and rope, in the family's order.
-void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norm, int64_t row, float* out) {
+// A head's norm and rope, in the family's order. `norms` are those of q or k, of whose heads it is number `index`.
+void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const float* norms, int64_t index, int64_t row,
+                   float* out) {
   const ModelConfig& c = p.model.config;
   if (c.qk_norm == QkNorm::heads) {
-    p.kernels.rms_norm(head, norm, c.head_dim, c.norm_eps, out);
+    p.kernels.rms_norm(head, norms, c.head_dim, c.norm_eps, out);
+  } else if (c.qk_norm == QkNorm::own_heads) {
+    p.kernels.layer_norm(head, norms + index * c.head_dim, nullptr, c.head_dim, c.norm_eps, out);
   } else {
     std::copy_n(head, c.head_dim, out);
   }
@@ -61,7 +64,7 @@ void norm_and_rope(const Pass& p, const Layer& layer, const float* head, const f
     const int64_t half = c.ropes[static_cast<size_t>(layer.rope)].dims / 2;
     p.kernels.rope(out, angles.cos.data() + row * half, angles.sin.data() + row * half, half);
   }
-  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norm, c.head_dim, c.norm_eps, out);
+  if (c.qk_norm == QkNorm::rotated_heads) p.kernels.rms_norm(out, norms, c.head_dim, c.norm_eps, out);
 }
 
 // A head of a row of q; its gate follows it.
@@ -87,7 +90,7 @@ void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, in
   const ModelConfig& c = p.model.config;
   const KvType type = cache_shape(p).type;
   const int64_t d = cache_shape(p).head_dim;
-  norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, row, out);
+  norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, head, row, out);
   const float rope_scale =
       layer.rope == kNoRope
           ? 1.0f
@@ -111,7 +114,7 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
   const int64_t at = (row * c.kv_heads + kv_head) * c.head_dim;
   const int64_t position = segment.position + token;
   float *key = own->key.data(), *value = own->value.data();
-  norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, row, key);
+  norm_and_rope(p, layer, s.k.data() + at, layer.k_norm, kv_head, row, key);
   if (cache.shape().type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();
     return cache.write(position, layer.slot, kv_head, key, s.v.data() + at, c.head_dim, is_last);
@@ -194,10 +197,10 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
     worker.barrier();
     gather(worker, p, attended, 1, columns);
   }
-  return prepare(m, 1, columns.count, {&layer.o}, [&](int64_t, int64_t, float* out) -> const float* {
-    if (p.model.exchange) return attended;
+  return prepare(m, 1, columns.count, {&layer.o}, [&](int64_t, int64_t, float* out) {
+    if (p.model.exchange) return normed_rows(p, layer.o_norm, attended, 1, columns.count, out);
     finish_heads(p, s, layer, chunks, 0, c.heads, &own, out);
-    return out;
+    return normed_rows(p, layer.o_norm, out, 1, columns.count, out);
   });
 }
 
@@ -293,8 +296,9 @@ Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, cons
   float* attended = p.activations.attended.data();
   const Multiplier m = begin_stage(worker, p, Stage::o_input);
   gather(worker, p, attended, p.rows, columns);
-  return prepare(m, p.rows, columns.count, {&layer.o},
-                 [&](int64_t first, int64_t, float*) { return attended + first * columns.count; });
+  return prepare(m, p.rows, columns.count, {&layer.o}, [&](int64_t first, int64_t count, float* out) {
+    return normed_rows(p, layer.o_norm, attended + first * columns.count, count, columns.count, out);
+  });
 }
 
 }  // namespace

@@ -42,12 +42,13 @@ void keep_hidden(Worker& worker, const Pass& p) {
   });
 }
 
-// The matrices that read what a layer's first norm gives.
+// What the matrices read that a layer's first norm is for.
 Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
   const DeltaLayer& d = layer.delta;
   const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
-  return layer.recurrent ? normalized(m, p, layer.attention_norm, {&d.qkv, &d.z, &d.b, &d.a})
-                         : normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v});
+  if (layer.recurrent) return normalized(m, p, layer.attention_norm, {&d.qkv, &d.z, &d.b, &d.a});
+  if (!p.model.config.one_norm) return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v});
+  return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
 }
 
 // What a branch computes, into the residual stream: x += scale W in, or x += scale norm(W in) where the family norms
@@ -117,43 +118,71 @@ void embed(Worker& worker, const Pass& p) {
   worker.barrier();
 }
 
-// What down multiplies: activation(gate y) * (up y).
-Input activated(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
+// Into the activation buffer: activation(gate y) * (up y).
+void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
   trace_input(worker, p, index, Stage::gate_up, y);
-  float* activation = p.activations.activation.data();
   project_activated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(p.model.config, layer),
-                    activation);
-  gather(worker, p, activation, p.rows, layer.up.rows);
+                    p.activations.activation.data());
+  gather(worker, p, p.activations.activation.data(), p.rows, layer.up.rows);
+}
+
+// What that buffer holds, as down multiplies it.
+Input activated(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {
+  const float* activation = p.activations.activation.data();
   const int64_t width = layer.down.weight.k;
   const Input in = prepare(begin_stage(worker, p, Stage::down_input), p.rows, width, {&layer.down},
-                           [&](int64_t first, int64_t, float*) { return activation + first * width; });
+                           [&](int64_t first, int64_t count, float* out) {
+                             return normed_rows(p, layer.down_norm, activation + first * width, count, width, out);
+                           });
   trace_input(worker, p, index, Stage::down, in);
   return in;
+}
+
+void add_down(Worker& worker, const Pass& p, const Layer& layer, int64_t index) {
+  const Input in = activated(worker, p, layer, index);
+  add_branch(begin_stage(worker, p, Stage::down), p, in, layer.down, layer.mlp_out_norm);
 }
 
 void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
   const Input y = normalized(begin_stage(worker, p, Stage::mlp_norm), p, layer.mlp_norm,
                              {&layer.router, &layer.shared_weight, &layer.gate, &layer.up});
   if (layer.experts.empty()) {
-    const Input in = activated(worker, p, layer, y, index);
-    return add_branch(begin_stage(worker, p, Stage::down), p, in, layer.down, layer.mlp_out_norm);
+    activate(worker, p, layer, y, index);
+    return add_down(worker, p, layer, index);
   }
   route(worker, p, s.experts, layer, y);
   if (layer.up.rows.count > 0) {  // of a shared expert; what the others read is the stream as it was
-    const Input in = activated(worker, p, layer, y, index);
+    activate(worker, p, layer, y, index);
+    const Input in = activated(worker, p, layer, index);
     project(begin_stage(worker, p, Stage::down), in, {{&layer.down, p.activations.branch.data()}},
             {.alpha = p.model.config.branch_scale});
   }
   add_experts(worker, p, s.experts, layer, y);
 }
 
-void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
-  const Input x = attention_input(worker, p, layer);
+void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
   trace_input(worker, p, index, Stage::qkv, x);
   const Input attended =
       layer.recurrent ? delta_net(worker, p, s.delta, layer, x) : attend(worker, p, s.attention, layer, x);
   trace_input(worker, p, index, Stage::o, attended);
   add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
+}
+
+// Of branches that read the same stream: it is written when both have read it. What the mlp adds waits as its
+// activations, which attention leaves alone.
+void add_parallel_branches(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int64_t index) {
+  if (p.model.config.one_norm) {
+    const Input both = attention_input(worker, p, layer);
+    activate(worker, p, layer, both, index);
+    add_attention(worker, p, s, layer, both, index);
+  } else {
+    const Multiplier m = begin_stage(worker, p, Stage::mlp_norm);
+    activate(worker, p, layer, normalized(m, p, layer.mlp_norm, {&layer.gate, &layer.up}), index);
+    add_attention(worker, p, s, layer, attention_input(worker, p, layer), index);
+  }
+  trace_residual(worker, p, {index, Stage::o});
+  if (p.trace) worker.barrier();  // a single row's o and down have none between them
+  add_down(worker, p, layer, index);
 }
 
 }  // namespace
@@ -170,9 +199,13 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
   trace_residual(worker, p, {kNoLayer, Stage::embed});
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[static_cast<size_t>(i)];
-    add_attention(worker, p, s, layer, i);
-    trace_residual(worker, p, {i, Stage::o});
-    add_mlp(worker, p, s, layer, i);
+    if (c.parallel_branches) {
+      add_parallel_branches(worker, p, s, layer, i);
+    } else {
+      add_attention(worker, p, s, layer, attention_input(worker, p, layer), i);
+      trace_residual(worker, p, {i, Stage::o});
+      add_mlp(worker, p, s, layer, i);
+    }
     trace_residual(worker, p, {i, Stage::down});
   }
   if (p.hidden) keep_hidden(begin_stage(worker, p, Stage::final_norm).worker, p);

@@ -89,18 +89,18 @@ void sum_few_w8(const Kernels& kernels, const Matrix& w, PanelRange run, const I
   }
 }
 
-void sum_rows_w4(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first, int64_t rows,
-                 Tile* tile) {
+void sum_rows_grouped(const Kernels& kernels, const Matrix& w, int64_t panel, const Input& in, int64_t first,
+                      int64_t rows, Tile* tile) {
   const int64_t k = padded_k(in.k);
-  const W4Panel records = {panel_of(w, panel), k, traits_of(w.format).has_zero_points};
-  kernels.gemm_w4(in.codes_for(w).codes + first * k, {in.block, in.block * k}, rows, records, tile->values);
+  const GroupedPanel records = {panel_of(w, panel), k, w.format};
+  kernels.gemm_grouped(in.codes_for(w).codes + first * k, {in.block, in.block * k}, rows, records, tile->values);
 }
 
-void sum_few_w4(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
-  const W4Panel first = {panel_of(w, run.first), padded_k(in.k), traits_of(w.format).has_zero_points};
+void sum_few_grouped(const Kernels& kernels, const Matrix& w, PanelRange run, const Input& in, int64_t at, Tile* tile) {
+  const GroupedPanel first = {panel_of(w, run.first), padded_k(in.k), w.format};
   const int8_t* codes = in.codes_for(w).codes;
-  if (in.rows == 1) return kernels.gemv_w4(codes, first, run.count, tile->values + at);
-  kernels.rows_w4(codes, first.k, in.rows, first, run.count, tile->values + at);
+  if (in.rows == 1) return kernels.gemv_grouped(codes, first, run.count, tile->values + at);
+  kernels.rows_grouped(codes, first.k, in.rows, first, run.count, tile->values + at);
 }
 
 void store_floats(const Kernels& kernels, const Tile& tile, int64_t at, int64_t rows, int64_t columns,
@@ -115,10 +115,9 @@ void store_integers(const Kernels& kernels, const Tile& tile, int64_t at, int64_
 
 // By Format.
 constexpr Product kProducts[] = {
-    {sum_rows_bf16, sum_few_bf16, store_floats},
-    {sum_rows_w8, sum_few_w8, store_integers},
-    {sum_rows_w4, sum_few_w4, store_floats},
-    {sum_rows_w4, sum_few_w4, store_floats},
+    {sum_rows_bf16, sum_few_bf16, store_floats},       {sum_rows_w8, sum_few_w8, store_integers},
+    {sum_rows_grouped, sum_few_grouped, store_floats}, {sum_rows_grouped, sum_few_grouped, store_floats},
+    {sum_rows_grouped, sum_few_grouped, store_floats},
 };
 static_assert(std::size(kProducts) == std::size(kFormats));
 const Product& product_of(const Matrix& w) { return kProducts[static_cast<size_t>(w.format)]; }

@@ -94,4 +94,15 @@ inline void normalize(const Pass& p, const Norm& norm, const float* x, float* ou
   p.kernels.rms_norm(x, norm.weight, c.hidden_size, c.norm_eps, out);
 }
 
+// Rows of another width, [count][width], for prepare: in `out`, normed, where the family norms what the last matrix of
+// a branch multiplies; else where they are.
+inline const float* normed_rows(const Pass& p, const Norm& norm, const float* rows, int64_t count, int64_t width,
+                                float* out) {
+  if (!norm.weight) return rows;
+  for (int64_t i = 0; i < count * width; i += width) {
+    p.kernels.rms_norm(rows + i, norm.weight, width, p.model.config.norm_eps, out + i);
+  }
+  return out;
+}
+
 }  // namespace pinion

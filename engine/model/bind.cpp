@@ -16,14 +16,6 @@
 namespace pinion {
 namespace {
 
-// Puts the file's numbers, one for each row, in the matrix's order.
-void reorder(const RowOrder& order, std::span<float> numbers) {
-  const std::vector<float> stored(numbers.begin(), numbers.end());
-  for (size_t i = 0; i < stored.size(); ++i) {
-    numbers[i] = stored[static_cast<size_t>(order.stored(static_cast<int64_t>(i)))];
-  }
-}
-
 struct Binder {
   const LoadOptions& options;
   Model* model;
@@ -65,15 +57,26 @@ struct Binder {
     return all_finite(*out) ? Error{} : error("NaN or infinity in the weights", where(tensor.name));
   }
 
+  // The file's numbers, one for each row, in the matrix's order.
+  std::span<float> in_order(const RowOrder& order, std::span<float> stored) {
+    if (order.is_of_file()) return stored;
+    const std::span<float> own = new_vector(order.is_part() ? static_cast<size_t>(order.rows) : stored.size());
+    for (size_t i = 0; i < own.size(); ++i) {
+      own[i] = stored[static_cast<size_t>(order.stored(static_cast<int64_t>(i)))];
+    }
+    return own;
+  }
+
   Error read_bias(const TensorView& tensor, float scale, std::span<float>* out) {
     if (Error e = read(tensor, out)) return e;
     for (float& value : *out) value *= scale;
     return {};
   }
 
-  Error read_vector(const std::string& name, int64_t n, float offset, std::span<float>* out) {
+  Error read_vector(const std::string& name, std::initializer_list<int64_t> shape, float offset,
+                    std::span<float>* out) {
     TensorView tensor;
-    if (Error e = bind(name, {n}, &tensor)) return e;
+    if (Error e = bind(name, shape, &tensor)) return e;
     if (Error e = read(tensor, out)) return e;
     for (float& value : *out) value += offset;
     return {};
@@ -93,14 +96,14 @@ struct Binder {
 
   // The file holds the logarithm.
   Error read_decay_rate(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, spec.n, spec.offset, out)) return e;
+    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
     for (float& value : *out) value = static_cast<float>(portable_exp(static_cast<double>(value)));
     return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
   }
 
   // The file holds what softplus makes these of: log(1 + e^x), without an exponential that overflows.
   Error read_xielu_alpha(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, spec.n, spec.offset, out)) return e;
+    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
     for (float& value : *out) {
       const double x{value};
       value = static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
@@ -114,7 +117,21 @@ struct Binder {
     return read(tensor, out);
   }
 
+  // Weights of every head: rows of one tensor, or a tensor for each.
+  Error read_head_rows(const VectorTensor& spec, std::span<float>* out) {
+    const int64_t dims = model->config.head_dim, heads = spec.n / dims;
+    if (spec.name.find("{}") == std::string::npos) return read_vector(spec.name, {heads, dims}, spec.offset, out);
+    *out = new_vector(static_cast<size_t>(spec.n));
+    for (int64_t head = 0; head < heads; ++head) {
+      std::span<float> own;
+      if (Error e = read_vector(module_name(spec.name, head), {dims}, spec.offset, &own)) return e;
+      std::ranges::copy(own, out->data() + head * dims);
+    }
+    return {};
+  }
+
   Error read_role(const VectorTensor& spec, std::span<float>* out) {
+    if (spec.has_head_rows) return read_head_rows(spec, out);
     switch (spec.role) {
       case VectorRole::delta_conv:
         return read_convolution(spec, out);
@@ -127,24 +144,24 @@ struct Binder {
       case VectorRole::xielu_eps:
         return read_number(spec, out);
       default:
-        return read_vector(spec.name, spec.n, spec.offset, out);
+        return read_vector(spec.name, {spec.n}, spec.offset, out);
     }
   }
 
   Error read_layer_vector(const VectorTensor& spec, Layer* layer) {
     std::span<float> values;
-    Error e = read_role(spec, &values);
-    vector_of(*layer, spec.role) = values.data();
-    return e;
+    if (Error e = read_role(spec, &values)) return e;
+    vector_of(*layer, spec.role) = in_order(spec.order, values).data();
+    return {};
   }
 
   Error read_norm(const std::string& module, Norm* out) {
     std::span<float> weight, bias;
     const int64_t n = model->config.hidden_size;
-    if (Error e = read_vector(module + ".weight", n, model->config.norm_offset, &weight)) return e;
+    if (Error e = read_vector(module + ".weight", {n}, model->config.norm_offset, &weight)) return e;
     out->weight = weight.data();
     if (!model->config.norm_bias) return {};
-    if (Error e = read_vector(module + ".bias", n, 0.0f, &bias)) return e;
+    if (Error e = read_vector(module + ".bias", {n}, 0.0f, &bias)) return e;
     out->bias = bias.data();
     return {};
   }
@@ -176,6 +193,14 @@ struct Binder {
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
   }
 
+  // Nothing where the matrix has none.
+  Error bind_bias(const MatrixTensor& matrix, int64_t rows, std::span<float>* out) {
+    if (!matrix.has_bias) return {};
+    TensorView view;
+    if (Error e = bind(matrix.module() + ".bias", {rows}, &view)) return e;
+    return read_bias(view, matrix.bias_scale, out);
+  }
+
   // Binds one tensor and splits its rows among `parts`: one matrix, or several that are fused.
   Error bind_matrix(std::span<const MatrixTensor> parts) {
     const MatrixTensor& one = parts.front();
@@ -186,11 +211,7 @@ struct Binder {
     if (Error e = bind_linear(model->checkpoint, quantization_of(module), module, rows, one.k, &found)) return e;
     bound.insert(found.tensors.begin(), found.tensors.end());
     std::span<float> biases;
-    if (one.has_bias) {
-      TensorView view;
-      if (Error e = bind(module + ".bias", {rows}, &view)) return e;
-      if (Error e = read_bias(view, one.bias_scale, &biases)) return e;
-    }
+    if (Error e = bind_bias(one, rows, &biases)) return e;
     matrices.insert(module + ".weight");
     const Packing packing = one.is_exact ? Packing{} : packing_of(options, model->config, module, found);
     if (!found.stored_as.empty() && !packing.as_stored) tell_conversion(module, found.stored_as, packing);
@@ -198,8 +219,8 @@ struct Binder {
     for (const MatrixTensor& part : parts) {
       add_rows(found, first, packing, part);
       if (one.has_bias) {
-        const auto own = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
-        reorder(part.order, own);
+        const auto stored = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
+        const auto own = in_order(part.order, part.order.is_part() ? biases : stored);
         Linear& linear = matrix_of(*model, part);
         linear.bias = own.data() + linear.first;
       }
@@ -214,11 +235,11 @@ struct Binder {
     Matrix* out = &matrix_of(*model, part).weight;
     *out = {.format = packing.format, .k = part.k, .rotation = packing.rotation};
     if (rows.count == 0) return;
-    LinearWeight own = rows_of(found, first + rows.first, rows.count);
+    LinearWeight own = part.order.is_part() ? found : rows_of(found, first + rows.first, rows.count);
     PackJob job = {std::move(own.weight), packing.format, out, std::move(own.scale),
-                   reader_of(own.coded, packing.as_stored)};
+                   reader_of(own.coded, packing.as_stored && traits_of(packing.format).bits == 4)};
     job.rotation = packing.rotation;
-    job.order = part.order;
+    job.order = part.order.of_rows(rows.first, rows.count);
     add_job(std::move(job), part);
   }
 
@@ -309,12 +330,13 @@ struct Binder {
   Error bind_head() {
     const MatrixTensor spec = head_matrix(model->config);
     if (!model->config.tied_head) return bind_matrix({&spec, 1});
+    std::span<float> bias;
+    if (Error e = bind_bias(spec, spec.n, &bias)) return e;
     matrices.insert(spec.module() + ".weight");
     LinearWeight embedding;
     embedding.weight = model->embedding;
-    Packing packing = {.format = weight_format(options, spec.module() + ".weight", true)};
-    packing.rotation = weight_rotation(options, packing.format, spec.k);
-    add_rows(embedding, 0, packing, spec);
+    add_rows(embedding, 0, packing_of(options, model->config, spec.module(), embedding), spec);
+    if (spec.has_bias) model->head.bias = bias.data() + model->head.first;
     return {};
   }
 

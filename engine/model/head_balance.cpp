@@ -31,7 +31,7 @@ float factor_of(float query_size, float key_size) {
 void balance_heads(const ModelConfig& config, Layer* layer) {
   if (!layer->q_norm || !layer->k_norm) return;
   const auto dims = static_cast<size_t>(config.head_dim);
-  const bool whole = config.qk_norm == QkNorm::all_heads;  // else all heads have the same weights
+  const bool whole = config.qk_norm_rows(2) > 1;  // else all heads have the same weights
   const bool turns = layer->rope != kNoRope && config.qk_norm != QkNorm::rotated_heads;
   const int64_t half = turns ? config.ropes[static_cast<size_t>(layer->rope)].dims / 2 : 0;
   const int64_t group = config.heads / config.kv_heads;

@@ -75,6 +75,10 @@ const float*& vector_of(Layer& layer, VectorRole role) {
       return layer.delta.step;
     case VectorRole::delta_norm:
       return layer.delta.norm;
+    case VectorRole::o_norm:
+      return layer.o_norm.weight;
+    case VectorRole::down_norm:
+      return layer.down_norm.weight;
     case VectorRole::attention_out_norm:
       return layer.attention_out_norm.weight;
     case VectorRole::attention_out_norm_bias:

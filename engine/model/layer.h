@@ -11,7 +11,7 @@
 namespace pinion {
 
 // y = W x + bias. The bias is null where the family has none. That of o and down is already multiplied by branch_scale,
-// unless a norm follows: then the normed branch is scaled.
+// unless a norm follows: then the normed branch is scaled; that of the head by logit_scale.
 struct Linear {
   Matrix weight;                // of these rows that this board has; n is 0 where it has none
   const float* bias = nullptr;  // [n]
@@ -53,17 +53,19 @@ struct Layer {
   int64_t slot = 0;        // among the layers of its kind: where its cache or its state lies
   DeltaLayer delta;
   Linear q, k, v;                 // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
-  const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads)
+  const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads and own_heads)
   const float* k_norm = nullptr;  // [head_dim], or [kv_heads * head_dim]
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see head_balance.h
   const float* sinks = nullptr;                   // [heads] one more score of each head's softmax, whose value is zero
   Linear o;                                       // [hidden, heads * head_dim], or [hidden, value_width]
+  Norm o_norm;                                    // [heads * head_dim] of what o multiplies
   Norm attention_out_norm;                        // of what the branch adds
-  Norm mlp_norm;
+  Norm mlp_norm;                                  // none where the mlp reads what attention_norm gives
   // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared.
   Linear gate, up;
   XieluLayer xielu;
   Linear down;                               // [hidden, intermediate]
+  Norm down_norm;                            // [intermediate] of what down multiplies
   Norm mlp_out_norm;                         // of what the branch adds
   const float* router_correction = nullptr;  // [experts] added to scores when choosing
   Linear shared_weight;         // [1, hidden], bf16 like the router, whose sigmoid weighs the shared expert's output

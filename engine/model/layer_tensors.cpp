@@ -6,6 +6,11 @@ namespace {
 using enum MatrixRole;
 using enum DividedBy;
 
+// Of the rows of heads that a rope turns, `rows` each.
+RowOrder order_of_heads(const ModelConfig& c, int64_t rows) {
+  return c.rope_of_neighbours ? RowOrder{.head_rows = rows, .pairs = c.ropes[0].dims / 2} : RowOrder{};
+}
+
 // Collects the matrices of one layer.
 struct MatrixList {
   const ModelConfig& c;
@@ -31,16 +36,21 @@ struct MatrixList {
     return end;
   }
 
-  RowOrder order_of_heads(int64_t rows) const {
-    return c.rope_of_neighbours ? RowOrder{rows, c.ropes[0].dims / 2} : RowOrder{};
+  // The part of a tensor whose heads have rows of q, then of k, then of v.
+  RowOrder order_of_part(int64_t part) const {
+    const int64_t d = c.head_dim;
+    return {.head_rows = d, .rows = c.heads * d, .step = 3 * d, .first = part * d};
   }
 
   void attention() {
     const int64_t kv_width = c.kv_heads * c.head_dim;
     const int64_t q_width = c.heads * c.query_stride();
-    add(q, c.names.q, q_width, c.hidden_size, c.qkv_bias, kv_heads).order = order_of_heads(c.query_stride());
-    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads).order = order_of_heads(c.head_dim);
-    add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
+    add(q, c.names.q, q_width, c.hidden_size, c.qkv_bias, kv_heads).order =
+        c.qkv_by_head ? order_of_part(0) : order_of_heads(c, c.query_stride());
+    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads).order =
+        c.qkv_by_head ? order_of_part(1) : order_of_heads(c, c.head_dim);
+    add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads).order =
+        c.qkv_by_head ? order_of_part(2) : RowOrder{};
     add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm);
   }
 
@@ -98,6 +108,8 @@ MatrixTensor head_matrix(const ModelConfig& config) {
           .layer = 0,
           .n = config.vocab_size,
           .k = config.hidden_size,
+          .has_bias = config.head_bias,
+          .bias_scale = config.logit_scale,
           .divided_by = panels};
 }
 
@@ -149,14 +161,18 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     add(delta_norm, names.delta_norm + ".weight", d.value_dim);
   } else {
     if (c.qk_norm != QkNorm::none) {
-      const bool whole = c.qk_norm == QkNorm::all_heads;
-      add_weight(q_norm, names.q_norm, whole ? c.heads * c.head_dim : c.head_dim);
-      add_weight(k_norm, names.k_norm, whole ? c.kv_heads * c.head_dim : c.head_dim);
+      const auto add_head_norm = [&](VectorRole role, const std::string& module, int64_t heads) {
+        list.push_back({role, module_name(module, layer) + ".weight", c.qk_norm_rows(heads) * c.head_dim, c.norm_offset,
+                        order_of_heads(c, c.head_dim), c.qk_norm == QkNorm::own_heads});
+      };
+      add_head_norm(q_norm, names.q_norm, c.heads);
+      add_head_norm(k_norm, names.k_norm, c.kv_heads);
     }
     if (!names.sinks.empty()) add(sinks, names.sinks, c.heads);
+    add_weight(o_norm, names.o_norm, c.heads * c.head_dim);
   }
   add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
-  add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
+  if (!c.one_norm) add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
   if (c.has_experts(layer)) {
     if (!names.router_correction.empty()) add(router_correction, names.router_correction, c.experts.count);
     return list;
@@ -167,6 +183,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     add(xielu_beta, names.xielu + ".beta", 1);
     add(xielu_eps, names.xielu + ".eps", 1);
   }
+  add_weight(down_norm, names.down_norm, c.intermediate_size);
   add_norm(mlp_out_norm, mlp_out_norm_bias, names.mlp_out_norm);
   return list;
 }
@@ -175,6 +192,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   const int64_t embedding = config.vocab_size * config.hidden_size;
   ParameterCounts counts = {embedding * (config.tied_head ? 1 : 2) + config.hidden_size * (config.norm_bias ? 2 : 1),
                             0};
+  if (config.head_bias) counts.all += config.vocab_size;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& one : layer_vectors(config, layer)) counts.all += one.n;
     for (const MatrixTensor& one : layer_matrices(config, layer)) {

@@ -78,7 +78,7 @@ enum class DividedBy : uint8_t {
 // W [n, k] of y = W x + bias.
 struct MatrixTensor {
   MatrixRole role;
-  std::string pattern;  // of its module's name; neighbours with one name are the rows of one tensor
+  std::string pattern;  // of its module's name; neighbours with one name are rows of one tensor
   int64_t layer;        // 0 for the head
   int64_t n;
   int64_t k;
@@ -108,6 +108,7 @@ enum class VectorRole : uint8_t {
   delta_rate,
   delta_step,
   delta_norm,
+  o_norm,
   attention_out_norm,
   attention_out_norm_bias,
   mlp_norm,
@@ -116,6 +117,7 @@ enum class VectorRole : uint8_t {
   xielu_alpha_n,
   xielu_beta,
   xielu_eps,
+  down_norm,
   mlp_out_norm,
   mlp_out_norm_bias,
 };
@@ -123,9 +125,11 @@ enum class VectorRole : uint8_t {
 // Numbers that are fp32 in every mode.
 struct VectorTensor {
   VectorRole role;
-  std::string name;  // the tensor's, whole
+  std::string name;  // the tensor's, whole; a "{}" in it: each head has a tensor of its own
   int64_t n;
-  float offset = 0.0f;  // added to the file's numbers
+  float offset = 0.0f;         // added to the file's numbers
+  RowOrder order = {};         // of its numbers
+  bool has_head_rows = false;  // [heads, head_dim] where it is one tensor
 };
 
 // Whether an up follows its gate in the list.

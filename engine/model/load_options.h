@@ -31,6 +31,10 @@ struct LoadOptions {
   std::vector<std::string> keep = {};
   bool mtp = false;    // the checkpoint's MTP layer instead of the model: see load_mtp (engine/runtime/load.h)
   bool rotate = true;  // the inputs of matrices that are quantised here (kernels/layout.h)
+  // Where a mode quantises, matrices of floats that look ternary (loader/pack/ternary.h) are packed as w2, which rounds
+  // nothing.
+  bool ternary = true;
+  bool synthetic_ternary = false;  // synthetic_model's are, where a mode quantises and w2 has the shape
   // Token ids of the calibration text, cut into windows: w4 is then quantised with error feedback
   // (engine/runtime/calibration.h). Empty: w4 is rounded from the weights alone.
   std::vector<int32_t> calibration = {};

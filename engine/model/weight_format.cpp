@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loader/pack/ternary.h"
 #include "loader/quant/coded_w4.h"
 
 namespace pinion {
@@ -25,7 +26,7 @@ Format weight_format(const LoadOptions& options, const std::string& name, bool i
 }
 
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k) {
-  return options.rotate && traits_of(format).has_scales ? rotation_of(k) : 1;
+  return options.rotate && traits_of(format).has_scales && format != Format::w2 ? rotation_of(k) : 1;
 }
 
 Error check_keep(const LoadOptions& options, const std::set<std::string>& matrices, const std::string& folder) {
@@ -49,6 +50,12 @@ Packing packing_of(const LoadOptions& options, const ModelConfig& config, const 
                    const LinearWeight& weight) {
   const bool is_head = module == config.names.head;
   Packing packing = {.format = weight_format(options, module + ".weight", is_head)};
+  const bool as_asked = packing.format == Format::bf16 || (is_head && options.head);
+  if (options.ternary && !as_asked) {
+    const bool is_code = weight.coded.format && weight.coded.scheme.stored_as == StoredAs::bitnet;
+    if (is_code && weight.coded.k % kW2GroupK == 0) return {.format = Format::w2, .as_stored = true};
+    if (weight.stored_as.empty() && looks_ternary(weight.weight)) return {.format = Format::w2};
+  }
   if (packing.format == Format::w4) {
     if (weight.coded.format && weight.coded.scheme.bits == 4) {
       packing.requantised_because = find_w4_format(weight.coded, &packing.format);

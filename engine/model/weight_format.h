@@ -29,8 +29,9 @@ struct Packing {
 // Rotation block for weights of this format with k inputs that are quantised here; 1: not rotated.
 int64_t weight_rotation(const LoadOptions& options, Format format, int64_t k);
 
-// What one matrix of the checkpoint becomes. In a file with 4-bit codes, w4a8 makes int8 of matrices that the file
-// leaves in more bits: its authors found 4 bits too few for them.
+// What one matrix of the checkpoint becomes. Reads some of its rows, to see whether they are ternary. In a file with
+// 4-bit codes, w4a8 makes int8 of matrices that the file leaves in more bits: its authors found 4 bits too few for
+// them.
 Packing packing_of(const LoadOptions& options, const ModelConfig& config, const std::string& module,
                    const LinearWeight& weight);
 

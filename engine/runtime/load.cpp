@@ -203,6 +203,12 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   } else {
     Error e = pack_model(options, jobs, model.get());
     if (options.team) Team::unpin_caller();
+    if (e.what == kNotTernary && options.ternary && !options.exchange) {
+      tell(options.warn, error("not ternary, as others are: now all are quantised instead", e.where));
+      LoadOptions others = options;
+      others.ternary = false;
+      return load_model(folder, others, out);
+    }
     if (e) return e;
   }
 

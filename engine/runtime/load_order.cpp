@@ -10,6 +10,8 @@ void tell_load_order(Exchange& exchange, const LoadOptions& options) {
   message.add(std::ssize(options.keep));
   for (const std::string& pattern : options.keep) message.add_text(pattern);
   message.add(options.rotate);
+  message.add(options.ternary);
+  message.add(options.synthetic_ternary);
   message.add_list(std::span<const int32_t>(options.calibration));
   exchange.tell(message.bytes());
 }
@@ -22,6 +24,8 @@ void read_load_order(MessageReader& message, LoadOptions* out) {
   out->keep.resize(static_cast<size_t>(message.number()));
   for (std::string& pattern : out->keep) pattern = message.text();
   out->rotate = message.number() != 0;
+  out->ternary = message.number() != 0;
+  out->synthetic_ternary = message.number() != 0;
   message.list(&out->calibration);
 }
 

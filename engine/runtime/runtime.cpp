@@ -78,7 +78,18 @@ Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   Exchange* exchange = options.exchange;
   if (!exchange) return open_on_this_board(options, out);
   if (exchange->is_first()) tell_load_order(*exchange, options.load);
-  if (Error e = agree(*exchange, open_on_this_board(options, out))) return e;
+  Error own = open_on_this_board(options, out);
+  // A matrix that is not ternary may be so for rows that one board has, and all quantise it alike.
+  if (agree(*exchange, own.what == kNotTernary ? own : Error{})) {
+    if (options.load.warn) {
+      options.load.warn(error("some are not ternary, as others are: now all are quantised instead", options.model));
+    }
+    RuntimeOptions others = options;
+    others.load.ternary = false;
+    out->cache_keeper = {};  // before what it reads
+    own = open_on_this_board(others, out);
+  }
+  if (Error e = agree(*exchange, own)) return e;
   return agree_on(*exchange, fingerprint(*out->model), "has another model than the first board");
 }
 

@@ -48,21 +48,24 @@ void describe_panel(const int8_t* codes, int64_t k, float* scale, int32_t* colum
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
-// Records of w4: any nibble is a code; the scales are 4.
+// Records of w4, in which any nibble is a code, and of w2, whose codes are 0 to 2.
+template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
-  const std::vector<f16> scales(kPanelColumns, to_f16(4.0f));
-  for (int64_t at = 0; at < bytes; at += w4_record_bytes(false)) {
-    for (int64_t i = at; i < at + kW4CodeBytes; i += 8) {
-      const uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
+  const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : 4.0f));
+  for (int64_t at = 0; at < bytes; at += record_bytes(F)) {
+    for (int64_t i = at; i < at + code_bytes(F); i += 8) {
+      uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
+      if (F == Format::w2) eight &= ~((eight & 0x5555555555555555u) << 1);  // 3 becomes 1
       std::memcpy(panel + i, &eight, 8);
     }
-    std::memcpy(panel + at + kW4CodeBytes, scales.data(), kPanelColumns * sizeof(f16));
+    std::memcpy(panel + at + code_bytes(F), scales.data(), kPanelColumns * sizeof(f16));
   }
 }
 
 // By Format; null: no mode makes it of floats.
 using Filler = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
-constexpr Filler kFillers[] = {random_bf16, random_codes, random_records, nullptr};
+constexpr Filler kFillers[] = {random_bf16, random_codes, random_records<Format::w4>, nullptr,
+                               random_records<Format::w2>};
 static_assert(std::size(kFillers) == std::size(kFormats));
 
 // A matrix that is placed.
@@ -109,7 +112,9 @@ float value_of(VectorRole role) {
 // A matrix that is not placed yet, as loading would make it of floats.
 void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* model) {
   const bool is_head = spec.role == MatrixRole::head;
-  const Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
+  Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
+  const bool is_given = format == Format::bf16 || (is_head && options.head);
+  if (options.synthetic_ternary && !is_given && spec.k % kW2GroupK == 0) format = Format::w2;
   Linear& out = matrix_of(*model, spec);
   const int64_t n = divide(*model, spec).count;
   out.weight = {.format = format, .n = n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};

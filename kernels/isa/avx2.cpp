@@ -3,11 +3,11 @@
 #include "kernels/lanes/avx2.h"
 
 #include "kernels/isa/few_rows_avx2.h"
-#include "kernels/isa/w4_avx2.h"
+#include "kernels/isa/grouped_avx2.h"
+#include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ops.h"  // over the lanes above
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/streams.h"
-#include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -74,71 +74,29 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// Codes of w4 are at most 15: a group's eight pairs of products, at most 30480, are added in 16 bits. The totals wait
-// in memory, for the sums of a whole panel take half of the registers.
-template <class Way, bool HasZeros>
-[[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  constexpr int kVectors = 8;  // a panel's columns
-  const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
-  __m256i x[kBlockK / 4], x_sum;
-  each_record<Way, HasZeros>(
-      a, first, panels, acc,
-      [&](const int8_t* codes) {
-        __m256i pairs = _mm256_setzero_si256();
-        unrolled<kBlockK / 4>([&](auto i) {
-          x[i] = four_codes(codes + i * 4);
-          pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_set1_epi8(1), x[i]));
-        });
-        x_sum = _mm256_madd_epi16(pairs, one);
-      },
-      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Way, HasZeros>(ahead);
-        __m256i sum[kVectors];
-        unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-#pragma GCC unroll 1  // unrolled, GCC adds up the products first and spills them all
-        for (int64_t pair = 0; pair < 4; ++pair) {
-          const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
-          unrolled<kVectors>([&](auto v) {
-            const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record + pair * 256 + v * 32));
-            const __m256i even = _mm256_and_si256(both, nibble);
-            const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-            sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(even, x0));
-            sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(odd, x1));
-          });
-        }
-        unrolled<kVectors>([&](auto v) {
-          scale_group<HasZeros>(_mm256_madd_epi16(sum[v], one), x_sum, record, v * 8, accumulate, to);
-        });
-      });
-}
+template <class Record>
+struct Piece : ExpandedPiece<Record, false, false> {
+  using Base = ExpandedPiece<Record, false, false>;
 
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  with_access_pattern([&](auto way) {
-    using Way = decltype(way);
-    (first.has_zero_points ? gemv_w4_by<Way, true> : gemv_w4_by<Way, false>)(a, first, panels, acc);
-  });
-}
-
-struct Piece : W4Piece<false, false> {
-  alignas(kAlignmentBytes) int32_t zero_points[kPieceGroups * kPanelColumns];
+  alignas(kAlignmentBytes) int32_t zero_points[Base::kMostGroups * kPanelColumns];
 
   void expand(int64_t group, const std::byte* record, bool has_zero_points) {
-    W4Piece::expand(group, record, has_zero_points);
+    Base::expand(group, record, has_zero_points);
     for (int64_t c = 0; c < kPanelColumns; ++c) {
-      zero_points[group * kPanelColumns + c] = static_cast<int32_t>(w4_zero(record, c, has_zero_points));
+      zero_points[group * kPanelColumns + c] = static_cast<int32_t>(Base::zero_of(record, c, has_zero_points));
     }
   }
 };
 
-using RowSums = int32_t[kPieceGroups][kRows];
+using RowSums = int32_t[kExpandedK / kBlockK][kRows];  // of as many groups as any piece has
 
 // The sums of the rows' codes, group by group.
-template <int R>
-void sum_rows(const RowTile& tile, int64_t groups, RowSums sums) {
+template <int R, class Piece>
+void sum_rows(const RowTile& tile, const Piece& piece, RowSums sums) {
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
-  for (int64_t g = 0; g < groups; ++g) {
+  for (int64_t g = 0; g < piece.groups; ++g) {
     __m128i pairs = _mm_setzero_si128();
-    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4) {
+    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4) {
       __m128i x = _mm_setzero_si128();
       __builtin_memcpy(&x, a, R * 4);
       pairs = _mm_add_epi16(pairs, _mm_maddubs_epi16(_mm_set1_epi8(1), x));
@@ -147,17 +105,18 @@ void sum_rows(const RowTile& tile, int64_t groups, RowSums sums) {
   }
 }
 
-// R rows by V vectors of 8 columns; `column` is the first.
-template <int R, int V>
-void w4_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_t column, bool accumulate, float* acc) {
+// R rows by V vectors of 8 columns; `column` is the first. Sums of 16 bits: see Dot.
+template <int R, int V, class Piece>
+void grouped_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_t column, bool accumulate,
+                  float* acc) {
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
   const int8_t* b = piece.codes + column * 4;
   const auto at = [](const int8_t* p, int v) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + v); };
   for (int64_t g = 0; g < piece.groups; ++g) {
     __m256i sum[R][V];
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
-#pragma GCC unroll 1  // as in gemv_w4
-    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+#pragma GCC unroll 1  // as in gemv_grouped_by
+    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       __m256i w[V];
       unrolled<V>([&](auto v) { w[v] = at(b, v); });
       unrolled<R>([&](auto r) {
@@ -170,7 +129,7 @@ void w4_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_
       const __m256 scale = _mm256_loadu_ps(piece.scales + first + v * 8);
       const __m256i zero = at(reinterpret_cast<const int8_t*>(piece.zero_points + first), v);
       unrolled<R>([&](auto r) {
-        const __m256i excess = _mm256_madd_epi16(_mm256_set1_epi32(sums[g][r]), zero);  // see scale_group
+        const __m256i excess = _mm256_madd_epi16(_mm256_set1_epi32(sums[g][r]), zero);  // as in GroupScale
         const __m256i exact = _mm256_sub_epi32(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), excess);
         add_scaled(exact, scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 8);
       });
@@ -178,13 +137,15 @@ void w4_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_
   }
 }
 
-void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  const auto tiles = [](auto n, const RowTile& tile, const Piece& piece, int64_t, bool accumulate, float* to) {
+void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
+  const auto tiles = [](auto n, const RowTile& tile, const auto& piece, int64_t, bool accumulate, float* to) {
     RowSums sums;
-    sum_rows<n>(tile, piece.groups, sums);
-    for (int64_t c = 0; c < kPanelColumns; c += 16) w4_tile<n, 2>(tile, piece, sums, c, accumulate, to);
+    sum_rows<n>(tile, piece, sums);
+    for (int64_t c = 0; c < kPanelColumns; c += 16) grouped_tile<n, 2>(tile, piece, sums, c, accumulate, to);
   };
-  each_w4_tile<Piece, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
+  with_codes_of(panel.format, [&](auto record) {
+    each_grouped_tile<Piece<decltype(record)>, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
+  });
 }
 
 struct Dot {
@@ -197,8 +158,11 @@ struct Dot {
   }
   static __m256i add(__m256i sum, const Weights& w, __m256i x) { return add_products(sum, x, w.w, w.magnitude); }
   static __m256i start(const int8_t* /*a*/, int64_t /*k*/) { return _mm256_setzero_si256(); }
-  static __m256i add_w4(__m256i sum, __m256i w, __m256i x) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x)); }
-  static __m256i total_w4(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+  // A group's pairs of products are added in 16 bits: of w4 eight, at most 30480, of w2 thirty-two, at most 24384.
+  static __m256i add_codes(__m256i sum, __m256i w, __m256i x) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+  }
+  static __m256i total(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
 // Attention's left sides are 16 bits wide: a weight is one of them, where it would be two digits of 8 bits.
@@ -265,13 +229,13 @@ constexpr Kernels kTable = lanes_table("avx2", {gemv_s8,
                                                 pack_s8<4, 0>,
                                                 gemm_s8,
                                                 {.rows = kRows, .row_multiple = 1, .group = 4},
-                                                gemv_w4,
-                                                gemm_w4,
+                                                gemv_grouped<Dot>,
+                                                gemm_grouped,
                                                 make_query_s8<Words>,
                                                 attend_s8<Words>,
                                                 kMostFewRows,
                                                 rows_s8<Dot, kRows>,
-                                                rows_w4<Dot, kRows>});
+                                                rows_grouped<Dot, kRows>});
 
 }  // namespace
 

@@ -4,15 +4,15 @@
 #include <immintrin.h>
 
 #include "kernels/isa/few_rows_avx2.h"
-#include "kernels/isa/w4_avx2.h"
+#include "kernels/isa/grouped_avx2.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/avx2.h"
 
 #include "kernels/lanes/attention_s8.h"  // over the lanes above
+#include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/streams.h"
-#include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -74,57 +74,20 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// The codes of w4 are the unsigned side as they lie; what they exceed w by, zero times the sum of x, is taken off.
-template <class Way, bool HasZeros>
-[[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  const __m256i nibble = _mm256_set1_epi8(15);
-  __m256i x[kBlockK / 4], x_sum;
-  each_record<Way, HasZeros>(
-      a, first, panels, acc,
-      [&](const int8_t* codes) {
-        x_sum = _mm256_setzero_si256();
-        unrolled<kBlockK / 4>([&](auto i) {
-          x[i] = four_codes(codes + i * 4);
-          x_sum = _mm256_dpbusd_avx_epi32(x_sum, _mm256_set1_epi8(1), x[i]);
-        });
-      },
-      [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Way, HasZeros>(ahead);
-        __m256i sum[kVectors];
-        unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-#pragma GCC unroll 1
-        for (int64_t pair = 0; pair < 4; ++pair) {
-          const __m256i x0 = x[pair * 2], x1 = x[pair * 2 + 1];
-          unrolled<kVectors>([&](auto v) {
-            const __m256i both = load(record + pair * 256 + v * 32);
-            sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(both, nibble), x0);
-            sum[v] = _mm256_dpbusd_avx_epi32(sum[v], _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble), x1);
-          });
-        }
-        unrolled<kVectors>([&](auto v) { scale_group<HasZeros>(sum[v], x_sum, record, v * 8, accumulate, to); });
-      });
-}
-
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  with_access_pattern([&](auto way) {
-    using Way = decltype(way);
-    (first.has_zero_points ? gemv_w4_by<Way, true> : gemv_w4_by<Way, false>)(a, first, panels, acc);
-  });
-}
-
-void correct(const int8_t* w, int32_t* to) {
+void correct(const int8_t* w, int64_t k, int32_t* to) {
   __m256i sum = _mm256_setzero_si256();
-  for (int64_t k4 = 0; k4 < kBlockK / 4; ++k4) {
-    sum = _mm256_dpbusd_avx_epi32(sum, _mm256_set1_epi8(-128), load(w + k4 * 256));
+  for (int64_t i = 0; i < k; i += 4, w += 4 * kPanelColumns) {
+    sum = _mm256_dpbusd_avx_epi32(sum, _mm256_set1_epi8(-128), load(w));
   }
   store(to, _mm256_sub_epi32(_mm256_setzero_si256(), sum));
 }
 
-using Piece = CorrectedPiece<8, correct>;
+template <class Record>
+using Piece = CorrectedPiece<Record, 8, correct>;
 
 // R rows by 16 columns; `column` is the first.
-template <int R>
-void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
+template <int R, class Piece>
+void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
   const int8_t* b = piece.codes + column * 4;
   for (int64_t g = 0; g < piece.groups; ++g) {
@@ -134,7 +97,7 @@ void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accum
       const __m256i correction = load(piece.corrections + at + v * 8);
       unrolled<R>([&](auto r) { sum[r][v] = correction; });
     });
-    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       __m256i w[2];
       unrolled<2>([&](auto v) { w[v] = load(b + v * 32); });
       unrolled<R>([&](auto r) {
@@ -150,9 +113,11 @@ void w4_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accum
   }
 }
 
-void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<Piece, kRows, 16, 4>(a, blocks, rows, panel, acc,
-                                    [](auto n, const auto&... args) { w4_tile<n>(args...); });
+void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
+  with_codes_of(panel.format, [&](auto record) {
+    each_grouped_tile<Piece<decltype(record)>, kRows, 16, 4>(
+        a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n>(args...); });
+  });
 }
 
 // 128 times the sum of a row's k codes.
@@ -205,7 +170,7 @@ void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, 
   }
 }
 
-constexpr int kRowsW4 = 5;  // 5 x 2 sums, 4 vectors of w, one of x, a mask: all of the 16 registers
+constexpr int kGroupedRows = 5;  // 5 x 2 sums, 4 vectors of w, one of x, a mask: all of the 16 registers
 
 struct Dot {
   using Weights = __m256i;
@@ -214,8 +179,9 @@ struct Dot {
   static __m256i start(const int8_t* a, int64_t k) {
     return _mm256_sub_epi32(_mm256_setzero_si256(), sum_times_128(a, k));
   }
-  static __m256i add_w4(__m256i sum, __m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
-  static __m256i total_w4(__m256i sum) { return sum; }
+  // Codes are the unsigned side as they lie.
+  static __m256i add_codes(__m256i sum, __m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
+  static __m256i total(__m256i sum) { return sum; }
 };
 
 using Attention = Digits<multiply_rows<true>, multiply_rows<false>>;
@@ -227,13 +193,13 @@ const Kernels& avx_vnni_kernels() {
     Kernels table = avx2_kernels();
     table.name = "avx_vnni";
     table.gemv_s8 = gemv_s8;
-    table.gemv_w4 = gemv_w4;
+    table.gemv_grouped = gemv_grouped<Dot>;
     table.pack_s8 = pack_s8<4, 0x80>;
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 1, .group = 4};
-    table.gemm_w4 = gemm_w4;
+    table.gemm_grouped = gemm_grouped;
     table.rows_s8 = rows_s8<Dot, kRows>;
-    table.rows_w4 = rows_w4<Dot, kRowsW4>;
+    table.rows_grouped = rows_grouped<Dot, kGroupedRows>;
     table.make_query_s8 = make_query_s8<Attention>;
     table.attend_s8 = attend_s8<Attention>;
     return table;

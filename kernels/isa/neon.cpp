@@ -40,12 +40,12 @@ struct Pairs : FloatPairs {
 }  // namespace
 }  // namespace pinion
 
-#include "kernels/isa/w4_neon.h"
+#include "kernels/isa/grouped_neon.h"
 #include "kernels/lanes/few_rows.h"
+#include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ops.h"  // over the lanes and pairs above
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/streams.h"
-#include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -122,90 +122,92 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 // Four codes' products side by side, two columns a register.
 int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
 
-// R rows as they lie by a record; x: the group's codes, acc: [R][64], its totals before. Codes of w4 are at most 15: a
-// group's eight products of one lane, at most 15240, are added in 16 bits.
-template <bool HasZeros, int R>
-void w4_record(const int8_t* x, int64_t lda, const std::byte* record, float* acc) {
+// R rows as they lie by a record; x: the group's codes, acc: [R][64], its totals before. A group's products of one lane
+// are added in 16 bits: of w4 eight, at most 15240, of w2 thirty-two, at most 12192.
+template <class Record, int R>
+void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, float* acc) {
   constexpr int kVectors = 4;
-  const uint8x16_t nibble = vdupq_n_u8(15);
   int32_t x_sum[R];
-  unrolled<R>([&](auto r) { x_sum[r] = sum_of_codes(x + r * lda); });
+  unrolled<R>([&](auto r) { x_sum[r] = sum_of_codes<Record>(x + r * lda); });
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
     int16x8_t left[R][kVectors];
     int16x8_t right[R][kVectors];
     unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
-    for (int64_t pair = 0; pair < 4; ++pair) {
-      int8x16_t x0[R];
-      int8x16_t x1[R];
-      unrolled<R>([&](auto r) {
-        const int8_t* eight = x + r * lda + pair * 8;
-        x0[r] = four_codes(eight), x1[r] = four_codes(eight + 4);
+    for (int64_t line = 0; line < Record::kLines; ++line) {
+      int8x16_t four[Record::kRows][R];
+      unrolled<Record::kRows>([&](auto i) {
+        const int8_t* codes = x + (line * Record::kRows + i) * 4;
+        unrolled<R>([&](auto r) { four[i][r] = four_codes(codes + r * lda); });
       });
       unrolled<kVectors>([&](auto v) {
-        const auto* from = reinterpret_cast<const int8_t*>(record) + pair * 256 + c * 4 + v * 16;
-        const uint8x16_t both = vreinterpretq_u8_s8(ordered_load(from));
-        const int8x16_t w0 = vreinterpretq_s8_u8(vandq_u8(both, nibble));
-        const int8x16_t w1 = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
-        unrolled<R>([&](auto r) {
-          left[r][v] = vmlal_s8(left[r][v], vget_low_s8(w0), vget_low_s8(x0[r]));
-          right[r][v] = vmlal_high_s8(right[r][v], w0, x0[r]);
-          left[r][v] = vmlal_s8(left[r][v], vget_low_s8(w1), vget_low_s8(x1[r]));
-          right[r][v] = vmlal_high_s8(right[r][v], w1, x1[r]);
+        const auto* from = reinterpret_cast<const int8_t*>(record) + line * 256 + c * 4 + v * 16;
+        const int8x16_t codes = ordered_load(from);
+        unrolled<Record::kRows>([&](auto i) {
+          const int8x16_t w = row_of_line<Record, i>(codes);
+          unrolled<R>([&](auto r) {
+            left[r][v] = vmlal_s8(left[r][v], vget_low_s8(w), vget_low_s8(four[i][r]));
+            right[r][v] = vmlal_high_s8(right[r][v], w, four[i][r]);
+          });
         });
       });
     }
     unrolled<R>([&](auto r) {
-      const auto sum = [&](int v) { return vaddq_s32(fold(left[r][v], right[r][v]), first_sums<HasZeros>(x_sum[r])); };
+      const auto sum = [&](int v) { return vaddq_s32(fold(left[r][v], right[r][v]), first_sums<Record>(x_sum[r])); };
       unrolled<kVectors / 2>([&](auto v) {
-        scale_group<HasZeros>(sum(2 * v), sum(2 * v + 1), x_sum[r], record, c + v * 8, acc + r * kPanelColumns);
+        scale_group<Record>(sum(2 * v), sum(2 * v + 1), x_sum[r], record, c + v * 8, acc + r * kPanelColumns);
       });
     });
   }
 }
 
-template <bool HasZeros>
-void gemv_w4_panel(const int8_t* a, const W4Panel& panel, float* acc) {
+template <class Record>
+void gemv_panel(const int8_t* a, const GroupedPanel& panel, float* acc) {
   for (int64_t c = 0; c < kPanelColumns; c += 4) vst1q_f32(acc + c, vdupq_n_f32(0.0f));
   const std::byte* record = panel.records;
-  for (int64_t k = 0; k < panel.k; k += kBlockK, record += w4_record_bytes(HasZeros)) {
-    w4_record<HasZeros, 1>(a + k, 0, record, acc);
+  for (int64_t k = 0; k < panel.k; k += Record::kK, record += Record::kBytes) {
+    multiply_record<Record, 1>(a + k, 0, record, acc);
   }
 }
 
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  const auto panel_of = first.has_zero_points ? gemv_w4_panel<true> : gemv_w4_panel<false>;
-  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) { panel_of(a, panel, to); });
+void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
+  with_record(first.format, [&](auto record) {
+    each_panel(first, panels, acc,
+               [&](const GroupedPanel& panel, float* to) { gemv_panel<decltype(record)>(a, panel, to); });
+  });
 }
 
 // All rows by a record before the next one.
-template <bool HasZeros>
-void rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+template <class Record>
+void rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
+                     float* acc) {
   const int8_t* x = a;  // a group's
-  each_record<Access<0>, HasZeros>(
+  each_record<Access<0>, Record>(
       a, first, panels, acc, [&](const int8_t* codes) { x = codes; },
       [&](const std::byte* record, const std::byte*, bool accumulate, float* to) {
         for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
-        each_even_tile<1, kRows>(
-            rows, [&](auto n, int64_t r) { w4_record<HasZeros, n>(x + r * lda, lda, record, to + r * kPanelColumns); });
+        each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
+          multiply_record<Record, n>(x + r * lda, lda, record, to + r * kPanelColumns);
+        });
       },
       rows * kPanelColumns);
 }
 
-void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
-  if (rows == 1) return gemv_w4(a, first, panels, acc);
-  (first.has_zero_points ? rows_w4_by<true> : rows_w4_by<false>)(a, lda, rows, first, panels, acc);
+void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
+  if (rows == 1) return gemv_grouped(a, first, panels, acc);
+  with_record(first.format, [&](auto record) { rows_grouped_by<decltype(record)>(a, lda, rows, first, panels, acc); });
 }
 
-// R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16, eight products at most 16256.
-template <int R, int V>
-void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+// R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16 and eight products at most 16256; of w2
+// thirty-two are at most 8128.
+template <int R, int V, class Piece>
+void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
   const int8_t* b = piece.codes + column * 4;
   for (int64_t g = 0; g < piece.groups; ++g) {
     int16x8_t left[R][V];
     int16x8_t right[R][V];
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
-    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x16_t x[R];
       unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });
       unrolled<V>([&](auto v) {
@@ -225,9 +227,11 @@ void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, b
   }
 }
 
-void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<W4Piece<false>, kRows, 16, 4>(a, blocks, rows, panel, acc,
-                                             [](auto n, const auto&... args) { w4_tile<n, 4>(args...); });
+void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
+  with_codes_of(panel.format, [&](auto record) {
+    each_grouped_tile<ExpandedPiece<decltype(record), false>, kRows, 16, 4>(
+        a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n, 4>(args...); });
+  });
 }
 
 // The only access pattern here is one stream.
@@ -262,13 +266,13 @@ constexpr Kernels kTable = lanes_table("neon", {gemv_s8,
                                                 pack_s8<4, 0>,
                                                 gemm_s8,
                                                 {.rows = kRows, .row_multiple = 1, .group = 4},
-                                                gemv_w4,
-                                                gemm_w4,
+                                                gemv_grouped,
+                                                gemm_grouped,
                                                 make_query_s8<Digits<multiply_rows, multiply_rows>>,
                                                 attend_s8<Digits<multiply_rows, multiply_rows>>,
                                                 kMostFewRows,
                                                 rows_s8,
-                                                rows_w4});
+                                                rows_grouped});
 
 }  // namespace
 

@@ -1,18 +1,18 @@
 // NEON with SDOT (Cortex-A55, A76 and later, Apple): four columns of four k an instruction, read as they lie.
 #include <arm_neon.h>
 
+#include "kernels/isa/grouped_neon.h"
 #include "kernels/isa/rows_sdot.h"
-#include "kernels/isa/w4_neon.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/neon.h"
 
 #include "kernels/lanes/attention_s8.h"  // over the lanes above
 #include "kernels/lanes/few_rows.h"
+#include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ordered_load.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/streams.h"
-#include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -109,68 +109,76 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// Sixteen columns' next eight codes of w4.
-template <class Way>
-[[gnu::always_inline]] inline void two_rows(const int8_t* from, int8x16_t (&low)[4], int8x16_t (&high)[4]) {
-  int8x16_t both[4];
-  load_codes<Way>(from, both);
-  unrolled<4>([&](auto v) { high[v] = ordered(vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(both[v]), 4))); });
-  unrolled<4>([&](auto v) { low[v] = ordered(vandq_s8(both[v], vdupq_n_s8(15))); });
+// Sixteen columns' codes of two rows of a line, the second one first, which takes longer.
+template <class Record, int Pair>
+[[gnu::always_inline]] inline void two_rows(const int8x16_t (&line)[4], int8x16_t (&low)[4], int8x16_t (&high)[4]) {
+  unrolled<4>([&](auto v) { high[v] = ordered(row_of_line<Record, 2 * Pair + 1>(line[v])); });
+  unrolled<4>([&](auto v) { low[v] = ordered(row_of_line<Record, 2 * Pair>(line[v])); });
 }
 
-// A group's 32 codes of x fill two registers. Pairs of rows of four k lie in the lanes 0 and 1 or 2 and 3 of one.
-template <class Way, bool HasZeros>
-[[gnu::noinline]] void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  constexpr int kPanelVectors = 16;
-  const int8_t* codes = a;  // a group's
+// Sixteen codes of x fill a register: rows of four k are its lanes.
+template <class Way, class Record>
+[[gnu::noinline]] void gemv_grouped_by(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
+  constexpr int kPanelVectors = 16, kLines = 4 / Record::kRows;  // of sixteen k
+  const int8_t* codes = a;                                       // a group's
   int32_t x_sum = 0;
-  each_record<Way, HasZeros>(
-      a, first, panels, acc, [&](const int8_t* group) { codes = group, x_sum = sum_of_codes(group); },
+  each_record<Way, Record>(
+      a, first, panels, acc, [&](const int8_t* group) { codes = group, x_sum = sum_of_codes<Record>(group); },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Way, HasZeros>(ahead);
+        prefetch_record<Way, Record>(ahead);
         if (!accumulate) unrolled<kPanelVectors>([&](auto v) { vst1q_f32(to + v * 4, vdupq_n_f32(0.0f)); });
         int32x4_t sum[kPanelVectors];
-        unrolled<kPanelVectors>([&](auto v) { sum[v] = first_sums<HasZeros>(x_sum); });
-        for (int64_t half = 0; half < 2; ++half) {
-          const int8x16_t x = vld1q_s8(codes + half * 16);
-          unrolled<2>([&](auto pair) {
-            const auto* from = reinterpret_cast<const int8_t*>(record) + (half * 2 + pair) * 256;
+        unrolled<kPanelVectors>([&](auto v) { sum[v] = first_sums<Record>(x_sum); });
+        for (int64_t i = 0; i < Record::kK / 16; ++i) {
+          const int8x16_t x = vld1q_s8(codes + i * 16);
+          unrolled<kLines>([&](auto l) {
+            const auto* from = reinterpret_cast<const int8_t*>(record) + (i * kLines + l) * 256;
             unrolled<kPanelVectors / 4>([&](auto four) {
-              constexpr int kLane = pair * 2;
-              int8x16_t low[4], high[4];
-              two_rows<Way>(from + four * 64, low, high);
               int32x4_t* const sums = sum + four * 4;
-              unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], low[v], x, kLane); });
-              unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], high[v], x, kLane + 1); });
+              int8x16_t line[4];
+              load_codes<Way>(from + four * 64, line);
+              unrolled<Record::kRows / 2>([&](auto pair) {
+                constexpr int kLane = l * Record::kRows + pair * 2;
+                int8x16_t low[4], high[4];
+                two_rows<Record, pair>(line, low, high);
+                unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], low[v], x, kLane); });
+                unrolled<4>([&](auto v) { sums[v] = vdotq_laneq_s32(sums[v], high[v], x, kLane + 1); });
+              });
             });
           });
         }
         unrolled<kPanelVectors / 2>(
-            [&](auto v) { scale_group<HasZeros>(sum[2 * v], sum[2 * v + 1], x_sum, record, v * 8, to); });
+            [&](auto v) { scale_group<Record>(sum[2 * v], sum[2 * v + 1], x_sum, record, v * 8, to); });
       });
 }
 
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
+void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
   with_access_pattern([&](auto way) {
-    using Way = decltype(way);
-    (first.has_zero_points ? gemv_w4_by<Way, true> : gemv_w4_by<Way, false>)(a, first, panels, acc);
+    with_record(first.format,
+                [&](auto record) { gemv_grouped_by<decltype(way), decltype(record)>(a, first, panels, acc); });
   });
 }
 
-// R rows by V vectors of 4 columns; `column` is the first. 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x.
-template <int R, int V>
-void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, bool accumulate, float* acc) {
+// Vectors of 4 columns: 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x; or 6 x 4 sums, 4 of w, 3 of x.
+template <class Piece>
+constexpr int kTileVectors = kHoldsTotals<Piece> ? 2 : 4;
+
+// R rows by so many columns; `column` is the first.
+template <int R, class Piece>
+void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
+  constexpr int V = kTileVectors<Piece>;
   const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 4; };
+  const auto stored = [&](int r, int v) { return accumulate ? vld1q_f32(at(r, v)) : vdupq_n_f32(0.0f); };
   float32x4_t total[R][V];
-  unrolled<R>([&](auto r) {
-    unrolled<V>([&](auto v) { total[r][v] = accumulate ? vld1q_f32(at(r, v)) : vdupq_n_f32(0.0f); });
-  });
+  if constexpr (kHoldsTotals<Piece>) {
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { total[r][v] = stored(r, v); }); });
+  }
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
   const int8_t* b = piece.codes + column * 4;
   for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
     int32x4_t sum[R][V];
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = no_sum(); }); });
-    for (int64_t i = 0; i < kBlockK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x8_t x[(R + 1) / 2];
       unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
       int8x16_t w[V];
@@ -184,15 +192,24 @@ void w4_tile(const RowTile& tile, const W4Piece<false>& piece, int64_t column, b
     }
     unrolled<V>([&](auto v) {
       const float32x4_t scale = vld1q_f32(piece.scales + g + v * 4);
-      unrolled<R>([&](auto r) { total[r][v] = vfmaq_f32(total[r][v], to_float(sum[r][v]), scale); });
+      unrolled<R>([&](auto r) {
+        const float32x4_t before = kHoldsTotals<Piece> ? total[r][v] : stored(r, v);
+        total[r][v] = vfmaq_f32(before, to_float(sum[r][v]), scale);
+        if constexpr (!kHoldsTotals<Piece>) vst1q_f32(at(r, v), total[r][v]);
+      });
     });
   }
-  unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { vst1q_f32(at(r, v), total[r][v]); }); });
+  if constexpr (kHoldsTotals<Piece>) {
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { vst1q_f32(at(r, v), total[r][v]); }); });
+  }
 }
 
-void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<W4Piece<false>, kRows, 8, 4>(a, blocks, rows, panel, acc,
-                                            [](auto n, const auto&... args) { w4_tile<n, 2>(args...); });
+void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
+  with_codes_of(panel.format, [&](auto record) {
+    using Piece = ExpandedPiece<decltype(record), false>;
+    each_grouped_tile<Piece, kRows, 4 * kTileVectors<Piece>, 4>(
+        a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n>(args...); });
+  });
 }
 
 // acc += R rows by all columns of a piece. Ahead: prefetches what lies ahead of it.
@@ -223,7 +240,7 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   with_access_pattern([&](auto way) { each_piece<decltype(way), 16>(k, multiply); });
 }
 
-constexpr int kFewRowsW4 = 4;  // 4 x 4 sums, 4 of x, a mask, 8 of w: 29 of the 32 registers
+constexpr int kFewGroupedRows = 4;  // 4 x 4 sums, 4 of x, a mask, 8 of w: 29 of the 32 registers
 
 // Where the sums of a group of a row begin, in all columns.
 struct GroupStart {
@@ -231,29 +248,30 @@ struct GroupStart {
   int16x4_t x_sum;  // of its codes, by which zeros are taken off
 };
 
-template <bool HasZeros>
+template <class Record>
 [[gnu::always_inline]] inline GroupStart start_group(const int8_t* x) {
-  const int8x16_t weight = vdupq_n_s8(HasZeros ? 1 : -8);
-  const int32x4_t fours = vdotq_s32(vdotq_s32(vdupq_n_s32(0), vld1q_s8(x), weight), vld1q_s8(x + 16), weight);
+  const int8x16_t weight = vdupq_n_s8(Record::kHasZeros ? 1 : -Record::kZero);
+  int32x4_t fours = vdupq_n_s32(0);
+  unrolled<Record::kK / 16>([&](auto i) { fours = vdotq_s32(fours, vld1q_s8(x + i * 16), weight); });
   const int32x4_t pairs = vpaddq_s32(fours, fours), all = vpaddq_s32(pairs, pairs);
-  return HasZeros ? GroupStart{no_sum(), vmovn_s32(all)} : GroupStart{vaddq_s32(no_sum(), all), vdup_n_s16(0)};
+  return Record::kHasZeros ? GroupStart{no_sum(), vmovn_s32(all)} : GroupStart{vaddq_s32(no_sum(), all), vdup_n_s16(0)};
 }
 
 // totals += float(sums) * scales, of R rows by 8 columns.
-template <bool HasZeros, int R, int V>
+template <class Record, int R, int V>
 [[gnu::always_inline]] inline void scale_rows(const GroupStart* start, int32x4_t (&sum)[R][V], int v,
                                               const std::byte* record, int64_t column, float* acc) {
-  const std::byte* scales = record + kW4CodeBytes;
+  const std::byte* scales = record + Record::kCodeBytes;
   const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(scales) + column));
   const float32x4_t scale0 = vcvt_f32_f16(vget_low_f16(halves)), scale1 = vcvt_high_f32_f16(halves);
   int16x8_t zero;
-  if constexpr (HasZeros) {
+  if constexpr (Record::kHasZeros) {
     const auto* zero_points = reinterpret_cast<const uint8_t*>(scales + kPanelColumns * 2);
     zero = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(zero_points + column)));
   }
   unrolled<R>([&](auto r) {
     int32x4_t low = sum[r][v], high = sum[r][v + 1];
-    if constexpr (HasZeros) {
+    if constexpr (Record::kHasZeros) {
       low = vmlsl_s16(low, vget_low_s16(zero), start[r].x_sum);
       high = vmlsl_s16(high, vget_high_s16(zero), start[r].x_sum);
     }
@@ -263,59 +281,65 @@ template <bool HasZeros, int R, int V>
   });
 }
 
-// R rows by a record of w4. codes: the group's; acc: [R][64], its totals before.
-template <bool HasZeros, int R>
+// R rows by a record. codes: the group's; acc: [R][64], its totals before.
+template <class Record, int R>
 [[gnu::noinline]] void few_rows_record(const int8_t* codes, int64_t lda, const std::byte* record,
                                        const GroupStart* start, float* acc) {
   constexpr int kV = R == 2 ? 8 : 4;  // vectors of columns at a time
+  constexpr int kPairs = Record::kRows / 2;
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
     int32x4_t sum[R][kV];
     unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = start[r].sum; }); });
 #pragma GCC unroll 1  // else GCC mixes two steps, with sums on the stack
-    for (int64_t pair = 0; pair < 4; ++pair) {
-      int8x8_t x[R];
-      unrolled<R>([&](auto r) { x[r] = vld1_s8(codes + r * lda + pair * 8); });
-      const auto* from = reinterpret_cast<const int8_t*>(record) + pair * 256 + c * 4;
-      unrolled<kV / 4>([&](auto four) {
-        int8x16_t low[4], high[4];
-        two_rows<Access<0>>(from + four * 64, low, high);
-        unrolled<R>([&](auto r) {
-          int32x4_t* const sums = sum[r] + four * 4;
-          unrolled<4>([&](auto v) { sums[v] = vdotq_lane_s32(sums[v], low[v], x[r], 0); });
-          unrolled<4>([&](auto v) { sums[v] = vdotq_lane_s32(sums[v], high[v], x[r], 1); });
+    for (int64_t l = 0; l < Record::kLines; ++l) {
+      const auto* from = reinterpret_cast<const int8_t*>(record) + l * 256 + c * 4;
+      unrolled<kPairs>([&](auto pair) {
+        int8x8_t x[R];
+        unrolled<R>([&](auto r) { x[r] = vld1_s8(codes + r * lda + (l * kPairs + pair) * 8); });
+        unrolled<kV / 4>([&](auto four) {
+          int8x16_t line[4], low[4], high[4];
+          load_codes<Access<0>>(from + four * 64, line);
+          two_rows<Record, pair>(line, low, high);
+          unrolled<R>([&](auto r) {
+            int32x4_t* const sums = sum[r] + four * 4;
+            unrolled<4>([&](auto v) { sums[v] = vdotq_lane_s32(sums[v], low[v], x[r], 0); });
+            unrolled<4>([&](auto v) { sums[v] = vdotq_lane_s32(sums[v], high[v], x[r], 1); });
+          });
         });
       });
     }
-    unrolled<kV / 2>([&](auto v) { scale_rows<HasZeros>(start, sum, 2 * v, record, c + v * 8, acc); });
+    unrolled<kV / 2>([&](auto v) { scale_rows<Record>(start, sum, 2 * v, record, c + v * 8, acc); });
   }
 }
 
 // All rows by a record before the next one.
-template <class Way, bool HasZeros>
-void few_rows_w4_by(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
+template <class Way, class Record>
+void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
+                         float* acc) {
   const int8_t* x = a;  // a group's
   GroupStart start[kMostFewRows];
-  each_record<Way, HasZeros>(
+  each_record<Way, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x = codes;
-        for (int64_t r = 0; r < rows; ++r) start[r] = start_group<HasZeros>(codes + r * lda);
+        for (int64_t r = 0; r < rows; ++r) start[r] = start_group<Record>(codes + r * lda);
       },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Way, HasZeros>(ahead);
+        prefetch_record<Way, Record>(ahead);
         for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
-        each_even_tile<2, kFewRowsW4>(rows, [&](auto n, int64_t r) {
-          few_rows_record<HasZeros, n>(x + r * lda, lda, record, start + r, to + r * kPanelColumns);
+        each_even_tile<2, kFewGroupedRows>(rows, [&](auto n, int64_t r) {
+          few_rows_record<Record, n>(x + r * lda, lda, record, start + r, to + r * kPanelColumns);
         });
       },
       rows * kPanelColumns);
 }
 
-void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
-  if (rows == 1) return gemv_w4(a, first, panels, acc);
+void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
+  if (rows == 1) return gemv_grouped(a, first, panels, acc);
   with_access_pattern([&](auto way) {
-    using Way = decltype(way);
-    (first.has_zero_points ? few_rows_w4_by<Way, true> : few_rows_w4_by<Way, false>)(a, lda, rows, first, panels, acc);
+    with_record(first.format, [&](auto record) {
+      few_rows_grouped_by<decltype(way), decltype(record)>(a, lda, rows, first, panels, acc);
+    });
   });
 }
 
@@ -329,12 +353,12 @@ const Kernels& neon_dotprod_kernels() {
     table.pack_s8 = pack_s8<4, 0>;
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 2, .group = 4};
-    table.gemv_w4 = gemv_w4;
+    table.gemv_grouped = gemv_grouped;
     table.make_query_s8 = make_query_s8<Digits<sdot_rows, sdot_rows>>;
     table.attend_s8 = attend_s8<Digits<sdot_rows, sdot_rows>>;
-    table.gemm_w4 = gemm_w4;
+    table.gemm_grouped = gemm_grouped;
     table.rows_s8 = rows_s8;
-    table.rows_w4 = rows_w4;
+    table.rows_grouped = rows_grouped;
     return table;
   }();
   return kTable;

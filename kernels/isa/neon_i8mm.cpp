@@ -3,18 +3,18 @@
 // single row has nothing to gain: SDOT does it.
 #include <arm_neon.h>
 
+#include "kernels/isa/grouped_neon.h"
 #include "kernels/isa/rows_sdot.h"
-#include "kernels/isa/w4_neon.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/neon.h"
 
 #include "kernels/lanes/attention_s8.h"  // over the lanes above
 #include "kernels/lanes/few_rows.h"
+#include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ordered_load.h"
 #include "kernels/lanes/pack_rows.h"
 #include "kernels/lanes/row_tiles.h"
 #include "kernels/lanes/streams.h"
-#include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -87,26 +87,33 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-constexpr int kW4Rows = 6;  // 3 pairs by 4 pairs of columns: 12 sums of a group and 12 of all, 4 vectors of w, one of x
+// By 4 pairs of columns: 3 pairs, 12 sums of a group and 12 of all, 4 vectors of w, one of x; or 6 pairs and 24 sums.
+template <class Piece>
+constexpr int kGroupedRows = kHoldsTotals<Piece> ? 6 : 12;
 
 // `rows` of P pairs of rows by 8 columns; `column` is the first. The piece's codes are zipped already; a vector of sums
 // holds row 0 column 0, 0 1, 1 0, 1 1.
-template <int P>
-void w4_tile(int rows, const RowTile& tile, const W4Piece<true>& piece, int64_t column, bool accumulate, float* acc) {
+template <int P, class Piece>
+void grouped_tile(int rows, const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
   const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 2; };
   const auto below = [&](int p) { return 2 * p + 1 < rows ? 2 * p + 1 : 2 * p; };  // where it exists
+  const auto stored = [&](int p, int v) {
+    return accumulate ? vcombine_f32(vld1_f32(at(2 * p, v)), vld1_f32(at(below(p), v))) : vdupq_n_f32(0.0f);
+  };
+  const auto store = [&](int p, int v, float32x4_t value) {
+    vst1_f32(at(2 * p, v), vget_low_f32(value));
+    if (2 * p + 1 < rows) vst1_f32(at(2 * p + 1, v), vget_high_f32(value));
+  };
   float32x4_t total[P][4];
-  unrolled<P>([&](auto p) {
-    unrolled<4>([&](auto v) {
-      total[p][v] = accumulate ? vcombine_f32(vld1_f32(at(2 * p, v)), vld1_f32(at(below(p), v))) : vdupq_n_f32(0.0f);
-    });
-  });
+  if constexpr (kHoldsTotals<Piece>) {
+    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { total[p][v] = stored(p, v); }); });
+  }
   const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
   const int8_t* b = piece.codes + column * 8;
   for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
     int32x4_t sum[P][4];
     unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = no_sum(); }); });
-    for (int64_t i = 0; i < kBlockK; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
+    for (int64_t i = 0; i < Piece::kK; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
       int8x16_t w[4];
       unrolled<4>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
       unrolled<P>([&](auto p) {
@@ -117,20 +124,24 @@ void w4_tile(int rows, const RowTile& tile, const W4Piece<true>& piece, int64_t 
     unrolled<4>([&](auto v) {
       const float32x2_t two = vld1_f32(piece.scales + g + v * 2);
       const float32x4_t scale = vcombine_f32(two, two);
-      unrolled<P>([&](auto p) { total[p][v] = vfmaq_f32(total[p][v], to_float(sum[p][v]), scale); });
+      unrolled<P>([&](auto p) {
+        const float32x4_t before = kHoldsTotals<Piece> ? total[p][v] : stored(p, v);
+        total[p][v] = vfmaq_f32(before, to_float(sum[p][v]), scale);
+        if constexpr (!kHoldsTotals<Piece>) store(p, v, total[p][v]);
+      });
     });
   }
-  unrolled<P>([&](auto p) {
-    unrolled<4>([&](auto v) {
-      vst1_f32(at(2 * p, v), vget_low_f32(total[p][v]));
-      if (2 * p + 1 < rows) vst1_f32(at(2 * p + 1, v), vget_high_f32(total[p][v]));
-    });
-  });
+  if constexpr (kHoldsTotals<Piece>) {
+    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { store(p, v, total[p][v]); }); });
+  }
 }
 
-void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  each_w4_tile<W4Piece<true>, kW4Rows, 8, 8>(a, blocks, rows, panel, acc,
-                                             [](auto n, const auto&... args) { w4_tile<(n + 1) / 2>(n, args...); });
+void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
+  with_codes_of(panel.format, [&](auto record) {
+    using Piece = ExpandedPiece<decltype(record), true>;
+    each_grouped_tile<Piece, kGroupedRows<Piece>, 8, 8>(
+        a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<(n + 1) / 2>(n, args...); });
+  });
 }
 
 // Rows as pack_s8 packs them, for k a multiple of 16, where that has to be quick. The last of an odd number is there
@@ -245,13 +256,14 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   store_pairs(sums, rows, acc);
 }
 
-// Eight columns by eight k of w4.
+// Eight columns by eight k of a line: its rows 2 * Pair and the next one.
+template <class Record, int Pair>
 [[gnu::always_inline]] inline void expand_rows(const std::byte* from, int8x16_t (&w)[4]) {
   int8x16_t low[2], high[2];
   unrolled<2>([&](auto v) {
-    const int8x16_t both = ordered_load(reinterpret_cast<const int8_t*>(from) + v * 16);
-    low[v] = vandq_s8(both, vdupq_n_s8(15));
-    high[v] = vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(both), 4));
+    const int8x16_t line = ordered_load(reinterpret_cast<const int8_t*>(from) + v * 16);
+    low[v] = row_of_line<Record, 2 * Pair>(line);
+    high[v] = row_of_line<Record, 2 * Pair + 1>(line);
   });
   zip_rows(low, high, w);
 }
@@ -262,21 +274,23 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   return vreinterpretq_f32_f64(right ? vzip2q_f64(pairs, pairs) : vzip1q_f64(pairs, pairs));
 }
 
-// As gemv_w4, for P pairs of rows as they lie; the last of them may be one row. acc: [panels][rows][64]. Until all
+// As gemv_grouped, for P pairs of rows as they lie; the last of them may be one row. acc: [panels][rows][64]. Until all
 // groups are added, totals lie as SMMLA leaves sums, those of the panels of a run one behind the other.
-template <bool HasZeros, int P>
-struct FewRowsW4 {
+template <class Record, int P>
+struct FewGroupedRows {
   static constexpr int64_t kMostPanels = 4;  // of a run
 
-  int8x16_t x[kBlockK / 8][P];  // a group's codes
-  int32x4_t x_sum[P];           // their sums, times the zero where that is always 8; each row's twice
+  int8x16_t x[Record::kK / 8][P];  // a group's codes
+  int32x4_t excess[P];             // their sums, times the zero where columns have none of their own; each row's twice
   alignas(kAlignmentBytes) float totals[kMostPanels * P * kPairSums];
 
   [[gnu::noinline]] void begin(const int8_t* codes, int64_t lda, int64_t rows) {
-    pack_pairs(codes, lda, rows, kBlockK, reinterpret_cast<int8_t*>(x));
+    pack_pairs(codes, lda, rows, Record::kK, reinterpret_cast<int8_t*>(x));
+    const int8x16_t zero = vdupq_n_s8(Record::kHasZeros ? 1 : Record::kZero);
     unrolled<P>([&](auto p) {
-      x_sum[p] = vdupq_n_s32(0);
-      unrolled<kBlockK / 8>([&](auto i) { x_sum[p] = vmmlaq_s32(x_sum[p], x[i][p], vdupq_n_s8(HasZeros ? 1 : 8)); });
+      int32x4_t sum = vdupq_n_s32(0);
+      for (int64_t i = 0; i < Record::kK / 8; ++i) sum = vmmlaq_s32(sum, x[i][p], zero);
+      excess[p] = sum;
     });
   }
 
@@ -288,22 +302,26 @@ struct FewRowsW4 {
   // Eight columns of a record.
   [[gnu::always_inline]] void add_columns(const std::byte* record, int64_t column, float* to) const {
     int32x4_t sum[P][4];
-    unrolled<P>(
-        [&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = HasZeros ? no_sum() : vsubq_s32(no_sum(), x_sum[p]); }); });
+    unrolled<P>([&](auto p) {
+      const int32x4_t start = Record::kHasZeros ? no_sum() : vsubq_s32(no_sum(), excess[p]);
+      unrolled<4>([&](auto v) { sum[p][v] = start; });
+    });
 #pragma GCC unroll 1  // else GCC mixes two steps, with sums on the stack
-    for (int64_t pair = 0; pair < kBlockK / 8; ++pair) {
-      int8x16_t w[4];
-      expand_rows(record + pair * 256 + column * 4, w);
-      unrolled<P>([&](auto p) {
-        const int8x16_t two = ordered(x[pair][p]);
-        unrolled<4>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], two, w[v]); });
+    for (int64_t line = 0; line < Record::kLines; ++line) {
+      unrolled<Record::kRows / 2>([&](auto pair) {
+        int8x16_t w[4];
+        expand_rows<Record, pair>(record + line * 256 + column * 4, w);
+        unrolled<P>([&](auto p) {
+          const int8x16_t two = ordered(x[line * (Record::kRows / 2) + pair][p]);
+          unrolled<4>([&](auto v) { sum[p][v] = vmmlaq_s32(sum[p][v], two, w[v]); });
+        });
       });
     }
-    const std::byte* scales = record + kW4CodeBytes;
+    const std::byte* scales = record + Record::kCodeBytes;
     const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(reinterpret_cast<const uint16_t*>(scales) + column));
     const float32x4_t scale[2] = {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
     int32x4_t zero[2];
-    if constexpr (HasZeros) {
+    if constexpr (Record::kHasZeros) {
       const auto* zero_points = reinterpret_cast<const uint8_t*>(scales + kPanelColumns * 2);
       const uint16x8_t wide = vmovl_u8(vld1_u8(zero_points + column));
       zero[0] = vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
@@ -314,9 +332,9 @@ struct FewRowsW4 {
       const float32x4_t by = twice(scale[v / 2], kRight);
       unrolled<P>([&](auto p) {
         int32x4_t exact = sum[p][v];
-        if constexpr (HasZeros) {
+        if constexpr (Record::kHasZeros) {
           const auto z = vreinterpretq_s32_f32(twice(vreinterpretq_f32_s32(zero[v / 2]), kRight));
-          exact = vmlsq_s32(exact, z, x_sum[p]);
+          exact = vmlsq_s32(exact, z, excess[p]);
         }
         float* total = to + p * kPairSums + column * 2 + v * 4;
         vst1q_f32(total, vfmaq_f32(vld1q_f32(total), to_float(exact), by));
@@ -325,36 +343,35 @@ struct FewRowsW4 {
   }
 
   template <class Way>
-  static void run(const int8_t* a, int64_t lda, int64_t rows, W4Panel first, int64_t panels, float* acc) {
+  static void run(const int8_t* a, int64_t lda, int64_t rows, GroupedPanel first, int64_t panels, float* acc) {
     constexpr int64_t kRun = Way::kPattern.w4_panels;
     static_assert(kRun <= kMostPanels);
-    FewRowsW4 s;
+    FewGroupedRows s;
     for (int64_t count; panels > 0; panels -= count) {
       count = panels < kRun ? panels : kRun;
-      each_record<Way, HasZeros>(
+      each_record<Way, Record>(
           a, first, count, s.totals, [&](const int8_t* codes) { s.begin(codes, lda, rows); },
           [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-            prefetch_record<Way, HasZeros>(ahead);
+            prefetch_record<Way, Record>(ahead);
             s.add(record, accumulate, to);
           },
           P * kPairSums);
       for (int64_t p = 0; p < count; ++p) {
         store_pairs(s.totals + p * P * kPairSums, rows, acc + p * rows * kPanelColumns);
       }
-      first.records += count * (first.k / kBlockK) * w4_record_bytes(HasZeros);
+      first.records += count * panel_bytes(first.format, first.k);
       acc += count * rows * kPanelColumns;
     }
   }
 };
 
-void rows_w4(const int8_t* a, int64_t lda, int64_t rows, const W4Panel& first, int64_t panels, float* acc) {
-  if (rows < kLeastPaired) return neon_dotprod_kernels().rows_w4(a, lda, rows, first, panels, acc);
+void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
+  if (rows < kLeastPaired) return neon_dotprod_kernels().rows_grouped(a, lda, rows, first, panels, acc);
   with_access_pattern([&](auto way) {
-    using Way = decltype(way);
     with_rows<kRows / 2, kLeastPaired / 2>((rows + 1) / 2, [&](auto p) {
-      constexpr int kPairs = decltype(p){};
-      (first.has_zero_points ? FewRowsW4<true, kPairs>::template run<Way>
-                             : FewRowsW4<false, kPairs>::template run<Way>)(a, lda, rows, first, panels, acc);
+      with_record(first.format, [&](auto record) {
+        FewGroupedRows<decltype(record), decltype(p){}>::template run<decltype(way)>(a, lda, rows, first, panels, acc);
+      });
     });
   });
 }
@@ -368,9 +385,9 @@ const Kernels& neon_i8mm_kernels() {
     table.pack_s8 = pack_s8<8, 0>;
     table.gemm_s8 = gemm_s8;
     table.s8_shape = {.rows = kRows, .row_multiple = 2, .group = 8};
-    table.gemm_w4 = gemm_w4;
+    table.gemm_grouped = gemm_grouped;
     table.rows_s8 = rows_s8;
-    table.rows_w4 = rows_w4;
+    table.rows_grouped = rows_grouped;
     table.make_query_s8 = make_query_s8<Attention>;
     table.attend_s8 = attend_s8<Attention>;
     return table;

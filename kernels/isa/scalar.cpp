@@ -1,8 +1,8 @@
 // The definition: every other variant gives these bits.
 #include "kernels/lanes/scalar.h"
 
+#include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ops.h"  // over the lanes above
-#include "kernels/lanes/w4_tiles.h"
 
 namespace pinion {
 namespace {
@@ -33,16 +33,17 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
 
 // One row by column c: code(i) is the row's at k = i.
 template <class F>
-float w4_sum(const W4Panel& panel, int64_t c, F code) {
+float grouped_sum(const GroupedPanel& panel, int64_t c, F code) {
+  const FormatTraits& traits = traits_of(panel.format);
   float sum = 0;
-  for (int64_t k = 0; k < panel.k; k += kBlockK) {
-    const std::byte* record = panel.records + w4_offset(k, 0, panel.has_zero_points);
-    const std::byte* scales = record + kW4CodeBytes;
-    const int zero = panel.has_zero_points ? static_cast<int>(scales[kPanelColumns * 2 + c]) : 8;
+  for (int64_t k = 0; k < panel.k; k += traits.group_k) {
+    const std::byte* record = panel.records + code_offset(panel.format, k, 0);
+    const std::byte* scales = record + code_bytes(panel.format);
+    const int zero = traits.has_zero_points ? static_cast<int>(scales[kPanelColumns * 2 + c]) : traits.zero;
     int32_t group_sum = 0;
-    for (int64_t i = 0; i < kBlockK; ++i) {
-      const int both = static_cast<int>(record[w4_offset(i, c, panel.has_zero_points)]);
-      group_sum += code(k + i) * ((both >> w4_shift(i) & 15) - zero);
+    for (int64_t i = 0; i < traits.group_k; ++i) {
+      const int all = static_cast<int>(record[code_offset(panel.format, i, c)]);
+      group_sum += code(k + i) * ((all >> code_shift(panel.format, i) & ((1 << traits.bits) - 1)) - zero);
     }
     f16 scale;
     __builtin_memcpy(&scale, scales + c * 2, sizeof scale);
@@ -51,17 +52,18 @@ float w4_sum(const W4Panel& panel, int64_t c, F code) {
   return sum;
 }
 
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  each_panel(first, panels, acc, [&](const W4Panel& panel, float* to) {
-    for (int64_t c = 0; c < kPanelColumns; ++c) to[c] = w4_sum(panel, c, [&](int64_t i) { return a[i]; });
+void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
+  each_panel(first, panels, acc, [&](const GroupedPanel& panel, float* to) {
+    for (int64_t c = 0; c < kPanelColumns; ++c) to[c] = grouped_sum(panel, c, [&](int64_t i) { return a[i]; });
   });
 }
 
-void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
   for (int64_t r = 0; r < rows; ++r) {
     const int8_t* row = a + r / blocks.rows * blocks.step_bytes + r % blocks.rows * 4;
     for (int64_t c = 0; c < kPanelColumns; ++c) {
-      acc[r * kPanelColumns + c] = w4_sum(panel, c, [&](int64_t i) { return row[i / 4 * blocks.rows * 4 + i % 4]; });
+      const auto code = [&](int64_t i) { return row[i / 4 * blocks.rows * 4 + i % 4]; };
+      acc[r * kPanelColumns + c] = grouped_sum(panel, c, code);
     }
   }
 }
@@ -75,8 +77,8 @@ constexpr Kernels kTable = lanes_table("scalar", {gemv_s8,
                                                   pack_s8<4, 0>,
                                                   gemm_s8,
                                                   {4, 1, 4},
-                                                  gemv_w4,
-                                                  gemm_w4,
+                                                  gemv_grouped,
+                                                  gemm_grouped,
                                                   make_query_s8<Digits<multiply_rows, multiply_rows>>,
                                                   attend_s8<Digits<multiply_rows, multiply_rows>>});
 

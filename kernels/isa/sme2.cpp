@@ -8,8 +8,8 @@
 
 #include <cstddef>
 
+#include "kernels/isa/sme2_grouped.h"
 #include "kernels/isa/sme2_row.h"
-#include "kernels/isa/sme2_w4.h"
 #include "kernels/kernels.h"
 
 namespace pinion {
@@ -127,28 +127,45 @@ struct Product {
   }
 };
 
-// --- four-bit weights: a group's sums in ZA, the totals of the groups in memory ---
+// --- formats with groups: a group's sums in ZA, the totals of the groups in memory ---
+
+// ZA += a line of a record, w4's or w2's, by the rows' codes from `a` on; step: to their next eight k. Returns a_sums
+// plus the sums of each row's codes, where Record has zeros.
+template <class Record>
+[[gnu::always_inline]] inline svint32_t add_line(svcount_t rows, const int8_t* a, int64_t step, svuint8x4_t line,
+                                                 svint32_t a_sums) __arm_streaming __arm_inout("za") __arm_in("zt0") {
+  const svint8x2_t x = two_operands(rows, a);
+  if constexpr (Record::kRows == 4) {
+    const svint8x4_t w0 = four_rows(svget4(line, 0)), w1 = four_rows(svget4(line, 1));
+    const svint8x4_t w2 = four_rows(svget4(line, 2)), w3 = four_rows(svget4(line, 3));
+    const svint8x2_t y = two_operands(rows, a + step);
+    outer(svget2(x, 0), row_of<0>(w0, w1, w2, w3));
+    outer(svget2(x, 1), row_of<1>(w0, w1, w2, w3));
+    outer(svget2(y, 0), row_of<2>(w0, w1, w2, w3));
+    outer(svget2(y, 1), row_of<3>(w0, w1, w2, w3));
+  } else {
+    const svint8x2_t w0 = two_rows(svget4(line, 0)), w1 = two_rows(svget4(line, 1));
+    const svint8x2_t w2 = two_rows(svget4(line, 2)), w3 = two_rows(svget4(line, 3));
+    outer(svget2(x, 0), row_of<0>(w0, w1, w2, w3));
+    outer(svget2(x, 1), row_of<1>(w0, w1, w2, w3));
+  }
+  if constexpr (Record::kHasZeros) a_sums = svdot(svdot(a_sums, svget2(x, 0), svdup_s8(1)), svget2(x, 1), svdup_s8(1));
+  return a_sums;
+}
 
 // ZA of a tile = sums of one group, zeros not yet taken off. a, record: the group's. Returns the sums of each row's
-// codes.
-template <bool HasZeros>
+// codes, where Record has zeros.
+template <class Record>
 [[gnu::always_inline]] inline svint32_t add_group(
     const TileAt& t, const int8_t* a, const uint8_t* record) __arm_streaming __arm_inout("za") __arm_in("zt0") {
   const svcount_t rows = svwhilelt_c8(int64_t{0}, t.rows * 8, 2);
   const svcount_t columns = svwhilelt_c8(t.column * 4, kPanelColumns * 4, 4);
-  const uint8_t* b = record + t.column * 4;
+  const int64_t step = t.block_rows * 8;  // from eight k to the next
+  const uint8_t* line = record + t.column * 4;
   svint32_t a_sums = svdup_s32(0);
   svzero_za();
-  for (int64_t i = 0; i < kBlockK; i += 8, a += t.block_rows * 8, b += 4 * kPanelColumns) {
-    const svint8x2_t x = two_operands(rows, a);
-    const svuint8x4_t both = svld1_x4(columns, b);
-    const svint8x2_t w0 = two_rows(svget4(both, 0)), w1 = two_rows(svget4(both, 1));
-    const svint8x2_t w2 = two_rows(svget4(both, 2)), w3 = two_rows(svget4(both, 3));
-    outer(svget2(x, 0), svcreate4(svget2(w0, 0), svget2(w1, 0), svget2(w2, 0), svget2(w3, 0)));
-    outer(svget2(x, 1), svcreate4(svget2(w0, 1), svget2(w1, 1), svget2(w2, 1), svget2(w3, 1)));
-    if constexpr (HasZeros) {
-      a_sums = svdot(svdot(a_sums, svget2(x, 0), svdup_s8(1)), svget2(x, 1), svdup_s8(1));
-    }
+  for (int64_t i = 0; i < Record::kLines; ++i, a += step * (Record::kRows / 2), line += 4 * kPanelColumns) {
+    a_sums = add_line<Record>(rows, a, step, svld1_x4(columns, line), a_sums);
   }
   return a_sums;
 }
@@ -204,27 +221,26 @@ template <int Rows>
   if (left == 1) add_rows<1>(r, scales, t.column, accumulate, acc);
 }
 
-// The arguments of gemm_w4.
-template <bool HasZeros>
-struct W4Product {
+// The arguments of gemm_grouped.
+template <class Record>
+struct GroupedProduct {
   const int8_t* a;
   RowBlocks blocks;
   int64_t rows;
-  W4Panel panel;
+  GroupedPanel panel;
   float* acc;
 
   void run() const __arm_streaming __arm_inout("za", "zt0") { multiply(*this); }
 
   [[gnu::always_inline]] void tile(const TileAt& t) const __arm_streaming __arm_inout("za", "zt0") {
-    constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);  // not called: it is an ordinary function
-    svldr_zt(0, HasZeros ? &kUnsigned : &kSigned);
+    svldr_zt(0, &kCodeTable<Record>);
     const int8_t* x = a + t.at_bytes + t.first_row * 8;
     const auto* record = reinterpret_cast<const uint8_t*>(panel.records);
-    for (int64_t k = 0; k < panel.k; k += kBlockK, record += kRecordBytes) {
-      const svint32_t a_sums = add_group<HasZeros>(t, x + k * t.block_rows, record);
-      const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
-      if constexpr (HasZeros) {
-        const uint8_t* zero_points = record + kW4CodeBytes + kPanelColumns * 2;
+    for (int64_t k = 0; k < panel.k; k += Record::kK, record += Record::kBytes) {
+      const svint32_t a_sums = add_group<Record>(t, x + k * t.block_rows, record);
+      const auto* scales = reinterpret_cast<const uint16_t*>(record + Record::kCodeBytes);
+      if constexpr (Record::kHasZeros) {
+        const uint8_t* zero_points = record + Record::kCodeBytes + kPanelColumns * 2;
         subtract_zeros<0>(a_sums, t.column, zero_points);
         subtract_zeros<1>(a_sums, t.column, zero_points);
         subtract_zeros<2>(a_sums, t.column, zero_points);
@@ -300,15 +316,13 @@ void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int
   run_streaming(RowProduct<1>{a, b, row_bytes, k, acc});
 }
 
-template <int Parts>
-void gemv_w4_by(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  if (first.has_zero_points) return run_streaming(W4RowProduct<Parts, true>{a, first, panels, acc});
-  run_streaming(W4RowProduct<Parts, false>{a, first, panels, acc});
-}
-
-void gemv_w4(const int8_t* a, const W4Panel& first, int64_t panels, float* acc) {
-  if (!worth_it_for_one()) return neon_bf16_kernels().gemv_w4(a, first, panels, acc);
-  (svcntsw() == 8 ? gemv_w4_by<2> : gemv_w4_by<1>)(a, first, panels, acc);
+void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
+  if (!worth_it_for_one()) return neon_bf16_kernels().gemv_grouped(a, first, panels, acc);
+  with_record(first.format, [&](auto record) {
+    using Record = decltype(record);
+    if (svcntsw() == 8) return run_streaming(GroupedRowProduct<Record, 2>{a, first, panels, acc});
+    run_streaming(GroupedRowProduct<Record, 1>{a, first, panels, acc});
+  });
 }
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
@@ -317,10 +331,10 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   run_streaming(Product<int8_t, int8_t>{terms, count, blocks, rows, acc});
 }
 
-void gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
-  if (!worth_it(rows)) return neon_bf16_kernels().gemm_w4(a, blocks, rows, panel, acc);
-  if (panel.has_zero_points) return run_streaming(W4Product<true>{a, blocks, rows, panel, acc});
-  run_streaming(W4Product<false>{a, blocks, rows, panel, acc});
+void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
+  if (!worth_it(rows)) return neon_bf16_kernels().gemm_grouped(a, blocks, rows, panel, acc);
+  with_record(panel.format,
+              [&](auto record) { run_streaming(GroupedProduct<decltype(record)>{a, blocks, rows, panel, acc}); });
 }
 
 void gemm_bf16(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
@@ -342,9 +356,9 @@ const Kernels& sme2_kernels() {
     table.name = "sme2";
     table.follower = &neon_bf16_kernels();
     table.gemv_s8 = gemv_s8;
-    table.gemv_w4 = gemv_w4;
+    table.gemv_grouped = gemv_grouped;
     table.gemm_s8 = gemm_s8;
-    table.gemm_w4 = gemm_w4;
+    table.gemm_grouped = gemm_grouped;
     table.gemm_bf16 = gemm_bf16;
     table.gemm_f32 = gemm_f32;
     table.s8_shape.rows = table.f32_shape.rows = static_cast<int32_t>(svcntsw());

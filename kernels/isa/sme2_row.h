@@ -1,7 +1,7 @@
 // SME2: one row. An outer product has nothing to offer, streaming vectors have.
 #pragma once
 
-#include "kernels/isa/sme2_w4.h"
+#include "kernels/isa/sme2_grouped.h"
 
 namespace pinion {
 namespace {
@@ -77,7 +77,7 @@ struct RowProduct {
   }
 };
 
-// Four-bit weights: behind the sums of a group, which begin at nothing each time, ZA holds the totals.
+// Formats with groups: behind the sums of a group, which begin at nothing each time, ZA holds the totals.
 constexpr uint32_t kTotals = kChains;
 
 template <int Parts, int P>
@@ -88,17 +88,35 @@ template <int Parts, int P>
   if constexpr (Parts == 1) svwrite_za32_s32_vg1x4(1, zeros);
 }
 
-// Two rows of four k: `Lane` and the next one.
 template <int Parts, int P, int Lane>
-[[gnu::always_inline]] inline void add_eight_k(svint8_t x,
-                                               const uint8_t* codes) __arm_streaming __arm_inout("za") __arm_in("zt0") {
+[[gnu::always_inline]] inline void dot_row(svint8x4_t w, svint8_t x) __arm_streaming __arm_inout("za") {
+  svdot_lane_za32_s8_vg1x4(Parts == 1 ? Lane % 2 : P, w, x, Lane);
+}
+
+// A line of w4: rows `Lane` and the next one of the four of which x has the codes.
+template <int Parts, int P, int Lane>
+[[gnu::always_inline]] inline void add_two_rows(svint8_t x,
+                                                const uint8_t* line) __arm_streaming __arm_inout("za") __arm_in("zt0") {
   const int64_t at = P * 4 * static_cast<int64_t>(svcntb());
-  const svuint8x4_t both = svld1_x4(svwhilelt_c8(at, 4 * kPanelColumns, 4), codes + at);
-  const svint8x2_t w0 = two_rows(svget4(both, 0)), w1 = two_rows(svget4(both, 1));
-  const svint8x2_t w2 = two_rows(svget4(both, 2)), w3 = two_rows(svget4(both, 3));
-  svdot_lane_za32_s8_vg1x4(P, svcreate4(svget2(w0, 0), svget2(w1, 0), svget2(w2, 0), svget2(w3, 0)), x, Lane);
-  svdot_lane_za32_s8_vg1x4(Parts == 1 ? 1 : P, svcreate4(svget2(w0, 1), svget2(w1, 1), svget2(w2, 1), svget2(w3, 1)), x,
-                           Lane + 1);
+  const svuint8x4_t codes = svld1_x4(svwhilelt_c8(at, 4 * kPanelColumns, 4), line + at);
+  const svint8x2_t w0 = two_rows(svget4(codes, 0)), w1 = two_rows(svget4(codes, 1));
+  const svint8x2_t w2 = two_rows(svget4(codes, 2)), w3 = two_rows(svget4(codes, 3));
+  dot_row<Parts, P, Lane>(row_of<0>(w0, w1, w2, w3), x);
+  dot_row<Parts, P, Lane + 1>(row_of<1>(w0, w1, w2, w3), x);
+}
+
+// A line of w2: all four rows.
+template <int Parts, int P>
+[[gnu::always_inline]] inline void add_four_rows(svint8_t x, const uint8_t* line) __arm_streaming __arm_inout(
+    "za") __arm_in("zt0") {
+  const int64_t at = P * 4 * static_cast<int64_t>(svcntb());
+  const svuint8x4_t codes = svld1_x4(svwhilelt_c8(at, 4 * kPanelColumns, 4), line + at);
+  const svint8x4_t w0 = four_rows(svget4(codes, 0)), w1 = four_rows(svget4(codes, 1));
+  const svint8x4_t w2 = four_rows(svget4(codes, 2)), w3 = four_rows(svget4(codes, 3));
+  dot_row<Parts, P, 0>(row_of<0>(w0, w1, w2, w3), x);
+  dot_row<Parts, P, 1>(row_of<1>(w0, w1, w2, w3), x);
+  dot_row<Parts, P, 2>(row_of<2>(w0, w1, w2, w3), x);
+  dot_row<Parts, P, 3>(row_of<3>(w0, w1, w2, w3), x);
 }
 
 // The columns' zeros by the sum of the row's codes: what their sums have too much.
@@ -109,41 +127,49 @@ template <int V>
   return svmls_x(svptrue_b32(), sums, zero, x_sum);
 }
 
-// Part P of a group: totals += float(sums) * scales. x0, x1: its 32 codes of the row; x_sum: their sum, in all lanes.
-template <int Parts, int P, bool HasZeros>
-[[gnu::always_inline]] inline void add_part(svint8_t x0, svint8_t x1, svint32_t x_sum,
+// Part P of a group: totals += float(sums) * scales. codes: the row's; x_sum: their sum, in all lanes.
+template <class Record, int Parts, int P>
+[[gnu::always_inline]] inline void add_part(const int8_t* codes, svint32_t x_sum,
                                             const uint8_t* record) __arm_streaming __arm_inout("za") __arm_in("zt0") {
   const int64_t column = P * 4 * static_cast<int64_t>(svcntw());
+  const uint8_t* line = record;
   clear_sums<Parts, P>();
-  add_eight_k<Parts, P, 0>(x0, record);
-  add_eight_k<Parts, P, 2>(x0, record + 4 * kPanelColumns);
-  add_eight_k<Parts, P, 0>(x1, record + 8 * kPanelColumns);
-  add_eight_k<Parts, P, 2>(x1, record + 12 * kPanelColumns);
+  for (const int8_t* end = codes + Record::kK; codes < end; codes += 16) {
+    const svint8_t x = svld1rq(svptrue_b8(), codes);
+    if constexpr (Record::kRows == 4) {
+      add_four_rows<Parts, P>(x, line);
+      line += 4 * kPanelColumns;
+    } else {
+      add_two_rows<Parts, P, 0>(x, line);
+      add_two_rows<Parts, P, 2>(x, line + 4 * kPanelColumns);
+      line += 8 * kPanelColumns;
+    }
+  }
   if constexpr (Parts == 1) svadd_za32_s32_vg1x4(0, svread_za32_s32_vg1x4(1));
   svint32x4_t sums = svread_za32_s32_vg1x4(P);
-  if constexpr (HasZeros) {
-    const uint8_t* zero_points = record + kW4CodeBytes + kPanelColumns * 2;
+  if constexpr (Record::kHasZeros) {
+    const uint8_t* zero_points = record + Record::kCodeBytes + kPanelColumns * 2;
     sums = svcreate4(without_zeros<0>(svget4(sums, 0), x_sum, column, zero_points),
                      without_zeros<1>(svget4(sums, 1), x_sum, column, zero_points),
                      without_zeros<2>(svget4(sums, 2), x_sum, column, zero_points),
                      without_zeros<3>(svget4(sums, 3), x_sum, column, zero_points));
   }
-  const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
+  const auto* scales = reinterpret_cast<const uint16_t*>(record + Record::kCodeBytes);
   svmla_za32_f32_vg1x4(kTotals + P, svcvt_f32(sums),
                        svcreate4(scales_of<0>(column, scales), scales_of<1>(column, scales),
                                  scales_of<2>(column, scales), scales_of<3>(column, scales)));
 }
 
-// The arguments of gemv_w4.
-template <int Parts, bool HasZeros>
-struct W4RowProduct {
+// The arguments of gemv_grouped.
+template <class Record, int Parts>
+struct GroupedRowProduct {
   const int8_t* a;
-  W4Panel first;
+  GroupedPanel first;
   int64_t panels;
   float* acc;
 
   void run() const __arm_streaming __arm_inout("za", "zt0") {
-    svldr_zt(0, HasZeros ? &kUnsigned : &kSigned);
+    svldr_zt(0, &kCodeTable<Record>);
     const auto* record = reinterpret_cast<const uint8_t*>(first.records);
     for (float* to = acc; to < acc + panels * kPanelColumns; to += kPanelColumns)
       record = panel(a, first.k, record, to);
@@ -152,17 +178,16 @@ struct W4RowProduct {
   // Returns the next panel's.
   static const uint8_t* panel(const int8_t* x, int64_t k, const uint8_t* record,
                               float* to) __arm_streaming __arm_inout("za") __arm_in("zt0") {
-    constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
     svzero_za();
-    for (const int8_t* end = x + k; x < end; x += kBlockK, record += kRecordBytes) {
-      const svint8_t x0 = svld1rq(svptrue_b8(), x), x1 = svld1rq(svptrue_b8(), x + 16);
+    for (const int8_t* end = x + k; x < end; x += Record::kK, record += Record::kBytes) {
       svint32_t x_sum = svdup_s32(0);
-      if constexpr (HasZeros) {
+      if constexpr (Record::kHasZeros) {
+        const svint8_t x0 = svld1rq(svptrue_b8(), x), x1 = svld1rq(svptrue_b8(), x + 16);
         const svint32_t fours = svdot(svdot(x_sum, x0, svdup_s8(1)), x1, svdup_s8(1));
         x_sum = svdup_s32(static_cast<int32_t>(svaddv(svwhilelt_b32(0, 4), fours)));
       }
-      add_part<Parts, 0, HasZeros>(x0, x1, x_sum, record);
-      if constexpr (Parts == 2) add_part<Parts, 1, HasZeros>(x0, x1, x_sum, record);
+      add_part<Record, Parts, 0>(x, x_sum, record);
+      if constexpr (Parts == 2) add_part<Record, Parts, 1>(x, x_sum, record);
     }
     svst1(svwhilelt_c32(int64_t{0}, kPanelColumns, 4), to, svread_za32_f32_vg1x4(kTotals));
     if constexpr (Parts == 2) svst1(svptrue_c32(), to + 4 * svcntw(), svread_za32_f32_vg1x4(kTotals + 1));

@@ -32,6 +32,8 @@ Lanes xielu(Lanes x, const Xielu& curve) {
 
 Lanes activated(Lanes x, const Epilogue& ops) {
   switch (ops.activation) {
+    case Activation::gelu:
+      return gelu(x);
     case Activation::gelu_tanh:
       return gelu_tanh(x);
     case Activation::relu_squared:

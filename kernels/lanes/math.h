@@ -133,6 +133,25 @@ inline Lanes times_sigmoid(Lanes x, Lanes z) {
 
 inline Lanes silu(Lanes x) { return times_sigmoid(x, x); }
 
+// (1 - erf(x / sqrt 2)) / 2 for x >= 0, what a normal distribution has above x: e^(-x^2 / 2) times a polynomial in
+// u = 1 / (1 + 0.345 x) without a constant, minimax with a relative error of 2.5e-8 down to where e^(-x^2 / 2) is 0.
+inline Lanes normal_tail(Lanes x) {
+  constexpr float kCoefficients[] = {0.143829301f, -0.268374681f, 0.184229061f, -0.0357131436f,
+                                     0.111063585f, 0.117409281f,  0.137999296f, 0.137620419f};
+  const Lanes one = Lanes::broadcast(1.0f);
+  const Lanes u = Lanes::div(one, Lanes::fma(x, Lanes::broadcast(0.345f), one));
+  Lanes p = Lanes::broadcast(-0.0280631054f);
+  for (float c : kCoefficients) p = Lanes::fma(p, u, Lanes::broadcast(c));
+  const Lanes e = exp_lanes(Lanes::mul(Lanes::mul(x, Lanes::broadcast(-0.5f)), x));
+  return Lanes::mul(Lanes::mul(p, u), e);
+}
+
+inline Lanes gelu(Lanes x) {
+  const Lanes zero = Lanes::broadcast(0.0f);
+  const Lanes tail = normal_tail(Lanes::max(x, Lanes::sub(zero, x)));
+  return Lanes::mul(x, Lanes::if_less(x, zero, tail, Lanes::sub(Lanes::broadcast(1.0f), tail)));
+}
+
 inline Lanes gelu_tanh(Lanes x) {
   const Lanes linear = Lanes::broadcast(1.59576912160573f);  // sqrt(8 / pi)
   const Lanes cubic = Lanes::broadcast(0.0713548162726f);    // 0.044715 of it

@@ -133,13 +133,13 @@ struct Int8Kernels {
   decltype(Kernels::pack_s8) pack;
   decltype(Kernels::gemm_s8) gemm;
   PackShape shape;
-  decltype(Kernels::gemv_w4) gemv_w4;
-  decltype(Kernels::gemm_w4) gemm_w4;
+  decltype(Kernels::gemv_grouped) gemv_grouped;
+  decltype(Kernels::gemm_grouped) gemm_grouped;
   decltype(Kernels::make_query_s8) make_query_s8;
   decltype(Kernels::attend) attend_s8;
   int32_t few_rows = 1;
   decltype(Kernels::rows_s8) rows_s8 = nullptr;
-  decltype(Kernels::rows_w4) rows_w4 = nullptr;
+  decltype(Kernels::rows_grouped) rows_grouped = nullptr;
 };
 
 // A table of it and of the kernels above.
@@ -155,11 +155,11 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .pack_s8 = s8.pack,
           .gemm_s8 = s8.gemm,
           .s8_shape = s8.shape,
-          .gemv_w4 = s8.gemv_w4,
-          .gemm_w4 = s8.gemm_w4,
+          .gemv_grouped = s8.gemv_grouped,
+          .gemm_grouped = s8.gemm_grouped,
           .few_rows = s8.few_rows,
           .rows_s8 = s8.rows_s8,
-          .rows_w4 = s8.rows_w4,
+          .rows_grouped = s8.rows_grouped,
           .pack_f32 = pack_f32,
           .gemm_bf16 = gemm_float<bf16>,
           .gemm_f32 = gemm_float<float>,

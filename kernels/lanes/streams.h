@@ -7,6 +7,7 @@
 
 #include "kernels/access_pattern.h"
 #include "kernels/kernels.h"
+#include "kernels/lanes/record.h"
 #include "kernels/lanes/unroll.h"
 #include "kernels/layout.h"
 
@@ -70,29 +71,32 @@ template <class Way, int Rows = 1, class F>
   }
 }
 
-template <class Way, bool HasZeros>
+// How many records of a format come nearest to the pattern's distance, which is given in those of w4.
+template <class Way, class Record>
+constexpr int64_t kRecordsAhead =
+    (Way::kPattern.w4_records_ahead * record_bytes(Format::w4) + Record::kBytes / 2) / Record::kBytes;
+
+template <class Way, class Record>
 [[gnu::always_inline]] inline void prefetch_record([[maybe_unused]] const std::byte* ahead) {
-  if constexpr (Way::kPattern.w4_records_ahead > 0) {
-    prefetch<w4_record_bytes(HasZeros), Way::kPattern.prefetch_level>(ahead);
-  }
+  if constexpr (kRecordsAhead<Way, Record> > 0) prefetch<Record::kBytes, Way::kPattern.prefetch_level>(ahead);
 }
 
-// A row of codes (the first one, where there are several) by panels of w4: a group of each of so many in turn, so that
-// every panel is a stream. begin(a + k) for a group of k, then f(record, ahead, accumulate, acc + panel * panel_floats)
-// for its record in each of those panels; `ahead` is the record to be prefetched meanwhile, the same one where the
-// pattern prefetches none. Contract of the arguments: Kernels::gemv_w4, rows_w4.
-template <class Way, bool HasZeros, class Begin, class F>
-[[gnu::always_inline]] inline void each_record(const int8_t* a, const W4Panel& first, int64_t panels, float* acc,
+// A row of codes (the first one, where there are several) by panels of a format with groups: a group of each of so many
+// in turn, so that every panel is a stream. begin(a + k) for a group of k, then f(record, ahead, accumulate, acc +
+// panel
+// * panel_floats) for its record in each of those panels; `ahead` is the record to be prefetched meanwhile, the same
+// one where the pattern prefetches none. Contract of the arguments: Kernels::gemv_grouped, rows_grouped.
+template <class Way, class Record, class Begin, class F>
+[[gnu::always_inline]] inline void each_record(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc,
                                                Begin begin, F f, int64_t panel_floats = kPanelColumns) {
-  constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
-  const int64_t panel_bytes = first.k / kBlockK * kRecordBytes;
+  constexpr int64_t kAhead = kRecordsAhead<Way, Record>;
+  const int64_t panel_bytes = first.k / Record::kK * Record::kBytes;
   for (int64_t from = 0; from < panels; from += Way::kPattern.w4_panels) {
     const int64_t to = from + Way::kPattern.w4_panels < panels ? from + Way::kPattern.w4_panels : panels;
     const std::byte* group = first.records;
-    for (int64_t k = 0; k < first.k; k += kBlockK, group += kRecordBytes) {
-      const bool in_panel = k + Way::kPattern.w4_records_ahead * kBlockK < first.k;
-      const int64_t ahead_bytes =
-          Way::kPattern.w4_records_ahead * kRecordBytes + (in_panel ? 0 : (to - from - 1) * panel_bytes);
+    for (int64_t k = 0; k < first.k; k += Record::kK, group += Record::kBytes) {
+      const bool in_panel = k + kAhead * Record::kK < first.k;
+      const int64_t ahead_bytes = kAhead * Record::kBytes + (in_panel ? 0 : (to - from - 1) * panel_bytes);
       begin(a + k);
       for (int64_t p = from; p < to; ++p) {
         const std::byte* record = group + p * panel_bytes;

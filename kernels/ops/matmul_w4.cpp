@@ -33,7 +33,7 @@ Packing packing_of(const MatmulW4& mm) {
   const Kernels& kernels = gemm_kernels(mm.kernels, GemmType::s8, mm.m);
   const int64_t k = padded_k(mm.k);
   const int64_t block = mm.m == 1 ? 1 : block_rows(kernels.s8_shape, mm.m);
-  const int64_t records_bytes = panel_bytes(mm.has_zero_points ? Format::w4z : Format::w4, mm.k);
+  const int64_t records_bytes = panel_bytes(w4_format(mm.has_zero_points), mm.k);
   constexpr int64_t kScaleBytes = sizeof(float);
   return {.kernels = kernels,
           .k = k,
@@ -124,15 +124,16 @@ Error check_part(const MatmulW4& mm, const Packing& p, const MatmulW4Part& part)
 // --- packing ---
 
 void pack_column(const MatmulW4& mm, const MatmulW4Weights& w, const Packing& p, int64_t column, std::byte* panel) {
+  const Format format = w4_format(mm.has_zero_points);
   const uint8_t* codes = w.codes + column * ((mm.k + 1) / 2);
   for (int64_t k = 0; k < mm.k; ++k) {
     const int code = codes[k / 2] >> (k % 2 * 4) & 15;
-    panel[w4_offset(k, column, mm.has_zero_points)] |= static_cast<std::byte>(code << w4_shift(k));
+    panel[code_offset(format, k, column)] |= static_cast<std::byte>(code << code_shift(format, k));
   }
   const int64_t groups = (mm.k - 1) / w.group + 1;
   for (int64_t k = 0; k < mm.k; k += kBlockK) {
     const int64_t from = column * groups + k / w.group;
-    std::byte* scales = panel + w4_offset(k, 0, mm.has_zero_points) + kW4CodeBytes;
+    std::byte* scales = panel + code_offset(format, k, 0) + code_bytes(format);
     std::memcpy(scales + column % kPanelColumns * 2, &w.scales[from], sizeof(f16));
     if (mm.has_zero_points)
       scales[kPanelColumns * 2 + column % kPanelColumns] = static_cast<std::byte>(w.zero_points[from]);
@@ -172,11 +173,11 @@ void multiply_tile(const MatmulW4& mm, const Packing& p, const MatmulW4Part& par
   prefetch_result(out, rows, part.ldo * 4, columns * 4);
   alignas(kAlignmentBytes) float sums[kTileRows * kPanelColumns];
   const auto* codes = reinterpret_cast<const int8_t*>(lhs);
-  const W4Panel panel = {rhs, p.k, mm.has_zero_points};
+  const GroupedPanel panel = {rhs, p.k, w4_format(mm.has_zero_points)};
   if (mm.m == 1) {
-    p.kernels.gemv_w4(codes, panel, 1, sums);
+    p.kernels.gemv_grouped(codes, panel, 1, sums);
   } else {
-    p.kernels.gemm_w4(codes, {p.block, p.block_bytes}, rows, panel, sums);
+    p.kernels.gemm_grouped(codes, {p.block, p.block_bytes}, rows, panel, sums);
   }
   Epilogue ops = part.ops;
   ops.column_scale = reinterpret_cast<const float*>(rhs + p.records_bytes);

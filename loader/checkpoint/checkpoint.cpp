@@ -130,7 +130,9 @@ Error open_checkpoint(const fs::path& folder, Checkpoint* out) {
 Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint) {
   std::vector<TensorView>& tensors = checkpoint->tensors;
   std::erase_if(tensors, [&](const TensorView& tensor) {
-    return std::ranges::any_of(selection.skipped, [&](const std::string& p) { return tensor.name.starts_with(p); });
+    return std::ranges::any_of(selection.skipped, [&](const std::string& p) { return tensor.name.starts_with(p); }) ||
+           std::ranges::any_of(selection.skipped_endings,
+                               [&](const std::string& ending) { return tensor.name.ends_with(ending); });
   });
   for (TensorView& tensor : tensors) {
     const auto rename = std::ranges::find_if(selection.renamed,

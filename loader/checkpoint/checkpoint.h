@@ -39,6 +39,7 @@ struct Checkpoint {
 struct TensorSelection {
   std::vector<std::string> skipped;
   std::vector<std::pair<std::string, std::string>> renamed;  // from, to: the first that fits
+  std::vector<std::string> skipped_endings = {};             // these are no prefixes
 };
 
 // Two tensors of one name are an error.

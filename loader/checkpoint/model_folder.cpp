@@ -23,7 +23,7 @@ constexpr const char* kOwnFiles[] = {"config.json",    "model.safetensors", "mod
 // A folder may be without them, but not where a link says that they belong to it: without generation_config.json, say,
 // a model answers greedily and knows fewer ends of a text.
 constexpr const char* kOptionalFiles[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
-                                          "added_tokens.json", "chat_template.jinja"};
+                                          "added_tokens.json",      "chat_template.jinja",   "chat_template.json"};
 constexpr const char* kPartialFiles[] = {"*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2"};
 
 bool is_there(const fs::path& path) {

@@ -47,6 +47,11 @@ bool has_mxfp4_experts(JsonFields& family, JsonFields& quantization);
 // That quantization_config. What it leaves as it is must not be experts.
 Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out);
 
+// --- module_names.cpp: what tensors are called, and which are not read.
+
+// When everything but the MTP layer is known. An error of the description.
+Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out);
+
 // --- mtp_config.cpp: a layer that predicts one token more, where the family may have one.
 
 void read_mtp(JsonFields& file, ModelConfig* out);

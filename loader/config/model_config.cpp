@@ -45,7 +45,8 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
   out->intermediate_size = file.integer(family.text("intermediate_size", "intermediate_size"), {}, 1, kMaxK);
   out->heads = file.integer("num_attention_heads", {}, 1, kMaxK);
-  out->kv_heads = file.integer("num_key_value_heads", out->heads, 1, kMaxK);
+  out->qkv_by_head = family.boolean("qkv_by_head", false);
+  out->kv_heads = out->qkv_by_head ? out->heads : file.integer("num_key_value_heads", out->heads, 1, kMaxK);
   if (out->heads % out->kv_heads != 0) {
     file.fail("num_key_value_heads", "does not divide num_attention_heads", {},
               std::to_string(out->kv_heads) + " and " + std::to_string(out->heads));
@@ -151,7 +152,8 @@ void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
   check_layer_types(family, file);
   read_layers_without_rope(family, file, out);
   read_windows(family, file, out);
-  const bool only_sliding_have_rope = family.boolean("rope_where_sliding", false) && file.has("sliding_window");
+  const std::string rule = family.text("rope_where_sliding", "");
+  const bool only_sliding_have_rope = rule == "always" || (rule == "with_window" && file.has("sliding_window"));
   for (size_t i = 0; i < out->windows.size(); i++) {
     if (out->ropes.size() > 1) out->layer_ropes[i] = out->windows[i] > 0;
     if (only_sliding_have_rope && out->windows[i] == 0) out->layer_ropes[i] = kNoRope;
@@ -182,6 +184,7 @@ struct NamedValue {
 };
 
 constexpr NamedValue<Activation> kActivations[] = {{"silu", Activation::silu},
+                                                   {"gelu", Activation::gelu},
                                                    {"gelu_pytorch_tanh", Activation::gelu_tanh},
                                                    {"relu2", Activation::relu_squared},
                                                    {"xielu", Activation::xielu}};
@@ -189,7 +192,8 @@ constexpr NamedValue<Activation> kActivations[] = {{"silu", Activation::silu},
 constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
                                            {"heads", QkNorm::heads},
                                            {"rotated_heads", QkNorm::rotated_heads},
-                                           {"all_heads", QkNorm::all_heads}};
+                                           {"all_heads", QkNorm::all_heads},
+                                           {"own_heads", QkNorm::own_heads}};
 
 // What such a table has for a name, which is the field's.
 template <class T, size_t N>
@@ -211,6 +215,8 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   if (const std::string field = family.text("qk_norm_if", ""); !field.empty() && !file.boolean(field)) {
     out->qk_norm = QkNorm::none;
   }
+  out->head_bias = family.boolean("head_bias", false);
+  out->parallel_branches = family.has("parallel_branches") && read_switch(family, "parallel_branches", file);
   const std::string norm = family.text("norm", "rms");
   if (norm != "rms" && norm != "layer") family.fail("norm", "unknown", "rms or layer", brief(norm));
   out->layer_norm = norm == "layer";
@@ -241,72 +247,6 @@ void read_token_ids(JsonFields& file, ModelConfig* out) {
   out->eos_ids = file.integers("eos_token_id", 0, kMaxVocabulary);
 }
 
-void read_names(JsonFields& modules, ModuleNames* out) {
-  out->embedding = modules.text("embedding");
-  out->final_norm = modules.text("final_norm");
-  out->head = modules.text("head");
-  out->attention_norm = modules.text("attention_norm", "");
-  out->q = modules.text("q");
-  out->k = modules.text("k");
-  out->v = modules.text("v");
-  out->o = modules.text("o");
-  out->q_norm = modules.text("q_norm", "");
-  out->k_norm = modules.text("k_norm", "");
-  out->sinks = modules.text("sinks", "");
-  out->attention_out_norm = modules.text("attention_out_norm", "");
-  out->mlp_norm = modules.text("mlp_norm", "");
-  out->mlp_out_norm = modules.text("mlp_out_norm", "");
-  const bool mixture = modules.has("router");
-  const auto own_mlp = mixture ? std::optional<std::string>("") : std::nullopt;
-  const auto expert = mixture ? std::nullopt : std::optional<std::string>("");
-  out->gate = modules.text("gate", "");
-  out->up = modules.text("up", own_mlp);
-  out->down = modules.text("down", own_mlp);
-  out->xielu = modules.text("xielu", "");
-  out->router = modules.text("router", "");
-  out->expert_gate = modules.text("expert_gate", expert);
-  out->expert_up = modules.text("expert_up", expert);
-  out->expert_down = modules.text("expert_down", expert);
-  out->stacked_gate_up = modules.text("stacked_gate_up", "");
-  out->stacked_down = modules.text("stacked_down", "");
-  out->router_correction = modules.text("router_correction", "");
-  out->shared_gate = modules.text("shared_gate", "");
-  out->shared_up = modules.text("shared_up", "");
-  out->shared_down = modules.text("shared_down", "");
-  out->shared_weight = modules.text("shared_weight", "");
-  out->delta_qkv = modules.text("delta_qkv", "");
-  out->delta_z = modules.text("delta_z", "");
-  out->delta_b = modules.text("delta_b", "");
-  out->delta_a = modules.text("delta_a", "");
-  out->delta_conv = modules.text("delta_conv", "");
-  out->delta_rate = modules.text("delta_rate", "");
-  out->delta_step = modules.text("delta_step", "");
-  out->delta_norm = modules.text("delta_norm", "");
-  out->delta_out = modules.text("delta_out", "");
-  out->mtp_fc = modules.text("mtp_fc", "");
-  out->mtp_embedding_norm = modules.text("mtp_embedding_norm", "");
-  out->mtp_hidden_norm = modules.text("mtp_hidden_norm", "");
-  out->mtp_layer = modules.text("mtp_layer", "");
-  out->mtp_norm = modules.text("mtp_norm", "");
-}
-
-void read_selection(JsonFields& family, TensorSelection* out) {
-  out->skipped = family.texts("skipped_tensors");
-  JsonFields renamed = family.fields("renamed_tensors");
-  for (const auto& [from, to] : renamed.object.items()) out->renamed.emplace_back(from, renamed.text(from));
-  family.error = renamed.error;
-}
-
-// Layers behind the model's own, which predict one token more.
-void skip_layers_behind(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  const std::string field = family.text("layers_behind", "");
-  const int64_t count = field.empty() ? 0 : file.integer(field, 0, 0, kMaxLayers);
-  for (int64_t i = out->layers; i < out->layers + count; ++i) {
-    const std::string name = module_name(out->names.attention_norm, i);
-    out->tensors.skipped.push_back(name.substr(0, name.rfind('.') + 1));
-  }
-}
-
 // The second is the name that the first releases of compressed-tensors wrote.
 Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (const char* name : {"quantization_config", "compression_config"}) {
@@ -322,17 +262,6 @@ Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* o
 }
 
 }  // namespace
-
-std::string module_name(std::string_view pattern, int64_t layer) {
-  std::string name(pattern);
-  const size_t place = name.find("{}");
-  if (place != std::string::npos) name.replace(place, 2, std::to_string(layer));
-  return name;
-}
-
-std::string module_name(std::string_view pattern, int64_t layer, int64_t expert) {
-  return module_name(module_name(pattern, layer), expert);
-}
 
 Error with_assumed_sizes(const ModelConfig& config, Error e) {
   if (!e || config.assumed_sizes.empty()) return e;
@@ -376,12 +305,8 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_layers(family, file, &config);
   read_experts(family, file, &config);
   read_token_ids(file, &config);
-  read_selection(family, &config.tensors);
+  if (Error e = read_modules(family, file, &config)) return e;
   if (config.quantization) config.quantization->renamed = config.tensors.renamed;
-  JsonFields modules = family.fields("modules");
-  read_names(modules, &config.names);
-  if (modules.error) return modules.error;
-  skip_layers_behind(family, file, &config);
   if (!config.names.mtp_fc.empty()) read_mtp(file, &config);
   if (Error e = check_other_fields(file, family, &config)) return e;
   if (family.error) return family.error;

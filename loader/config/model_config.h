@@ -40,12 +40,13 @@ struct Rope {
   std::vector<double> long_factor;         // [longrope] [dims / 2] for longer ones
 };
 
-// What RMSNorm does to queries and keys.
+// What a norm does to queries and keys: RMSNorm but where it says LayerNorm.
 enum class QkNorm : uint8_t {
   none,
   heads,          // over head_dim of every head, before the rotation
   rotated_heads,  // over head_dim of every head, after the rotation
   all_heads,      // over all heads of q together, and all of k, before the rotation
+  own_heads,      // LayerNorm over head_dim of every head with weights of its own, before the rotation
 };
 
 // A mixture of experts: instead of its mlp a layer has several, of which a router chooses some for every token.
@@ -71,12 +72,13 @@ struct ExpertsConfig {
 
 // Modules by name; "{}" stands for the layer, a second one for the expert. A module's tensors are NAME.weight and,
 // where it has one, NAME.bias. What the family does not have is empty. Those of q, k and v, or of gate and up, that
-// share a name share its tensors: their rows follow one another.
+// share a name share its tensors: their rows follow one another, or (qkv_by_head) those of each head do. A second "{}"
+// in those of q_norm and k_norm stands for the head.
 struct ModuleNames {
   std::string embedding, final_norm, head;
-  std::string attention_norm, q, k, v, o, q_norm, k_norm, attention_out_norm;
+  std::string attention_norm, q, k, v, o, q_norm, k_norm, o_norm, attention_out_norm;
   std::string sinks;  // a tensor, not a module
-  std::string mlp_norm, gate, up, down,
+  std::string mlp_norm, gate, up, down, down_norm,
       mlp_out_norm;   // no gate: activation(up x) instead of activation(gate x) * (up x)
   std::string xielu;  // its module has numbers of its own
   std::string router, expert_gate, expert_up, expert_down;
@@ -133,6 +135,8 @@ struct ModelConfig {
   bool layer_norm = false;  // instead of RMSNorm, but for q and k
   bool norm_bias = false;
   bool tied_head = false;  // the head is the embedding
+  bool head_bias = false;
+  bool qkv_by_head = false;  // q, k and v are one tensor, in which each head has its rows of all three
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;  // gate, up and down
@@ -141,6 +145,8 @@ struct ModelConfig {
   bool attention_gate = false;  // q's rows are, per head, queries and gates: attention's output times sigmoid(gate)
   Activation activation = Activation::silu;
   float activation_limit = 0.0f;     // clamped_swiglu's
+  bool parallel_branches = false;    // attention and mlp read the stream as the layer gets it
+  bool one_norm = false;             // and both what attention_norm makes of it
   float embedding_scale = 1.0f;      // embeddings times this
   float score_scale = 1.0f;          // attention scores times this, usually 1 / sqrt(head_dim)
   float score_cap = 0.0f;            // then cap * tanh(score / cap); 0: no cap
@@ -163,6 +169,10 @@ struct ModelConfig {
   std::vector<std::string> assumed_sizes;    // "head_dim (128 taken)": the family's, where the file does not say them
   std::optional<Quantization> quantization;  // which modules the files hold as codes, and how; absent: none
 
+  // Of this many heads: how many have weights of their own in the norms of q or k.
+  int64_t qk_norm_rows(int64_t of_heads) const {
+    return qk_norm == QkNorm::all_heads || qk_norm == QkNorm::own_heads ? of_heads : 1;
+  }
   int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // of q's rows: a query and its gate
   bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
 };

@@ -138,8 +138,8 @@ Rope read_rope(JsonFields& rope, const Surroundings& around, const ModelConfig& 
 
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->rope_of_neighbours = family.boolean("rope_of_neighbours", false);
-  Surroundings around = {file.number("rope_theta", 10000.0, 1.0, 1e15),
-                         file.number("partial_rotary_factor", 1.0, 0.0, 1.0),
+  Surroundings around = {file.number(family.text("rope_theta", "rope_theta"), 10000.0, 1.0, 1e15),
+                         file.number(family.text("partial_rotary_factor", "partial_rotary_factor"), 1.0, 0.0, 1.0),
                          {},
                          family.boolean("partial_rotary", false),
                          family.boolean("ntk_alpha", false),

@@ -27,20 +27,22 @@ struct Task {
 
   std::span<const std::byte> source() const {
     const int64_t row_bytes = job->source.bytes / job->source.shape[0];
-    const int64_t end = std::min((first_panel + panels) * kPanelColumns, job->source.shape[0]);
+    const int64_t end = std::min((first_panel + panels) * kPanelColumns, job->rows());
     return job->source.contents().subspan(first_panel * kPanelColumns * row_bytes,
                                           (end - first_panel * kPanelColumns) * row_bytes);
   }
 
+  bool is_scattered() const { return job->reader.scattered || job->order.is_part(); }
+
   // What to have read before it, and what to let go of after it. Of scattered rows the first run has the whole source
   // read, the last lets go.
   std::span<const std::byte> read_ahead() const {
-    if (!job->reader.scattered) return source();
+    if (!is_scattered()) return source();
     return first_panel == 0 ? job->source.contents() : std::span<const std::byte>{};
   }
   std::span<const std::byte> done_with() const {
-    if (!job->reader.scattered) return source();
-    const bool is_last = first_panel + panels == panel_count(job->source.shape[0]);
+    if (!is_scattered()) return source();
+    const bool is_last = first_panel + panels == panel_count(job->rows());
     return is_last ? job->source.contents() : std::span<const std::byte>{};
   }
 };
@@ -63,6 +65,15 @@ Error check_job(const PackJob& job) {
     return error("cannot pack this shape", source.name, "[n, k], k at most " + std::to_string(kMaxK),
                  shape_text(source.shape));
   }
+  if (job.order.is_part() && job.order.stored(job.rows() - 1) >= source.shape[0]) {
+    return error("has too few rows", source.name, std::to_string(job.order.stored(job.rows() - 1) + 1),
+                 std::to_string(source.shape[0]));
+  }
+  const int64_t multiple = job.format == Format::w2 ? kW2GroupK : 1;
+  if (source.shape[1] % multiple != 0) {
+    return error("cannot pack this shape", source.name, "k a multiple of " + std::to_string(multiple),
+                 shape_text(source.shape));
+  }
   const int64_t scales = job.scale.elements();
   if (is_coded && (!is_float(job.scale.dtype) || (scales != 1 && scales != source.shape[0]))) {
     return error("cannot take these scales", job.scale.name, "one, or one for each row, of BF16, F16 or F32",
@@ -80,7 +91,7 @@ void read_scales(const TensorView& scale, int64_t row, int64_t count, float* out
 
 // Adds the job's runs of panels.
 void split_job(const PackJob& job, std::vector<Task>* tasks) {
-  const int64_t panels = panel_count(job.source.shape[0]);
+  const int64_t panels = panel_count(job.rows());
   const int64_t panel_source_bytes = std::max<int64_t>(job.source.bytes / panels, 1);
   const int64_t run = std::max<int64_t>(kTaskBytes / panel_source_bytes, 1);
   for (int64_t first = 0; first < panels; first += run) {
@@ -202,6 +213,7 @@ Error bad_row_error(const PackJob& job, int64_t row) {
   if (job.reader.explain_nan) {
     if (Error e = job.reader.explain_nan(row)) return e;
   }
+  if (job.format == Format::w2) return error(kNotTernary, at(job.source), "-s, 0 and s in groups of 128");
   if (!job.scale.data) return error("NaN or infinity in the weights", at(job.source));
   float value = 0.0f;
   read_scales(job.scale, row, 1, &value);
@@ -249,7 +261,7 @@ void run_tasks(const Workers& workers, std::vector<Task>& tasks, Reporter& repor
 
 int64_t packed_bytes(std::span<const PackJob> jobs) {
   int64_t bytes = 0;
-  for (const PackJob& job : jobs) bytes += packed_bytes(job.format, job.source.shape[0], job.source.shape[1]);
+  for (const PackJob& job : jobs) bytes += packed_bytes(job.format, job.rows(), job.source.shape[1]);
   return bytes;
 }
 
@@ -272,7 +284,7 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first) {
   std::vector<Matrix*> together;
   for (const PackJob& job : jobs) {
     if (Error e = check_job(job)) return e;
-    *job.out = {.format = job.format, .n = job.source.shape[0], .k = job.source.shape[1], .rotation = job.rotation};
+    *job.out = {.format = job.format, .n = job.rows(), .k = job.source.shape[1], .rotation = job.rotation};
     together.push_back(job.out);
     if (std::ssize(together) < job.interleaved) continue;
     place_interleaved(together, first);
@@ -289,7 +301,7 @@ Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte*
   if (Error e = place_all(jobs, destination)) return e;
   for (const PackJob& job : jobs) {
     split_job(job, &tasks);
-    reporter.total_bytes += job.source.bytes;
+    reporter.total_bytes += job.source.bytes * job.rows() / job.source.shape[0];
   }
   run_tasks(workers, tasks, reporter);
 

@@ -32,14 +32,16 @@ struct PackJob {
   TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
   // Reads the rows where pack_all cannot. `source` then is the memory that it reads, with the matrix's name and shape.
   RowReader reader = {};
-  RowOrder order = {};  // of the packed rows; errors name the source's
+  RowOrder order = {};  // of the packed rows, which may be some of the source's; errors name the source's
   // How many jobs' panels are interleaved: neighbours of one format and shape, each with this number.
   int64_t interleaved = 1;
   // 1, or rotation_of(k): then W D H / rotation is packed in the place of W (kernels/layout.h). Only for w8 and w4 made
-  // here: codes that stay what they are, and bf16, are not rotated.
+  // here: codes that stay what they are, w2 and bf16 are not rotated.
   int64_t rotation = 1;
   // Of the inputs that the matrix multiplies (rotated ones where it is rotated): w4 made here is quantised with it.
   const Feedback* feedback = nullptr;
+
+  int64_t rows() const { return order.is_part() ? order.rows : source.shape[0]; }  // of the matrix
 };
 
 struct PackOptions {
@@ -65,6 +67,8 @@ void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first
 // pack_all puts them, or did. A source of another shape or type is an error naming it.
 Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 
+inline constexpr const char* kNotTernary = "not ternary";
+
 // Packs the jobs one block after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`.
 // The bytes depend on nothing but the sources.
 //   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) rounded to nearest even.
@@ -73,6 +77,9 @@ Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 //   w4:   the row's own scale is 64 times w8's, rounded down to a power of two; codes and group scales are those of w
 //         divided by it (quantize_w4.h). Rows too small for such scales are 0.
 //   w4z:  codes of a reader alone, with their zeros and scales; w4 takes them likewise where the reader has any.
+//   w2:   exactly, with scales that are f16 or become f16 by a power of two for the row (ternary.h). Any other row is
+//   an
+//         error that begins with kNotTernary.
 // Other rows that a reader gives go on as an F32 source's, and so do rotated rows, which are rotated in fp32.
 // A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
 // number, is an error naming it.

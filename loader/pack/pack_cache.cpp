@@ -75,13 +75,16 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
   if (!calibration.empty()) text += "calibrated by " + calibration + "\n";
   int64_t offset = 0;
   for (const PackJob& job : jobs) {
-    const int64_t n = job.source.shape[0], k = job.source.shape[1];
+    const int64_t n = job.rows(), k = job.source.shape[1];
     text += "at " + std::to_string(offset) + " " + traits_of(job.format).name + " [" + std::to_string(n) + ", " +
             std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
             (job.reader.read ? ", " + job.reader.stored_as : "") +
             (job.order.is_of_file() ? ""
                                     : ", heads of " + std::to_string(job.order.head_rows) + " with " +
                                           std::to_string(job.order.pairs) + " pairs parted") +
+            (job.order.is_part()
+                 ? ", from row " + std::to_string(job.order.first) + " on every " + std::to_string(job.order.step)
+                 : "") +
             (job.interleaved > 1 ? ", interleaved by " + std::to_string(job.interleaved) : "") +
             (job.rotation > 1 ? ", rotated in " + std::to_string(job.rotation) : "") + "\n";
     offset += packed_bytes(job.format, n, k);

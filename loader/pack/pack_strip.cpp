@@ -6,10 +6,13 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "loader/pack/quantize_w4.h"
+#include "loader/pack/ternary.h"
 
 namespace pinion {
 namespace {
@@ -55,7 +58,7 @@ void store_w8(const int8_t* codes, int64_t k, const RowStrip& group) {
 }
 
 // The rule of Kernels::quantize, whose division is a true one: by 127 / amax ties would get other codes.
-void pack_w8(const RowStrip& group, const float* values, const float* largest, int64_t rotation) {
+int64_t pack_w8(const RowStrip& group, const float* values, const float* largest, int64_t rotation) {
   const Kernels& kernels = best_kernels();
   float scale[kStripRows] = {};
   for (int64_t r = 0; r < group.rows; r++) scale[r] = code_scale(largest[r]);
@@ -67,9 +70,10 @@ void pack_w8(const RowStrip& group, const float* values, const float* largest, i
     store_w8(codes, k, group);
   });
   for (int64_t r = 0; r < kStripRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
+  return -1;
 }
 
-void pack_bf16(const RowStrip& group, const float* values, const float* /*largest*/, int64_t /*rotation*/) {
+int64_t pack_bf16(const RowStrip& group, const float* values, const float* /*largest*/, int64_t /*rotation*/) {
   bf16* panel = reinterpret_cast<bf16*>(group.panel);
   const Kernels& kernels = best_kernels();
   each_tile(group.k, [&](int64_t k, int64_t count) {
@@ -82,6 +86,7 @@ void pack_bf16(const RowStrip& group, const float* values, const float* /*larges
       for (int64_t r = 0; r < kStripRows; r++) line[r] = rounded[r * kTileK + i];
     }
   });
+  return -1;
 }
 
 // The weights of k [k, k + kBlockK), each row's divided by its power of two.
@@ -107,7 +112,7 @@ void store_w4(const W4Group& group, std::byte* codes, std::byte* scales) {
 }
 
 // Each row's own scale is a power of two that brings its weights below 4, mostly the largest between 2 and 4.
-void pack_w4(const RowStrip& group, const float* values, const float* largest, int64_t rotation) {
+int64_t pack_w4(const RowStrip& group, const float* values, const float* largest, int64_t rotation) {
   float scale[kStripRows] = {}, inverse[kStripRows] = {};
   for (int64_t r = 0; r < group.rows; r++) {
     const float wide = code_scale(largest[r]) * 64.0f;
@@ -117,7 +122,7 @@ void pack_w4(const RowStrip& group, const float* values, const float* largest, i
   std::byte* codes = group.panel;
   std::optional<FeedbackRows> rows;
   if (group.feedback) rows.emplace(*group.feedback);
-  for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += w4_record_bytes(false)) {
+  for (int64_t k = 0; k < padded_k(group.k); k += kBlockK, codes += record_bytes(Format::w4)) {
     alignas(kAlignmentBytes) W4Group quantised;
     load_w4(group, values, k, inverse, &quantised);
     if (rows) {
@@ -125,14 +130,50 @@ void pack_w4(const RowStrip& group, const float* values, const float* largest, i
     } else {
       quantize_w4(&quantised, rotation > 1);
     }
-    store_w4(quantised, codes, codes + kW4CodeBytes - group.column * 2);
+    store_w4(quantised, codes, codes + code_bytes(Format::w4) - group.column * 2);
   }
   for (int64_t r = 0; r < kStripRows; r++) group.scale[r] = scale[r] / static_cast<float>(rotation);
+  return -1;
 }
 
-// By Format; null: only codes of a file become it.
-using FloatPacker = void (*)(const RowStrip& group, const float* values, const float* largest, int64_t rotation);
-constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr};
+// A row's codes of one group to their column of a record.
+void store_w2(const float* values, std::byte* column) {
+  constexpr int64_t kFours = kW2GroupK / 4;
+  uint8_t codes[kW2GroupK];
+  for (int64_t i = 0; i < kW2GroupK; i++) codes[i] = static_cast<uint8_t>(1 + (values[i] > 0.0f) - (values[i] < 0.0f));
+  uint32_t fours[kFours];  // no code fills its byte: shifting all four of a word parts them none the less
+  std::memcpy(fours, codes, sizeof fours);
+  for (int64_t i = 0; i < kFours; i += 4, column += 4 * kPanelColumns) {
+    const uint32_t line = fours[i] | fours[i + 1] << 2 | fours[i + 2] << 4 | fours[i + 3] << 6;
+    std::memcpy(column, &line, sizeof line);
+  }
+}
+
+// Rows beyond the last have any codes: their scale is 0.
+int64_t pack_w2(const RowStrip& group, const float* values, const float* /*largest*/, int64_t /*rotation*/) {
+  constexpr int64_t kBytes = record_bytes(Format::w2);
+  const int64_t groups = group.k / kW2GroupK;
+  std::vector<float> scales(static_cast<size_t>(groups));
+  std::vector<float> none(static_cast<size_t>(kW2GroupK));
+  for (int64_t r = 0; r < kStripRows; r++) {
+    const bool exists = r < group.rows;
+    const std::span<const float> row(values + r * group.k, static_cast<size_t>(group.k));
+    std::ranges::fill(scales, 0.0f);
+    if (exists && !find_ternary_scales(row, scales.data())) return r;
+    group.scale[r] = exists ? ternary_column_scale(scales) : 0.0f;
+    for (int64_t g = 0; g < groups; g++) {
+      std::byte* record = group.panel + g * kBytes;
+      store_w2(exists ? row.data() + g * kW2GroupK : none.data(), record + r * 4);
+      const f16 scale = to_f16(exists ? scales[static_cast<size_t>(g)] / group.scale[r] : 0.0f);
+      std::memcpy(record + code_bytes(Format::w2) - group.column * 2 + r * 2, &scale, sizeof scale);
+    }
+  }
+  return -1;
+}
+
+// By Format; null: only codes of a file become it. They return the first row that it cannot hold, or -1.
+using FloatPacker = int64_t (*)(const RowStrip& group, const float* values, const float* largest, int64_t rotation);
+constexpr FloatPacker kFloatPackers[] = {pack_bf16, pack_w8, pack_w4, nullptr, pack_w2};
 static_assert(std::size(kFloatPackers) == std::size(kFormats));
 
 }  // namespace
@@ -148,8 +189,7 @@ int64_t pack_floats(Format format, const RowStrip& group, float* values, int64_t
     largest[r] = kernels.max_magnitude(row, group.k);
     if (!std::isfinite(largest[r])) return r;
   }
-  kFloatPackers[static_cast<size_t>(format)](group, values, largest, rotation);
-  return -1;
+  return kFloatPackers[static_cast<size_t>(format)](group, values, largest, rotation);
 }
 
 void pack_w8_codes(const RowStrip& group, const int8_t* codes, const float* scales) {
@@ -166,7 +206,7 @@ void pack_w4_codes(Format format, const RowStrip& group, const W4Rows& rows) {
   const bool has_zero_points = traits_of(format).has_zero_points;
   const int64_t blocks = padded_k(group.k) / kBlockK;
   std::byte* codes = group.panel;
-  for (int64_t block = 0; block < blocks; block++, codes += w4_record_bytes(has_zero_points)) {
+  for (int64_t block = 0; block < blocks; block++, codes += record_bytes(format)) {
     alignas(kAlignmentBytes) W4Group own;
     uint8_t zero_points[kStripRows];
     std::memset(own.codes, 8, sizeof own.codes);
@@ -178,7 +218,7 @@ void pack_w4_codes(Format format, const RowStrip& group, const W4Rows& rows) {
       own.scales[r] = rows.group_scales[i];
       zero_points[r] = rows.zero_points[i];
     }
-    std::byte* scales = codes + kW4CodeBytes - group.column * 2;
+    std::byte* scales = codes + code_bytes(Format::w4) - group.column * 2;
     store_w4(own, codes, scales);
     if (has_zero_points) std::memcpy(scales + kPanelColumns * 2 - group.column, zero_points, sizeof zero_points);
   }

@@ -21,7 +21,7 @@ struct RowStrip {
   int64_t k = 0;
   std::byte* panel = nullptr;          // the group's first column in its panel, at k = 0
   int64_t column = 0;                  // which one of the panel that is
-  float* scale = nullptr;              // [kStripRows], w8 and w4
+  float* scale = nullptr;              // [kStripRows], all but bf16
   int32_t* column_sum = nullptr;       // [kStripRows], w8 only
   const Feedback* feedback = nullptr;  // w4 only
 };
@@ -38,7 +38,7 @@ struct W4Rows {
 bool packs_floats(Format format);
 
 // Packs numbers, [rows][k], by the rules of pack_all (loader/pack/pack.h); they are rotated in place. Returns the first
-// row that holds a NaN or an infinity, or -1.
+// row that holds a NaN or an infinity, or for w2 is not ternary, or -1.
 int64_t pack_floats(Format format, const RowStrip& group, float* values, int64_t rotation);
 
 // Packs int8 codes, [rows][k], that stay what they are.

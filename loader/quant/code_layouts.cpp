@@ -88,6 +88,15 @@ void read_awq_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* 
   }
 }
 
+void read_bitnet_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
+  const int64_t quarter = m.n / 4;
+  for (int64_t r = first; r < first + rows; ++r, out += m.k) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(m.codes.data) + r % quarter * m.k;
+    const int64_t shift = r / quarter * 2;
+    for (int64_t i = 0; i < m.k; ++i) out[i] = static_cast<uint8_t>(bytes[i] >> shift & 3);
+  }
+}
+
 void read_byte_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
   const int64_t count = rows * m.groups();
   if (!m.zero.data) return fill_middle(m, count, out);
@@ -132,6 +141,10 @@ void read_awq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, flo
       out[r * groups + g] = code(word(m.zero, g * row_words + column / 8), awq_place(column), m.scheme.bits);
     }
   }
+}
+
+void read_bitnet_zero_points(const CodedMatrix& m, int64_t /*first*/, int64_t rows, float* out) {
+  std::fill_n(out, rows * m.groups(), 1.0f);
 }
 
 bool zeros_are_middle(const CodedMatrix& m) {

@@ -45,12 +45,14 @@ void read_byte_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uin
 void read_packed_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 void read_gptq_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 void read_awq_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
+void read_bitnet_codes(const CodedMatrix& matrix, int64_t first, int64_t rows, uint8_t* out);
 
 // Zeros of the same rows, out [rows][groups]; NaN where nobody can tell.
 void read_byte_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 void read_packed_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 void read_gptq_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 void read_awq_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
+void read_bitnet_zero_points(const CodedMatrix& matrix, int64_t first, int64_t rows, float* out);
 
 // Whether every zero of 4-bit codes is 8, told from whole words: what fills up the last ones counts too.
 bool zeros_are_middle(const CodedMatrix& matrix);

@@ -326,6 +326,20 @@ Error read_fp8(JsonFields& fields, Quantization* out) {
   return refuse_unread(fields);
 }
 
+// Ternary weights as microsoft/bitnet-b1.58-2B-4T holds them. Mode online: floats, to be made ternary in each pass.
+Error read_bitnet(JsonFields& fields, Quantization* out) {
+  CodeScheme& scheme = out->groups.emplace_back().scheme;
+  scheme.stored_as = StoredAs::bitnet;
+  scheme.bits = 2;
+  expect(fields, "linear_class", {"bitlinear", "autobitlinear"});
+  expect(fields, "quantization_mode", {"offline"});
+  expect(fields, "use_rms_norm", {false});  // one more norm, without weights
+  scheme.divides = fields.text("linear_class", "bitlinear") == "bitlinear";
+  ignore(fields, {"rms_norm_eps"});
+  ignore_notes(fields);
+  return refuse_unread(fields);
+}
+
 struct Method {
   std::string_view name;
   Error (*read)(JsonFields& fields, Quantization* out);
@@ -336,6 +350,7 @@ constexpr Method kMethods[] = {
     {"fp8", read_fp8},
     {"gptq", read_gptq},
     {"awq", read_awq},
+    {"bitnet", read_bitnet},
 };
 
 }  // namespace

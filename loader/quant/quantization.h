@@ -1,7 +1,7 @@
 // Checkpoints that hold codes: what config.json's quantization_config says of them. Read are compressed-tensors
 // (https://github.com/vllm-project/compressed-tensors: int-quantized, float-quantized, pack-quantized and
-// nvfp4-pack-quantized), fp8, GPTQ and AWQ; every other method and every setting that would change the numbers is
-// refused by name. What the tensors then look like is loader/quant/stored_weights.h's.
+// nvfp4-pack-quantized), fp8, GPTQ, AWQ and BitNet; every other method and every setting that would change the numbers
+// is refused by name. What the tensors then look like is loader/quant/stored_weights.h's.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ enum class StoredAs : uint8_t {
   packed,
   gptq,
   awq,
-  nvfp4
+  nvfp4,
+  bitnet
 };
 
 // How a module's weight is held. A code may share its scale, and its zero where there are any, with its neighbours.
@@ -34,6 +35,7 @@ struct CodeScheme {
   bool symmetric = true;       // bytes, packed: the zero is the middle of the codes; else it is stored
   bool zeros_less_one = true;  // gptq: as its first version stores them
   bool has_order = false;      // gptq: inputs were quantised in an order of their own
+  bool divides = false;        // bitnet: weights are codes divided by the scale, not multiplied
 
   bool operator==(const CodeScheme&) const = default;
 };
@@ -49,7 +51,7 @@ struct CodedModules {
 struct Quantization {
   std::vector<CodedModules> groups;
   std::vector<ModulePattern> ignore;
-  bool by_tensors = false;  // fp8, gptq, awq: which have codes shows by their tensors; there is one group
+  bool by_tensors = false;  // fp8, gptq, awq, bitnet: which have codes shows by their tensors; there is one group
   // Patterns may mean names as they were before the loader's renaming (loader/checkpoint/checkpoint.h): from, to.
   std::vector<std::pair<std::string, std::string>> renamed;
 };

@@ -187,6 +187,15 @@ Error bind_awq(const Checkpoint& checkpoint, const std::string& module, CodedMat
   return bind_columns(checkpoint, module, out->k, out->words(out->n), out, names);
 }
 
+Error bind_bitnet(const Checkpoint& checkpoint, const std::string& module, CodedMatrix* out,
+                  std::vector<std::string>* names) {
+  const std::string weight = module + ".weight", scale = weight + "_scale";
+  if (Error e = check_words(checkpoint, module, "outputs", out->n, 4)) return e;
+  if (Error e = bind_one(checkpoint, weight, {out->n / 4, out->k}, {DType::u8}, &out->codes, names)) return e;
+  out->scheme.block_rows = out->n;
+  return bind_one(checkpoint, scale, {1}, kFloatTypes, &out->scale, names);
+}
+
 // In the order of StoredAs.
 constexpr CodeFormat kFormats[] = {
     {"int8", false, nullptr, nullptr, nullptr, nullptr},
@@ -196,6 +205,7 @@ constexpr CodeFormat kFormats[] = {
     {"GPTQ", true, bind_gptq, nullptr, read_gptq_codes, read_gptq_zero_points},
     {"AWQ", true, bind_awq, nullptr, read_awq_codes, read_awq_zero_points},
     {"NVFP4", false, bind_nvfp4, read_nvfp4_row, nullptr, nullptr},
+    {"BitNet", false, bind_bitnet, nullptr, read_bitnet_codes, read_bitnet_zero_points},
 };
 
 const CodeFormat& format_of(const CodeScheme& scheme) { return kFormats[static_cast<size_t>(scheme.stored_as)]; }
@@ -206,6 +216,7 @@ std::string description(const CodeScheme& scheme) {
   if (scheme.stored_as == StoredAs::gptq && !scheme.zeros_less_one) text += " v2";
   if (format_of(scheme).read_codes) text += ", " + std::to_string(scheme.bits) + " bits";
   if (!scheme.symmetric) text += " with zeros";
+  if (scheme.divides) text += ", divided by the scale";
   if (scheme.group_size == 0) return text;
   const std::string size = std::to_string(scheme.group_size);
   if (scheme.stored_as == StoredAs::fp8) {
@@ -216,8 +227,9 @@ std::string description(const CodeScheme& scheme) {
 
 // Whether the module has codes, by its tensors.
 bool shows_codes(const Checkpoint& checkpoint, const std::string& module, StoredAs stored_as) {
-  const TensorView* tensor = checkpoint.find(module + (stored_as == StoredAs::fp8 ? ".weight" : ".qweight"));
-  return tensor && (stored_as != StoredAs::fp8 || tensor->dtype == DType::f8_e4m3);
+  if (stored_as != StoredAs::fp8 && stored_as != StoredAs::bitnet) return checkpoint.find(module + ".qweight");
+  const TensorView* tensor = checkpoint.find(module + ".weight");
+  return tensor && tensor->dtype == (stored_as == StoredAs::fp8 ? DType::f8_e4m3 : DType::u8);
 }
 
 int largest_code(const CodeScheme& scheme) { return (1 << scheme.bits) - 1; }
@@ -320,6 +332,7 @@ void read_scales(const CodedMatrix& m, int64_t first, int64_t rows, float* out) 
   for (int64_t r = 0; r < rows; ++r) {
     read_floats(m.scale, (first + r) / m.scheme.block_rows * groups, groups, out + r * groups);
   }
+  for (int64_t i = 0; m.scheme.divides && i < rows * groups; ++i) out[i] = 1.0f / out[i];
 }
 
 void read_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* codes, float* zero_points) {

@@ -15,6 +15,8 @@
 //   gptq    qweight I32 [k bits / 32, n], scales [k / group, n], qzeros I32 [k / group, n bits / 32], and g_idx I32 [k]
 //           where inputs were quantised in an order of their own: the group of each
 //   awq     qweight I32 [k, n bits / 32], scales and qzeros as in gptq; in a word the columns 0 2 4 6 1 3 5 7
+//   bitnet  weight U8 [n / 4, k]: in a byte of row i the codes of rows i, i + n / 4, i + n / 2 and i + 3 n / 4, of two
+//           bits, each a weight plus 1; weight_scale, one number
 //
 // Words and bytes hold their first code in the lowest bits. Scales are BF16, F16 or F32 where nothing else is said.
 #pragma once

@@ -308,6 +308,13 @@ TEST(Golden, RefusesBadFiles) {
   expect_failure(check(kStories, folder / "G.json"), 1, "w9");
   write_file(folder / "G.json", R"({"settings": {"quant": "w8a8", "kv": "bf16", "top_n": 3}, "prompts": []})");
   expect_failure(check(kStories, folder / "G.json"), 1, "top_n");
+  const std::string recorded = read_file(PINION_TEST_DATA "/golden/stories260k_w8a8.json");
+  for (const std::string name : {"weights_hash", "logits_hash_by_8", "text", "max_tokens"}) {
+    std::string damaged = recorded;
+    damaged[damaged.find('"' + name + '"') + 2] ^= 4;
+    write_file(folder / "G.json", damaged);
+    expect_failure(check(kStories, folder / "G.json"), 1, "G.json");
+  }
   expect_failure(check(kStories, folder / "none.json"), 1, "none.json");
 }
 

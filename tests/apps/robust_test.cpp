@@ -12,12 +12,12 @@ namespace {
 constexpr std::string_view kTemplate =
     "a\x07"
     "b\x1b[2J{{ '\\r' }}c\x7f"
-    "d\u009be\tf\x01";
+    "d\u009be\tf\x01\u202eg\u2066";
 constexpr std::string_view kControls =
     "a\x07"
     "b\x1b[2J\rc\x7f"
-    "d\u009be\tf\x01";
-constexpr std::string_view kShown = "a\u2407b\u241b[2J\u240dc\u2421d<9B>e\tf\u2401";
+    "d\u009be\tf\x01\u202eg\u2066";
+constexpr std::string_view kShown = "a\u2407b\u241b[2J\u240dc\u2421d<9B>e\tf\u2401<202E>g<2066>";
 
 struct ControlModel : Folder {
   ControlModel() {

@@ -34,6 +34,7 @@ TEST(ServeForms, ASchemaInEachApisWords) {
   const std::string text = content(server, {{"response_format", form}});
   expect_kept(text);
   EXPECT_EQ(content(server, {{"structured_outputs", {{"json", kSchema}}}}), text);
+  EXPECT_EQ(content(server, {{"guided_json", kSchema}}), text);
   EXPECT_EQ(content(server, {{"json_schema", kSchema}}), text);
   EXPECT_EQ(content(server, {{"response_format", {{"type", "json_object"}, {"schema", kSchema}}}}), text);
   const json anthropic = {{"type", "json_schema"}, {"schema", kSchema}};
@@ -105,6 +106,7 @@ TEST(ServeForms, WhatIsWrongIsSaid) {
       {{{"grammar", "root ::= x"}}, "grammar: EBNF parser error"},
       {{{"grammar", "root ::= \"a\""}, {"json_schema", true}}, "grammar: a second form: want one, json_schema has it"},
       {{{"structured_outputs", {{"choice", json::array()}}}}, "structured_outputs: wrong type: want a list of texts"},
+      {{{"guided_choice", json::array()}}, "guided_choice: wrong type: want a list of texts"},
       {{{"structured_outputs", {{"yaml", 1}}}}, "structured_outputs: yaml: not known"},
   };
   for (const auto& [fields, message] : cases) {

@@ -86,7 +86,14 @@ TEST(Usage, WhatCannotBeDoneIsOneLineAndStatus1) {
   }
 }
 
-TEST(Usage, VersionIsPrinted) { EXPECT_TRUE(run_pinion({"--version"}).out.starts_with("pinion ")); }
+TEST(Usage, VersionSaysWhatIsBuiltIn) {
+  const std::string text = run_pinion({"--version"}).out;
+  EXPECT_TRUE(text.starts_with("pinion ")) << text;
+  EXPECT_NE(text.find("\ncommit "), std::string::npos) << text;
+  EXPECT_NE(text.find("\nkernels: "), std::string::npos) << text;
+  EXPECT_NE(text.find(" scalar\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nlibraries: hwloc "), std::string::npos) << text;
+}
 
 TEST(Usage, ClosedOutputEndsQuietly) {
   const std::string command = "XDG_CONFIG_HOME=/nonexistent " + std::string(PINION_EMULATOR) + " " +

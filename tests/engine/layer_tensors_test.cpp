@@ -51,8 +51,29 @@ TEST(LayerTensors, OfASmallModelByHand) {
   EXPECT_EQ(layer_vectors(c, 0)[1].name, "l.0.norm.bias");
   EXPECT_EQ(count_parameters(c).all, 40 + 8 + 8 + 20 + 10 + 10 + 20 + 48)
       << "an mlp of two matrices, norms of two rows";
+  c.head_bias = true, c.logit_scale = 0.25f;
+  EXPECT_EQ(count_parameters(c).all, 40 + 10 + 8 + 8 + 20 + 10 + 10 + 20 + 48);
+  EXPECT_EQ(head_matrix(c).bias_scale, 0.25f) << "its bias is part of the logits";
+  c.names.mlp_norm = "l.{}.norm";
+  EXPECT_EQ(layer_vectors(c, 0).size(), 4u);
+  c.one_norm = true;
+  EXPECT_EQ(layer_vectors(c, 0).size(), 2u) << "a norm that is both branches' is read once";
   c.attention_gate = true;
   EXPECT_EQ(layer_matrices(c, 0)[0].n, 8) << "a gate beside each query";
+}
+
+// 2 heads of 4, each with its rows of q, of k and of v.
+TEST(LayerTensors, OfHeadsWithTheirRowsTogether) {
+  ModelConfig c;
+  c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 4, c.intermediate_size = 6;
+  c.recurrent = {false};
+  c.qkv_by_head = true;
+  const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
+  const std::vector<int64_t> seventh = {14, 18, 22};  // row 6 of each: the second head's third
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(matrices[i].order.rows, matrices[i].n);
+    EXPECT_EQ(matrices[i].order.stored(6), seventh[i]);
+  }
 }
 
 // What the list says is what the file holds, tensor by tensor, for every family.
@@ -77,7 +98,8 @@ TEST(LayerTensors, AreTheFilesTensors) {
 TEST(LayerTensors, HaveAPlaceEach) {
   for (const char* name :
        {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss", "families/apertus",
-        "families/nemotron_bias", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe"}) {
+        "families/nemotron_bias", "families/bitnet", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe",
+        "families/phi", "families/cohere_qk_norm", "families/stablelm_parallel", "families/gpt_neox"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");

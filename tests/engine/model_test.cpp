@@ -314,10 +314,46 @@ TEST(Model, NumbersOfACurveAreRefusedByName) {
       << folder.load();
 }
 
-TEST(Model, GoesThroughTheCacheWithoutAGateAndWithASharedExpert) {
-  for (const char* name : {"families/apertus", "families/nemotron_bias", "families/granite_moe_shared"}) {
+TEST(Model, NewerKindsOfLayersGoThroughTheCache) {
+  for (const char* name : {"families/apertus", "families/nemotron_bias", "families/granite_moe_shared", "families/phi",
+                           "families/gpt_neox", "families/gpt_neox_gptq"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) RoundTrip(Copy(name), quant);
   }
+}
+
+TEST(Model, AHeadsBiasIsRefusedByName) {
+  const Copy folder("families/phi");
+  const std::string at = folder.path.string() + "/model.safetensors: lm_head.bias: ";
+  EXPECT_EQ(folder.load(), "");
+  const std::string weights = folder.read("model.safetensors");
+  folder.replace("model.safetensors", "lm_head.bias", "lm_head.BIAS");
+  EXPECT_EQ(folder.load(), at + "no such tensor");
+  folder.write("model.safetensors", weights);
+  folder.replace("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_EQ(folder.load(), "") << "a head that is the embedding has one, too";
+}
+
+// Row 29 of a tensor [144, 48] whose heads have 8 rows of q, then of k, then of v: q's row 13.
+TEST(Model, NanInATensorOfHeadsIsRefusedWithItsRow) {
+  const Copy folder("families/gpt_neox");
+  std::string bytes = folder.read("model.safetensors");
+  const std::string name = "gpt_neox.layers.1.attention.query_key_value.weight";
+  const size_t offsets = bytes.find("data_offsets\":[", bytes.find(name));
+  const size_t first = std::stoul(bytes.substr(offsets + 15));
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  bytes.replace(sizeof header_bytes + header_bytes + first + 29 * 48 * 2, 2, "\xff\xff");
+  folder.write("model.safetensors", bytes);
+  EXPECT_EQ(folder.load(),
+            folder.path.string() + "/model.safetensors: " + name + " row 29: NaN or infinity in the weights");
+}
+
+TEST(Model, NormsOfEachHeadAreRefusedByName) {
+  const Copy folder("families/stablelm_parallel");
+  const std::string name = "model.layers.1.self_attn.k_layernorm.norms.1.weight";
+  EXPECT_EQ(folder.load(), "");
+  folder.replace("model.safetensors", name, "model.layers.1.self_attn.k_layernorm.norms.9.weight");
+  EXPECT_EQ(folder.load(), folder.path.string() + "/model.safetensors: " + name + ": no such tensor");
 }
 
 TEST(Model, AMissingTensorIsRefusedByName) {

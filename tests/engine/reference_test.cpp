@@ -19,6 +19,7 @@
 #include "engine/runtime/load.h"
 #include "engine/session/generate.h"
 #include "engine/session/session.h"
+#include "kernels/f16.h"
 #include "loader/checkpoint/mapped_file.h"
 #include "loader/config/json.h"
 
@@ -120,19 +121,50 @@ double perplexity(std::span<const float> logits, std::span<const int32_t> ids, s
   return std::exp(sum / static_cast<double>(ids.size() - 1));
 }
 
-// What a w8 tensor holds: codes in the order of the file's rows, scales. Several matrices may be one tensor.
+// What a w8 or w2 tensor holds: codes in the order of the file's rows, scales. Several matrices may be one tensor.
 struct Codes {
   std::vector<int8_t> codes;
   std::vector<float> scales;
 };
 
+// A column of w2: codes less 1, and the scales of all groups.
+Codes ternary_column(const Matrix& m, int64_t n) {
+  Codes out;
+  const std::byte* panel = panel_of(m, n / kPanelColumns);
+  for (int64_t k = 0; k < m.k; ++k) {
+    const int byte = std::to_integer<int>(panel[code_offset(Format::w2, k, n)]);
+    out.codes.push_back(static_cast<int8_t>((byte >> code_shift(Format::w2, k) & 3) - 1));
+  }
+  for (int64_t k = 0; k < m.k; k += kW2GroupK) {
+    f16 scale;
+    std::memcpy(&scale, panel + code_offset(Format::w2, k, 0) + code_bytes(Format::w2) + n % kPanelColumns * 2, 2);
+    out.scales.push_back(to_float(scale) * m.scale[n]);
+  }
+  return out;
+}
+
+Codes column(const Matrix& m, int64_t n) {
+  if (m.format == Format::w2) return ternary_column(m, n);
+  Codes out;
+  const auto* panel = reinterpret_cast<const int8_t*>(panel_of(m, n / kPanelColumns));
+  for (int64_t k = 0; k < m.k; ++k) out.codes.push_back(panel[w8_offset(k, n)]);
+  out.scales.push_back(m.scale[n]);
+  return out;
+}
+
+template <class T>
+void put_row(const std::vector<T>& from, size_t row, std::vector<T>* to) {
+  to->resize(std::max(to->size(), (row + 1) * from.size()));
+  std::ranges::copy(from, to->begin() + static_cast<std::ptrdiff_t>(row * from.size()));
+}
+
 void append(const Matrix& m, const RowOrder& order, Codes* out) {
-  std::vector<int64_t> rows(static_cast<size_t>(m.n));  // of the matrix, by the file's
-  for (int64_t n = 0; n < m.n; ++n) rows[static_cast<size_t>(order.stored(n))] = n;
-  for (const int64_t n : rows) {
-    const auto* panel = reinterpret_cast<const int8_t*>(panel_of(m, n / kPanelColumns));
-    for (int64_t k = 0; k < m.k; ++k) out->codes.push_back(panel[w8_offset(k, n)]);
-    out->scales.push_back(m.scale[n]);
+  const size_t before = order.is_part() ? 0 : out->codes.size() / static_cast<size_t>(m.k);
+  for (int64_t n = 0; n < m.n; ++n) {
+    const Codes one = column(m, n);
+    const size_t row = before + static_cast<size_t>(order.stored(n));
+    put_row(one.codes, row, &out->codes);
+    put_row(one.scales, row, &out->scales);
   }
 }
 
@@ -217,7 +249,8 @@ TEST_P(FourBitFamilies, LogitsW4a8) {
   expect_logits(Quant::w4a8, "logits_none.npy", [](const Json&) { return 0.04; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies, testing::Values("llama_gptq", "qwen2_w4a8", "glm_gptq"),
+INSTANTIATE_TEST_SUITE_P(Reference, FourBitFamilies,
+                         testing::Values("llama_gptq", "qwen2_w4a8", "glm_gptq", "gpt_neox_gptq"),
                          [](const auto& family) { return family.param; });
 
 // Folders with a layer that predicts one token more: what that says behind each token of a prompt, and behind drafts.

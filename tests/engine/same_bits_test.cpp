@@ -21,6 +21,23 @@ TEST(SameBits, WithoutAGate) {
   }
 }
 
+// Branches of one norm and of two, LayerNorm of each head, q, k and v in one tensor, a head with a bias; and with
+// matrices of several formats under one norm.
+TEST(SameBits, OfParallelBranches) {
+  for (const std::string family : {"phi", "cohere_qk_norm", "cohere2", "stablelm_parallel", "gpt_neox"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_TRUE(model->config.parallel_branches);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+  std::unique_ptr<Model> mixed;
+  ASSERT_FALSE(
+      load_model(PINION_TEST_DATA "/families/phi", {.quant = Quant::w8a8, .keep = {"k_proj", "1.mlp.fc1"}}, &mixed));
+  expect_one_result(*mixed, 60, KvType::q8);
+}
+
 // An expert that every token goes to, wider than the others and narrower, weighed and not, its matrices with codes of
 // their own or kept as they are.
 TEST(SameBits, WithASharedExpert) {

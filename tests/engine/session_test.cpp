@@ -83,9 +83,9 @@ void count_gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks
   best_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
 }
 
-void count_gemm_w4(const int8_t* a, const RowBlocks& blocks, int64_t rows, const W4Panel& panel, float* acc) {
+void count_gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
   ++follower_calls;
-  best_kernels().gemm_w4(a, blocks, rows, panel, acc);
+  best_kernels().gemm_grouped(a, blocks, rows, panel, acc);
 }
 
 // As with SME: one worker of a cluster runs one table, the others another on the same packed rows.
@@ -96,7 +96,7 @@ TEST(Session, SameBitsFromAMixedTeam) {
     const std::vector<int32_t> ids = some_tokens(60, model->config.vocab_size);
     Kernels follower = best_kernels(), mixed = best_kernels();
     follower.gemm_s8 = count_gemm_s8;
-    follower.gemm_w4 = count_gemm_w4;
+    follower.gemm_grouped = count_gemm_grouped;
     mixed.follower = &follower;
     follower_calls = 0;
     const std::vector<float> reference = all_logits(*model, ids, 60, {1, {}});

@@ -20,10 +20,10 @@ struct TracedRun {
   Trace trace{0};
   std::vector<float> logits;
 
-  void open(Quant quant, int64_t chunk) {
+  void open(Quant quant, int64_t chunk, const char* folder = PINION_TEST_DATA "/stories260k") {
     LoadOptions options;
     options.quant = quant;
-    ASSERT_EQ(load_model(PINION_TEST_DATA "/stories260k", options, &model).message(), "");
+    ASSERT_EQ(load_model(folder, options, &model).message(), "");
     SessionOptions session_options;
     session_options.capacity = 64;
     session_options.prefill_chunk = chunk;
@@ -63,6 +63,32 @@ TEST(Trace, DoesNotDependOnTheChunk) {
   at_once.take(kIds);
   by_one.take(kIds);
   EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
+}
+
+// Where attention and the mlp read the same stream, both by one norm or each by its own.
+TEST(Trace, OfParallelBranches) {
+  const std::vector<int32_t> ids = {1, 40, 73, 61, 78, 9, 17, 30, 2, 55};
+  for (const char* folder : {PINION_TEST_DATA "/families/phi", PINION_TEST_DATA "/families/gpt_neox"}) {
+    TracedRun at_once, by_one;
+    at_once.open(Quant::w8a8, 64, folder);
+    by_one.open(Quant::w8a8, 1, folder);
+    at_once.take(ids);
+    by_one.take(ids);
+    EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
+    EXPECT_FALSE(by_one.trace.first_unfit);
+    for (const auto& layer : by_one.trace.inputs) {
+      for (Stage stage : {Stage::qkv, Stage::o, Stage::gate_up, Stage::down}) {
+        EXPECT_EQ(layer[static_cast<size_t>(stage)].rows, 10);
+      }
+    }
+    Layer& layer = by_one.model->layers[1];
+    const std::vector<float> unfit(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
+    Norm& of_mlp = layer.mlp_norm.weight ? layer.mlp_norm : layer.attention_norm;
+    const char* place = layer.mlp_norm.weight ? "first from layer 1, down;" : "first from layer 1, o;";
+    of_mlp.weight = unfit.data();
+    const std::string message = evaluate(*by_one.session, ids, false, by_one.logits.data()).message();
+    EXPECT_NE(message.find(place), std::string::npos) << message;
+  }
 }
 
 TEST(Trace, LooksAtTheInputsOfSingleRows) {

@@ -1,8 +1,9 @@
 // Any schema is refused or written out as JSON again. And any pattern: what its escaped form takes is what JSON writes
-// within quotes, of a text that the pattern takes.
+// within quotes, of a text in which the pattern matches.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "tests/fuzz/check.h"
@@ -15,16 +16,17 @@ using namespace pinion;
 
 namespace {
 
-bool has_match(const std::string& pattern, const std::string& text) {
+// Nothing: the expression is not known, or takes too long.
+std::optional<bool> has_match(const std::string& pattern, const std::string& text) {
   Regex regex;
-  if (compile_regex(pattern, false, "pattern", &regex)) return false;
+  if (compile_regex(pattern, false, "pattern", &regex)) return {};
   RegexFinder finder(text.size(), 0.01);
   bool found = false;
   const Error e = finder.find(regex, text, [&](const Span& span) {
     found = found || span.match;
     return Error{};
   });
-  return !e && found;
+  return e ? std::nullopt : std::optional(found);
 }
 
 // PCRE2's own, which the patterns of schemas do not have.
@@ -49,9 +51,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const std::string pattern = to_utf8(bytes.substr(0, cut)), text = to_utf8(bytes.substr(cut + 1));
   if (is_foreign(pattern) || failed(escape_pattern(pattern, "pattern", &written))) return 0;
-  if (!has_match("\\A(?:" + written + ")\\z", text)) return 0;
+  if (!has_match("\\A(?:" + written + ")\\z", text).value_or(false)) return 0;
   const nlohmann::json decoded = nlohmann::json::parse('"' + text + '"', nullptr, false);
   require(decoded.is_string());
-  require(has_match("\\A(?:" + pattern + ")\\z", decoded.get<std::string>()));
+  require(has_match(pattern, decoded.get<std::string>()).value_or(true));
   return 0;
 }

@@ -139,6 +139,25 @@ TEST(Tanh, Accuracy) {
   }
 }
 
+TEST(Gelu, Accuracy) {
+  Random random;
+  Worst worst, far_below;
+  for (const auto& [low, high] : {std::pair{-13.0f, 20.0f}, std::pair{-1.0f, 1.0f}, std::pair{-0.01f, 0.01f}}) {
+    const std::vector<float> x = random.floats(40000 / kStride / kLanes * kLanes, low, high);
+    for (size_t i = 0; i < x.size(); i += kLanes) {
+      float y[kLanes];
+      gelu(Lanes::load(&x[i])).store(y);
+      for (size_t j = 0; j < kLanes; ++j) {
+        const double v = x[i + j], exact = v * std::erfc(-v / std::numbers::sqrt2) / 2;
+        (v < -4 ? far_below : worst).see(std::abs(y[j] - exact) / std::abs(exact), x[i + j]);
+      }
+    }
+  }
+  EXPECT_LE(worst.error, 1e-6) << "at " << worst.at;
+  // x^2 / 2, rounded, is an exponent here.
+  EXPECT_LE(far_below.error, 8e-6) << "at " << far_below.at;
+}
+
 TEST(GeluTanh, Accuracy) {
   Random random;
   Worst worst;

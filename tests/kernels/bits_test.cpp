@@ -37,30 +37,38 @@ Result int8_matmul(const Kernels& k, Random& random) {
   return result;
 }
 
-// Groups of codes without zero points and with them, by one row and by three.
+// Three groups of codes by one row and by three.
+void multiply_groups(const Kernels& k, Random& random, Format format, Result* result) {
+  const int64_t depth = 3 * traits_of(format).group_k;
+  std::vector<uint8_t> records(static_cast<size_t>(3 * record_bytes(format)));
+  for (uint8_t& byte : records) byte = static_cast<uint8_t>(random.next());
+  for (int64_t group = 0; group < 3; ++group) {
+    uint8_t* scales = records.data() + group * record_bytes(format) + code_bytes(format);
+    for (int64_t c = 0; c < kPanelColumns; ++c) {  // scales: halves from 1 to 2; zero points: 0 to 15
+      scales[2 * c + 1] = static_cast<uint8_t>(0x3c | (scales[2 * c + 1] & 3));
+      if (format == Format::w4z) scales[2 * kPanelColumns + c] &= 15;
+    }
+  }
+  const std::vector<int8_t> a = random.codes(3 * depth);
+  const GroupedPanel panel = {reinterpret_cast<const std::byte*>(records.data()), depth, format};
+  std::vector<float> one(kPanelColumns), several(3 * kPanelColumns);
+  k.gemv_grouped(a.data(), panel, 1, one.data());
+  std::vector<int8_t> packed(static_cast<size_t>(4 * depth));
+  k.pack_s8(a.data(), depth, 3, depth, 4, packed.data());
+  k.gemm_grouped(packed.data(), {4, 4 * depth}, 3, panel, several.data());
+  append(result->floats, one);
+  append(result->floats, several);
+}
+
 Result four_bit_matmul(const Kernels& k, Random& random) {
   Result result;
-  for (const bool has_zeros : {false, true}) {
-    const int64_t record_bytes = w4_record_bytes(has_zeros);
-    std::vector<uint8_t> records(static_cast<size_t>(3 * record_bytes));
-    for (uint8_t& byte : records) byte = static_cast<uint8_t>(random.next());
-    for (int64_t group = 0; group < 3; ++group) {
-      for (int64_t c = 0; c < kPanelColumns; ++c) {  // scales: halves from 1 to 2; zero points: 0 to 15
-        uint8_t* scale = &records[static_cast<size_t>(group * record_bytes + kW4CodeBytes + 2 * c)];
-        scale[1] = static_cast<uint8_t>(0x3c | (scale[1] & 3));
-        if (has_zeros) records[static_cast<size_t>(group * record_bytes + kW4CodeBytes + 2 * kPanelColumns + c)] &= 15;
-      }
-    }
-    const std::vector<int8_t> a = random.codes(3 * 96);
-    const W4Panel panel = {reinterpret_cast<const std::byte*>(records.data()), 96, has_zeros};
-    std::vector<float> one(kPanelColumns), several(3 * kPanelColumns);
-    k.gemv_w4(a.data(), panel, 1, one.data());
-    std::vector<int8_t> packed(4 * 96);
-    k.pack_s8(a.data(), 96, 3, 96, 4, packed.data());
-    k.gemm_w4(packed.data(), {4, 4 * 96}, 3, panel, several.data());
-    append(result.floats, one);
-    append(result.floats, several);
-  }
+  for (const Format format : {Format::w4, Format::w4z}) multiply_groups(k, random, format, &result);
+  return result;
+}
+
+Result ternary_matmul(const Kernels& k, Random& random) {
+  Result result;
+  multiply_groups(k, random, Format::w2, &result);
   return result;
 }
 
@@ -106,6 +114,14 @@ Result gelu_gated(const Kernels& k, Random& random) {
   const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9), gate = random.floats(20 * 50, -9, 9);
   Result result = {.floats = std::vector<float>(20 * 50)};
   const Epilogue ops = {.cap = 4, .gate = gate.data(), .gate_stride = 50, .activation = Activation::gelu_tanh};
+  k.epilogue_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
+  return result;
+}
+
+Result gelu_activated(const Kernels& k, Random& random) {
+  const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9);
+  Result result = {.floats = std::vector<float>(20 * 50)};
+  const Epilogue ops = {.activates = true, .activation = Activation::gelu};
   k.epilogue_f32(sums.data(), 20, 50, ops, result.floats.data(), 50);
   return result;
 }
@@ -216,11 +232,13 @@ constexpr Golden kGolden[] = {
     {"rotate", hadamard_rotated, 0xac1a69841fb2c0fcu},
     {"gemm_s8", int8_matmul, 0x8e207ab7eedcea33u},
     {"gemv_s8", one_row, 0x800bd8995315adaau},
-    {"gemv_w4 and gemm_w4", four_bit_matmul, 0x51a4b4f50beea7b8u},
+    {"gemv_grouped and gemm_grouped of w4", four_bit_matmul, 0x51a4b4f50beea7b8u},
+    {"gemv_grouped and gemm_grouped of w2", ternary_matmul, 0x11a99b416a31b1c0u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
     {"epilogue_s32", dequantized, 0x345d91ea34d6a572u},
     {"silu_mul", activated, 0xceac31c1c308bd80u},
     {"cap and gelu_tanh", gelu_gated, 0x2f0ac9a9d859ce55u},
+    {"gelu", gelu_activated, 0x233abdcf974029fau},
     {"clamped_swiglu", clamped_gated, 0x97c0477ca37174b7u},
     {"rms_norm", normed, 0x982e3e5c6573bd7cu},
     {"xielu", bent, 0xc96f89b329675cu},

@@ -16,12 +16,18 @@ Case random_case(Random& random, int64_t rows, int64_t k, int64_t lda) {
   return {rows, k, lda, random.codes((rows - 1) * lda + k)};
 }
 
-// Every shape around a tile's rows, a record, the piece of a panel that several tiles share.
+// Every shape around a tile's rows, a record, the piece of a panel that several tiles share. k is a multiple of
+// group_k.
 template <class F>
-void each_case(const Kernels& table, F f) {
+void each_case(const Kernels& table, int64_t group_k, F f) {
   Random random;
   for (int64_t rows = 1; rows <= table.few_rows; ++rows) {
-    for (const int64_t k : {32, 64, 96, 256, 288, 1056}) f(random, random_case(random, rows, k, k + rows % 3 * 32));
+    int64_t last = 0;
+    for (const int64_t least : {32, 64, 96, 256, 288, 1056}) {
+      const int64_t k = round_up(least, group_k);
+      if (k > last) f(random, random_case(random, rows, k, k + rows % 3 * 32));
+      last = k;
+    }
   }
 }
 
@@ -40,7 +46,7 @@ void each_way(F f) {
 
 TEST(FewRows, W8) {
   each_way([](const Kernels& table, const std::string& name) {
-    each_case(table, [&](Random& random, const Case& c) {
+    each_case(table, kBlockK, [&](Random& random, const Case& c) {
       const std::vector<int8_t> weights = random.codes(c.k * kPanelColumns);
       std::vector<int32_t> want(static_cast<size_t>(c.rows * kPanelColumns));
       for (int64_t r = 0; r < c.rows; ++r) {
@@ -58,42 +64,45 @@ TEST(FewRows, W8) {
 }
 
 // Codes of a record are any bytes, scales are f16 near 1, zeros at most kMaxZero.
-std::vector<std::byte> random_records(Random& random, int64_t k, bool has_zero_points) {
+std::vector<std::byte> random_records(Random& random, int64_t k, Format format) {
   std::vector<std::byte> records;
-  for (int64_t g = 0; g < kPanels * k / kBlockK; ++g) {
-    for (int64_t i = 0; i < kW4CodeBytes; ++i) records.push_back(static_cast<std::byte>(random.next() & 0xff));
+  for (int64_t g = 0; g < kPanels * k / traits_of(format).group_k; ++g) {
+    for (int64_t i = 0; i < code_bytes(format); ++i) records.push_back(static_cast<std::byte>(random.next() & 0xff));
     for (int64_t n = 0; n < kPanelColumns; ++n) {
       records.push_back(static_cast<std::byte>(random.next() & 0xff));
       records.push_back(static_cast<std::byte>(0x3c));
     }
-    for (int64_t n = 0; n < kPanelColumns && has_zero_points; ++n) {
+    for (int64_t n = 0; n < kPanelColumns && format == Format::w4z; ++n) {
       records.push_back(static_cast<std::byte>(random.next() % (kMaxZero + 1)));
     }
   }
   return records;
 }
 
-TEST(FewRows, W4) {
+void expect_rows_grouped(const Kernels& table, const std::string& name, Random& random, const Case& c, Format format) {
+  const std::vector<std::byte> records = random_records(random, c.k, format);
+  std::vector<float> want(static_cast<size_t>(kPanels * c.rows * kPanelColumns)), row(kPanels * kPanelColumns);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    scalar_kernels().gemv_grouped(c.a.data() + r * c.lda, {records.data(), c.k, format}, kPanels, row.data());
+    for (int64_t p = 0; p < kPanels; ++p) {
+      std::copy_n(row.data() + p * kPanelColumns, kPanelColumns, want.data() + (p * c.rows + r) * kPanelColumns);
+    }
+  }
+  for (const Edge edge : {Edge::begin, Edge::end}) {
+    const Guarded<int8_t> a(c.a, edge);
+    const Guarded<std::byte> weights(records, edge);
+    const Guarded<float> acc(kPanels * c.rows * kPanelColumns, edge);
+    table.rows_grouped(a.data, c.lda, c.rows, {weights.data, c.k, format}, kPanels, acc.data);
+    ASSERT_EQ(acc.copy(), want) << name << ", " << traits_of(format).name << ", rows " << c.rows << ", k " << c.k;
+  }
+}
+
+TEST(FewRows, Grouped) {
   each_way([](const Kernels& table, const std::string& name) {
-    each_case(table, [&](Random& random, const Case& c) {
-      for (const bool has_zero_points : {false, true}) {
-        const std::vector<std::byte> records = random_records(random, c.k, has_zero_points);
-        std::vector<float> want(static_cast<size_t>(kPanels * c.rows * kPanelColumns)), row(kPanels * kPanelColumns);
-        for (int64_t r = 0; r < c.rows; ++r) {
-          scalar_kernels().gemv_w4(c.a.data() + r * c.lda, {records.data(), c.k, has_zero_points}, kPanels, row.data());
-          for (int64_t p = 0; p < kPanels; ++p) {
-            std::copy_n(row.data() + p * kPanelColumns, kPanelColumns, want.data() + (p * c.rows + r) * kPanelColumns);
-          }
-        }
-        for (const Edge edge : {Edge::begin, Edge::end}) {
-          const Guarded<int8_t> a(c.a, edge);
-          const Guarded<std::byte> weights(records, edge);
-          const Guarded<float> acc(kPanels * c.rows * kPanelColumns, edge);
-          table.rows_w4(a.data, c.lda, c.rows, {weights.data, c.k, has_zero_points}, kPanels, acc.data);
-          ASSERT_EQ(acc.copy(), want) << name << ", rows " << c.rows << ", k " << c.k << ", zeros " << has_zero_points;
-        }
-      }
-    });
+    for (const Format format : {Format::w4, Format::w4z, Format::w2}) {
+      each_case(table, traits_of(format).group_k,
+                [&](Random& random, const Case& c) { expect_rows_grouped(table, name, random, c, format); });
+    }
   });
 }
 

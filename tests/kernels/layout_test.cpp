@@ -36,19 +36,35 @@ TEST(Layout, OnePanelIsTheDocumentedArray) {
 
 // Two codes a byte, all bytes of a record's first 1024.
 TEST(Layout, EveryNibbleOfW4IsOneCode) {
-  for (const bool has_zero_points : {false, true}) {
+  for (const Format format : {Format::w4, Format::w4z}) {
     std::set<int64_t> seen;
     for (int64_t k = 0; k < 64; ++k) {
       for (int64_t n = 0; n < kPanelColumns; ++n) {
-        const int64_t at = w4_offset(k, n, has_zero_points) - k / 32 * w4_record_bytes(has_zero_points);
+        const int64_t at = code_offset(format, k, n) - k / 32 * record_bytes(format);
         EXPECT_EQ(at, w8_offset(k % 32 / 8 * 4 + k % 4, n));
-        EXPECT_EQ(w4_shift(k), k % 8 < 4 ? 0 : 4);
-        seen.insert(w4_offset(k, n, has_zero_points) * 8 + w4_shift(k));
+        EXPECT_EQ(code_shift(format, k), k % 8 < 4 ? 0 : 4);
+        seen.insert(code_offset(format, k, n) * 8 + code_shift(format, k));
       }
     }
     EXPECT_EQ(seen.size(), 64u * kPanelColumns);
-    EXPECT_EQ(*seen.rbegin(), (w4_record_bytes(has_zero_points) + 1023) * 8 + 4);
+    EXPECT_EQ(*seen.rbegin(), (record_bytes(format) + 1023) * 8 + 4);
   }
+}
+
+// Four codes a byte, all bytes of a record's first 2048.
+TEST(Layout, EveryTwoBitsOfW2AreOneCode) {
+  EXPECT_EQ(record_bytes(Format::w2), 2048 + 128);
+  std::set<int64_t> seen;
+  for (int64_t k = 0; k < 256; ++k) {
+    for (int64_t n = 0; n < kPanelColumns; ++n) {
+      const int64_t at = code_offset(Format::w2, k, n) - k / 128 * (2048 + 128);
+      EXPECT_EQ(at, k % 128 / 16 * 256 + n * 4 + k % 4);
+      EXPECT_EQ(code_shift(Format::w2, k), k / 4 % 4 * 2);
+      seen.insert(code_offset(Format::w2, k, n) * 8 + code_shift(Format::w2, k));
+    }
+  }
+  EXPECT_EQ(seen.size(), 256u * kPanelColumns);
+  EXPECT_EQ(*seen.rbegin(), (2048 + 128 + 2047) * 8 + 6);
 }
 
 TEST(Layout, Sizes) {
@@ -65,9 +81,11 @@ TEST(Layout, Sizes) {
   EXPECT_EQ(panel_bytes(Format::w4, 33), 2 * (1024 + 128));
   EXPECT_EQ(panel_bytes(Format::w4z, 33), 2 * (1024 + 128 + 64));
   EXPECT_EQ(packed_bytes(Format::w4, 65, 33), 2 * 2 * (1024 + 128) + 128 * 4);  // and the columns' own scales
+  EXPECT_EQ(panel_bytes(Format::w2, 256), 2 * (2048 + 128));
+  EXPECT_EQ(packed_bytes(Format::w2, 65, 128), 2 * (2048 + 128) + 128 * 4);
   for (int64_t n : {1, 63, 64, 65}) {
     for (int64_t k : {1, 31, 32, 33}) {
-      for (Format format : {Format::w8, Format::bf16, Format::w4, Format::w4z}) {
+      for (Format format : {Format::w8, Format::bf16, Format::w4, Format::w4z, Format::w2}) {
         EXPECT_EQ(packed_bytes(format, n, k) % kAlignmentBytes, 0);
       }
     }

@@ -190,7 +190,7 @@ void expect_kept(const std::string& label, R (*kernel)(P...), A... arguments) {
 }
 
 TEST(State, IsTheCallers) {
-  constexpr int64_t kRows = 40, k = 96, kHeadDim = 32;  // rows: more than any variant's tile, and not a multiple of it
+  constexpr int64_t kRows = 40, k = 128, kHeadDim = 32;  // rows: more than any variant's tile, and not a multiple of it
   Random random;
   const std::vector<int8_t> codes = random.codes(kRows * k), weights = random.codes(k * kPanelColumns);
   const std::vector<float> x = random.floats(kRows * k), w = random.floats(k * kPanelColumns);
@@ -210,7 +210,8 @@ TEST(State, IsTheCallers) {
                         .beta = 1,
                         .low = -1,
                         .high = 1};
-  const W4Panel panel = {reinterpret_cast<const std::byte*>(weights.data()), k, false};  // of any bytes
+  const auto* records = reinterpret_cast<const std::byte*>(weights.data());  // of any bytes
+  const GroupedPanel panels[] = {{records, k, Format::w4}, {records, k, Format::w4z}, {records, k, Format::w2}};
   const std::vector<float> cache = random.floats(2 * kKeyBlock * kHeadDim);
   std::vector<bf16> cache16;
   for (const float v : cache) cache16.push_back(to_operand(v));
@@ -233,10 +234,15 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "max_magnitude", t->max_magnitude, x.data(), k);
     expect_kept(name + "encode", t->encode, x.data(), k, 0.01f, quantized.data());
     expect_kept(name + "gemv_s8", t->gemv_s8, codes.data(), weights.data(), 256, k, sums.data());
+    for (const GroupedPanel& panel : panels) {
+      expect_kept(name + "gemv_grouped", t->gemv_grouped, codes.data(), &panel, 1, out.data());
+    }
     for (int64_t rows = 2; rows <= t->few_rows; ++rows) {
       const std::string few = ", rows " + std::to_string(rows);
       expect_kept(name + "rows_s8" + few, t->rows_s8, codes.data(), k, rows, weights.data(), k, sums.data());
-      expect_kept(name + "rows_w4" + few, t->rows_w4, codes.data(), k, rows, &panel, 1, out.data());
+      for (const GroupedPanel& panel : panels) {
+        expect_kept(name + "rows_grouped" + few, t->rows_grouped, codes.data(), k, rows, &panel, 1, out.data());
+      }
     }
     for (int64_t rows : {int64_t{1}, int64_t{2}, int64_t{9}, kRows}) {
       const std::string tile = ", rows " + std::to_string(rows);
@@ -248,6 +254,9 @@ TEST(State, IsTheCallers) {
       const RowBlocks blocks = {block, block * k}, float_blocks = {float_block, float_block * k * 4};
       expect_kept(name + "pack_s8" + tile, t->pack_s8, codes.data(), k, rows, k, block, packed.data());
       expect_kept(name + "gemm_s8" + tile, t->gemm_s8, &s8, 1, &blocks, rows, column_sum.data(), sums.data());
+      for (const GroupedPanel& panel : panels) {
+        expect_kept(name + "gemm_grouped" + tile, t->gemm_grouped, packed.data(), &blocks, rows, &panel, out.data());
+      }
       expect_kept(name + "pack_f32" + tile, t->pack_f32, x.data(), k, rows, k, float_block, packed_floats.data());
       expect_kept(name + "gemm_bf16" + tile, t->gemm_bf16, &b16, 1, &float_blocks, rows, out.data());
       expect_kept(name + "gemm_f32" + tile, t->gemm_f32, &f32, 1, &float_blocks, rows, out.data());

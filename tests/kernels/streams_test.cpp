@@ -38,22 +38,22 @@ void expect_every_step() {
 TYPED_TEST(Streams, EveryFourKComeOnce) { expect_every_step<TypeParam, 1>(); }
 TYPED_TEST(Streams, EverySixteenKComeOnce) { expect_every_step<TypeParam, 4>(); }
 
-template <class Way, bool HasZeros>
+template <class Way, class Record>
 void expect_every_record(int64_t groups, int64_t panels) {
-  constexpr int64_t kRecordBytes = w4_record_bytes(HasZeros);
-  const std::vector<int8_t> a(static_cast<size_t>(groups * kBlockK));
+  constexpr int64_t kRecordBytes = Record::kBytes;
+  const std::vector<int8_t> a(static_cast<size_t>(groups * Record::kK));
   const std::vector<std::byte> records(static_cast<size_t>(panels * groups * kRecordBytes));
   std::vector<float> acc(static_cast<size_t>(panels * kPanelColumns));
   std::vector<int64_t> next_group(static_cast<size_t>(panels));  // of each panel: its groups come in order
   int64_t group = -1;
-  each_record<Way, HasZeros>(
-      a.data(), {records.data(), groups * kBlockK, HasZeros}, panels, acc.data(),
+  each_record<Way, Record>(
+      a.data(), {records.data(), groups * Record::kK, Record::kFormat}, panels, acc.data(),
       [&](const int8_t* x) {
         group = (group + 1) % groups;
-        EXPECT_EQ(x, a.data() + group * kBlockK);
+        EXPECT_EQ(x, a.data() + group * Record::kK);
       },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, const float* to) {
-        constexpr int64_t kAhead = Way::kPattern.w4_records_ahead;
+        constexpr int64_t kAhead = kRecordsAhead<Way, Record>;
         const int64_t panel = (to - acc.data()) / kPanelColumns;
         EXPECT_EQ(record, records.data() + (panel * groups + group) * kRecordBytes);
         if (group + kAhead < groups) {
@@ -70,8 +70,9 @@ void expect_every_record(int64_t groups, int64_t panels) {
 TYPED_TEST(Streams, EveryRecordComesInItsPanelsOrder) {
   for (int64_t groups = 1; groups <= 4; ++groups) {
     for (int64_t panels = 1; panels <= 5; ++panels) {
-      expect_every_record<TypeParam, false>(groups, panels);
-      expect_every_record<TypeParam, true>(groups, panels);
+      expect_every_record<TypeParam, RecordOf<Format::w4>>(groups, panels);
+      expect_every_record<TypeParam, RecordOf<Format::w4z>>(groups, panels);
+      expect_every_record<TypeParam, RecordOf<Format::w2>>(groups, panels);
     }
   }
 }

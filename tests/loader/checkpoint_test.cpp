@@ -62,6 +62,19 @@ TEST(Checkpoint, SelectsOneModelOfSeveral) {
             folder.path.string() + ": c: two tensors of this name");
 }
 
+TEST(Checkpoint, LeavesOutTensorsByTheEndsOfTheirNames) {
+  const TempFolder folder;
+  folder.write("model.safetensors.index.json", R"({"metadata": {}, "weight_map": {"l.0.attention.bias": "1.safetensors",
+    "l.0.attention.dense.bias": "2.safetensors"}})");
+  folder.write("1.safetensors", one_tensor("l.0.attention.bias"));
+  folder.write("2.safetensors", one_tensor("l.0.attention.dense.bias"));
+  Checkpoint checkpoint;
+  ASSERT_EQ(open_checkpoint(folder.path, &checkpoint).message(), "");
+  ASSERT_EQ(select_tensors({{}, {}, {".attention.bias"}}, &checkpoint).message(), "");
+  ASSERT_EQ(checkpoint.tensors.size(), 1u);
+  EXPECT_NE(checkpoint.find("l.0.attention.dense.bias"), nullptr);
+}
+
 TEST(Checkpoint, SaysWhatIsMissing) {
   const TempFolder folder;
   const std::string at = folder.path.string();

@@ -263,8 +263,9 @@ TEST(ModelConfig, RefusesWhatItDoesNotKnow) {
                                "config.json", &nested)
                 .message(),
             "config.json: tie_word_embeddings: differs from text_config's: want true, have false");
-  EXPECT_EQ(llama_message(R"({"hidden_act": "gelu"})"),
-            "config.json: hidden_act: not supported: want one of silu, gelu_pytorch_tanh, relu2, xielu, have \"gelu\"");
+  EXPECT_EQ(llama_message(R"({"hidden_act": "quick_gelu"})"),
+            "config.json: hidden_act: not supported: want one of silu, gelu, gelu_pytorch_tanh, relu2, xielu, have "
+            "\"quick_gelu\"");
   EXPECT_EQ(llama_message(R"({"quantization_config": {"quant_method": "gptq", "bits": 2}})"),
             "config.json: quantization_config: bits: not supported: want 4 or 8, have 2");
   for (const char* text : {"[]", "null", "", "{", "7"}) {

@@ -23,6 +23,16 @@ TEST(RowOrder, NeighboursPart) {
   };
   EXPECT_EQ(stored({6, 2}), (std::vector<int64_t>{0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11})) << "two heads of 4 + 2 rows";
   EXPECT_EQ(stored({12, 6}), (std::vector<int64_t>{0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11}));
+  // Two heads of 2 rows of q, 2 of k, 2 of v; then with the pairs of k's 4 parted.
+  const auto part = [](RowOrder order) {
+    std::vector<int64_t> rows;
+    for (int64_t row = 0; row < order.rows; ++row) rows.push_back(order.stored(row));
+    return rows;
+  };
+  EXPECT_EQ(part({.head_rows = 2, .rows = 4, .step = 6, .first = 0}), (std::vector<int64_t>{0, 1, 6, 7}));
+  EXPECT_EQ(part({.head_rows = 2, .rows = 4, .step = 6, .first = 4}), (std::vector<int64_t>{4, 5, 10, 11}));
+  EXPECT_EQ(part({.head_rows = 4, .pairs = 2, .rows = 8, .step = 12, .first = 4}),
+            (std::vector<int64_t>{4, 6, 5, 7, 16, 18, 17, 19}));
   EXPECT_EQ(stored({}), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
 }
 
@@ -51,18 +61,18 @@ TensorView view_of(const std::vector<T>& values, DType dtype, std::vector<int64_
 
 // The same rows as the packed matrix has them.
 template <class T>
-std::vector<T> in_order(const std::vector<T>& file, int64_t width) {
+std::vector<T> in_order(const std::vector<T>& file, int64_t width, const RowOrder& order = kOrder) {
   std::vector<T> rows;
-  for (int64_t row = 0; row < kRows; ++row) {
-    const auto first = file.begin() + kOrder.stored(row) * width;
+  for (int64_t row = 0; row < (order.is_part() ? order.rows : kRows); ++row) {
+    const auto first = file.begin() + order.stored(row) * width;
     rows.insert(rows.end(), first, first + width);
   }
   return rows;
 }
 
-void expect_same(PackJob plain, PackJob ordered) {
+void expect_same(PackJob plain, PackJob ordered, const RowOrder& order = kOrder) {
   Packed a, b;
-  ordered.order = kOrder;
+  ordered.order = order;
   ASSERT_NO_FATAL_FAILURE(pack(std::move(plain), &a));
   ASSERT_NO_FATAL_FAILURE(pack(std::move(ordered), &b));
   EXPECT_EQ(a.failure.message() + b.failure.message(), "");
@@ -103,6 +113,39 @@ TEST(RowOrder, Int8CodesAndTheirScalesLikewise) {
         {view_of(own_codes, DType::i8, {kRows, kWidth}), format, nullptr, view_of(own_scales, DType::f32, {kRows})},
         {view_of(codes, DType::i8, {kRows, kWidth}), format, nullptr, view_of(scales, DType::f32, {kRows})});
   }
+}
+
+// Heads of 10 rows of q, 10 of k and 10 of v.
+TEST(RowOrder, PartsOfATensorAreAsIfTheyWereTensors) {
+  const std::vector<float> file = numbers();
+  std::vector<int8_t> codes;
+  std::vector<float> scales;
+  for (int64_t i = 0; i < kRows * kWidth; ++i) codes.push_back(static_cast<int8_t>(i * 31 % 251 - 125));
+  for (int64_t i = 0; i < kRows; ++i) scales.push_back(0.5f + static_cast<float>(i));
+  for (const int64_t first : {0, 10, 20}) {
+    const RowOrder part = {.head_rows = 10, .pairs = 3, .rows = 50, .step = 30, .first = first};
+    const std::vector<float> rows = in_order(file, kWidth, part), own_scales = in_order(scales, 1, part);
+    const std::vector<int8_t> own_codes = in_order(codes, kWidth, part);
+    for (const Format format : {Format::bf16, Format::w8, Format::w4}) {
+      PackJob plain = {view_of(rows, DType::f32, {50, kWidth}), format};
+      PackJob ordered = {view_of(file, DType::f32, {kRows, kWidth}), format};
+      expect_same(plain, ordered, part);
+      ordered.reader = {.stored_as = "test",
+                        .read = [&](int64_t row, int64_t count,
+                                    float* out) { std::copy_n(file.data() + row * kWidth, count * kWidth, out); },
+                        .explain_nan = {}};
+      expect_same(plain, ordered, part);
+      if (format == Format::w4) continue;
+      expect_same({view_of(own_codes, DType::i8, {50, kWidth}), format, nullptr, view_of(own_scales, DType::f32, {50})},
+                  {view_of(codes, DType::i8, {kRows, kWidth}), format, nullptr, view_of(scales, DType::f32, {kRows})},
+                  part);
+    }
+  }
+  PackJob job = {view_of(file, DType::f32, {kRows, kWidth}), Format::w8};
+  job.order = {.head_rows = 10, .rows = 60, .step = 30, .first = 0};
+  Packed packed;
+  ASSERT_NO_FATAL_FAILURE(pack(job, &packed));
+  EXPECT_EQ(packed.failure.message(), "w: has too few rows: want 160, have 150");
 }
 
 TEST(RowOrder, FourBitCodesLikewise) {
@@ -149,6 +192,10 @@ TEST(RowOrder, ABadRowIsNamedAsTheFileHasIt) {
   Packed packed;
   ASSERT_NO_FATAL_FAILURE(pack(job, &packed));
   EXPECT_EQ(packed.failure.message(), "w row 12: NaN or infinity in the weights");
+  job.order = {.head_rows = 2, .rows = 50, .step = 6, .first = 0};
+  Packed part;
+  ASSERT_NO_FATAL_FAILURE(pack(job, &part));
+  EXPECT_EQ(part.failure.message(), packed.failure.message());
 }
 
 }  // namespace

@@ -236,6 +236,25 @@ TEST(StoredWeights, AModuleWithoutCodesIsFloats) {
   EXPECT_FALSE(fp8.weight.coded.format);
 }
 
+// Two rows of four bytes hold eight rows of codes; 3, which no tool writes, is read as what the others would make of
+// it.
+TEST(StoredWeights, BitnetHasFourRowsInAByte) {
+  const std::vector<uint8_t> codes = {0b10'01'00'10, 0b00'00'00'11, 0, 0xaa, 0b01'01'01'01, 0b10'00'01'01, 0x55, 0xff};
+  const std::vector<Tensor> tensors = {{"m.weight", "U8", "[2, 4]", bytes(codes)},
+                                       floats("m.weight_scale", "[1]", {0.5f})};
+  const Bound bound(R"({"quant_method": "bitnet", "linear_class": "autobitlinear"})", 8, 4, tensors);
+  ASSERT_EQ(bound.failure, "");
+  EXPECT_EQ(bound.weight.stored_as, "BitNet, 2 bits");
+  EXPECT_EQ(bound.rows(0, 2), (Values{0.5f, 1, -0.5f, 0.5f, 0, 0, 0, 1}));
+  EXPECT_EQ(bound.rows(3, 1), (Values{0, 0, 0, 1})) << "the next bits of the second row";
+  EXPECT_EQ(bound.rows(6, 1), (Values{0.5f, -0.5f, -0.5f, 0.5f}));
+  const Bound divided(R"({"quant_method": "bitnet"})", 8, 4, tensors);
+  EXPECT_EQ(divided.rows(6, 1), (Values{2, -2, -2, 2}));
+  EXPECT_EQ(divided.weight.stored_as, "BitNet, 2 bits, divided by the scale");
+  const Bound odd(R"({"quant_method": "bitnet"})", 6, 4, tensors);
+  EXPECT_NE(odd.failure.find("outputs a multiple of 4"), std::string::npos) << odd.failure;
+}
+
 std::vector<uint32_t> random_words(size_t count) {
   std::mt19937 random(static_cast<uint32_t>(count));
   std::vector<uint32_t> values(count);
@@ -344,7 +363,7 @@ TEST(StoredWeights, WholeFilesAreWhatTheReferenceReads) {
     }
   }
   EXPECT_EQ(formats, (std::set{StoredAs::fp8, StoredAs::bytes, StoredAs::packed, StoredAs::gptq, StoredAs::awq,
-                               StoredAs::nvfp4}));
+                               StoredAs::nvfp4, StoredAs::bitnet}));
 }
 
 }  // namespace

@@ -63,6 +63,9 @@ TEST(ChatTemplate, IsFoundWhereverItIs) {
   EXPECT_EQ(rendered(named, {.messages = kTalk, .tools = {1}}), "T");
   EXPECT_EQ(rendered(named, {.messages = kTalk, .template_name = "tool_use"}), "T");
   EXPECT_NE(rendered(named, {.template_name = "rag"}).find("want rag, have tool_use, default"), std::string::npos);
+  const TemplateFolder processor(R"({"bos_token": "<s>"})");
+  processor.write("chat_template.json", R"({"chat_template": "{{ bos_token }}P"})");
+  EXPECT_EQ(rendered(processor), "<s>P");
   const TemplateFolder folder(Json{{"chat_template", "old"}, {"bos_token", {{"content", "<s>"}}}}.dump());
   std::ofstream(folder / "chat_template.jinja") << "{{ bos_token }}new";
   EXPECT_EQ(rendered(folder), "<s>new");
@@ -103,6 +106,30 @@ TEST(ChatTemplate, RefusesWhatIsNoConversation) {
                                                  nlohmann::ordered_json{{{"role", "user"}, {"content", parts}}}}) {
     EXPECT_TRUE(rendered(folder, {.messages = messages}).starts_with("error: ")) << messages;
   }
+}
+
+TEST(ChatTemplate, ContentsTakeTheShapeInWhichTheyAreSaid) {
+  const std::string parts_only =
+      "{% for m in messages %}{{ m['role'] }}:{% for line in m['content'] %}{% if line['type'] == 'text' %}"
+      "{{ line['text'] }}{% endif %}{% endfor %};{% endfor %}";
+  const TemplateFolder parts(Json{{"chat_template", parts_only}}.dump());
+  EXPECT_EQ(rendered(parts), "system:Be brief.;user: Hi {{ bos_token }}! ;");
+  EXPECT_EQ(rendered(parts, {.messages = {{{"role", "user"}, {"content", " \n"}}}}), "user:;") << "nothing is left out";
+
+  const std::string calls_without_text =
+      "{% for m in messages %}{% if m['content'] is none %}{% for call in m['tool_calls'] %}"
+      "<{{ call['function']['name'] }}>{% endfor %}{% else %}{{ m['content'] }};{% endif %}{% endfor %}";
+  const TemplateFolder calls(Json{{"chat_template", calls_without_text}}.dump());
+  const nlohmann::ordered_json call = {
+      {"function", {{"name", "weather"}, {"arguments", nlohmann::ordered_json::object()}}}};
+  const auto answer = [&](const nlohmann::ordered_json& content) {
+    return nlohmann::ordered_json{
+        {{"role", "user"}, {"content", "Hi"}},
+        {{"role", "assistant"}, {"content", content}, {"tool_calls", nlohmann::ordered_json::array({call, call})}}};
+  };
+  EXPECT_EQ(rendered(calls, {.messages = answer("")}), "Hi;<weather><weather>");
+  EXPECT_EQ(rendered(calls, {.messages = answer(nullptr)}), "Hi;<weather><weather>");
+  EXPECT_EQ(rendered(calls, {.messages = answer("Let me look.")}), "Hi;Let me look.;") << "as the author wants it";
 }
 
 TEST(ChatTemplate, TextThatIsSpelledLikeAListIsText) {

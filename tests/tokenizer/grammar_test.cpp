@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/tokenizer/encoded.h"
@@ -128,6 +129,69 @@ TEST(Grammar, TextsOfAGivenLengthAreJson) {
   EXPECT_FALSE(g.takes(R"("€")"));
   EXPECT_FALSE(g.takes("\"a\t\""));
   EXPECT_FALSE(g.takes(R"("abcd")"));
+  EXPECT_TRUE(g.takes(R"("\n\"")"));
+  EXPECT_TRUE(g.takes(R"("a\\b")")) << "an escape is one character";
+  EXPECT_FALSE(g.takes(R"("\n")"));
+  EXPECT_FALSE(g.takes(R"("ab\")")) << "nor half of one";
+}
+
+// What is left of a text says which tokens still fit.
+TEST(Grammar, TokensFitWhatIsLeftOfAText) {
+  Compiled g;
+  g.compile(Kind::json_schema,
+            R"({"type":"object","properties":{"a":{"type":"string","minLength":1,"maxLength":9},"b":{"type":"string",)"
+            R"("maxLength":300}},"required":["a","b"],"additionalProperties":false})");
+  const std::string long_text(300, 'x');
+  EXPECT_TRUE(g.takes(R"({"a": "straße\n€", "b": ""})"));
+  EXPECT_TRUE(g.takes(R"({"a": "123456789", "b": ")" + long_text + "\"}"));
+  EXPECT_FALSE(g.takes(R"({"a": "1234567890", "b": ""})"));
+  EXPECT_FALSE(g.takes(R"({"a": "", "b": ""})"));
+  EXPECT_FALSE(g.takes(R"({"a": "1", "b": ")" + long_text + "x\"}"));
+  EXPECT_FALSE(g.takes_bytes("{\"a\": \"12345678\xE2\x82\xAC\xE2\x82\xAC\", \"b\": \"\"}")) << "ten characters";
+  const auto characters = [](std::string_view text) {  // before a quote
+    return std::ranges::count_if(text.substr(0, text.find('"', 1)), [](char c) { return (c & 0xC0) != 0x80; });
+  };
+  for (const std::string& next : g.next_after(R"({"a": "1234567)")) EXPECT_LE(characters(next), 2) << next;
+  for (const std::string& next : g.next_after(R"({"a": "123456789)")) EXPECT_EQ(next[0], '"') << next;
+  for (const std::string& next : g.next_after(R"({"a": "12345678\)")) EXPECT_EQ(characters(next), 1) << next;
+  EXPECT_FALSE(g.next_after(R"({"a": "12345678\)").empty());
+}
+
+TEST(Grammar, PatternsMatchSomePart) {
+  const struct {
+    const char *pattern, *taken, *also, *refused;
+  } cases[] = {
+      {"^https?://", R"("https://x.org/\"a\"")", R"("http://")", R"(" http://")"},
+      {"[0-9]", R"("a1\n")", R"("1")", R"("a")"},
+      {"b$", R"("\\b")", R"("b")", R"("ba")"},
+      {"^a|b$", R"("ax")", R"("xb")", R"("xax")"},
+      {"^.$", R"("\t")", R"("\"")", R"("\n")"},
+      {"^$", R"("")", R"("")", R"("a")"},
+  };
+  for (const auto& one : cases) {
+    Compiled g;
+    g.compile(Kind::json_schema, std::string(R"({"type":"string","pattern":")") + one.pattern + "\"}");
+    EXPECT_TRUE(g.takes(one.taken)) << one.pattern;
+    EXPECT_TRUE(g.takes(one.also)) << one.pattern;
+    EXPECT_FALSE(g.takes(one.refused)) << one.pattern;
+  }
+  Compiled g;
+  g.compile(Kind::json_schema,
+            R"({"type":"object","patternProperties":{"^S_":{"type":"integer"}},"additionalProperties":false})");
+  EXPECT_TRUE(g.takes(R"({"S_name": 1})"));
+  EXPECT_FALSE(g.takes(R"({"name": 1})"));
+}
+
+TEST(Grammar, OneOfReferencesThatExcludeEachOther) {
+  Compiled g;
+  g.compile(
+      Kind::json_schema,
+      R"({"oneOf":[{"$ref":"#/$defs/C"},{"$ref":"#/$defs/D"}],"discriminator":{"propertyName":"kind"},"$defs":{)"
+      R"("C":{"type":"object","properties":{"kind":{"const":"cat"},"x":{"type":"integer"}},"required":["kind","x"]},)"
+      R"("D":{"type":"object","properties":{"kind":{"const":"dog"},"x":{"type":"string"}},"required":["kind","x"]}}})");
+  EXPECT_TRUE(g.takes(R"({"kind": "cat", "x": 1})"));
+  EXPECT_TRUE(g.takes(R"({"kind": "dog", "x": "1"})"));
+  EXPECT_FALSE(g.takes(R"({"kind": "cat", "x": "1"})"));
 }
 
 // Halves of a pair have no UTF-8.
@@ -240,7 +304,7 @@ TEST(Grammar, SaysWhatIsWrong) {
   EXPECT_TRUE(g.error_of(Kind::regex, "a(?=b)").find("not supported") != std::string::npos);
   EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"strin"})"), "g: Unsupported type \"strin\"");
   EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"string","pattern":"a","minLength":2})"),
-            "g: pattern combined with minLength/maxLength is not supported; ignoring minLength/maxLength");
+            "g: #/minLength: not supported beside pattern");
   EXPECT_EQ(g.error_of(Kind::json_schema, R"({"$ref":"#/x"})"),
             R"(g: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/x")");
   EXPECT_EQ(g.error_of(Kind::json_schema, R"({"type":"integer","minimum":2,"maximum":1})"),

@@ -30,13 +30,13 @@ TEST(JsonSchema, SilenceIsWrittenOut) {
       {R"({"type":"string","format":"uuid"})", R"({"type":"string","format":"uuid"})"},
       {R"({"properties":{"not":{"enum":[1]}},"$defs":{"if":{"const":null}}})",
        R"({"properties":{"not":{"enum":[1]}},"$defs":{"if":{"const":null}},"type":"object"})"},
-      {R"({"patternProperties":{"^.$":true}})",
-       R"({"patternProperties":{"^[^\"\\\\\\x00-\\x1F]$":true},"type":"object"})"},
+      {R"({"patternProperties":{"^a$":true}})", R"({"patternProperties":{"^(a)$":true},"type":"object"})"},
       {R"({"minProperties":2,"required":["a"],"additionalProperties":true})",
        R"({"minProperties":2,"required":["a"],"additionalProperties":true,"type":"object","properties":{"a":true}})"},
       {R"({"maxLength":9223372036854775807})", R"({"type":"string"})"},
-      {R"({"maxLength":3})", R"({"type":"string","pattern":"^[^\"\\\\\\x00-\\x1F]{0,3}$"})"},
-      {R"({"minLength":2})", R"({"type":"string","pattern":"^[^\"\\\\\\x00-\\x1F]{2,}$"})"},
+      {R"({"maxLength":3})", R"({"type":"string","pattern":"^([^\"\\\\\\x00-\\x1F]|\\\\[\"\\\\ntrfb]){0,3}$"})"},
+      {R"({"type":"string","format":"uri","minLength":1})", R"({"type":"string","format":"uri"})"},
+      {R"({"oneOf":[{"type":"null"},{"const":1}]})", R"({"anyOf":[{"type":"null"},{"const":1}]})"},
       {R"({"minProperties":2,"properties":{"a":true,"b":true}})",
        R"({"minProperties":2,"properties":{"a":true,"b":true},"type":"object"})"},
       {R"({"minimum":0.1,"exclusiveMaximum":0.1000001})",
@@ -49,46 +49,63 @@ TEST(JsonSchema, SilenceIsWrittenOut) {
   for (const auto& [given, wanted] : cases) EXPECT_EQ(completed(given), wanted) << given;
 }
 
+std::string escaped(const std::string& pattern) {
+  std::string out;
+  const Error e = escape_pattern(pattern, "p", &out);
+  return e ? "error: " + e.message() : out;
+}
+
 // A regex of what a text is becomes one of how JSON writes it.
 TEST(JsonSchema, PatternsAreEscaped) {
-  const struct {
-    const char *given, *wanted;
-  } cases[] = {
-      {R"(^(a|ä)+\d{2}\.\/$)", R"(^(a|ä)+\d{2}\.\/$)"},
-      {R"(a"+)", R"(a(\\")+)"},
-      {R"(a\"\\)", R"(a(\\")(\\\\))"},
-      {R"(\n?\x22)", R"((\\n)?(\\"))"},
-      {R"(.\s\D)", R"([^"\\\x00-\x1F] [^\d"\\\x00-\x1F])"},
+  const char* const cases[][2] = {
+      {R"((a|ä)+\d{2}\.\/)", R"((a|ä)+\d{2}\.\/)"},
+      {R"(a"+)", R"(a(\\["])+)"},
+      {R"(a\"\\)", R"(a(\\["])(\\[\\]))"},
+      {R"(\n?\x22)", R"((\\[n])?(\\["]))"},
+      {R"(.\s\D)", R"(([^"\\\x00-\x1F\u2028\u2029]|\\["\\tfb])([ ]|\\[ntrf])([^\d"\\\x00-\x1F]|\\["\\ntrfb]))"},
       {R"(\ud83d\ude00\u00e4)", R"(😀\u00e4)"},
       {R"([\ud83d\ude00])", R"([😀])"},
-      {R"(\ud83d)", nullptr},
-      {R"(\ud83da)", nullptr},
-      {R"(\ude00)", nullptr},
-      {R"([^a-c"\]])", R"([^\x61-\x63\x22\x5D"\\\x00-\x1F])"},
-      {R"([a"\\\n])", R"([\x61])"},
-      {R"([ -~])", R"([\x20-\x21\x23-\x5B\x5D-\x7E])"},
-      {R"(\cJ\u{4E2D}\u{22})", R"((\\n)\u{4E2D}(\\"))"},
-      {R"([\s\S]*[\w\W])", R"([^"\\\x00-\x1F]*[^"\\\x00-\x1F])"},
-      {R"(\u{})", nullptr},
-      {R"(\u{110000})", nullptr},
-      {R"(\c1)", nullptr},
-      {R"([\0-ü])", nullptr},
-      {R"([\x00-ü\d])", R"([\x20-\x21\x23-\x5B\x5D-ü\d])"},
-      {R"([\s\-_-])", R"([ \x2D\x5F\x2D])"},
-      {R"(["\\])", nullptr},
-      {R"([\S])", nullptr},
-      {R"(\cA)", nullptr},
-      {R"(\x01)", nullptr},
-      {R"(\u12)", nullptr},
-      {R"(\)", nullptr},
-      {R"([a)", nullptr},
-      {R"([z-a])", nullptr},
+      {R"([^a-c"\]])", R"(([^\x61-\x63\x22\x5D"\\\x00-\x1F]|\\[\\ntrfb]))"},
+      {R"([^\s"\\])",
+       "([^\\s\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF"
+       R"(\x22\x5C"\\\x00-\x1F]|\\[b]))"},
+      {R"([a"\\\n])", R"(([\x61]|\\["\\n]))"},
+      {R"(["\\])", R"((\\["\\]))"},
+      {R"([ -~])", R"(([\x20-\x21\x23-\x5B\x5D-\x7E]|\\["\\]))"},
+      {R"(\cJ\u{4E2D}\u{22})", R"((\\[n])\u{4E2D}(\\["]))"},
+      {R"([\s\S]*)", R"(([^"\\\x00-\x1F]|\\["\\ntrfb])*)"},
+      {R"([\x00-ü\d])", R"(([\x20-\x21\x23-\x5B\x5D-ü\d]|\\["\\ntrfb]))"},
+      {R"([\s\-_-])", R"(([ \x2D\x5F\x2D]|\\[ntrf]))"},
+      {R"(\^\$\|\()", R"(\^\$\|\()"},
+      {R"([\€\$]\é)", R"([€\x24]é)"},
   };
-  for (const auto& one : cases) {
-    std::string out;
-    const Error e = escape_pattern(one.given, "p", &out);
-    EXPECT_EQ(static_cast<bool>(e), one.wanted == nullptr) << one.given << ": " << e.message();
-    EXPECT_EQ(e ? "" : out, one.wanted ? one.wanted : "") << one.given;
+  for (const auto& [given, wanted] : cases) {
+    EXPECT_EQ(escaped("^" + std::string(given) + "$"), "^(" + std::string(wanted) + ")$") << given;
+  }
+}
+
+// A schema's pattern is one of some part of a text.
+TEST(JsonSchema, PatternsAreOfAnyPartOfAText) {
+  const std::string any = R"(([^"\\\x00-\x1F]|\\["\\ntrfb])*)";
+  const std::pair<const char*, std::string> cases[] = {
+      {"a", any + "a" + any},
+      {"^a", "a" + any},
+      {"a$", any + "a"},
+      {"^a$|b|^(c|d)", "a|" + any + "b" + any + "|(c|d)" + any},
+      {"", any},
+      {"^", any},
+      {"^$", "(|)"},
+      {"$", any},
+  };
+  for (const auto& [given, wanted] : cases) EXPECT_EQ(escaped(given), "^(" + wanted + ")$") << given;
+}
+
+TEST(JsonSchema, RefusesUnknownPatterns) {
+  for (const char* given : {R"(\ud83d)", R"(\ud83da)", R"(\ude00)", R"(\u{})",   R"(\u{110000})", R"(\c1)", R"([\0-ü])",
+                            R"([\S])",   R"(\cA)",     R"(\x01)",   R"([\x01])", R"(\u12)",       R"(\)",   "[a",
+                            "[z-a]",     "(^a)",       "(a$)",      "a^",        "a$b",           "(a",     "a)",
+                            "a)(b",      "*a",         "a|?",       "^{2}"}) {
+    EXPECT_TRUE(escaped(given).starts_with("error: p: ")) << given << ": " << escaped(given);
   }
 }
 
@@ -111,6 +128,47 @@ TEST(JsonSchema, PatternsOfWholeTexts) {
     EXPECT_EQ(static_cast<bool>(e), wanted == nullptr) << given << ": " << e.message();
     EXPECT_EQ(e ? "" : out, wanted ? wanted : "") << given;
   }
+}
+
+// Any branch of a oneOf will do where no value fits two of them.
+TEST(JsonSchema, BranchesThatExcludeEachOther) {
+  const std::string animals =
+      R"("$defs":{"cat":{"type":"object","properties":{"kind":{"const":"cat"}},"required":["kind"]},)"
+      R"("dog":{"properties":{"kind":{"enum":["dog","wolf"]}},"required":["kind"],"type":"object"},)"
+      R"("any":{"type":"object","properties":{"kind":{"type":"string"}},"required":["kind"]},"shy":{"properties":{"kind":{"const":"x"}}},)"
+      R"("pet":{"oneOf":[{"$ref":"#/$defs/cat"},{"$ref":"#/$defs/dog"}]}})";
+  const std::pair<const char*, bool> cases[] = {
+      {R"({"type":"integer"},{"type":"string"},{"type":["null","boolean"]})", true},
+      {R"({"type":"integer"},{"type":"number"})", false},
+      {R"({"const":1},{"const":1.0})", false},
+      {R"({"const":1},{"enum":["1",true,null,2]})", true},
+      {R"({"const":[1]},{"const":[2]})", false},
+      {R"({"const":"a"},{"type":"number"})", true},
+      {R"({"const":"a"},{"type":["string","null"]})", false},
+      {R"({"const":"a"},{"minLength":2})", false},
+      {R"({"$ref":"#/$defs/cat"},{"$ref":"#/$defs/dog"})", true},
+      {R"({"$ref":"#/$defs/cat"},{"$ref":"#/$defs/any"})", false},
+      {R"({"$ref":"#/$defs/cat"},{"$ref":"#/$defs/shy"})", false},
+      {R"({"$ref":"#/$defs/pet"},{"type":"string"})", true},
+      {R"({"$ref":"#/$defs/pet"},{"$ref":"#/$defs/cat"})", false},
+      {R"({"anyOf":[{"type":"null"},{"type":"array"}]},{"$ref":"#/$defs/pet"})", true},
+      {R"({"type":"string"},false)", true},
+      {R"({"type":"string"},true)", false},
+      {R"({"type":"string"})", true},
+      {R"({"type":"string"},{"properties":{"a":{"const":1}},"required":["a"]})", false},
+      {R"({"$ref":"#"},{"type":"null"})", false},
+      {R"({"type":5},{"type":"string"})", false},
+      {R"({"type":[[5],true]},{"type":"string"})", false},
+  };
+  for (const auto& [branches, wanted] : cases) {
+    const std::string text = R"({"oneOf":[)" + std::string(branches) + "]," + animals + "}";
+    const std::string found = completed(text);
+    EXPECT_EQ(!found.starts_with("error"), wanted) << branches << ": " << found;
+  }
+  EXPECT_EQ(
+      completed(R"({"items":{"oneOf":[{"type":"integer"},{"type":"number"}]}})"),
+      "error: s: #/items/oneOf: not supported where a value may fit two of its branches: want branches of different "
+      "types, or objects that require a property with different values");
 }
 
 TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
@@ -152,6 +210,11 @@ TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
       {R"({"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})",
        "s: #/items/$ref: leads back to itself"},
       {R"({"format":"date","pattern":"a"})", "s: #/format: not supported beside pattern"},
+      {R"({"pattern":"a","minLength":2})", "s: #/minLength: not supported beside pattern"},
+      {R"({"format":"uri","maxLength":2})", "s: #/maxLength: not supported beside format"},
+      {R"({"format":"uri-reference","minLength":1})", "s: #/minLength: not supported beside format"},
+      {R"({"items":{"type":"number","multipleOf":0.5}})", "s: #/items/multipleOf: not supported but of integers"},
+      {R"({"oneOf":{}})", "s: #/oneOf: wrong type: want a list of schemas"},
       {R"({"format":"uuid","pattern":"a"})", "s: #/format: not supported beside pattern"},
       {R"({"required":["a"],"unevaluatedProperties":false})", R"(s: #/required: no such property is allowed: "a")"},
       {R"({"type":[]})", "s: #/type: is empty"},

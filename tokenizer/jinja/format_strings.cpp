@@ -55,7 +55,7 @@ class PercentFormat {
     const std::string key = form_.substr(at_ + 1, close - at_ - 1);
     at_ = close + 1;
     const Value* found = find(*mapping_, key);
-    if (found == nullptr) fail("no such key: " + quoted(key));
+    if (found == nullptr) fail("no such key: " + in_quotes(key));
     return *found;
   }
 
@@ -243,7 +243,7 @@ class BraceFormat {
       return arguments_.positional[index];
     }
     const auto named = std::ranges::find(arguments_.named, name, [](const auto& pair) { return pair.first; });
-    if (named == arguments_.named.end()) fail("no such argument: " + quoted(name));
+    if (named == arguments_.named.end()) fail("no such argument: " + in_quotes(name));
     return named->second;
   }
 

@@ -201,10 +201,10 @@ class PrettyPrinter {
     std::vector<std::string> pieces;
     const std::u32string chars = to_chars(text);
     const auto fits = [&](Chars part, bool is_last) {
-      return static_cast<int64_t>(char_count(quoted(from_chars(part)))) <= (is_last ? last_width : width);
+      return static_cast<int64_t>(char_count(in_quotes(from_chars(part)))) <= (is_last ? last_width : width);
     };
     const auto add = [&](Chars part) {
-      if (!part.empty()) pieces.push_back(quoted(from_chars(part)));
+      if (!part.empty()) pieces.push_back(in_quotes(from_chars(part)));
     };
     for (size_t begin = 0; begin < chars.size();) {
       size_t end = begin;

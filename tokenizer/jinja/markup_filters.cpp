@@ -54,7 +54,7 @@ Value attributes(Interpreter&, const Slots& a) {
     if (pair.value.is_none() || pair.value.is_undefined()) continue;
     const std::string& key = need_text(pair.key);
     if (key.find_first_of(" \t\n\r\f\v/>=") != std::string::npos) {
-      fail("Invalid character in attribute name: " + quoted(key));
+      fail("Invalid character in attribute name: " + in_quotes(key));
     }
     text += (text.empty() ? "" : " ") + html_escaped(key) + "=\"" + escaped_text(pair.value) + "\"";
   }

@@ -221,7 +221,7 @@ std::string html_escaped(std::string_view text) {
 }
 
 // Python's repr of a string.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string result(1, quote);
   for (const char32_t c : to_chars(text)) {

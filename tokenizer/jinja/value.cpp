@@ -175,8 +175,8 @@ std::string repr(const Value& value) {
   if (value.is<bool>()) return value.get<bool>() ? "True" : "False";
   if (value.is<int64_t>()) return std::to_string(value.get<int64_t>());
   if (value.is<double>()) return repr(value.get<double>());
-  if (value.is_markup()) return "Markup(" + quoted(*value.text()) + ")";
-  if (const std::string* text = value.text()) return quoted(*text);
+  if (value.is_markup()) return "Markup(" + in_quotes(*value.text()) + ")";
+  if (const std::string* text = value.text()) return in_quotes(*text);
   if (value.is<List>()) return repr_items(*value.items(), "[", "]");
   if (value.is<Tuple>()) return repr_items(*value.items(), "(", value.items()->size() == 1 ? ",)" : ")");
   return value.pairs() ? repr_pairs(*value.pairs()) : value.object()->repr();

@@ -137,7 +137,7 @@ bool less(const Value& a, const Value& b);
 std::string to_text(const Value& value);  // str()
 std::string repr(const Value& value);     // repr()
 std::string repr(double value);
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 bool is_iterable(const Value& value);
 Next iterate(const Value& value);  // fails where it cannot

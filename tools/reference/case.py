@@ -20,6 +20,8 @@ class Case:
     dtypes: tuple[str, ...] = ()  # of the tensors in turn, where not all have the config's
     codes: Codes | None = None
     mxfp4: bool = False  # experts are 4-bit codes
+    ternary: bool = False  # layers' matrices are, but for `not_ternary`
+    not_ternary: tuple[str, ...] = ()  # parts of names
     notes: str = ""
     use_cache: bool = True  # for the greedy continuations
     jitter: str = "embed_tokens"  # parts of the names of weights that a rounding step may move

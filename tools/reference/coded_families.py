@@ -1,11 +1,14 @@
 """The rows of the table of tiny models whose files hold codes."""
 
-from case import Case, Codes, mlp
+from case import Case, Codes, heads, mlp
 from configs import GPT_OSS_MXFP4, LLAMA, MINISTRAL3, MIXTRAL, PHI3, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE
-from newer_configs import GLM
+from layer_norm_configs import GPT_NEOX, GPT_NEOX_NAMES
+from newer_configs import BITNET_MODEL, GLM
 from quantisation_configs import (
     AWQ,
     AWQ_EXPERTS,
+    BITNET,
+    BITNET_DIVIDED,
     FP8,
     FP8_BLOCKS,
     FP8_CHANNELS,
@@ -29,6 +32,24 @@ CODED_CASES = {
         codes=Codes(QUANTISED_NEW, "float32", 1),
         notes="int8 codes with fp32 scales [n], chosen by expressions; three matrices have none, two of them linear "
         "layers that w8a8 quantises from the stored fp16 values.",
+    ),
+    "qwen3_ternary": Case(
+        QWEN3 | heads(2, 1, 64) | mlp(128) | {"hidden_size": 128, "tie_word_embeddings": False},
+        ternary=True,
+        not_ternary=("layers.1.self_attn.v_proj",),
+        notes="Bf16 weights that are -s, 0 or s in groups of 128 inputs, taken as they are; those of one matrix are not.",
+    ),
+    "bitnet": Case(
+        BITNET_MODEL,
+        long_prompt=45,
+        codes=Codes(BITNET),
+        notes="Ternary codes, four to a byte, and one bf16 scale a matrix, taken as they are; norms before o and down.",
+    ),
+    "bitnet_divided": Case(
+        BITNET_MODEL | {"intermediate_size": 128, "num_hidden_layers": 1},
+        long_prompt=45,
+        codes=Codes(BITNET_DIVIDED),
+        notes="Codes that are divided by the scale: the quotient has more bits than bf16.",
     ),
     "qwen3_codes": Case(
         QWEN3,
@@ -135,5 +156,20 @@ CODED_CASES = {
         long_prompt=200,
         codes=Codes(GPTQ, "float16"),
         notes="GPTQ, 4 bits, of rows that are put in another order.",
+    ),
+    "gpt_neox_codes": Case(
+        GPT_NEOX,
+        long_prompt=200,
+        jitter="embed_in",
+        published_names=GPT_NEOX_NAMES,
+        codes=Codes(QUANTISED | {"ignore": ["embed_out"]}),
+        notes="int8 codes of a tensor in which each head has its rows of q, k and v together.",
+    ),
+    "gpt_neox_gptq": Case(
+        GPT_NEOX | mlp(88),
+        long_prompt=200,
+        jitter="embed_in",
+        codes=Codes(GPTQ, "float16"),
+        notes="GPTQ, 4 bits, of such a tensor.",
     ),
 }

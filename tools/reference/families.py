@@ -34,6 +34,20 @@ from configs import (
     by_layer_type,
     spelled_new,
 )
+from layer_norm_configs import (
+    COHERE,
+    COHERE2,
+    COHERE2_LAYER_TYPES,
+    COHERE_QK_NORM,
+    GPT_NEOX,
+    GPT_NEOX_NAMES,
+    GPT_NEOX_SEQUENTIAL,
+    PHI,
+    STABLELM,
+    STABLELM_PARALLEL,
+    STARCODER2,
+    STARCODER2_WINDOW,
+)
 from newer_configs import (
     APERTUS,
     ARCEE,
@@ -305,7 +319,7 @@ PLAIN_CASES = {
         spelled_new(NEMOTRON) | {"attention_bias": True, "mlp_bias": True}, long_prompt=200, norm_mean=0.0
     ),
     "qwen2_moe": Case(
-        QWEN2_MOE, long_prompt=200, notes="Every token goes to one more expert, weighed by a sigmoid of its own."
+        QWEN2_MOE, long_prompt=200, notes="A shared expert, weighed by a sigmoid of its own."
     ),
     "qwen2_moe_mixed": Case(
         QWEN2_MOE | {"mlp_only_layers": [0], "norm_topk_prob": True, "qkv_bias": False},
@@ -313,9 +327,9 @@ PLAIN_CASES = {
         notes="Layer 1 alone has experts, one of them shared.",
     ),
     "granite_moe_shared": Case(
-        GRANITE_MOE_SHARED, long_prompt=200, notes="An expert of all tokens, whose gate and up are rows of one tensor."
+        GRANITE_MOE_SHARED, long_prompt=200, notes="A shared expert, whose gate and up are rows of one tensor."
     ),
-    "hunyuan_moe": Case(HUNYUAN_MOE, long_prompt=200, notes="Every token goes to one more expert."),
+    "hunyuan_moe": Case(HUNYUAN_MOE, long_prompt=200, notes="A shared expert."),
     "glm4_moe": Case(
         GLM4_MOE,
         long_prompt=200,
@@ -331,7 +345,45 @@ PLAIN_CASES = {
         QWEN3_5_MOE,
         long_prompt=200,
         norm_mean=0.0,
-        notes="As qwen3_5, with experts in one tensor of a layer and one of all tokens.",
+        notes="As qwen3_5, with experts in one tensor of a layer and a shared one.",
+    ),
+    "starcoder2": Case(STARCODER2, long_prompt=200, notes="LayerNorm and biases. The mlp has no gate."),
+    "starcoder2_window": Case(STARCODER2_WINDOW, long_prompt=200, notes="LayerNorm still has biases."),
+    "phi": Case(
+        PHI,
+        long_prompt=200,
+        notes="Branches are parallel, and one norm is for both. The head has a bias. 4 of a head's 10 numbers are "
+        "rotated.",
+    ),
+    "cohere": Case(COHERE, long_prompt=200, notes="Parallel branches under one norm. Rope turns neighbours."),
+    "cohere_qk_norm": Case(
+        COHERE_QK_NORM, long_prompt=200, notes="LayerNorm of every head by weights of its own, before the rotation."
+    ),
+    "cohere2": Case(COHERE2, long_prompt=200, notes="Layer 1, which sees everything, does not know positions."),
+    "cohere2_layer_types": Case(
+        COHERE2_LAYER_TYPES, long_prompt=200, notes="Layer 0, which sees everything, does not know positions."
+    ),
+    "stablelm": Case(STABLELM, long_prompt=200, notes="LayerNorm. A quarter of a head is rotated."),
+    "stablelm_parallel": Case(
+        STABLELM_PARALLEL,
+        long_prompt=200,
+        notes="Parallel branches under one norm; the norms of each head of queries and keys are tensors of their own.",
+    ),
+    "gpt_neox": Case(
+        GPT_NEOX,
+        long_prompt=200,
+        jitter="embed_in",
+        published_names=GPT_NEOX_NAMES,
+        beside=(
+            "gpt_neox.layers.0.attention.bias",
+            "gpt_neox.layers.0.attention.masked_bias",
+            "gpt_neox.layers.0.attention.rotary_emb.inv_freq",
+        ),
+        notes="Parallel branches under two norms. Each head has its rows of q, k and v together. The mlp is "
+        "down(gelu(up)), without tanh. Tables that old files have are there, of zeros.",
+    ),
+    "gpt_neox_sequential": Case(
+        GPT_NEOX_SEQUENTIAL, long_prompt=200, jitter="embed_in", notes="gelu_fast is the one with tanh."
     ),
 }
 CASES = PLAIN_CASES | CODED_CASES

@@ -38,7 +38,7 @@ def quantise_tensors(
     result = {}
     for name, tensor in tensors.items():
         module = name.removesuffix(".weight")
-        is_linear = tensor.ndim == 2 and name.endswith(".weight") and "embed_tokens" not in name
+        is_linear = tensor.ndim == 2 and name.endswith(".weight") and not name.endswith(("embed_tokens.weight", "embed_in.weight"))
         if not is_linear or not has_codes(config, module):
             result[name] = tensor
             continue

@@ -38,6 +38,7 @@ from reference import (
     relative_l2,
 )
 from stored_codes import decoded_weights, encode_tensors, stored_as, weight_arguments
+from ternary import group_scales, is_ternary, made_ternary
 
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/families"
 
@@ -71,7 +72,7 @@ def random_parameter(
     values = rng.standard_normal(shape)
     if name.endswith("linear_attn.norm.weight"):  # stored as it is whatever the other norms do
         return 1.0 + 0.25 * values
-    if name.endswith("norm.weight") or "mtp.pre_fc_norm" in name:
+    if name.endswith("norm.weight") or "norm.norms." in name or "mtp.pre_fc_norm" in name:
         return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
@@ -85,7 +86,7 @@ def random_parameter(
         return np.array(-0.01)
     if "conv1d" in name:
         return 0.5 * values
-    if "embed_tokens" in name:
+    if "embed_tokens" in name or "embed_in" in name:
         return 0.1 * values
     if name.endswith("sinks"):
         return 1.5 * values
@@ -95,7 +96,7 @@ def random_parameter(
     if transposed and "down_proj" in name:
         values *= 0.3
     inputs = shape[1] if transposed else shape[-1]
-    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.0) / np.sqrt(inputs)
+    values *= (1.5 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "query_key_value")) else 1.0) / np.sqrt(inputs)
     if "lm_head" not in name:
         for matrix in (values,) if len(shape) == 2 else values.transpose(0, 2, 1) if transposed else values:
             plant_ties(matrix)
@@ -140,6 +141,10 @@ def random_tensors(folder: pathlib.Path, case: Case, seed: int) -> dict[str, tor
         .contiguous()
         for name, p in [*shapes.named_parameters(), *stored_buffers(shapes)]
     }
+    if case.ternary:
+        for name, tensor in tensors.items():
+            if "_proj" in name and not any(part in name for part in case.not_ternary):
+                tensors[name] = made_ternary(tensor)
     return tensors | {name: torch.zeros(2, 2, dtype=next(dtypes)) for name in case.beside}
 
 
@@ -196,8 +201,8 @@ def fnv1a(data: bytes) -> str:
 
 
 def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
-    """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N]. Of matrices
-    that share a tensor, one after the other."""
+    """Per linear weight: hash of the int8 codes, row-major [N, K], and of the little-endian fp32 scales [N], or [N, K /
+    128] of ternary weights. Of matrices that share a tensor, one after the other."""
     stored, _ = load_stored(str(folder))
     split_experts(stored)
     codes_in_file = code_tensors(folder)
@@ -205,7 +210,11 @@ def code_hashes(folder: pathlib.Path) -> dict[str, list[str]]:
     for name, module in stored.named_modules():
         if is_quantised(name, module, KEEP_HEAD) and not any(part in name for part in VISION):
             name = alone(name)
-            codes, scale = codes_in_file.get(name) or quantise_weights(module.weight.detach())
+            weight = module.weight.detach()
+            if is_ternary(weight):
+                codes, scale = weight.sign(), group_scales(weight)
+            else:
+                codes, scale = codes_in_file.get(name) or quantise_weights(weight)
             both = parts.setdefault(name_in_file(f"{name}.weight", stored.config.model_type), [b"", b""])
             both[0] += codes.to(torch.int8).numpy().tobytes()
             both[1] += scale.numpy().astype("<f4").tobytes()

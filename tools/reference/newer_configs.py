@@ -209,6 +209,18 @@ GLM4 = GLM | {
     "model_type": "glm4",
     "rms_norm_eps": 1e-05,
 }
+BITNET_MODEL = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
+    "architectures": ["BitNetForCausalLM"],
+    "head_dim": 32,
+    "hidden_act": "relu2",
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "model_type": "bitnet",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_theta": 500000.0,
+    "vocab_size": 120,
+}
 ARCEE = LLAMA | {
     "architectures": ["ArceeForCausalLM"],
     "head_dim": 12,

@@ -48,6 +48,8 @@ FP8_TENSORS = compressed(
     CHANNELS | FLOAT | {"strategy": "tensor"},
     TOKENS | FLOAT | {"dynamic": False, "strategy": "tensor"},
 )
+BITNET = {"linear_class": "autobitlinear", "quant_method": "bitnet", "quantization_mode": "offline"}
+BITNET_DIVIDED = {"modules_to_not_convert": None, "quant_method": "bitnet"}
 FP8 = {"activation_scheme": "static", "quant_method": "fp8", "weight_block_size": None}
 FP8_BLOCKS = {
     "activation_scheme": "dynamic",

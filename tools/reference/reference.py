@@ -15,6 +15,7 @@ from experts import split_experts
 import mxfp4
 from int_quantized import code_tensors
 from stored_codes import decoded_weights, write_plain
+from ternary import is_ternary
 
 KEEP_HEAD = ("lm_head",)
 ROUTERS = ("mlp.gate.wg", "shared_expert_gate")  # those that are linear layers in transformers
@@ -75,12 +76,19 @@ def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
 
 
+def wide_layer_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return norm.weight * centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
+
+
 def widen(model: nn.Module) -> None:
     """fp64 throughout: transformers itself computes norms in fp32 whatever the model's type."""
     model.double()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = functools.partial(wide_rms_norm, module)
+        elif hasattr(module, "variance_epsilon"):  # Cohere's own
+            module.forward = functools.partial(wide_layer_norm, module)
 
 
 def auto_class(folder: str) -> type:
@@ -120,8 +128,8 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
     """Matrices are rounded to bf16 as Pinion holds them (no change for bf16 files); norms and biases stay as stored.
 
     With w8a8 every linear layer outside `keep` gets rotated weights quantised from the stored values and, through a
-    hook, inputs that are rotated and quantised per token. Weights that are codes already stay what they are, and their
-    inputs are not rotated. Experts are linear layers too, routers are not.
+    hook, inputs that are rotated and quantised per token. Weights that are codes already, or ternary, stay what they
+    are, and their inputs are not rotated. Experts are linear layers too, routers are not.
     """
     model, coded = load_stored(folder, wide)
     model.eval().requires_grad_(False)
@@ -136,7 +144,7 @@ def load_model(folder: str, quant: str = "none", keep: tuple[str, ...] = KEEP_HE
 def as_in_pinion(model: nn.Module, quant: str, keep: tuple[str, ...], coded: set[str]) -> None:
     for name, module in model.named_modules():
         if quant == "w8a8" and is_quantised(name, module, keep):
-            if name in coded:
+            if name in coded or is_ternary(module.weight):
                 module.register_forward_pre_hook(lambda _, args: (fake_quantise(args[0]),))
             else:
                 weight = dequantised(*quantise_weights(module.weight), module.weight.dtype)

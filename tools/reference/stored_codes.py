@@ -1,6 +1,7 @@
 """Checkpoints with codes of other formats than int8 channels: making them, and reading them back.
 
-compressed-tensors int-quantized (groups), float-quantized, pack-quantized and nvfp4-pack-quantized, fp8, GPTQ, AWQ, by a quantization_config;
+compressed-tensors int-quantized (groups), float-quantized, pack-quantized and nvfp4-pack-quantized, fp8, GPTQ, AWQ,
+BitNet, by a quantization_config;
 int8 codes of channels are int_quantized.py's. Knows neither models nor Pinion.
 """
 
@@ -18,7 +19,7 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -
 
 
 def stored_as(config: dict) -> str:
-    """fp8, gptq, awq, int-quantized, float-quantized, pack-quantized or nvfp4-pack-quantized."""
+    """fp8, gptq, awq, bitnet, int-quantized, float-quantized, pack-quantized or nvfp4-pack-quantized."""
     method = config["quant_method"]
     if method != "compressed-tensors":
         return method
@@ -107,6 +108,27 @@ def decode_nvfp4(pairs: torch.Tensor, scale: torch.Tensor, divisor: torch.Tensor
     return (E2M1[codes].unflatten(-1, (-1, 16)) * (scale.float() / divisor)[..., None]).flatten(-2)
 
 
+def encode_bitnet(
+    weight: torch.Tensor, divides: bool, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Four rows of codes a byte [n / 4, k], and what multiplies, or divides, all of them [1]."""
+    w = weight.float()
+    codes = torch.round(w / w.abs().mean()).clamp(-1, 1)
+    scale = (w.pow(2).sum() / codes.abs().sum()).sqrt()
+    quarters = (codes + 1).to(torch.uint8).unflatten(0, (4, -1))
+    packed = quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6
+    return packed, (1 / scale if divides else scale).reshape(1).to(dtype)
+
+
+def decode_bitnet(packed: torch.Tensor, scale: torch.Tensor, divides: bool) -> torch.Tensor:
+    codes = torch.cat([packed >> shift & 3 for shift in (0, 2, 4, 6)]).float() - 1
+    return codes * (1 / scale.float() if divides else scale.float())
+
+
+def divides(config: dict) -> bool:
+    return config.get("linear_class", "bitlinear") == "bitlinear"
+
+
 def fp8_block(config: dict, shape: torch.Size) -> tuple[int, int]:
     if stored_as(config) == "fp8":
         return tuple(config["weight_block_size"] or shape)
@@ -145,6 +167,9 @@ def encode(
         if not symmetric:
             result[f"{module}.weight_zero_point"] = pack_words(zero.T, bits).T.contiguous()
         return result
+    if kind == "bitnet":
+        packed, scale = encode_bitnet(weight, divides(config), dtype)
+        return {f"{module}.weight": packed, f"{module}.weight_scale": scale}
     if kind == "nvfp4-pack-quantized":
         pairs, scale, divisor = encode_nvfp4(weight)
         return {
@@ -179,7 +204,7 @@ def encode_tensors(
     result = {}
     for name, tensor in tensors.items():
         module = name.removesuffix(".weight")
-        is_linear = tensor.ndim == 2 and name.endswith(".weight") and "embed_tokens" not in name
+        is_linear = tensor.ndim == 2 and name.endswith(".weight") and not name.endswith(("embed_tokens.weight", "embed_in.weight"))
         if is_linear and is_coded(config, module):
             result |= encode(module, tensor, config, dtype, random)
         else:
@@ -207,6 +232,8 @@ def decode(module: str, tensors: dict[str, torch.Tensor], config: dict) -> torch
         if not arguments["symmetric"]:
             zero = unpack_words(t["weight_zero_point"].T, bits, n).T
         return (codes - zero[:, groups]).float() * t["weight_scale"].float()[:, groups]
+    if kind == "bitnet":
+        return decode_bitnet(t["weight"], t["weight_scale"], divides(config))
     if kind == "nvfp4-pack-quantized":
         return decode_nvfp4(t["weight_packed"], t["weight_scale"], t["weight_global_scale"])
     bits, n = config["bits"], t["scales"].shape[1]
@@ -230,7 +257,7 @@ def coded_modules(tensors: dict[str, torch.Tensor]) -> list[str]:
         for name, tensor in tensors.items()
         if name.endswith(".weight")
         and (
-            tensor.dtype == torch.float8_e4m3fn
+            tensor.dtype in (torch.float8_e4m3fn, torch.uint8)
             or (tensor.dtype == torch.int8 and not has_channels(tensors, name.removesuffix(".weight")))
         )
     ]

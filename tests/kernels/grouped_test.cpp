@@ -1,5 +1,5 @@
-// The matmuls of w4: every variant against scalar over rows and groups below, at and above each block, and scalar
-// against sums written out here, by the picture in layout.h.
+// The matmuls of formats with groups: every variant against scalar over rows and groups below, at and above each block,
+// and scalar against sums written out here, by the picture in layout.h.
 #include <algorithm>
 
 #include "kernels/f16.h"
@@ -9,24 +9,36 @@
 namespace pinion {
 namespace {
 
-// a [rows][k], codes [k][64], zeros and scales [k / 32][64]
+constexpr Format kGroupedFormats[] = {Format::w4, Format::w4z, Format::w2};
+
+// a [rows][k], codes [k][64], zeros and scales [k / group][64]
 struct Case {
   int64_t rows, k;
-  bool has_zero_points;
+  Format format;
   std::vector<int8_t> a;
   std::vector<int> codes, zeros;
   std::vector<f16> scales;
+
+  int64_t group() const { return format == Format::w2 ? 128 : 32; }
+  std::string name() const {
+    return std::string(traits_of(format).name) + ", rows " + std::to_string(rows) + ", k " + std::to_string(k);
+  }
 };
 
 size_t at(int64_t row, int64_t column, int64_t columns) { return static_cast<size_t>(row * columns + column); }
 
 std::vector<std::byte> pack(const Case& c) {
+  const int64_t rows = c.format == Format::w2 ? 4 : 2, lines = c.group() / (4 * rows);
   std::vector<std::byte> records;
-  for (int64_t g = 0; g < c.k / 32; ++g) {
-    for (int64_t pair = 0; pair < 4; ++pair) {
+  for (int64_t g = 0; g < c.k / c.group(); ++g) {
+    for (int64_t line = 0; line < lines; ++line) {
       for (int64_t i = 0; i < 256; ++i) {
-        const int64_t k = g * 32 + pair * 8 + i % 4;
-        records.push_back(static_cast<std::byte>(c.codes[at(k, i / 4, 64)] | c.codes[at(k + 4, i / 4, 64)] << 4));
+        int byte = 0;
+        for (int64_t row = 0; row < rows; ++row) {
+          const int64_t k = g * c.group() + (line * rows + row) * 4 + i % 4;
+          byte |= c.codes[at(k, i / 4, 64)] << (row * 8 / rows);
+        }
+        records.push_back(static_cast<std::byte>(byte));
       }
     }
     for (int64_t n = 0; n < 64; ++n) {
@@ -34,7 +46,7 @@ std::vector<std::byte> pack(const Case& c) {
       records.push_back(static_cast<std::byte>(bits & 0xff));
       records.push_back(static_cast<std::byte>(bits >> 8));
     }
-    for (int64_t n = 0; n < 64 && c.has_zero_points; ++n)
+    for (int64_t n = 0; n < 64 && c.format == Format::w4z; ++n)
       records.push_back(static_cast<std::byte>(c.zeros[at(g, n, 64)]));
   }
   return records;
@@ -45,9 +57,9 @@ std::vector<float> by_contract(const Case& c) {
   for (int64_t r = 0; r < c.rows; ++r) {
     for (int64_t n = 0; n < 64; ++n) {
       float total = 0;
-      for (int64_t g = 0; g < c.k / 32; ++g) {
+      for (int64_t g = 0; g < c.k / c.group(); ++g) {
         int64_t sum = 0;
-        for (int64_t k = g * 32; k < g * 32 + 32; ++k) {
+        for (int64_t k = g * c.group(); k < (g + 1) * c.group(); ++k) {
           sum += c.a[at(r, k, c.k)] * (c.codes[at(k, n, 64)] - c.zeros[at(g, n, 64)]);
         }
         total = std::fma(static_cast<float>(sum), to_float(c.scales[at(g, n, 64)]), total);
@@ -63,7 +75,7 @@ Result gemv(const Kernels& kernels, Edge edge, const Case& c, const std::vector<
   const Guarded<std::byte> weights(records, edge);
   const Guarded<float> acc(c.rows * 64, edge);
   for (int64_t r = 0; r < c.rows; ++r) {
-    kernels.gemv_w4(a.data + r * c.k, {weights.data, c.k, c.has_zero_points}, 1, acc.data + r * 64);
+    kernels.gemv_grouped(a.data + r * c.k, {weights.data, c.k, c.format}, 1, acc.data + r * 64);
   }
   return {.floats = acc.copy()};
 }
@@ -76,23 +88,22 @@ Result gemm(const Kernels& kernels, Edge edge, const Case& c, const std::vector<
       wanted_block > 0 ? round_up(wanted_block, kernels.s8_shape.row_multiple) : block_rows(kernels.s8_shape, c.rows);
   const Guarded<int8_t> packed((c.rows + block - 1) / block * block * c.k, edge);
   kernels.pack_s8(c.a.data(), c.k, c.rows, c.k, block, packed.data);
-  kernels.gemm_w4(packed.data, {block, block * c.k}, c.rows, {weights.data, c.k, c.has_zero_points}, acc.data);
+  kernels.gemm_grouped(packed.data, {block, block * c.k}, c.rows, {weights.data, c.k, c.format}, acc.data);
   return {.floats = acc.copy()};
 }
 
 // In blocks of the table's choice (0) and of another size.
 std::vector<float> expect_contract(const std::string& name, const Case& c) {
-  const std::string label =
-      name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k) + (c.has_zero_points ? ", zeros" : "");
+  const std::string label = name + ", " + c.name();
   const std::vector<std::byte> records = pack(c);
-  EXPECT_EQ(static_cast<int64_t>(records.size()), panel_bytes(c.has_zero_points ? Format::w4z : Format::w4, c.k));
+  EXPECT_EQ(static_cast<int64_t>(records.size()), panel_bytes(c.format, c.k));
   const Result expected = {.floats = by_contract(c)};
   const auto check = [&](const std::string& how, auto run) {
     expect_same(run_everywhere(how + ": " + label, run), expected, how + " by contract: " + label);
   };
   check("gemv", [&](const Kernels& k, Edge edge) { return gemv(k, edge, c, records); });
   constexpr int64_t kBlocks[] = {1, 2, 16, 32};
-  const int64_t other = kBlocks[static_cast<size_t>(c.rows + c.k / 32) % std::size(kBlocks)];
+  const int64_t other = kBlocks[static_cast<size_t>(c.rows + c.k / c.group()) % std::size(kBlocks)];
   for (const int64_t block : {int64_t{0}, other}) {
     check("gemm in blocks of " + std::to_string(block),
           [&](const Kernels& k, Edge edge) { return gemm(k, edge, c, records, block); });
@@ -106,26 +117,34 @@ std::vector<int> random_below(Random& random, int64_t n, uint32_t end) {
   return x;
 }
 
-Case random_case(Random& random, int64_t rows, int64_t k, bool has_zero_points) {
-  Case c = {rows, k, has_zero_points, random.codes(rows * k), random_below(random, k * 64, 16), {}, {}};
-  c.zeros = has_zero_points ? random_below(random, k / 32 * 64, kMaxZero + 1) : std::vector<int>(at(k / 32, 0, 64), 8);
-  for (int64_t i = 0; i < k / 32 * 64; ++i) c.scales.push_back(to_f16(random.uniform(-0.01f, 0.02f)));
+// Codes are any that the bits can hold.
+Case random_case(Random& random, int64_t rows, int64_t groups, Format format) {
+  Case c = {rows, 0, format, {}, {}, {}, {}};
+  c.k = groups * c.group();
+  c.a = random.codes(rows * c.k);
+  c.codes = random_below(random, c.k * 64, format == Format::w2 ? 4 : 16);
+  c.zeros = format == Format::w4z ? random_below(random, groups * 64, kMaxZero + 1)
+                                  : std::vector<int>(at(groups, 0, 64), format == Format::w2 ? 1 : 8);
+  for (int64_t i = 0; i < groups * 64; ++i) c.scales.push_back(to_f16(random.uniform(-0.01f, 0.02f)));
   return c;
 }
 
-TEST(W4, HandWorked) {
-  for (const bool has_zero_points : {false, true}) {
-    const int zero = has_zero_points ? 3 : 8;
-    Case c = {2, 64, has_zero_points, std::vector<int8_t>(128), {}, std::vector<int>(128, zero), {}};
-    c.codes = std::vector<int>(at(64, 0, 64), zero);
-    c.scales = std::vector<f16>(128, to_f16(0.5f));
-    c.a[0] = 1, c.a[5] = 2, c.a[32] = 3;  // row 0
-    c.a[64 + 63] = -127;                  // row 1
-    c.codes[at(0, 7, 64)] = 15, c.codes[at(5, 7, 64)] = 0, c.codes[at(32, 7, 64)] = zero + 1;
-    c.codes[at(63, 63, 64)] = 0;
+// Two groups, all weights 0 but a few.
+TEST(Grouped, HandWorked) {
+  for (const Format format : kGroupedFormats) {
+    const int zero = format == Format::w2 ? 1 : format == Format::w4z ? 3 : 8, most = format == Format::w2 ? 3 : 15;
+    Case c = {2, 0, format, {}, {}, std::vector<int>(128, zero), std::vector<f16>(128, to_f16(0.5f))};
+    const int64_t second = c.group();  // where the second group begins
+    c.k = 2 * second;
+    c.a = std::vector<int8_t>(at(2, 0, c.k));
+    c.codes = std::vector<int>(at(c.k, 0, 64), zero);
+    c.a[0] = 1, c.a[5] = 2, c.a[at(0, second, c.k)] = 3;
+    c.a[at(1, c.k - 1, c.k)] = -127;
+    c.codes[at(0, 7, 64)] = most, c.codes[at(5, 7, 64)] = 0, c.codes[at(second, 7, 64)] = zero + 1;
+    c.codes[at(c.k - 1, 63, 64)] = 0;
     c.scales[at(1, 7, 64)] = to_f16(-2.0f);
     const std::vector<float> acc = expect_contract("by hand", c);
-    const auto first = static_cast<float>(1 * (15 - zero) + 2 * (0 - zero));
+    const auto first = static_cast<float>(1 * (most - zero) + 2 * (0 - zero));
     EXPECT_EQ(acc[7], first * 0.5f + 3 * 1 * -2.0f);
     EXPECT_EQ(acc[8], 0.0f);
     EXPECT_EQ(acc[64 + 63], static_cast<float>(-127 * (0 - zero)) * 0.5f);
@@ -133,28 +152,29 @@ TEST(W4, HandWorked) {
 }
 
 // Panels that lie one behind the other are multiplied together, and each is what it is alone.
-TEST(W4, SeveralPanelsAtOnce) {
+TEST(Grouped, SeveralPanelsAtOnce) {
   Random random;
-  for (const int64_t k : {32, 64, 160}) {
+  for (const int64_t groups : {1, 2, 5}) {
     for (int64_t panels = 1; panels <= 6; ++panels) {
-      const bool has_zero_points = panels % 2 == 0;
-      const std::vector<int8_t> a = random.codes(k);
+      const Format format = kGroupedFormats[static_cast<size_t>(panels) % std::size(kGroupedFormats)];
+      std::vector<int8_t> a;
       std::vector<std::byte> records;
       Result expected;
+      int64_t k = 0;
       for (int64_t p = 0; p < panels; ++p) {
-        Case c = random_case(random, 1, k, has_zero_points);
+        Case c = random_case(random, 1, groups, format);
+        if (p == 0) a = c.a, k = c.k;
         c.a = a;
         const std::vector<std::byte> panel = pack(c);
         records.insert(records.end(), panel.begin(), panel.end());
-        const std::vector<float> sums = by_contract(c);
-        expected.floats.insert(expected.floats.end(), sums.begin(), sums.end());
+        append(expected.floats, by_contract(c));
       }
-      const std::string label = std::to_string(panels) + " panels, k " + std::to_string(k);
+      const std::string label = std::to_string(panels) + " panels of " + traits_of(format).name;
       const Result result = run_everywhere(label, [&](const Kernels& kernels, Edge edge) {
         const Guarded<int8_t> row(a, edge);
         const Guarded<std::byte> weights(records, edge);
         const Guarded<float> acc(panels * 64, edge);
-        kernels.gemv_w4(row.data, {weights.data, k, has_zero_points}, panels, acc.data);
+        kernels.gemv_grouped(row.data, {weights.data, k, format}, panels, acc.data);
         return Result{.floats = acc.copy()};
       });
       expect_same(result, expected, label);
@@ -162,51 +182,53 @@ TEST(W4, SeveralPanelsAtOnce) {
   }
 }
 
-TEST(W4, EveryRowCount) {
+TEST(Grouped, EveryRowCount) {
   Random random;
   for (int64_t rows = 1; rows <= 70; rows += rows < 16 ? 1 : kStride) {
-    expect_contract("random", random_case(random, rows, 96, rows % 2 == 0));
+    expect_contract("random", random_case(random, rows, 3, w4_format(rows % 2 == 0)));
+    expect_contract("random", random_case(random, rows, 1 + rows % 2, Format::w2));
   }
 }
 
-TEST(W4, EveryGroupCount) {
+TEST(Grouped, EveryGroupCount) {
   Random random;
   for (int64_t groups = 1; groups <= 40; groups += groups < 10 ? 1 : kStride) {
-    for (const bool has_zero_points : {false, true}) {
-      expect_contract("random", random_case(random, 1 + groups % 7, groups * 32, has_zero_points));
+    for (const Format format : kGroupedFormats) {
+      expect_contract("random", random_case(random, 1 + groups % 7, groups, format));
     }
   }
 }
 
 // What would saturate or wrap somewhere inside: 16-bit sums, the unsigned side's offset, its correction.
-TEST(W4, ExtremeCodes) {
+TEST(Grouped, ExtremeCodes) {
   Random random;
   const auto extreme = [&](int pattern, int64_t i) { return pattern == 2 ? i % 2 == 0 : pattern == 1; };
-  for (const int zero : {0, 8, kMaxZero}) {
+  const auto check = [&](Format format, int zero, int most) {
     for (int x = 0; x < 3; ++x) {
       for (int w = 0; w < 3; ++w) {
         for (const int64_t rows : {1, 7}) {
-          Case c = random_case(random, rows, 160, zero != 8);
+          Case c = random_case(random, rows, 5, format);
           for (size_t i = 0; i < c.a.size(); ++i) c.a[i] = extreme(x, static_cast<int64_t>(i)) ? 127 : -127;
           for (size_t i = 0; i < c.codes.size(); ++i) {
-            c.codes[i] = extreme(w, static_cast<int64_t>(i) / 64) ? 15 : 0;
+            c.codes[i] = extreme(w, static_cast<int64_t>(i) / 64) ? most : 0;
           }
           std::ranges::fill(c.zeros, zero);
           expect_contract("extremes " + std::to_string(x) + " by " + std::to_string(w), c);
         }
       }
     }
-  }
+  };
+  for (const int zero : {0, 8, kMaxZero}) check(w4_format(zero != 8), zero, 15);
+  check(Format::w2, 1, 3);
 }
 
-TEST(W4, EveryScale) {
+TEST(Grouped, EveryScale) {
   Random random;
   std::vector<f16> finite;
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     if ((bits & 0x7c00) != 0x7c00) finite.push_back({static_cast<uint16_t>(bits)});
   }
-  const auto groups = static_cast<int64_t>(finite.size()) / 64;
-  Case c = random_case(random, 3, groups * 32, true);
+  Case c = random_case(random, 3, static_cast<int64_t>(finite.size()) / 64, Format::w4z);
   c.scales = finite;
   expect_contract("every scale", c);
   for (f16& scale : c.scales) scale = {static_cast<uint16_t>(random.next() % 2 << 15)};

@@ -1,9 +1,11 @@
-// What the NEON kernels of w4 share: the way from sums of a group to the totals. Where the sums alone take half of
-// the registers, the totals wait in memory.
+// What the NEON kernels of formats with groups share: rows of a line, and the way from sums of a group to the totals.
+// Where the sums alone take half of the registers, the totals wait in memory.
 #pragma once
 
 #include "kernels/kernels.h"
 #include "kernels/lanes/neon.h"
+#include "kernels/lanes/record.h"
+#include "kernels/lanes/unroll.h"
 
 namespace pinion {
 namespace {
@@ -21,28 +23,41 @@ namespace {
   return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(0x1.8p23f));
 }
 
-// The sum of a group's codes of one row.
-[[maybe_unused]] int32_t sum_of_codes(const int8_t* a) {
-  return vaddlvq_s8(vld1q_s8(a)) + vaddlvq_s8(vld1q_s8(a + 16));
+// Four columns' codes of row R of a line.
+template <class Record, int R>
+[[gnu::always_inline]] inline int8x16_t row_of_line(int8x16_t line) {
+  uint8x16_t codes = vreinterpretq_u8_s8(line);
+  if constexpr (R > 0) codes = vshrq_n_u8(codes, R * Record::kBits);
+  if constexpr (R + 1 < Record::kRows) codes = vandq_u8(codes, vdupq_n_u8(Record::kMask));
+  return vreinterpretq_s8_u8(codes);
 }
 
-// Where sums of code * x begin: less 8 times x_sum, the sum of x. With zeros of their own columns begin at nothing.
-template <bool HasZeros>
+// The sum of a group's codes of one row.
+template <class Record>
+int32_t sum_of_codes(const int8_t* a) {
+  int16x8_t pairs = vpaddlq_s8(vld1q_s8(a));
+  unrolled<Record::kK / 16 - 1>([&](auto i) { pairs = vpadalq_s8(pairs, vld1q_s8(a + 16 * (i + 1))); });
+  return vaddlvq_s16(pairs);
+}
+
+// Where sums of code * x begin: less x_sum, the sum of x, times the zero. With zeros of their own columns begin at
+// nothing.
+template <class Record>
 int32x4_t first_sums(int32_t x_sum) {
-  return vdupq_n_s32(HasZeros ? 0 : -8 * x_sum);
+  return vdupq_n_s32(Record::kHasZeros ? 0 : -Record::kZero * x_sum);
 }
 
 // For eight columns, whose totals are in acc: += float(sum) * scale, sums less zero times x_sum where there are zeros.
-template <bool HasZeros>
+template <class Record>
 void scale_group(int32x4_t low, int32x4_t high, int32_t x_sum, const std::byte* record, int64_t column, float* acc) {
-  if constexpr (HasZeros) {
-    const auto* zero_points = reinterpret_cast<const uint8_t*>(record + kW4CodeBytes + kPanelColumns * 2);
+  if constexpr (Record::kHasZeros) {
+    const auto* zero_points = reinterpret_cast<const uint8_t*>(record + Record::kCodeBytes + kPanelColumns * 2);
     const int16x8_t zero = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(zero_points + column)));
     const int16x4_t x = vdup_n_s16(static_cast<int16_t>(x_sum));
     low = vmlsl_s16(low, vget_low_s16(zero), x);
     high = vmlsl_s16(high, vget_high_s16(zero), x);
   }
-  const auto* scales = reinterpret_cast<const uint16_t*>(record + kW4CodeBytes);
+  const auto* scales = reinterpret_cast<const uint16_t*>(record + Record::kCodeBytes);
   const float16x8_t scale = vreinterpretq_f16_u16(vld1q_u16(scales + column));
   add_scaled(low, vcvt_f32_f16(vget_low_f16(scale)), true, acc + column);
   add_scaled(high, vcvt_high_f32_f16(scale), true, acc + column + 4);

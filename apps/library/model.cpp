@@ -1,0 +1,177 @@
+// Opening a model's folder for C, as the commands open it, and what it is.
+#include <algorithm>
+#include <iterator>
+
+#include "apps/library/arguments.h"
+#include "apps/library/handles.h"
+#include "apps/model/open.h"
+#include "apps/model/texts.h"
+#include "engine/forward/rope.h"
+#include "loader/checkpoint/model_folder.h"
+#include "loader/config/user_folders.h"
+
+namespace pinion {
+namespace {
+
+// The index of a name in a table of names; none given: nothing changes.
+template <class Names, class Set>
+Error read_name(const char* given, const char* option, const Names& names, const Set& set) {
+  if (!given) return {};
+  const auto found = std::ranges::find(names, std::string_view(given));
+  if (found == std::end(names)) {
+    std::string known;
+    for (const std::string_view name : names) known += (known.empty() ? "" : ", ") + std::string(name);
+    return error("no such name", option, known, "\"" + std::string(given) + "\"");
+  }
+  set(static_cast<size_t>(found - std::begin(names)));
+  return {};
+}
+
+Error read_numbers(const pinion_model_options& options, RunOptions* run) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return error("out of range", "threads", "0 to " + std::to_string(kMaxThreads), std::to_string(options.threads));
+  }
+  constexpr int64_t kMostChunk = 65536;
+  if (options.prefill_chunk < 0 || options.prefill_chunk > kMostChunk) {
+    return error("out of range", "prefill_chunk", "0 to " + std::to_string(kMostChunk),
+                 std::to_string(options.prefill_chunk));
+  }
+  run->team.threads = options.threads;
+  run->team.prefill_chunk = options.prefill_chunk;
+  return {};
+}
+
+Error read_run(const char* folder, const pinion_model_options& options, RunOptions* run) {
+  run->model = find_model_folder(folder);
+  std::vector<std::string_view> heads;
+  for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
+  const auto set_quant = [&](size_t i) {
+    run->load.quant = static_cast<Quant>(i);
+    run->why_quant = kQuantAsAsked;
+  };
+  if (Error e = read_name(options.quant, "quant", kQuantNames, set_quant)) return e;
+  if (Error e = read_name(options.head, "head", heads, [&](size_t i) { run->load.head = kHeadFormats[i].format; })) {
+    return e;
+  }
+  if (Error e = read_name(options.kv, "kv", kKvNames, [&](size_t i) { run->kv = static_cast<KvType>(i); })) return e;
+  if (Error e = read_texts(options.keep, options.keep_count, "keep", &run->load.keep)) return e;
+  if (std::ranges::count(run->load.keep, "") > 0) return error("an empty pattern would keep all matrices", "keep");
+  if (Error e = read_numbers(options, run)) return e;
+  run->no_rotate = options.no_rotate != 0;
+  run->cores = text_or_empty(options.cores);
+  run->kernels_name = text_or_empty(options.kernels);
+  run->no_cache = options.no_cache != 0;
+  run->calibrate = options.calibration ? "calibration" : "";
+  settle_quant(run);
+  return {};
+}
+
+// Whom the library tells, on whatever thread that happens.
+struct Listener {
+  void* user;
+  void (*on_progress)(void* user, int64_t done, int64_t total);
+  void (*on_message)(void* user, pinion_message kind, const char* text);
+
+  void tell(pinion_message kind, const std::string& text) const {
+    if (on_message) on_message(user, kind, text.c_str());
+  }
+};
+
+LoadOptions load_options_for(const pinion_model_options& options, const RunOptions& run, const Listener& listener) {
+  LoadOptions load = run.load;
+  if (!run.no_cache) load.cache_folder = options.cache_folder ? options.cache_folder : default_cache_folder();
+  load.warn = [listener](const Error& e) { listener.tell(PINION_WARNING, e.message()); };
+  load.doubt = [listener](const Error& e) { listener.tell(PINION_DOUBT, e.message()); };
+  if (listener.on_progress) {
+    load.progress = [listener](int64_t done, int64_t total) { listener.on_progress(listener.user, done, total); };
+  }
+  return load;
+}
+
+Error open_shared(const pinion_model_options& options, OpenModel* model) {
+  const RunOptions& run = model->run;
+  if (Error e = check_model_folder(run.model)) return e;
+  if (has_tokenizer(run.model)) {
+    if (Error e = load_own_tokenizer(run.model, &model->tokenizer)) return e;
+  }
+  const Listener listener = {options.user, options.on_progress, options.on_message};
+  LoadOptions load = load_options_for(options, run, listener);
+  if (options.calibration) {
+    if (!model->tokenizer) return error("a calibration text needs a tokenizer", run.model);
+    TextIds text;
+    if (Error e = text_ids(*model->tokenizer, options.calibration, &text)) return e;
+    if (Error e = use_calibration(text, run.calibrate, &load)) return e;
+  }
+  const Note note = [&](const std::string& text) { listener.tell(PINION_NOTE, text); };
+  if (Error e = open_model(run, load, note, &model->runtime)) return e;
+  for (const std::string& text : model_notes(*model->runtime.model)) note(text);
+  model->family = model->runtime.model->config.family;
+  model->quant = quant_name(run);
+  model->kv = kv_name(run);
+  return {};
+}
+
+}  // namespace
+}  // namespace pinion
+
+using namespace pinion;
+
+pinion_status pinion_model_open(const char* folder, const pinion_model_options* options, pinion_model** out) {
+  return guarded([&] {
+    if (!out) return missing("out");
+    *out = nullptr;
+    if (!folder) return missing("folder");
+    pinion_model_options given;
+    if (Error e = read_options(options, "options", &given)) return failed(PINION_ERROR_ARGUMENT, e);
+    auto handle = std::make_unique<pinion_model>(std::make_shared<OpenModel>());
+    if (Error e = read_run(folder, given, &handle->shared->run)) return failed(PINION_ERROR_ARGUMENT, e);
+    static Turns opening;  // what starts threads and chooses cores is the process's (engine/team/team.h)
+    const Turn turn(opening);
+    if (!turn.is_taken()) return busy();
+    if (Error e = open_shared(given, handle->shared.get())) return status_of(e, PINION_ERROR_MODEL);
+    *out = handle.release();
+    return PINION_OK;
+  });
+}
+
+void pinion_model_close(pinion_model* model) { delete model; }
+
+pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info* out) {
+  return guarded([&] {
+    if (!model) return missing("model");
+    if (!out) return missing("out");
+    const OpenModel& shared = *model->shared;
+    const Model& weights = *shared.runtime.model;
+    const pinion_model_info info = {
+        .size = out->size,
+        .family = shared.family.c_str(),
+        .quant = shared.quant.c_str(),
+        .kv = shared.kv.c_str(),
+        .kernels = shared.runtime.kernels->name,
+        .threads = shared.runtime.team->size(),
+        .has_tokenizer = shared.tokenizer != nullptr,
+        .vocab_size = weights.config.vocab_size,
+        .context_length = context_length(weights.config),
+        .weight_bytes = weights.weight_bytes,
+        .from_cache = weights.from_cache(),
+    };
+    if (out->size < sizeof out->size || out->size > sizeof info) {
+      return failed(
+          PINION_ERROR_ARGUMENT,
+          error("wrong size", "out", "at most " + std::to_string(sizeof info) + " bytes", std::to_string(out->size)));
+    }
+    std::memcpy(out, &info, out->size);
+    return PINION_OK;
+  });
+}
+
+pinion_status pinion_model_end_ids(const pinion_model* model, int32_t** out, size_t* count) {
+  return guarded([&] {
+    if (!model) return missing("model");
+    if (!out || !count) return missing("out or count");
+    const std::vector<int32_t>& ids = model->shared->runtime.model->eos_ids;
+    *out = copy_of(ids);
+    *count = ids.size();
+    return PINION_OK;
+  });
+}

@@ -1,0 +1,112 @@
+#include <nlohmann/json.hpp>
+
+#include "loader/config/config_parts.h"
+
+namespace pinion {
+namespace {
+
+void read_names(JsonFields& modules, ModuleNames* out) {
+  out->embedding = modules.text("embedding");
+  out->final_norm = modules.text("final_norm");
+  out->head = modules.text("head");
+  out->attention_norm = modules.text("attention_norm", "");
+  out->q = modules.text("q");
+  out->k = modules.text("k");
+  out->v = modules.text("v");
+  out->o = modules.text("o");
+  out->q_norm = modules.text("q_norm", "");
+  out->k_norm = modules.text("k_norm", "");
+  out->sinks = modules.text("sinks", "");
+  out->o_norm = modules.text("o_norm", "");
+  out->attention_out_norm = modules.text("attention_out_norm", "");
+  out->mlp_norm = modules.text("mlp_norm", "");
+  out->down_norm = modules.text("down_norm", "");
+  out->mlp_out_norm = modules.text("mlp_out_norm", "");
+  const bool mixture = modules.has("router");
+  const auto own_mlp = mixture ? std::optional<std::string>("") : std::nullopt;
+  const auto expert = mixture ? std::nullopt : std::optional<std::string>("");
+  out->gate = modules.text("gate", "");
+  out->up = modules.text("up", own_mlp);
+  out->down = modules.text("down", own_mlp);
+  out->xielu = modules.text("xielu", "");
+  out->router = modules.text("router", "");
+  out->expert_gate = modules.text("expert_gate", expert);
+  out->expert_up = modules.text("expert_up", expert);
+  out->expert_down = modules.text("expert_down", expert);
+  out->stacked_gate_up = modules.text("stacked_gate_up", "");
+  out->stacked_down = modules.text("stacked_down", "");
+  out->router_correction = modules.text("router_correction", "");
+  out->shared_gate = modules.text("shared_gate", "");
+  out->shared_up = modules.text("shared_up", "");
+  out->shared_down = modules.text("shared_down", "");
+  out->shared_weight = modules.text("shared_weight", "");
+  out->delta_qkv = modules.text("delta_qkv", "");
+  out->delta_z = modules.text("delta_z", "");
+  out->delta_b = modules.text("delta_b", "");
+  out->delta_a = modules.text("delta_a", "");
+  out->delta_conv = modules.text("delta_conv", "");
+  out->delta_rate = modules.text("delta_rate", "");
+  out->delta_step = modules.text("delta_step", "");
+  out->delta_norm = modules.text("delta_norm", "");
+  out->delta_out = modules.text("delta_out", "");
+  out->mtp_fc = modules.text("mtp_fc", "");
+  out->mtp_embedding_norm = modules.text("mtp_embedding_norm", "");
+  out->mtp_hidden_norm = modules.text("mtp_hidden_norm", "");
+  out->mtp_layer = modules.text("mtp_layer", "");
+  out->mtp_norm = modules.text("mtp_norm", "");
+}
+
+void read_selection(JsonFields& family, TensorSelection* out) {
+  out->skipped = family.texts("skipped_tensors");
+  out->skipped_endings = family.texts("skipped_endings");
+  JsonFields renamed = family.fields("renamed_tensors");
+  for (const auto& [from, to] : renamed.object.items()) out->renamed.emplace_back(from, renamed.text(from));
+  family.error = renamed.error;
+}
+
+// Branches that read the same stream may read what one norm makes of it.
+void read_parallel_norm(JsonFields& family, JsonFields& modules, ModelConfig* out) {
+  if (!out->parallel_branches) return;
+  std::string& norm = out->names.mlp_norm;
+  norm = modules.text("parallel_mlp_norm", norm);
+  out->one_norm = norm == out->names.attention_norm;
+  const bool recurs = attention_layers(*out) < out->layers;
+  if (recurs || out->experts.count > 0) {
+    family.fail("parallel_branches", "not supported beside experts or recurrent layers");
+  }
+}
+
+// Layers behind the model's own, which predict one token more.
+void skip_layers_behind(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const std::string field = family.text("layers_behind", "");
+  const int64_t count = field.empty() ? 0 : file.integer(field, 0, 0, kMaxLayers);
+  for (int64_t i = out->layers; i < out->layers + count; ++i) {
+    const std::string name = module_name(out->names.attention_norm, i);
+    out->tensors.skipped.push_back(name.substr(0, name.rfind('.') + 1));
+  }
+}
+
+}  // namespace
+
+std::string module_name(std::string_view pattern, int64_t layer) {
+  std::string name(pattern);
+  const size_t place = name.find("{}");
+  if (place != std::string::npos) name.replace(place, 2, std::to_string(layer));
+  return name;
+}
+
+std::string module_name(std::string_view pattern, int64_t layer, int64_t expert) {
+  return module_name(module_name(pattern, layer), expert);
+}
+
+Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  JsonFields modules = family.fields("modules");
+  read_names(modules, &out->names);
+  read_parallel_norm(family, modules, out);
+  if (modules.error) return modules.error;
+  read_selection(family, &out->tensors);
+  skip_layers_behind(family, file, out);
+  return {};
+}
+
+}  // namespace pinion

@@ -1,0 +1,52 @@
+# Debian packages of what is installed, with the folders of a system's own packages:
+#
+#   cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr && cmake --build build/release && (cd build/release && cpack)
+#
+# -DPINION_PACKAGER="Name <address>" says whose they are. pinion: the program; libpinion1: the library, named like its SONAME; libpinion-dev: what builds programs with it.
+set(PINION_PACKAGER "Pinion's maintainers <pinion@localhost>" CACHE STRING "who answers for packages, as Debian writes it")
+
+foreach(package IN ITEMS pinion libpinion1 libpinion-dev)
+  string(REGEX REPLACE "1$" "" component "${package}")
+  install(FILES "${PROJECT_SOURCE_DIR}/tools/package/copyright" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/${package}"
+          COMPONENT "${component}" EXCLUDE_FROM_ALL)
+endforeach()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME pinion)
+set(CPACK_PACKAGE_CONTACT "${PINION_PACKAGER}")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "language models from Hugging Face folders on the CPU")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_COMPONENTS_ALL pinion libpinion libpinion-dev)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/tools/package/finish.cmake")
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+# The one that is built may lie anywhere, and is no package yet.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/apps/library")
+
+set(CPACK_COMPONENT_PINION_DESCRIPTION
+    "A command line that chats, generates, serves OpenAI's API over HTTP,\nmeasures and checks itself. Models are read as they are published: no\nconversion, no GPU.")
+set(CPACK_DEBIAN_PINION_PACKAGE_NAME pinion)
+set(CPACK_DEBIAN_PINION_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PINION_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64")  # `pinion get` loads it
+
+set(CPACK_COMPONENT_LIBPINION_DESCRIPTION "The same as a library, with a C interface.")
+set(CPACK_DEBIAN_LIBPINION_PACKAGE_NAME libpinion1)
+set(CPACK_DEBIAN_LIBPINION_PACKAGE_SECTION libs)
+# What packages of programs depend on, and that the linker's cache is renewed: CPack's scripts call ldconfig for that,
+# the policy wants a trigger.
+file(WRITE "${PROJECT_BINARY_DIR}/package/shlibs" "libpinion 1 libpinion1 (>= ${PROJECT_VERSION})\n")
+file(WRITE "${PROJECT_BINARY_DIR}/package/triggers" "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_LIBPINION_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/package/shlibs;${PROJECT_BINARY_DIR}/package/triggers")
+
+set(CPACK_COMPONENT_LIBPINION-DEV_DESCRIPTION
+    "Headers, archives, and packages for CMake and pkg-config: what builds\nprograms with libpinion, or with its kernels alone.")
+set(CPACK_DEBIAN_LIBPINION-DEV_PACKAGE_NAME libpinion-dev)
+set(CPACK_DEBIAN_LIBPINION-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_LIBPINION-DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_LIBPINION-DEV_PACKAGE_DEPENDS "libpinion1 (= ${PROJECT_VERSION})")
+include(CPack)
