@@ -119,7 +119,9 @@ int run_guarded(int argc, char** argv) {
   std::unique_ptr<Exchange> exchange;
   try {
     if (Error e = join_others(&exchange)) return launched_process().rank == 0 ? fail(e) : kFailure;
-    return status_of(run_program(argc, argv, exchange.get()));
+    const int status = status_of(run_program(argc, argv, exchange.get()));
+    if (exchange) end_of_losses();
+    return status;
   } catch (const std::bad_alloc&) {
     fail(error("out of memory", ""));
   } catch (const std::exception& failure) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "apps/cli/common.h"
 #include "engine/boards/exchange.h"
@@ -20,5 +21,19 @@ std::optional<int> parse_on_boards(Exchange& exchange, const std::function<std::
 
 // Runs a command whose options are parsed.
 int run_on_boards(Exchange& exchange, const Run& run);
+
+// Nothing more is lost with another board: from here on nobody tells of one. Processes that end at about the same time
+// are taken for lost ones by mpirun where they have failed.
+void end_of_losses();
+
+// What the first board does when another is lost in the middle of the run: called once, on whatever thread, right
+// before the program ends, and what it returns ends the one line about it. As long as this object lives; one at a time.
+class KeptWhenLost {
+ public:
+  explicit KeptWhenLost(std::function<std::string()> keep);
+  ~KeptWhenLost();
+  KeptWhenLost(const KeptWhenLost&) = delete;
+  KeptWhenLost& operator=(const KeptWhenLost&) = delete;
+};
 
 }  // namespace pinion

@@ -24,6 +24,8 @@ struct Run {
   std::function<int()> run;
   // Options of models that several boards can share, of which one at most is given; none: the first runs it alone.
   std::vector<RunOptions*> shared = {};
+  // What each of several boards does instead; none: the first runs it.
+  std::function<int(Exchange&)> on_all = {};
 };
 
 Option add_model_option(Command app, RunOptions* options);

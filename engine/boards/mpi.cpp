@@ -11,6 +11,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -43,13 +44,14 @@ using Clock = std::chrono::steady_clock;
 // How long to look again and again, and how long to sleep between two looks after that: twice as long each time.
 struct Patience {
   std::chrono::microseconds busy, shortest, longest;
+  bool may_last = false;  // however long it takes
 };
 // For columns, which come when the slowest board has computed its own; boards may also have fewer cores than workers.
 constexpr Patience kForColumns{std::chrono::microseconds{300}, std::chrono::microseconds{20},
                                std::chrono::microseconds{200}};
 // For orders: as long as it takes to draw a token. Between two questions a board shall not heat its cores.
 constexpr Patience kForOrders{std::chrono::microseconds{2000}, std::chrono::microseconds{50},
-                              std::chrono::microseconds{1000}};
+                              std::chrono::microseconds{1000}, true};
 
 class MpiExchange final : public Exchange {
  public:
@@ -80,12 +82,12 @@ class MpiExchange final : public Exchange {
     const size_t count = message.size(), with_count = std::min(count, first_.size() - sizeof count);
     std::memcpy(first_.data(), &count, sizeof count);
     std::ranges::copy(message.first(with_count), first_.begin() + sizeof count);
-    share_first();
+    share_first(kForColumns);
     share_rest(const_cast<std::byte*>(message.data()), with_count, count);
   }
 
   void hear(std::vector<std::byte>* message) override {
-    share_first();
+    share_first(kForOrders);
     size_t count = 0;
     std::memcpy(&count, first_.data(), sizeof count);
     const size_t with_count = std::min(count, first_.size() - sizeof count);
@@ -115,19 +117,25 @@ class MpiExchange final : public Exchange {
     wait_for(request, patience);
   }
 
-  void share_first() { share(first_.data(), first_.size(), kForOrders); }
+  void share_first(const Patience& patience) { share(first_.data(), first_.size(), patience); }
   void share_rest(std::byte* message, size_t from, size_t count) {
     if (from < count) share(message + from, count - from, kForColumns);
   }
 
   void wait_for(MPI_Request request, const Patience& patience) {
     int is_there = 0;
-    const auto busy_until = Clock::now() + patience.busy;
+    const auto start = Clock::now(), busy_until = start + patience.busy;
+    const bool has_limit = is_in_pass && !patience.may_last && most_seconds > 0;
     for (auto pause = patience.shortest;; pause = std::min(2 * pause, patience.longest)) {
       do {
         check(MPI_Test(&request, &is_there, MPI_STATUS_IGNORE));
       } while (!is_there && Clock::now() < busy_until);
       if (is_there) return;
+      if (has_limit && std::chrono::duration<double>(Clock::now() - start).count() > most_seconds) {
+        std::array<char, 32> seconds;
+        std::snprintf(seconds.data(), seconds.size(), "%g s", most_seconds);
+        lose(error("has not answered in a pass", "another board", std::string("within ") + seconds.data()));
+      }
       std::this_thread::sleep_for(pause);
     }
   }
@@ -137,7 +145,11 @@ class MpiExchange final : public Exchange {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     MPI_Error_string(result, text, &length);
-    lost_(error("the connection to another board is lost", "board " + std::to_string(shares().rank), {}, text));
+    lose(error("the connection to another board is lost", "board " + std::to_string(shares().rank), {}, text));
+  }
+
+  [[noreturn]] void lose(const Error& failure) {
+    lost_(failure);
     give_up();
   }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/layout.h"
 
@@ -17,11 +18,26 @@ struct Shares {
   int32_t rank = 0;  // its own
   int32_t ranks = 1;
   int64_t unit = kPanelColumns;  // rows that stay together where no heads do; fewer only to test tiny models
+  // [ranks + 1], from 0 to 1: where each board's part begins; the same on all of them. Empty: all have as much.
+  std::vector<double> parts = {};
 
-  // The first of `units` that a board has. Those of the next one, up to `ranks`, begin where its own end; what cannot
-  // be divided evenly is more for the first boards, and a single unit is the first one's.
-  int64_t begin(int64_t units, int32_t board) const { return (units * board + ranks - 1) / ranks; }
+  // The first of `units` that a board has. Those of the next one, up to `ranks`, begin where its own end. Of even parts
+  // what cannot be divided evenly is more for the first boards, and a single unit is the first one's.
+  int64_t begin(int64_t units, int32_t board) const {
+    if (parts.empty()) return (units * board + ranks - 1) / ranks;
+    return static_cast<int64_t>(parts[static_cast<size_t>(board)] * static_cast<double>(units) + 0.5);
+  }
 };
+
+// Parts in proportion to how fast each board is; every speed is more than 0.
+inline std::vector<double> parts_by(const std::vector<double>& speeds) {
+  double all = 0, sum = 0;
+  for (const double speed : speeds) all += speed;
+  std::vector<double> parts = {0};
+  for (const double speed : speeds) parts.push_back((sum += speed) / all);
+  parts.back() = 1;
+  return parts;
+}
 
 struct RowRange {
   int64_t first = 0;

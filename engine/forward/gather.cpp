@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include "engine/team/clock.h"
+
 namespace pinion {
 namespace {
 
@@ -26,6 +28,20 @@ float* place_of(const Pass& p, int64_t row, int64_t rows, const RowRange& range)
   return p.activations.gathered.data() + range.first * rows + row * range.count;
 }
 
+// One exchange of a pass, counted.
+void exchange_columns(Exchange& exchange, const Shares& shares, std::byte* bytes, const Begins& begins,
+                      bool is_for_all) {
+  const std::span<const int64_t> parts = begins.of(shares);
+  Exchange::Traffic& traffic = exchange.traffic;
+  const int64_t start = now_ns();
+  is_for_all ? exchange.gather(bytes, parts) : exchange.gather_on_first(bytes, parts);
+  traffic.ns += now_ns() - start;
+  const auto rank = static_cast<size_t>(shares.rank);
+  ++traffic.gathers;
+  if (is_for_all || exchange.is_first()) traffic.received_bytes += parts.back() - (parts[rank + 1] - parts[rank]);
+  if (traffic.keeps_sizes) traffic.sizes.push_back(is_for_all ? parts.back() : -parts.back());
+}
+
 }  // namespace
 
 void gather(Worker& worker, const Pass& p, float* rows, int64_t count, const Division& columns) {
@@ -42,7 +58,7 @@ void gather(Worker& worker, const Pass& p, float* rows, int64_t count, const Div
   }
   if (worker.index == 0) {
     auto* bytes = reinterpret_cast<std::byte*>(is_packed ? p.activations.gathered.data() : rows);
-    exchange->gather(bytes, Begins(shares, columns, count).of(shares));
+    exchange_columns(*exchange, shares, bytes, Begins(shares, columns, count), true);
   }
   worker.barrier();
   if (!is_packed) return;
@@ -64,8 +80,8 @@ void gather_logits(const Worker& worker, const Pass& p, int64_t count) {
   const Division panels = {panel_count(columns.count), 1};
   for (int64_t row = 0; row < count; ++row) {
     const auto to_first = [&](auto* elements, const Division& division) {
-      exchange->gather_on_first(reinterpret_cast<std::byte*>(elements + row * division.count),
-                                Begins(shares, division, 1).of(shares));
+      exchange_columns(*exchange, shares, reinterpret_cast<std::byte*>(elements + row * division.count),
+                       Begins(shares, division, 1), false);
     };
     to_first(p.logits, columns);
     to_first(p.activations.panel_best.data(), panels);

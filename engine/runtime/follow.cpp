@@ -16,6 +16,13 @@ void follow(RuntimeOptions options) {
     MessageReader reader(message);
     const auto order = static_cast<Order>(reader.number());
     if (order == Order::end) return;
+    if (order == Order::rehearse) {
+      const int64_t rounds = reader.number();
+      std::vector<int64_t> sizes;
+      reader.list(&sizes);
+      rehearse(exchange, sizes, rounds);
+      continue;
+    }
     if (order != Order::load) {
       obey(follower, order, reader);
       continue;
@@ -29,6 +36,15 @@ void follow(RuntimeOptions options) {
     follower.prefill_team = runtime->prefill_team.get();
     follower.kernels = runtime->kernels;
   }
+}
+
+double rehearse_on_all(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
+  MessageWriter message;
+  message.begin(Order::rehearse);
+  message.add(rounds);
+  message.add_list(sizes);
+  exchange.tell(message.bytes());
+  return rehearse(exchange, sizes, rounds);
 }
 
 void end_following(Exchange& exchange) {

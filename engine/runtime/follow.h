@@ -10,6 +10,9 @@ namespace pinion {
 // decides the numbers comes from the first.
 void follow(RuntimeOptions options);
 
+// On the first board: rehearse() with the others.
+double rehearse_on_all(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds);
+
 // On the first board: lets the others return. Nothing may be open any more.
 void end_following(Exchange& exchange);
 

@@ -16,12 +16,13 @@
 namespace pinion {
 
 enum class Order : int64_t {
-  load,   // the model, by these options
-  open,   // memory for the passes of a session or scheduler
-  pass,   // one pass of it
-  copy,   // a block of its cache
-  close,  // that memory is not needed any more
-  end,    // nothing more will come
+  load,      // the model, by these options
+  open,      // memory for the passes of a session or scheduler
+  pass,      // one pass of it
+  copy,      // a block of its cache
+  close,     // that memory is not needed any more
+  rehearse,  // gathers of a pass without the pass
+  end,       // nothing more will come
 };
 
 // Numbers and lists of numbers, one behind the other, each list behind its length.

@@ -75,6 +75,7 @@ void obey(Follower& follower, Order order, MessageReader message) {
       follower.runners.erase(id);
       return;
     case Order::load:
+    case Order::rehearse:
     case Order::end:
       break;
   }

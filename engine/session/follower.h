@@ -32,7 +32,7 @@ struct Follower {
   std::map<int64_t, std::unique_ptr<Followed>> runners = {};  // by the first board's number
 };
 
-// Does what the first board has ordered; not Order::load and Order::end.
+// Does what the first board has ordered; not Order::load, rehearse and end.
 void obey(Follower& follower, Order order, MessageReader message);
 
 }  // namespace pinion

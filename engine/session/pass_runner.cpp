@@ -63,6 +63,8 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
                      .hidden = runner.hidden.empty() ? nullptr : runner.hidden.data(),
                      .profile = runner.profile,
                      .trace = runner.trace};
+  Exchange* exchange = runner.model->exchange;
+  if (exchange) exchange->is_in_pass = true;
   runner.followers.tell_pass(segments);
   plan(pass, &runner.scratch);
   const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, runner.scratch); };
@@ -72,6 +74,7 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
   } else {
     team.run_active(evaluate_rows);
   }
+  if (exchange) exchange->is_in_pass = false;
   for (const Segment& segment : segments) {
     if (segment.state->layers > 0) segment.state->drafts.held = segment.drafts;
   }

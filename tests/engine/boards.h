@@ -60,13 +60,13 @@ class ThreadExchange final : public Exchange {
   Hub& hub_;
 };
 
-// f(exchange) on each of so many boards at once.
+// f(exchange) on each of so many boards at once. parts: Shares::parts.
 template <class F>
-void on_boards(int32_t ranks, int64_t unit, F f) {
+void on_boards(int32_t ranks, int64_t unit, F f, const std::vector<double>& parts = {}) {
   Hub hub(ranks);
   std::vector<std::thread> others;
   const auto run = [&](int32_t rank) {
-    ThreadExchange exchange({rank, ranks, unit}, &hub);
+    ThreadExchange exchange({rank, ranks, unit, parts}, &hub);
     f(exchange);
   };
   for (int32_t rank = 1; rank < ranks; ++rank) others.emplace_back(run, rank);
@@ -78,9 +78,9 @@ void on_boards(int32_t ranks, int64_t unit, F f) {
 // packed weights, may be null.
 template <class F>
 void with_shared_model(const std::string& folder, const LoadOptions& options, int32_t ranks, int64_t unit, F f,
-                       std::vector<int64_t>* sizes = nullptr) {
+                       std::vector<int64_t>* sizes = nullptr, const std::vector<double>& parts = {}) {
   if (sizes) sizes->resize(static_cast<size_t>(ranks));
-  on_boards(ranks, unit, [&](Exchange& exchange) {
+  const auto run = [&](Exchange& exchange) {
     LoadOptions own = options;
     own.exchange = &exchange;
     std::unique_ptr<Model> model;
@@ -102,7 +102,8 @@ void with_shared_model(const std::string& folder, const LoadOptions& options, in
       if (order == Order::end) return;
       obey(follower, order, reader);
     }
-  });
+  };
+  on_boards(ranks, unit, run, parts);
 }
 
 }  // namespace pinion

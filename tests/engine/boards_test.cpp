@@ -42,6 +42,59 @@ TEST(Shares, OneUnitIsTheFirstBoards) {
   }
 }
 
+TEST(Shares, FasterBoardsHaveMore) {
+  const Shares shares = {.ranks = 3, .parts = parts_by({3.0, 1.0, 2.0})};
+  EXPECT_EQ(shares.parts, (std::vector<double>{0, 0.5, 4.0 / 6.0, 1}));
+  for (const auto& [units, begins] : std::vector<std::pair<int64_t, std::array<int64_t, 4>>>{
+           {12, {0, 6, 8, 12}}, {5, {0, 3, 3, 5}}, {1, {0, 1, 1, 1}}, {0, {0, 0, 0, 0}}}) {
+    for (int32_t board = 0; board <= 3; ++board) EXPECT_EQ(shares.begin(units, board), begins[board]) << units;
+  }
+}
+
+// Heads and panels in other numbers than the boards', one of which has next to nothing.
+TEST(Boards, UnevenPartsGiveTheSameBits) {
+  const std::vector<double> speeds[] = {{1.0, 2.5}, {5.0, 0.01, 3.0}};
+  for (const std::vector<double>& each : speeds) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(load_model(kDemo, {}, &model));
+    const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
+    const Run run = {1, {.kv = KvType::q8, .prefill_chunk = 16}};
+    const std::vector<float> alone = all_logits(*model, ids, 35, run);
+    std::vector<int64_t> sizes;
+    with_shared_model(
+        kDemo, {}, static_cast<int32_t>(each.size()), kPanelColumns,
+        [&](const Model& shared) { EXPECT_TRUE(same_bits(all_logits(shared, ids, 35, run), alone)); }, &sizes,
+        parts_by(each));
+    for (size_t i = 1; i < each.size(); ++i) EXPECT_EQ(sizes[i] > sizes[0], each[i] > each[0]) << i;
+  }
+}
+
+// What a pass exchanges can be done again without it.
+TEST(Boards, RehearseWhatAPassExchanged) {
+  with_shared_model(kStories, {}, 2, 4, [&](const Model& shared) {
+    Team team({-1});
+    std::unique_ptr<Session> session;
+    ASSERT_FALSE(open_session(shared, team, {}, &session));
+    std::vector<float> logits(static_cast<size_t>(shared.config.vocab_size));
+    ASSERT_FALSE(evaluate(*session, some_tokens(3, 100), false, logits.data()));
+    Exchange& exchange = *shared.exchange;
+    exchange.traffic = {};
+    exchange.traffic.keeps_sizes = true;
+    ASSERT_FALSE(evaluate(*session, some_tokens(1, 100), false, logits.data()));
+    const ModelConfig& c = shared.config;
+    EXPECT_EQ(exchange.traffic.gathers, 4 * c.layers + 2);
+    ASSERT_EQ(std::ssize(exchange.traffic.sizes), exchange.traffic.gathers);
+    EXPECT_EQ(exchange.traffic.sizes[0], c.heads * c.head_dim * 4);
+    EXPECT_EQ(exchange.traffic.sizes[1], c.hidden_size * 4);
+    EXPECT_EQ(exchange.traffic.sizes[2], c.intermediate_size * 4);
+    EXPECT_EQ(exchange.traffic.sizes[exchange.traffic.sizes.size() - 2], -c.vocab_size * 4);
+  });
+  on_boards(3, kPanelColumns, [](Exchange& exchange) {
+    EXPECT_GE(rehearse(exchange, std::vector<int64_t>{4096, -640, 3}, 5), 0);
+    EXPECT_EQ(numbers_of_all(exchange, exchange.shares().rank), (std::vector<double>{0, 1, 2}));
+  });
+}
+
 TEST(Agree, AllHearOfTheFirstFailure) {
   on_boards(3, kPanelColumns, [](Exchange& exchange) {
     const int32_t rank = exchange.shares().rank;
