@@ -17,32 +17,36 @@ namespace pinion {
 //   qk_norm                      none, heads, rotated_heads, all_heads, own_heads
 //   windows                      none, all, from_layer, pattern, pattern_after_first, without_rope
 // and only where the family needs them
+//   older_fields                 names that fields of config.json had before, and theirs now
 //   intermediate_size            the field that holds it, where that has another name
+//   adjusts_intermediate_size    true: block_auto_adjust_ff_dim and others say what it becomes (LFM2)
 //   rope_theta, partial_rotary_factor     the fields that hold them, where these have other names
 //   parallel_branches            true, or the field that says it: attention and mlp read the same stream, and x becomes
 //                                x + attention + mlp. parallel_mlp_norm (of modules): the mlp's norm then, where it is
 //                                another; it may be attention's
 //   qkv_by_head                  true: q, k and v are one module, in which each head has its rows of q, of k and of v
 //   head_bias                    true: the head has one
-//   layer_types                  what the field of that name may say of a layer, where all layers attend alike
+//   rope                         false: no layer has one
 //   rope_if                      field, is: without that text in that field no layer has a rope
 //   activation                   the field that names it, else hidden_act
 //   activations_meant            names of activations that mean others here
 //   activation_limit             the field with the limit of a clamped_swiglu, which hidden_act then is a part of
-//   experts                      layers: which have them, all, sparse_step (Qwen's rule) or but_first (by
-//                                first_k_dense_replace); count, per_token: the fields, where they have other names;
-//                                size: the field with their intermediate size; normalised: the one that says whether
-//                                the chosen ones' weights add up to 1, which they do without; router_bias: true; fused:
-//                                true where a layer's share their tensors (loader/checkpoint/fused_experts.h); stacked:
-//                                true where these are NAME.weight [experts, 2 size, hidden], gate's rows before up's,
-//                                and [experts, hidden, size]. modules then has router and expert_gate, _up, _down.
-//                                stacked_gate_up, stacked_down (of modules): tensors of that form without .weight,
-//                                which some files have instead of experts one by one.
-//                                shared_size: the field with the size of a shared expert, which takes every token;
-//                                shared_count: the one that says how many experts' size it has; modules then has
-//                                shared_gate, _up and _down, and shared_weight where a sigmoid weighs it; sigmoid: true
-//                                where scores are sigmoids; scale: the field that they are multiplied by, and
-//                                router_correction (of modules) the tensor that is added to them for the choice alone
+//   experts                      may_be_none: true where num_local_experts may be 0; layers: which have them, all,
+//                                sparse_step (Qwen's rule), but_first (by first_k_dense_replace, or the field that
+//                                `without` names) or by_type (those that layer_types calls moe); count, per_token: the
+//                                fields, where they have other names; size: the field with their intermediate size;
+//                                normalised: the one that says whether the chosen ones' weights add up to 1, which they
+//                                do without; router_bias: true; fused: true where a layer's share their tensors
+//                                (loader/checkpoint/fused_experts.h); stacked: true where these are NAME.weight
+//                                [experts, 2 size, hidden], gate's rows before up's, and [experts, hidden, size].
+//                                modules then has router and expert_gate, _up, _down. stacked_gate_up, stacked_down (of
+//                                modules): tensors of that form without .weight, which some files have instead of
+//                                experts one by one. shared_size: the field with the size of a shared expert, which
+//                                takes every token; shared_count: the one that says how many experts' size it has;
+//                                modules then has shared_gate, _up and _down, and shared_weight where a sigmoid weighs
+//                                it; sigmoid: true where scores are sigmoids; scale: the field that they are multiplied
+//                                by, and router_correction (of modules) the tensor that is added to them for the choice
+//                                alone
 //   layers_behind                the field with how many layers, behind the model's own, are not read
 //   qk_norm_if                   the field that says whether there is such a norm
 //   o_norm, down_norm (of modules)       norms of what o and down multiply
@@ -51,8 +55,15 @@ namespace pinion {
 //   norm, norm_bias, norm_eps    layer: LayerNorm instead of RMSNorm; true: with biases; the field, else rms_norm_eps
 //   norm_offset                  what norm weights are stored less by
 //   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5
+//   output_scales                fields with what the outputs of matrices are multiplied by: qkv, key (besides), o,
+//                                gate_down (two), state_in, state_parts (five of state_in's: z, x, B, C, dt), state_out
 //   score_cap, logit_cap         the field that holds it
-//   gated_delta                  true: layer_types or full_attention_interval says which layers keep a state instead
+//   recurrence                   kind: gated_delta, short_conv or mamba2; layer_types: the words that the field of that
+//                                name may have, where that is absent full_attn_idxs or full_attention_interval says
+//                                which layers attend; beside_attention: true: all layers do both; one_branch: true: a
+//                                layer attends, or is recurrent, or has an mlp; layer_pattern says it, too;
+//                                by_key_head: true: q, k, v and z are one module, b and a another, in which each key
+//                                head has its rows of them
 //   mtp_... (of modules)         the layer that predicts one token more, which is read where it drafts
 //   attention_gate               true: q_proj holds a gate beside each query
 //   rope_of_neighbours           true: elements 0 and 1 of a head are turned together, then 2 and 3 (GPT-J's rope)

@@ -96,17 +96,27 @@ struct AttentionState {
   float* acc;  // [rows][head_dim]
 };
 
-// Tokens of one head through the gated delta rule, in turn.
-struct DeltaSteps {
+// A causal convolution over time, of every channel by itself.
+struct Convolution {
+  const float* weight;  // [taps][stride]
+  const float* bias;    // [channels], or null
+  int64_t stride;
+  int64_t taps;    // how many inputs it sees, its own the last
+  bool activates;  // silu follows
+};
+
+// Tokens of one head that change its state, in turn.
+struct StateSteps {
   int64_t count;  // tokens
   int64_t key_dim;
   int64_t value_dim;
-  const float* q;      // [count][key_dim]
-  const float* k;      // [count][key_dim]
-  const float* v;      // [count][value_dim]
-  const float* decay;  // [count]
-  const float* beta;   // [count]
-  float* out;          // [count][value_dim], may be v
+  const float* q;        // [count][key_dim]
+  const float* k;        // [count][key_dim]
+  const float* v;        // [count][value_dim]
+  const float* decay;    // [count]
+  const float* beta;     // [count]
+  float* out;            // [count][value_dim], may be v
+  bool corrects = true;  // the delta rule; else what a key holds is not looked at (Mamba 2)
 };
 
 // The scale of a row's codes, from its largest magnitude: amax / 127; 0 where that would not be a normal number; NaN
@@ -213,17 +223,17 @@ struct Kernels {
   // out[i] = x[i] / (1 + exp(-gate[i])), computed as in Activation. out may be gate or x.
   void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
 
-  // out[i] = silu(sum over t of rows[t][i] * weight[t * stride + i], by fma from t = 0): a causal convolution of n
-  // channels, the newest of the `taps` inputs last.
-  void (*conv_silu)(const float* const* rows, const float* weight, int64_t stride, int64_t taps, int64_t n, float* out);
+  // out[i] = bias[i] (or 0) + sum over t of rows[t][i] * weight[t * stride + i], by fma from the bias and t = 0 on,
+  // then silu where it activates: n channels' convolution, the newest input last.
+  void (*convolve)(const float* const* rows, const Convolution& convolution, int64_t n, float* out);
 
   // For each token, with S the state [key_dim][value_dim] and every sum by fma over i from 0:
-  //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta
+  //   change[j] = (v[j] - (sum over i of k[i] S[i][j]) * decay) * beta, or v[j] * beta where it does not correct
   //   S[i][j] = k[i] * change[j] + S[i][j] * decay     (one fma)
   //   out[j] = sum over i of q[i] S[i][j]
   // state: [value_dim / 16, rounded up][key_dim][16], that is S[i][j] at (j / 16 * key_dim + i) * 16 + j % 16; what
   // stands beyond value_dim is zero and stays it.
-  void (*delta_rule)(const DeltaSteps& steps, float* state);
+  void (*advance_state)(const StateSteps& steps, float* state);
 
   // What attend takes as a row, in the place of the row's n floats (a multiple of 16): q scaled and, for a cache of
   // bf16, rounded to nearest even, zero under kLeastOperand; in a form of the table's own.

@@ -157,25 +157,48 @@ Error check_parts(const ChatTemplate& chat_template, const nlohmann::ordered_jso
   return {};
 }
 
-// Whether what users said and the names of functions that were called are there, one behind the other.
-bool says_all(const nlohmann::ordered_json& messages, std::string_view text) {
-  const auto says = [&text](std::string_view part) {
-    constexpr std::string_view kBlanks = " \t\r\n";
+// A message's content, or that of its parts.
+void append_texts(const nlohmann::ordered_json& message, std::vector<std::string_view>* out) {
+  if (has_text(message, "content")) return out->push_back(text_in(message, "content"));
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return;
+  for (const auto& part : *content) {
+    if (has_text(part, "text")) out->push_back(text_in(part, "text"));
+  }
+}
+
+// What a prompt must not leave out: instructions, what users said, and the names of functions that were called.
+std::vector<std::string_view> wanted_texts(const nlohmann::ordered_json& messages) {
+  std::vector<std::string_view> out;
+  for (const auto& message : messages) {
+    if (message["role"] == "user" || message["role"] == "system") append_texts(message, &out);
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (const auto& call : *calls) {
+      const bool has_function = call.is_object() && call.contains("function");
+      if (has_function && has_text(call["function"], "name")) out.push_back(text_in(call["function"], "name"));
+    }
+  }
+  return out;
+}
+
+// How many of them are there, one behind the other. Each that is not there is looked for in all of the text, so a few
+// such will do.
+size_t count_said(const std::vector<std::string_view>& wanted, std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  constexpr int kMostMissing = 16;
+  size_t said = 0;
+  int missing = 0;
+  for (std::string_view part : wanted) {
     part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
     part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
     const void* found = memmem(text.data(), text.size(), part.data(), part.size());
-    if (found) text.remove_prefix(static_cast<size_t>(static_cast<const char*>(found) - text.data()) + part.size());
-    return found != nullptr;
-  };
-  return std::ranges::all_of(messages, [&](const nlohmann::ordered_json& message) {
-    if (message["role"] == "user") return !has_text(message, "content") || says(text_in(message, "content"));
-    const auto calls = message.find("tool_calls");
-    if (calls == message.end() || !calls->is_array()) return true;
-    return std::ranges::all_of(*calls, [&](const nlohmann::ordered_json& call) {
-      const bool has_function = call.is_object() && call.contains("function");
-      return !has_function || !has_text(call["function"], "name") || says(text_in(call["function"], "name"));
-    });
-  });
+    if (!found && ++missing == kMostMissing) break;
+    if (!found) continue;
+    text.remove_prefix(static_cast<size_t>(static_cast<const char*>(found) - text.data()) + part.size());
+    ++said;
+  }
+  return said;
 }
 
 // Some templates write calls only where there is no text at all (DeepSeek's). Whether that changes anything.
@@ -266,17 +289,21 @@ Error render(const ChatTemplate& chat_template, const Conversation& conversation
   if (Error e = find_template(chat_template, conversation, &chosen)) return e;
   std::shared_ptr<const JinjaTemplate> jinja;
   if (Error e = parsed(*chosen, &jinja)) return e;
-  if (Error e = render_as_given(chat_template, *jinja, conversation, out)) return e;
-  if (says_all(conversation.messages, *out)) return {};
+  const std::vector<std::string_view> wanted = wanted_texts(conversation.messages);
+  Error failure = render_as_given(chat_template, *jinja, conversation, out);
+  size_t said = failure ? 0 : count_said(wanted, *out);
   for (const auto reshape : {leave_out_empty_texts, make_parts_of_texts}) {
+    if (!failure && said == wanted.size()) break;
     Conversation other = conversation;
     std::string text;
     if (!reshape(&other.messages) || render_as_given(chat_template, *jinja, other, &text)) continue;
-    if (!says_all(conversation.messages, text)) continue;
+    const size_t other_said = count_said(wanted, text);
+    if (failure ? other_said < wanted.size() : other_said <= said) continue;
+    failure = {};
+    said = other_said;
     *out = std::move(text);
-    break;
   }
-  return {};
+  return failure;
 }
 
 bool gives_variable(const ChatTemplate& chat_template, const std::string& name) {

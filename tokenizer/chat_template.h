@@ -32,10 +32,10 @@ Error load_chat_template(const std::string& folder, std::shared_ptr<const ChatTe
 
 Error check_messages(const nlohmann::ordered_json& messages);  // a list of objects with a role
 
-// What transformers' apply_chat_template gives. Where that leaves out what a user said or a function that was called,
-// the template may want contents in another shape: null for an empty one beside calls, or a list of parts for a text.
-// Then it is what the template makes of that, if it leaves nothing out. The error of a template that refuses the
-// conversation (raise_exception) carries the template's own words and line.
+// What transformers' apply_chat_template gives. Where that fails, or leaves out instructions, what a user said or a
+// function that was called, the template may want contents in another shape: null for an empty one beside calls, or a
+// list of parts for a text. Then it is what the template makes of that, if it leaves out less. The error of a template
+// that refuses the conversation (raise_exception) carries the template's own words and line.
 Error render(const ChatTemplate& chat_template, const Conversation& conversation, std::string* out);
 
 // The Jinja source that it would use for the conversation; empty: there is none.

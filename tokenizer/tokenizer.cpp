@@ -327,4 +327,9 @@ bool is_special(const Tokenizer& tokenizer, int32_t id) {
   return added != nullptr && added->special;
 }
 
+bool has_text(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  constexpr size_t kFew = 16;  // within which almost every text begins
+  return !decode(tokenizer, ids.first(std::min(ids.size(), kFew))).empty() || !decode(tokenizer, ids).empty();
+}
+
 }  // namespace pinion

@@ -73,5 +73,7 @@ Error check_rows(const Tokenizer& tokenizer, int64_t rows);
 // by itself, spells out count too. Blanks do not: text is full of them.
 std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view written = {});
 bool is_special(const Tokenizer& tokenizer, int32_t id);
+// Whether a prompt has any text: then what a model writes behind it goes on with it.
+bool has_text(const Tokenizer& tokenizer, std::span<const int32_t> ids);
 
 }  // namespace pinion

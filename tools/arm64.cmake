@@ -4,6 +4,7 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 get_filename_component(pinion_deps "${CMAKE_CURRENT_LIST_DIR}/../build/deps" ABSOLUTE)
 set(CMAKE_SYSROOT "${pinion_deps}/arm64")
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 # Which CPU it plays is said by each test, in the environment variable QEMU_CPU.
 set(CMAKE_CROSSCOMPILING_EMULATOR "${pinion_deps}/usr/bin/qemu-aarch64;-L;${CMAKE_SYSROOT}")

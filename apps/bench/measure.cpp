@@ -17,12 +17,12 @@ double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) 
   int64_t positions = 0;
   for (size_t i = 0; i < config.windows.size(); ++i) {
     const int64_t window = config.windows[i];
-    if (!config.recurrent[i]) positions += window > 0 ? std::min(window, position + 1) : position + 1;
+    if (config.attends[i]) positions += window > 0 ? std::min(window, position + 1) : position + 1;
   }
   const int64_t element_bytes = kKvBytes[static_cast<size_t>(kv_type)];
   const int64_t scale_bytes = kv_type == KvType::q8 ? 4 : 0;
   const int64_t kv = positions * config.kv_heads * 2 * (config.head_dim * element_bytes + scale_bytes);
-  return static_cast<double>(kv + 2 * delta_state_of(config).bytes());
+  return static_cast<double>(kv + 2 * recurrent_state_of(config).bytes());
 }
 
 double bytes_per_token(const Runtime& runtime, const BenchTest& test) {

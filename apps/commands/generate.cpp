@@ -157,11 +157,11 @@ int run(GenerateFlags& options) {
   session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
   if (Error e = begin_speculation(options.speculate, options.run, runtime, session.get(), &drafting)) return fail(e);
 
-  TextStream stream(!options.json, options.stops, tokenizer);
   // A person reads the whole text; a script gets the continuation alone.
-  if (tokenizer && !options.json && on_terminal(STDOUT_FILENO)) {
-    stream.put_prompt(prompt_ids);
-  }
+  const bool shows_prompt = tokenizer && !options.json && on_terminal(STDOUT_FILENO);
+  const bool at_start = shows_prompt || is_at_start(tokenizer.get(), prompt_ids, rules);
+  TextStream stream(!options.json, options.stops, tokenizer, at_start);
+  if (shows_prompt) stream.put_prompt(prompt_ids);
   GenerateResult result;
   GenerateOptions how = {.max_tokens = options.max_tokens,
                          .sampler = sampler,

@@ -34,9 +34,11 @@ struct GenerateFlags {
 // commas.
 class TextStream {
  public:
-  TextStream(bool shown, const std::vector<std::string>& stops, std::shared_ptr<const Tokenizer> tokenizer)
+  // at_start: see StreamDecoder.
+  TextStream(bool shown, const std::vector<std::string>& stops, std::shared_ptr<const Tokenizer> tokenizer,
+             bool at_start)
       : shown_(shown), stop_texts_(stops) {
-    if (tokenizer) decoder_.emplace(std::move(tokenizer));
+    if (tokenizer) decoder_.emplace(std::move(tokenizer), true, at_start);
   }
 
   void put_prompt(std::span<const int32_t> ids) {
@@ -67,6 +69,11 @@ class TextStream {
   StopTexts stop_texts_;
   std::string text_;
 };
+
+// A text in a form is one as it is; others go on with their prompt's.
+inline bool is_at_start(const Tokenizer* tokenizer, std::span<const int32_t> prompt, const MakeRules& rules) {
+  return tokenizer && !rules && !has_text(*tokenizer, prompt);
+}
 
 // ", seed 7" for a line of figures, so that the same text can be had again; empty where nothing is drawn.
 inline std::string seed_text(const SamplerOptions& sampler) {

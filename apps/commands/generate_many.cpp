@@ -60,7 +60,7 @@ Error read_item(Reader& reader, std::string_view line, const std::string& where,
 }
 
 // Empty lines are none.
-Error read_items(const GenerateFlags& flags, const std::shared_ptr<const Tokenizer>& tokenizer,
+Error read_items(const GenerateFlags& flags, const MakeRules& rules, const std::shared_ptr<const Tokenizer>& tokenizer,
                  std::vector<Item>* out) {
   ModelConfig config;
   if (Error e = read_model_config(flags.run.model, &config)) return e;
@@ -76,7 +76,8 @@ Error read_items(const GenerateFlags& flags, const std::shared_ptr<const Tokeniz
     Item& item = out->emplace_back();
     const std::string where = input_name(*flags.prompts) + ", line " + std::to_string(line);
     if (Error e = read_item(reader, one, where, &item)) return e;
-    item.text = std::make_unique<TextStream>(false, flags.stops, tokenizer);
+    const bool at_start = is_at_start(tokenizer.get(), item.prompt, rules);
+    item.text = std::make_unique<TextStream>(false, flags.stops, tokenizer, at_start);
   }
   if (!reader.ignored.empty()) {
     note("fields of " + input_name(*flags.prompts) + " are ignored; a line has prompt or prompt_ids, and max_tokens: " +
@@ -151,7 +152,7 @@ SchedulerOptions options_for(const GenerateFlags& flags, const Runtime& runtime,
 int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, const MakeRules& rules,
                   const std::shared_ptr<const Tokenizer>& tokenizer) {
   std::vector<Item> items;
-  if (Error e = read_items(flags, tokenizer, &items)) return fail(e);
+  if (Error e = read_items(flags, rules, tokenizer, &items)) return fail(e);
   Runtime runtime;
   if (Error e = open_with_progress(flags.run, &runtime)) return fail(e);
   std::unique_ptr<Scheduler> scheduler;

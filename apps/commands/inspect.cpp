@@ -8,8 +8,8 @@
 
 #include "apps/cli/machine.h"
 #include "apps/commands.h"
-#include "engine/forward/delta_state.h"
 #include "engine/forward/kv_cache.h"
+#include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
 #include "engine/model/layer_tensors.h"
 #include "engine/model/weight_format.h"
@@ -132,7 +132,7 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
     if (Error e = bind_linear(checkpoint, config.quantization, head.module(), head.n, head.k, &found)) return e;
   }
   out->head = count_matrix(head, found, packing_of(run.load, config, head.module(), found), out);
-  out->state = delta_state_of(config).bytes();
+  out->state = recurrent_state_of(config).bytes();
   out->kv_per_1024 = kv_shape_of(config, kv_type(run)).bytes(1024);
   return {};
 }
@@ -242,7 +242,7 @@ OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults
       {"context", context_length(config)},
       {"sliding_window_layers", sliding},
       {"sliding_window", std::ranges::max(config.windows)},
-      {"recurrent_layers", config.layers - attention_layers(config)},
+      {"recurrent_layers", recurrent_layers(config)},
       {"rope", rope_name(config.ropes.front().kind)},
       {"rope_theta", config.ropes.front().theta},
       {"rope_factor", config.ropes.front().factor},

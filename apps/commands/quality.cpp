@@ -131,10 +131,11 @@ Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
   if (Error e = trace_inputs(*pair.reference_session, ids, pair.reference_logits.data(), &before)) return e;
   if (Error e = trace_inputs(*pair.other_session, ids, pair.other_logits.data(), &after)) return e;
   for (int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool recurrent = c.recurrent[static_cast<size_t>(layer)], shared = c.has_experts(layer);
+    const bool attends = c.attends[static_cast<size_t>(layer)], shared = c.has_experts(layer);
     const std::pair<Stage, const std::string*> matrices[] = {
-        {Stage::qkv, recurrent ? &c.names.delta_qkv : &c.names.q},
-        {Stage::o, recurrent ? &c.names.delta_out : &c.names.o},
+        {Stage::qkv, attends ? &c.names.q : &c.names.state_qkv},
+        {Stage::o, &c.names.o},
+        {Stage::state_out, &c.names.state_out},
         {Stage::gate_up, shared ? &c.names.shared_up : &c.names.up},
         {Stage::down, shared ? &c.names.shared_down : &c.names.down}};
     for (const auto& [stage, pattern] : matrices) {

@@ -228,10 +228,11 @@ Error download_file(Source& source, const std::string& url, const RemoteFile& fi
   if (Error e = hash_descriptor(partial.descriptor, partial.path, &hash)) return e;
   progress(partial.bytes);
   if (partial.bytes < file.bytes) {
+    int64_t most = partial.bytes;  // a server that knows no ranges begins anew each time
     Error e = with_retries(source, [&](bool* brought) {
-      const int64_t before = partial.bytes;
       Failure failure = continue_file(source, url, file, &partial, &hash, progress);
-      *brought = partial.bytes > before;
+      *brought = partial.bytes > most;
+      most = std::max(most, partial.bytes);
       return failure;
     });
     if (e) return e;

@@ -2,9 +2,11 @@
 
 #include <curl/curl.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <exception>
 #include <string_view>
 
@@ -34,6 +36,28 @@ namespace {
 constexpr int kMaxRedirects = 10;
 constexpr size_t kMaxPageBytes = size_t{1} << 20;
 
+#ifdef PINION_STATIC  // linked with it
+
+Error load(CurlLibrary* out) {
+  *out = {curl_global_init,  curl_easy_init,    curl_easy_reset,    curl_easy_cleanup, curl_easy_setopt,
+          curl_easy_perform, curl_easy_getinfo, curl_easy_strerror, curl_slist_append, curl_slist_free_all,
+          curl_url,          curl_url_set,      curl_url_get,       curl_url_cleanup,  curl_free};
+  return {};
+}
+
+// A distribution's libcurl knows where its certificates are; this one is to run on all of them.
+const char* certificates() {
+  const char* const named = std::getenv("SSL_CERT_FILE");
+  if (named) return named;
+  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+    if (access(path, R_OK) == 0) return path;
+  }
+  return nullptr;
+}
+
+#else
+
 template <class F>
 bool find(void* library, const char* name, F* out) {
   *out = reinterpret_cast<F>(dlsym(library, name));
@@ -52,6 +76,21 @@ bool find_all(void* library, CurlLibrary* out) {
          find(library, "curl_url_set", &out->url_set) && find(library, "curl_url_get", &out->url_get) &&
          find(library, "curl_url_cleanup", &out->url_cleanup) && find(library, "curl_free", &out->free);
 }
+
+Error load(CurlLibrary* out) {
+  void* library = nullptr;
+  for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
+    if ((library = dlopen(name, RTLD_NOW)) != nullptr) break;
+  }
+  if (!library) return error("not installed", "libcurl", "libcurl.so.4: apt-get install libcurl4");
+  if (!find_all(library, out)) return error("not one that can be used", "libcurl", "7.85 or newer");
+  return {};
+}
+
+// It knows by itself.
+const char* certificates() { return nullptr; }
+
+#endif
 
 // What one transfer's callbacks share. No exception may pass through libcurl.
 struct Transfer {
@@ -133,6 +172,7 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
   set(CURLOPT_PROTOCOLS_STR, home.starts_with("https/") ? "https" : "http,https");
   set(CURLOPT_HTTPHEADER, headers);
   set(CURLOPT_USERAGENT, "pinion/" PINION_VERSION);
+  if (const char* file = certificates()) set(CURLOPT_CAINFO, file);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_CONNECTTIMEOUT, 30L);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
@@ -168,15 +208,9 @@ Http::~Http() {
 }
 
 Error Http::open() {
-  void* library = nullptr;
-  for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
-    if ((library = dlopen(name, RTLD_NOW)) != nullptr) break;
-  }
-  if (!library) return error("not installed", "libcurl", "libcurl.so.4: apt-get install libcurl4");
   auto curl = std::make_unique<CurlLibrary>();
-  if (!find_all(library, curl.get()) || curl->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-    return error("not one that can be used", "libcurl", "7.85 or newer");
-  }
+  if (Error e = load(curl.get())) return e;
+  if (curl->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return error("cannot start", "libcurl");
   handle_ = curl->easy_init();
   if (!handle_) return error("cannot start", "libcurl");
   curl_ = std::move(curl);

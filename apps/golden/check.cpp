@@ -12,6 +12,9 @@
 namespace pinion {
 namespace {
 
+// The first files had no blank where a text goes on with its prompt's.
+bool is_text(const std::string& want, const std::string& have) { return have == want || have == " " + want; }
+
 Error compare(const Subject& subject, const std::string& where, const GoldenAnswer& want, const GoldenAnswer& have) {
   const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
   if (w != want.ids.end() || h != have.ids.end()) {
@@ -19,7 +22,9 @@ Error compare(const Subject& subject, const std::string& where, const GoldenAnsw
     return error("token " + std::to_string(index) + " differs", where, token_label(subject, want.ids, index),
                  token_label(subject, have.ids, index));
   }
-  if (subject.has_tokenizer && want.text != have.text) return error("the text differs", where, want.text, have.text);
+  if (subject.has_tokenizer && !is_text(want.text, have.text)) {
+    return error("the text differs", where, want.text, have.text);
+  }
   if (want.logits_hash != have.logits_hash) {
     return error("same tokens, but the bits of the logits differ", where, want.logits_hash, have.logits_hash);
   }

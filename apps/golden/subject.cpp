@@ -6,8 +6,18 @@
 namespace pinion {
 namespace {
 
+// What the ids add to the prompt's text, as completions of a server have it.
+std::string text_behind(const std::shared_ptr<const Tokenizer>& tokenizer, const GoldenPrompt& prompt,
+                        std::span<const int32_t> ids) {
+  if (!tokenizer) return {};
+  StreamDecoder decoder(tokenizer, true, !has_text(*tokenizer, prompt.ids));
+  std::string text;
+  for (const int32_t id : ids) text += decoder.put(id);
+  return text + decoder.finish();
+}
+
 Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPrompt& prompt,
-                    const Tokenizer* tokenizer, GoldenAnswer* out) {
+                    const std::shared_ptr<const Tokenizer>& tokenizer, GoldenAnswer* out) {
   std::unique_ptr<Session> session;
   if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + prompt.max_tokens}, &session)) return e;
   GenerateResult result;
@@ -17,7 +27,7 @@ Error answer_prompt(const Runtime& runtime, const Golden& golden, const GoldenPr
                                    .hash_logits = true,
                                    .tokens_per_hash = kTokensPerHash};
   if (Error e = generate(*session, prompt.ids, options, [](int32_t) { return true; }, &result)) return e;
-  *out = golden_answer(result, tokenizer ? decode(*tokenizer, result.ids) : "");
+  *out = golden_answer(result, text_behind(tokenizer, prompt, result.ids));
   return {};
 }
 
@@ -39,7 +49,7 @@ Error record_prompt(const Subject& subject, const Golden& golden, GoldenPrompt* 
 Subject model_subject(const Runtime& runtime, const std::string& folder, std::shared_ptr<const Tokenizer> tokenizer) {
   Subject out{.name = folder, .has_tokenizer = tokenizer != nullptr};
   out.answer = [&runtime, tokenizer](const Golden& golden, const GoldenPrompt& prompt, GoldenAnswer* answer) {
-    return answer_prompt(runtime, golden, prompt, tokenizer.get(), answer);
+    return answer_prompt(runtime, golden, prompt, tokenizer, answer);
   };
   if (!tokenizer) return out;
   out.encode = [folder, tokenizer](const std::string& text, bool adds_special, std::vector<int32_t>* ids) {

@@ -22,7 +22,8 @@ template <class Options>
 Error read_options(const Options* given, const char* name, Options* out) {
   *out = {};
   if (!given) return {};
-  if (given->size < sizeof given->size) {
+  constexpr size_t kMostBytes = 1 << 16;  // no later version's are that long
+  if (given->size < sizeof given->size || given->size > kMostBytes) {
     return error("size is not set", name, "sizeof the options", std::to_string(given->size));
   }
   const auto* bytes = reinterpret_cast<const std::byte*>(given);

@@ -25,7 +25,8 @@ Error begin_all(const OpenModel& model, std::span<const pinion_request> requests
   for (size_t i = 0; i < requests.size(); ++i) {
     const std::string where = "requests[" + std::to_string(i) + "]";
     if (!requests[i].prompt && requests[i].count > 0) return error("NULL", where + ".prompt");
-    if (Error e = begin_text(model, requests[i].options, &batch->runs[i])) return error(e.message(), where);
+    const std::span prompt(requests[i].prompt, requests[i].count);
+    if (Error e = begin_text(model, prompt, requests[i].options, &batch->runs[i])) return error(e.message(), where);
   }
   return {};
 }

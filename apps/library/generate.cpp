@@ -79,7 +79,8 @@ struct OwnedResult : pinion_result {
 
 }  // namespace
 
-Error begin_text(const OpenModel& model, const pinion_generate_options* options, TextRun* out) {
+Error begin_text(const OpenModel& model, std::span<const int32_t> prompt, const pinion_generate_options* options,
+                 TextRun* out) {
   pinion_generate_options given;
   if (Error e = read_options(options, "options", &given)) return e;
   constexpr int64_t kDefaultTokens = 256, kMostTokens = 1 << 30;
@@ -93,7 +94,10 @@ Error begin_text(const OpenModel& model, const pinion_generate_options* options,
   if (std::ranges::count(out->stops, "") > 0) return error("an empty text", "stops");
   if (!model.tokenizer && !out->stops.empty()) return error("needs a tokenizer", "stops");
   if (Error e = read_sampling(model, given, &out->how.sampler)) return e;
-  if (model.tokenizer) out->answer = std::make_unique<AnswerText>(model.tokenizer, out->stops);
+  if (model.tokenizer) {
+    const bool at_start = !has_text(*model.tokenizer, prompt);
+    out->answer = std::make_unique<AnswerText>(model.tokenizer, out->stops, nullptr, at_start);
+  }
   out->user = given.user;
   out->on_token = given.on_token;
   return {};
@@ -135,7 +139,7 @@ namespace {
 pinion_status generate_text(pinion_session& handle, std::span<const int32_t> prompt,
                             const pinion_generate_options* options, pinion_result** out) {
   TextRun run;
-  if (Error e = begin_text(*handle.model, options, &run)) return failed(PINION_ERROR_ARGUMENT, e);
+  if (Error e = begin_text(*handle.model, prompt, options, &run)) return failed(PINION_ERROR_ARGUMENT, e);
   const Turn turn(handle.model->turns);
   if (!turn.is_taken()) return busy();
   Session& session = *handle.session;

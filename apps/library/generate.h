@@ -26,7 +26,9 @@ struct TextRun {
   void finish();  // what was held back
 };
 
-Error begin_text(const OpenModel& model, const pinion_generate_options* options, TextRun* out);
+// Behind a prompt, which is one of the model's or is refused before the first token.
+Error begin_text(const OpenModel& model, std::span<const int32_t> prompt, const pinion_generate_options* options,
+                 TextRun* out);
 
 // For pinion_result_free.
 pinion_result* make_result(const TextRun& run, const GenerateResult& result);

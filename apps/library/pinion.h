@@ -158,8 +158,8 @@ typedef struct pinion_chat {
 } pinion_chat;
 
 /* The prompt that the folder's chat template makes of a conversation: its text, and its ids, in which special tokens
- * that messages spell are plain text. Each may be NULL; without ids no tokenizer is needed. pinion_free(*text),
- * pinion_free(*ids). */
+ * that messages spell are plain text. Each may be NULL; without ids no tokenizer is needed. A prompt with U+0000 has
+ * ids alone. pinion_free(*text), pinion_free(*ids). */
 PINION_API pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* chat, char** text,
                                             int32_t** ids, size_t* count);
 
@@ -243,7 +243,8 @@ typedef struct pinion_result {
   size_t id_count;
   const int32_t* ids; /* [id_count] that were generated, without one that ends a text */
   size_t text_bytes;
-  const char* text;      /* [text_bytes], UTF-8 and a zero behind it, up to a stop text; NULL without a tokenizer */
+  const char* text;      /* [text_bytes], UTF-8 and a zero behind it, up to a stop text: what the ids add to the
+                            prompt's text, with the blank that begins it; NULL without a tokenizer */
   int64_t reused_tokens; /* of the prompt: held already */
   int64_t prefilled_tokens;
   double prefill_seconds; /* until the first token's logits; 0 in a batch */

@@ -117,6 +117,10 @@ pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* c
     const Error e = ids ? make_prompt(*chat_template, *shared.tokenizer, conversation, &prompt)
                         : render(*chat_template, conversation, &prompt.text);
     if (e) return failed(PINION_ERROR_TEMPLATE, e);
+    if (text && prompt.text.find('\0') != std::string::npos) {
+      return failed(PINION_ERROR_ARGUMENT,
+                    error("the prompt has a character that ends C's texts", "chat", {}, "\\u0000"));
+    }
     std::unique_ptr<char, Free> text_copy(text ? copy_of(prompt.text) : nullptr);
     if (ids) {
       *ids = copy_of(prompt.ids);

@@ -84,7 +84,7 @@ void read_text_fields(JsonFields& fields, const Serving& serving, TextFields* ou
 
 bool goes_on(const Serving& serving, const TextFields& fields, const std::vector<int32_t>& prompt) {
   if (fields.options.rules) return true;
-  return fields.goes_on && std::ranges::any_of(prompt, [&](int32_t id) { return !is_special(*serving.tokenizer, id); });
+  return fields.goes_on && has_text(*serving.tokenizer, prompt);
 }
 
 Prompted order_texts(const Serving& serving, const TextFields& fields, const std::vector<std::vector<int32_t>>& prompts,

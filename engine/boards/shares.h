@@ -22,9 +22,9 @@ struct Shares {
   std::vector<double> parts = {};
 
   // The first of `units` that a board has. Those of the next one, up to `ranks`, begin where its own end. Of even parts
-  // what cannot be divided evenly is more for the first boards, and a single unit is the first one's.
+  // what cannot be divided evenly is more for the first boards. A single unit is always the first one's.
   int64_t begin(int64_t units, int32_t board) const {
-    if (parts.empty()) return (units * board + ranks - 1) / ranks;
+    if (parts.empty() || units == 1) return (units * board + ranks - 1) / ranks;
     return static_cast<int64_t>(parts[static_cast<size_t>(board)] * static_cast<double>(units) + 0.5);
   }
 };

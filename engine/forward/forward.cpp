@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "engine/forward/gather.h"
+#include "engine/forward/recurrent.h"
 #include "engine/forward/trace.h"
 #include "loader/checkpoint/convert.h"
 
@@ -44,10 +45,11 @@ void keep_hidden(Worker& worker, const Pass& p) {
 
 // What the matrices read that a layer's first norm is for.
 Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
-  const DeltaLayer& d = layer.delta;
+  const RecurrentLayer& r = layer.state;
   const Multiplier m = begin_stage(worker, p, Stage::attention_norm);
-  if (layer.recurrent) return normalized(m, p, layer.attention_norm, {&d.qkv, &d.z, &d.b, &d.a});
-  if (!p.model.config.one_norm) return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v});
+  if (!p.model.config.one_norm) {
+    return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &r.qkv, &r.z, &r.b, &r.a});
+  }
   return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
 }
 
@@ -160,12 +162,20 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
   add_experts(worker, p, s.experts, layer, y);
 }
 
+// Attention's branch, a recurrent layer's, or both: what the second adds waits where the first leaves it alone.
 void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, const Input& x, int64_t index) {
   trace_input(worker, p, index, Stage::qkv, x);
-  const Input attended =
-      layer.recurrent ? delta_net(worker, p, s.delta, layer, x) : attend(worker, p, s.attention, layer, x);
-  trace_input(worker, p, index, Stage::o, attended);
-  add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
+  if (layer.recurrent) recur(worker, p, s.recurrent, layer, x);
+  if (layer.attends) {
+    const Input attended = attend(worker, p, s.attention, layer, x);
+    trace_input(worker, p, index, Stage::o, attended);
+    add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
+  }
+  if (layer.recurrent) {
+    const Input mixed = recurrent_output(worker, p, s.recurrent, layer);
+    trace_input(worker, p, index, Stage::state_out, mixed);
+    add_branch(begin_stage(worker, p, Stage::state_out), p, mixed, layer.state.out, layer.attention_out_norm);
+  }
 }
 
 // Of branches that read the same stream: it is written when both have read it. What the mlp adds waits as its
@@ -202,9 +212,11 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
     if (c.parallel_branches) {
       add_parallel_branches(worker, p, s, layer, i);
     } else {
-      add_attention(worker, p, s, layer, attention_input(worker, p, layer), i);
-      trace_residual(worker, p, {i, Stage::o});
-      add_mlp(worker, p, s, layer, i);
+      if (layer.attends || layer.recurrent) {
+        add_attention(worker, p, s, layer, attention_input(worker, p, layer), i);
+        trace_residual(worker, p, {i, Stage::o});
+      }
+      if (c.has_mlp(i)) add_mlp(worker, p, s, layer, i);
     }
     trace_residual(worker, p, {i, Stage::down});
   }
@@ -250,7 +262,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
       model.layers, [](const Layer& l) { return l.attention_out_norm.weight || l.mlp_out_norm.weight; });
   sizer->make(&s.x, tokens * c.hidden_size);
   if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
-  sizer->make(&s.attended, tokens * std::max(c.heads * c.head_dim, c.delta.value_width()));
+  sizer->make(&s.attended, tokens * c.heads * c.head_dim);
   sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::up));
   for (const Rope& rope : c.ropes) {
     RopeAngles& angles = s.angles.emplace_back();
@@ -269,7 +281,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
     own.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);
   }
   make_attention_scratch(model, tokens, positions, workers, sizer, &out->attention);
-  make_delta_scratch(c, tokens, workers, sizer, &out->delta);
+  make_recurrent_scratch(c, tokens, workers, sizer, &out->recurrent);
   make_expert_scratch(model, kernels, tokens, sizer, &s, &out->experts);
 }
 

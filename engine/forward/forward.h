@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "engine/forward/attention.h"
-#include "engine/forward/delta.h"
 #include "engine/forward/experts.h"
 #include "engine/forward/pass.h"
+#include "engine/forward/recurrent_scratch.h"
 #include "engine/forward/scratch_sizer.h"
 #include "engine/team/team.h"
 
@@ -16,7 +16,7 @@ namespace pinion {
 struct Scratch {
   Activations activations;
   AttentionScratch attention;
-  DeltaScratch delta;
+  RecurrentScratch recurrent;
   ExpertScratch experts;
 };
 

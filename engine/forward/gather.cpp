@@ -92,7 +92,7 @@ int64_t gather_floats(const Model& model, int64_t tokens) {
   if (!model.exchange) return 0;
   const ModelConfig& c = model.config;
   const int64_t widest =
-      std::max({c.hidden_size, c.heads * c.head_dim, c.delta.value_width(), most_rows(model, MatrixRole::up),
+      std::max({c.hidden_size, c.heads * c.head_dim, c.recurrence.value_width(), most_rows(model, MatrixRole::up),
                 most_rows(model, MatrixRole::q), most_rows(model, MatrixRole::k)});
   return tokens * std::max(widest, c.experts.count > 0 ? c.experts.per_token * c.experts.inner_size : 0);
 }

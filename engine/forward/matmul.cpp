@@ -39,6 +39,7 @@ Epilogue with_matrix(Epilogue ops, const Linear& linear, int64_t column, const I
     ops.row_scale = in.codes_for(linear.weight).scales + first;
     ops.column_scale = linear.weight.scale + column;
   }
+  ops.alpha *= linear.alpha;
   if (linear.bias) ops.bias = linear.bias + column;
   return ops;
 }
@@ -203,6 +204,10 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, cons
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
   const Projection to = {&up, out};
+  if (gate.rows.count == 0) {
+    const Epilogue ops = gated_by(nullptr, gating);
+    return multiply(kernels, up, run, in, first, rows, ops, tile, to.at(0, run.first), to.stride());
+  }
   if (in.rows == 1) {
     prefetch_result(to.at(0, run.first), 1, 0, columns_of(gate.weight, run) * 4);
     sum_gated_few(kernels, gate.weight, up.weight, run, in, 0, tile);

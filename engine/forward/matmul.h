@@ -155,8 +155,8 @@ inline int64_t panels_at_once(int64_t rows) { return rows == 1 ? kPanelsAtOnce :
 void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, const Input& in, int64_t first,
               int64_t rows, const Epilogue& ops, Tile* tile, float* out, int64_t ldo);
 
-// The same for activation(gate x) * (up x); for a single row at most kTileRows / 2 panels. out: [rows][n of the whole
-// matrix].
+// The same for activation(gate x) * (up x), or activation(up x) where the gate has no rows; for a single row at most
+// kTileRows / 2 panels. out: [rows][n of the whole matrix].
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "engine/forward/delta_state.h"
 #include "engine/forward/kv_cache.h"
 #include "engine/forward/matmul.h"
 #include "engine/forward/profile.h"
+#include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
 #include "engine/model/model.h"
 #include "engine/team/team.h"
@@ -29,7 +29,7 @@ struct Activations {
   std::vector<float> x;  // [M][hidden] the residual stream
   std::vector<float>
       branch;  // [M][hidden] a branch's output, where a norm stands before it is added to x; a shared expert's
-  std::vector<float> attended;              // [M][heads * head_dim or value_width] the input of o
+  std::vector<float> attended;              // [M][heads * head_dim] the input of o
   std::vector<float> activation;            // [ME][intermediate] the input of down
   std::vector<RopeAngles> angles;           // by each of the model's ropes
   std::vector<int32_t> panel_best;          // [rows with logits][panels of the vocabulary]: the likeliest id of each
@@ -45,7 +45,7 @@ struct Trace;
 // Tokens of one sequence that follow one another.
 struct Segment {
   KvCache* cache;  // holds the blocks that they go to
-  DeltaState* state;
+  RecurrentState* state;
   std::span<const RopeFrequencies> ropes;  // the model's, for the sequence as this pass leaves it
   std::span<const int32_t> tokens;         // checked: in the vocabulary
   int64_t position;                        // of tokens[0]

@@ -84,13 +84,16 @@ struct Binder {
 
   // [channels, 1, taps] -> [taps][channels]
   Error read_convolution(const VectorTensor& spec, std::span<float>* out) {
-    const GatedDelta& d = model->config.delta;
+    const Recurrence& d = model->config.recurrence;
     TensorView tensor;
     if (Error e = bind(spec.name, {d.channels(), 1, d.taps}, &tensor)) return e;
     if (Error e = read(tensor, out)) return e;
     const std::vector<float> stored(out->begin(), out->end());
     const auto channels = static_cast<size_t>(d.channels()), taps = static_cast<size_t>(d.taps);
-    for (size_t i = 0; i < stored.size(); ++i) (*out)[i % taps * channels + i / taps] = stored[i];
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const float scale = d.input_scale(static_cast<int64_t>(i / taps));
+      (*out)[i % taps * channels + i / taps] = scale * stored[i];
+    }
     return {};
   }
 
@@ -133,9 +136,9 @@ struct Binder {
   Error read_role(const VectorTensor& spec, std::span<float>* out) {
     if (spec.has_head_rows) return read_head_rows(spec, out);
     switch (spec.role) {
-      case VectorRole::delta_conv:
+      case VectorRole::state_conv:
         return read_convolution(spec, out);
-      case VectorRole::delta_rate:
+      case VectorRole::state_rate:
         return read_decay_rate(spec, out);
       case VectorRole::xielu_alpha_p:
       case VectorRole::xielu_alpha_n:
@@ -193,12 +196,19 @@ struct Binder {
     return weight && is_float(weight->dtype) ? std::nullopt : model->config.quantization;
   }
 
-  // Nothing where the matrix has none.
-  Error bind_bias(const MatrixTensor& matrix, int64_t rows, std::span<float>* out) {
-    if (!matrix.has_bias) return {};
+  // Of matrices that share a tensor; nothing where they have none.
+  Error bind_bias(std::span<const MatrixTensor> parts, int64_t rows, std::span<float>* out) {
+    if (!parts.front().has_bias) return {};
     TensorView view;
-    if (Error e = bind(matrix.module() + ".bias", {rows}, &view)) return e;
-    return read_bias(view, matrix.bias_scale, out);
+    if (Error e = bind(parts.front().module() + ".bias", {rows}, &view)) return e;
+    if (Error e = read_bias(view, 1.0f, out)) return e;
+    int64_t first = 0;
+    for (const MatrixTensor& part : parts) {
+      for (float& value : out->subspan(static_cast<size_t>(first), static_cast<size_t>(part.n)))
+        value *= part.bias_scale;
+      first += part.n;
+    }
+    return {};
   }
 
   // Binds one tensor and splits its rows among `parts`: one matrix, or several that are fused.
@@ -211,13 +221,14 @@ struct Binder {
     if (Error e = bind_linear(model->checkpoint, quantization_of(module), module, rows, one.k, &found)) return e;
     bound.insert(found.tensors.begin(), found.tensors.end());
     std::span<float> biases;
-    if (Error e = bind_bias(one, rows, &biases)) return e;
+    if (Error e = bind_bias(parts, rows, &biases)) return e;
     matrices.insert(module + ".weight");
     const Packing packing = one.is_exact ? Packing{} : packing_of(options, model->config, module, found);
     if (!found.stored_as.empty() && !packing.as_stored) tell_conversion(module, found.stored_as, packing);
     int64_t first = 0;
     for (const MatrixTensor& part : parts) {
       add_rows(found, first, packing, part);
+      matrix_of(*model, part).alpha = part.alpha;
       if (one.has_bias) {
         const auto stored = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
         const auto own = in_order(part.order, part.order.is_part() ? biases : stored);
@@ -331,7 +342,7 @@ struct Binder {
     const MatrixTensor spec = head_matrix(model->config);
     if (!model->config.tied_head) return bind_matrix({&spec, 1});
     std::span<float> bias;
-    if (Error e = bind_bias(spec, spec.n, &bias)) return e;
+    if (Error e = bind_bias({&spec, 1}, spec.n, &bias)) return e;
     matrices.insert(spec.module() + ".weight");
     LinearWeight embedding;
     embedding.weight = model->embedding;

@@ -6,8 +6,10 @@ namespace pinion {
 
 void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
   const auto i = static_cast<size_t>(index);
+  out->attends = config.attends[i];
   out->recurrent = config.recurrent[i];
-  out->slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, config.recurrent[i]);
+  out->slot = std::count(config.attends.begin(), config.attends.begin() + index, true);
+  out->state.slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, true);
   out->window = config.windows[i];
   out->rope = config.layer_ropes[i];
   if (config.has_experts(index)) out->experts.resize(static_cast<size_t>(config.experts.count));
@@ -22,16 +24,18 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
       return layer.k;
     case MatrixRole::v:
       return layer.v;
-    case MatrixRole::delta_qkv:
-      return layer.delta.qkv;
-    case MatrixRole::delta_z:
-      return layer.delta.z;
-    case MatrixRole::delta_b:
-      return layer.delta.b;
-    case MatrixRole::delta_a:
-      return layer.delta.a;
+    case MatrixRole::state_qkv:
+      return layer.state.qkv;
+    case MatrixRole::state_z:
+      return layer.state.z;
+    case MatrixRole::state_b:
+      return layer.state.b;
+    case MatrixRole::state_a:
+      return layer.state.a;
     case MatrixRole::o:
       return layer.o;
+    case MatrixRole::state_out:
+      return layer.state.out;
     case MatrixRole::router:
       return layer.router;
     case MatrixRole::shared_weight:
@@ -67,14 +71,18 @@ const float*& vector_of(Layer& layer, VectorRole role) {
       return layer.sinks;
     case VectorRole::router_correction:
       return layer.router_correction;
-    case VectorRole::delta_conv:
-      return layer.delta.conv;
-    case VectorRole::delta_rate:
-      return layer.delta.rate;
-    case VectorRole::delta_step:
-      return layer.delta.step;
-    case VectorRole::delta_norm:
-      return layer.delta.norm;
+    case VectorRole::state_conv:
+      return layer.state.conv;
+    case VectorRole::state_conv_bias:
+      return layer.state.conv_bias;
+    case VectorRole::state_rate:
+      return layer.state.rate;
+    case VectorRole::state_step:
+      return layer.state.step;
+    case VectorRole::state_skip:
+      return layer.state.skip;
+    case VectorRole::state_norm:
+      return layer.state.norm;
     case VectorRole::o_norm:
       return layer.o_norm.weight;
     case VectorRole::down_norm:

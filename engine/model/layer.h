@@ -10,13 +10,15 @@
 
 namespace pinion {
 
-// y = W x + bias. The bias is null where the family has none. That of o and down is already multiplied by branch_scale,
-// unless a norm follows: then the normed branch is scaled; that of the head by logit_scale.
+// y = alpha W x + bias. The bias is null where the family has none. It is already multiplied by alpha, where that is
+// part of what the family multiplies it by; that of what ends a branch by branch_scale, unless a norm follows: then the
+// normed branch is scaled; that of the head by logit_scale.
 struct Linear {
   Matrix weight;                // of these rows that this board has; n is 0 where it has none
   const float* bias = nullptr;  // [n]
-  Division rows = {};           // all of them; the count is 0 where the model has no such matrix
-  int64_t first = 0;            // of them that this board has
+  float alpha = 1;
+  Division rows = {};  // all of them; the count is 0 where the model has no such matrix
+  int64_t first = 0;   // of them that this board has
 };
 
 // Of the residual stream or of what a branch adds to it. The weight is null where the family has no such norm, the bias
@@ -31,37 +33,44 @@ struct XieluLayer {
   const float *alpha_p = nullptr, *alpha_n = nullptr, *beta = nullptr, *eps = nullptr;
 };
 
-// What a layer with a recurrent state has in place of q, k and v.
-struct DeltaLayer {
+// What a recurrent layer has, most of them in place of q, k, v and o. What its kind does without is empty or null.
+struct RecurrentLayer {
+  int64_t slot = 0;             // among the recurrent layers: where its state lies
   Linear qkv;                   // [channels, hidden]
   Linear z;                     // [value_width, hidden] gates of the output
-  Linear b, a;                  // [value_heads, hidden] each, how much a token writes and how fast the state decays
+  Linear b;                     // how much a token writes: [value_heads, hidden], or (short_conv) [channels, hidden]
+  Linear a;                     // [value_heads, hidden] how fast the state decays (mamba2: and how much is written)
+  Linear out;                   // [hidden, value_width]
   const float* conv = nullptr;  // [taps][channels]
-  const float* rate = nullptr;  // [value_heads] of decay
-  const float* step = nullptr;  // [value_heads] added to a
-  const float* norm = nullptr;  // [value_dim]
+  const float* conv_bias = nullptr;  // [channels]
+  const float* rate = nullptr;       // [value_heads] of decay
+  const float* step = nullptr;       // [value_heads] added to a
+  const float* skip = nullptr;       // [value_heads] of a token's values into its output
+  const float* norm = nullptr;       // [value_dim], or (mamba2) [value_width]
 };
 
 struct Expert {
-  Linear gate, up;  // [an expert's intermediate, hidden]
+  Linear gate, up;  // [an expert's intermediate, hidden]; no gate where the family's experts have none
   Linear down;      // [hidden, an expert's intermediate]
 };
 
 struct Layer {
   Norm attention_norm;
-  bool recurrent = false;  // has delta, and neither q, k and v nor their norms
-  int64_t slot = 0;        // among the layers of its kind: where its cache or its state lies
-  DeltaLayer delta;
+  bool attends = true;     // has q, k, v and o
+  bool recurrent = false;  // has a state
+  int64_t slot = 0;        // among the layers that attend: where its cache lies
+  RecurrentLayer state;
   Linear q, k, v;                 // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
   const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads and own_heads)
   const float* k_norm = nullptr;  // [head_dim], or [kv_heads * head_dim]
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see head_balance.h
   const float* sinks = nullptr;                   // [heads] one more score of each head's softmax, whose value is zero
-  Linear o;                                       // [hidden, heads * head_dim], or [hidden, value_width]
+  Linear o;                                       // [hidden, heads * head_dim]
   Norm o_norm;                                    // [heads * head_dim] of what o multiplies
   Norm attention_out_norm;                        // of what the branch adds
   Norm mlp_norm;                                  // none where the mlp reads what attention_norm gives
-  // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared.
+  // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared,
+  // one without an mlp has none of what follows.
   Linear gate, up;
   XieluLayer xielu;
   Linear down;                               // [hidden, intermediate]

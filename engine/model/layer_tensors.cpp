@@ -28,11 +28,16 @@ struct MatrixList {
                                           .divided_by = divided_by});
   }
 
+  MatrixTensor& add_part(MatrixRole role, const std::string& pattern, int64_t n) {
+    return add(role, pattern, n, c.hidden_size, c.recurrence.proj_bias, first);
+  }
+
   // What ends a branch: its bias is part of what is scaled, unless a norm comes between.
   MatrixTensor& add_end(MatrixRole role, const std::string& pattern, int64_t k, bool has_bias,
-                        const std::string& norm_after) {
+                        const std::string& norm_after, float scale = 1.0f) {
     MatrixTensor& end = add(role, pattern, c.hidden_size, k, has_bias, panels);
-    if (norm_after.empty()) end.bias_scale = c.branch_scale;
+    end.alpha = end.bias_scale = scale;
+    if (norm_after.empty()) end.bias_scale *= c.branch_scale;
     return end;
   }
 
@@ -44,29 +49,72 @@ struct MatrixList {
 
   void attention() {
     const int64_t kv_width = c.kv_heads * c.head_dim;
-    const int64_t q_width = c.heads * c.query_stride();
-    add(q, c.names.q, q_width, c.hidden_size, c.qkv_bias, kv_heads).order =
-        c.qkv_by_head ? order_of_part(0) : order_of_heads(c, c.query_stride());
-    add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads).order =
-        c.qkv_by_head ? order_of_part(1) : order_of_heads(c, c.head_dim);
-    add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads).order =
-        c.qkv_by_head ? order_of_part(2) : RowOrder{};
-    add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm);
+    const OutputScales& scales = c.output_scales;
+    MatrixTensor& queries = add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias, kv_heads);
+    queries.alpha = scales.qkv;
+    queries.order = c.qkv_by_head ? order_of_part(0) : order_of_heads(c, c.query_stride());
+    MatrixTensor& keys = add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
+    keys.alpha = scales.qkv * scales.key;
+    keys.bias_scale = scales.key;
+    keys.order = c.qkv_by_head ? order_of_part(1) : order_of_heads(c, c.head_dim);
+    MatrixTensor& values = add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
+    values.alpha = scales.qkv;
+    values.order = c.qkv_by_head ? order_of_part(2) : RowOrder{};
+    add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm, scales.o);
+  }
+
+  // Where each key head has its rows of q, k, v and z in one tensor, of b and a in another: those from `first` on, so
+  // many of each head, of the tensor's `all`.
+  RowOrder of_key_heads(int64_t first, int64_t count, int64_t all) const {
+    const int64_t heads = c.recurrence.key_heads;
+    if (!c.recurrence.by_key_head) return {};
+    return {.head_rows = count, .rows = heads * count, .step = all, .first = first};
   }
 
   void delta() {
-    const GatedDelta& d = c.delta;
-    add(delta_qkv, c.names.delta_qkv, d.channels(), c.hidden_size, false, first);
-    add(delta_z, c.names.delta_z, d.value_width(), c.hidden_size, false, first);
-    add(delta_b, c.names.delta_b, d.value_heads, c.hidden_size, false, first);
-    add(delta_a, c.names.delta_a, d.value_heads, c.hidden_size, false, first);
-    add_end(o, c.names.delta_out, d.value_width(), false, c.names.attention_out_norm);
+    const Recurrence& r = c.recurrence;
+    const int64_t heads = r.value_heads / r.key_heads, keys = r.key_dim, values = heads * r.value_dim;
+    const int64_t all = 2 * (keys + values);
+    RowOrder qkv;
+    if (r.by_key_head) {
+      qkv.rows = r.channels();
+      qkv.parts = {of_key_heads(0, keys, all), of_key_heads(keys, keys, all), of_key_heads(2 * keys, values, all)};
+    }
+    add_part(state_qkv, c.names.state_qkv, r.channels()).order = qkv;
+    add_part(state_z, c.names.state_z, r.value_width()).order = of_key_heads(2 * keys + values, values, all);
+    add_part(state_b, c.names.state_b, r.writes()).order = of_key_heads(0, heads, 2 * heads);
+    add_part(state_a, c.names.state_a, r.value_heads).order = of_key_heads(heads, heads, 2 * heads);
+  }
+
+  // In the order of their rows, where they share a tensor.
+  void recurrence() {
+    const Recurrence& r = c.recurrence;
+    switch (r.kind) {
+      case RecurrenceKind::gated_delta:
+        delta();
+        break;
+      case RecurrenceKind::short_conv:
+        add_part(state_b, c.names.state_b, r.writes());
+        add_part(state_z, c.names.state_z, r.value_width());
+        add_part(state_qkv, c.names.state_qkv, r.channels());
+        break;
+      case RecurrenceKind::mamba2:
+        add_part(state_z, c.names.state_z, r.value_width()).alpha = c.output_scales.state_z;
+        add_part(state_qkv, c.names.state_qkv, r.channels());
+        add_part(state_a, c.names.state_a, r.value_heads).alpha = c.output_scales.state_a;
+        break;
+    }
+    add_end(state_out, c.names.state_out, r.value_width(), r.out_bias, c.names.attention_out_norm,
+            c.output_scales.state_out);
   }
 
   void mlp() {
-    if (!c.names.gate.empty()) add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
+    if (!c.names.gate.empty()) {
+      MatrixTensor& gates = add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
+      gates.alpha = gates.bias_scale = c.output_scales.gate;
+    }
     add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
-    add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm);
+    add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm, c.output_scales.down);
   }
 
   void shared_expert() {
@@ -74,7 +122,7 @@ struct MatrixList {
     if (size == 0) return;
     if (!c.names.shared_weight.empty())
       add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false, nothing).is_exact = true;
-    add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias, panels);
+    if (!c.names.shared_gate.empty()) add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias, panels);
     add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias, panels);
     add_end(down, c.names.shared_down, size, c.mlp_bias, {});
   }
@@ -84,7 +132,9 @@ struct MatrixList {
     add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias, nothing).is_exact = true;
     shared_expert();
     for (int64_t i = 0; i < c.experts.count; ++i) {
-      add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
+      if (!c.names.expert_gate.empty()) {
+        add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
+      }
       add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
       add_end(down, c.names.expert_down, inner, c.mlp_bias, {}).expert = i;
     }
@@ -97,7 +147,9 @@ int64_t parameters_of(const MatrixTensor& m) { return m.n * m.k + (m.has_bias ? 
 
 std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer) {
   MatrixList matrices{config, layer, {}};
-  config.recurrent[static_cast<size_t>(layer)] ? matrices.delta() : matrices.attention();
+  if (config.attends[static_cast<size_t>(layer)]) matrices.attention();
+  if (config.recurrent[static_cast<size_t>(layer)]) matrices.recurrence();
+  if (!config.has_mlp(layer)) return std::move(matrices.list);
   config.has_experts(layer) ? matrices.experts() : matrices.mlp();
   return std::move(matrices.list);
 }
@@ -152,14 +204,21 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     add_weight(weight, module, c.hidden_size);
     if (c.norm_bias && !module.empty()) add(bias, module + ".bias", c.hidden_size);
   };
-  add_norm(attention_norm, attention_norm_bias, names.attention_norm);
-  if (c.recurrent[static_cast<size_t>(layer)]) {
-    const GatedDelta& d = c.delta;
-    add(delta_conv, names.delta_conv + ".weight", d.channels() * d.taps);
-    add(delta_rate, names.delta_rate, d.value_heads);
-    add(delta_step, names.delta_step, d.value_heads);
-    add(delta_norm, names.delta_norm + ".weight", d.value_dim);
-  } else {
+  const auto at = static_cast<size_t>(layer);
+  const bool mixes = c.attends[at] || c.recurrent[at];
+  if (mixes) add_norm(attention_norm, attention_norm_bias, names.attention_norm);
+  if (c.recurrent[at]) {
+    const Recurrence& r = c.recurrence;
+    add(state_conv, names.state_conv + ".weight", r.channels() * r.taps);
+    if (r.conv_bias) add(state_conv_bias, names.state_conv + ".bias", r.channels());
+    if (r.has_heads()) {
+      add(state_rate, names.state_rate, r.value_heads);
+      add(state_step, names.state_step, r.value_heads);
+    }
+    if (r.kind == RecurrenceKind::mamba2) add(state_skip, names.state_skip, r.value_heads);
+    if (r.norm_width() > 0) add(state_norm, names.state_norm + ".weight", r.norm_width());
+  }
+  if (c.attends[at]) {
     if (c.qk_norm != QkNorm::none) {
       const auto add_head_norm = [&](VectorRole role, const std::string& module, int64_t heads) {
         list.push_back({role, module_name(module, layer) + ".weight", c.qk_norm_rows(heads) * c.head_dim, c.norm_offset,
@@ -171,7 +230,8 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     if (!names.sinks.empty()) add(sinks, names.sinks, c.heads);
     add_weight(o_norm, names.o_norm, c.heads * c.head_dim);
   }
-  add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
+  if (mixes) add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
+  if (!c.has_mlp(layer)) return list;
   if (!c.one_norm) add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
   if (c.has_experts(layer)) {
     if (!names.router_correction.empty()) add(router_correction, names.router_correction, c.experts.count);

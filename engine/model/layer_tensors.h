@@ -13,19 +13,20 @@
 
 namespace pinion {
 
-// A layer's matrices, in the order in which they are packed. A layer has some of them: either q, k and v or those of a
-// recurrent state, and either gate (or not), up and down once or the router and these three for every expert; of these
-// layers some have the first three, too: a shared expert's. The head is the model's, and so is what an MTP layer begins
-// with.
+// A layer's matrices. A layer has some of them: q, k, v and o, or those of a recurrent state, or both, and either gate
+// (or not), up and down once or the router and these three for every expert; of these layers some have the first three,
+// too: a shared expert's. Layers without an mlp have none of the latter. The head is the model's, and so is what an MTP
+// layer begins with.
 enum class MatrixRole : uint8_t {
   q,
   k,
   v,
-  delta_qkv,
-  delta_z,
-  delta_b,
-  delta_a,
+  state_qkv,
+  state_z,
+  state_b,
+  state_a,
   o,
+  state_out,
   router,
   shared_weight,
   gate,
@@ -41,6 +42,8 @@ constexpr Stage stage_of(MatrixRole role) {
   switch (role) {
     case MatrixRole::o:
       return Stage::o;
+    case MatrixRole::state_out:
+      return Stage::state_out;
     case MatrixRole::router:
     case MatrixRole::shared_weight:
       return Stage::router;
@@ -56,10 +59,10 @@ constexpr Stage stage_of(MatrixRole role) {
     case MatrixRole::q:
     case MatrixRole::k:
     case MatrixRole::v:
-    case MatrixRole::delta_qkv:
-    case MatrixRole::delta_z:
-    case MatrixRole::delta_b:
-    case MatrixRole::delta_a:
+    case MatrixRole::state_qkv:
+    case MatrixRole::state_z:
+    case MatrixRole::state_b:
+    case MatrixRole::state_a:
       break;
   }
   return Stage::qkv;
@@ -75,7 +78,7 @@ enum class DividedBy : uint8_t {
   first,     // by nothing, and the first has it alone
 };
 
-// W [n, k] of y = W x + bias.
+// W [n, k] of y = alpha W x + bias.
 struct MatrixTensor {
   MatrixRole role;
   std::string pattern;  // of its module's name; neighbours with one name are rows of one tensor
@@ -83,7 +86,8 @@ struct MatrixTensor {
   int64_t n;
   int64_t k;
   bool has_bias = false;
-  float bias_scale = 1.0f;     // what the file's bias is multiplied by
+  float bias_scale = 1.0f;  // what the file's bias is multiplied by
+  float alpha = 1.0f;
   bool is_exact = false;       // bf16 in every mode
   int64_t expert = kNoExpert;  // whose it is; kNoExpert: every token's
   RowOrder order = {};         // of its rows, and of the bias
@@ -104,10 +108,12 @@ enum class VectorRole : uint8_t {
   k_norm,
   sinks,
   router_correction,
-  delta_conv,
-  delta_rate,
-  delta_step,
-  delta_norm,
+  state_conv,
+  state_conv_bias,
+  state_rate,
+  state_step,
+  state_skip,
+  state_norm,
   o_norm,
   attention_out_norm,
   attention_out_norm_bias,
@@ -134,7 +140,7 @@ struct VectorTensor {
 
 // Whether an up follows its gate in the list.
 inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
-  if (up.expert != kNoExpert) return true;
+  if (up.expert != kNoExpert) return !config.names.expert_gate.empty();
   return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
 }
 

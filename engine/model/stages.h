@@ -8,8 +8,9 @@
 
 namespace pinion {
 
-// In the order of the pass. An input is what a projection reads: merged or taken as it is, then quantised or packed.
-// The router chooses experts and, where there are several tokens, gathers those of each; other layers have none.
+// In the order of the pass. A layer that attends has o, one with a recurrent state has state_out, some have both. An
+// input is what a projection reads: merged or taken as it is, then quantised or packed. The router chooses experts and,
+// where there are several tokens, gathers those of each; other layers have none.
 enum class Stage : uint8_t {
   embed,
   attention_norm,
@@ -17,6 +18,7 @@ enum class Stage : uint8_t {
   attention,
   o_input,
   o,
+  state_out,
   mlp_norm,
   router,
   gate_up,
@@ -31,9 +33,20 @@ struct StageTraits {
   bool is_repeated = false;  // for one token every worker does it for itself: more workers do not shorten it
 };
 constexpr StageTraits kStageTraits[] = {
-    {"embed"}, {"attention_norm", true}, {"qkv"},    {"attention"}, {"o_input", true},
-    {"o"},     {"mlp_norm", true},       {"router"}, {"gate_up"},   {"down_input", true},
-    {"down"},  {"final_norm", true},     {"head"},
+    {"embed"},
+    {"attention_norm", true},
+    {"qkv"},
+    {"attention"},
+    {"o_input", true},
+    {"o"},
+    {"state_out"},
+    {"mlp_norm", true},
+    {"router"},
+    {"gate_up"},
+    {"down_input", true},
+    {"down"},
+    {"final_norm", true},
+    {"head"},
 };
 constexpr size_t kStages = std::size(kStageTraits);
 

@@ -94,11 +94,13 @@ const float* constant_vector(Model* model, int64_t n, float value) {
 
 float value_of(VectorRole role) {
   switch (role) {
-    case VectorRole::delta_conv:
+    case VectorRole::state_conv:
+    case VectorRole::state_skip:
       return 0.5f;
-    case VectorRole::delta_rate:
+    case VectorRole::state_rate:
       return 0.2f;
-    case VectorRole::delta_step:
+    case VectorRole::state_step:
+    case VectorRole::state_conv_bias:
     case VectorRole::attention_norm_bias:
     case VectorRole::attention_out_norm_bias:
     case VectorRole::mlp_norm_bias:
@@ -118,6 +120,7 @@ void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* m
   Linear& out = matrix_of(*model, spec);
   const int64_t n = divide(*model, spec).count;
   out.weight = {.format = format, .n = n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+  out.alpha = spec.alpha;
   if (spec.has_bias) out.bias = constant_vector(model, spec.n, 0.01f);
   const int64_t bytes = packed_bytes(format, n, spec.k);
   model->weight_bytes += bytes;

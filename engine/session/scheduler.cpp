@@ -116,7 +116,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   if (Error e = check_options(*s, context, positions)) return e;
   s->options.context = context;
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
-  const int64_t others = options.sequences * (delta_state_of(c).bytes() + c.vocab_size * 4);
+  const int64_t others = options.sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4);
   const std::string what = std::to_string(positions) + " positions of " + std::to_string(options.sequences) + " texts";
   if (Error e = take_scratch(s.get(), options.pass_rows, context, shape.bytes(positions), others, what, "")) return e;
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &s->pool)) return e;

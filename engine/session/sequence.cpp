@@ -11,7 +11,7 @@ Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, i
                        .snapshots = {},
                        .ids = {},
                        .ropes = rope_frequencies(config, 0)};
-  if (Error e = allocate_delta_state(config, drafts, &sequence.state)) return e;
+  if (Error e = allocate_recurrent_state(config, drafts, &sequence.state)) return e;
   sequence.ids.reserve(static_cast<size_t>(capacity));
   *out = std::move(sequence);
   return {};
@@ -22,7 +22,7 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
 }
 
 bool can_be_cut(const ModelConfig& config) {
-  return attention_layers(config) == config.layers && !frequencies_follow_length(config);
+  return recurrent_layers(config) == 0 && !frequencies_follow_length(config);
 }
 
 int64_t rewind(Sequence& sequence, int64_t position) {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/forward/delta_state.h"
 #include "engine/forward/kv_cache.h"
+#include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
 #include "loader/config/model_config.h"
 
@@ -14,7 +14,7 @@ namespace pinion {
 
 struct Sequence {
   KvCache cache;             // attention layers
-  DeltaState state;          // recurrent layers, after all of `ids` but the drafts that it holds
+  RecurrentState state;      // recurrent layers, after all of `ids` but the drafts that it holds
   Snapshots snapshots;       // earlier recurrent states
   std::vector<int32_t> ids;  // one a position
   std::vector<RopeFrequencies> ropes;

@@ -18,7 +18,7 @@ struct LogitsTarget {
   bool are_drafts = false;           // but for the first token
 };
 
-static_assert(kMostDrafts <= kDeltaTokens, "a head takes a pass's drafts together");
+static_assert(kMostDrafts <= kStateTokens, "a head takes a pass's drafts together");
 
 constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
 
@@ -142,7 +142,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
   const int64_t beside = options.also_open ? untouched_bytes(*options.also_open) : 0;
-  const DeltaState state = delta_state_of(c, options.drafts);
+  const RecurrentState state = recurrent_state_of(c, options.drafts);
   const int64_t rows = std::min(options.prefill_chunk, positions);
   const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
   const int64_t unread_hidden = model.reads_hidden() ? hidden : 0;

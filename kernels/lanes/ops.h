@@ -8,10 +8,10 @@
 #include "kernels/kernels.h"
 #include "kernels/lanes/attention.h"
 #include "kernels/lanes/attention_s8.h"
-#include "kernels/lanes/delta.h"
 #include "kernels/lanes/epilogue.h"
 #include "kernels/lanes/gemm.h"
 #include "kernels/lanes/math.h"
+#include "kernels/lanes/recurrent.h"
 #include "kernels/lanes/rotate.h"
 
 namespace pinion {
@@ -175,8 +175,8 @@ constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
           .layer_norm = layer_norm,
           .rope = rope,
           .sigmoid_mul = sigmoid_mul,
-          .conv_silu = conv_silu,
-          .delta_rule = delta_rule,
+          .convolve = convolve,
+          .advance_state = advance_state,
           .make_query = make_query,
           .make_query_s8 = s8.make_query_s8,
           .attend = attend,

@@ -32,9 +32,17 @@ Error find_family(const std::vector<Family>& families, JsonFields& file, const F
 // ropes_by_layer_type.
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// --- delta_config.cpp: which layers keep a recurrent state instead of attending, and its shape.
+// --- recurrence_config.cpp: which layers are recurrent instead of attending, and their shape.
 
-void read_delta(JsonFields& family, JsonFields& file, ModelConfig* out);
+void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out);
+
+// How many layers the file says what they are of.
+int64_t listed_layers(JsonFields& file);
+
+// --- scales_config.cpp: numbers that matrices' outputs are multiplied by.
+
+// When the recurrence is known: the convolution's inputs have some, too.
+void read_output_scales(JsonFields& family, JsonFields& file, ModelConfig* out);
 
 // --- experts_config.cpp: a mixture of experts.
 

@@ -11,12 +11,13 @@ namespace pinion {
 namespace {
 
 // Which layers have experts: all of them, by Qwen's rule every so-manieth that is not listed as one without, or all but
-// the first few.
-std::vector<bool> layers_with_experts(std::string_view rule, JsonFields& file, int64_t layers) {
+// the first few. Those of which layer_types says it are known.
+std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64_t layers) {
+  const std::string rule = rules.text("layers");
   std::vector<bool> with(static_cast<size_t>(layers), true);
   if (rule == "all") return with;
   if (rule == "but_first") {
-    std::fill_n(with.begin(), file.integer("first_k_dense_replace", {}, 0, layers), false);
+    std::fill_n(with.begin(), file.integer(rules.text("without", "first_k_dense_replace"), {}, 0, layers), false);
     return with;
   }
   const int64_t step = file.integer("decoder_sparse_step", {}, 1, kMaxLayers);
@@ -63,7 +64,10 @@ Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out) {
 void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   JsonFields rules = family.fields("experts");
   if (rules.object.empty()) return;
+  if (rules.boolean("may_be_none", false) && file.integer("num_local_experts", {}, 0, kMaxExperts) == 0) return;
   ExpertsConfig& experts = out->experts;
+  const bool by_type = rules.text("layers") == "by_type";
+  if (by_type && experts.layers.empty()) return;
   // Transformers 5 writes num_local_experts for every family; older files have the name that theirs had before, as do
   // the family's defaults.
   const std::string older = rules.text("count", "num_experts");
@@ -92,7 +96,7 @@ void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   experts.stacked = rules.boolean("stacked", false);
   const std::string normalised = rules.text("normalised", "");
   experts.normalised = normalised.empty() || file.boolean(normalised);
-  experts.layers = layers_with_experts(rules.text("layers"), file, out->layers);
+  if (!by_type) experts.layers = layers_with_experts(rules, file, out->layers);
   if (std::ranges::find(experts.layers, true) == experts.layers.end()) {
     file.fail("mlp_only_layers", "leaves no layer with experts");
   }

@@ -21,6 +21,27 @@ Error check_tying(const Json& outer, const Json& inner, const std::string& where
   return error("differs from text_config's", where + ": " + kField, brief(*b), brief(*a));
 }
 
+// Python writes a number without bound as Infinity, which is no JSON: here one that nothing reaches.
+std::string with_finite_numbers(std::string_view text) {
+  constexpr std::string_view kInfinite = "Infinity";
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!in_string && text.substr(i).starts_with(kInfinite)) {
+      out += "1e308";
+      i += kInfinite.size() - 1;
+      continue;
+    }
+    out += text[i];
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      out += text[++i];
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    }
+  }
+  return out;
+}
+
 // A switch of the description: true, false, or the name of the field of config.json that says it.
 bool read_switch(JsonFields& family, std::string_view name, JsonFields& file) {
   const Json* value = family.find(name);
@@ -40,10 +61,30 @@ std::vector<std::string> assumed_sizes(const Json& defaults, const Json& said) {
   return names;
 }
 
+// LFM2's mlp is two thirds as wide as its config says, times a factor, rounded up.
+int64_t adjusted_size(JsonFields& file, int64_t size) {
+  const int64_t step = file.integer("block_multiple_of", {}, 1, kMaxK);
+  const double factor = file.number("block_ffn_dim_multiplier", 0.0, 0.0, 64.0);
+  if (!file.boolean("block_auto_adjust_ff_dim") || file.error) return size;
+  size = std::max<int64_t>(1, 2 * size / 3);
+  if (factor == 0.0) return size;  // null
+  size = static_cast<int64_t>(factor * static_cast<double>(size));
+  return (size + step - 1) / step * step;
+}
+
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  out->layers = file.integer("num_hidden_layers", {}, 1, kMaxLayers);
+  const bool counts = file.has("num_hidden_layers") || listed_layers(file) == 0;
+  out->layers =
+      file.integer("num_hidden_layers", counts ? std::nullopt : std::optional(listed_layers(file)), 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
   out->intermediate_size = file.integer(family.text("intermediate_size", "intermediate_size"), {}, 1, kMaxK);
+  if (family.boolean("adjusts_intermediate_size", false)) {
+    out->intermediate_size = adjusted_size(file, out->intermediate_size);
+    if (out->intermediate_size < 1 || out->intermediate_size > kMaxK) {
+      file.fail("block_ffn_dim_multiplier", "mlp out of range", "1 to " + std::to_string(kMaxK),
+                std::to_string(out->intermediate_size));
+    }
+  }
   out->heads = file.integer("num_attention_heads", {}, 1, kMaxK);
   out->qkv_by_head = family.boolean("qkv_by_head", false);
   out->kv_heads = out->qkv_by_head ? out->heads : file.integer("num_key_value_heads", out->heads, 1, kMaxK);
@@ -119,20 +160,12 @@ void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
 }
 
-// Where all layers of the family's attend alike, though its architecture has others (Granite 4's Mamba).
-void check_layer_types(JsonFields& family, JsonFields& file) {
-  const std::vector<std::string> known = family.texts("layer_types");
-  for (const std::string& type : known.empty() ? known : file.texts("layer_types")) {
-    if (std::ranges::find(known, type) != known.end()) continue;
-    return file.fail("layer_types", "not supported", joined(known, " or "), brief(type));
-  }
-}
-
 // SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; without it every so-manieth has none.
 void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const auto layers = static_cast<size_t>(out->layers);
   JsonFields rule = family.fields("rope_if");
-  const bool rotates = rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is");
+  const bool rotates =
+      family.boolean("rope", true) && (rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is"));
   out->layer_ropes.assign(layers, rotates ? 0 : kNoRope);
   if (!family.boolean("no_rope_layers", false)) return;
   std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
@@ -149,7 +182,6 @@ void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig*
 
 // What each layer sees and how it knows positions.
 void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  check_layer_types(family, file);
   read_layers_without_rope(family, file, out);
   read_windows(family, file, out);
   const std::string rule = family.text("rope_where_sliding", "");
@@ -271,7 +303,7 @@ Error with_assumed_sizes(const ModelConfig& config, Error e) {
 
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out) {
   Json json;
-  if (Error e = parse_json(text, where, &json)) return e;
+  if (Error e = parse_json(with_finite_numbers(text), where, &json)) return e;
   std::vector<Family> families;
   if (Error e = read_families(&families)) return e;
 
@@ -289,6 +321,14 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
     said.erase("text_config");
     said.update(*inner);
   }
+  // Names that a family's fields had before, which rule where a file has both.
+  const JsonFields older = family.fields("older_fields");
+  for (const auto& [from, to] : older.object.items()) {
+    const auto value = said.find(from);
+    if (value == said.end() || !to.is_string()) continue;
+    said[to.get<std::string>()] = *value;
+    said.erase(from);
+  }
   // A null in the file stays: it overrides a default with "none".
   const Json& defaults = family.fields("defaults").object;
   Json merged = defaults;
@@ -301,7 +341,8 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   if (file.error) return with_assumed_sizes(config, file.error);
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);
-  read_delta(family, file, &config);
+  read_recurrence(family, file, &config);
+  read_output_scales(family, file, &config);
   read_layers(family, file, &config);
   read_experts(family, file, &config);
   read_token_ids(file, &config);

@@ -86,24 +86,61 @@ struct ModuleNames {
   std::string router_correction;              // a tensor, not a module: added to scores when choosing
   std::string shared_gate, shared_up, shared_down;  // of the expert that every token goes to
   std::string shared_weight;                        // of one row, whose sigmoid weighs that expert's output
-  // Of layers with a recurrent state; rate and step are tensors, not modules.
-  std::string delta_qkv, delta_z, delta_b, delta_a, delta_conv, delta_rate, delta_step, delta_norm, delta_out;
+  // Of recurrent layers; rate, step and skip are tensors, not modules.
+  std::string state_qkv, state_z, state_b, state_a, state_conv, state_rate, state_step, state_skip, state_norm;
+  std::string state_out;
   std::string mtp_fc, mtp_embedding_norm, mtp_hidden_norm, mtp_norm;
   std::string mtp_layer;  // what the MTP layer's modules have in the place of "model.layers.{}"
 };
 
-// Layers that keep a state in place of keys and values (gated DeltaNet). Each key head serves value_heads / key_heads
-// neighbouring value heads.
-struct GatedDelta {
+// What a recurrent layer does with its tokens. It keeps a state of fixed size in place of keys and values.
+enum class RecurrenceKind : uint8_t {
+  gated_delta,  // gated DeltaNet: a convolution over time, then the delta rule in each head
+  short_conv,   // that convolution between two gates, and no more: no heads, no keys (LFM2)
+  mamba2,       // that convolution, then a state per head that decays and is added to (Dao and Gu 2024)
+};
+
+// Each key head serves value_heads / key_heads neighbouring value heads. A short_conv has one value head, of all
+// channels, and no keys.
+struct Recurrence {
+  RecurrenceKind kind = RecurrenceKind::gated_delta;
   int64_t key_heads = 0;
   int64_t value_heads = 0;
-  int64_t key_dim = 0;    // of a head, queries' too
-  int64_t value_dim = 0;  // of a head
-  int64_t taps = 0;       // of the convolution over time
+  int64_t key_dim = 0;       // of a head, queries' too
+  int64_t value_dim = 0;     // of a head
+  int64_t taps = 0;          // of the convolution over time
+  bool by_key_head = false;  // in the file each key head has its rows of all matrices but the last
+  bool conv_bias = false;    // the convolution has one
+  bool proj_bias = false;    // so have the matrices before it
+  bool out_bias = false;     // and the one behind it
+  int64_t norm_groups =
+      0;  // [mamba2] parts of the output's width that are normed, each for itself; 0: there is no norm
+  float value_scale = 1.0f, key_scale = 1.0f, query_scale = 1.0f;  // of the convolution's inputs
 
   int64_t key_width() const { return key_heads * key_dim; }
   int64_t value_width() const { return value_heads * value_dim; }
-  int64_t channels() const { return 2 * key_width() + value_width(); }  // of the convolution: q, k, v
+  bool has_heads() const { return key_dim > 0; }
+  // Of the convolution: q, k, v of all heads; mamba2: v, k, q.
+  int64_t channels() const { return 2 * key_width() + value_width(); }
+  float input_scale(int64_t channel) const {
+    if (kind != RecurrenceKind::mamba2 || channel < value_width()) return value_scale;
+    return channel < value_width() + key_width() ? key_scale : query_scale;
+  }
+  // Of the norm of the output.
+  int64_t norm_width() const {
+    return kind == RecurrenceKind::gated_delta ? value_dim : norm_groups > 0 ? value_width() : 0;
+  }
+  // Of b: how much a token writes to each head, or to each channel.
+  int64_t writes() const { return kind == RecurrenceKind::short_conv ? channels() : value_heads; }
+};
+
+// What some matrices' outputs are multiplied by (Falcon-H1).
+struct OutputScales {
+  float qkv = 1.0f;
+  float key = 1.0f;  // besides
+  float o = 1.0f;
+  float gate = 1.0f, down = 1.0f;
+  float state_z = 1.0f, state_a = 1.0f, state_out = 1.0f;
 };
 
 // "model.layers.{}.mlp.up_proj", 3 -> "model.layers.3.mlp.up_proj"
@@ -144,17 +181,20 @@ struct ModelConfig {
   float norm_offset = 0.0f;     // added to every norm's weights, but for that of a recurrent layer's output
   bool attention_gate = false;  // q's rows are, per head, queries and gates: attention's output times sigmoid(gate)
   Activation activation = Activation::silu;
-  float activation_limit = 0.0f;     // clamped_swiglu's
-  bool parallel_branches = false;    // attention and mlp read the stream as the layer gets it
-  bool one_norm = false;             // and both what attention_norm makes of it
-  float embedding_scale = 1.0f;      // embeddings times this
-  float score_scale = 1.0f;          // attention scores times this, usually 1 / sqrt(head_dim)
-  float score_cap = 0.0f;            // then cap * tanh(score / cap); 0: no cap
-  float branch_scale = 1.0f;         // what attention and mlp add to the residual stream, times this
-  float logit_scale = 1.0f;          // logits times this
-  float logit_cap = 0.0f;            // then cap * tanh(logit / cap); 0: no cap
-  std::vector<bool> recurrent;       // [layers] those that do not attend
-  GatedDelta delta;                  // what they are, where there are any
+  float activation_limit = 0.0f;   // clamped_swiglu's
+  bool parallel_branches = false;  // attention and mlp read the stream as the layer gets it
+  bool one_norm = false;           // and both what attention_norm makes of it
+  float embedding_scale = 1.0f;    // embeddings times this
+  float score_scale = 1.0f;        // attention scores times this, usually 1 / sqrt(head_dim)
+  float score_cap = 0.0f;          // then cap * tanh(score / cap); 0: no cap
+  float branch_scale = 1.0f;       // what attention and mlp add to the residual stream, times this
+  float logit_scale = 1.0f;        // logits times this
+  float logit_cap = 0.0f;          // then cap * tanh(logit / cap); 0: no cap
+  OutputScales output_scales;
+  std::vector<bool> attends;         // [layers] those that attend to keys and values
+  std::vector<bool> recurrent;       // [layers] those that keep a state, most in place of attention
+  std::vector<bool> mlps;            // [layers] those with an mlp or experts; empty: all
+  Recurrence recurrence;             // what they are, where there are any
   std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
@@ -174,6 +214,7 @@ struct ModelConfig {
     return qk_norm == QkNorm::all_heads || qk_norm == QkNorm::own_heads ? of_heads : 1;
   }
   int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // of q's rows: a query and its gate
+  bool has_mlp(int64_t layer) const { return mlps.empty() || mlps[static_cast<size_t>(layer)]; }
   bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
 };
 
@@ -186,6 +227,7 @@ constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 int64_t attention_layers(const ModelConfig& config);
+int64_t recurrent_layers(const ModelConfig& config);
 
 // An error of sizes or tensors, with the sizes that config.json does not say: one of them may be the reason.
 Error with_assumed_sizes(const ModelConfig& config, Error e);

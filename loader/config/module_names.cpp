@@ -30,7 +30,7 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->down = modules.text("down", own_mlp);
   out->xielu = modules.text("xielu", "");
   out->router = modules.text("router", "");
-  out->expert_gate = modules.text("expert_gate", expert);
+  out->expert_gate = modules.text("expert_gate", "");
   out->expert_up = modules.text("expert_up", expert);
   out->expert_down = modules.text("expert_down", expert);
   out->stacked_gate_up = modules.text("stacked_gate_up", "");
@@ -40,15 +40,16 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->shared_up = modules.text("shared_up", "");
   out->shared_down = modules.text("shared_down", "");
   out->shared_weight = modules.text("shared_weight", "");
-  out->delta_qkv = modules.text("delta_qkv", "");
-  out->delta_z = modules.text("delta_z", "");
-  out->delta_b = modules.text("delta_b", "");
-  out->delta_a = modules.text("delta_a", "");
-  out->delta_conv = modules.text("delta_conv", "");
-  out->delta_rate = modules.text("delta_rate", "");
-  out->delta_step = modules.text("delta_step", "");
-  out->delta_norm = modules.text("delta_norm", "");
-  out->delta_out = modules.text("delta_out", "");
+  out->state_qkv = modules.text("state_qkv", "");
+  out->state_z = modules.text("state_z", "");
+  out->state_b = modules.text("state_b", "");
+  out->state_a = modules.text("state_a", "");
+  out->state_conv = modules.text("state_conv", "");
+  out->state_rate = modules.text("state_rate", "");
+  out->state_step = modules.text("state_step", "");
+  out->state_skip = modules.text("state_skip", "");
+  out->state_norm = modules.text("state_norm", "");
+  out->state_out = modules.text("state_out", "");
   out->mtp_fc = modules.text("mtp_fc", "");
   out->mtp_embedding_norm = modules.text("mtp_embedding_norm", "");
   out->mtp_hidden_norm = modules.text("mtp_hidden_norm", "");
@@ -70,7 +71,7 @@ void read_parallel_norm(JsonFields& family, JsonFields& modules, ModelConfig* ou
   std::string& norm = out->names.mlp_norm;
   norm = modules.text("parallel_mlp_norm", norm);
   out->one_norm = norm == out->names.attention_norm;
-  const bool recurs = attention_layers(*out) < out->layers;
+  const bool recurs = recurrent_layers(*out) > 0;
   if (recurs || out->experts.count > 0) {
     family.fail("parallel_branches", "not supported beside experts or recurrent layers");
   }

@@ -34,8 +34,9 @@ Error mtp_config(const ModelConfig& model, ModelConfig* out) {
   }
   ModelConfig c = model;
   c.layers = 1;
+  c.attends = {true};
   c.recurrent = {false};
-  c.delta = {};
+  c.recurrence = {};
   c.windows = {0};
   c.ropes.resize(1);
   c.layer_ropes = {0};

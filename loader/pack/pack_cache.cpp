@@ -59,6 +59,15 @@ uint64_t hash_samples(std::span<const std::byte> file) {
   return hash;
 }
 
+std::string order_text(const RowOrder& order) {
+  std::string text;
+  for (const RowOrder& part : order.parts) text += order_text(part);
+  if (order.is_of_file() || !text.empty()) return text;
+  text = ", heads of " + std::to_string(order.head_rows) + " with " + std::to_string(order.pairs) + " pairs parted";
+  if (!order.is_part()) return text;
+  return text + ", from row " + std::to_string(order.first) + " on every " + std::to_string(order.step);
+}
+
 std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> jobs, const std::string& calibration) {
   std::string text(kMagic);
   text += "version " + std::to_string(kVersion);
@@ -78,13 +87,7 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
     const int64_t n = job.rows(), k = job.source.shape[1];
     text += "at " + std::to_string(offset) + " " + traits_of(job.format).name + " [" + std::to_string(n) + ", " +
             std::to_string(k) + "] " + job.source.name + (job.scale.data ? " * " + job.scale.name : "") +
-            (job.reader.read ? ", " + job.reader.stored_as : "") +
-            (job.order.is_of_file() ? ""
-                                    : ", heads of " + std::to_string(job.order.head_rows) + " with " +
-                                          std::to_string(job.order.pairs) + " pairs parted") +
-            (job.order.is_part()
-                 ? ", from row " + std::to_string(job.order.first) + " on every " + std::to_string(job.order.step)
-                 : "") +
+            (job.reader.read ? ", " + job.reader.stored_as : "") + order_text(job.order) +
             (job.interleaved > 1 ? ", interleaved by " + std::to_string(job.interleaved) : "") +
             (job.rotation > 1 ? ", rotated in " + std::to_string(job.rotation) : "") + "\n";
     offset += packed_bytes(job.format, n, k);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace pinion {
 
@@ -14,8 +15,10 @@ struct RowOrder {
   int64_t rows = 0;       // of the matrix, where it has some of the tensor's; 0: it has all
   int64_t step = 0;       // where it has some: the tensor's rows from a head to the next
   int64_t first = 0;      // and the first of them
+  // Or the matrix is made of several such parts of a tensor, one behind the other; rows is that of all.
+  std::vector<RowOrder> parts = {};
 
-  bool is_of_file() const { return head_rows == 0; }
+  bool is_of_file() const { return head_rows == 0 && parts.empty(); }
   bool is_part() const { return rows > 0; }
 
   // The order of the matrix that has `count` of this one's rows from `from` on, whole heads where those have one. The
@@ -30,6 +33,10 @@ struct RowOrder {
 
   // The file's row for a row of the matrix.
   int64_t stored(int64_t row) const {
+    for (const RowOrder& part : parts) {
+      if (row < part.rows) return part.stored(row);
+      row -= part.rows;
+    }
     if (is_of_file()) return row;
     const int64_t in_head = row % head_rows, head = is_part() ? row / head_rows * step + first : row - in_head;
     if (in_head >= 2 * pairs) return head + in_head;

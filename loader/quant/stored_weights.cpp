@@ -1,7 +1,9 @@
 #include "loader/quant/stored_weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <iterator>
@@ -193,7 +195,14 @@ Error bind_bitnet(const Checkpoint& checkpoint, const std::string& module, Coded
   if (Error e = check_words(checkpoint, module, "outputs", out->n, 4)) return e;
   if (Error e = bind_one(checkpoint, weight, {out->n / 4, out->k}, {DType::u8}, &out->codes, names)) return e;
   out->scheme.block_rows = out->n;
-  return bind_one(checkpoint, scale, {1}, kFloatTypes, &out->scale, names);
+  if (Error e = bind_one(checkpoint, scale, {1}, kFloatTypes, &out->scale, names)) return e;
+  float value = 0.0f;
+  read_floats(out->scale, &value);
+  const float factor = out->scheme.divides ? 1.0f / value : value;
+  if (factor > 0.0f && std::isfinite(factor)) return {};
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
+  return error("unfit scale", scale, "a positive number", text.data());
 }
 
 // In the order of StoredAs.

@@ -221,6 +221,22 @@ TEST(Get, AServerWithoutRangesSendsAllAgain) {
   EXPECT_TRUE(read_file(folder / "model.safetensors") == hub.files.at("model.safetensors"));
 }
 
+// More than the attempt before had is not yet more than there was.
+TEST(Get, BeginningAnewIsNoProgress) {
+  const Hub hub;
+  const Folder home, folder;
+  size_t attempts = 0;
+  HttpServer server([&](HttpRequest request) {
+    request.headers.erase("range");
+    HttpResponse response = hub.answer(request);
+    if (request.path.ends_with(".safetensors")) response.cut_after = ++attempts % 2 ? 50'000 : 100'000;
+    return response;
+  });
+  const Outcome outcome = get(server.url(), home, {"--to", folder.string()});
+  EXPECT_EQ(outcome.status, 1) << outcome.err;
+  EXPECT_EQ(attempts, 3u) << "two that had more than ever, and one";
+}
+
 TEST(Get, WhatDiffersFromTheListIsRefused) {
   const Hub right;
   const auto refused = [&](const Hub& listed, const std::string& cause) {

@@ -80,8 +80,19 @@ TEST(Hardening, StackTablesAndAddressesAreGuarded) {
   EXPECT_FALSE(program.segment(PT_GNU_STACK)->p_flags & PF_X) << "the stack can be executed";
 }
 
+#ifdef PINION_STATIC
+TEST(Hardening, NothingOfTheSystemIsWanted) {
+  const Program program;
+  EXPECT_EQ(program.segment(PT_INTERP), nullptr) << "a dynamic linker is wanted";
+  EXPECT_EQ(program.dynamic(DT_NEEDED), 0) << "a shared library is wanted";
+}
+#endif
+
 #ifdef PINION_HARDENED
 TEST(Hardening, FunctionsCheckTheirStackAndBounds) {
+#ifdef PINION_STATIC
+  GTEST_SKIP() << "the C library's own checks are in the same file; the same objects are tested in the dynamic program";
+#endif
   const std::vector<std::string> wanted = Program().wanted();
   EXPECT_EQ(std::ranges::count(wanted, "__stack_chk_fail"), 1);
   EXPECT_GE(std::ranges::count_if(wanted, [](const std::string& name) { return name.ends_with("_chk"); }), 1);

@@ -40,6 +40,7 @@ TEST(LibraryMistakes, OptionsAreRefusedByName) {
   constexpr size_t kSize = sizeof(pinion_model_options);
   const Case cases[] = {
       {{.size = 0}, "size is not set"},
+      {{.size = ~size_t{0}}, "size is not set"},
       {{.size = kSize, .quant = "w2a2"}, "quant: no such name: want none, w8a8, w4a8, have \"w2a2\""},
       {{.size = kSize, .head = "q4"}, "head: no such name"},
       {{.size = kSize, .kv = "q4"}, "kv: no such name"},
@@ -156,6 +157,12 @@ TEST(LibraryMistakes, TextsNeedATokenizerAndConversationsATemplate) {
   chat.messages = "[]";
   expect_error(pinion_chat_render(stories.get(), &chat, &text, nullptr, nullptr), PINION_ERROR_TEMPLATE,
                "no chat template");
+  const OwnModel demo = open_model_for_test(kDemo);
+  chat.messages = R"([{"role": "user", "content": "a\u0000b"}])";
+  expect_error(pinion_chat_render(demo.get(), &chat, &text, nullptr, nullptr), PINION_ERROR_ARGUMENT, "u0000");
+  EXPECT_EQ(pinion_chat_render(demo.get(), &chat, nullptr, &ids, &count), PINION_OK) << pinion_error_text();
+  EXPECT_GT(count, 0u);
+  pinion_free(ids);
   const int32_t far = 512;
   expect_error(pinion_detokenize(stories.get(), &far, 1, 0, &text, nullptr), PINION_ERROR_ARGUMENT, "512");
 }

@@ -228,7 +228,7 @@ TEST(Library, TextsOfABatchAreThoseAlone) {
 
 // With a recurrent state, too.
 TEST(Library, StatesGoOnInAnotherSessionWithTheSameBits) {
-  for (const std::string family : {"llama", "qwen3_5"}) {
+  for (const std::string family : {"llama", "qwen3_5", "lfm2", "falcon_h1"}) {
     const std::string folder = PINION_TEST_DATA "/families/" + family;
     const OwnModel model = open_model_for_test(folder);
     const OwnSession one = open_session_for_test(model, 64), other = open_session_for_test(model, 64);

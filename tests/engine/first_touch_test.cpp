@@ -40,8 +40,8 @@ struct Placed {
     add(&plain.v, Format::w8, 64, 512);
     for (Linear* l : {&plain.o, &plain.gate, &plain.up}) add(l, Format::w4, 500, 512);
     add(&plain.down, Format::w8, 512, 500);
-    for (Linear* l : {&mixed.delta.qkv, &mixed.delta.z, &mixed.o}) add(l, Format::w8, 512, 512);
-    for (Linear* l : {&mixed.delta.a, &mixed.delta.b, &mixed.router}) add(l, Format::bf16, 16, 512);
+    for (Linear* l : {&mixed.state.qkv, &mixed.state.z, &mixed.o}) add(l, Format::w8, 512, 512);
+    for (Linear* l : {&mixed.state.a, &mixed.state.b, &mixed.router}) add(l, Format::bf16, 16, 512);
     for (Expert& e : mixed.experts) {
       for (Linear* l : {&e.gate, &e.up, &e.down}) add(l, Format::w8, 256, 256);
     }

@@ -15,6 +15,7 @@ namespace {
 ModelConfig config_of(int64_t layers, int64_t kv_heads, int64_t head_dim) {
   ModelConfig config;
   config.layers = layers;
+  config.attends.assign(static_cast<size_t>(layers), true);
   config.recurrent.assign(static_cast<size_t>(layers), false);
   config.kv_heads = kv_heads;
   config.head_dim = head_dim;

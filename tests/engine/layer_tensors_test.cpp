@@ -23,6 +23,7 @@ TEST(LayerTensors, OfASmallModelByHand) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 4, c.heads = 2, c.kv_heads = 1, c.head_dim = 2, c.intermediate_size = 6;
   c.vocab_size = 10;
+  c.attends = {true};
   c.recurrent = {false};
   c.qkv_bias = true;
   c.branch_scale = 0.5f;
@@ -66,6 +67,7 @@ TEST(LayerTensors, OfASmallModelByHand) {
 TEST(LayerTensors, OfHeadsWithTheirRowsTogether) {
   ModelConfig c;
   c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 4, c.intermediate_size = 6;
+  c.attends = {true};
   c.recurrent = {false};
   c.qkv_by_head = true;
   const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
@@ -74,6 +76,27 @@ TEST(LayerTensors, OfHeadsWithTheirRowsTogether) {
     EXPECT_EQ(matrices[i].order.rows, matrices[i].n);
     EXPECT_EQ(matrices[i].order.stored(6), seventh[i]);
   }
+}
+
+// 2 key heads, each with 3 rows of q, 3 of k, and of its 2 value heads 4 of v and 4 of z; in another tensor 2 of b, 2
+// of a.
+TEST(LayerTensors, OfKeyHeadsWithTheirRowsTogether) {
+  ModelConfig c;
+  c.layers = 1, c.hidden_size = 8, c.heads = c.kv_heads = 2, c.head_dim = 4, c.intermediate_size = 6;
+  c.attends = {false};
+  c.recurrent = {true};
+  c.recurrence = {.key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 2, .taps = 4, .by_key_head = true};
+  const std::vector<MatrixTensor> matrices = layer_matrices(c, 0);
+  const RowOrder &qkv = matrices[0].order, &z = matrices[1].order, &b = matrices[2].order, &a = matrices[3].order;
+  EXPECT_EQ(qkv.rows, 20);
+  const std::vector<int64_t> rows = {0, 4, 6, 9, 12, 15, 16, 19}, stored = {0, 15, 3, 17, 6, 9, 20, 23};
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(qkv.stored(rows[i]), stored[i]) << rows[i];
+  EXPECT_EQ(z.stored(0), 10);
+  EXPECT_EQ(z.stored(4), 24);
+  EXPECT_EQ(b.stored(2), 4);
+  EXPECT_EQ(a.stored(1), 3);
+  c.recurrence.by_key_head = false;
+  for (const MatrixTensor& one : layer_matrices(c, 0)) EXPECT_TRUE(one.order.is_of_file());
 }
 
 // What the list says is what the file holds, tensor by tensor, for every family.
@@ -96,10 +119,27 @@ TEST(LayerTensors, AreTheFilesTensors) {
 
 // Every matrix and vector of the list has a place of its own in the model, and nothing else has weights.
 TEST(LayerTensors, HaveAPlaceEach) {
-  for (const char* name :
-       {"families/llama", "families/qwen3_moe_mixed", "families/qwen3_5", "families/gpt_oss", "families/apertus",
-        "families/nemotron_bias", "families/bitnet", "families/qwen2_moe", "families/glm4_moe", "families/qwen3_5_moe",
-        "families/phi", "families/cohere_qk_norm", "families/stablelm_parallel", "families/gpt_neox"}) {
+  for (const char* name : {"families/llama",
+                           "families/qwen3_moe_mixed",
+                           "families/qwen3_5",
+                           "families/gpt_oss",
+                           "families/apertus",
+                           "families/nemotron_bias",
+                           "families/bitnet",
+                           "families/qwen2_moe",
+                           "families/glm4_moe",
+                           "families/qwen3_5_moe",
+                           "families/phi",
+                           "families/cohere_qk_norm",
+                           "families/stablelm_parallel",
+                           "families/gpt_neox",
+                           "families/lfm2_layer_types",
+                           "families/lfm2_moe",
+                           "families/granite_hybrid_moe",
+                           "families/falcon_h1_norm",
+                           "families/nemotron_h",
+                           "families/nemotron_h_moe",
+                           "families/qwen3_next"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");
@@ -125,7 +165,8 @@ TEST(LayerTensors, HaveAPlaceEach) {
         EXPECT_EQ(&matrix_of(layer, role), &linear);
         ++own;
       });
-      EXPECT_EQ(own + 3 * layer.experts.size(), layer_matrices(model->config, i).size());
+      const size_t of_expert = model->config.names.expert_gate.empty() ? 2 : 3;
+      EXPECT_EQ(own + of_expert * layer.experts.size(), layer_matrices(model->config, i).size());
     }
     add(head_matrix(model->config));
     EXPECT_EQ(bytes, model->weight_bytes);

@@ -140,7 +140,7 @@ TEST(Logprobs, TheSameBitsHoweverAModelRuns) {
 
 // Ropes that look at the length of the whole prompt, and a recurrent state.
 TEST(Logprobs, OfPromptsThatCannotBeCut) {
-  for (const char* family : {"llama_dynamic", "phi3_crossing", "qwen3_5"}) {
+  for (const char* family : {"llama_dynamic", "phi3_crossing", "qwen3_5", "lfm2", "granite_hybrid"}) {
     std::unique_ptr<Model> model;
     const Error e = load_model(PINION_TEST_DATA "/families/" + std::string(family), {.quant = Quant::w8a8}, &model);
     ASSERT_FALSE(e) << e.message();

@@ -44,8 +44,9 @@ inline void write_made(const TempFolder& folder, const std::string& config_text,
     for (int64_t i = 0; i < c.layers; ++i) {
       for (const MatrixTensor& m : layer_matrices(c, i)) add_matrix(m);
       for (const VectorTensor& v : layer_vectors(c, i)) {
-        const bool is_conv = v.role == VectorRole::delta_conv;
-        add(v.name, is_conv ? std::vector<int64_t>{c.delta.channels(), 1, c.delta.taps} : std::vector<int64_t>{v.n});
+        const bool is_conv = v.role == VectorRole::state_conv;
+        add(v.name,
+            is_conv ? std::vector<int64_t>{c.recurrence.channels(), 1, c.recurrence.taps} : std::vector<int64_t>{v.n});
       }
     }
     add(c.names.final_norm + ".weight", {c.hidden_size});

@@ -55,5 +55,19 @@ TEST(SameBits, WithASharedExpert) {
   expect_one_result(*mixed, 60, KvType::q8);
 }
 
+// A convolution alone, Mamba 2 in place of attention and beside it, layers of one branch, multipliers of outputs.
+TEST(SameBits, OfRecurrentLayers) {
+  for (const std::string family :
+       {"lfm2", "lfm2_layer_types", "lfm2_moe", "granite_hybrid", "granite_hybrid_moe", "falcon_h1", "falcon_h1_norm",
+        "nemotron_h", "nemotron_h_layer_types", "nemotron_h_moe", "qwen3_next"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_GT(recurrent_layers(model->config), 0);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pinion

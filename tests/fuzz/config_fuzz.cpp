@@ -33,9 +33,14 @@ static void check_model(std::string_view text) {
   for (const int64_t window : config.windows) require(window >= 0);
   require(static_cast<int64_t>(config.layer_ropes.size()) == config.layers);
   require(static_cast<int64_t>(config.recurrent.size()) == config.layers);
-  if (attention_layers(config) < config.layers) {
-    require(config.delta.key_heads > 0 && config.delta.value_heads % config.delta.key_heads == 0);
-    require(config.delta.channels() > 0 && config.delta.taps > 0 && config.delta.taps <= pinion::kMaxConvTaps);
+  require(config.attends.size() == config.recurrent.size() && attention_layers(config) > 0);
+  require(config.mlps.empty() || config.mlps.size() == config.recurrent.size());
+  if (recurrent_layers(config) > 0) {
+    const pinion::Recurrence& r = config.recurrence;
+    require(!r.has_heads() || (r.key_heads > 0 && r.value_heads % r.key_heads == 0));
+    require(r.norm_groups == 0 || r.value_width() % r.norm_groups == 0);
+    require(config.recurrence.channels() > 0 && config.recurrence.taps > 0 &&
+            config.recurrence.taps <= pinion::kMaxConvTaps);
   }
   for (const int32_t rope : config.layer_ropes) {
     require(rope >= pinion::kNoRope && rope < static_cast<int64_t>(config.ropes.size()));

@@ -188,19 +188,30 @@ Result convolved(const Kernels& k, Random& random) {
                            gate = random.floats(50, -9, 9);
   const float* rows[] = {x.data(), x.data() + 50, x.data() + 100, x.data() + 150};
   Result result = {.floats = std::vector<float>(50)};
-  k.conv_silu(rows, weight.data(), 50, 4, 50, result.floats.data());
+  k.convolve(rows, {weight.data(), nullptr, 50, 4, true}, 50, result.floats.data());
   k.sigmoid_mul(gate.data(), result.floats.data(), 50, result.floats.data());
   return result;
 }
 
-Result recurred(const Kernels& k, Random& random) {
+Result convolved_plainly(const Kernels& k, Random& random) {
+  const std::vector<float> x = random.floats(3 * 50, -3, 3), weight = random.floats(3 * 50), bias = random.floats(50);
+  const float* rows[] = {x.data(), x.data() + 50, x.data() + 100};
+  Result result = {.floats = std::vector<float>(50)};
+  k.convolve(rows, {weight.data(), bias.data(), 50, 3, false}, 50, result.floats.data());
+  return result;
+}
+
+Result recurred_by(bool corrects, const Kernels& k, Random& random) {
   const std::vector<float> q = random.floats(9 * 30), key = random.floats(9 * 30, -0.2f, 0.2f),
                            decay = random.floats(9, 0, 1), beta = random.floats(9, 0, 1);
   std::vector<float> v = random.floats(9 * 40), state(48 * 30);
-  k.delta_rule({9, 30, 40, q.data(), key.data(), v.data(), decay.data(), beta.data(), v.data()}, state.data());
+  k.advance_state({9, 30, 40, q.data(), key.data(), v.data(), decay.data(), beta.data(), v.data(), corrects},
+                  state.data());
   append(v, state);
   return {.floats = v};
 }
+Result recurred(const Kernels& k, Random& random) { return recurred_by(true, k, random); }
+Result recurred_without_correction(const Kernels& k, Random& random) { return recurred_by(false, k, random); }
 
 // Doubles, as pairs of integers.
 Result computed(const Kernels&, Random& random) {
@@ -248,8 +259,10 @@ constexpr Golden kGolden[] = {
     {"attend_s8", attended_codes, 0xceb5fcb998e34e6bu},
     {"unrotate", unrotated, 0x123f12d18f6b905fu},
     {"attend under a cap", attended_capped, 0x8b09630f1f4fdac0u},
-    {"conv_silu and sigmoid_mul", convolved, 0x6b47d3129de025abu},
-    {"delta_rule", recurred, 0x81e8b58979372015u},
+    {"convolve and sigmoid_mul", convolved, 0x6b47d3129de025abu},
+    {"convolve with a bias", convolved_plainly, 0xb6c7f087cd717c80u},
+    {"advance_state", recurred, 0x81e8b58979372015u},
+    {"advance_state without correction", recurred_without_correction, 0xbb7d10add93fba17u},
     {"the portable functions", computed, 0x51d78d08c4fca143u},
 };
 

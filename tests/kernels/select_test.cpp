@@ -97,8 +97,8 @@ TEST(Tables, AreWhole) {
     EXPECT_TRUE(k->quantize && k->gemv_s8 && k->pack_s8 && k->gemm_s8 && k->pack_f32 && k->gemm_bf16) << k->name;
     EXPECT_TRUE(k->gemm_f32 && k->epilogue_s32 && k->epilogue_f32 && k->to_bf16 && k->to_float && k->silu_mul)
         << k->name;
-    EXPECT_TRUE(k->rotate && k->unrotate && k->make_query_s8 && k->attend_s8 && k->sigmoid_mul && k->conv_silu &&
-                k->delta_rule)
+    EXPECT_TRUE(k->rotate && k->unrotate && k->make_query_s8 && k->attend_s8 && k->sigmoid_mul && k->convolve &&
+                k->advance_state)
         << k->name;
     EXPECT_TRUE(k->rms_norm && k->layer_norm && k->rope && k->make_query && k->attend && k->merge_attention &&
                 k->argmax)

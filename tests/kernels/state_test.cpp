@@ -226,7 +226,8 @@ TEST(State, IsTheCallers) {
   const AttentionState state = {max, sum, acc.data()}, next = {max2, sum2, acc2.data()};
   const float* inputs[] = {x.data(), x.data() + 50, x.data() + 100, x.data() + 150};
   std::vector<float> memory(48 * 30);
-  const DeltaSteps steps = {3, 30, 40, x.data(), w.data(), x.data(), w.data(), x.data(), out.data()};
+  const Convolution convolution = {w.data(), nullptr, 50, 4, true};
+  const StateSteps steps = {3, 30, 40, x.data(), w.data(), x.data(), w.data(), x.data(), out.data()};
 
   for (const Kernels* t : available_kernels()) {
     const std::string name = std::string(t->name) + ": ";
@@ -287,8 +288,8 @@ TEST(State, IsTheCallers) {
     expect_kept(name + "unrotate", t->unrotate, x.data(), 96, 32, out.data());
     expect_kept(name + "merge_attention", t->merge_attention, &state, &next, 2, kHeadDim);
     expect_kept(name + "sigmoid_mul", t->sigmoid_mul, x.data(), w.data(), 50, out.data());
-    expect_kept(name + "conv_silu", t->conv_silu, inputs, w.data(), 50, 4, 50, out.data());
-    expect_kept(name + "delta_rule", t->delta_rule, &steps, memory.data());
+    expect_kept(name + "convolve", t->convolve, inputs, &convolution, 50, out.data());
+    expect_kept(name + "advance_state", t->advance_state, &steps, memory.data());
     expect_kept(name + "argmax", t->argmax, x.data(), 50);
   }
 }

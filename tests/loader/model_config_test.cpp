@@ -42,15 +42,18 @@ TEST(ModelConfig, EveryFamilyOfTheFolderIsReadable) {
   for (const FamilyText& family : family_texts()) {
     Json description;
     ASSERT_EQ(parse_json(family.json, std::string(family.name), &description).message(), "");
+    // Some that may have recurrent layers want to be told which.
+    Json common = Json::object();
+    if (description.contains("recurrence")) common["layer_types"] = Json::array_t(4, "full_attention");
     for (const Json& architecture : description["architectures"]) {
-      Json json = small(architecture.get<std::string>().c_str());
+      Json json = small(architecture.get<std::string>().c_str(), common.dump().c_str());
       json["model_type"] = description["model_types"][0];
       const ModelConfig config = read(json);
       EXPECT_EQ(config.family, family.name);
       EXPECT_EQ(config.windows.size(), 4u);
     }
     for (const Json& type : description["model_types"]) {
-      Json json = small("");
+      Json json = small("", common.dump().c_str());
       json.erase("architectures");
       json["model_type"] = type;
       EXPECT_EQ(read(json).family, family.name);
@@ -286,8 +289,7 @@ TEST(ModelConfig, AnUnknownArchitectureIsToldTheNearest) {
   EXPECT_EQ(perhaps("LlamaForCasualLM"), ", perhaps LlamaForCausalLM");
   EXPECT_EQ(perhaps("Mistrl3ForCausalLM"),
             ", perhaps Mistral3ForConditionalGeneration, MistralForCausalLM, Ministral3ForCausalLM");
-  EXPECT_EQ(perhaps("Qwen3NextForCausalLM"),
-            ", perhaps Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3VLForConditionalGeneration");
+  EXPECT_EQ(perhaps("Qwen3OmniForCausalLM"), ", perhaps Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM");
   EXPECT_EQ(perhaps("GPT2LMHeadModel"), "");
   EXPECT_EQ(perhaps("ForCausalLM"), "");
   EXPECT_EQ(perhaps("Abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklm"), "") << "65 characters";

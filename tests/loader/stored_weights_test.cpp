@@ -251,6 +251,11 @@ TEST(StoredWeights, BitnetHasFourRowsInAByte) {
   const Bound divided(R"({"quant_method": "bitnet"})", 8, 4, tensors);
   EXPECT_EQ(divided.rows(6, 1), (Values{2, -2, -2, 2}));
   EXPECT_EQ(divided.weight.stored_as, "BitNet, 2 bits, divided by the scale");
+  for (const float scale : {0.0f, -0.5f, 1e-42f, INFINITY, NAN}) {
+    const std::vector<Tensor> unfit = {tensors[0], floats("m.weight_scale", "[1]", {scale})};
+    const Bound bad(R"({"quant_method": "bitnet"})", 8, 4, unfit);
+    EXPECT_NE(bad.failure.find("m.weight_scale: unfit scale"), std::string::npos) << scale << ": " << bad.failure;
+  }
   const Bound odd(R"({"quant_method": "bitnet"})", 6, 4, tensors);
   EXPECT_NE(odd.failure.find("outputs a multiple of 4"), std::string::npos) << odd.failure;
 }

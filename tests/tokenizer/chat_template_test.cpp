@@ -115,6 +115,17 @@ TEST(ChatTemplate, ContentsTakeTheShapeInWhichTheyAreSaid) {
   const TemplateFolder parts(Json{{"chat_template", parts_only}}.dump());
   EXPECT_EQ(rendered(parts), "system:Be brief.;user: Hi {{ bos_token }}! ;");
   EXPECT_EQ(rendered(parts, {.messages = {{{"role", "user"}, {"content", " \n"}}}}), "user:;") << "nothing is left out";
+  const nlohmann::ordered_json part = {{{"type", "text"}, {"text", "Hello"}}};
+  const auto both = [&](const nlohmann::ordered_json& first) {
+    return nlohmann::ordered_json{{{"role", "user"}, {"content", first}}, {{"role", "user"}, {"content", part}}};
+  };
+  EXPECT_EQ(rendered(parts, {.messages = both("Hi")}), "user:Hi;user:Hello;");
+  EXPECT_EQ(rendered(parts, {.messages = both(part)}), "user:Hello;user:Hello;");
+  // One that looks into the first part fails on an empty text.
+  const std::string first_part =
+      "{% for m in messages %}{% if m['content'][0]['type'] == 'image' %}!{% endif %}"
+      "{% for line in m['content'] %}{{ line['text'] }}{% endfor %};{% endfor %}";
+  EXPECT_EQ(rendered(TemplateFolder(Json{{"chat_template", first_part}}.dump()), {.messages = both("")}), ";Hello;");
 
   const std::string calls_without_text =
       "{% for m in messages %}{% if m['content'] is none %}{% for call in m['tool_calls'] %}"
@@ -130,6 +141,18 @@ TEST(ChatTemplate, ContentsTakeTheShapeInWhichTheyAreSaid) {
   EXPECT_EQ(rendered(calls, {.messages = answer("")}), "Hi;<weather><weather>");
   EXPECT_EQ(rendered(calls, {.messages = answer(nullptr)}), "Hi;<weather><weather>");
   EXPECT_EQ(rendered(calls, {.messages = answer("Let me look.")}), "Hi;Let me look.;") << "as the author wants it";
+  nlohmann::ordered_json one_of_two = answer("");
+  for (const auto& message : answer("Let me look.")) one_of_two.push_back(message);
+  EXPECT_EQ(rendered(calls, {.messages = one_of_two}), "Hi;<weather><weather>Hi;Let me look.;") << "as much as it says";
+}
+
+// In another spelling each is looked for in all that follows.
+TEST(ChatTemplate, ManyTextsThatAreNotSaidTakeNoLonger) {
+  const TemplateFolder upper(
+      Json{{"chat_template", "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}"}}.dump());
+  nlohmann::ordered_json many = nlohmann::ordered_json::array();
+  for (int i = 0; i < 40000; ++i) many.push_back({{"role", "user"}, {"content", std::string(40, 'a')}});
+  EXPECT_EQ(rendered(upper, {.messages = many}), std::string(40000 * 40, 'A'));
 }
 
 TEST(ChatTemplate, TextThatIsSpelledLikeAListIsText) {

@@ -109,6 +109,24 @@ TEST_P(Fixture, StreamsWhatItDecodes) {
   }
 }
 
+// Prompt and answer, joined, are the text of all tokens, wherever the one ends.
+TEST_P(Fixture, GoesOnWhereAPromptEnds) {
+  for (const Json& item : expected["ids"]) {
+    const auto ids = item.get<Ids>();
+    const std::string whole = decode(*tokenizer, ids);
+    for (size_t cut = 0; cut <= ids.size(); cut += 1 + ids.size() / 32) {
+      const std::span prompt(ids.data(), cut);
+      const std::string before = decode(*tokenizer, prompt);
+      if (before.ends_with("\uFFFD") || !whole.starts_with(before)) continue;  // the cut may go through a character
+      if (before.empty() && cut > 0) continue;                                 // blanks that are left out, perhaps
+      StreamDecoder decoder(tokenizer, true, !has_text(*tokenizer, prompt));
+      std::string text = before;
+      for (size_t i = cut; i < ids.size(); ++i) text += decoder.put(ids[i]);
+      EXPECT_EQ(text + decoder.finish(), whole) << item << " cut at " << cut;
+    }
+  }
+}
+
 TEST_P(Fixture, TakesInvalidUtf8AsReplacementCharacters) {
   const std::string bad = "a\xFF\xE4\xBD z\xC3";
   EXPECT_EQ(encoded(*tokenizer, bad), encoded(*tokenizer, "a\uFFFD\uFFFD z\uFFFD"));

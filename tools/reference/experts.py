@@ -12,10 +12,12 @@ from torch import nn
 # Of a layer's parts in files, where they are not transformers' own.
 FILE_NAMES = {
     "mixtral": {".mlp.": ".block_sparse_moe.", ".gate_proj.": ".w1.", ".up_proj.": ".w3.", ".down_proj.": ".w2."},
+    "nemotron_h": {"model.": "backbone."},
+    "lfm2_moe": {".gate_proj.": ".w1.", ".up_proj.": ".w3.", ".down_proj.": ".w2."},
 }
 
 
-STACKED_IN_FILES = ("granitemoe", "granitemoeshared")
+STACKED_IN_FILES = ("granitemoe", "granitemoehybrid", "granitemoeshared")
 FUSED_IN_FILES = ("gpt_oss", "qwen3_5_moe_text", *STACKED_IN_FILES)
 
 
@@ -42,12 +44,16 @@ def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> nn.Linear:
 
 
 class Expert(nn.Module):
-    def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear) -> None:
+    def __init__(self, gate: nn.Linear | None, up: nn.Linear, down: nn.Linear) -> None:
         super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = gate, up, down
+        if gate is not None:
+            self.gate_proj = gate
+        self.up_proj, self.down_proj = up, down
 
 
 def expert_of(fused: nn.Module, e: int) -> Expert:
+    if not hasattr(fused, "gate_up_proj"):  # Nemotron-H
+        return Expert(None, linear(fused.up_proj[e]), linear(fused.down_proj[e]))
     gate_up, down = fused.gate_up_proj[e], fused.down_proj[e]
     if not hasattr(fused, "gate_up_proj_bias"):
         gate, up = gate_up.chunk(2)
@@ -61,8 +67,10 @@ class SplitExperts(nn.ModuleList):
     """In place of a layer's fused experts."""
 
     def __init__(self, fused: nn.Module) -> None:
-        super().__init__(expert_of(fused, e) for e in range(len(fused.gate_up_proj)))
-        if hasattr(fused, "gate_up_proj_bias"):  # gpt-oss
+        super().__init__(expert_of(fused, e) for e in range(len(fused.down_proj)))
+        if not hasattr(fused, "gate_up_proj"):
+            self.activate = lambda gate, up: fused.act_fn(up)
+        elif hasattr(fused, "gate_up_proj_bias"):  # gpt-oss
             self.activate = lambda gate, up: fused._apply_gate(torch.stack((gate, up), -1).flatten(-2))
         else:
             self.activate = lambda gate, up: fused.act_fn(gate) * up
@@ -73,13 +81,14 @@ class SplitExperts(nn.ModuleList):
             rows, place = torch.where(index == e)
             if len(rows) == 0:
                 continue
-            activated = self.activate(expert.gate_proj(x[rows]), expert.up_proj(x[rows]))
+            gate = expert.gate_proj(x[rows]) if hasattr(expert, "gate_proj") else None
+            activated = self.activate(gate, expert.up_proj(x[rows]))
             out.index_add_(0, rows, weights[rows, place, None].to(x.dtype) * expert.down_proj(activated))
         return out
 
 
 def split_experts(model: nn.Module) -> nn.Module:
     for name, module in list(model.named_modules()):
-        if name.endswith((".mlp.experts", ".block_sparse_moe.experts")):
+        if name.endswith((".mlp.experts", ".block_sparse_moe.experts", ".feed_forward.experts", ".mixer.experts")):
             model.set_submodule(name, SplitExperts(module))
     return model

@@ -72,21 +72,23 @@ def random_parameter(
     values = rng.standard_normal(shape)
     if name.endswith("linear_attn.norm.weight"):  # stored as it is whatever the other norms do
         return 1.0 + 0.25 * values
-    if name.endswith("norm.weight") or "norm.norms." in name or "mtp.pre_fc_norm" in name:
+    if name.endswith(("norm.weight", "norm_f.weight")) or "norm.norms." in name or "mtp.pre_fc_norm" in name:
         return norm_mean + 0.25 * values
     if name.endswith("bias"):
         return 0.3 * values
     if name.endswith("A_log"):  # half of a state is gone after one to ten tokens
         return -1.5 + 0.5 * values
+    if name.endswith(".D"):
+        return 1.0 + 0.5 * values
     if "act_fn.alpha" in name:  # xIELU's, as published
         return 0.5 * values
     if name.endswith("act_fn.beta"):
         return np.array(0.5)
     if name.endswith("act_fn.eps"):  # published ones are so small that they could be left out
         return np.array(-0.01)
-    if "conv1d" in name:
+    if "conv1d" in name or ".conv.conv." in name:
         return 0.5 * values
-    if "embed_tokens" in name or "embed_in" in name:
+    if any(part in name for part in ("embed_tokens", "embed_in", "embeddings.")):
         return 0.1 * values
     if name.endswith("sinks"):
         return 1.5 * values

@@ -87,7 +87,7 @@ def widen(model: nn.Module) -> None:
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = functools.partial(wide_rms_norm, module)
-        elif hasattr(module, "variance_epsilon"):  # Cohere's own
+        elif hasattr(module, "variance_epsilon") and not type(module).__name__.endswith("Gated"):  # Cohere's own
             module.forward = functools.partial(wide_layer_norm, module)
 
 

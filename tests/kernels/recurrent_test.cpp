@@ -33,14 +33,15 @@ TEST(SigmoidMul, AsDefined) {
   }
 }
 
-TEST(ConvSilu, AsDefined) {
+TEST(Convolve, AsDefined) {
   Random random;
   for (int64_t taps : {1, 2, 4, 7}) {
     for (int64_t n : {1, 12, 16, 20, 65}) {
+      const bool activates = taps != 2, has_bias = taps != 7;
       const int64_t stride = n + 3;
       std::vector<std::vector<float>> inputs;
       for (int64_t t = 0; t < taps; ++t) inputs.push_back(random.floats(n, -3, 3));
-      const std::vector<float> weight = random.floats((taps - 1) * stride + n);
+      const std::vector<float> weight = random.floats((taps - 1) * stride + n), bias = random.floats(n);
       const auto run = [&](const Kernels& k, Edge edge) {
         std::vector<std::unique_ptr<Guarded<float>>> held;
         std::vector<const float*> rows;
@@ -48,18 +49,23 @@ TEST(ConvSilu, AsDefined) {
           held.push_back(std::make_unique<Guarded<float>>(input, edge));
           rows.push_back(held.back()->data);
         }
-        const Guarded<float> w(weight, edge), out(n, edge);
-        k.conv_silu(rows.data(), w.data, stride, taps, n, out.data);
+        const Guarded<float> w(weight, edge), b(bias, edge), out(n, edge);
+        k.convolve(rows.data(), {w.data, has_bias ? b.data : nullptr, stride, taps, activates}, n, out.data);
         return Result{.floats = out.copy()};
       };
       const Result result = run_everywhere("taps " + std::to_string(taps) + ", n " + std::to_string(n), run);
       for (int64_t i = 0; i < n; ++i) {
-        double sum = 0;
+        float sum = has_bias ? bias[static_cast<size_t>(i)] : 0.0f;
         for (int64_t t = 0; t < taps; ++t) {
-          sum += static_cast<double>(inputs[static_cast<size_t>(t)][static_cast<size_t>(i)]) *
-                 weight[static_cast<size_t>(t * stride + i)];
+          sum = std::fma(inputs[static_cast<size_t>(t)][static_cast<size_t>(i)],
+                         weight[static_cast<size_t>(t * stride + i)], sum);
         }
-        EXPECT_NEAR(result.floats[static_cast<size_t>(i)], sum / (1 + std::exp(-sum)), 1e-5) << i;
+        const double wide = sum;
+        if (activates) {
+          EXPECT_NEAR(result.floats[static_cast<size_t>(i)], wide / (1 + std::exp(-wide)), 1e-5) << i;
+        } else {
+          EXPECT_EQ(result.floats[static_cast<size_t>(i)], sum) << i;
+        }
       }
     }
   }
@@ -69,6 +75,7 @@ struct Rule {
   int64_t count, key_dim, value_dim;
   std::vector<float> q, k, v, decay, beta;
   std::vector<float> state;
+  bool corrects = true;
 
   int64_t columns() const { return round_up(value_dim, 16); }
   float& at(int64_t i, int64_t j) { return state[static_cast<size_t>((j / 16 * key_dim + i) * 16 + j % 16)]; }
@@ -101,8 +108,8 @@ Result written_out(Rule r) {
     for (int64_t j = 0; j < r.value_dim; ++j) {
       float held = 0, out = 0;
       for (int64_t i = 0; i < r.key_dim; ++i) held = std::fma(k[i], r.at(i, j), held);
-      const float kept = held * decay;
-      const float change = (r.v[static_cast<size_t>(t * r.value_dim + j)] - kept) * r.beta[static_cast<size_t>(t)];
+      const float kept = held * decay, value = r.v[static_cast<size_t>(t * r.value_dim + j)];
+      const float change = (r.corrects ? value - kept : value) * r.beta[static_cast<size_t>(t)];
       for (int64_t i = 0; i < r.key_dim; ++i) {
         const float decayed = r.at(i, j) * decay;
         r.at(i, j) = std::fma(k[i], change, decayed);
@@ -121,9 +128,9 @@ Result run_rule(const Rule& r, int64_t pass, bool in_place, const Kernels& kerne
   const Guarded<float> state(r.state, edge), out(r.count * r.value_dim, edge);
   float* to = in_place ? v.data : out.data;
   for (int64_t t = 0; t < r.count; t += pass) {
-    kernels.delta_rule(
+    kernels.advance_state(
         {std::min(pass, r.count - t), r.key_dim, r.value_dim, q.data + t * r.key_dim, k.data + t * r.key_dim,
-         v.data + t * r.value_dim, decay.data + t, beta.data + t, to + t * r.value_dim},
+         v.data + t * r.value_dim, decay.data + t, beta.data + t, to + t * r.value_dim, r.corrects},
         state.data);
   }
   Result result = {.floats = in_place ? v.copy() : out.copy()};
@@ -131,11 +138,12 @@ Result run_rule(const Rule& r, int64_t pass, bool in_place, const Kernels& kerne
   return result;
 }
 
-TEST(DeltaRule, AsWrittenOutHoweverTheTokensAreCut) {
+TEST(AdvanceState, AsWrittenOutHoweverTheTokensAreCut) {
   Random random;
   for (int64_t key_dim : {1, 12, 128}) {
     for (int64_t value_dim : {1, 16, 20, 64, 100, 128}) {
-      const Rule rule = random_rule(random, 5, key_dim, value_dim);
+      Rule rule = random_rule(random, 5, key_dim, value_dim);
+      rule.corrects = value_dim != 20 && value_dim != 128;
       const Result expected = written_out(rule);
       for (int64_t pass : {1, 2, 5}) {
         const std::string label =
@@ -148,15 +156,26 @@ TEST(DeltaRule, AsWrittenOutHoweverTheTokensAreCut) {
 }
 
 // What is written under one key decays, and what another key writes does not touch it.
-TEST(DeltaRule, HandWorked) {
+TEST(AdvanceState, HandWorked) {
   const std::vector<float> q = {1, 0, 1, 1}, k = {1, 0, 0, 1}, v = {5, 7}, decay = {1, 0.5f}, beta = {1, 0.5f};
   std::vector<float> state(2 * 16), out(2);
-  scalar_kernels().delta_rule({2, 2, 1, q.data(), k.data(), v.data(), decay.data(), beta.data(), out.data()},
-                              state.data());
+  scalar_kernels().advance_state({2, 2, 1, q.data(), k.data(), v.data(), decay.data(), beta.data(), out.data()},
+                                 state.data());
   EXPECT_EQ(out[0], 5);
   EXPECT_EQ(state[0], 2.5f);
   EXPECT_EQ(state[16], 3.5f);
   EXPECT_EQ(out[1], 6);
+}
+
+// Without the correction a key's second value is added to what is left of the first.
+TEST(AdvanceState, HandWorkedWithoutCorrection) {
+  const std::vector<float> q = {1, 1}, k = {1, 1}, v = {5, 7}, decay = {1, 0.5f}, beta = {1, 2};
+  std::vector<float> state(16), out(2);
+  scalar_kernels().advance_state({2, 1, 1, q.data(), k.data(), v.data(), decay.data(), beta.data(), out.data(), false},
+                                 state.data());
+  EXPECT_EQ(out[0], 5);
+  EXPECT_EQ(out[1], 16.5f);
+  EXPECT_EQ(state[0], 16.5f);
 }
 
 }  // namespace

@@ -1,15 +1,20 @@
-# Debian packages of what is installed, with the folders of a system's own packages:
-#
-#   cmake --preset release -DCMAKE_INSTALL_PREFIX=/usr && cmake --build build/release && (cd build/release && cpack)
-#
-# -DPINION_PACKAGER="Name <address>" says whose they are. pinion: the program; libpinion1: the library, named like its SONAME; libpinion-dev: what builds programs with it.
-set(PINION_PACKAGER "Pinion's maintainers <pinion@localhost>" CACHE STRING "who answers for packages, as Debian writes it")
+# Debian packages of what is installed; tools/package builds them. pinion: the program; libpinion1: the library, named like
+# its SONAME; libpinion-dev: what builds programs with it. Whose they are is said as Debian's own tools hear it, by
+# DEBFULLNAME and DEBEMAIL, or by -DPINION_PACKAGER="Name <address>"; otherwise the address says that it is none.
+set(packager "Pinion's maintainers <maintainers@pinion.invalid>")
+if(NOT "$ENV{DEBEMAIL}" STREQUAL "")
+  set(packager "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+set(PINION_PACKAGER "${packager}" CACHE STRING "who answers for packages, as Debian writes it")
 
 foreach(package IN ITEMS pinion libpinion1 libpinion-dev)
   string(REGEX REPLACE "1$" "" component "${package}")
-  install(FILES "${PROJECT_SOURCE_DIR}/tools/package/copyright" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/${package}"
+  install(FILES "${PROJECT_SOURCE_DIR}/tools/debian/copyright" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/${package}"
           COMPONENT "${component}" EXCLUDE_FROM_ALL)
 endforeach()
+
+install(FILES "${PROJECT_SOURCE_DIR}/tools/debian/libpinion1.lintian-overrides" RENAME libpinion1
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/lintian/overrides" COMPONENT libpinion EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME pinion)
@@ -19,7 +24,7 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_COMPONENTS_ALL pinion libpinion libpinion-dev)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/tools/package/finish.cmake")
+set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/tools/debian/finish.cmake")
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -27,6 +32,12 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 # The one that is built may lie anywhere, and is no package yet.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/apps/library")
+if(CMAKE_CROSSCOMPILING)
+  # CPack asks dpkg, which knows this machine's architecture. Whose libraries are which is in the sysroot, too
+  # (tools/setup), and tools/package says so to dpkg-shlibdeps.
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
+endif()
 
 set(CPACK_COMPONENT_PINION_DESCRIPTION
     "A command line that chats, generates, serves OpenAI's API over HTTP,\nmeasures and checks itself. Models are read as they are published: no\nconversion, no GPU.")

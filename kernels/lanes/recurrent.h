@@ -1,4 +1,4 @@
-// Layers with a recurrent state (gated DeltaNet) over sixteen lanes. Included by ops.h.
+// Layers with a recurrent state over sixteen lanes. Included by ops.h.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
   }
 }
 
-void conv_silu(const float* const* rows, const float* weight, int64_t stride, int64_t taps, int64_t n, float* out) {
+void convolve(const float* const* rows, const Convolution& c, int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kLanes) {
-    Lanes sum = Lanes::broadcast(0.0f);
-    for (int64_t t = 0; t < taps; ++t) {
-      sum = Lanes::fma(load_some(rows[t] + i, n - i), load_some(weight + t * stride + i, n - i), sum);
+    Lanes sum = c.bias ? load_some(c.bias + i, n - i) : Lanes::broadcast(0.0f);
+    for (int64_t t = 0; t < c.taps; ++t) {
+      sum = Lanes::fma(load_some(rows[t] + i, n - i), load_some(c.weight + t * c.stride + i, n - i), sum);
     }
-    store_some(silu(sum), out + i, n - i);
+    store_some(c.activates ? silu(sum) : sum, out + i, n - i);
   }
 }
 
 // Blocks of the state that go together: their sums' chains hide the latency of fma, and for keys of 128 numbers two
 // passes over them stay in the L1 cache.
-constexpr int kDeltaBlocks = Lanes::kWide > 1 ? 4 : 2;
+constexpr int kStateBlocks = Lanes::kWide > 1 ? 4 : 2;
 
 // The state of B blocks, from column v on, through all steps.
 template <int B>
-void delta_blocks(const DeltaSteps& s, int64_t v, float* state) {
+void advance_blocks(const StateSteps& s, int64_t v, float* state) {
   const int64_t block = s.key_dim * kLanes;
   for (int64_t t = 0; t < s.count; ++t) {
     const float* q = s.q + t * s.key_dim;
@@ -41,14 +41,14 @@ void delta_blocks(const DeltaSteps& s, int64_t v, float* state) {
     const Lanes beta = Lanes::broadcast(s.beta[t]);
     Lanes sum[B], change[B];
     unrolled<B>([&](auto b) { sum[b] = Lanes::broadcast(0.0f); });
-    for (int64_t i = 0; i < s.key_dim; ++i) {
+    for (int64_t i = 0; s.corrects && i < s.key_dim; ++i) {
       const Lanes key = Lanes::broadcast(k[i]);
       unrolled<B>([&](auto b) { sum[b] = Lanes::fma(key, Lanes::load(state + b * block + i * kLanes), sum[b]); });
     }
     unrolled<B>([&](auto b) {
       const int64_t column = v + b * kLanes;
       const Lanes value = load_some(s.v + t * s.value_dim + column, s.value_dim - column);
-      change[b] = Lanes::mul(Lanes::sub(value, Lanes::mul(sum[b], decay)), beta);
+      change[b] = Lanes::mul(s.corrects ? Lanes::sub(value, Lanes::mul(sum[b], decay)) : value, beta);
       sum[b] = Lanes::broadcast(0.0f);
     });
     for (int64_t i = 0; i < s.key_dim; ++i) {
@@ -70,12 +70,12 @@ void delta_blocks(const DeltaSteps& s, int64_t v, float* state) {
   }
 }
 
-void delta_rule(const DeltaSteps& s, float* state) {
+void advance_state(const StateSteps& s, float* state) {
   int64_t v = 0;
-  for (; v + kDeltaBlocks * kLanes <= s.value_dim; v += kDeltaBlocks * kLanes) {
-    delta_blocks<kDeltaBlocks>(s, v, state + v * s.key_dim);
+  for (; v + kStateBlocks * kLanes <= s.value_dim; v += kStateBlocks * kLanes) {
+    advance_blocks<kStateBlocks>(s, v, state + v * s.key_dim);
   }
-  for (; v < s.value_dim; v += kLanes) delta_blocks<1>(s, v, state + v * s.key_dim);
+  for (; v < s.value_dim; v += kLanes) advance_blocks<1>(s, v, state + v * s.key_dim);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "engine/forward/delta_state.h"
+#include "engine/forward/recurrent_state.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,16 +8,16 @@
 
 namespace pinion {
 
-DeltaState delta_state_of(const ModelConfig& config, int64_t drafts) {
-  DeltaState state;
-  state.shape = config.delta;
-  state.layers = config.layers - attention_layers(config);
+RecurrentState recurrent_state_of(const ModelConfig& config, int64_t drafts) {
+  RecurrentState state;
+  state.shape = config.recurrence;
+  state.layers = recurrent_layers(config);
   state.drafts.most = drafts;
   return state;
 }
 
-Error allocate_delta_state(const ModelConfig& config, int64_t drafts, DeltaState* out) {
-  DeltaState state = delta_state_of(config, drafts);
+Error allocate_recurrent_state(const ModelConfig& config, int64_t drafts, RecurrentState* out) {
+  RecurrentState state = recurrent_state_of(config, drafts);
   if (state.bytes() > 0) {
     if (Error e = allocate_arena(state.bytes(), &state.memory)) return e;
   }
@@ -28,23 +28,23 @@ Error allocate_delta_state(const ModelConfig& config, int64_t drafts, DeltaState
   return {};
 }
 
-void write_draft_input(const DeltaState& state, int64_t index, int64_t position, int64_t back) {
+void write_draft_input(const RecurrentState& state, int64_t index, int64_t position, int64_t back) {
   const int64_t draft = state.drafts.held - 1 - back;
   if (draft < 0) return;
   std::copy_n(state.draft_input(index, draft), state.shape.channels(), state.input(index, position - 1 - back));
 }
 
-void write_drafts(const Kernels& kernels, const DeltaState& state, int64_t index, int64_t value_head, float* out) {
-  if (state.drafts.held == 0) return;
-  const DeltaWrites d = state.draft_writes(index, value_head);
-  const GatedDelta& shape = state.shape;
+void write_drafts(const Kernels& kernels, const RecurrentState& state, int64_t index, int64_t value_head, float* out) {
+  if (state.drafts.held == 0 || !state.shape.has_heads()) return;
+  const StateWrites d = state.draft_writes(index, value_head);
+  const Recurrence& shape = state.shape;
   // The outputs are not wanted, so any queries do.
-  kernels.delta_rule(
-      {state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta, out},
-      state.head(index, value_head));
+  kernels.advance_state({state.drafts.held, shape.key_dim, shape.value_dim, d.keys, d.keys, d.values, d.decay, d.beta,
+                         out, shape.kind == RecurrenceKind::gated_delta},
+                        state.head(index, value_head));
 }
 
-void settle_drafts(const Kernels& kernels, int64_t position, DeltaState* state) {
+void settle_drafts(const Kernels& kernels, int64_t position, RecurrentState* state) {
   std::vector<float> out(static_cast<size_t>(state->drafts.held * state->shape.value_dim));
   for (int64_t layer = 0; layer < state->layers; ++layer) {
     for (int64_t back = 0; back < state->shape.taps - 1; ++back) write_draft_input(*state, layer, position, back);
@@ -55,11 +55,11 @@ void settle_drafts(const Kernels& kernels, int64_t position, DeltaState* state) 
   state->drafts.held = 0;
 }
 
-bool can_keep(const Snapshots& snapshots, const DeltaState& state) {
+bool can_keep(const Snapshots& snapshots, const RecurrentState& state) {
   return state.layers > 0 && state.bytes() <= snapshots.limit_bytes;
 }
 
-void keep(Snapshots* snapshots, const DeltaState& state, int64_t position) {
+void keep(Snapshots* snapshots, const RecurrentState& state, int64_t position) {
   std::vector<Snapshot>& kept = snapshots->kept;
   if (!can_keep(*snapshots, state) || position == 0) return;
   if (!kept.empty() && kept.back().position == position) return;
@@ -74,7 +74,7 @@ void keep(Snapshots* snapshots, const DeltaState& state, int64_t position) {
   kept.push_back(std::move(next));
 }
 
-int64_t restore(Snapshots* snapshots, int64_t position, DeltaState* state) {
+int64_t restore(Snapshots* snapshots, int64_t position, RecurrentState* state) {
   state->drafts.held = 0;
   std::vector<Snapshot>& kept = snapshots->kept;
   while (!kept.empty() && kept.back().position > position) kept.pop_back();

@@ -31,7 +31,7 @@ Ids question(int32_t length, int32_t first) {
   return ids;
 }
 
-struct Delta : testing::Test {
+struct Recurrent : testing::Test {
   std::unique_ptr<Model> model;
   Team team{{-1}};
   std::unique_ptr<Session> session;
@@ -75,7 +75,7 @@ struct Delta : testing::Test {
   }
 };
 
-TEST_F(Delta, ATurnThatGoesOnEvaluatesOnlyWhatIsNew) {
+TEST_F(Recurrent, ATurnThatGoesOnEvaluatesOnlyWhatIsNew) {
   Ids prompt = question(40, 0) + kAnswerBegins;
   int64_t held = 0;
   for (int32_t turn = 1; turn <= 4; ++turn) {
@@ -89,7 +89,7 @@ TEST_F(Delta, ATurnThatGoesOnEvaluatesOnlyWhatIsNew) {
 }
 
 // Drafts that were accepted last are not in the state yet, wherever the next turn, a snapshot or an image begins.
-TEST_F(Delta, TurnsGoOnAfterDrafts) {
+TEST_F(Recurrent, TurnsGoOnAfterDrafts) {
   Speculation speculation;
   speculate(&speculation);
   int64_t accepted = 0;
@@ -117,7 +117,7 @@ TEST_F(Delta, TurnsGoOnAfterDrafts) {
 }
 
 // Each prompt has the last answer without its thoughts and what opened them.
-TEST_F(Delta, ATurnWithoutTheLastThoughtsEvaluatesNothingBeforeThem) {
+TEST_F(Recurrent, ATurnWithoutTheLastThoughtsEvaluatesNothingBeforeThem) {
   Ids history = question(60, 0);
   Ids last;
   for (int32_t turn = 1; turn <= 4; ++turn) {
@@ -132,7 +132,7 @@ TEST_F(Delta, ATurnWithoutTheLastThoughtsEvaluatesNothingBeforeThem) {
 }
 
 // A question so short that the place where the next turn may have to begin lies before it: then it is the question's.
-TEST_F(Delta, AShortQuestionHasASnapshotToo) {
+TEST_F(Recurrent, AShortQuestionHasASnapshotToo) {
   const Ids first = question(40, 0) + kAnswerBegins;
   const GenerateResult plain = answer(first);
   const Ids history = first + plain.ids + kAnswerEnds + question(3, 30);
@@ -142,7 +142,7 @@ TEST_F(Delta, AShortQuestionHasASnapshotToo) {
   EXPECT_EQ(answer(next).reused_tokens, std::ssize(first) + 19);
 }
 
-TEST_F(Delta, TheSamePromptAgain) {
+TEST_F(Recurrent, TheSamePromptAgain) {
   const Ids prompt = question(50, 3);
   const GenerateResult first = answer(prompt), again = answer(prompt);
   EXPECT_EQ(again.reused_tokens, 34);
@@ -151,7 +151,7 @@ TEST_F(Delta, TheSamePromptAgain) {
 }
 
 // A snapshot is of the tokens before it: another text has no use for it, and the first has none any more after that.
-TEST_F(Delta, AnotherTextBeginsAnew) {
+TEST_F(Recurrent, AnotherTextBeginsAnew) {
   const Ids prompt = question(50, 3), other = Ids{110} + prompt;
   const GenerateResult first = answer(prompt);
   const GenerateResult second = answer(other);
@@ -162,7 +162,7 @@ TEST_F(Delta, AnotherTextBeginsAnew) {
   EXPECT_EQ(third.logits_hash, first.logits_hash);
 }
 
-TEST_F(Delta, TheLimitDropsTheOldest) {
+TEST_F(Recurrent, TheLimitDropsTheOldest) {
   const int64_t one = session->sequence.state.bytes();
   Ids prompt = question(40, 0);
   const auto take_turns = [&](int64_t limit_bytes) {
@@ -194,7 +194,7 @@ TEST_F(Delta, TheLimitDropsTheOldest) {
   EXPECT_EQ(answer(prompt).reused_tokens, 0);
 }
 
-TEST_F(Delta, RewindsToASnapshotOrToTheBegin) {
+TEST_F(Recurrent, RewindsToASnapshotOrToTheBegin) {
   const auto vocab = static_cast<size_t>(model->config.vocab_size);
   const Ids ids = question(60, 0);
   const std::span<const int32_t> all = ids;
@@ -216,7 +216,7 @@ TEST_F(Delta, RewindsToASnapshotOrToTheBegin) {
 }
 
 // Where every layer attends, any prefix is reused, to the token, and nothing is kept for it.
-TEST_F(Delta, OtherModelsReuseEveryPrefix) {
+TEST_F(Recurrent, OtherModelsReuseEveryPrefix) {
   load("qwen3");
   const Ids history = question(40, 0);
   const GenerateResult first = answer(history + kAnswerBegins + kThinks);
@@ -228,14 +228,60 @@ TEST_F(Delta, OtherModelsReuseEveryPrefix) {
 }
 
 // Of three layers one attends.
-TEST_F(Delta, TheCacheIsOfTheLayersThatAttend) {
-  const GatedDelta& d = model->config.delta;
+TEST_F(Recurrent, TheCacheIsOfTheLayersThatAttend) {
+  const Recurrence& d = model->config.recurrence;
   EXPECT_EQ(session->pool.shape.layers, 1);
   EXPECT_EQ(session->sequence.state.layers, 2);
   EXPECT_EQ(session->sequence.state.bytes(), 2 * 4 * (4 * round_up(d.channels(), 16) + d.value_heads * d.key_dim * 32));
 }
 
-TEST_F(Delta, FewBarriersForAToken) {
+// A convolution alone: 3 taps of 36 channels in two layers, and its inputs of drafts.
+TEST_F(Recurrent, AConvolutionKeepsItsInputsOnly) {
+  load("lfm2");
+  EXPECT_EQ(session->sequence.state.bytes(), 2 * 4 * 3 * 48);
+  open({.drafts = 5});
+  EXPECT_EQ(session->sequence.state.draft_bytes(), 2 * 4 * 5 * 48);
+}
+
+// Layers that attend and recur have both; layers that do neither have nothing.
+TEST_F(Recurrent, CachesAndStatesAreCountedApart) {
+  load("falcon_h1");
+  EXPECT_EQ(session->pool.shape.layers, 2);
+  EXPECT_EQ(session->sequence.state.layers, 2);
+  EXPECT_EQ(model->layers[1].slot, 1);
+  EXPECT_EQ(model->layers[1].state.slot, 1);
+  load("nemotron_h");  // M-M*-
+  EXPECT_EQ(session->pool.shape.layers, 1);
+  EXPECT_EQ(session->sequence.state.layers, 2);
+  EXPECT_EQ(model->layers[2].state.slot, 1);
+  EXPECT_EQ(model->layers[3].slot, 0);
+  EXPECT_FALSE(model->layers[4].attends || model->layers[4].recurrent);
+  EXPECT_EQ(model->layers[3].up.weight.n, 0);
+}
+
+// Turns, with and without drafts, whatever the layers keep.
+TEST_F(Recurrent, TurnsGoOnInEveryKind) {
+  for (const char* family : {"lfm2", "lfm2_moe", "granite_hybrid", "falcon_h1", "nemotron_h"}) {
+    SCOPED_TRACE(family);
+    load(family);
+    Speculation speculation;
+    for (const bool drafts : {false, true}) {
+      if (drafts) speculate(&speculation);
+      const Ids prompt = question(40, 0);
+      const GenerateResult first = answer(prompt, 9);
+      const Ids next = prompt + first.ids + question(7, 50);
+      const GenerateResult second = answer(next, 9);
+      EXPECT_GE(second.reused_tokens, std::ssize(prompt) + std::ssize(first.ids) - 1);
+      expect_as_afresh(next, second);
+      const Ids other = prompt + question(7, 20);
+      const GenerateResult third = answer(other, 9);
+      EXPECT_GT(third.reused_tokens, 0) << "a snapshot";
+      expect_as_afresh(other, third);
+    }
+  }
+}
+
+TEST_F(Recurrent, FewBarriersForAToken) {
   const GenerateResult result = answer(question(20, 0), 11);
   EXPECT_EQ(result.regions, 10);
   // A recurrent layer: q to a, state, out, gate and up, down. One that attends has as many. Beside them: embedding,
@@ -244,7 +290,7 @@ TEST_F(Delta, FewBarriersForAToken) {
 }
 
 TEST(Snapshots, HandWorked) {
-  DeltaState state;
+  RecurrentState state;
   state.layers = 1;
   state.shape = {.key_heads = 1, .value_heads = 1, .key_dim = 4, .value_dim = 16, .taps = 2};
   ASSERT_EQ(allocate_arena(state.bytes(), &state.memory).message(), "");

@@ -1,0 +1,219 @@
+#include "loader/config/config_parts.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "kernels/layout.h"
+
+namespace pinion {
+namespace {
+
+// Too wide for a matrix's input.
+void check_width(JsonFields& file, std::string_view field, const Recurrence& r) {
+  if (file.error || r.channels() <= kMaxK) return;
+  file.fail(field, "linear attention too wide", "at most " + std::to_string(kMaxK) + " for queries, keys and values",
+            std::to_string(r.channels()));
+}
+
+void read_heads(JsonFields& file, ModelConfig* out) {
+  Recurrence& r = out->recurrence;
+  r.key_heads = file.integer("linear_num_key_heads", {}, 1, kMaxK);
+  r.value_heads = file.integer("linear_num_value_heads", {}, 1, kMaxK);
+  r.key_dim = file.integer("linear_key_head_dim", {}, 1, kMaxHeadDim);
+  r.value_dim = file.integer("linear_value_head_dim", {}, 1, kMaxHeadDim);
+  r.taps = file.integer("linear_conv_kernel_dim", {}, 1, kMaxConvTaps);
+  if (file.error) return;
+  if (r.value_heads % r.key_heads != 0) {
+    file.fail("linear_num_key_heads", "does not divide linear_num_value_heads", {},
+              std::to_string(r.key_heads) + " and " + std::to_string(r.value_heads));
+  }
+  check_width(file, "linear_num_value_heads", r);
+}
+
+void read_short_conv(JsonFields& file, ModelConfig* out) {
+  Recurrence& r = out->recurrence;
+  r.value_heads = 1;
+  r.value_dim = out->hidden_size;
+  r.taps = file.integer("conv_L_cache", {}, 1, kMaxConvTaps);
+  r.conv_bias = r.proj_bias = r.out_bias = file.boolean("conv_bias");
+}
+
+// Of all heads, where something says it.
+std::optional<int64_t> mamba_width(JsonFields& file, int64_t hidden_size) {
+  const int64_t expand = file.integer("mamba_expand", 0, 0, 64);
+  const int64_t width = file.integer("mamba_d_ssm", expand * hidden_size, 0, kMaxK);
+  return width > 0 ? std::optional(width) : std::nullopt;
+}
+
+int64_t mamba_head_dim(JsonFields& file, const ModelConfig& config) {
+  const Json* said = file.find("mamba_d_head");
+  const std::optional<int64_t> width = mamba_width(file, config.hidden_size);
+  if (said && *said == "auto" && width && !file.error) {
+    return std::clamp<int64_t>(*width / config.recurrence.value_heads, 1, kMaxHeadDim);
+  }
+  return file.integer("mamba_d_head", {}, 1, kMaxHeadDim);
+}
+
+// How long a token's step may be: from 0 to a number that nothing reaches, or what transformers writes for that.
+void check_step_limit(JsonFields& file) {
+  constexpr const char* kField = "time_step_limit";
+  const Json* limit = file.find(kField);
+  if (!limit) return;
+  const bool is_pair = limit->is_array() && limit->size() == 2;
+  const Json* least = is_pair ? &(*limit)[0] : nullptr;
+  const Json* most = is_pair ? &(*limit)[1] : nullptr;
+  const bool has_end = is_pair && *most != Json{{"__float__", "Infinity"}} && !(most->is_number() && *most >= 1e30);
+  if (is_pair && *least == 0 && !has_end) return;
+  file.fail(kField, "not supported", "0 to infinity");
+}
+
+void read_mamba(JsonFields& file, ModelConfig* out) {
+  Recurrence& r = out->recurrence;
+  r.value_heads = file.integer("mamba_n_heads", {}, 1, kMaxK);
+  r.key_heads = file.integer("mamba_n_groups", {}, 1, kMaxK);
+  r.key_dim = file.integer("mamba_d_state", {}, 1, kMaxHeadDim);
+  r.value_dim = mamba_head_dim(file, *out);
+  r.taps = file.integer("mamba_d_conv", {}, 1, kMaxConvTaps);
+  r.conv_bias = file.boolean("mamba_conv_bias");
+  r.proj_bias = file.boolean("mamba_proj_bias");
+  r.out_bias = file.boolean("projectors_bias", r.proj_bias);
+  check_step_limit(file);
+  r.norm_groups = file.boolean("mamba_rms_norm", true) ? r.key_heads : 0;
+  if (file.boolean("mamba_norm_before_gate", false) && r.norm_groups > 0) {
+    file.fail("mamba_norm_before_gate", "not supported", "false", "true");
+  }
+  if (file.error) return;
+  if (r.value_heads % r.key_heads != 0) {
+    file.fail("mamba_n_groups", "does not divide mamba_n_heads", {},
+              std::to_string(r.key_heads) + " and " + std::to_string(r.value_heads));
+  }
+  const std::optional<int64_t> width = mamba_width(file, out->hidden_size);
+  if (!file.error && width.value_or(r.value_width()) != r.value_width()) {
+    file.fail("mamba_d_head", "does not give all heads' width", std::to_string(*width),
+              std::to_string(r.value_heads) + " times " + std::to_string(r.value_dim));
+  }
+  check_width(file, "mamba_n_heads", r);
+}
+
+struct KindTraits {
+  std::string_view name;  // in a family's description
+  RecurrenceKind kind;
+  void (*read)(JsonFields& file, ModelConfig* out);
+};
+constexpr KindTraits kKinds[] = {
+    {"gated_delta", RecurrenceKind::gated_delta, read_heads},
+    {"short_conv", RecurrenceKind::short_conv, read_short_conv},
+    {"mamba2", RecurrenceKind::mamba2, read_mamba},
+};
+
+// What a word in layer_types says of a layer, or a letter of a pattern.
+struct LayerType {
+  std::string_view name;
+  char letter;
+  bool attends, recurs, has_experts;
+};
+constexpr LayerType kLayerTypes[] = {
+    {"full_attention", '*', true, false, false},
+    {"attention", 0, true, false, false},
+    {"linear_attention", 0, false, true, false},
+    {"conv", 0, false, true, false},
+    {"mamba", 'M', false, true, false},
+    {"mlp", '-', false, false, false},
+    {"moe", 'E', false, false, true},
+};
+
+// What layer_types says, or the same as one text of letters (Nemotron-H); empty where there is neither.
+std::vector<std::string> layer_types(JsonFields& file) {
+  std::vector<std::string> types = file.texts("layer_types");
+  const std::string pattern = file.text("layer_pattern", "");
+  if (!types.empty()) return types;
+  for (const char letter : pattern) {
+    const auto type = std::ranges::find(kLayerTypes, letter, &LayerType::letter);
+    if (letter == 0 || type == std::end(kLayerTypes)) {
+      file.fail("layer_pattern", "not supported", "layers M, *, - and E", brief(std::string(1, letter)));
+      break;
+    }
+    types.emplace_back(type->name);
+  }
+  return types;
+}
+
+}  // namespace
+
+int64_t listed_layers(JsonFields& file) { return std::ssize(layer_types(file)); }
+
+namespace {
+
+// By layer_types, whose words are those of the family.
+void read_layer_types(const std::vector<std::string>& known, const std::vector<std::string>& types, JsonFields& file,
+                      ModelConfig* out) {
+  if (std::ssize(types) != out->layers) {
+    return file.fail("layer_types", "wrong length", std::to_string(out->layers), std::to_string(types.size()));
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    const auto type = std::ranges::find(kLayerTypes, types[i], &LayerType::name);
+    if (type == std::end(kLayerTypes) || std::ranges::find(known, types[i]) == known.end()) {
+      return file.fail("layer_types", "unknown layer type", joined(known, " or "), brief(types[i]));
+    }
+    out->attends[i] = type->attends;
+    out->recurrent[i] = type->recurs;
+    if (type->has_experts) out->experts.layers.resize(types.size());
+    if (type->has_experts) out->experts.layers[i] = true;
+  }
+}
+
+// Where that is absent: full_attn_idxs lists those that attend, or every full_attention_interval-th does.
+void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, JsonFields& file, ModelConfig* out) {
+  if (attending.empty() && out->recurrence.kind == RecurrenceKind::mamba2) {
+    return file.fail("layer_types", "missing field");
+  }
+  for (int64_t i = 0; i < out->layers; ++i) {
+    const bool attends =
+        attending.empty() ? (i + 1) % interval == 0 : std::ranges::find(attending, i) != attending.end();
+    out->attends[static_cast<size_t>(i)] = attends;
+    out->recurrent[static_cast<size_t>(i)] = !attends;
+  }
+}
+
+}  // namespace
+
+void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const auto layers = static_cast<size_t>(out->layers);
+  out->attends.assign(layers, true);
+  out->recurrent.assign(layers, false);
+  JsonFields rule = family.fields("recurrence");
+  if (rule.object.empty()) return;
+  const std::string name = rule.text("kind");
+  const auto traits = std::ranges::find(kKinds, name, &KindTraits::name);
+  if (traits == std::end(kKinds)) return family.fail("recurrence", "unknown kind", {}, brief(name));
+  out->recurrence.kind = traits->kind;
+  out->recurrence.by_key_head = rule.boolean("by_key_head", false);
+  const std::vector<std::string> known = rule.texts("layer_types"), types = layer_types(file);
+  const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
+  const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
+  if (rule.boolean("beside_attention", false)) {
+    out->recurrent.assign(layers, true);
+  } else if (types.empty()) {
+    read_layer_rule(attending, interval, file, out);
+  } else {
+    read_layer_types(known, types, file, out);
+  }
+  if (rule.boolean("one_branch", false)) {
+    out->mlps.resize(layers);
+    for (size_t i = 0; i < layers; ++i) out->mlps[i] = !out->attends[i] && !out->recurrent[i];
+  }
+  if (!family.error) family.error = rule.error;
+  // Granite's files without Mamba have its fields nevertheless, and any numbers there.
+  const bool unused = recurrent_layers(*out) == 0 && traits->kind == RecurrenceKind::mamba2;
+  if (file.error || unused) return;
+  if (attention_layers(*out) == 0) return file.fail("layer_types", "no layer attends");
+  traits->read(file, out);
+}
+
+int64_t attention_layers(const ModelConfig& config) { return std::ranges::count(config.attends, true); }
+int64_t recurrent_layers(const ModelConfig& config) { return std::ranges::count(config.recurrent, true); }
+
+}  // namespace pinion
