@@ -20,7 +20,7 @@ struct Followed : PassRunner {
   std::vector<std::vector<RopeFrequencies>> ropes;
   std::vector<RopeFrequencies> last_ropes;
   std::vector<float> logits;  // [rows that get them][vocab]: the columns that are this board's
-  DeltaState no_state;        // the first board has it
+  RecurrentState no_state;    // the first board has it
 };
 
 // All that is open.

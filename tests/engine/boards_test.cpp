@@ -58,7 +58,7 @@ TEST(Boards, UnevenPartsGiveTheSameBits) {
     std::unique_ptr<Model> model;
     ASSERT_FALSE(load_model(kDemo, {}, &model));
     const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
-    const Run run = {1, {.kv = KvType::q8, .prefill_chunk = 16}};
+    const pinion::Run run = {1, {.kv = KvType::q8, .prefill_chunk = 16}};
     const std::vector<float> alone = all_logits(*model, ids, 35, run);
     std::vector<int64_t> sizes;
     with_shared_model(

@@ -13,6 +13,7 @@
 
 #include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
+#include "engine/runtime/load_order.h"
 #include "engine/runtime/runtime.h"
 #include "kernels/f16.h"
 #include "loader/config/json.h"
@@ -149,6 +150,13 @@ TEST(Ternary, AllBoardsQuantiseWhatOneOfThemFindsUnfit) {
     plan.decode.cpus = plan.prefill.cpus = {-1};
     int warnings = 0;
     options.load.warn = [&](const Error& e) { warnings += e.message().find("are not ternary") != std::string::npos; };
+    if (!exchange.is_first()) {
+      std::vector<std::byte> message;
+      exchange.hear(&message);
+      MessageReader reader(message);
+      ASSERT_EQ(static_cast<Order>(reader.number()), Order::load);
+      read_load_order(reader, &options.load);
+    }
     Runtime runtime;
     EXPECT_EQ(open_runtime(options, &runtime).message(), "");
     each_matrix(*runtime.model,
