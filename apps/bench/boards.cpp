@@ -63,7 +63,7 @@ Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per
   const std::span<const int64_t> sizes = std::span(seen.sizes).last(seen.sizes.size() / passes);
   out->exchange_seconds = rehearse_on_all(exchange, sizes, kRounds) / static_cast<double>(test.rows_of_pass());
   out->waiting_seconds = std::max(0.0, in_gathers - out->exchange_seconds);
-  constexpr int64_t kSmall = 1024, kLarge = 1 << 20;
+  constexpr int64_t kSmall = 1024, kLarge = 1 << 15;  // as a layer gathers
   const double small = seconds_of(exchange, kSmall), large = seconds_of(exchange, kLarge);
   const double others = 1.0 - 1.0 / shares.ranks;
   out->bytes_per_second = (kLarge - kSmall) * others / std::max(large - small, 1e-9);

@@ -46,8 +46,8 @@ struct Patience {
   std::chrono::microseconds busy, shortest, longest;
   bool may_last = false;  // however long it takes
 };
-// For columns, which come when the slowest board has computed its own; boards may also have fewer cores than workers.
-constexpr Patience kForColumns{std::chrono::microseconds{300}, std::chrono::microseconds{20},
+// For columns, which come when the slowest board has computed its own.
+constexpr Patience kForColumns{std::chrono::microseconds{2000}, std::chrono::microseconds{20},
                                std::chrono::microseconds{200}};
 // For orders: as long as it takes to draw a token. Between two questions a board shall not heat its cores.
 constexpr Patience kForOrders{std::chrono::microseconds{2000}, std::chrono::microseconds{50},
@@ -127,9 +127,11 @@ class MpiExchange final : public Exchange {
     const auto start = Clock::now(), busy_until = start + patience.busy;
     const bool has_limit = is_in_pass && !patience.may_last && most_seconds > 0;
     for (auto pause = patience.shortest;; pause = std::min(2 * pause, patience.longest)) {
-      do {
+      for (;;) {
         check(MPI_Test(&request, &is_there, MPI_STATUS_IGNORE));
-      } while (!is_there && Clock::now() < busy_until);
+        if (is_there || Clock::now() >= busy_until) break;
+        std::this_thread::yield();  // a board may have fewer cores than workers
+      }
       if (is_there) return;
       if (has_limit && std::chrono::duration<double>(Clock::now() - start).count() > most_seconds) {
         std::array<char, 32> seconds;
