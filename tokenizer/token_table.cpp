@@ -23,23 +23,25 @@ uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Multiplicative hashing (Knuth, The Art of Computer Programming, volume 3, 6.4): the highest bits depend on all.
-size_t first_slot(uint64_t pair, size_t slots) { return (pair * 0x9E3779B97F4A7C15) >> (64 - std::countr_zero(slots)); }
+// Multiplicative hashing (Knuth, The Art of Computer Programming, volume 3, 6.4), whose high bits depend on all.
+size_t hash_of(uint64_t pair) {
+  const uint64_t product = pair * 0x9E3779B97F4A7C15;
+  return product ^ product >> 32;
+}
 
 }  // namespace
 
-std::string_view TokenTable::text_of(size_t entry) const {
-  const size_t begin = entries_[entry].begin;
-  const size_t end = entry + 1 < entries_.size() ? entries_[entry + 1].begin : texts_.size();
-  return {texts_.data() + begin, end - begin};
+inline std::string_view TokenTable::text_of(size_t entry) const {
+  const uint32_t begin = entries_[entry].begin;
+  return {texts_.data() + begin, entries_[entry + 1].begin - begin};
 }
 
 // The text's slot, or the free one where it would be put.
-size_t TokenTable::find_slot(std::string_view text, uint32_t hash) const {
-  size_t at = hash & (slots_.size() - 1);
-  while (slots_[at].entry != 0 && (slots_[at].hash != hash || text_of(slots_[at].entry - 1) != text)) {
-    at = (at + 1) & (slots_.size() - 1);
-  }
+inline size_t TokenTable::find_slot(std::string_view text, uint32_t hash) const {
+  const Slot* const slots = slots_.data();
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash & mask;
+  while (slots[at].entry != 0 && (slots[at].hash != hash || text_of(slots[at].entry - 1) != text)) at = (at + 1) & mask;
   return at;
 }
 
@@ -55,21 +57,22 @@ void TokenTable::grow(size_t slots) {
 
 void TokenTable::reserve(size_t texts, size_t bytes) {
   texts_.reserve(bytes);
-  entries_.reserve(texts);
+  entries_.reserve(texts + 1);
   if (slots_for(texts) > slots_.size()) grow(slots_for(texts));
 }
 
 bool TokenTable::set(std::string_view text, int32_t id) {
-  if (is_full(entries_.size(), slots_.size())) grow(std::max(kFewestSlots, 2 * slots_.size()));
+  if (is_full(size(), slots_.size())) grow(std::max(kFewestSlots, 2 * slots_.size()));
   const uint32_t hash = hash_of(text);
   Slot& slot = slots_[find_slot(text, hash)];
   if (slot.entry != 0) {
     entries_[slot.entry - 1].id = id;
     return false;
   }
-  entries_.push_back({static_cast<uint32_t>(texts_.size()), id});
   texts_.append(text);
-  slot = {hash, static_cast<uint32_t>(entries_.size())};
+  entries_.back().id = id;
+  entries_.push_back({static_cast<uint32_t>(texts_.size()), -1});
+  slot = {hash, static_cast<uint32_t>(size())};
   return true;
 }
 
@@ -80,9 +83,9 @@ int32_t TokenTable::find(std::string_view text) const {
 }
 
 void TokenTable::list_by_id() {
-  const auto highest = std::ranges::max_element(entries_, {}, &Entry::id);
-  by_id_.assign(highest == entries_.end() ? 0 : static_cast<size_t>(highest->id) + 1, -1);
-  for (size_t entry = 0; entry < entries_.size(); ++entry) {
+  const int32_t highest = std::ranges::max_element(entries_, {}, &Entry::id)->id;
+  by_id_.assign(static_cast<size_t>(highest + 1), -1);
+  for (size_t entry = 0; entry < size(); ++entry) {
     int32_t& listed = by_id_[static_cast<size_t>(entries_[entry].id)];
     if (listed < 0 || text_of(static_cast<size_t>(listed)) < text_of(entry)) listed = static_cast<int32_t>(entry);
   }
@@ -94,9 +97,11 @@ std::string_view TokenTable::text(int32_t id) const {
 }
 
 // The pair's slot, or the free one where it would be put.
-size_t MergeTable::find_slot(uint64_t pair) const {
-  size_t at = first_slot(pair, slots_.size());
-  while (slots_[at].pair != kNoPair && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
+inline size_t MergeTable::find_slot(uint64_t pair) const {
+  const Slot* const slots = slots_.data();
+  const size_t mask = slots_.size() - 1;
+  size_t at = hash_of(pair) & mask;
+  while (slots[at].pair != kNoPair && slots[at].pair != pair) at = (at + 1) & mask;
   return at;
 }
 

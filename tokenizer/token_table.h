@@ -19,7 +19,7 @@ class TokenTable {
   bool set(std::string_view text, int32_t id);
   int32_t find(std::string_view text) const;  // the id, -1: none
   bool contains(std::string_view text) const { return find(text) >= 0; }
-  size_t size() const { return entries_.size(); }  // texts
+  size_t size() const { return entries_.size() - 1; }  // texts
 
   // To be called behind the last set(), for what follows.
   void list_by_id();
@@ -42,7 +42,7 @@ class TokenTable {
   void grow(size_t slots);
 
   std::string texts_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_{{0, -1}};  // one more than texts: the last is where the next text will begin
   std::vector<Slot> slots_;
   std::vector<int32_t> by_id_;  // index of the entry, -1: none
 };
