@@ -5,11 +5,13 @@
 #include <iterator>
 #include <new>
 
+#include "apps/cli/boards.h"
 #include "apps/cli/bus_error.h"
 #include "apps/cli/nearest.h"
 #include "apps/cli/start.h"
 #include "apps/commands.h"
 #include "apps/model/build.h"
+#include "engine/boards/mpi.h"
 
 namespace pinion {
 namespace {
@@ -76,7 +78,8 @@ int fail_unknown_command(const std::string& typed, const Command& root) {
   return fail_usage("no command \"" + typed + "\"" + hint);
 }
 
-int run_program(int argc, char** argv) {
+// exchange: with other processes, where there are any.
+int run_program(int argc, char** argv, Exchange* exchange) {
   CommandLine line("pinion", "Pinion runs language models from Hugging Face folders on the CPU.", build_text(),
                    "Example: pinion chat --model configs/demo\n`pinion COMMAND --help` explains a command.");
   std::vector<std::pair<Command, Run>> runs;
@@ -93,27 +96,39 @@ int run_program(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   const bool is_known =
       first.starts_with('-') || std::ranges::find(kCommands, first, &CommandRow::name) != std::end(kCommands);
-  if (!first.empty() && !is_known) return fail_unknown_command(first, line.root());
   // CLI11 has no short options of two letters, llama-bench has this one.
   for (int i = 2; first == "bench" && i < argc; ++i) {
     if (std::string_view(argv[i]) == "-pg") argv[i] = both;
   }
-  if (const std::optional<int> status = line.parse(argc, argv)) return *status;
+  const auto parse = [&]() -> std::optional<int> {
+    if (!first.empty() && !is_known) return fail_unknown_command(first, line.root());
+    return line.parse(argc, argv);
+  };
+  if (const std::optional<int> status = exchange ? parse_on_boards(*exchange, parse) : parse()) return *status;
+  Run given = {[&] {
+    print(line.root().help());
+    return kSuccess;
+  }};
   for (const auto& [command, run] : runs) {
-    if (command.is_given()) return run();
+    if (command.is_given()) given = run;
   }
-  print(line.root().help());
-  return kSuccess;
+  return exchange ? run_on_boards(*exchange, given) : given.run();
 }
 
 int run_guarded(int argc, char** argv) {
+  std::unique_ptr<Exchange> exchange;
   try {
-    return status_of(run_program(argc, argv));
+    if (Error e = join_others(&exchange)) return launched_process().rank == 0 ? fail(e) : kFailure;
+    const int status = status_of(run_program(argc, argv, exchange.get()));
+    if (exchange) end_of_losses();
+    return status;
   } catch (const std::bad_alloc&) {
-    return fail(error("out of memory", ""));
+    fail(error("out of memory", ""));
   } catch (const std::exception& failure) {
-    return fail(error(failure.what(), ""));
+    fail(error(failure.what(), ""));
   }
+  if (exchange) exchange->give_up();
+  return kFailure;
 }
 
 }  // namespace

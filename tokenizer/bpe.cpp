@@ -39,11 +39,11 @@ void split_characters(const BpeModel& model, std::string_view word, std::vector<
   for (size_t at = 0; at < word.size();) {
     const std::string_view c = word.substr(at, utf8_length(word.substr(at)));
     at += c.size();
-    const auto found = model.ids.find(c);
-    if (found != model.ids.end()) {
+    const int32_t id = model.tokens.find(c);
+    if (id >= 0) {
       if (unknown_waits) add_symbol(model.unknown_id, symbols);
       unknown_waits = false;
-      add_symbol(found->second, symbols);
+      add_symbol(id, symbols);
     } else if (!add_bytes(model, c, symbols) && model.unknown_id >= 0) {
       if (unknown_waits && !model.fuse_unknown) add_symbol(model.unknown_id, symbols);
       unknown_waits = true;
@@ -59,8 +59,7 @@ bool merges_later(const BpeCandidate& a, const BpeCandidate& b) {
 
 const Merge* find_merge(const BpeModel& model, const std::vector<BpeSymbol>& symbols, int32_t left) {
   if (left < 0 || symbols[left].next < 0) return nullptr;
-  const auto found = model.merges.find(merge_key(symbols[left].id, symbols[symbols[left].next].id));
-  return found == model.merges.end() ? nullptr : &found->second;
+  return model.merges.find(symbols[left].id, symbols[symbols[left].next].id);
 }
 
 void push_candidate(const BpeModel& model, int32_t left, BpeScratch* scratch) {
@@ -98,15 +97,17 @@ void merge_all(const BpeModel& model, BpeScratch* scratch) {
 }  // namespace
 
 void find_cuts(BpeModel* model) {
-  const auto has_cut = [](const std::string& token) { return next_mark(token) < token.size(); };
-  model->cuts_before_marks =
-      !model->ignore_merges && model->ids.contains(kMark) && std::ranges::none_of(model->tokens, has_cut);
+  model->cuts_before_marks = !model->ignore_merges && model->tokens.contains(kMark);
+  for (int32_t id = 0; id <= model->tokens.highest_id() && model->cuts_before_marks; ++id) {
+    const std::string_view token = model->tokens.text(id);
+    model->cuts_before_marks = next_mark(token) == token.size();
+  }
 }
 
 void encode_word(const BpeModel& model, std::string_view word, BpeScratch* scratch, std::vector<int32_t>* ids) {
   if (model.ignore_merges) {
-    if (const auto found = model.ids.find(word); found != model.ids.end()) {
-      ids->push_back(found->second);
+    if (const int32_t id = model.tokens.find(word); id >= 0) {
+      ids->push_back(id);
       return;
     }
   }

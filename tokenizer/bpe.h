@@ -3,34 +3,21 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "tokenizer/token_table.h"
 
 namespace pinion {
 
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
-using TokenIds = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
-
-struct Merge {
-  int32_t rank;  // lower merges first
-  int32_t id;    // of the joined token
-};
-
 struct BpeModel {
-  TokenIds ids;
-  std::vector<std::string> tokens;             // by id; empty where the vocabulary has a hole
-  std::unordered_map<uint64_t, Merge> merges;  // by merge_key(left, right)
-  std::array<int32_t, 256> byte_ids;           // of <0x00> to <0xFF>, -1: none; all -1 without byte_fallback
-  int32_t unknown_id = -1;                     // -1: unknown characters are dropped
-  bool fuse_unknown = false;                   // neighbouring unknown characters are one token
-  bool ignore_merges = false;                  // a word in the vocabulary is taken whole
-  bool cuts_before_marks = false;              // see find_cuts()
+  TokenTable tokens;
+  MergeTable merges;
+  std::array<int32_t, 256> byte_ids;  // of <0x00> to <0xFF>, -1: none; all -1 without byte_fallback
+  int32_t unknown_id = -1;            // -1: unknown characters are dropped
+  bool fuse_unknown = false;          // neighbouring unknown characters are one token
+  bool ignore_merges = false;         // a word in the vocabulary is taken whole
+  bool cuts_before_marks = false;     // see find_cuts()
 
   BpeModel() { byte_ids.fill(-1); }
 };
@@ -38,10 +25,6 @@ struct BpeModel {
 // Where no token has U+2581, the mark for a space, behind another character, nothing merges over that place: a whole
 // text that comes as one word is encoded part by part, which takes a part's memory.
 void find_cuts(BpeModel* model);
-
-inline uint64_t merge_key(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
 
 // A piece of the word between merges; the pieces are a linked list over an array.
 struct BpeSymbol {

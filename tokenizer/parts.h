@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,11 +28,17 @@ namespace pinion {
 // Ids must stay below this: memory follows the highest one. The largest vocabularies in use have about 10^6 tokens.
 constexpr int32_t kMostTokens = 1 << 20;
 
+struct StringHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+};
+
 struct Tokenizer {
   AddedTokenFinder raw_tokens;                    // sought in the text as it came
   AddedTokenFinder normalized_tokens;             // sought in the normalised text
   std::unordered_map<int32_t, AddedToken> added;  // by id; `content` is what decoding gives
-  TokenIds added_ids;                             // by the content as the file has it
+  // By the content as the file has it.
+  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> added_ids;
 
   // One of the two models: pipeline and bpe, or sentencepiece.
   Pipeline pipeline;

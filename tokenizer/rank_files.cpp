@@ -2,6 +2,7 @@
 // Llama 3, a list of lines "BASE64 RANK". They hold no merges: two tokens merge where their joined bytes are a token,
 // the lowest rank first.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -64,48 +65,62 @@ constexpr const char* kTekkenV7Names[] = {
 
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-std::optional<std::string> decode_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return {};
+constexpr std::array<int8_t, 256> kBase64Values = [] {  // -1: no digit
+  std::array<int8_t, 256> values;
+  values.fill(-1);
+  for (size_t i = 0; i < kBase64Digits.size(); ++i) {
+    values[static_cast<unsigned char>(kBase64Digits[i])] = static_cast<int8_t>(i);
+  }
+  return values;
+}();
+
+bool decode_base64(std::string_view text, std::string* bytes) {
+  bytes->resize(text.size() / 4 * 3);
+  if (text.size() % 4 != 0) return false;
   for (int n = 0; n < 2 && text.ends_with('='); ++n) text.remove_suffix(1);
-  std::string bytes;
   uint32_t bits = 0;
   int count = 0;  // of bits not given out yet
+  size_t at = 0;
   for (const char digit : text) {
-    const size_t value = kBase64Digits.find(digit);
-    if (value == std::string_view::npos) return {};
+    const int8_t value = kBase64Values[static_cast<unsigned char>(digit)];
+    if (value < 0) return false;
     bits = bits << 6 | static_cast<uint32_t>(value);
     count += 6;
     if (count < 8) continue;
     count -= 8;
-    bytes += static_cast<char>(bits >> count & 0xFF);
+    (*bytes)[at++] = static_cast<char>(bits >> count & 0xFF);
   }
-  return bytes;
+  bytes->resize(at);
+  return true;
 }
 
 std::string byte_token(int byte) { return bytes_to_chars(std::string(1, static_cast<char>(byte))); }
 
-// `tokens`: by rank, spelled in the alphabet of byte-level BPE; empty where none was read yet.
-Error set_token(std::string_view base64, int64_t rank, const std::string& where, std::vector<std::string>* tokens) {
-  const std::optional<std::string> bytes = decode_base64(base64);
-  if (!bytes || bytes->empty() || bytes->size() > kLongestTokenBytes) {
-    return error("bad token", where, "base64 of 1 to " + std::to_string(kLongestTokenBytes) + " bytes",
+// `tokens`: by rank, spelled in the alphabet of byte-level BPE; empty where none was read yet. The caller knows where.
+Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>* tokens) {
+  std::string bytes;
+  if (!decode_base64(base64, &bytes) || bytes.empty() || bytes.size() > kLongestTokenBytes) {
+    return error("bad token", {}, "base64 of 1 to " + std::to_string(kLongestTokenBytes) + " bytes",
                  brief(std::string(base64)));
   }
   std::string& token = (*tokens)[static_cast<size_t>(rank)];
-  if (!token.empty()) return error("rank given twice", where, {}, std::to_string(rank));
-  token = bytes_to_chars(*bytes);
+  if (!token.empty()) return error("rank given twice", {}, {}, std::to_string(rank));
+  token = bytes_to_chars(bytes);
   return {};
 }
 
-Error find_merges(const std::vector<std::string>& tokens, const std::string& where, BpeModel* bpe) {
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
   for (size_t rank = 0; rank < tokens.size(); ++rank) {
     const std::string_view token = tokens[rank];
-    const Merge merge{static_cast<int32_t>(rank), bpe->ids.find(token)->second};
-    for (size_t cut = utf8_length(token); cut < token.size(); cut += utf8_length(token.substr(cut))) {
-      const auto left = bpe->ids.find(token.substr(0, cut));
-      if (left == bpe->ids.end()) continue;
-      const auto right = bpe->ids.find(token.substr(cut));
-      if (right != bpe->ids.end()) bpe->merges.emplace(merge_key(left->second, right->second), merge);
+    const Merge merge{static_cast<int32_t>(rank), static_cast<int32_t>(first_id + rank)};
+    for (size_t cut = 1; cut < token.size(); ++cut) {
+      if (!begins_character(token[cut])) continue;
+      const int32_t left = bpe->tokens.find(token.substr(0, cut));
+      if (left < 0) continue;
+      const int32_t right = bpe->tokens.find(token.substr(cut));
+      if (right >= 0) bpe->merges.insert(left, right, merge);
     }
     if (bpe->merges.size() > kMostMerges) {
       return error("too many pairs of tokens make a token", where, "at most " + std::to_string(kMostMerges));
@@ -116,18 +131,21 @@ Error find_merges(const std::vector<std::string>& tokens, const std::string& whe
 
 // `tokens` as set_token() left them, all of them read.
 Error build_model(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
-  bpe->tokens.resize(first_id);
-  bpe->tokens.insert(bpe->tokens.end(), tokens.begin(), tokens.end());
   bpe->ignore_merges = true;
-  for (size_t id = first_id; id < bpe->tokens.size(); ++id) {
-    if (!bpe->ids.emplace(bpe->tokens[id], static_cast<int32_t>(id)).second) {
-      return error("token given twice", where, {}, brief(bpe->tokens[id]));
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  bpe->tokens.reserve(tokens.size(), bytes);
+  bpe->merges.reserve(2 * tokens.size());  // about as many as in known files
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    if (!bpe->tokens.set(tokens[rank], static_cast<int32_t>(first_id + rank))) {
+      return error("token given twice", where, {}, brief(tokens[rank]));
     }
   }
+  bpe->tokens.list_by_id();
   for (int byte = 0; byte < 256; ++byte) {
-    if (!bpe->ids.contains(byte_token(byte))) return error("no token for byte " + std::to_string(byte), where);
+    if (!bpe->tokens.contains(byte_token(byte))) return error("no token for byte " + std::to_string(byte), where);
   }
-  return find_merges(tokens, where, bpe);
+  return find_merges(tokens, first_id, where, bpe);
 }
 
 // tiktoken's regular expressions are Rust's. What that dialect reads otherwise than Oniguruma's, which compile_regex()
@@ -177,7 +195,7 @@ Error add_special_tokens(const std::vector<std::string>& names, size_t first_id,
     if (!seen.insert(name).second) return error("special token given twice", where, {}, brief(name));
     if (!renamed.contains(id)) tokens.push_back({.content = name, .id = id, .special = true});
   }
-  out->size = static_cast<int32_t>(std::max(first_id, out->bpe.tokens.size()));
+  out->size = std::max(static_cast<int32_t>(first_id), out->bpe.tokens.highest_id() + 1);
   return add_tokens(tokens, where, out);
 }
 
@@ -194,7 +212,7 @@ Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens)
     const int64_t rank = fields.integer("rank", {}, 0, static_cast<int64_t>(tokens->size()) - 1);
     const std::string base64 = fields.text("token_bytes");
     if (fields.error) return fields.error;
-    if (Error e = set_token(base64, rank, fields.where, tokens)) return e;
+    if (Error e = set_token(base64, rank, tokens)) return e.where = fields.where, e;
   }
   return {};
 }
@@ -226,16 +244,17 @@ Error read_tekken_names(JsonFields& file, const std::string& version, std::vecto
   return {};
 }
 
-Error read_line(std::string_view line, const std::string& where, std::vector<std::string>* tokens) {
+// The caller knows where.
+Error read_line(std::string_view line, std::vector<std::string>* tokens) {
   const size_t space = std::min(line.find(' '), line.size());
   const char* const end = line.data() + line.size();
   int64_t rank = -1;
   const auto read = std::from_chars(line.data() + std::min(space + 1, line.size()), end, rank);
   if (read.ec != std::errc() || read.ptr != end || rank < 0 || rank >= static_cast<int64_t>(tokens->size())) {
-    return error("bad line", where, "BASE64 RANK, ranks from 0 to " + std::to_string(tokens->size() - 1),
+    return error("bad line", {}, "BASE64 RANK, ranks from 0 to " + std::to_string(tokens->size() - 1),
                  brief(std::string(line)));
   }
-  return set_token(line.substr(0, space), rank, where, tokens);
+  return set_token(line.substr(0, space), rank, tokens);
 }
 
 }  // namespace
@@ -278,7 +297,7 @@ Error load_rank_list(std::string_view bytes, const std::string& where, const Tok
   }
   std::vector<std::string> tokens(lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (Error e = read_line(lines[i], where + ": token " + std::to_string(i), &tokens)) return e;
+    if (Error e = read_line(lines[i], &tokens)) return e.where = where + ": token " + std::to_string(i), e;
   }
   std::vector<std::string> names(std::begin(kLlama3Names), std::end(kLlama3Names));
   for (int number = kLlama3FirstNumber; names.size() < kLlama3SpecialTokens; ++number) {

@@ -268,14 +268,13 @@ std::string StreamDecoder::finish() {
 int32_t token_id(const Tokenizer& tokenizer, std::string_view token) {
   if (const auto found = tokenizer.added_ids.find(token); found != tokenizer.added_ids.end()) return found->second;
   if (tokenizer.sentencepiece) return piece_id(tokenizer, token);
-  const auto found = tokenizer.bpe.ids.find(token);
-  return found == tokenizer.bpe.ids.end() ? -1 : found->second;
+  return tokenizer.bpe.tokens.find(token);
 }
 
 std::string token_text(const Tokenizer& tokenizer, int32_t id) {
   if (const AddedToken* added = find_added(tokenizer, id)) return added->content;
   if (tokenizer.sentencepiece) return piece_text(tokenizer, id);
-  return id < 0 || static_cast<size_t>(id) >= tokenizer.bpe.tokens.size() ? "" : tokenizer.bpe.tokens[id];
+  return std::string(tokenizer.bpe.tokens.text(id));
 }
 
 std::string token_bytes(const Tokenizer& tokenizer, int32_t id) {

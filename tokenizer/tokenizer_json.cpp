@@ -1,8 +1,10 @@
 // Reads tokenizer.json: the BPE model, the added tokens, what surrounds every text. "truncation" and "padding" are
 // left aside: they describe one way of calling, not the tokenizer.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "loader/config/flat_json.h"
 #include "tokenizer/parts.h"
 
 namespace pinion {
@@ -22,79 +24,109 @@ Error refuse_variants(JsonFields& model) {
   return model.error;
 }
 
-Error read_vocabulary(JsonFields& model, BpeModel* bpe) {
-  const Json* vocabulary = model.find("vocab");
-  if (vocabulary == nullptr || !vocabulary->is_object()) model.fail("vocab", "missing or wrong type", "an object");
-  if (model.error) return model.error;
-  if (vocabulary->empty()) return error("no tokens", model.where + ": vocab");
-  bpe->ids.reserve(vocabulary->size());
-  JsonFields entries{*vocabulary, model.where + ": vocab"};
-  for (const auto& [token, value] : vocabulary->items()) {
-    if (!value.is_number_integer() || value < 0 || value >= kMostTokens) {
-      return error("bad token id", entries.where + ": " + brief(token),
-                   "an integer from 0 to " + std::to_string(kMostTokens - 1), brief(value));
-    }
-    const auto id = value.get<int32_t>();
-    bpe->ids.emplace(token, id);
-    if (static_cast<size_t>(id) >= bpe->tokens.size()) bpe->tokens.resize(static_cast<size_t>(id) + 1);
-    bpe->tokens[id] = token;
+bool is_token_id(const FlatJson::Node& value) {
+  return value.kind == FlatJson::Kind::kCount && value.at < static_cast<uint64_t>(kMostTokens);
+}
+
+// Once there is a bad id: unless the token comes again with a good one, it is the first in the order of tokens.
+Error find_bad_id(const FlatJson& vocabulary, const std::string& where) {
+  std::map<std::string_view, size_t> values;  // nodes, by token
+  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.behind(key + 1)) {
+    values.insert_or_assign(vocabulary.text(key), key + 1);
+  }
+  for (const auto& [token, value] : values) {
+    if (is_token_id(vocabulary.nodes[value])) continue;
+    return error("bad token id", where + ": " + brief(std::string(token)),
+                 "an integer from 0 to " + std::to_string(kMostTokens - 1), brief(vocabulary, value));
   }
   return {};
 }
+
+Error read_vocabulary(JsonFields& model, const FlatJson& vocabulary, BpeModel* bpe) {
+  const Json* object = model.find("vocab");
+  if (object == nullptr || !object->is_object()) model.fail("vocab", "missing or wrong type", "an object");
+  if (model.error) return model.error;
+  const std::string where = model.where + ": vocab";
+  if (vocabulary.nodes[0].size == 0) return error("no tokens", where);
+  bpe->tokens.reserve(vocabulary.nodes[0].size, vocabulary.texts.size());
+  bool has_bad_id = false;
+  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.behind(key + 1)) {
+    const FlatJson::Node& value = vocabulary.nodes[key + 1];
+    if (is_token_id(value)) {
+      bpe->tokens.set(vocabulary.text(key), static_cast<int32_t>(value.at));
+    } else {
+      has_bad_id = true;
+    }
+  }
+  bpe->tokens.list_by_id();
+  return has_bad_id ? find_bad_id(vocabulary, where) : Error{};
+}
+
+struct TokenPair {
+  std::string_view left, right;
+};
 
 // A merge is "left right", or since 2024 ["left", "right"], which lets tokens hold spaces.
-bool read_merge(const Json& merge, std::string* left, std::string* right) {
-  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-    *left = merge[0].get<std::string>();
-    *right = merge[1].get<std::string>();
-    return true;
+std::optional<TokenPair> read_merge(const FlatJson& merges, size_t node) {
+  const auto is_text = [&](size_t at) { return merges.nodes[at].kind == FlatJson::Kind::kText; };
+  if (merges.nodes[node].kind == FlatJson::Kind::kList && merges.nodes[node].size == 2 && is_text(node + 1) &&
+      is_text(node + 2)) {
+    return TokenPair{merges.text(node + 1), merges.text(node + 2)};
   }
-  if (!merge.is_string()) return false;
-  const auto& text = merge.get_ref<const std::string&>();
+  if (!is_text(node)) return {};
+  const std::string_view text = merges.text(node);
   const size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) return false;
-  *left = text.substr(0, space);
-  *right = text.substr(space + 1);
-  return true;
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) return {};
+  return TokenPair{text.substr(0, space), text.substr(space + 1)};
 }
 
-bool is_version_line(const Json& merge) {
-  return merge.is_string() && merge.get_ref<const std::string&>().starts_with("#version");
+bool is_version_line(const FlatJson& merges, size_t node) {
+  return merges.nodes[node].kind == FlatJson::Kind::kText && merges.text(node).starts_with("#version");
 }
 
-Error read_merges(JsonFields& model, BpeModel* bpe) {
-  const Json* merges = model.find("merges");
-  if (merges == nullptr || !merges->is_array()) model.fail("merges", "missing or wrong type", "a list");
+// The id of both joined, -1: none. `guess` is tried first.
+int32_t find_joined(const TokenTable& tokens, const TokenPair& pair, int32_t guess) {
+  const std::string_view guessed = tokens.text(guess);
+  const bool fits = guessed.size() == pair.left.size() + pair.right.size() && guessed.starts_with(pair.left) &&
+                    guessed.ends_with(pair.right) && !guessed.empty();
+  return fits ? guess : tokens.find(std::string(pair.left).append(pair.right));
+}
+
+Error read_merges(JsonFields& model, const FlatJson& merges, BpeModel* bpe) {
+  const Json* list = model.find("merges");
+  if (list == nullptr || !list->is_array()) model.fail("merges", "missing or wrong type", "a list");
   if (model.error) return model.error;
-  bpe->merges.reserve(merges->size());
-  int32_t rank = 0;
-  std::string left, right;
-  for (const Json& merge : *merges) {
-    if (is_version_line(merge)) continue;
-    const std::string where = model.where + ": merges: " + std::to_string(rank);
-    if (!read_merge(merge, &left, &right)) return error("bad merge", where, "two tokens", brief(merge));
-    const auto a = bpe->ids.find(left), b = bpe->ids.find(right), joined = bpe->ids.find(left + right);
-    if (a == bpe->ids.end() || b == bpe->ids.end() || joined == bpe->ids.end()) {
-      return error("merge of tokens that are not in the vocabulary", where, {}, brief(merge));
+  bpe->merges.reserve(merges.nodes[0].size);
+  int32_t rank = 0, joined = -1;
+  for (size_t node = 1; node < merges.nodes.size(); node = merges.behind(node)) {
+    if (is_version_line(merges, node)) continue;
+    const auto where = [&] { return model.where + ": merges: " + std::to_string(rank); };
+    const std::optional<TokenPair> pair = read_merge(merges, node);
+    if (!pair) return error("bad merge", where(), "two tokens", brief(merges, node));
+    const int32_t left = bpe->tokens.find(pair->left), right = bpe->tokens.find(pair->right);
+    joined = find_joined(bpe->tokens, *pair, joined + 1);  // as a rule its id follows the last one's
+    if (left < 0 || right < 0 || joined < 0) {
+      return error("merge of tokens that are not in the vocabulary", where(), {}, brief(merges, node));
     }
-    bpe->merges.insert_or_assign(merge_key(a->second, b->second), Merge{rank++, joined->second});
+    const Merge merge{rank++, joined};
+    *bpe->merges.insert(left, right, merge) = merge;
   }
   return {};
 }
 
-Error read_model(JsonFields model, BpeModel* bpe) {
+Error read_model(JsonFields model, const FlatJson& vocabulary, const FlatJson& merges, BpeModel* bpe) {
   if (Error e = refuse_variants(model)) return e;
   bpe->fuse_unknown = model.boolean("fuse_unk", false);
   bpe->ignore_merges = model.boolean("ignore_merges", false);
   const bool byte_fallback = model.boolean("byte_fallback", false);
   const std::string unknown = model.text("unk_token", "");
-  if (Error e = read_vocabulary(model, bpe)) return e;
-  if (Error e = read_merges(model, bpe)) return e;
+  if (Error e = read_vocabulary(model, vocabulary, bpe)) return e;
+  if (Error e = read_merges(model, merges, bpe)) return e;
   find_cuts(bpe);
-  if (const auto found = bpe->ids.find(unknown); found != bpe->ids.end()) bpe->unknown_id = found->second;
+  bpe->unknown_id = bpe->tokens.find(unknown);
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
     const std::string name = {'<', '0', 'x', kHexDigits[byte / 16], kHexDigits[byte % 16], '>'};
-    if (const auto found = bpe->ids.find(name); found != bpe->ids.end()) bpe->byte_ids[byte] = found->second;
+    bpe->byte_ids[byte] = bpe->tokens.find(name);
   }
   return model.error;
 }
@@ -117,7 +149,7 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
   if (!list->is_array()) file.fail("added_tokens", "wrong type", "a list", brief(*list));
   if (file.error) return file.error;
   RegexFinder finder(0);
-  auto next_id = static_cast<int32_t>(out->bpe.ids.size());
+  auto next_id = static_cast<int32_t>(out->bpe.tokens.size());
   for (const Json& item : *list) {
     JsonFields fields{item, file.where + ": added_tokens"};
     AddedToken token = read_added_token(fields);
@@ -190,7 +222,9 @@ Error read_post_processor(const Json& json, const std::string& where, Tokenizer*
 
 Error load_tokenizer_json(std::string_view text, const std::string& where, Tokenizer* out) {
   Json json;
-  if (Error e = parse_json(text, where, &json, {.duplicate_keys = true})) return e;
+  FlatJson vocabulary, merges;
+  const FlatMember flat[] = {{"model", "vocab", &vocabulary}, {"model", "merges", &merges}};
+  if (Error e = parse_json(text, where, &json, {.duplicate_keys = true}, flat)) return e;
   JsonFields file{json, where};
   if (const Json* part = file.find("normalizer")) {
     if (Error e = read_normalizer(*part, where + ": normalizer", &out->pipeline.normalizers)) return e;
@@ -202,8 +236,8 @@ Error load_tokenizer_json(std::string_view text, const std::string& where, Token
     if (Error e = read_decoder(*part, where + ": decoder", &out->pipeline.decoders)) return e;
   }
   out->pipeline.spaced = !file.has("decoder");
-  if (Error e = read_model(file.fields("model"), &out->bpe)) return e;
-  out->size = static_cast<int32_t>(out->bpe.tokens.size());
+  if (Error e = read_model(file.fields("model"), vocabulary, merges, &out->bpe)) return e;
+  out->size = out->bpe.tokens.highest_id() + 1;
   if (Error e = read_added_tokens(file, out)) return e;
   if (const Json* part = file.find("post_processor")) {
     return read_post_processor(*part, where + ": post_processor", out);

@@ -239,7 +239,8 @@ std::string lowercase(std::string_view text) {
 std::string bytes_to_chars(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size() * 2);
-  for (const char c : bytes) text += byte_alphabet().chars[static_cast<unsigned char>(c)];
+  const auto& chars = byte_alphabet().chars;
+  for (const char c : bytes) text += chars[static_cast<unsigned char>(c)];
   return text;
 }
 

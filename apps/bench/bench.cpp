@@ -133,7 +133,7 @@ Run setup_bench(Command app) {
   add_cache_option(app, &options->run);
   add_speed_options(app, &options->run);
   app.find("--cores").joined(';').describe("Cores: 0-3,8 or big, little, all; several: 0-3;4-7 or repeated");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

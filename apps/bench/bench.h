@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -83,6 +84,27 @@ struct ProfileShares {
 
 ProfileShares shares_of(const BenchProfile& profile, bool one_token);
 
+// Of a token that several boards decode, seen from the first of them, and what such tokens would cost others.
+struct BoardsCost {
+  int32_t boards = 0;
+  double part = 0;  // of the weights that this board has
+  double seconds = 0;
+  double compute_seconds = 0;
+  double exchange_seconds = 0;  // of the same gathers when nobody computes
+  double waiting_seconds = 0;   // in gathers beyond that: for slower boards
+  double gathers = 0;
+  double received_bytes = 0;
+  double bytes = 0;  // that this board reads of its memory
+  // Of small gathers and of large ones: what one costs, and how fast bytes come.
+  double latency_seconds = 0;
+  double bytes_per_second = 0;
+
+  double modelled_exchange() const { return gathers * latency_seconds + received_bytes / bytes_per_second; }
+  double read_bandwidth() const { return bytes / compute_seconds; }
+  double modelled_token(int32_t count) const;  // on so many boards like this one
+  double least_bytes() const;                  // of weights a token, from which on so many boards are faster than one
+};
+
 struct BenchRecord {
   BenchTest test;
   std::string cores;  // as --cores said it
@@ -97,9 +119,16 @@ struct BenchRecord {
   std::optional<double> celsius;          // the highest seen
   std::optional<double> joules_per_token;
   std::optional<BenchProfile> profile;
+  std::optional<BoardsCost> boards;
 
   int32_t threads() const { return static_cast<int32_t>(cpus.size()); }
 };
+
+// Of a test that decodes: run() runs it once. Other boards follow.
+Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per_token,
+                     const std::function<Error(double* seconds)>& run, BoardsCost* out);
+std::string boards_text(const BenchRecord& record);
+OrderedJson boards_json(const BoardsCost& cost);
 
 Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out);
 void print_report(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records);

@@ -195,6 +195,11 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   const int64_t roof_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes();
   if (Error e = allocate_read_buffer(team, roof_bytes, &buffer)) return e;
   if (Error e = run_repetitions(subject, options, team, buffer, tick, out)) return e;
+  if (runtime.model->exchange && test.prompt_tokens == 0) {
+    const Error e =
+        measure_boards(*runtime.model->exchange, test, out->bytes_per_token, subject.run, &out->boards.emplace());
+    if (e) return e;
+  }
   if (options.profile) {
     if (Error e = run_profiled(subject, test, out)) return e;
   }

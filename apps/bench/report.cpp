@@ -231,6 +231,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"version", PINION_VERSION},
                       {"commit", build_commit()},
                       {"command", command_line()}};
+  if (record.boards) json["boards"] = boards_json(*record.boards);
   if (record.profile) json["profile"] = profile_json(record);
   return json;
 }
@@ -261,6 +262,7 @@ void print_report(const BenchOptions& options, const Runtime& runtime, const std
         "\n\n");
   print_table(md_columns(options, runtime), records, false);
   for (const BenchRecord& record : records) {
+    if (record.boards) print(boards_text(record));
     if (record.profile) print_profile(record);
   }
 }

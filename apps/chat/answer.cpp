@@ -27,8 +27,9 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes i
 // in a pipe as the model wrote them.
 class AnswerPrinter {
  public:
-  AnswerPrinter(const Chat& chat, bool inside_thought)
+  AnswerPrinter(Chat& chat, bool inside_thought)
       : chat_(chat),
+        last_words_(chat.last_words),
         answer_(chat.tokenizer, chat.stops, is_thinking_mark),
         splitter_(inside_thought),
         wrap_(chat.interactive ? terminal_columns() : 0),
@@ -55,6 +56,7 @@ class AnswerPrinter {
  private:
   void put_text(const std::string& text) {
     text_ += text;
+    last_words_.add(text);
     const std::vector<ThinkingPart> parts = splitter_.put(text);
     if (shows_as_written()) return print(text);
     show(parts);
@@ -97,6 +99,7 @@ class AnswerPrinter {
   }
 
   const Chat& chat_;
+  LastWords& last_words_;
   AnswerText answer_;
   ThinkingSplitter splitter_;
   WordWrap wrap_;
@@ -141,10 +144,12 @@ Error answer_last_message(Chat& chat) {
   options.sampler = chat.sampler;
   options.hash_logits = false;
   chat.sampler.seed += 1;  // or the same question would always get the same answer
+  chat.last_words.set(chat.conversation.messages);
   AnswerPrinter printer(chat, ends_in_thought(prompt.text));
   chat.took_back = true;  // unless this comes to an end
   if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { return printer.put(id); })) return e;
   add_message("assistant", printer.finish(), &chat.conversation);
+  chat.last_words.set(chat.conversation.messages);
   chat.took_back = false;
   tell_failure(chat.drafting);
   tell_of_full_context(chat);

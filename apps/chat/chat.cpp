@@ -5,6 +5,7 @@
 #include "apps/chat/chat.h"
 #include "apps/chat/input.h"
 #include "apps/chat/word_wrap.h"
+#include "apps/cli/boards.h"
 #include "apps/cli/machine.h"
 #include "apps/cli/nearest.h"
 #include "apps/commands.h"
@@ -156,9 +157,17 @@ Error open_chat(const Options& options, Chat* out) {
   return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);
 }
 
+// For the end of a line.
+std::string keep_last_words(LastWords& words) {
+  std::string path;
+  if (const Error e = words.save(&path)) return "what was said is lost, too: " + e.message();
+  return path.empty() ? "" : "what was said is in " + path + ", for /load";
+}
+
 int run(const Options& options) {
   if (options.quiet) be_quiet();
   Chat chat;
+  const KeptWhenLost kept([&chat] { return keep_last_words(chat.last_words); });
   if (Error e = open_chat(options, &chat)) return fail(e);
   LineReader reader("> ");
   chat.interactive = reader.interactive();
@@ -212,7 +221,7 @@ Run setup_chat(Command app) {
   app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/chat/last_words.h"
 #include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
 #include "engine/session/generate.h"
@@ -30,6 +31,7 @@ struct Chat {
   Drafting drafting;
 
   Conversation conversation;
+  LastWords last_words;          // of it, and of the answer under way
   bool took_back = false;        // something since the last answer: the session may hold more than the conversation
   GenerateResult last;           // of the turn before
   bool told_of_context = false;  // that it is nearly full

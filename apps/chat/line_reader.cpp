@@ -10,11 +10,11 @@
 #include <clocale>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
 #include "apps/cli/console.h"
+#include "loader/config/user_folders.h"
 
 namespace pinion {
 namespace {
@@ -27,22 +27,15 @@ void use_utf8_locale() {
   if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 constexpr mode_t kPrivate = S_IRUSR | S_IWUSR;  // what people ask is nobody else's business
 
 // The history file, made if need be. Empty: there is no place.
 std::string private_history_file() {
-  const std::string state = environment("XDG_STATE_HOME"), home = environment("HOME");
-  if (state.empty() && home.empty()) return {};
-  const std::filesystem::path base =
-      state.empty() ? std::filesystem::path(home) / ".local/state" : std::filesystem::path(state);
+  const std::string folder = default_state_folder();
+  if (folder.empty()) return {};
   std::error_code failure;
-  std::filesystem::create_directories(base / "pinion", failure);
-  std::string path = base / "pinion" / "history";
+  std::filesystem::create_directories(folder, failure);
+  const std::string path = folder + "/history";
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivate);
   if (file < 0) return {};
   const bool is_private = fchmod(file, kPrivate) == 0;

@@ -84,6 +84,11 @@ void add_speed_options(Command app, RunOptions* options) {
                  "Prompt tokens evaluated together; never changes the result (default: as tuned, else 256)")
       .range(1, 65536)
       .type_name("N");
+  app.add_option("--timeout", options->board_seconds,
+                 "Seconds that another board of mpirun may take for its part of a pass; then all end")
+      .range(0.1, 86400)
+      .type_name("S")
+      .show_default();
 }
 
 void add_cache_option(Command app, RunOptions* options) {

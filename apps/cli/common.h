@@ -20,7 +20,13 @@
 namespace pinion {
 
 // A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
-using Run = std::function<int()>;
+struct Run {
+  std::function<int()> run;
+  // Options of models that several boards can share, of which one at most is given; none: the first runs it alone.
+  std::vector<RunOptions*> shared = {};
+  // What each of several boards does instead; none: the first runs it.
+  std::function<int(Exchange&)> on_all = {};
+};
 
 Option add_model_option(Command app, RunOptions* options);
 void add_model_or_synthetic_options(Command app, RunOptions* options);  // --model, or --synthetic --ternary

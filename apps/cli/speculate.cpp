@@ -49,6 +49,7 @@ Error open_draft_model(const std::string& small, const RunOptions& run, Drafting
   options.calibrate.clear();
   options.load.keep.clear();  // matrices of the large one
   options.only_drafts = true;
+  options.exchange = nullptr;  // it is small: of several boards the first has it
   return open_with_progress(options, &out->runtime);
 }
 
@@ -108,6 +109,8 @@ Error begin_speculation(const std::string& what, const RunOptions& run, const Ru
     return {};
   }
   out->speculation.emplace();
+  if (what == kMtp && run.exchange)
+    return error("not for a model on several boards", "--speculate mtp", "ngram or DIR");
   if (what != kNgram) {
     if (Error e = what == kMtp ? open_mtp_layer(run, runtime, out) : open_draft_model(what, run, out)) return e;
     if (Error e = open_draft_session(runtime, *session, out)) return e;

@@ -219,11 +219,11 @@ Run setup_completion(Command app) {
   app.require_command();
   std::vector<Command> commands;
   for (const Shell& shell : kShells) commands.push_back(app.add_command(shell.name, shell.help, shell.example));
-  return [app, commands] {
+  return {[app, commands] {
     const auto given = std::ranges::find_if(commands, &Command::is_given);
     print(kShells[given - commands.begin()].script(app.whole().describe()));
     return kSuccess;
-  };
+  }};
 }
 
 }  // namespace pinion

@@ -210,7 +210,7 @@ Run setup_cpu(Command app) {
       .excludes(bandwidth)
       .path("DIR");
   app.add_flag("--json", options->json, "Print one JSON object");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }};
 }
 
 }  // namespace pinion

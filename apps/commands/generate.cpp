@@ -224,7 +224,7 @@ Run setup_generate(Command app) {
   app.add_flag("--ignore-eos", options->ignore_eos, "Go on after the model has ended its text");
   app.add_flag("--json", options->json, "Print one JSON object at the end instead of text");
   add_quiet_option(app, &options->quiet);
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

@@ -340,7 +340,7 @@ Run setup_inspect(Command app) {
   auto options = std::make_shared<Options>();
   add_run_options(app, &options->run);
   app.add_flag("--json", options->json, "Print one JSON object");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }};
 }
 
 }  // namespace pinion

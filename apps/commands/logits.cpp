@@ -85,7 +85,7 @@ Run setup_logits(Command app) {
   app.add_option("-p,--prompt", options->prompt, "The prompt as text").type_name("TEXT").excludes(ids);
   app.add_flag("--all", options->all, "Logits after every token, not only the last");
   app.add_option("--out", options->out, "The file to write").required().path("F.npy");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

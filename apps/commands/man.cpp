@@ -125,10 +125,10 @@ std::string man_page(const CommandText& root) {
 }  // namespace
 
 Run setup_man(Command app) {
-  return [app] {
+  return {[app] {
     print(man_page(app.whole().describe()));
     return kSuccess;
-  };
+  }};
 }
 
 }  // namespace pinion

@@ -56,7 +56,7 @@ Run setup_pack(Command app) {
   add_weight_options(app, options.get());
   add_threads_option(app, options.get());
   app.add_flag("--check", options->check, "Compare what is there with its hashes, and pack damaged parts anew");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }};
 }
 
 }  // namespace pinion

@@ -262,7 +262,7 @@ Run setup_quality(Command app) {
       .range(1, 1 << 30)
       .type_name("N");
   app.add_flag("--json", options->json, "Print one JSON object");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }};
 }
 
 }  // namespace pinion

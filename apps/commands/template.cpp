@@ -95,7 +95,7 @@ Run setup_template(Command app) {
   app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End behind the last message");
   app.add_flag("--ids", options->ids,
                "Print the prompt's token ids instead: special tokens in messages are plain text");
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }};
 }
 
 }  // namespace pinion

@@ -134,7 +134,7 @@ Run setup_tokenize(Command app) {
   app.add_flag("--no-special", options->no_special, "Add no BOS and EOS");
   app.add_flag("--json", options->json, "Print ids and tokens as a JSON object");
   app.add_flag("--jsonl", options->jsonl, "A JSON string per line in, a JSON list of ids per line out").excludes(text);
-  return [options] { return run_tokenize(*options); };
+  return {[options] { return run_tokenize(*options); }};
 }
 
 Run setup_detokenize(Command app) {
@@ -145,7 +145,7 @@ Run setup_detokenize(Command app) {
   app.add_flag("--special", options->keep_special, "Show special tokens");
   app.add_flag("--json", options->json, "Print the text as a JSON object");
   app.add_flag("--jsonl", options->jsonl, "A JSON list of ids per line in, a JSON string per line out").excludes(ids);
-  return [options] { return run_detokenize(*options); };
+  return {[options] { return run_detokenize(*options); }};
 }
 
 }  // namespace pinion

@@ -16,6 +16,7 @@
 #include "apps/cli/output_file.h"
 #include "apps/cli/sensors.h"
 #include "apps/commands.h"
+#include "apps/commands/tune_boards.h"
 #include "engine/forward/rope.h"
 #include "engine/measure/statistics.h"
 #include "kernels/access_pattern.h"
@@ -369,7 +370,11 @@ Run setup_tune(Command app) {
   app.add_flag("--dry-run", options->dry_run, "Measure, and keep nothing");
   app.add_flag("--forget", options->forget, "Measure nothing: remove what was kept for this machine");
   app.add_flag("--json", options->json, "Print one JSON object");
-  return [options] { return run(*options); };
+  return {.run = [options] { return run(*options); },
+          .on_all =
+              [options](Exchange& exchange) {
+                return tune_boards(exchange, options->run, {options->forget, options->dry_run, options->json});
+              }};
 }
 
 }  // namespace pinion

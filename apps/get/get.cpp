@@ -189,7 +189,7 @@ Run setup_get(Command app) {
       .whole()
       .type_name("N")
       .show_default();
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }};
 }
 
 }  // namespace pinion

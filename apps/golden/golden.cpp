@@ -164,7 +164,8 @@ Run setup_golden(Command app) {
   exclude_url(check, of_a_model);
   check.add_option("--golden", checked->golden, "The golden file").required().path("G.json");
   check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").path("F.xml");
-  return [options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); };
+  return {[options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); },
+          {&options->run, &checked->run}};
 }
 
 }  // namespace pinion

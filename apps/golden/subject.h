@@ -29,7 +29,7 @@ Subject model_subject(const Runtime& runtime, const std::string& folder, std::sh
 // Fills in the ids of the prompts, and the answers.
 Error record(const Subject& subject, Golden* golden);
 
-// Hash over the packed matrices: the same on every machine.
+// Hash over the packed matrices: the same on every machine. Empty where several boards have them.
 std::string weights_hash(const Model& model);
 
 }  // namespace pinion

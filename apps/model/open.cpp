@@ -20,16 +20,22 @@ Error make_plan(const RunOptions& options, const Note& note, Plan* out) {
   return make_plan(options, topology, tuning, out);
 }
 
-Error open_model(const RunOptions& run, const LoadOptions& load, const Note& note, Runtime* out) {
-  RuntimeOptions options = run;
+Error runtime_options(const RunOptions& run, const LoadOptions& load, const Note& note, RuntimeOptions* out) {
+  *out = run;
   if (run.synthetic.empty()) {
     if (Error e = check_model_folder(run.model)) return e;
   }
-  if (Error e = select_kernels(run.kernels_name, &options.kernels)) return e;
-  if (!options.plan) {
-    if (Error e = make_plan(run, note, &options.plan.emplace())) return e;
+  if (Error e = select_kernels(run.kernels_name, &out->kernels)) return e;
+  if (!out->plan) {
+    if (Error e = make_plan(run, note, &out->plan.emplace())) return e;
   }
-  options.load = load;
+  out->load = load;
+  return {};
+}
+
+Error open_model(const RunOptions& run, const LoadOptions& load, const Note& note, Runtime* out) {
+  RuntimeOptions options;
+  if (Error e = runtime_options(run, load, note, &options)) return e;
   return open_runtime(options, out);
 }
 

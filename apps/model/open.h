@@ -21,8 +21,11 @@ using Note = std::function<void(const std::string&)>;
 // The plan of the options for this machine.
 Error make_plan(const RunOptions& options, const Note& note, Plan* out);
 
-// The folder, or the shape, that the options name, ready to run. `load`: all of options.load, with the cache's folder
-// and who is told of progress and damage.
+// All that the options say, looked up. `load`: all of options.load, with the cache's folder and who is told of progress
+// and damage.
+Error runtime_options(const RunOptions& options, const LoadOptions& load, const Note& note, RuntimeOptions* out);
+
+// The folder, or the shape, that the options name, ready to run.
 Error open_model(const RunOptions& options, const LoadOptions& load, const Note& note, Runtime* out);
 
 // As many texts at once as are wanted, 0: eight, in as much memory as these can need, together or alone. needs: each

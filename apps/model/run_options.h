@@ -21,7 +21,8 @@ struct RunOptions : RuntimeOptions {
   PlanOptions team;          // threads and chunk
   std::string kernels_name;  // empty: the best the CPU has
   bool no_cache = false;
-  bool only_drafts = false;  // no text depends on this model
+  bool only_drafts = false;   // no text depends on this model
+  double board_seconds = 60;  // that another board may take for its part of a pass
 };
 
 constexpr int kMaxThreads = 256;

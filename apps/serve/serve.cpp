@@ -81,9 +81,10 @@ std::atomic<TextService*> serving_now{nullptr};
 std::atomic<int> signals_handled{0};  // right now, on any thread
 
 // The first SIGTERM or Ctrl-C lets texts end, the second one does not. Goes before the service does, however that ends.
+// On several boards SIGTERM says that one is lost (apps/cli/boards.h), without which no text ends.
 class DrainOnSignals {
  public:
-  explicit DrainOnSignals(TextService* service) {
+  DrainOnSignals(TextService* service, bool has_boards) {
     serving_now = service;
     struct sigaction action = {};
     action.sa_handler = [](int) {
@@ -91,7 +92,7 @@ class DrainOnSignals {
       if (TextService* one = serving_now.load()) one->drain();
       --signals_handled;
     };
-    sigaction(SIGTERM, &action, nullptr);
+    if (!has_boards) sigaction(SIGTERM, &action, nullptr);
     sigaction(SIGINT, &action, nullptr);
   }
   ~DrainOnSignals() {
@@ -163,7 +164,7 @@ int run(const Options& options) {
   fill(options, runtime, &serving);
   serving.service = service.get();
   listener.open(&serving);
-  const DrainOnSignals drain_on_signals(service.get());
+  const DrainOnSignals drain_on_signals(service.get(), options.run.exchange != nullptr);
   const bool is_v6 = http.host.find(':') != std::string::npos;
   print("serving " + serving.model + " at http://" + (is_v6 ? "[" + http.host + "]" : http.host) + ":" +
         std::to_string(listener.port()) + "\n");
@@ -203,7 +204,7 @@ Run setup_serve(Command app) {
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
   app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();  // for tests
-  return [options] { return run(*options); };
+  return {[options] { return run(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

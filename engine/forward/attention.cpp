@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "engine/forward/gather.h"
+
 namespace pinion {
 namespace {
 
@@ -23,6 +25,14 @@ AttentionSpan span_in(const Layer& layer, int64_t position, int64_t chunk) {
 }
 
 const KvShape& cache_shape(const Pass& p) { return p.segments.front().cache->shape(); }
+
+// The kv heads that this board has are tasks: the one with this number among them.
+int64_t own_kv_head(const Pass& p, int64_t number) { return cache_shape(p).first_kv_head + number; }
+
+// What the heads put together: the input of o.
+Division attended_columns(const ModelConfig& c) {
+  return {c.heads * c.value_dim(), c.heads / c.kv_heads * c.value_dim()};
+}
 
 // Rows of q and of k that are normed as a whole, in place.
 void norm_all_heads(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
@@ -81,7 +91,8 @@ const float* of_head(const std::vector<float>& balance, int64_t kv_head, int64_t
 // A query as attention takes it.
 void make_query(const Pass& p, const AttentionScratch& s, const Layer& layer, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
-  const auto [type, layers, kv_heads, d] = cache_shape(p);
+  const KvType type = cache_shape(p).type;
+  const int64_t d = cache_shape(p).head_dim;
   norm_and_rope(p, layer, query_of(p, s, row, head), layer.q_norm, head, row, out);
   const float rope_scale =
       layer.rope == kNoRope
@@ -132,14 +143,28 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
 void write_head(const Pass& p, const AttentionScratch& s, const Layer& layer, OwnAttentionScratch* own,
                 const AttentionState& state, int64_t row, int64_t head, float* out) {
   const ModelConfig& c = p.model.config;
-  const auto [type, layers, kv_heads, d] = cache_shape(p);
+  const int64_t d = cache_shape(p).head_dim;
   if (layer.sinks) {  // last of all: a place that no chunking moves
     own->sink.max[0] = layer.sinks[head];
     p.kernels.merge_attention(state, own->sink.from(0, d), 1, d);
   }
-  if (type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
+  if (cache_shape(p).type == KvType::q8) p.kernels.unrotate(state.acc, d, rotation_of(d), state.acc);
   for (int64_t i = 0; i < c.value_dim(); ++i) out[i] = state.acc[i] / *state.sum;
   if (c.attention_gate) p.kernels.sigmoid_mul(query_of(p, s, row, head) + c.head_dim, out, c.head_dim, out);
+}
+
+// One token's heads [first, first + count), from their states in its chunks. out: the first head's.
+void finish_heads(const Pass& p, AttentionScratch& s, const Layer& layer, int64_t chunks, int64_t first, int64_t count,
+                  OwnAttentionScratch* own, float* out) {
+  const ModelConfig& c = p.model.config;
+  const int64_t d = cache_shape(p).head_dim;
+  own->state.copy(first, s.partial, first, count, d);
+  for (int64_t i = 1; i < chunks; ++i) {
+    p.kernels.merge_attention(own->state.from(first, d), s.partial.from(i * c.heads + first, d), count, d);
+  }
+  for (int64_t head = first; head < first + count; ++head, out += c.value_dim()) {
+    write_head(p, s, layer, own, own->state.from(head, d), 0, head, out);
+  }
 }
 
 // One token: every (kv head, chunk) is a task. Whoever has the last chunk adds the token to the cache first.
@@ -154,9 +179,10 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   const int64_t chunks = chunk_of(position) - first_chunk + 1;
 
   std::fill(own.has_queries.begin(), own.has_queries.end(), false);
-  worker.for_each(c.kv_heads * chunks, [&](int64_t task) {
-    const int64_t kv_head = task % c.kv_heads;
-    const int64_t chunk = first_chunk + task / c.kv_heads;
+  const int64_t kv_heads = cache_shape(p).kv_heads;
+  worker.for_each(kv_heads * chunks, [&](int64_t task) {
+    const int64_t kv_head = own_kv_head(p, task % kv_heads);
+    const int64_t chunk = first_chunk + task / kv_heads;
     if (chunk == chunk_of(position)) cache_head(p, s, layer, segment, 0, kv_head, &own);
     const int64_t begin = kv_head * group;
     const int64_t end = begin + group;
@@ -174,16 +200,21 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   });
   worker.barrier();
 
-  const int64_t width = c.heads * c.value_dim();
-  return prepare(begin_stage(worker, p, Stage::o_input), 1, width, {&layer.o}, [&](int64_t, int64_t, float* out) {
-    own.state.copy(0, s.partial, 0, c.heads, d);
-    for (int64_t i = 1; i < chunks; ++i) {
-      p.kernels.merge_attention(own.state.from(0, d), s.partial.from(i * c.heads, d), c.heads, d);
-    }
-    for (int64_t head = 0; head < c.heads; ++head) {
-      write_head(p, s, layer, &own, own.state.from(head, d), 0, head, out + head * c.value_dim());
-    }
-    return normed_rows(p, layer.o_norm, out, 1, width, out);
+  const Division columns = attended_columns(c);
+  float* attended = p.activations.attended.data();
+  const Multiplier m = begin_stage(worker, p, Stage::o_input);
+  if (p.model.exchange) {
+    worker.for_each(kv_heads, [&](int64_t task) {
+      const int64_t kv_head = own_kv_head(p, task);
+      finish_heads(p, s, layer, chunks, kv_head * group, group, &own, attended + kv_head * columns.unit);
+    });
+    worker.barrier();
+    gather(worker, p, attended, 1, columns);
+  }
+  return prepare(m, 1, columns.count, {&layer.o}, [&](int64_t, int64_t, float* out) {
+    if (p.model.exchange) return normed_rows(p, layer.o_norm, attended, 1, columns.count, out);
+    finish_heads(p, s, layer, chunks, 0, c.heads, &own, out);
+    return normed_rows(p, layer.o_norm, out, 1, columns.count, out);
   });
 }
 
@@ -239,13 +270,14 @@ void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Laye
   const ModelConfig& c = p.model.config;
   OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
   const int64_t group = c.heads / c.kv_heads;
+  const int64_t kv_heads = cache_shape(p).kv_heads;
   // f(segment, part, token, kv head) for each token of the parts.
   const auto for_each_token = [&](const std::vector<SegmentPart>& parts, auto f) {
-    worker.for_each(std::ssize(parts) * c.kv_heads, [&](int64_t task) {
-      const SegmentPart& part = parts[static_cast<size_t>(task / c.kv_heads)];
+    worker.for_each(std::ssize(parts) * kv_heads, [&](int64_t task) {
+      const SegmentPart& part = parts[static_cast<size_t>(task / kv_heads)];
       const Segment& segment = p.segments[static_cast<size_t>(part.segment)];
       for (int64_t token = part.first; token < part.first + part.count; ++token) {
-        f(segment, part, token, task % c.kv_heads);
+        f(segment, part, token, own_kv_head(p, task % kv_heads));
       }
     });
     worker.barrier();
@@ -266,20 +298,21 @@ void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Laye
 
 // Several tokens: first all of them into their caches, then every (kv head, block of query rows) is a task.
 Input attention_prefill(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& layer) {
-  const ModelConfig& c = p.model.config;
   OwnAttentionScratch& own = s.workers[static_cast<size_t>(worker.index)];
   cache_tokens(worker, p, s, layer);
 
   const int64_t parts = std::ssize(s.query_parts);
-  worker.for_each(c.kv_heads * parts, [&](int64_t task) {
-    attend_rows(p, s, layer, task / parts, s.query_parts[static_cast<size_t>(task % parts)], &own);
+  worker.for_each(cache_shape(p).kv_heads * parts, [&](int64_t task) {
+    attend_rows(p, s, layer, own_kv_head(p, task / parts), s.query_parts[static_cast<size_t>(task % parts)], &own);
   });
   worker.barrier();
-  const int64_t width = c.heads * c.value_dim();
-  return prepare(
-      begin_stage(worker, p, Stage::o_input), p.rows, width, {&layer.o}, [&](int64_t first, int64_t count, float* out) {
-        return normed_rows(p, layer.o_norm, p.activations.attended.data() + first * width, count, width, out);
-      });
+  const Division columns = attended_columns(p.model.config);
+  float* attended = p.activations.attended.data();
+  const Multiplier m = begin_stage(worker, p, Stage::o_input);
+  gather(worker, p, attended, p.rows, columns);
+  return prepare(m, p.rows, columns.count, {&layer.o}, [&](int64_t first, int64_t count, float* out) {
+    return normed_rows(p, layer.o_norm, attended + first * columns.count, count, columns.count, out);
+  });
 }
 
 }  // namespace
@@ -292,7 +325,11 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
             {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
   }
   begin_stage(worker, p, Stage::attention);
-  if (p.model.config.qk_norm == QkNorm::all_heads) norm_all_heads(worker, p, s, layer);
+  if (p.model.config.qk_norm == QkNorm::all_heads) {
+    gather(worker, p, s.q.data(), p.rows, layer.q.rows);
+    gather(worker, p, s.k.data(), p.rows, layer.k.rows);
+    norm_all_heads(worker, p, s, layer);
+  }
   return p.rows == 1 ? attention_decode(worker, p, s, layer) : attention_prefill(worker, p, s, layer);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/forward/gather.h"
+
 namespace pinion {
 namespace {
 
@@ -78,7 +80,7 @@ const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Lay
 }
 
 // The tokens of each expert, normed once more for each.
-void gather(const Pass& p, const Layer& layer, const ExpertInputs& inputs) {
+void gather_tokens(const Pass& p, const Layer& layer, const ExpertInputs& inputs) {
   const ModelConfig& c = p.model.config;
   const int32_t* tokens = inputs.groups.tokens.data();
   inputs.pack([&](const ExpertRows& group, int64_t first, int64_t count, float* out) {
@@ -99,11 +101,13 @@ const Expert& expert_of(const Layer& layer, const ExpertRows& group) {
   return layer.experts[static_cast<size_t>(group.expert)];
 }
 
-// The activations of every entry: the same panels of both of an expert's matrices are one task.
+// The activations of every entry: the same panels of both of an expert's matrices are one task. All experts have the
+// same rows here.
 template <class InputOf>
 void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const ExpertGroups& groups, InputOf input_of) {
   const int64_t inner = p.model.config.experts.inner_size;
-  const int64_t panels = panel_count(inner);
+  const Linear& one = layer.experts.front().up;
+  const int64_t panels = panel_count(one.weight.n);
   const Kernels& kernels = m.table();
   Tile tile;
   const auto multiply_run = [&](int64_t index, PanelRange run) {
@@ -124,6 +128,8 @@ void gate_and_up(const Multiplier& m, const Pass& p, const Layer& layer, const E
     }
   });
   m.worker.barrier();
+  const int64_t entries = p.rows * p.model.config.experts.per_token;
+  gather(m.worker, p, p.activations.activation.data(), entries, one.rows);
 }
 
 // Some columns of what the shared expert computed, into the residual stream.
@@ -147,9 +153,10 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
   const Kernels& kernels = m.table();
   Tile tile;
   alignas(kAlignmentBytes) float values[kTileRows * kPanelColumns];
-  m.worker.for_each_run(panel_count(hidden), panels_at_once(p.rows), [&](PanelRange run) {
-    const int64_t column = run.first * kPanelColumns;
-    const int64_t columns = std::min(run.count * kPanelColumns, hidden - column);
+  const Linear& one = layer.experts.front().down;
+  m.worker.for_each_run(panel_count(one.weight.n), panels_at_once(p.rows), [&](PanelRange run) {
+    const int64_t begin = run.first * kPanelColumns, column = one.first + begin;
+    const int64_t columns = std::min(run.count * kPanelColumns, one.weight.n - begin);
     if (p.model.config.experts.shared_size > 0) add_shared(p, choices, column, columns);
     for (int64_t i = 0; i < std::ssize(groups.experts); ++i) {
       const ExpertRows& group = groups.experts[static_cast<size_t>(i)];
@@ -166,6 +173,7 @@ void down(const Multiplier& m, const Pass& p, const Layer& layer, const Choices&
     }
   });
   m.worker.barrier();
+  gather(m.worker, p, p.activations.x.data(), p.rows, one.rows);
 }
 
 }  // namespace
@@ -199,7 +207,7 @@ void add_experts(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& l
          [&](int64_t i) { return activated.one_row(row(i), i); });
     return;
   }
-  gather(p, layer, in);
+  gather_tokens(p, layer, in);
   gate_and_up(begin_stage(worker, p, Stage::gate_up), p, layer, groups, [&](int64_t i) { return in.packed(i); });
   begin_stage(worker, p, Stage::down_input);
   activated.pack([&](const ExpertRows& group, int64_t first, int64_t, float*) { return row(group.first + first); });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "engine/forward/gather.h"
 #include "engine/forward/recurrent.h"
 #include "engine/forward/trace.h"
 #include "loader/checkpoint/convert.h"
@@ -59,8 +60,12 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
 void add_branch(const Multiplier& m, const Pass& p, const Input& in, const Linear& linear, const Norm& norm) {
   const ModelConfig& c = p.model.config;
   Activations& s = p.activations;
-  if (!norm.weight) return project(m, in, {{&linear, s.x.data()}}, {.alpha = c.branch_scale, .beta = 1});
+  if (!norm.weight) {
+    project(m, in, {{&linear, s.x.data()}}, {.alpha = c.branch_scale, .beta = 1});
+    return gather(m.worker, p, s.x.data(), p.rows, linear.rows);
+  }
   project(m, in, {{&linear, s.branch.data()}});
+  gather(m.worker, p, s.branch.data(), p.rows, linear.rows);
   m.worker.for_each(p.rows, [&](int64_t row) {
     float* x = s.x.data() + row * c.hidden_size;
     float* branch = s.branch.data() + row * c.hidden_size;
@@ -122,6 +127,7 @@ void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y,
   trace_input(worker, p, index, Stage::gate_up, y);
   project_activated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(p.model.config, layer),
                     p.activations.activation.data());
+  gather(worker, p, p.activations.activation.data(), p.rows, layer.up.rows);
 }
 
 // What that buffer holds, as down multiplies it.
@@ -149,7 +155,7 @@ void add_mlp(Worker& worker, const Pass& p, Scratch& s, const Layer& layer, int6
     return add_down(worker, p, layer, index);
   }
   route(worker, p, s.experts, layer, y);
-  if (layer.up.weight.n > 0) {  // of a shared expert; what the others read is the stream as it was
+  if (layer.up.rows.count > 0) {  // of a shared expert; what the others read is the stream as it was
     activate(worker, p, layer, y, index);
     const Input in = activated(worker, p, layer, index);
     project(begin_stage(worker, p, Stage::down), in, {{&layer.down, p.activations.branch.data()}},
@@ -221,6 +227,7 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
   const Input last = head_input(begin_stage(worker, p, Stage::final_norm), p);
   project(begin_stage(worker, p, Stage::head), last, {{&p.model.head, p.logits, p.activations.panel_best.data()}},
           {.alpha = c.logit_scale, .cap = c.logit_cap});
+  gather_logits(worker, p, last.rows);
 }
 
 void plan(const Pass& p, Scratch* s) {
@@ -268,6 +275,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   sizer->make(&s.panel_best, tokens * panel_count(c.vocab_size));
   sizer->make(&s.segment_of, tokens);
   sizer->make(&s.logit_rows, tokens);
+  sizer->make(&s.gathered, gather_floats(model, tokens));
   s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
                 widest);
   s.own_inputs.resize(static_cast<size_t>(workers));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 namespace pinion {
@@ -103,11 +104,11 @@ void KvCache::write_codes(const Kernels& kernels, int64_t position, int64_t laye
 
 void KvCache::clear(int64_t position) {
   const int64_t slot = position % kAttentionChunk;
-  const auto [type, layers, kv_heads, head_dim] = shape();
+  const auto [type, layers, kv_heads, head_dim, first_head] = shape();
   const std::vector<float> zeros(static_cast<size_t>(head_dim));
   const auto* no_codes = reinterpret_cast<const int8_t*>(zeros.data());
   for (int64_t layer = 0; layer < layers; ++layer) {
-    for (int64_t head = 0; head < kv_heads; ++head) {
+    for (int64_t head = first_head; head < first_head + kv_heads; ++head) {
       if (type == KvType::q8) {
         const CodeChunk chunk = q8_chunk(keys(position / kAttentionChunk, layer, head), head_dim);
         chunk.key_scales[slot] = chunk.value_scales[slot] = 0;
@@ -120,11 +121,13 @@ void KvCache::clear(int64_t position) {
   }
 }
 
-KvShape kv_shape_of(const ModelConfig& config, KvType type) {
+KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares) {
+  const RowRange heads = Division{config.kv_heads, 1}.own(shares);
   return {.type = type,
           .layers = attention_layers(config),
-          .kv_heads = config.kv_heads,
-          .head_dim = round_up(std::max(config.head_dim, config.value_dim()), kKeyBlock)};
+          .kv_heads = heads.count,
+          .head_dim = round_up(std::max(config.head_dim, config.value_dim()), kKeyBlock),
+          .first_kv_head = heads.first};
 }
 
 Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out) {
@@ -135,6 +138,10 @@ Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out) {
   for (int64_t i = blocks; i-- > 0;) pool.unused.push_back(static_cast<int32_t>(i));
   *out = std::move(pool);
   return {};
+}
+
+void copy_block(KvPool& pool, int32_t from, int32_t to) {
+  std::memcpy(pool.block(to), pool.block(from), static_cast<size_t>(pool.shape.block_bytes()));
 }
 
 KvCache make_kv_cache(KvPool* pool, int64_t capacity) {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/boards/shares.h"
 #include "kernels/error.h"
 #include "kernels/kernels.h"
 #include "loader/checkpoint/arena.h"
@@ -30,6 +31,7 @@ struct KvShape {
   int64_t layers = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;  // the wider of keys' and values', padded to 16; the padding is zero unless heads are rotated
+  int64_t first_kv_head = 0;  // of the model's; others are other boards'
 
   // Keys or values of one block, layer and head; both, with the scales of codes.
   int64_t plane_bytes() const { return kAttentionChunk * head_dim * kKvBytes[static_cast<size_t>(type)]; }
@@ -41,7 +43,8 @@ struct KvShape {
   static int64_t chunks_of(int64_t positions) { return (positions + kAttentionChunk - 1) / kAttentionChunk; }
 };
 
-KvShape kv_shape_of(const ModelConfig& config, KvType type);
+// Of the kv heads that a board has.
+KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares = {});
 
 // The memory of one or many caches.
 struct KvPool {
@@ -57,6 +60,8 @@ struct KvPool {
 // Zeros, which take memory only as they are written. The memory is not checked against what is free.
 Error allocate_kv_pool(const KvShape& shape, int64_t blocks, KvPool* out);
 
+void copy_block(KvPool& pool, int32_t from, int32_t to);
+
 // One sequence's.
 struct KvCache {
   KvPool* pool = nullptr;
@@ -65,9 +70,10 @@ struct KvCache {
 
   const KvShape& shape() const { return pool->shape; }
 
+  // kv_head: of the model's, one that the pool has.
   std::byte* keys(int64_t chunk, int64_t layer, int64_t kv_head) const {
     return pool->block(blocks[static_cast<size_t>(chunk)]) +
-           (layer * shape().kv_heads + kv_head) * shape().head_bytes();
+           (layer * shape().kv_heads + kv_head - shape().first_kv_head) * shape().head_bytes();
   }
   std::byte* values(int64_t chunk, int64_t layer, int64_t kv_head) const {
     return keys(chunk, layer, kv_head) + shape().plane_bytes();

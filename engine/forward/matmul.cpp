@@ -203,19 +203,18 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, cons
 
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out) {
-  if (gate.weight.n == 0) {
+  const Projection to = {&up, out};
+  if (gate.rows.count == 0) {
     const Epilogue ops = gated_by(nullptr, gating);
-    return multiply(kernels, up, run, in, first, rows, ops, tile, out + run.first * kPanelColumns, up.weight.n);
+    return multiply(kernels, up, run, in, first, rows, ops, tile, to.at(0, run.first), to.stride());
   }
   if (in.rows == 1) {
-    out += run.first * kPanelColumns;
-    prefetch_result(out, 1, 0, columns_of(gate.weight, run) * 4);
+    prefetch_result(to.at(0, run.first), 1, 0, columns_of(gate.weight, run) * 4);
     sum_gated_few(kernels, gate.weight, up.weight, run, in, 0, tile);
-    return apply_gated_few(kernels, gate, up, gating, run, in, 0, tile, out, gate.weight.n);
+    return apply_gated_few(kernels, gate, up, gating, run, in, 0, tile, to.at(0, run.first), to.stride());
   }
   multiply(kernels, gate, run, in, first, rows, {}, tile, tile->gates, kPanelColumns);
-  multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, gating), tile, out + run.first * kPanelColumns,
-           up.weight.n);
+  multiply(kernels, up, run, in, first, rows, gated_by(tile->gates, gating), tile, to.at(0, run.first), to.stride());
 }
 
 namespace {
@@ -231,12 +230,13 @@ void for_each_tile(Worker& worker, const Input& in, int64_t panels, F f) {
   });
 }
 
+// Of a matrix that is divided by whole panels.
 void note_best(const Kernels& kernels, const Projection& to, PanelRange run, int64_t row) {
-  const int64_t n = to.linear->weight.n;
-  int32_t* best = to.panel_best + row * panel_count(n);
+  const int64_t n = to.stride(), first_panel = to.linear->first / kPanelColumns;
+  int32_t* best = to.panel_best + row * panel_count(n) + first_panel;
   for (int64_t panel = run.first; panel < run.first + run.count; ++panel) {
-    const int64_t column = panel * kPanelColumns;
-    const float* values = to.out + row * n + column;
+    const int64_t column = (first_panel + panel) * kPanelColumns;
+    const float* values = to.at(row, panel);
     const int64_t count = std::min(kPanelColumns, n - column);
     best[panel] = all_finite({values, static_cast<size_t>(count)})
                       ? static_cast<int32_t>(column + kernels.argmax(values, count))
@@ -260,13 +260,11 @@ void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_
   const auto apply_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
     for (const auto& [to, run] : done) {
-      const Matrix& w = to->linear->weight;
-      own_lines(to->out + run.first * kPanelColumns, in.rows, w.n, columns_of(w, run));
+      own_lines(to->at(0, run.first), in.rows, to->stride(), columns_of(to->linear->weight, run));
     }
     int64_t at = 0;
     for (const auto& [to, run] : done) {
-      float* out = to->out + run.first * kPanelColumns;
-      apply_few(kernels, *to->linear, run, in, tile, at, after, out, to->linear->weight.n);
+      apply_few(kernels, *to->linear, run, in, tile, at, after, to->at(0, run.first), to->stride());
       for (int64_t row = 0; to->panel_best && row < in.rows; ++row) note_best(kernels, *to, run, row);
       at += run.count * in.rows * kPanelColumns;
     }
@@ -276,7 +274,7 @@ void project_few(Worker& worker, const Kernels& kernels, const Input& in, int64_
     if (panels + all.count > most) apply_all();
     each_part(projections, all, [&](const Projection& to, PanelRange run) {
       const Matrix& w = to.linear->weight;
-      prefetch_result(to.out + run.first * kPanelColumns, in.rows, w.n * 4, columns_of(w, run) * 4);
+      prefetch_result(to.at(0, run.first), in.rows, to.stride() * 4, columns_of(w, run) * 4);
       product_of(w).sum_few(kernels, w, run, in, panels * in.rows * kPanelColumns, &tile);
       parts[count++] = {&to, run};
       panels += run.count;
@@ -292,22 +290,23 @@ void project_gated_few(Worker& worker, const Kernels& kernels, const Input& in, 
   Tile tile;
   PanelRange parts[kMostPanels];
   int64_t count = 0, panels = 0;
-  const int64_t most = kMostPanels / in.rows, n = gate.weight.n;
+  const int64_t most = kMostPanels / in.rows;
+  const Projection to = {&up, out};
   const auto apply_all = [&] {
     const auto done = std::span(parts, static_cast<size_t>(count));
     for (const PanelRange run : done) {
-      own_lines(out + run.first * kPanelColumns, in.rows, n, columns_of(gate.weight, run));
+      own_lines(to.at(0, run.first), in.rows, to.stride(), columns_of(gate.weight, run));
     }
     int64_t at = 0;
     for (const PanelRange run : done) {
-      apply_gated_few(kernels, gate, up, gating, run, in, at, &tile, out + run.first * kPanelColumns, n);
+      apply_gated_few(kernels, gate, up, gating, run, in, at, &tile, to.at(0, run.first), to.stride());
       at += 2 * run.count * in.rows * kPanelColumns;
     }
     count = panels = 0;
   };
-  worker.for_each_run(panel_count(n), std::min(kPanelsAtOnce, most), [&](PanelRange run) {
+  worker.for_each_run(panel_count(gate.weight.n), std::min(kPanelsAtOnce, most), [&](PanelRange run) {
     if (panels + run.count > most) apply_all();
-    prefetch_result(out + run.first * kPanelColumns, in.rows, n * 4, columns_of(gate.weight, run) * 4);
+    prefetch_result(to.at(0, run.first), in.rows, to.stride() * 4, columns_of(gate.weight, run) * 4);
     sum_gated_few(kernels, gate.weight, up.weight, run, in, 2 * panels * in.rows * kPanelColumns, &tile);
     parts[count++] = run;
     panels += run.count;
@@ -328,9 +327,7 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
   Tile tile;
   for_each_tile(m.worker, in, panels, [&](PanelRange panel, int64_t first, int64_t rows) {
     each_part(projections, panel, [&](const Projection& to, PanelRange run) {
-      const int64_t n = to.linear->weight.n;
-      multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.out + first * n + run.first * kPanelColumns,
-               n);
+      multiply(kernels, *to.linear, run, in, first, rows, after, &tile, to.at(first, run.first), to.stride());
       for (int64_t row = first; to.panel_best && row < first + rows; ++row) note_best(kernels, to, run, row);
     });
   });
@@ -339,8 +336,7 @@ void project(const Multiplier& m, const Input& in, std::initializer_list<Project
 
 void project_activated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
                        float* out) {
-  if (gate.weight.n == 0) return project(m, in, {{&up, out}}, gated_by(nullptr, gating));
-  const int64_t n = gate.weight.n;
+  if (gate.rows.count == 0) return project(m, in, {{&up, out}}, gated_by(nullptr, gating));
   const Kernels& kernels = m.table();
   if (in.block == 1) {
     project_gated_few(m.worker, kernels, in, gate, up, gating, out);
@@ -348,8 +344,8 @@ void project_activated(const Multiplier& m, const Input& in, const Linear& gate,
   }
   Tile tile;
   // The same panels of both matrices are one task.
-  for_each_tile(m.worker, in, panel_count(n), [&](PanelRange run, int64_t first, int64_t rows) {
-    multiply_gated(kernels, gate, up, gating, run, in, first, rows, &tile, out + first * n);
+  for_each_tile(m.worker, in, panel_count(gate.weight.n), [&](PanelRange run, int64_t first, int64_t rows) {
+    multiply_gated(kernels, gate, up, gating, run, in, first, rows, &tile, out + first * up.rows.count);
   });
   m.worker.barrier();
 }

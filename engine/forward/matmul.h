@@ -97,17 +97,22 @@ constexpr int32_t kUnfitPanel = -1;
 
 struct Projection {
   const Linear* linear;
-  float* out = nullptr;  // [rows][n]
-  // [rows][panels]: which column of each is the row's largest, kUnfitPanel if a number there is NaN or infinite; null:
-  // not wanted.
+  float* out = nullptr;  // [rows][n of the whole matrix]
+  // [rows][panels likewise]: which column of each is the row's largest, kUnfitPanel if a number there is NaN or
+  // infinite; null: not wanted.
   int32_t* panel_best = nullptr;
+
+  int64_t stride() const { return linear->rows.count; }
+  // Where a row has the columns of a panel of the rows that are here.
+  float* at(int64_t row, int64_t panel) const { return out + row * stride() + linear->first + panel * kPanelColumns; }
 };
 
-// out = W x + b for matrices that share an input, then the epilogue `after` (its scales and bias are the matrices').
+// out = W x + b for matrices that share an input, then the epilogue `after` (its scales and bias are the matrices'). Of
+// a matrix that boards share, the columns whose rows are here.
 void project(const Multiplier& m, const Input& in, std::initializer_list<Projection> projections,
              const Epilogue& after = {});
 
-// out = activation(gate x) * (up x), or activation(up x) where the gate has no rows.
+// out = activation(gate x) * (up x), or activation(up x) where the model has no gate; likewise.
 void project_activated(const Multiplier& m, const Input& in, const Linear& gate, const Linear& up, const Gating& gating,
                        float* out);
 
@@ -151,7 +156,7 @@ void multiply(const Kernels& kernels, const Linear& linear, PanelRange run, cons
               int64_t rows, const Epilogue& ops, Tile* tile, float* out, int64_t ldo);
 
 // The same for activation(gate x) * (up x), or activation(up x) where the gate has no rows; for a single row at most
-// kTileRows / 2 panels. out: [rows][n].
+// kTileRows / 2 panels. out: [rows][n of the whole matrix].
 void multiply_gated(const Kernels& kernels, const Linear& gate, const Linear& up, const Gating& gating, PanelRange run,
                     const Input& in, int64_t first, int64_t rows, Tile* tile, float* out);
 

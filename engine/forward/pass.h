@@ -35,6 +35,7 @@ struct Activations {
   std::vector<int32_t> panel_best;          // [rows with logits][panels of the vocabulary]: the likeliest id of each
   std::vector<int32_t> segment_of;          // [M] by row
   std::vector<int32_t> logit_rows;          // rows that get logits
+  std::vector<float> gathered;              // [M][any width] of several boards (gather.h)
   InputBuffers inputs;                      // ME rows
   std::vector<OwnInputBuffers> own_inputs;  // [workers]
 };

@@ -2,6 +2,7 @@
 
 #include "engine/forward/convolution.h"
 #include "engine/forward/delta.h"
+#include "engine/forward/gather.h"
 #include "engine/forward/mamba.h"
 #include "engine/forward/short_conv.h"
 
@@ -12,9 +13,7 @@ namespace {
 using Mix = void (*)(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer);
 constexpr Mix kMixes[] = {mix_by_delta, mix_by_short_conv, mix_by_mamba};
 
-}  // namespace
-
-void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
+void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
   const RecurrentLayer& l = layer.state;
   take_draft_inputs(worker, p, layer);
   project(begin_stage(worker, p, Stage::qkv), x,
@@ -26,6 +25,15 @@ void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& laye
   kMixes[static_cast<size_t>(p.model.config.recurrence.kind)](worker, p, s, layer);
   worker.barrier();
   keep_inputs(worker, p, s, layer);
+}
+
+}  // namespace
+
+void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
+  // Of several boards the first has the states, and all that reads them.
+  if (p.model.shares().rank == 0) mix(worker, p, s, layer, x);
+  const int64_t width = p.model.config.recurrence.value_width();
+  gather(worker, p, s.z.data(), p.rows, {width, width});
 }
 
 Input recurrent_output(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer) {

@@ -11,6 +11,8 @@ namespace pinion {
 struct RopeFrequencies {
   std::vector<float> inverse;  // [dims / 2]: angle = position * inverse[i]
   float amplitude = 1.0f;      // factor of cos and sin (yarn, longrope)
+
+  bool operator==(const RopeFrequencies&) const = default;
 };
 
 // `sequence`: positions the sequence has once this pass is done. The dynamic rule looks at it: like transformers with a

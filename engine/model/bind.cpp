@@ -230,21 +230,27 @@ struct Binder {
       add_rows(found, first, packing, part);
       matrix_of(*model, part).alpha = part.alpha;
       if (one.has_bias) {
-        const auto own = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
-        matrix_of(*model, part).bias = in_order(part.order, part.order.is_part() ? biases : own).data();
+        const auto stored = biases.subspan(static_cast<size_t>(first), static_cast<size_t>(part.n));
+        const auto own = in_order(part.order, part.order.is_part() ? biases : stored);
+        Linear& linear = matrix_of(*model, part);
+        linear.bias = own.data() + linear.first;
       }
       first += part.n;
     }
     return {};
   }
 
-  // Rows of a tensor from `first` on, as a matrix.
+  // Rows of a tensor from `first` on, as a matrix: those of them that are here.
   void add_rows(const LinearWeight& found, int64_t first, const Packing& packing, const MatrixTensor& part) {
-    LinearWeight own = part.order.is_part() ? found : rows_of(found, first, part.n);
-    PackJob job = {std::move(own.weight), packing.format, &matrix_of(*model, part).weight, std::move(own.scale),
+    const RowRange rows = divide(*model, part);
+    Matrix* out = &matrix_of(*model, part).weight;
+    *out = {.format = packing.format, .k = part.k, .rotation = packing.rotation};
+    if (rows.count == 0) return;
+    LinearWeight own = part.order.is_part() ? found : rows_of(found, first + rows.first, rows.count);
+    PackJob job = {std::move(own.weight), packing.format, out, std::move(own.scale),
                    reader_of(own.coded, packing.as_stored && traits_of(packing.format).bits == 4)};
     job.rotation = packing.rotation;
-    job.order = part.order;
+    job.order = part.order.of_rows(rows.first, rows.count);
     add_job(std::move(job), part);
   }
 
@@ -280,12 +286,16 @@ struct Binder {
       const bool is_down = spec.role == MatrixRole::down;
       const FusedMatrix& from = is_down ? found.down : found.gate_up;
       const int64_t parts = is_down ? 1 : 2, part = spec.role == MatrixRole::up ? 1 : 0;
+      const RowRange own = divide(*model, spec);
       Linear& out = matrix_of(*model, spec);
       const Format format = weight_format(options, from.module + ".weight", false);
-      PackJob job = expert_job(from, spec.expert, part, parts, format, &out.weight);
-      job.rotation = weight_rotation(options, format, spec.k);
+      out.weight = {.format = format, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+      out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * parts + part) * spec.n + own.first;
+      if (own.count == 0) continue;
+      const SteppedRows rows = {part + own.first * parts, parts, own.count};
+      PackJob job = expert_job(from, spec.expert, rows, format, &out.weight);
+      job.rotation = out.weight.rotation;
       add_job(std::move(job), spec);
-      out.bias = (is_down ? down_bias : gate_up_bias).data() + (spec.expert * parts + part) * spec.n;
     }
     return {};
   }
@@ -333,14 +343,11 @@ struct Binder {
     if (!model->config.tied_head) return bind_matrix({&spec, 1});
     std::span<float> bias;
     if (Error e = bind_bias({&spec, 1}, spec.n, &bias)) return e;
-    if (spec.has_bias) model->head.bias = bias.data();
     matrices.insert(spec.module() + ".weight");
     LinearWeight embedding;
     embedding.weight = model->embedding;
-    const Packing packing = packing_of(options, model->config, spec.module(), embedding);
-    PackJob job = {model->embedding, packing.format, &model->head.weight};
-    job.rotation = packing.rotation;
-    add_job(std::move(job), spec);
+    add_rows(embedding, 0, packing_of(options, model->config, spec.module(), embedding), spec);
+    if (spec.has_bias) model->head.bias = bias.data() + model->head.first;
     return {};
   }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/boards/shares.h"
 #include "engine/model/layer_tensors.h"
 #include "kernels/layout.h"
 
@@ -13,9 +14,11 @@ namespace pinion {
 // part of what the family multiplies it by; that of what ends a branch by branch_scale, unless a norm follows: then the
 // normed branch is scaled; that of the head by logit_scale.
 struct Linear {
-  Matrix weight;
+  Matrix weight;                // of these rows that this board has; n is 0 where it has none
   const float* bias = nullptr;  // [n]
   float alpha = 1;
+  Division rows = {};  // all of them; the count is 0 where the model has no such matrix
+  int64_t first = 0;   // of them that this board has
 };
 
 // Of the residual stream or of what a branch adds to it. The weight is null where the family has no such norm, the bias
@@ -103,7 +106,7 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert = kN
 Linear& matrix_of(Layer& layer, MatrixRole role, int64_t expert = kNoExpert);
 const float*& vector_of(Layer& layer, VectorRole role);
 
-// f(role, linear) for the matrices that the layer has, in the list's order; but not those of its experts.
+// f(role, linear) for the matrices of which the layer has rows here, in the list's order; but not those of its experts.
 template <class F>
 void each_matrix(const Layer& layer, F f) {
   for (size_t i = 0; i < kMatrixRoles; ++i) {

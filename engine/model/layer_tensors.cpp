@@ -4,6 +4,7 @@ namespace pinion {
 namespace {
 
 using enum MatrixRole;
+using enum DividedBy;
 
 // Of the rows of heads that a rope turns, `rows` each.
 RowOrder order_of_heads(const ModelConfig& c, int64_t rows) {
@@ -16,18 +17,25 @@ struct MatrixList {
   int64_t layer;
   std::vector<MatrixTensor> list;
 
-  MatrixTensor& add(MatrixRole role, const std::string& pattern, int64_t n, int64_t k, bool has_bias) {
-    return list.emplace_back(MatrixTensor{role, pattern, layer, n, k, has_bias});
+  MatrixTensor& add(MatrixRole role, const std::string& pattern, int64_t n, int64_t k, bool has_bias,
+                    DividedBy divided_by) {
+    return list.emplace_back(MatrixTensor{.role = role,
+                                          .pattern = pattern,
+                                          .layer = layer,
+                                          .n = n,
+                                          .k = k,
+                                          .has_bias = has_bias,
+                                          .divided_by = divided_by});
   }
 
   MatrixTensor& add_part(MatrixRole role, const std::string& pattern, int64_t n) {
-    return add(role, pattern, n, c.hidden_size, c.recurrence.proj_bias);
+    return add(role, pattern, n, c.hidden_size, c.recurrence.proj_bias, first);
   }
 
   // What ends a branch: its bias is part of what is scaled, unless a norm comes between.
   MatrixTensor& add_end(MatrixRole role, const std::string& pattern, int64_t k, bool has_bias,
                         const std::string& norm_after, float scale = 1.0f) {
-    MatrixTensor& end = add(role, pattern, c.hidden_size, k, has_bias);
+    MatrixTensor& end = add(role, pattern, c.hidden_size, k, has_bias, panels);
     end.alpha = end.bias_scale = scale;
     if (norm_after.empty()) end.bias_scale *= c.branch_scale;
     return end;
@@ -44,17 +52,17 @@ struct MatrixList {
     const LatentConfig& l = c.latent;
     const int64_t pairs = c.rope_of_neighbours ? c.ropes[0].dims / 2 : 0;
     const int64_t fixed = c.head_dim - l.rope_dims, step = fixed + c.value_dim();
-    if (l.query_rank > 0) add(latent_q_a, c.names.q_a, l.query_rank, c.hidden_size, false);
-    add(latent_kv_a, c.names.kv_a, l.rank, c.hidden_size, false);
-    add(latent_k_rope, c.names.kv_a, l.rope_dims, c.hidden_size, false).order = {.head_rows = l.rope_dims,
-                                                                                 .pairs = pairs};
+    if (l.query_rank > 0) add(latent_q_a, c.names.q_a, l.query_rank, c.hidden_size, false, nothing);
+    add(latent_kv_a, c.names.kv_a, l.rank, c.hidden_size, false, nothing);
+    add(latent_k_rope, c.names.kv_a, l.rope_dims, c.hidden_size, false, nothing).order = {.head_rows = l.rope_dims,
+                                                                                          .pairs = pairs};
     const bool is_straight = l.query_rank == 0;
     add(is_straight ? q : latent_q, is_straight ? c.names.q : c.names.q_b, c.heads * c.head_dim,
-        is_straight ? c.hidden_size : l.query_rank, false)
+        is_straight ? c.hidden_size : l.query_rank, false, kv_heads)
         .order = {.head_rows = c.head_dim, .pairs = pairs, .last = l.rope_dims};
-    add(latent_k, c.names.kv_b, c.heads * fixed, l.rank, false).order = {
+    add(latent_k, c.names.kv_b, c.heads * fixed, l.rank, false, kv_heads).order = {
         .head_rows = fixed, .rows = c.heads * fixed, .step = step, .first = 0};
-    add(latent_v, c.names.kv_b, c.heads * c.value_dim(), l.rank, false).order = {
+    add(latent_v, c.names.kv_b, c.heads * c.value_dim(), l.rank, false, kv_heads).order = {
         .head_rows = c.value_dim(), .rows = c.heads * c.value_dim(), .step = step, .first = fixed};
     add_end(o, c.names.o, c.heads * c.value_dim(), false, c.names.attention_out_norm);
   }
@@ -63,14 +71,14 @@ struct MatrixList {
     if (c.latent.rank > 0) return latent_attention();
     const int64_t kv_width = c.kv_heads * c.head_dim;
     const OutputScales& scales = c.output_scales;
-    MatrixTensor& queries = add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias);
+    MatrixTensor& queries = add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias, kv_heads);
     queries.alpha = scales.qkv;
     queries.order = c.qkv_by_head ? order_of_part(0) : order_of_heads(c, c.query_stride());
-    MatrixTensor& keys = add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias);
+    MatrixTensor& keys = add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
     keys.alpha = scales.qkv * scales.key;
     keys.bias_scale = scales.key;
     keys.order = c.qkv_by_head ? order_of_part(1) : order_of_heads(c, c.head_dim);
-    MatrixTensor& values = add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias);
+    MatrixTensor& values = add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
     values.alpha = scales.qkv;
     values.order = c.qkv_by_head ? order_of_part(2) : RowOrder{};
     add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm, scales.o);
@@ -123,10 +131,10 @@ struct MatrixList {
 
   void mlp() {
     if (!c.names.gate.empty()) {
-      MatrixTensor& gates = add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias);
+      MatrixTensor& gates = add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
       gates.alpha = gates.bias_scale = c.output_scales.gate;
     }
-    add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias);
+    add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
     add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm, c.output_scales.down);
   }
 
@@ -134,19 +142,21 @@ struct MatrixList {
     const int64_t size = c.experts.shared_size;
     if (size == 0) return;
     if (!c.names.shared_weight.empty())
-      add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false).is_exact = true;
-    if (!c.names.shared_gate.empty()) add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias);
-    add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias);
+      add(shared_weight, c.names.shared_weight, 1, c.hidden_size, false, nothing).is_exact = true;
+    if (!c.names.shared_gate.empty()) add(gate, c.names.shared_gate, size, c.hidden_size, c.mlp_bias, panels);
+    add(up, c.names.shared_up, size, c.hidden_size, c.mlp_bias, panels);
     add_end(down, c.names.shared_down, size, c.mlp_bias, {});
   }
 
   void experts() {
     const int64_t inner = c.experts.inner_size;
-    add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias).is_exact = true;
+    add(router, c.names.router, c.experts.count, c.hidden_size, c.experts.router_bias, nothing).is_exact = true;
     shared_expert();
     for (int64_t i = 0; i < c.experts.count; ++i) {
-      if (!c.names.expert_gate.empty()) add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias).expert = i;
-      add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias).expert = i;
+      if (!c.names.expert_gate.empty()) {
+        add(gate, c.names.expert_gate, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
+      }
+      add(up, c.names.expert_up, inner, c.hidden_size, c.mlp_bias, panels).expert = i;
       add_end(down, c.names.expert_down, inner, c.mlp_bias, {}).expert = i;
     }
   }
@@ -166,11 +176,37 @@ std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t laye
 }
 
 MatrixTensor head_matrix(const ModelConfig& config) {
-  return {head, config.names.head, 0, config.vocab_size, config.hidden_size, config.head_bias, config.logit_scale};
+  return {.role = head,
+          .pattern = config.names.head,
+          .layer = 0,
+          .n = config.vocab_size,
+          .k = config.hidden_size,
+          .has_bias = config.head_bias,
+          .bias_scale = config.logit_scale,
+          .divided_by = panels};
 }
 
 MatrixTensor mtp_matrix(const ModelConfig& config) {
   return {mtp_fc, config.names.mtp_fc, 0, config.hidden_size, 2 * config.hidden_size};
+}
+
+Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {
+  switch (matrix.divided_by) {
+    case panels:
+      // A panel of logits has a likeliest id.
+      return {matrix.n, matrix.role == head ? kPanelColumns : shares.unit};
+    case kv_heads:
+      return {matrix.n, matrix.n / config.kv_heads};
+    case nothing:
+    case first:
+      break;
+  }
+  return {matrix.n, matrix.n};
+}
+
+RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares) {
+  if (matrix.divided_by == nothing) return {0, matrix.n};
+  return division_of(config, matrix, shares).own(shares);
 }
 
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {

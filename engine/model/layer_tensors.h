@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/boards/shares.h"
 #include "engine/model/stages.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/row_order.h"
@@ -83,6 +84,14 @@ constexpr Stage stage_of(MatrixRole role) {
 
 constexpr int64_t kNoExpert = -1;
 
+// What several boards that share a model divide a matrix by (engine/boards/shares.h).
+enum class DividedBy : uint8_t {
+  nothing,   // all of them have it
+  panels,    // by whole panels of its rows
+  kv_heads,  // by kv heads: a head's rows, or those of its queries
+  first,     // by nothing, and the first has it alone
+};
+
 // W [n, k] of y = alpha W x + bias.
 struct MatrixTensor {
   MatrixRole role;
@@ -96,10 +105,15 @@ struct MatrixTensor {
   bool is_exact = false;       // bf16 in every mode
   int64_t expert = kNoExpert;  // whose it is; kNoExpert: every token's
   RowOrder order = {};         // of its rows, and of the bias
+  DividedBy divided_by = DividedBy::nothing;
 
   // "model.layers.3.mlp.experts.7.up_proj"
   std::string module() const { return module_name(pattern, layer, expert); }
 };
+
+// How its rows are divided, if they are, and which of them this board has.
+Division division_of(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
+RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const Shares& shares);
 
 enum class VectorRole : uint8_t {
   attention_norm,

@@ -21,6 +21,7 @@ enum class Quant : uint8_t {
 };
 inline constexpr std::array<std::string_view, 3> kQuantNames = {"none", "w8a8", "w4a8"};  // by Quant
 
+class Exchange;
 class Team;
 
 struct LoadOptions {
@@ -37,7 +38,8 @@ struct LoadOptions {
   // Token ids of the calibration text, cut into windows: w4 is then quantised with error feedback
   // (engine/runtime/calibration.h). Empty: w4 is rounded from the weights alone.
   std::vector<int32_t> calibration = {};
-  Team* team = nullptr;  // who packs; null: the caller's thread alone
+  Team* team = nullptr;          // who packs; null: the caller's thread alone
+  Exchange* exchange = nullptr;  // with boards that load the other rows; null: all are loaded here
   // Freshly packed weights lie on the NUMA node of the worker that will read them (first_touch.h), and take all their
   // memory from the start.
   bool numa_first_touch = false;

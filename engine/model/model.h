@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/boards/exchange.h"
 #include "engine/model/layer.h"
 #include "engine/model/load_options.h"
 #include "kernels/error.h"
@@ -44,9 +45,10 @@ struct Model {
   Norm final_norm;
   Linear head;                   // [vocab, hidden]
   MtpInput mtp;                  // of an MTP layer's model, whose embedding and head are another's
+  Exchange* exchange = nullptr;  // with the boards that have the other rows of the matrices; null: all are here
   std::vector<int32_t> eos_ids;  // of config.json and generation_config.json, sorted
 
-  int64_t weight_bytes = 0;  // packed matrices
+  int64_t weight_bytes = 0;  // packed matrices, as far as they are here
   int64_t expert_bytes = 0;  // of these, experts'
   double load_seconds = 0;
   std::vector<Conversion> conversions;
@@ -57,6 +59,7 @@ struct Model {
   PackCache cache;        // where the cache has or wants them; the path is empty where it is off
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
 
+  Shares shares() const { return exchange ? exchange->shares() : Shares{}; }
   bool reads_hidden() const { return mtp.hidden_norm.weight != nullptr; }
   bool from_cache() const { return cached.pages != nullptr; }
   // All packed matrices: the same bytes on every machine.
@@ -77,10 +80,19 @@ inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
   return matrix_of(model.layers[static_cast<size_t>(tensor.layer)], tensor.role, tensor.expert);
 }
 
+// Says which rows of a tensor's matrix are here, and returns them.
+inline RowRange divide(Model& model, const MatrixTensor& tensor) {
+  Linear& linear = matrix_of(model, tensor);
+  const RowRange own = own_rows(model.config, tensor, model.shares());
+  linear.rows = division_of(model.config, tensor, model.shares());
+  linear.first = own.first;
+  return own;
+}
+
 // The most rows that a matrix of this role has in any layer; 0 where none has it.
 inline int64_t most_rows(const Model& model, MatrixRole role) {
   int64_t n = 0;
-  for (const Layer& layer : model.layers) n = std::max(n, matrix_of(layer, role).weight.n);
+  for (const Layer& layer : model.layers) n = std::max(n, matrix_of(layer, role).rows.count);
   return n;
 }
 

@@ -37,6 +37,7 @@ std::vector<int32_t> joined_eos_ids(const ModelConfig& config, const GenerationD
 // Reads everything but the matrices, which become jobs.
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   model->quant = options.quant;
+  model->exchange = options.exchange;
   model->calibration = calibration_name(options.calibration);
   GenerationDefaults generation;
   if (Error e = read_model_config(folder, &model->config)) return e;
@@ -202,7 +203,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
   } else {
     Error e = pack_model(options, jobs, model.get());
     if (options.team) Team::unpin_caller();
-    if (e.what == kNotTernary && options.ternary) {
+    if (e.what == kNotTernary && options.ternary && !options.exchange) {
       tell(options.warn, error("not ternary, as others are: now all are quantised instead", e.where));
       LoadOptions others = options;
       others.ternary = false;

@@ -1,8 +1,55 @@
 #include "engine/runtime/runtime.h"
 
+#include "engine/runtime/load_order.h"
+#include "kernels/hash.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
+namespace {
+
+// Tells models apart that boards might have in the place of one.
+uint64_t fingerprint(const Model& model) {
+  uint64_t hash = hash_floats(kHashSeed, {model.final_norm.weight, static_cast<size_t>(model.config.hidden_size)});
+  const auto add = [&](const Linear& linear) {
+    const int64_t shape[] = {static_cast<int64_t>(linear.weight.format), linear.rows.count, linear.weight.k,
+                             linear.weight.rotation};
+    hash = hash_words(hash, std::as_bytes(std::span(shape)));
+  };
+  add(model.head);
+  for (int64_t i = 0; i < model.config.layers; ++i) {
+    for (const MatrixTensor& one : layer_matrices(model.config, i)) {
+      add(matrix_of(model.layers[static_cast<size_t>(i)], one.role, one.expert));
+    }
+  }
+  return hash;
+}
+
+Error open_on_this_board(const RuntimeOptions& options, Runtime* out) {
+  out->kernels = options.kernels;
+  if (!out->kernels) {
+    if (Error e = select_kernels({}, &out->kernels)) return e;
+  }
+  Plan plan;
+  if (options.plan) {
+    plan = *options.plan;
+  } else {
+    Topology topology;
+    if (Error e = read_topology(&topology)) return e;
+    if (Error e = make_plan({}, topology, read_tuning(topology), &plan)) return e;
+  }
+  if (Error e = use_plan(plan, out)) return e;
+  out->kv = kv_type(options);
+  LoadOptions load = options.load;
+  load.team = out->team.get();
+  load.numa_first_touch = out->is_numa;
+  load.exchange = options.exchange;
+  if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
+  if (Error e = load_model(options.model, load, &out->model)) return e;
+  out->cache_keeper = keep_cache_in_background(options.model, load, *out->model);
+  return {};
+}
+
+}  // namespace
 
 KvType kv_type(const RuntimeOptions& options) {
   return options.kv.value_or(options.load.quant == Quant::none ? KvType::f32 : KvType::q8);
@@ -28,27 +75,22 @@ Error use_plan(const Plan& plan, Runtime* out) {
 }
 
 Error open_runtime(const RuntimeOptions& options, Runtime* out) {
-  out->kernels = options.kernels;
-  if (!out->kernels) {
-    if (Error e = select_kernels({}, &out->kernels)) return e;
+  Exchange* exchange = options.exchange;
+  if (!exchange) return open_on_this_board(options, out);
+  if (exchange->is_first()) tell_load_order(*exchange, options.load);
+  Error own = open_on_this_board(options, out);
+  // A matrix that is not ternary may be so for rows that one board has, and all quantise it alike.
+  if (agree(*exchange, own.what == kNotTernary ? own : Error{})) {
+    if (options.load.warn) {
+      options.load.warn(error("some are not ternary, as others are: now all are quantised instead", options.model));
+    }
+    RuntimeOptions others = options;
+    others.load.ternary = false;
+    out->cache_keeper = {};  // before what it reads
+    own = open_on_this_board(others, out);
   }
-  Plan plan;
-  if (options.plan) {
-    plan = *options.plan;
-  } else {
-    Topology topology;
-    if (Error e = read_topology(&topology)) return e;
-    if (Error e = make_plan({}, topology, read_tuning(topology), &plan)) return e;
-  }
-  if (Error e = use_plan(plan, out)) return e;
-  out->kv = kv_type(options);
-  LoadOptions load = options.load;
-  load.team = out->team.get();
-  load.numa_first_touch = out->is_numa;
-  if (!options.synthetic.empty()) return synthetic_model(options.synthetic, load, &out->model);
-  if (Error e = load_model(options.model, load, &out->model)) return e;
-  out->cache_keeper = keep_cache_in_background(options.model, load, *out->model);
-  return {};
+  if (Error e = agree(*exchange, own)) return e;
+  return agree_on(*exchange, fingerprint(*out->model), "has another model than the first board");
 }
 
 Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out) {

@@ -32,6 +32,8 @@ struct RuntimeOptions {
   std::optional<KvType> kv;          // none: f32 for Quant::none, else q8
   std::optional<Plan> plan;          // none: as tuned, else the default
   const Kernels* kernels = nullptr;  // null: the best the CPU has
+  // With boards that share the model, each of which opens it, too (engine/runtime/follow.h); null: it is on one.
+  Exchange* exchange = nullptr;
 };
 
 KvType kv_type(const RuntimeOptions& options);
@@ -56,7 +58,7 @@ struct Runtime {
 Error use_plan(const Plan& plan, Runtime* out);
 
 // Also keeps freshly packed weights for the next start, or checks cached ones, in the background. Errors: those of
-// make_plan and load_model.
+// make_plan and load_model, on several boards those of any of them.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
 // The MTP layer of a runtime's checkpoint, which was opened with these options, as a model to draft with on the same

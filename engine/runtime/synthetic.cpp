@@ -118,10 +118,11 @@ void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* m
   const bool is_given = format == Format::bf16 || (is_head && options.head);
   if (options.synthetic_ternary && !is_given && spec.k % kW2GroupK == 0) format = Format::w2;
   Linear& out = matrix_of(*model, spec);
-  out.weight = {.format = format, .n = spec.n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
+  const int64_t n = divide(*model, spec).count;
+  out.weight = {.format = format, .n = n, .k = spec.k, .rotation = weight_rotation(options, format, spec.k)};
   out.alpha = spec.alpha;
   if (spec.has_bias) out.bias = constant_vector(model, spec.n, 0.01f);
-  const int64_t bytes = packed_bytes(format, spec.n, spec.k);
+  const int64_t bytes = packed_bytes(format, n, spec.k);
   model->weight_bytes += bytes;
   if (spec.expert != kNoExpert) model->expert_bytes += bytes;
 }
@@ -163,6 +164,7 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   if (Error e = check_head_format(options, model->config)) return e;
   const ModelConfig& c = model->config;
   model->quant = options.quant;
+  model->exchange = options.exchange;
 
   std::vector<Matrix*> matrices = shape_model(options, model.get());
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;

@@ -34,6 +34,15 @@ Error take_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_
   return {};
 }
 
+Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, const KvPool& pool) {
+  return runner->followers.open(runner->model->exchange, {tokens, positions, pool.shape.type, pool.blocks()});
+}
+
+void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to) {
+  runner.followers.tell_copy(from, to);
+  copy_block(pool, from, to);
+}
+
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row) {
   const auto panels = static_cast<size_t>(panel_count(runner.model->config.vocab_size));
   return std::span(runner.scratch.activations.panel_best).subspan(static_cast<size_t>(logit_row) * panels, panels);
@@ -54,6 +63,9 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
                      .hidden = runner.hidden.empty() ? nullptr : runner.hidden.data(),
                      .profile = runner.profile,
                      .trace = runner.trace};
+  Exchange* exchange = runner.model->exchange;
+  if (exchange) exchange->is_in_pass = true;
+  runner.followers.tell_pass(segments);
   plan(pass, &runner.scratch);
   const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, runner.scratch); };
   Team& team = rows > 1 ? *runner.prefill_team : *runner.team;
@@ -62,6 +74,7 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
   } else {
     team.run_active(evaluate_rows);
   }
+  if (exchange) exchange->is_in_pass = false;
   for (const Segment& segment : segments) {
     if (segment.state->layers > 0) segment.state->drafts.held = segment.drafts;
   }

@@ -8,6 +8,7 @@
 
 #include "engine/forward/forward.h"
 #include "engine/model/model.h"
+#include "engine/session/board_messages.h"
 #include "engine/team/team.h"
 #include "kernels/kernels.h"
 
@@ -19,6 +20,7 @@ struct PassRunner {
   Team* team = nullptr;          // passes of one row
   Team* prefill_team = nullptr;  // of several
   Scratch scratch;
+  Followers followers;        // the other boards, where they share the model and this is the first
   std::vector<float> hidden;  // [most rows][hidden] of the last pass, after the final norm; empty: not kept
   // Optional. Null: off.
   Profile* profile = nullptr;  // gets the time of every pass, one entry a worker
@@ -36,6 +38,12 @@ Error take_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_
 
 // Mapped weights count as free memory, but every token reads them, so they must fit too.
 int64_t mapped_bytes(const Model& model);
+
+// Has the other boards take theirs, for a pool of so many blocks; nothing to do on one board. After all memory here.
+Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, const KvPool& pool);
+
+// Copies a block on all boards.
+void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to);
 
 // What a pass tells of one row's logits: the likeliest id of each kPanelColumns of them.
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row);

@@ -115,7 +115,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
       options.positions > 0 ? options.positions : options.sequences * round_up(context, kAttentionChunk);
   if (Error e = check_options(*s, context, positions)) return e;
   s->options.context = context;
-  const KvShape shape = kv_shape_of(c, options.kv);
+  const KvShape shape = kv_shape_of(c, options.kv, model.shares());
   const int64_t others = options.sequences * (recurrent_state_of(c).bytes() + c.vocab_size * 4);
   const std::string what = std::to_string(positions) + " positions of " + std::to_string(options.sequences) + " texts";
   if (Error e = take_scratch(s.get(), options.pass_rows, context, shape.bytes(positions), others, what, "")) return e;
@@ -123,6 +123,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
   for (int64_t i = 0; i < options.sequences; ++i) {
     if (Error e = make_sequence(c, &s->pool, context, 0, &s->unused.emplace_back())) return e;
   }
+  if (Error e = open_followers(s.get(), options.pass_rows, context, s->pool)) return e;
   s->segments.reserve(static_cast<size_t>(options.sequences));
   s->streams.reserve(static_cast<size_t>(options.sequences));
   s->choosing.reserve(static_cast<size_t>(options.sequences));

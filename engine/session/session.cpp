@@ -140,7 +140,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   session->most_drafts = options.drafts;
   if (Error e = make_runner(model, team, options.prefill_team, options.kernels, session.get())) return e;
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
-  const KvShape shape = kv_shape_of(c, options.kv);
+  const KvShape shape = kv_shape_of(c, options.kv, model.shares());
   const int64_t beside = options.also_open ? untouched_bytes(*options.also_open) : 0;
   const RecurrentState state = recurrent_state_of(c, options.drafts);
   const int64_t rows = std::min(options.prefill_chunk, positions);
@@ -158,6 +158,7 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   session->unread_hidden.resize(static_cast<size_t>(unread_hidden));
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;
   if (Error e = make_sequence(c, &session->pool, positions, options.drafts, &session->sequence)) return e;
+  if (Error e = open_followers(session.get(), rows, positions, session->pool)) return e;
   session->sequence.snapshots.limit_bytes = options.snapshot_bytes;
   *out = std::move(session);
   return {};

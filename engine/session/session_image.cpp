@@ -88,6 +88,10 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
   return {};
 }
 
+Error check_boards(const Session& session) {
+  return session.model->exchange ? error("cannot be saved or restored on several boards", "session") : Error{};
+}
+
 // The held tokens' ids, keys, values and state, as they lie in the image behind the ids.
 void place(std::span<const int32_t> held, std::span<const std::byte> contents, Session* session) {
   session->sequence.ids.assign(held.begin(), held.end());
@@ -105,6 +109,7 @@ void place(std::span<const int32_t> held, std::span<const std::byte> contents, S
 }  // namespace
 
 Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
+  if (Error e = check_boards(session)) return e;
   if (session.sequence.ids.empty()) return error("empty", "session", "at least one token");
   auto image = std::make_unique<SessionImage>();
   image->ids = session.sequence.ids;
@@ -131,6 +136,7 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
 }
 
 Error restore_image(std::span<const std::byte> image, const std::string& where, Session* session) {
+  if (Error e = check_boards(*session)) return e;
   rewind(session->sequence, 0);
   ImageHeader header;
   if (Error e = read_header(image, where, *session, &header)) return e;

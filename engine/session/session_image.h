@@ -38,7 +38,7 @@ struct SessionImage {
   std::vector<std::span<const std::byte>> parts;
 };
 
-// Of a session that holds at least one token. Evaluates the last of them again.
+// Of a session that holds at least one token, and of a model that is on one board. Evaluates the last of them again.
 Error make_image(Session& session, std::unique_ptr<SessionImage>* out);
 
 // Replaces what the session holds. Errors: damaged, not of this model, more tokens than the session can hold; the

@@ -2,7 +2,6 @@
 #include "engine/session/stream_memory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace pinion {
@@ -111,8 +110,7 @@ void share(Scheduler& s, const Donor& donor, Sequence* sequence, std::span<const
   if (copies && !s.pool.unused.empty()) {
     tokens = donor.tokens;
     take_blocks(&sequence->cache, tokens);
-    std::memcpy(s.pool.block(sequence->cache.blocks.back()), s.pool.block(cache.blocks[whole]),
-                static_cast<size_t>(s.pool.shape.block_bytes()));
+    copy_block(s, s.pool, cache.blocks[whole], sequence->cache.blocks.back());
   }
   sequence->ids.assign(text.begin(), text.begin() + tokens);
 }

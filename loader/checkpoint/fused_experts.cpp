@@ -91,19 +91,21 @@ void split_gate_up(int64_t inner, std::span<float> numbers) {
   }
 }
 
-PackJob expert_job(const FusedMatrix& matrix, int64_t expert, int64_t first, int64_t step, Format format, Matrix* out) {
-  const int64_t rows = matrix.n / step;
+PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows& rows, Format format, Matrix* out) {
+  const auto [first, step, count] = rows;
   const int64_t bytes = matrix.values.bytes / matrix.values.shape[0];
   PackJob job;
   job.format = format;
   job.out = out;
   job.source = {matrix.module + "[" + std::to_string(expert) + "]",
                 matrix.values.dtype,
-                {rows, matrix.k},
+                {count, matrix.k},
                 matrix.values.data + expert * bytes,
                 bytes};
   if (step > 1) {
     job.source.name += " rows " + std::to_string(first) + ", " + std::to_string(first + step) + ", ...";
+  } else if (count < matrix.n) {
+    job.source.name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
   }
   if (matrix.scales.data) {
     const int64_t scale_bytes = matrix.scales.bytes / matrix.scales.shape[0];

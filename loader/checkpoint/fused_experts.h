@@ -51,7 +51,12 @@ Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& modu
 // Numbers of gate and up that are interleaved, [experts][2 * inner]: puts those of gate before those of up, by expert.
 void split_gate_up(int64_t inner, std::span<float> numbers);
 
-// Packs every step-th row of an expert's matrix from `first` on. The matrix's tensors outlive the job.
-PackJob expert_job(const FusedMatrix& matrix, int64_t expert, int64_t first, int64_t step, Format format, Matrix* out);
+// Every step-th row from `first` on, `count` of them.
+struct SteppedRows {
+  int64_t first, step, count;
+};
+
+// Packs such rows of an expert's matrix. The matrix's tensors outlive the job.
+PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows& rows, Format format, Matrix* out);
 
 }  // namespace pinion

@@ -5,12 +5,50 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "loader/checkpoint/foreign_file.h"
 #include "loader/checkpoint/mapped_file.h"
+#include "loader/config/flat_json.h"
 
 namespace pinion {
 namespace {
+
+struct FlatBuilder {
+  FlatJson* out;
+  std::vector<size_t> open = {};  // nodes of the lists and objects around the next value, outermost first
+
+  // An object counts keys, not values.
+  void add(FlatJson::Kind kind, uint64_t at, size_t size, bool is_key = false) {
+    if (!open.empty()) {
+      FlatJson::Node& around = out->nodes[open.back()];
+      if (is_key || around.kind == FlatJson::Kind::kList) ++around.size;
+    }
+    out->nodes.push_back({kind, static_cast<uint32_t>(size), at});
+  }
+
+  void add_text(std::string_view text, bool is_key = false) {
+    add(FlatJson::Kind::kText, out->texts.size(), text.size(), is_key);
+    out->texts += text;
+  }
+
+  void add_single(const Json& value) {
+    const bool is_count = value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() >= 0);
+    if (is_count) return add(FlatJson::Kind::kCount, value.get<uint64_t>(), 0);
+    add(FlatJson::Kind::kOther, out->others.size(), 0);
+    out->others.push_back(value);
+  }
+
+  void enter(FlatJson::Kind kind) {
+    add(kind, 0, 0);
+    open.push_back(out->nodes.size() - 1);
+  }
+
+  void leave() {
+    out->nodes[open.back()].at = out->nodes.size();
+    open.pop_back();
+  }
+};
 
 // Receives nlohmann's parse events and builds the value. Its own builder has no limits and keeps the last of two keys.
 template <class AnyJson>
@@ -18,35 +56,74 @@ struct Builder {
   AnyJson* root;
   const std::string& where;
   JsonLimits limits;
+  std::span<const FlatMember> flat_members;
   Error failure = {};
   std::vector<AnyJson*> open = {};  // the arrays and objects around the next value, outermost first
   AnyJson* member = nullptr;        // where the value of the last key goes
   int64_t values = 0;
+  std::string outer_key = {};     // the last one of the outermost object
+  FlatJson* next_flat = nullptr;  // where the value of the last key goes, unless it is a single value
+  FlatBuilder flat = {};          // while `out` is set all goes there
 
-  // Where the value now is, or nullptr when it is one too many. Children stay where they are while they are open: only
-  // the innermost array grows.
+  bool count_value() {
+    if (++values <= limits.values) return true;
+    failure = error("JSON too large", where, "at most " + std::to_string(limits.values) + " values");
+    return false;
+  }
+
+  // Where the value now is. Children stay where they are while they are open: only the innermost array grows.
   AnyJson* place(AnyJson value) {
-    if (++values > limits.values) {
-      failure = error("JSON too large", where, "at most " + std::to_string(limits.values) + " values");
-      return nullptr;
-    }
     if (open.empty()) return &(*root = std::move(value));
     if (open.back()->is_array()) return &open.back()->emplace_back(std::move(value));
     return &(*member = std::move(value));
   }
 
-  bool enter(AnyJson value) {
+  bool enter(AnyJson empty, FlatJson::Kind kind) {
     if (open.size() >= static_cast<size_t>(limits.depth)) {
       failure = error("JSON nested too deep", where, "at most " + std::to_string(limits.depth) + " levels");
       return false;
     }
-    open.push_back(place(std::move(value)));
-    return open.back() != nullptr;
+    if (!count_value()) return false;
+    open.push_back(flat.out ? open.back() : place(std::move(empty)));
+    if (next_flat) {
+      *next_flat = {};
+      flat.out = std::exchange(next_flat, nullptr);
+    }
+    if (flat.out) flat.enter(kind);
+    return true;
   }
 
-  bool leave() { return open.pop_back(), true; }
+  bool leave() {
+    open.pop_back();
+    if (flat.out) flat.leave();
+    if (flat.open.empty()) flat.out = nullptr;
+    return true;
+  }
+
+  // For what is neither text, list nor object.
+  template <class Value>
+  bool single(Value value) {
+    next_flat = nullptr;
+    if (!count_value()) return false;
+    if (flat.out) {
+      flat.add_single(value);
+    } else {
+      place(value);
+    }
+    return true;
+  }
+
+  void find_flat(const std::string& name) {
+    if (open.size() == 1) outer_key = name;
+    if (open.size() != 2) return;
+    for (const FlatMember& wanted : flat_members) {
+      if (wanted.object == outer_key && wanted.member == name) next_flat = wanted.out;
+    }
+  }
 
   bool key(std::string& name) {
+    if (flat.out) return flat.add_text(name, true), true;
+    if (!flat_members.empty()) find_flat(name);
     auto& members = open.back()->template get_ref<typename AnyJson::object_t&>();
     const auto [entry, fresh] = members.emplace(name, nullptr);
     member = &entry->second;
@@ -64,22 +141,32 @@ struct Builder {
     return false;
   }
 
-  bool null() { return place(nullptr) != nullptr; }
-  bool boolean(bool value) { return place(value) != nullptr; }
-  bool number_integer(int64_t value) { return place(value) != nullptr; }
-  bool number_unsigned(uint64_t value) { return place(value) != nullptr; }
-  bool number_float(double value, const std::string&) { return place(value) != nullptr; }
-  bool string(std::string& value) { return place(std::move(value)) != nullptr; }
+  bool null() { return single(nullptr); }
+  bool boolean(bool value) { return single(value); }
+  bool number_integer(int64_t value) { return single(value); }
+  bool number_unsigned(uint64_t value) { return single(value); }
+  bool number_float(double value, const std::string&) { return single(value); }
+  bool string(std::string& value) {
+    next_flat = nullptr;
+    if (!count_value()) return false;
+    if (flat.out) {
+      flat.add_text(value);
+    } else {
+      place(std::move(value));
+    }
+    return true;
+  }
   bool binary(typename AnyJson::binary_t&) { return false; }  // not in JSON texts
-  bool start_object(size_t) { return enter(AnyJson::object()); }
+  bool start_object(size_t) { return enter(AnyJson::object(), FlatJson::Kind::kObject); }
   bool end_object() { return leave(); }
-  bool start_array(size_t) { return enter(AnyJson::array()); }
+  bool start_array(size_t) { return enter(AnyJson::array(), FlatJson::Kind::kList); }
   bool end_array() { return leave(); }
 };
 
 template <class AnyJson>
-Error parse_any(std::string_view text, const std::string& where, AnyJson* out, JsonLimits limits) {
-  Builder<AnyJson> builder{out, where, limits};
+Error parse_any(std::string_view text, const std::string& where, AnyJson* out, JsonLimits limits,
+                std::span<const FlatMember> flat) {
+  Builder<AnyJson> builder{out, where, limits, flat};
   try {
     if (AnyJson::sax_parse(text, &builder)) return {};
   } catch (const std::exception&) {
@@ -135,13 +222,35 @@ std::string brief(const Json& value) {
   return text;
 }
 
+std::string brief(const FlatJson& json, size_t node) {
+  const auto& [kind, size, at] = json.nodes[node];
+  switch (kind) {
+    case FlatJson::Kind::kText:
+      return brief(Json(json.text(node)));
+    case FlatJson::Kind::kCount:
+      return brief(Json(at));
+    case FlatJson::Kind::kOther:
+      return brief(json.others[at]);
+    case FlatJson::Kind::kList:
+      return brief(Json(Json::array_t(size)));
+    case FlatJson::Kind::kObject:
+      break;
+  }
+  return brief(Json::object());
+}
+
+Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits,
+                 std::span<const FlatMember> flat) {
+  return explained(parse_any(text, where, out, limits, flat), text);
+}
+
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits) {
-  return explained(parse_any(text, where, out, limits), text);
+  return parse_json(text, where, out, limits, {});
 }
 
 Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
                          JsonLimits limits) {
-  return parse_any(text, where, out, limits);
+  return parse_any(text, where, out, limits, {});
 }
 
 Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits limits) {

@@ -24,6 +24,8 @@ std::string default_cache_folder() { return user_folder("XDG_CACHE_HOME", "/.cac
 
 std::string default_config_folder() { return user_folder("XDG_CONFIG_HOME", "/.config", "/pinion"); }
 
+std::string default_state_folder() { return user_folder("XDG_STATE_HOME", "/.local/state", "/pinion"); }
+
 std::string hugging_face_cache_folder() {
   for (const auto& [variable, name] :
        {std::pair("HF_HUB_CACHE", ""), {"HUGGINGFACE_HUB_CACHE", ""}, {"HF_HOME", "/hub"}}) {

@@ -13,6 +13,9 @@ std::string default_cache_folder();
 // What was decided: $XDG_CONFIG_HOME/pinion, else .config/pinion in a $HOME that exists, else empty.
 std::string default_config_folder();
 
+// What was done: $XDG_STATE_HOME/pinion, else .local/state/pinion in a $HOME that exists, else empty.
+std::string default_state_folder();
+
 // $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, else huggingface/hub in the user's caches, else empty.
 std::string hugging_face_cache_folder();
 

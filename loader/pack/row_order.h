@@ -23,6 +23,16 @@ struct RowOrder {
   bool is_of_file() const { return head_rows == 0 && parts.empty(); }
   bool is_part() const { return rows > 0; }
 
+  // The order of the matrix that has `count` of this one's rows from `from` on, whole heads where those have one; of
+  // several parts all. The source of a part stays the whole tensor; else it is these rows.
+  RowOrder of_rows(int64_t from, int64_t count) const {
+    if (!is_part() || count == rows) return *this;
+    RowOrder some = *this;
+    some.rows = count;
+    some.first += from / head_rows * step;
+    return some;
+  }
+
   // The file's row for a row of the matrix.
   int64_t stored(int64_t row) const {
     for (const RowOrder& part : parts) {

@@ -159,7 +159,7 @@ TEST(Memory, ALowLimitIsNoCrash) {
 #endif
   if (!std::string(PINION_EMULATOR).empty()) GTEST_SKIP() << "the emulator needs memory of its own";
   const std::vector<std::string> generate = {"generate", "--model", kDemo, "--prompt-ids", "1,2", "-n", "2", "-t", "2"};
-  for (int kilobytes = 38000; kilobytes < 74000; kilobytes += 700) {
+  for (int kilobytes = 42000; kilobytes < 78000; kilobytes += 700) {
     const Outcome outcome = run_shell("ulimit -v " + std::to_string(kilobytes) + "; ", generate, "");
     EXPECT_LT(outcome.status, 128) << kilobytes << " kB: " << outcome.err;
     if (outcome.status != 0) expect_failure(outcome, 1, "");  // in our own words, not OpenMP's of a thread

@@ -13,8 +13,11 @@
 
 #include "engine/model/layer_tensors.h"
 #include "engine/runtime/load.h"
+#include "engine/runtime/load_order.h"
+#include "engine/runtime/runtime.h"
 #include "kernels/f16.h"
 #include "loader/config/json.h"
+#include "tests/engine/boards.h"
 #include "tests/engine/one_result.h"
 #include "tests/temp_folder.h"
 
@@ -132,6 +135,34 @@ TEST(Ternary, WhereOneRowIsNotAllAreQuantised) {
   EXPECT_TRUE(std::ranges::equal(model->packed(), plain->packed()));
   ASSERT_EQ(write_to_cache(*model).message(), "");
   EXPECT_TRUE(load(options, folder.path)->from_cache()) << "found after another look";
+}
+
+// A row that only one board has.
+TEST(Ternary, AllBoardsQuantiseWhatOneOfThemFindsUnfit) {
+  const TempFolder folder;
+  ASSERT_NO_FATAL_FAILURE(write_damaged("model.layers.1.mlp.down_proj.weight", 2 * 128 + 5, folder));
+  on_boards(3, 4, [&](Exchange& exchange) {
+    RuntimeOptions options;
+    options.model = folder.path;
+    options.load.quant = Quant::w8a8;
+    options.exchange = &exchange;
+    Plan& plan = options.plan.emplace();
+    plan.decode.cpus = plan.prefill.cpus = {-1};
+    int warnings = 0;
+    options.load.warn = [&](const Error& e) { warnings += e.message().find("are not ternary") != std::string::npos; };
+    if (!exchange.is_first()) {
+      std::vector<std::byte> message;
+      exchange.hear(&message);
+      MessageReader reader(message);
+      ASSERT_EQ(static_cast<Order>(reader.number()), Order::load);
+      read_load_order(reader, &options.load);
+    }
+    Runtime runtime;
+    EXPECT_EQ(open_runtime(options, &runtime).message(), "");
+    each_matrix(*runtime.model,
+                [](const Matrix& m, const std::string& name) { EXPECT_NE(m.format, Format::w2) << name; });
+    EXPECT_EQ(warnings, 1);
+  });
 }
 
 // Codes of the file, with norms before o and down.

@@ -39,8 +39,8 @@ struct Packed {
   }
 };
 
-void pack(const FusedMatrix& fused, int64_t expert, int64_t first, int64_t step, Packed* out) {
-  const PackJob job = expert_job(fused, expert, first, step, Format::bf16, &out->matrix);
+void pack(const FusedMatrix& fused, int64_t expert, const SteppedRows& rows, Packed* out) {
+  const PackJob job = expert_job(fused, expert, rows, Format::bf16, &out->matrix);
   out->name = job.source.name;
   ASSERT_EQ(allocate_arena(packed_bytes({&job, 1}), &out->arena).message(), "");
   ASSERT_EQ(pack_all(crew(3), {&job, 1}, out->arena.data).message(), "");
@@ -57,7 +57,7 @@ TEST(FusedExperts, ColumnsOfNumbersBecomeRows) {
   for (const int64_t step : {1, 2}) {
     for (int64_t first = 0; first < step; ++first) {
       Packed packed;
-      ASSERT_NO_FATAL_FAILURE(pack(fused, 1, first, step, &packed));
+      ASSERT_NO_FATAL_FAILURE(pack(fused, 1, {first, step, kN / step}, &packed));
       ASSERT_EQ(packed.matrix.n, kN / step);
       for (int64_t n = 0; n < kN / step; ++n) {
         for (int64_t k = 0; k < kK; ++k) ASSERT_EQ(packed.at(n, k), number(1, first + n * step, k)) << n << " " << k;
@@ -84,11 +84,30 @@ TEST(FusedExperts, RowsOfCodesBecomeRows) {
   fused.scales = {"", DType::u8, {kExperts, kN, kBlocks}, scales.data(), std::ssize(scales)};
   for (int64_t first = 0; first < 2; ++first) {
     Packed packed;
-    ASSERT_NO_FATAL_FAILURE(pack(fused, 1, first, 2, &packed));
+    ASSERT_NO_FATAL_FAILURE(pack(fused, 1, {first, 2, kN / 2}, &packed));
     for (int64_t n = 0; n < kN / 2; ++n) {
       const float* row = numbers.data() + (kN + first + 2 * n) * kK;
       for (int64_t k = 0; k < kK; ++k) ASSERT_EQ(packed.at(n, k), row[k]) << n << " " << k;
     }
+  }
+}
+
+TEST(FusedExperts, SomeRowsAreSome) {
+  const std::vector<bf16> numbers = stored_numbers();
+  FusedMatrix fused{"experts.w", kN, kK, {}, {}, {}};
+  fused.values = {"experts.w",
+                  DType::bf16,
+                  {kExperts, kK, kN},
+                  reinterpret_cast<const std::byte*>(numbers.data()),
+                  std::ssize(numbers) * 2};
+  for (const SteppedRows& rows : {SteppedRows{2, 1, 3}, SteppedRows{3, 2, 2}}) {
+    Packed packed;
+    ASSERT_NO_FATAL_FAILURE(pack(fused, 1, rows, &packed));
+    ASSERT_EQ(packed.matrix.n, rows.count);
+    for (int64_t n = 0; n < rows.count; ++n) {
+      for (int64_t k = 0; k < kK; ++k) ASSERT_EQ(packed.at(n, k), number(1, rows.first + n * rows.step, k));
+    }
+    EXPECT_EQ(packed.name, rows.step == 1 ? "experts.w[1][2:5]" : "experts.w[1] rows 3, 5, ...");
   }
 }
 

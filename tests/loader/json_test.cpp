@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "loader/config/flat_json.h"
+
 namespace pinion {
 namespace {
 
@@ -59,6 +61,77 @@ TEST(Json, RefusesDuplicateKeysUnlessAllowed) {
   Json json;
   ASSERT_FALSE(parse_json(R"({"a": [1], "a": 2})", "file", &json, {.duplicate_keys = true}));
   EXPECT_EQ(json["a"], 2);
+}
+
+// The nodes of a member "in": "flat", one after the other.
+std::string flat_nodes(const std::string& text, Json* json, FlatJson* flat) {
+  const FlatMember members[] = {{"in", "flat", flat}};
+  if (Error e = parse_json(text, "file", json, {.depth = 5, .values = 20, .duplicate_keys = true}, members)) {
+    return e.message();
+  }
+  std::string result;
+  for (size_t node = 0; node < flat->nodes.size(); ++node) {
+    const auto& [kind, size, at] = flat->nodes[node];
+    result += (node == 0 ? "" : " ") + std::string(1, "tcolm"[static_cast<int>(kind)]);
+    if (kind == FlatJson::Kind::kText) result += std::string(flat->text(node));
+    if (kind == FlatJson::Kind::kCount) result += std::to_string(at);
+    if (kind == FlatJson::Kind::kOther) result += brief(flat->others[at]);
+    if (kind >= FlatJson::Kind::kList) result += std::to_string(size) + ">" + std::to_string(flat->behind(node));
+  }
+  return result;
+}
+
+TEST(FlatJson, IsAsTheTextHasIt) {
+  Json json;
+  FlatJson flat;
+  EXPECT_EQ(flat_nodes(R"({"a": [1], "in": {"flat": {"x": 1, "": "\u00e9", "x": [2, ["y"], {}]}, "b": 3}, "c": 4})",
+                       &json, &flat),
+            "m3>11 tx c1 t t\u00e9 tx l3>11 c2 l1>10 ty m0>11");
+  EXPECT_EQ(json, Json::parse(R"({"a": [1], "in": {"flat": {}, "b": 3}, "c": 4})"));
+  EXPECT_EQ(brief(flat, 0), "an object");
+  EXPECT_EQ(brief(flat, 2), "1");
+  EXPECT_EQ(brief(flat, 4), "\"\\u00e9\"");
+  EXPECT_EQ(brief(flat, 6), "an array of 3");
+  EXPECT_EQ(flat_nodes(R"({"in": {"flat": [-0, -1, 0.5, null, true, 18446744073709551615]}})", &json, &flat),
+            "l6>7 c0 o-1 o0.5 onull otrue c18446744073709551615");
+  EXPECT_EQ(brief(flat, 3), "0.5");
+  EXPECT_EQ(json, Json::parse(R"({"in": {"flat": []}})"));
+}
+
+TEST(FlatJson, IsTheLastOfTheName) {
+  Json json;
+  FlatJson flat;
+  EXPECT_EQ(flat_nodes(R"({"in": {"flat": [1]}, "in": {"flat": {"a": 1}, "flat": [2]}})", &json, &flat), "l1>2 c2");
+  EXPECT_EQ(json, Json::parse(R"({"in": {"flat": []}})"));
+  flat_nodes(R"({"in": {"flat": [1], "flat": 7}})", &json, &flat);
+  EXPECT_EQ(json, Json::parse(R"({"in": {"flat": 7}})"));
+}
+
+TEST(FlatJson, OtherPlacesStayInTheJson) {
+  for (const char* text : {R"({"flat": [1]})", R"([{"flat": [1]}])", R"({"in": [{"flat": [1]}]})",
+                           R"({"on": {"flat": [1]}})", R"({"on": {"in": {"flat": [1]}}})", R"({"in": {"flat": "x"}})",
+                           R"({"in": {"flat": null, "x": [1]}})", R"({"in": {"x": {"flat": [1]}}})"}) {
+    Json json;
+    FlatJson flat;
+    EXPECT_EQ(flat_nodes(text, &json, &flat), "") << text;
+    EXPECT_EQ(json, Json::parse(text));
+  }
+}
+
+TEST(FlatJson, HasTheSameLimits) {
+  Json json;
+  FlatJson flat;
+  EXPECT_EQ(flat_nodes(R"({"in": {"flat": [[[1]]]}})", &json, &flat), "l1>4 l1>4 l1>4 c1");
+  EXPECT_EQ(flat_nodes(R"({"in": {"flat": [[[[1]]]]}})", &json, &flat),
+            "file: JSON nested too deep: want at most 5 levels");
+  EXPECT_EQ(flat_nodes(R"({"in": {"flat": [0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,[]]}})", &json, &flat).substr(0, 6),
+            "l17>18");
+  for (const char* last : {"0", "\"\"", "[]", "{}", "null"}) {
+    EXPECT_EQ(
+        flat_nodes(R"({"in": {"flat": [0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,)" + std::string(last) + "]}}", &json, &flat),
+        "file: JSON too large: want at most 20 values");
+  }
+  EXPECT_EQ(flat_nodes(R"({"in": {"flat": [1)", &json, &flat), "file: invalid JSON at byte 19");
 }
 
 TEST(JsonFields, GivesTypedValues) {

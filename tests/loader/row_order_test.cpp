@@ -90,6 +90,15 @@ std::vector<float> numbers() {
   return values;
 }
 
+// Of a tensor whose heads have 3 x 4 rows: the second part of its heads 2 and 3.
+TEST(RowOrder, SomeRowsOfAPart) {
+  const RowOrder part = {.head_rows = 4, .rows = 20, .step = 12, .first = 4};
+  const RowOrder some = part.of_rows(8, 8);
+  EXPECT_EQ(some.rows, 8);
+  for (int64_t row = 0; row < some.rows; ++row) EXPECT_EQ(some.stored(row), part.stored(row + 8));
+  EXPECT_EQ(some.stored(0), 2 * 12 + 4);
+}
+
 TEST(RowOrder, FloatsAreAsIfTheFileHadThemSo) {
   const std::vector<float> file = numbers(), rows = in_order(file, kWidth);
   for (const Format format : {Format::bf16, Format::w8, Format::w4}) {

@@ -1,5 +1,7 @@
 // Hand-worked cases of what tokenizer.json may contain, and of what it must not.
 #include <gtest/gtest.h>
+
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/tokenizer/encoded.h"
@@ -53,6 +55,64 @@ TEST(Bpe, MergesByRankThenFromTheLeft) {
   EXPECT_EQ(tokens(make_file(), "ababcdcd"), "ab|abcd|cd");
   EXPECT_EQ(tokens(make_file(kNone, {{"merges", Json::array({{"b", "c"}, {"a", "b"}})}}), "abcd"), "a|bc|d");
   EXPECT_EQ(tokens(make_file(), ""), "");
+}
+
+// As a text, because a Json keeps neither the order of members nor what is given twice.
+std::string model_file(const std::string& members) { return R"({"model": {"type": "BPE", )" + members + "}}"; }
+
+TEST(Bpe, MembersComeInAnyOrder) {
+  const std::string vocabulary = R"("vocab": {"abc": 9, "c": 2, "b": 1, "ab": 3, "a": 0})";
+  const std::string merges = R"("merges": ["#version: 0.2", "a b", ["ab", "c"]])";
+  EXPECT_EQ(tokens(model_file(vocabulary + ", " + merges), "abcab"), "abc|ab");
+  EXPECT_EQ(tokens(model_file(merges + ", " + vocabulary), "abcab"), "abc|ab");
+}
+
+TEST(Bpe, TheLastOfTwoRules) {
+  Tokenizer tokenizer;
+  const std::string file = R"({"model": 5, "model": {"vocab": {"a": 7}, "merges": [],
+    "vocab": {"a": 9, "b": -1, "a": 1, "b": 1, "c": 3}}})";
+  ASSERT_EQ(load_tokenizer_json(file, "file", &tokenizer).message(), "");
+  EXPECT_EQ(vocab_size(tokenizer), 4);
+  EXPECT_EQ(token_id(tokenizer, "a"), 1);
+  EXPECT_EQ(token_id(tokenizer, "b"), 1);
+  EXPECT_EQ(token_text(tokenizer, 1), "b");  // of two tokens the greater
+  EXPECT_EQ(token_text(tokenizer, 2), "");
+  EXPECT_EQ(token_text(tokenizer, 3), "c");
+  EXPECT_EQ(load_error(model_file(R"("vocab": {"a": 1}, "vocab": [1], "merges": [])")),
+            "file: model: vocab: missing or wrong type: want an object");
+  EXPECT_EQ(load_error(R"({"model": {"vocab": {"a": 1}}, "model": {"merges": []}})"),
+            "file: model: vocab: missing or wrong type: want an object");
+}
+
+TEST(Bpe, BadVocabulariesAndMergesAreRefused) {
+  const auto vocabulary_error = [](const std::string& members) {
+    return load_error(model_file("\"vocab\": {" + members + "}, \"merges\": []"));
+  };
+  const std::string want = "want an integer from 0 to 1048575, have ";
+  EXPECT_EQ(vocabulary_error(R"("b": -1, "a": 1048576)"),
+            "file: model: vocab: \"a\": bad token id: " + want + "1048576");
+  EXPECT_EQ(vocabulary_error(R"("b": [1, [2]], "a": 0)"),
+            "file: model: vocab: \"b\": bad token id: " + want + "an array of 2");
+  EXPECT_EQ(vocabulary_error(R"("b": 0, "b": 1.0)"), "file: model: vocab: \"b\": bad token id: " + want + "1.0");
+  EXPECT_EQ(vocabulary_error(R"("b": "\n")"), "file: model: vocab: \"b\": bad token id: " + want + "\"\\n\"");
+  EXPECT_EQ(vocabulary_error(""), "file: model: vocab: no tokens");
+  const auto merge_error = [](const std::string& merges) {
+    return load_error(model_file(R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", )" + merges + "]"));
+  };
+  const std::string bad = "file: model: merges: 1: bad merge: want two tokens, have ";
+  for (const auto& [merge, have] : std::map<std::string, std::string>{{R"("a")", R"("a")"},
+                                                                      {R"("a b c")", R"("a b c")"},
+                                                                      {R"(["a"])", "an array of 1"},
+                                                                      {R"(["a", ["b"]])", "an array of 2"},
+                                                                      {R"([["a"], "b"])", "an array of 2"},
+                                                                      {R"(["a", "b", "c"])", "an array of 3"},
+                                                                      {"{}", "an object"},
+                                                                      {"null", "null"}}) {
+    EXPECT_EQ(merge_error(merge), bad + have);
+  }
+  const std::string unknown = "file: model: merges: 1: merge of tokens that are not in the vocabulary: ";
+  EXPECT_EQ(merge_error(R"("a c")"), unknown + R"("a c")");
+  EXPECT_EQ(merge_error(R"(["b", "a"])"), unknown + "an array of 2");
 }
 
 TEST(Bpe, UnknownCharacters) {

@@ -1,0 +1,116 @@
+// pinion bench on several boards: what a token's exchanges cost, measured and by a model that tells of other numbers of
+// boards.
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "apps/bench/bench.h"
+#include "engine/runtime/follow.h"
+
+namespace pinion {
+namespace {
+
+constexpr int64_t kRounds = 21;
+
+// Seconds of one of the gathers, of so many bytes of all boards together.
+double seconds_of(Exchange& exchange, int64_t bytes) {
+  constexpr int64_t kGathers = 8;
+  const std::vector<int64_t> sizes(kGathers, bytes);
+  return rehearse_on_all(exchange, sizes, kRounds) / kGathers;
+}
+
+std::string number(const char* layout, double value) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), layout, value);
+  return text.data();
+}
+
+constexpr std::array kOtherCounts = {1, 2, 3, 4, 8};
+
+}  // namespace
+
+double BoardsCost::modelled_token(int32_t count) const {
+  const double reading = bytes / part / read_bandwidth();
+  if (count == 1) return reading;
+  // Of what all compute, each board gets the others' part.
+  const double all = received_bytes / (1.0 - 1.0 / boards), others = 1.0 - 1.0 / count;
+  return reading / count + gathers * latency_seconds + all * others / bytes_per_second;
+}
+
+double BoardsCost::least_bytes() const { return modelled_exchange() * read_bandwidth() * boards / (boards - 1); }
+
+Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per_token,
+                     const std::function<Error(double* seconds)>& run, BoardsCost* out) {
+  Exchange::Traffic& traffic = exchange.traffic;
+  traffic = {};
+  traffic.keeps_sizes = true;
+  double seconds = 0;
+  if (Error e = run(&seconds)) return e;
+  const auto tokens = static_cast<double>(test.tokens());
+  const auto passes = static_cast<size_t>(test.decode_tokens);
+  const Exchange::Traffic seen = std::exchange(traffic, {});
+  const Shares& shares = exchange.shares();
+  out->boards = shares.ranks;
+  out->part = shares.parts.empty() ? 1.0 / shares.ranks : shares.parts[1];
+  out->bytes = bytes_per_token;
+  out->seconds = seconds / tokens;
+  out->gathers = static_cast<double>(seen.gathers) / tokens;
+  out->received_bytes = static_cast<double>(seen.received_bytes) / tokens;
+  const double in_gathers = static_cast<double>(seen.ns) * 1e-9 / tokens;
+  out->compute_seconds = out->seconds - in_gathers;
+  // Of the last pass: all are alike.
+  const std::span<const int64_t> sizes = std::span(seen.sizes).last(seen.sizes.size() / passes);
+  out->exchange_seconds = rehearse_on_all(exchange, sizes, kRounds) / static_cast<double>(test.rows_of_pass());
+  out->waiting_seconds = std::max(0.0, in_gathers - out->exchange_seconds);
+  constexpr int64_t kSmall = 1024, kLarge = 1 << 15;  // as a layer gathers
+  const double small = seconds_of(exchange, kSmall), large = seconds_of(exchange, kLarge);
+  const double others = 1.0 - 1.0 / shares.ranks;
+  out->bytes_per_second = (kLarge - kSmall) * others / std::max(large - small, 1e-9);
+  out->latency_seconds = std::max(0.0, small - kSmall * others / out->bytes_per_second);
+  return {};
+}
+
+std::string boards_text(const BenchRecord& record) {
+  const BoardsCost& c = *record.boards;
+  std::string text =
+      "\n" + test_name(record.test) + " on " + std::to_string(c.boards) + " boards" +
+      number(", %.3f of the weights here", c.part) + number(": %.3f ms a token = ", c.seconds * 1e3) +
+      number("%.3f computing + ", c.compute_seconds * 1e3) + number("%.3f exchanging + ", c.exchange_seconds * 1e3) +
+      number("%.3f waiting for slower boards; ", c.waiting_seconds * 1e3) + number("%.0f messages and ", c.gathers) +
+      number("%.3f MB of others a token\n", c.received_bytes / 1e6);
+  text += "by the model: " + number("%.0f exchanges", c.gathers) + number(" x %.4f ms", c.latency_seconds * 1e3) +
+          number(" + %.3f MB", c.received_bytes / 1e6) + number(" at %.0f MB/s", c.bytes_per_second / 1e6) +
+          number(" = %.3f ms", c.modelled_exchange() * 1e3) +
+          number("; weights at %.2f GB/s a board\n\n", c.read_bandwidth() / 1e9);
+  text += "| boards like this | ms/token | tokens/s |\n|--:|--:|--:|\n";
+  for (const int32_t count : kOtherCounts) {
+    const double seconds = c.modelled_token(count);
+    text += "| " + std::to_string(count) + number(" | %.3f", seconds * 1e3) + number(" | %.2f |\n", 1 / seconds);
+  }
+  return text + "\n" + std::to_string(c.boards) + " boards pay from " + number("%.3f", c.least_bytes() / 1e9) +
+         " GB of weights a token on\n";
+}
+
+OrderedJson boards_json(const BoardsCost& c) {
+  OrderedJson others = OrderedJson::array();
+  for (const int32_t count : kOtherCounts) {
+    others.push_back({{"boards", count}, {"ms_per_token", c.modelled_token(count) * 1e3}});
+  }
+  return {{"boards", c.boards},
+          {"part", c.part},
+          {"ms_per_token", c.seconds * 1e3},
+          {"compute_ms", c.compute_seconds * 1e3},
+          {"exchange_ms", c.exchange_seconds * 1e3},
+          {"waiting_ms", c.waiting_seconds * 1e3},
+          {"messages", c.gathers},
+          {"received_bytes", c.received_bytes},
+          {"latency_ms", c.latency_seconds * 1e3},
+          {"network_mb_per_s", c.bytes_per_second / 1e6},
+          {"modelled_exchange_ms", c.modelled_exchange() * 1e3},
+          {"read_gb_per_s", c.read_bandwidth() / 1e9},
+          {"least_gb", c.least_bytes() / 1e9},
+          {"modelled", others}};
+}
+
+}  // namespace pinion

@@ -1,0 +1,77 @@
+#include "engine/boards/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+
+namespace pinion {
+
+namespace {
+
+std::string name_of(size_t board) { return "board " + std::to_string(board); }
+
+// Every board's, by rank; each has filled in its own.
+template <class T>
+void gather_each(Exchange& exchange, std::vector<T>* each) {
+  std::vector<int64_t> begins;
+  for (size_t i = 0; i <= each->size(); ++i) begins.push_back(static_cast<int64_t>(i * sizeof(T)));
+  exchange.gather(reinterpret_cast<std::byte*>(each->data()), begins);
+}
+
+}  // namespace
+
+std::vector<double> numbers_of_all(Exchange& exchange, double own) {
+  std::vector<double> each(static_cast<size_t>(exchange.shares().ranks));
+  each[static_cast<size_t>(exchange.shares().rank)] = own;
+  gather_each(exchange, &each);
+  return each;
+}
+
+double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
+  const Shares& shares = exchange.shares();
+  int64_t most = 0;
+  for (const int64_t size : sizes) most = std::max(most, std::abs(size));
+  std::vector<std::byte> bytes(static_cast<size_t>(most));
+  std::vector<int64_t> begins(static_cast<size_t>(shares.ranks) + 1);
+  std::vector<double> seconds;
+  for (int64_t round = 0; round < rounds; ++round) {
+    numbers_of_all(exchange, 0);  // so that nobody begins early
+    const auto start = std::chrono::steady_clock::now();
+    for (const int64_t size : sizes) {
+      for (int32_t board = 0; board <= shares.ranks; ++board) {
+        begins[static_cast<size_t>(board)] = shares.begin(std::abs(size), board);
+      }
+      size > 0 ? exchange.gather(bytes.data(), begins) : exchange.gather_on_first(bytes.data(), begins);
+    }
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
+  std::ranges::nth_element(seconds, middle);
+  return *middle;
+}
+
+Error agree(Exchange& exchange, const Error& own) {
+  using Message = std::array<char, 1024>;  // ends in zeros
+  std::vector<Message> messages(static_cast<size_t>(exchange.shares().ranks));
+  const std::string text = own ? own.message() : std::string();
+  Message& mine = messages[static_cast<size_t>(exchange.shares().rank)];
+  std::copy_n(text.data(), std::min(text.size(), mine.size() - 1), mine.data());
+  gather_each(exchange, &messages);
+  if (own) return own;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i][0] != 0) return error(messages[i].data(), name_of(i));
+  }
+  return {};
+}
+
+Error agree_on(Exchange& exchange, uint64_t own, const std::string& otherwise) {
+  std::vector<uint64_t> each(static_cast<size_t>(exchange.shares().ranks));
+  each[static_cast<size_t>(exchange.shares().rank)] = own;
+  gather_each(exchange, &each);
+  const auto other = std::ranges::find_if(each, [&](uint64_t number) { return number != each.front(); });
+  if (other == each.end()) return {};
+  return error(otherwise, name_of(static_cast<size_t>(other - each.begin())));
+}
+
+}  // namespace pinion

@@ -1,0 +1,231 @@
+// Several boards that share a model: how it is divided, and that the bits are those of one board.
+#include "tests/engine/boards.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <numeric>
+
+#include "engine/session/session_image.h"
+#include "tests/engine/batch.h"
+#include "tests/engine/one_result.h"
+#include "tests/temp_folder.h"
+
+namespace pinion {
+namespace {
+
+const std::string kFamilies = PINION_TEST_DATA "/families";
+const std::string kDemo = PINION_SOURCE_DIR "/configs/demo";
+
+TEST(Shares, WholeUnitsFollowOneAnother) {
+  const Division columns = {300, 64};  // five panels, the last one of 44 columns
+  const auto of = [&](int32_t ranks, int32_t board) {
+    const RowRange range = columns.of({.ranks = ranks}, board);
+    return std::array{range.first, range.count};
+  };
+  EXPECT_EQ(of(1, 0), (std::array<int64_t, 2>{0, 300}));
+  EXPECT_EQ(of(2, 0), (std::array<int64_t, 2>{0, 192}));
+  EXPECT_EQ(of(2, 1), (std::array<int64_t, 2>{192, 108}));
+  EXPECT_EQ(of(4, 0), (std::array<int64_t, 2>{0, 128}));
+  EXPECT_EQ(of(4, 1), (std::array<int64_t, 2>{128, 64}));
+  EXPECT_EQ(of(4, 2), (std::array<int64_t, 2>{192, 64}));
+  EXPECT_EQ(of(4, 3), (std::array<int64_t, 2>{256, 44}));
+}
+
+TEST(Shares, OneUnitIsTheFirstBoards) {
+  const Division columns = {40, 40};
+  EXPECT_EQ(columns.of({.ranks = 3}, 0).count, 40);
+  for (const int32_t board : {1, 2}) {
+    EXPECT_EQ(columns.of({.ranks = 3}, board).first, 40);
+    EXPECT_EQ(columns.of({.ranks = 3}, board).count, 0);
+  }
+}
+
+TEST(Shares, FasterBoardsHaveMore) {
+  const Shares shares = {.ranks = 3, .parts = parts_by({3.0, 1.0, 2.0})};
+  EXPECT_EQ(shares.parts, (std::vector<double>{0, 0.5, 4.0 / 6.0, 1}));
+  for (const auto& [units, begins] : std::vector<std::pair<int64_t, std::array<int64_t, 4>>>{
+           {12, {0, 6, 8, 12}}, {5, {0, 3, 3, 5}}, {1, {0, 1, 1, 1}}, {0, {0, 0, 0, 0}}}) {
+    for (int32_t board = 0; board <= 3; ++board) EXPECT_EQ(shares.begin(units, board), begins[board]) << units;
+  }
+}
+
+// Heads and panels in other numbers than the boards', one of which has next to nothing.
+TEST(Boards, UnevenPartsGiveTheSameBits) {
+  const std::vector<double> speeds[] = {{1.0, 2.5}, {5.0, 0.01, 3.0}};
+  for (const std::vector<double>& each : speeds) {
+    std::unique_ptr<Model> model;
+    ASSERT_FALSE(load_model(kDemo, {}, &model));
+    const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
+    const pinion::Run run = {1, {.kv = KvType::q8, .prefill_chunk = 16}};
+    const std::vector<float> alone = all_logits(*model, ids, 35, run);
+    std::vector<int64_t> sizes;
+    with_shared_model(
+        kDemo, {}, static_cast<int32_t>(each.size()), kPanelColumns,
+        [&](const Model& shared) { EXPECT_TRUE(same_bits(all_logits(shared, ids, 35, run), alone)); }, &sizes,
+        parts_by(each));
+    for (size_t i = 1; i < each.size(); ++i) EXPECT_EQ(sizes[i] > sizes[0], each[i] > each[0]) << i;
+  }
+}
+
+// What a pass exchanges can be done again without it.
+TEST(Boards, RehearseWhatAPassExchanged) {
+  with_shared_model(kStories, {}, 2, 4, [&](const Model& shared) {
+    Team team({-1});
+    std::unique_ptr<Session> session;
+    ASSERT_FALSE(open_session(shared, team, {}, &session));
+    std::vector<float> logits(static_cast<size_t>(shared.config.vocab_size));
+    ASSERT_FALSE(evaluate(*session, some_tokens(3, 100), false, logits.data()));
+    Exchange& exchange = *shared.exchange;
+    exchange.traffic = {};
+    exchange.traffic.keeps_sizes = true;
+    ASSERT_FALSE(evaluate(*session, some_tokens(1, 100), false, logits.data()));
+    const ModelConfig& c = shared.config;
+    EXPECT_EQ(exchange.traffic.gathers, 4 * c.layers + 2);
+    ASSERT_EQ(std::ssize(exchange.traffic.sizes), exchange.traffic.gathers);
+    EXPECT_EQ(exchange.traffic.sizes[0], c.heads * c.head_dim * 4);
+    EXPECT_EQ(exchange.traffic.sizes[1], c.hidden_size * 4);
+    EXPECT_EQ(exchange.traffic.sizes[2], c.intermediate_size * 4);
+    EXPECT_EQ(exchange.traffic.sizes[exchange.traffic.sizes.size() - 2], -c.vocab_size * 4);
+  });
+  on_boards(3, kPanelColumns, [](Exchange& exchange) {
+    EXPECT_GE(rehearse(exchange, std::vector<int64_t>{4096, -640, 3}, 5), 0);
+    EXPECT_EQ(numbers_of_all(exchange, exchange.shares().rank), (std::vector<double>{0, 1, 2}));
+  });
+}
+
+TEST(Agree, AllHearOfTheFirstFailure) {
+  on_boards(3, kPanelColumns, [](Exchange& exchange) {
+    const int32_t rank = exchange.shares().rank;
+    EXPECT_FALSE(agree(exchange, {}));
+    const Error own = rank == 0 ? Error{} : error("too small", "disk " + std::to_string(rank), "1", "0");
+    const std::string told = agree(exchange, own).message();
+    EXPECT_EQ(told, rank == 2   ? own.message()
+                    : rank == 1 ? own.message()
+                                : "board 1: disk 1: too small: want 1, have 0");
+    EXPECT_FALSE(agree(exchange, error(std::string(5000, 'x'), "")).message().empty());
+    EXPECT_FALSE(agree_on(exchange, 7, "differs"));
+    EXPECT_EQ(agree_on(exchange, rank == 2 ? 8 : 7, "differs").message(), "board 2: differs");
+  });
+}
+
+struct SharedFamilies : testing::TestWithParam<std::string> {};
+
+std::string folder_of(const std::string& family) { return kFamilies + "/" + family; }
+
+void expect_same_logits(const std::string& folder, const LoadOptions& options, int32_t ranks, int64_t unit,
+                        int64_t tokens, const Run& run) {
+  std::unique_ptr<Model> model;
+  const Error e = load_model(folder, options, &model);
+  ASSERT_FALSE(e) << e.message();
+  const std::vector<int32_t> ids = some_tokens(tokens, model->config.vocab_size);
+  const std::vector<float> alone = all_logits(*model, ids, tokens - 5, run);
+  with_shared_model(folder, options, ranks, unit, [&](const Model& shared) {
+    EXPECT_TRUE(same_bits(all_logits(shared, ids, tokens - 5, run), alone))
+        << kQuantNames[static_cast<size_t>(options.quant)] << " on " << ranks << " boards";
+  });
+}
+
+// The models are so small that panels would be one board's; a unit of 4 rows gives all of them some.
+TEST_P(SharedFamilies, HaveTheBitsOfOneBoard) {
+  constexpr struct {
+    Quant quant;
+    KvType kv;
+    int32_t ranks;
+  } kModes[] = {{Quant::none, KvType::f32, 2}, {Quant::w8a8, KvType::q8, 3}, {Quant::w4a8, KvType::bf16, 4}};
+  for (const auto& [quant, kv, ranks] : kModes) {
+    ASSERT_NO_FATAL_FAILURE(
+        expect_same_logits(folder_of(GetParam()), {.quant = quant}, ranks, 4, 19, {1, {.kv = kv, .prefill_chunk = 6}}));
+  }
+}
+
+std::vector<std::string> families() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kFamilies)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Boards, SharedFamilies, testing::ValuesIn(families()),
+                         [](const auto& family) { return family.param; });
+
+TEST(Boards, TheDemoModelIsDividedByPanels) {
+  for (const int32_t ranks : {2, 3, 4}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      const KvType kv = quant == Quant::none ? KvType::f32 : KvType::q8;
+      ASSERT_NO_FATAL_FAILURE(expect_same_logits(kDemo, {.quant = quant}, ranks, kPanelColumns, 300,
+                                                 {2, {.kv = kv, .prefill_chunk = 100}}));
+    }
+  }
+}
+
+TEST(Boards, HoldAndCacheOnlyTheirRows) {
+  const TempFolder cache;
+  std::unique_ptr<Model> whole;
+  ASSERT_FALSE(load_model(kDemo, {.cache_folder = cache.string()}, &whole));
+  std::vector<int64_t> sizes;
+  const LoadOptions options = {.cache_folder = cache.string()};
+  with_shared_model(
+      kDemo, options, 3, kPanelColumns,
+      [&](const Model& model) {
+        EXPECT_NE(model.cache.path, whole->cache.path);
+        EXPECT_FALSE(write_to_cache(model));
+      },
+      &sizes);
+  const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  EXPECT_GE(all, whole->weight_bytes);
+  EXPECT_LT(all, whole->weight_bytes * 11 / 10);  // heads of 48 rows leave some panels half empty
+  for (const int64_t size : sizes) EXPECT_LT(size, whole->weight_bytes / 2);
+  with_shared_model(kDemo, options, 3, kPanelColumns, [](const Model& model) { EXPECT_TRUE(model.from_cache()); });
+}
+
+// Beginnings that texts share are blocks that are copied, on every board.
+TEST(Boards, TextsOfASchedulerAreWhatTheyAreAlone) {
+  std::unique_ptr<Model> model;
+  ASSERT_FALSE(load_model(kStories, {}, &model));
+  Team team({-1});
+  std::unique_ptr<Session> session;
+  ASSERT_FALSE(open_session(*model, team, {}, &session));
+  std::mt19937 random(3);
+  std::vector<TextCase> texts;
+  const std::vector<int32_t> beginning = some_tokens(290, model->config.vocab_size);
+  for (int i = 0; i < 10; ++i) {
+    TextCase& text = texts.emplace_back(random_text(random, model->config.vocab_size, 20));
+    if (i % 2 == 0) text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
+  }
+  with_shared_model(kStories, {}, 3, 4, [&](const Model& shared) {
+    const auto scheduler = opened(shared, team, {.sequences = 4, .pass_rows = 96, .rows_beside_decode = 24});
+    scheduler->always_drafts = 3;
+    Batch batch{*scheduler};
+    std::map<int64_t, size_t> submitted;
+    for (size_t i = 0; i < texts.size(); ++i) submitted[batch.submit_any(texts[i])] = i;
+    batch.finish();
+    ASSERT_EQ(batch.results.size(), texts.size());
+    for (const auto& [id, result] : batch.results) expect_same_text(alone(*session, texts[submitted.at(id)]), result);
+    expect_nothing_held(*scheduler);
+  });
+}
+
+TEST(Boards, AFollowerWithoutMemoryIsHeardOf) {
+  with_shared_model(kStories, {}, 2, 4, [&](const Model& shared) {
+    Followers followers;
+    const Error e = followers.open(shared.exchange, {1, 1, KvType::f32, int64_t{1} << 40});
+    EXPECT_TRUE(e.message().starts_with("board 1: ")) << e.message();
+    EXPECT_NE(e.message().find("too little memory"), std::string::npos) << e.message();
+  });
+}
+
+TEST(Boards, ASessionIsNotSaved) {
+  with_shared_model(kStories, {}, 2, 4, [&](const Model& shared) {
+    Team team({-1});
+    std::unique_ptr<Session> session;
+    ASSERT_FALSE(open_session(shared, team, {}, &session));
+    ASSERT_FALSE(evaluate(*session, some_tokens(3, 100), false, nullptr));
+    std::unique_ptr<SessionImage> image;
+    EXPECT_NE(make_image(*session, &image).message().find("several boards"), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace pinion
