@@ -80,6 +80,7 @@ void end_when_told() {
   if (pipe2(ended_by_launcher, O_CLOEXEC) != 0) return;
   struct sigaction action = {};
   action.sa_handler = [](int) { [[maybe_unused]] const ssize_t written = write(ended_by_launcher[1], "", 1); };
+  action.sa_flags = SA_RESTART;  // or a chat takes the signal for the end of its input, and forgets what was said
   sigaction(SIGTERM, &action, nullptr);
   std::thread([] {
     char byte = 0;

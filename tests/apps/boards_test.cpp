@@ -151,22 +151,26 @@ struct JobOfTwo {
   }
 };
 
+// In the middle of an answer, and when the next line is waited for.
 TEST_F(Boards, AChatSurvivesALostBoard) {
-  JobOfTwo job(*this, {"chat", "--model", kDemo, "--threads", "1", "--seed", "3", "--max-tokens", "8"});
-  job.say("Tell me a story.\n");
-  job.send(SIGKILL, 8);
-  const Outcome& outcome = job.end();
-  EXPECT_NE(outcome.status, 0);
-  EXPECT_EQ(own_lines(outcome), 1) << outcome.err;
-  EXPECT_NE(outcome.err.find("another board is lost"), std::string::npos) << outcome.err;
-  std::vector<json> kept;
-  for (const auto& entry : fs::directory_iterator(home.path / "pinion")) {
-    if (entry.path().filename().string().starts_with("lost-")) kept.push_back(read_json(entry.path()));
+  for (const char* most_tokens : {"400", "8"}) {
+    for (const auto& of_last : fs::directory_iterator(home.path)) fs::remove_all(of_last);
+    JobOfTwo job(*this, {"chat", "--model", kDemo, "--threads", "1", "--seed", "3", "--max-tokens", most_tokens});
+    job.say("Tell me a story.\n");
+    job.send(SIGKILL, 30);
+    const Outcome& outcome = job.end();
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_EQ(own_lines(outcome), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find("another board is lost"), std::string::npos) << outcome.err;
+    std::vector<json> kept;
+    for (const auto& entry : fs::directory_iterator(home.path / "pinion")) {
+      if (entry.path().filename().string().starts_with("lost-")) kept.push_back(read_json(entry.path()));
+    }
+    ASSERT_EQ(kept.size(), 1u) << outcome.err;
+    ASSERT_EQ(kept[0].size(), 2u);
+    EXPECT_EQ(kept[0][0]["content"], "Tell me a story.");
+    EXPECT_FALSE(kept[0][1]["content"].get<std::string>().empty());
   }
-  ASSERT_EQ(kept.size(), 1u);
-  ASSERT_EQ(kept[0].size(), 2u);
-  EXPECT_EQ(kept[0][0]["content"], "Tell me a story.");
-  EXPECT_FALSE(kept[0][1]["content"].get<std::string>().empty());
 }
 
 TEST_F(Boards, NobodyWaitsLongForABoardThatIsStuck) {
