@@ -29,7 +29,7 @@ class AnswerPrinter {
  public:
   AnswerPrinter(Chat& chat, bool inside_thought)
       : chat_(chat),
-        last_words_(chat.last_words),
+        last_words_(*chat.last_words),
         answer_(chat.tokenizer, chat.stops, is_thinking_mark),
         splitter_(inside_thought),
         wrap_(chat.interactive ? terminal_columns() : 0),
@@ -144,12 +144,12 @@ Error answer_last_message(Chat& chat) {
   options.sampler = chat.sampler;
   options.hash_logits = false;
   chat.sampler.seed += 1;  // or the same question would always get the same answer
-  chat.last_words.set(chat.conversation.messages);
+  chat.last_words->set(chat.conversation.messages);
   AnswerPrinter printer(chat, ends_in_thought(prompt.text));
   chat.took_back = true;  // unless this comes to an end
   if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { return printer.put(id); })) return e;
   add_message("assistant", printer.finish(), &chat.conversation);
-  chat.last_words.set(chat.conversation.messages);
+  chat.last_words->set(chat.conversation.messages);
   chat.took_back = false;
   tell_failure(chat.drafting);
   tell_of_full_context(chat);

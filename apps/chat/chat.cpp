@@ -167,7 +167,7 @@ std::string keep_last_words(LastWords& words) {
 int run(const Options& options) {
   if (options.quiet) be_quiet();
   Chat chat;
-  const KeptWhenLost kept([&chat] { return keep_last_words(chat.last_words); });
+  keep_when_lost([words = chat.last_words] { return keep_last_words(*words); });
   if (Error e = open_chat(options, &chat)) return fail(e);
   LineReader reader("> ");
   chat.interactive = reader.interactive();

@@ -31,7 +31,8 @@ struct Chat {
   Drafting drafting;
 
   Conversation conversation;
-  LastWords last_words;          // of it, and of the answer under way
+  // Of it, and of the answer under way; never null.
+  std::shared_ptr<LastWords> last_words = std::make_shared<LastWords>();
   bool took_back = false;        // something since the last answer: the session may hold more than the conversation
   GenerateResult last;           // of the turn before
   bool told_of_context = false;  // that it is nearly full

@@ -80,7 +80,7 @@ void end_when_told() {
   if (pipe2(ended_by_launcher, O_CLOEXEC) != 0) return;
   struct sigaction action = {};
   action.sa_handler = [](int) { [[maybe_unused]] const ssize_t written = write(ended_by_launcher[1], "", 1); };
-  action.sa_flags = SA_RESTART;  // or a chat takes the signal for the end of its input, and forgets what was said
+  action.sa_flags = SA_RESTART;  // or who reads takes the signal for the end of the input
   sigaction(SIGTERM, &action, nullptr);
   std::thread([] {
     char byte = 0;
@@ -94,14 +94,9 @@ void end_when_told() {
 
 void end_of_losses() { keeping.lock(); }
 
-KeptWhenLost::KeptWhenLost(std::function<std::string()> keep) {
+void keep_when_lost(std::function<std::string()> keep) {
   const std::lock_guard lock(keeping);
   keep_now = std::move(keep);
-}
-
-KeptWhenLost::~KeptWhenLost() {
-  const std::lock_guard lock(keeping);
-  keep_now = nullptr;
 }
 
 Error join_others(std::unique_ptr<Exchange>* out) {

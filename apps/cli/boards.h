@@ -26,14 +26,9 @@ int run_on_boards(Exchange& exchange, const Run& run);
 // are taken for lost ones by mpirun where they have failed.
 void end_of_losses();
 
-// What the first board does when another is lost in the middle of the run: called once, on whatever thread, right
-// before the program ends, and what it returns ends the one line about it. As long as this object lives; one at a time.
-class KeptWhenLost {
- public:
-  explicit KeptWhenLost(std::function<std::string()> keep);
-  ~KeptWhenLost();
-  KeptWhenLost(const KeptWhenLost&) = delete;
-  KeptWhenLost& operator=(const KeptWhenLost&) = delete;
-};
+// What the first board does when another is lost, before the end of losses: called once at most, on whatever thread,
+// right before the program ends, and what it returns ends the one line about it. It owns what it reads: of a loss a
+// command may first see the end of its input, since mpirun closes that.
+void keep_when_lost(std::function<std::string()> keep);
 
 }  // namespace pinion
