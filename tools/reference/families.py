@@ -34,7 +34,7 @@ from configs import (
     by_layer_type,
     spelled_new,
 )
-from latent_configs import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, MINICPM3
+from latent_families import LATENT_CASES
 from layer_norm_configs import (
     COHERE,
     COHERE2,
@@ -77,19 +77,7 @@ from newer_configs import (
     SMOLVLM_TEXT,
     VAULTGEMMA,
 )
-from recurrent_configs import (
-    FALCON_H1,
-    FALCON_H1_NORM,
-    GRANITE_HYBRID,
-    GRANITE_HYBRID_MOE,
-    LFM2,
-    LFM2_LAYER_TYPES,
-    LFM2_MOE,
-    NEMOTRON_H,
-    NEMOTRON_H_LAYER_TYPES,
-    NEMOTRON_H_MOE,
-    QWEN3_NEXT,
-)
+from recurrent_families import RECURRENT_CASES
 from vision_configs import (
     GEMMA3_VISION,
     LLAVA_NAMES,
@@ -399,97 +387,5 @@ PLAIN_CASES = {
     "gpt_neox_sequential": Case(
         GPT_NEOX_SEQUENTIAL, long_prompt=200, jitter="embed_in", notes="gelu_fast is the one with tanh."
     ),
-    "lfm2": Case(
-        LFM2,
-        long_prompt=200,
-        notes="Two layers are a convolution between two gates; a field's older name, and a width that is adjusted.",
-    ),
-    "lfm2_layer_types": Case(
-        LFM2_LAYER_TYPES, long_prompt=200, notes="Biases of the convolution and of what is before and behind it."
-    ),
-    "lfm2_moe": Case(
-        LFM2_MOE, long_prompt=200, notes="Sigmoids, corrected for the choice. The first layer has no experts."
-    ),
-    "granite_hybrid": Case(
-        GRANITE_HYBRID, long_prompt=200, notes="Two layers are Mamba 2, with keys of no multiple of 16; no layer has a rope."
-    ),
-    "granite_hybrid_moe": Case(
-        GRANITE_HYBRID_MOE,
-        long_prompt=200,
-        notes="Beside experts; two groups of heads, normed each for itself; biases of the matrices and none of the "
-        "convolution.",
-    ),
-    "falcon_h1": Case(
-        FALCON_H1,
-        long_prompt=200,
-        notes="Every layer attends and has a Mamba 2 beside it; each part's outputs have a multiplier.",
-    ),
-    "falcon_h1_norm": Case(
-        FALCON_H1_NORM, long_prompt=200, notes="Mamba's output is normed, in two groups; biases of all but its inputs."
-    ),
-    "nemotron_h": Case(
-        NEMOTRON_H,
-        long_prompt=200,
-        jitter="embeddings",
-        notes="Each layer is a Mamba 2, an attention without positions, or an mlp without a gate.",
-    ),
-    "nemotron_h_layer_types": Case(
-        NEMOTRON_H_LAYER_TYPES,
-        long_prompt=200,
-        jitter="embeddings",
-        notes="Biases of Mamba's matrices and the mlp, none of the convolution.",
-    ),
-    "nemotron_h_moe": Case(
-        NEMOTRON_H_MOE,
-        long_prompt=200,
-        jitter="embeddings",
-        notes="Two layers are experts without gates, chosen by corrected sigmoids, and one of all tokens.",
-    ),
-    "qwen3_next": Case(
-        QWEN3_NEXT,
-        long_prompt=200,
-        norm_mean=0.0,
-        notes="As qwen3_5_moe, with experts one by one, and each key head's rows of q, k, v and z, or of b and a, together.",
-    ),
-    "deepseek_v2": Case(
-        DEEPSEEK_V2,
-        long_prompt=200,
-        notes="Latent attention; queries are made of the stream. Keys are wider than values. Yarn stretches the scores.",
-    ),
-    "deepseek_v2_groups": Case(
-        spelled_new(DEEPSEEK_V2)
-        | {
-            "n_group": 4,
-            "q_lora_rank": 28,
-            "routed_scaling_factor": 3.0,
-            "topk_group": 2,
-            "topk_method": "group_limited_greedy",
-        },
-        long_prompt=200,
-        notes="Queries are made of a latent. Experts are those of two groups in four, by each group's best.",
-    ),
-    "deepseek_v3": Case(
-        DEEPSEEK_V3,
-        long_prompt=200,
-        notes="Sigmoids, corrected, choose two groups of experts by each group's best two, then experts.",
-    ),
-    "deepseek_v3_plain": Case(
-        spelled_new(DEEPSEEK_V3 | {"rope_scaling": None, "rope_theta": 50000.0})
-        | {"n_group": 1, "q_lora_rank": None, "rope_interleave": False, "topk_group": 1, "v_head_dim": 22},
-        long_prompt=200,
-        notes="As Moonlight, but that rope turns halves. Values are wider than keys.",
-    ),
-    "glm4_moe_lite": Case(
-        GLM4_MOE_LITE, long_prompt=200, notes="The latents' norms have an epsilon of their own, 1e-6."
-    ),
-    "glm4_moe_lite_types": Case(
-        GLM4_MOE_LITE | {"mlp_layer_types": ["sparse", "dense"]}, long_prompt=200, notes="Layer 1 has no experts."
-    ),
-    "minicpm3": Case(
-        MINICPM3,
-        long_prompt=200,
-        notes="Latent attention whose rope turns halves. The long prompt has the long factors; branches and logits are "
-        "scaled by two fields each.",
-    ),
 }
-CASES = PLAIN_CASES | CODED_CASES
+CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | CODED_CASES

@@ -1,0 +1,71 @@
+"""Tiny models with recurrent layers: rows of families.py's table."""
+
+from case import Case
+from recurrent_configs import (
+    FALCON_H1,
+    FALCON_H1_NORM,
+    GRANITE_HYBRID,
+    GRANITE_HYBRID_MOE,
+    LFM2,
+    LFM2_LAYER_TYPES,
+    LFM2_MOE,
+    NEMOTRON_H,
+    NEMOTRON_H_LAYER_TYPES,
+    NEMOTRON_H_MOE,
+    QWEN3_NEXT,
+)
+
+RECURRENT_CASES = {
+    "lfm2": Case(
+        LFM2,
+        long_prompt=200,
+        notes="Two layers are a convolution between two gates; a field's older name, and a width that is adjusted.",
+    ),
+    "lfm2_layer_types": Case(
+        LFM2_LAYER_TYPES, long_prompt=200, notes="Biases of the convolution and of what is before and behind it."
+    ),
+    "lfm2_moe": Case(
+        LFM2_MOE, long_prompt=200, notes="Sigmoids, corrected for the choice. The first layer has no experts."
+    ),
+    "granite_hybrid": Case(
+        GRANITE_HYBRID, long_prompt=200, notes="Two layers are Mamba 2, with keys of no multiple of 16; no layer has a rope."
+    ),
+    "granite_hybrid_moe": Case(
+        GRANITE_HYBRID_MOE,
+        long_prompt=200,
+        notes="Beside experts; two groups of heads, normed each for itself; biases of the matrices and none of the "
+        "convolution.",
+    ),
+    "falcon_h1": Case(
+        FALCON_H1,
+        long_prompt=200,
+        notes="Every layer attends and has a Mamba 2 beside it; each part's outputs have a multiplier.",
+    ),
+    "falcon_h1_norm": Case(
+        FALCON_H1_NORM, long_prompt=200, notes="Mamba's output is normed, in two groups; biases of all but its inputs."
+    ),
+    "nemotron_h": Case(
+        NEMOTRON_H,
+        long_prompt=200,
+        jitter="embeddings",
+        notes="Each layer is a Mamba 2, an attention without positions, or an mlp without a gate.",
+    ),
+    "nemotron_h_layer_types": Case(
+        NEMOTRON_H_LAYER_TYPES,
+        long_prompt=200,
+        jitter="embeddings",
+        notes="Biases of Mamba's matrices and the mlp, none of the convolution.",
+    ),
+    "nemotron_h_moe": Case(
+        NEMOTRON_H_MOE,
+        long_prompt=200,
+        jitter="embeddings",
+        notes="Two layers are experts without gates, chosen by corrected sigmoids, and one of all tokens.",
+    ),
+    "qwen3_next": Case(
+        QWEN3_NEXT,
+        long_prompt=200,
+        norm_mean=0.0,
+        notes="As qwen3_5_moe, with experts one by one, and each key head's rows of q, k, v and z, or of b and a, together.",
+    ),
+}
