@@ -36,11 +36,7 @@ Error LastWords::save(std::string* path) {
   const std::string name =
       folder + "/lost-" + std::to_string(std::time(nullptr)) + "-" + std::to_string(getpid()) + ".json";
   umask(S_IRWXG | S_IRWXO);  // what people ask is nobody else's business; the program is about to end
-  const std::string text = messages.dump(1) + "\n";
-  OutputFile file;
-  if (Error e = file.open(name)) return e;
-  if (Error e = file.write(text.data(), text.size())) return e;
-  if (Error e = file.finish()) return e;
+  if (Error e = write_output_file(name, messages.dump(1) + "\n")) return e;
   *path = name;
   return {};
 }

@@ -47,11 +47,7 @@ Error keep_board_speed(double bytes_per_second) {
   std::filesystem::create_directories(folder, code);
   if (code) return error("cannot make the folder", folder.string(), {}, code.message());
   const OrderedJson json = {{"format", kFormat}, {"read_gb_per_s", bytes_per_second / 1e9}};
-  const std::string text = json.dump(2) + "\n";
-  OutputFile file;
-  if (Error e = file.open(path)) return e;
-  if (Error e = file.write(text.data(), text.size())) return e;
-  return file.finish();
+  return write_output_file(path, json.dump(2) + "\n");
 }
 
 Error forget_board_speed() {

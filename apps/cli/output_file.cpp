@@ -118,4 +118,11 @@ Error OutputFile::finish() {
   return {};
 }
 
+Error write_output_file(const std::string& path, std::string_view text) {
+  OutputFile file;
+  if (Error e = file.open(path)) return e;
+  if (Error e = file.write(text.data(), text.size())) return e;
+  return file.finish();
+}
+
 }  // namespace pinion

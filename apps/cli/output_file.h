@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kernels/error.h"
 
@@ -35,5 +36,8 @@ class OutputFile {
   std::string partial_path_;  // beside the target; empty: written in place
   std::unique_ptr<std::FILE, CloseFile> file_;
 };
+
+// A whole file of this text.
+Error write_output_file(const std::string& path, std::string_view text);
 
 }  // namespace pinion

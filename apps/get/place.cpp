@@ -55,10 +55,7 @@ Error write_revision(const Place& place, const std::string& revision, const std:
   if (!place.is_cache() || revision == commit) return {};
   const fs::path path = place.repository / "refs" / revision;
   if (Error e = make_folder(path.parent_path())) return e;
-  OutputFile file;
-  if (Error e = file.open(path.string())) return e;
-  if (Error e = file.write(commit.data(), commit.size())) return e;
-  return file.finish();
+  return write_output_file(path.string(), commit);
 }
 
 }  // namespace pinion

@@ -184,11 +184,7 @@ Error read_golden(const std::string& path, Golden* out) {
 }
 
 Error write_golden(const Golden& golden, const std::string& path) {
-  OutputFile file;
-  const std::string text = golden_text(golden);
-  if (Error e = file.open(path)) return e;
-  if (Error e = file.write(text.data(), text.size())) return e;
-  return file.finish();
+  return write_output_file(path, golden_text(golden));
 }
 
 }  // namespace pinion
