@@ -124,6 +124,9 @@ struct BenchRecord {
   int32_t threads() const { return static_cast<int32_t>(cpus.size()); }
 };
 
+// As printf writes it; none: nothing.
+std::string number(const char* layout, const std::optional<double>& value);
+
 // Of a test that decodes: run() runs it once. Other boards follow.
 Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per_token,
                      const std::function<Error(double* seconds)>& run, BoardsCost* out);

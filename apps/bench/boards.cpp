@@ -1,7 +1,6 @@
 // pinion bench on several boards: what a token's exchanges cost, measured and by a model that tells of other numbers of
 // boards.
 #include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -18,12 +17,6 @@ double seconds_of(Exchange& exchange, int64_t bytes) {
   constexpr int64_t kGathers = 8;
   const std::vector<int64_t> sizes(kGathers, bytes);
   return rehearse_on_all(exchange, sizes, kRounds) / kGathers;
-}
-
-std::string number(const char* layout, double value) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), layout, value);
-  return text.data();
 }
 
 constexpr std::array kOtherCounts = {1, 2, 3, 4, 8};

@@ -11,12 +11,6 @@
 namespace pinion {
 namespace {
 
-std::string number(const char* layout, const std::optional<double>& value) {
-  char text[64] = "";
-  if (value) std::snprintf(text, sizeof text, layout, *value);
-  return text;
-}
-
 OrderedJson json_or_null(const std::optional<double>& value) {
   return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
@@ -237,6 +231,12 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
 }
 
 }  // namespace
+
+std::string number(const char* layout, const std::optional<double>& value) {
+  char text[64] = "";
+  if (value) std::snprintf(text, sizeof text, layout, *value);
+  return text;
+}
 
 std::string model_name(const RunOptions& run) {
   const bool is_file = !run.synthetic.empty();

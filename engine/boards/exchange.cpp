@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <cstdlib>
 
 namespace pinion {
-
 namespace {
 
 std::string name_of(size_t board) { return "board " + std::to_string(board); }
@@ -26,29 +23,6 @@ std::vector<double> numbers_of_all(Exchange& exchange, double own) {
   each[static_cast<size_t>(exchange.shares().rank)] = own;
   gather_each(exchange, &each);
   return each;
-}
-
-double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
-  const Shares& shares = exchange.shares();
-  int64_t most = 0;
-  for (const int64_t size : sizes) most = std::max(most, std::abs(size));
-  std::vector<std::byte> bytes(static_cast<size_t>(most));
-  std::vector<int64_t> begins(static_cast<size_t>(shares.ranks) + 1);
-  std::vector<double> seconds;
-  for (int64_t round = 0; round < rounds; ++round) {
-    numbers_of_all(exchange, 0);  // so that nobody begins early
-    const auto start = std::chrono::steady_clock::now();
-    for (const int64_t size : sizes) {
-      for (int32_t board = 0; board <= shares.ranks; ++board) {
-        begins[static_cast<size_t>(board)] = shares.begin(std::abs(size), board);
-      }
-      size > 0 ? exchange.gather(bytes.data(), begins) : exchange.gather_on_first(bytes.data(), begins);
-    }
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
-  std::ranges::nth_element(seconds, middle);
-  return *middle;
 }
 
 Error agree(Exchange& exchange, const Error& own) {

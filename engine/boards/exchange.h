@@ -60,10 +60,6 @@ class Exchange {
   Shares shares_;
 };
 
-// Does gathers of so many bytes each, `rounds` times, and returns the median of a round's seconds: what a pass
-// exchanges, when nobody computes. All boards call it alike.
-double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds);
-
 // One number of each board, by rank.
 std::vector<double> numbers_of_all(Exchange& exchange, double own);
 

@@ -56,8 +56,13 @@ struct ExpertInputs {
 // Chooses experts by the router's logits in the scratch, and groups the tokens by expert. Returns the choices.
 const Choices& choose(Worker& worker, const Pass& p, ExpertScratch& s, const Layer& layer, OwnExpertScratch* own) {
   const ExpertsConfig& c = p.model.config.experts;
-  const RoutingRule rule = {c.normalised,  c.sigmoid,   layer.router_correction, c.scale, c.groups,
-                            c.groups_kept, c.group_best};
+  const RoutingRule rule = {.normalised = c.normalised,
+                            .sigmoid = c.sigmoid,
+                            .correction = layer.router_correction,
+                            .scale = c.scale,
+                            .groups = c.groups,
+                            .groups_kept = c.groups_kept,
+                            .group_best = c.group_best};
   const int64_t tokens = p.rows;
   const auto choose_for = [&](int64_t token, Choices* out) {
     const std::span<const float> logits(s.router.data() + token * c.count, static_cast<size_t>(c.count));

@@ -31,7 +31,7 @@ void mix(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer,
 
 void recur(Worker& worker, const Pass& p, RecurrentScratch& s, const Layer& layer, const Input& x) {
   // Of several boards the first has the states, and all that reads them.
-  if (p.model.shares().rank == 0) mix(worker, p, s, layer, x);
+  if (p.model.is_on_first_board()) mix(worker, p, s, layer, x);
   const int64_t width = p.model.config.recurrence.value_width();
   gather(worker, p, s.z.data(), p.rows, {width, width});
 }

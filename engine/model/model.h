@@ -60,6 +60,7 @@ struct Model {
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
 
   Shares shares() const { return exchange ? exchange->shares() : Shares{}; }
+  bool is_on_first_board() const { return !exchange || exchange->is_first(); }
   bool reads_hidden() const { return mtp.hidden_norm.weight != nullptr; }
   bool from_cache() const { return cached.pages != nullptr; }
   // All packed matrices: the same bytes on every machine.
@@ -82,9 +83,10 @@ inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
 
 // Says which rows of a tensor's matrix are here, and returns them.
 inline RowRange divide(Model& model, const MatrixTensor& tensor) {
+  const Shares shares = model.shares();
+  const RowRange own = own_rows(model.config, tensor, shares);
   Linear& linear = matrix_of(model, tensor);
-  const RowRange own = own_rows(model.config, tensor, model.shares());
-  linear.rows = division_of(model.config, tensor, model.shares());
+  linear.rows = division_of(model.config, tensor, shares);
   linear.first = own.first;
   return own;
 }

@@ -1,11 +1,36 @@
 #include "engine/runtime/follow.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <utility>
 
+#include "engine/measure/statistics.h"
 #include "engine/runtime/load_order.h"
 #include "engine/session/follower.h"
 
 namespace pinion {
+
+double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
+  const Shares& shares = exchange.shares();
+  int64_t most = 0;
+  for (const int64_t size : sizes) most = std::max(most, std::abs(size));
+  std::vector<std::byte> bytes(static_cast<size_t>(most));
+  std::vector<int64_t> begins(static_cast<size_t>(shares.ranks) + 1);
+  std::vector<double> seconds;
+  for (int64_t round = 0; round < rounds; ++round) {
+    numbers_of_all(exchange, 0);  // so that nobody begins early
+    const auto start = std::chrono::steady_clock::now();
+    for (const int64_t size : sizes) {
+      for (int32_t board = 0; board <= shares.ranks; ++board) {
+        begins[static_cast<size_t>(board)] = shares.begin(std::abs(size), board);
+      }
+      size > 0 ? exchange.gather(bytes.data(), begins) : exchange.gather_on_first(bytes.data(), begins);
+    }
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return median_of(std::move(seconds));
+}
 
 void follow(RuntimeOptions options) {
   Exchange& exchange = *options.exchange;

@@ -2,6 +2,8 @@
 // it says.
 #pragma once
 
+#include <span>
+
 #include "engine/runtime/runtime.h"
 
 namespace pinion {
@@ -10,7 +12,11 @@ namespace pinion {
 // decides the numbers comes from the first.
 void follow(RuntimeOptions options);
 
-// On the first board: rehearse() with the others.
+// Does gathers of so many bytes each, `rounds` times, and returns the median of a round's seconds: what a pass
+// exchanges, when nobody computes. All boards call it alike.
+double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds);
+
+// On the first board: the same with the others, who follow.
 double rehearse_on_all(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds);
 
 // On the first board: lets the others return. Nothing may be open any more.

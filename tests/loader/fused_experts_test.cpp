@@ -46,14 +46,19 @@ void pack(const FusedMatrix& fused, int64_t expert, const SteppedRows& rows, Pac
   ASSERT_EQ(pack_all(crew(3), {&job, 1}, out->arena.data).message(), "");
 }
 
-TEST(FusedExperts, ColumnsOfNumbersBecomeRows) {
-  const std::vector<bf16> numbers = stored_numbers();
+FusedMatrix fused_of(const std::vector<bf16>& numbers) {
   FusedMatrix fused{"experts.w", kN, kK, {}, {}, {}};
   fused.values = {"experts.w",
                   DType::bf16,
                   {kExperts, kK, kN},
                   reinterpret_cast<const std::byte*>(numbers.data()),
                   std::ssize(numbers) * 2};
+  return fused;
+}
+
+TEST(FusedExperts, ColumnsOfNumbersBecomeRows) {
+  const std::vector<bf16> numbers = stored_numbers();
+  const FusedMatrix fused = fused_of(numbers);
   for (const int64_t step : {1, 2}) {
     for (int64_t first = 0; first < step; ++first) {
       Packed packed;
@@ -94,12 +99,7 @@ TEST(FusedExperts, RowsOfCodesBecomeRows) {
 
 TEST(FusedExperts, SomeRowsAreSome) {
   const std::vector<bf16> numbers = stored_numbers();
-  FusedMatrix fused{"experts.w", kN, kK, {}, {}, {}};
-  fused.values = {"experts.w",
-                  DType::bf16,
-                  {kExperts, kK, kN},
-                  reinterpret_cast<const std::byte*>(numbers.data()),
-                  std::ssize(numbers) * 2};
+  const FusedMatrix fused = fused_of(numbers);
   for (const SteppedRows& rows : {SteppedRows{2, 1, 3}, SteppedRows{3, 2, 2}}) {
     Packed packed;
     ASSERT_NO_FATAL_FAILURE(pack(fused, 1, rows, &packed));
