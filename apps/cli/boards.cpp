@@ -7,12 +7,15 @@
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "apps/cli/board_speed.h"
+#include "apps/model/build.h"
 #include "engine/boards/mpi.h"
 #include "engine/runtime/follow.h"
+#include "kernels/hash.h"
 
 namespace pinion {
 namespace {
@@ -103,7 +106,10 @@ Error join_others(std::unique_ptr<Exchange>* out) {
   if (launched_process().count == 1) return {};
   if (Error e = join_boards(tell_loss, out)) return e;
   if (launched_process().rank == 0) end_when_told();
-  return {};
+  const std::string build =
+      std::string(PINION_VERSION) + " " + build_commit();  // what they tell one another is its own
+  const uint64_t own = hash_words(kHashSeed, std::as_bytes(std::span(build)));
+  return agree_on(**out, own, "is of another build than the first board: want " + build);
 }
 
 std::optional<int> parse_on_boards(Exchange& exchange, const std::function<std::optional<int>()>& parse) {
