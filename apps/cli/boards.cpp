@@ -108,7 +108,7 @@ Error join_others(std::unique_ptr<Exchange>* out) {
   if (launched_process().rank == 0) end_when_told();
   const std::string build =
       std::string(PINION_VERSION) + " " + build_commit();  // what they tell one another is its own
-  const uint64_t own = hash_words(kHashSeed, std::as_bytes(std::span(build)));
+  const uint64_t own = hash_bytes(std::as_bytes(std::span(build)));
   return agree_on(**out, own, "is of another build than the first board: want " + build);
 }
 
