@@ -221,7 +221,7 @@ std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
 }  // namespace
 
 Error try_threads(int64_t count) {
-  static int64_t tried = 1;  // OpenMP keeps threads that it has started: only more need a try
+  thread_local int64_t tried = 1;  // OpenMP keeps the threads that this one has had it start: only more need a try
   std::latch all_tried(1);
   std::vector<std::jthread> threads;
   std::string reason;
