@@ -1,5 +1,6 @@
 #include "tokenizer/grammar_hooks.h"
 
+#include <cstdint>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
