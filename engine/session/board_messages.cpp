@@ -55,6 +55,7 @@ void Followers::tell_pass(std::span<const Segment> segments) {
     message_.add(segment.position);
     message_.add(segment.logit_rows);
     message_.add(segment.drafts);
+    message_.add(segment.candidates);
     add_ropes(segment.ropes);
   }
   exchange_->tell(message_.bytes());

@@ -31,7 +31,8 @@ void read_segments(MessageReader& message, Followed& runner) {
                        .position = message.number(),
                        .logit_rows = message.number(),
                        .hidden = nullptr,
-                       .drafts = message.number()};
+                       .drafts = message.number(),
+                       .candidates = message.number()};
     read_ropes(message, &runner.last_ropes);
     runner.ropes[i] = runner.last_ropes;
     segment.ropes = runner.ropes[i];

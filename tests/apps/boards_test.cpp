@@ -223,7 +223,7 @@ TEST_F(Boards, BenchTellsWhatExchangesCost) {
   const json boards = json::parse(outcome.out)[0]["boards"];
   EXPECT_EQ(boards["boards"], 3);
   const json config = read_json(fs::path(kDemo) / "config.json");
-  EXPECT_EQ(boards["messages"], 4 * config["num_hidden_layers"].get<int>() + 2);
+  EXPECT_EQ(boards["messages"], 4 * config["num_hidden_layers"].get<int>() + 1);
   for (const char* name : {"compute_ms", "exchange_ms", "received_bytes", "latency_ms", "network_mb_per_s"}) {
     EXPECT_GT(boards[name], 0) << name;
   }

@@ -88,6 +88,10 @@ TEST(Boards, RehearseWhatAPassExchanged) {
     EXPECT_EQ(exchange.traffic.sizes[1], c.hidden_size * 4);
     EXPECT_EQ(exchange.traffic.sizes[2], c.intermediate_size * 4);
     EXPECT_EQ(exchange.traffic.sizes[exchange.traffic.sizes.size() - 2], -c.vocab_size * 4);
+    exchange.traffic.sizes.clear();
+    ASSERT_FALSE(evaluate(*session, some_tokens(1, 100), false, logits.data(), 3));
+    EXPECT_EQ(std::ssize(exchange.traffic.sizes), 4 * c.layers + 1);
+    EXPECT_EQ(exchange.traffic.sizes.back(), -3 * 8) << "three logits of one board, with their ids";
   });
   on_boards(3, kPanelColumns, [](Exchange& exchange) {
     EXPECT_GE(rehearse(exchange, std::vector<int64_t>{4096, -640, 3}, 5), 0);
@@ -192,6 +196,7 @@ TEST(Boards, TextsOfASchedulerAreWhatTheyAreAlone) {
   const std::vector<int32_t> beginning = some_tokens(290, model->config.vocab_size);
   for (int i = 0; i < 10; ++i) {
     TextCase& text = texts.emplace_back(random_text(random, model->config.vocab_size, 20));
+    text.options.hash_logits = i % 3 == 0;  // else some texts need few of the logits
     if (i % 2 == 0) text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
   }
   with_shared_model(kStories, {}, 3, 4, [&](const Model& shared) {
