@@ -72,6 +72,7 @@ Error run_profiled(const Subject& subject, const BenchTest& test, BenchRecord* o
   session.profile = &profile.profile;
   if (Error e = subject.run(&profile.seconds)) return e;
   session.profile = nullptr;
+  profile.boards = session.followers.profiles(profile.profile);
   profile.barriers += decode.barriers() + prefill.barriers();
   profile.regions += decode.regions() + prefill.regions();
   profile.profile.workers.resize(out->cpus.size());

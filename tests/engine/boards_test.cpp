@@ -99,6 +99,35 @@ TEST(Boards, RehearseWhatAPassExchanged) {
   });
 }
 
+// Of the passes that the first board profiles, and of no others.
+TEST(Boards, EachTellsWhereItsTimeWent) {
+  with_shared_model(kStories, {}, 3, 4, [&](const Model& shared) {
+    Team team({-1});
+    std::unique_ptr<Session> session;
+    ASSERT_FALSE(open_session(shared, team, {}, &session));
+    const auto pass = [&] { ASSERT_FALSE(evaluate(*session, some_tokens(2, 100), false, nullptr)); };
+    Profile own;
+    own.workers.resize(1);
+    pass();
+    for (const BoardProfile& none : session->followers.profiles(own)) EXPECT_EQ(none.exchange_ns, 0);
+    session->profile = &own;
+    pass();
+    session->profile = nullptr;
+    pass();
+    const std::vector<BoardProfile> boards = session->followers.profiles(own);
+    ASSERT_EQ(boards.size(), 3u);
+    const auto of = [](const BoardProfile& board, Stage stage) { return board.stages[static_cast<size_t>(stage)]; };
+    for (const BoardProfile& board : boards) {
+      EXPECT_GT(of(board, Stage::down).work_ns, 0);
+      EXPECT_EQ(of(board, Stage::head).work_ns, 0) << "no logits were wanted";
+      EXPECT_GT(board.exchange_ns, 0);
+    }
+    EXPECT_EQ(of(boards[0], Stage::down).work_ns, own.workers[0].stages[static_cast<size_t>(Stage::down)].work_ns);
+    const std::vector<BoardProfile> later = session->followers.profiles({});
+    for (const BoardProfile& board : later) EXPECT_EQ(of(board, Stage::down).work_ns, 0) << "told already";
+  });
+}
+
 TEST(Agree, AllHearOfTheFirstFailure) {
   on_boards(3, kPanelColumns, [](Exchange& exchange) {
     const int32_t rank = exchange.shares().rank;
