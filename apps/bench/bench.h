@@ -66,6 +66,7 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
 // One repetition apart from the timed ones, with the clock read at every stage.
 struct BenchProfile {
   Profile profile;
+  std::vector<BoardProfile> boards;  // by rank; empty where the model is on one
   double seconds = 0;
   int64_t tokens = 0;
   int64_t barriers = 0;
@@ -132,6 +133,9 @@ Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per
                      const std::function<Error(double* seconds)>& run, BoardsCost* out);
 std::string boards_text(const BenchRecord& record);
 OrderedJson boards_json(const BoardsCost& cost);
+// Where the same time went on every board.
+std::string board_stages_text(const BenchProfile& profile);
+OrderedJson board_stages_json(const BenchProfile& profile);
 
 Error measure(const BenchOptions& options, Runtime& runtime, std::vector<BenchRecord>* out);
 void print_report(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records);

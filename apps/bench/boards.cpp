@@ -1,5 +1,6 @@
 // pinion bench on several boards: what a token's exchanges cost, measured and by a model that tells of other numbers of
 // boards.
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -20,6 +21,32 @@ double seconds_of(Exchange& exchange, int64_t bytes) {
 }
 
 constexpr std::array kOtherCounts = {1, 2, 3, 4, 8};
+
+// One board's milliseconds a token.
+struct BoardStages {
+  std::array<double, kStages> stages = {};
+  double waiting = 0;  // of these, at barriers
+  double outside = 0;
+  double exchanging = 0;  // worker 0's
+};
+
+std::vector<BoardStages> board_stages(const BenchProfile& p) {
+  const double ms = 1e-6 / static_cast<double>(p.tokens);
+  std::vector<BoardStages> all;
+  for (const BoardProfile& board : p.boards) {
+    BoardStages& one = all.emplace_back();
+    one.outside = p.seconds * 1e9 * ms;
+    one.exchanging = static_cast<double>(board.exchange_ns) * ms;
+    for (size_t i = 0; i < kStages; ++i) {
+      const double waiting = static_cast<double>(board.stages[i].wait_ns) * ms;
+      one.stages[i] = static_cast<double>(board.stages[i].work_ns) * ms + waiting;
+      one.waiting += waiting;
+      one.outside -= one.stages[i];
+    }
+    one.outside = std::max(0.0, one.outside);  // two clocks
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -104,6 +131,39 @@ OrderedJson boards_json(const BoardsCost& c) {
           {"read_gb_per_s", c.read_bandwidth() / 1e9},
           {"least_gb", c.least_bytes() / 1e9},
           {"modelled", others}};
+}
+
+std::string board_stages_text(const BenchProfile& profile) {
+  const std::vector<BoardStages> boards = board_stages(profile);
+  std::string text = "\n| ms/token |", line = "|:--|";
+  for (size_t i = 0; i < boards.size(); ++i) text += " board " + std::to_string(i) + " |", line += "--:|";
+  text += "\n" + line + "\n";
+  const auto add = [&](std::string_view name, const auto& value) {
+    if (std::ranges::all_of(boards, [&](const BoardStages& board) { return value(board) == 0; })) return;
+    text += "| " + std::string(name) + " |";
+    for (const BoardStages& board : boards) text += number(" %.4f |", value(board));
+    text += "\n";
+  };
+  for (size_t i = 0; i < kStages; ++i) {
+    add(kStageTraits[i].name, [i](const BoardStages& board) { return board.stages[i]; });
+  }
+  add("outside", [](const BoardStages& board) { return board.outside; });
+  add("of the stages, waiting at barriers", [](const BoardStages& board) { return board.waiting; });
+  add("of worker 0's, in exchanges", [](const BoardStages& board) { return board.exchanging; });
+  return text;
+}
+
+OrderedJson board_stages_json(const BenchProfile& profile) {
+  OrderedJson json = OrderedJson::array();
+  for (const BoardStages& board : board_stages(profile)) {
+    OrderedJson stages = OrderedJson::object();
+    for (size_t i = 0; i < kStages; ++i) stages[std::string(kStageTraits[i].name)] = board.stages[i];
+    json.push_back({{"stages_ms_per_token", stages},
+                    {"outside_ms_per_token", board.outside},
+                    {"waiting_ms_per_token", board.waiting},
+                    {"exchanging_ms_per_token", board.exchanging}});
+  }
+  return json;
 }
 
 }  // namespace pinion

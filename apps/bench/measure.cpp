@@ -12,6 +12,8 @@
 namespace pinion {
 namespace {
 
+constexpr int64_t kGreedy = 1;  // candidates, as where the likeliest token is chosen
+
 // What a token at `position` reads of K and V and, in layers without those, reads and writes of the state.
 double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) {
   int64_t positions = 0;
@@ -70,6 +72,7 @@ Error run_profiled(const Subject& subject, const BenchTest& test, BenchRecord* o
   session.profile = &profile.profile;
   if (Error e = subject.run(&profile.seconds)) return e;
   session.profile = nullptr;
+  profile.boards = session.followers.profiles(profile.profile);
   profile.barriers += decode.barriers() + prefill.barriers();
   profile.regions += decode.regions() + prefill.regions();
   profile.profile.workers.resize(out->cpus.size());
@@ -119,7 +122,7 @@ Error run_rows(Session& session, const BenchTest& test, std::vector<float>& logi
   rewind(session.sequence, test.depth);
   const double start = now_seconds();
   for (int64_t i = 0; i < test.decode_tokens; ++i) {
-    if (Error e = evaluate(session, ids, true, logits.data())) return e;
+    if (Error e = evaluate(session, ids, true, logits.data(), kGreedy)) return e;
     rewind(session.sequence, test.depth + i + 1);
   }
   *seconds = now_seconds() - start;
@@ -274,10 +277,10 @@ Error run_once(Session& session, const BenchTest& test, std::vector<float>& logi
   }
   const double start = now_seconds();
   if (!prompt.empty()) {
-    if (Error e = evaluate(session, prompt, false, logits.data())) return e;
+    if (Error e = evaluate(session, prompt, false, logits.data(), kGreedy)) return e;
   }
   for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
-    if (Error e = evaluate(session, {&id, 1}, false, logits.data())) return e;
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data(), kGreedy)) return e;
   }
   *seconds = now_seconds() - start;
   return {};

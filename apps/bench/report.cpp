@@ -151,6 +151,7 @@ void print_profile(const BenchRecord& record) {
     print("| " + std::to_string(i) + " | " + cpu + number(" | %.4f", shares.workers_waiting[i] * ms) +
           number(" | %.3f |\n", shares.workers_waiting[i]));
   }
+  if (!p.boards.empty()) print(board_stages_text(p));
 }
 
 OrderedJson profile_json(const BenchRecord& record) {
@@ -175,14 +176,16 @@ OrderedJson profile_json(const BenchRecord& record) {
                        {"work_ms_per_token", work_ms},
                        {"wait_ms_per_token", wait_ms}});
   }
-  return {{"ms_per_token", ms_per_token(p)},
-          {"regions_per_token", each_token(p, p.regions)},
-          {"barriers_per_token", each_token(p, p.barriers)},
-          {"waiting_share", shares.waiting_all},
-          {"repeated_share", shares.repeated},
-          {"outside_share", shares.outside},
-          {"stages", stages},
-          {"workers", workers}};
+  OrderedJson json = {{"ms_per_token", ms_per_token(p)},
+                      {"regions_per_token", each_token(p, p.regions)},
+                      {"barriers_per_token", each_token(p, p.barriers)},
+                      {"waiting_share", shares.waiting_all},
+                      {"repeated_share", shares.repeated},
+                      {"outside_share", shares.outside},
+                      {"stages", stages},
+                      {"workers", workers}};
+  if (!p.boards.empty()) json["boards"] = board_stages_json(p);
+  return json;
 }
 
 // --- JSON

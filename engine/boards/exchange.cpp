@@ -8,14 +8,6 @@ namespace {
 
 std::string name_of(size_t board) { return "board " + std::to_string(board); }
 
-// Every board's, by rank; each has filled in its own.
-template <class T>
-void gather_each(Exchange& exchange, std::vector<T>* each) {
-  std::vector<int64_t> begins;
-  for (size_t i = 0; i <= each->size(); ++i) begins.push_back(static_cast<int64_t>(i * sizeof(T)));
-  exchange.gather(reinterpret_cast<std::byte*>(each->data()), begins);
-}
-
 }  // namespace
 
 std::vector<double> numbers_of_all(Exchange& exchange, double own) {

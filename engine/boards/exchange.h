@@ -60,6 +60,14 @@ class Exchange {
   Shares shares_;
 };
 
+// Every board's, by rank, on all of them; each has filled in its own. They travel as bytes.
+template <class T>
+void gather_each(Exchange& exchange, std::vector<T>* each) {
+  std::vector<int64_t> begins;
+  for (size_t i = 0; i <= each->size(); ++i) begins.push_back(static_cast<int64_t>(i * sizeof(T)));
+  exchange.gather(reinterpret_cast<std::byte*>(each->data()), begins);
+}
+
 // One number of each board, by rank.
 std::vector<double> numbers_of_all(Exchange& exchange, double own);
 

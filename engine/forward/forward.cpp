@@ -276,6 +276,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   sizer->make(&s.segment_of, tokens);
   sizer->make(&s.logit_rows, tokens);
   sizer->make(&s.gathered, gather_floats(model, tokens));
+  make_candidate_buffers(model, tokens, sizer, &s.candidates);
   s.inputs.make(sizer, forms, std::max(packed_rows(kernels.s8_shape, tokens), packed_rows(kernels.f32_shape, tokens)),
                 widest);
   s.own_inputs.resize(static_cast<size_t>(workers));

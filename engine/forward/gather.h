@@ -6,6 +6,7 @@
 
 #include "engine/boards/shares.h"
 #include "engine/forward/pass.h"
+#include "engine/forward/scratch_sizer.h"
 #include "engine/team/team.h"
 
 namespace pinion {
@@ -15,11 +16,16 @@ namespace pinion {
 void gather(Worker& worker, const Pass& pass, float* rows, int64_t count, const Division& columns);
 
 // Likewise the logits of `count` rows and their panels' likeliest ids, on the first board alone. No barrier: they are
-// for who started the pass.
+// for who started the pass. Of rows whose segments want candidates, only so many of the other boards' likeliest travel,
+// in one exchange for all these rows: what else these boards computed is minus infinity then. A draw gives the same
+// token, since the likeliest of all are among those of each board.
 void gather_logits(const Worker& worker, const Pass& pass, int64_t count);
 
 // What gather() works in, of a pass's tokens or of all their experts: the columns of one board behind another's. 0 on
 // one board.
 int64_t gather_floats(const Model& model, int64_t tokens);
+
+// What gather_logits() works in.
+void make_candidate_buffers(const Model& model, int64_t tokens, ScratchSizer* sizer, CandidateBuffers* out);
 
 }  // namespace pinion

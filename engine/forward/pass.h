@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/forward/candidates.h"
 #include "engine/forward/kv_cache.h"
 #include "engine/forward/matmul.h"
 #include "engine/forward/profile.h"
@@ -23,6 +24,13 @@ struct RopeAngles {
   std::vector<float> query_scale;  // [M]
 };
 
+// What boards tell the first one of where a draw needs no more than a row's likeliest. Empty on one board.
+struct CandidateBuffers {
+  std::vector<Candidate> of_all;  // [boards but the first][M][kMostCandidates or that board's columns]
+  std::vector<Candidate> found;   // [own columns] of a row
+  std::vector<float> panel_best;  // [own panels] their logits
+};
+
 // Buffers that the parts of a pass share, allocated once. M: the most tokens in a pass; E: experts of a token, 1 in a
 // model without experts.
 struct Activations {
@@ -36,6 +44,7 @@ struct Activations {
   std::vector<int32_t> segment_of;          // [M] by row
   std::vector<int32_t> logit_rows;          // rows that get logits
   std::vector<float> gathered;              // [M][any width] of several boards (gather.h)
+  CandidateBuffers candidates;              // likewise
   InputBuffers inputs;                      // ME rows
   std::vector<OwnInputBuffers> own_inputs;  // [workers]
 };
@@ -51,8 +60,9 @@ struct Segment {
   int64_t position;                        // of tokens[0]
   int64_t logit_rows;                      // this many of the last tokens get logits
   const float* hidden = nullptr;           // [tokens][hidden] the states before them, for an MTP layer
-  int64_t drafts = 0;  // this many of the last tokens are on trial, at most as the state has room for
-  int64_t row = 0;     // of tokens[0] in the pass
+  int64_t drafts = 0;      // this many of the last tokens are on trial, at most as the state has room for
+  int64_t candidates = 0;  // so many of a row's likeliest logits are enough, at most kMostCandidates; 0: all are wanted
+  int64_t row = 0;         // of tokens[0] in the pass
 
   int64_t size() const { return std::ssize(tokens); }
   int64_t sure() const { return size() - drafts; }
@@ -64,7 +74,7 @@ struct Pass {
   Activations& activations;
   std::span<const Segment> segments;  // each of another sequence
   int64_t rows;                       // all segments' tokens, no more than the memory is for
-  float* logits;                      // [rows that get them][vocab], segment by segment
+  float* logits;                      // [rows that get them][vocab], segment by segment: see gather_logits()
   float* hidden;                      // [rows][hidden] gets the hidden states, after the final norm; null: not wanted
   Profile* profile;                   // gets each worker's times; null: off
   Trace* trace;                       // records what the pass computes; null: off

@@ -47,6 +47,14 @@ struct alignas(128) WorkerProfile final : WaitListener {
 
 struct Profile {
   std::vector<WorkerProfile> workers;
+  // Of worker 0's time, in gathers of boards that share the model, waiting for slower ones included.
+  int64_t exchange_ns = 0;
+};
+
+// What one of several boards tells of its own: the mean of the workers that took part.
+struct BoardProfile {
+  std::array<StageTime, kStages> stages = {};
+  int64_t exchange_ns = 0;
 };
 
 }  // namespace pinion

@@ -45,9 +45,10 @@ void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last) {
   }
 }
 
-void Followers::tell_pass(std::span<const Segment> segments) {
+void Followers::tell_pass(std::span<const Segment> segments, bool is_profiled) {
   if (!exchange_) return;
   begin(Order::pass);
+  message_.add(is_profiled);
   message_.add(std::ssize(segments));
   for (const Segment& segment : segments) {
     message_.add_list(std::span<const int32_t>(segment.cache->blocks));
@@ -55,6 +56,7 @@ void Followers::tell_pass(std::span<const Segment> segments) {
     message_.add(segment.position);
     message_.add(segment.logit_rows);
     message_.add(segment.drafts);
+    message_.add(segment.candidates);
     add_ropes(segment.ropes);
   }
   exchange_->tell(message_.bytes());
@@ -66,6 +68,35 @@ void Followers::tell_copy(int32_t from, int32_t to) {
   message_.add(from);
   message_.add(to);
   exchange_->tell(message_.bytes());
+}
+
+std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own) {
+  std::vector<BoardProfile> each(static_cast<size_t>(exchange.shares().ranks));
+  BoardProfile& mean = each[static_cast<size_t>(exchange.shares().rank)];
+  mean.exchange_ns = own.exchange_ns;
+  int64_t workers = 0;
+  for (const WorkerProfile& worker : own.workers) {
+    int64_t all_ns = 0;
+    for (size_t i = 0; i < kStages; ++i) {
+      mean.stages[i].work_ns += worker.stages[i].work_ns;
+      mean.stages[i].wait_ns += worker.stages[i].wait_ns;
+      all_ns += worker.stages[i].work_ns + worker.stages[i].wait_ns;
+    }
+    workers += all_ns > 0;
+  }
+  for (StageTime& stage : mean.stages) {
+    stage.work_ns /= std::max<int64_t>(1, workers);
+    stage.wait_ns /= std::max<int64_t>(1, workers);
+  }
+  gather_each(exchange, &each);
+  return each;
+}
+
+std::vector<BoardProfile> Followers::profiles(const Profile& own) {
+  if (!exchange_) return {};
+  begin(Order::profile);
+  exchange_->tell(message_.bytes());
+  return profiles_of_all(*exchange_, own);
 }
 
 void Followers::close() {

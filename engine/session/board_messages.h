@@ -19,6 +19,7 @@ enum class Order : int64_t {
   load,      // the model, by these options
   open,      // memory for the passes of a session or scheduler
   pass,      // one pass of it
+  profile,   // where the time of its profiled passes went, since the last such order
   copy,      // a block of its cache
   close,     // that memory is not needed any more
   rehearse,  // gathers of a pass without the pass
@@ -99,8 +100,11 @@ class Followers {
 
   // Where a model is shared. Errors: of any board, too little memory above all.
   Error open(Exchange* exchange, const RunnerNeeds& needs);
-  void tell_pass(std::span<const Segment> segments);
+  void tell_pass(std::span<const Segment> segments, bool is_profiled);
   void tell_copy(int32_t from, int32_t to);
+  // Where the time of the profiled passes went on every board, by rank, since this was asked last; `own` is what they
+  // took here. Empty on one board.
+  std::vector<BoardProfile> profiles(const Profile& own);
 
  private:
   void begin(Order order);
@@ -112,6 +116,9 @@ class Followers {
   MessageWriter message_;
   std::vector<RopeFrequencies> ropes_;  // told last
 };
+
+// All boards' profiles, by rank; all call it alike.
+std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own);
 
 // A segment's frequencies, in the place of those before it.
 void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last);

@@ -118,10 +118,10 @@ void choose(Continuation& text, std::span<const float> logits, std::span<const i
   if (text.options.logprobs) text.choice->logprobs = logprobs_of(logits, id, *text.options.logprobs);
 }
 
-bool reads_all_logits(const Continuation& text) {
+int64_t candidates_needed(const Continuation& text) {
   const GenerateOptions& options = text.options;
-  return options.logprobs || options.hash_logits || text.rules || adjusts_logits(options.sampler) ||
-         options.sampler.temperature > 0;
+  const bool reads_all = options.logprobs || options.hash_logits || text.rules || lacks_prompt_logprobs(text);
+  return reads_all ? 0 : candidates_needed(options.sampler);
 }
 
 bool take(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {

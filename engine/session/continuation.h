@@ -98,8 +98,8 @@ Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateO
 void choose(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
             std::span<const int32_t> eos_ids);
 
-// Whether that takes long enough to share it: more is looked at than the likeliest token of each panel.
-bool reads_all_logits(const Continuation& text);
+// How many of a row's likeliest logits that needs; 0: all, and so do log probabilities of the prompt that are lacking.
+int64_t candidates_needed(const Continuation& text);
 
 // Adds what was chosen. Returns whether the text goes on; where it does not, its failure or the result's finish_reason
 // says why. `capacity`: the most tokens of history that can be evaluated.

@@ -1,5 +1,6 @@
 #include "engine/session/follower.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,11 @@ Error open_runner(const Follower& follower, const RunnerNeeds& needs, Followed* 
   const std::string what = std::to_string(needs.blocks) + " blocks of the cache";
   if (Error e = take_scratch(out, needs.tokens, needs.positions, bytes, 0, what, "")) return e;
   return allocate_kv_pool(shape, needs.blocks, &out->pool);
+}
+
+void begin_profile(Followed& runner) {
+  runner.told = {};
+  runner.told.workers.resize(static_cast<size_t>(std::max(runner.team->size(), runner.prefill_team->size())));
 }
 
 void read_segments(MessageReader& message, Followed& runner) {
@@ -31,7 +37,8 @@ void read_segments(MessageReader& message, Followed& runner) {
                        .position = message.number(),
                        .logit_rows = message.number(),
                        .hidden = nullptr,
-                       .drafts = message.number()};
+                       .drafts = message.number(),
+                       .candidates = message.number()};
     read_ropes(message, &runner.last_ropes);
     runner.ropes[i] = runner.last_ropes;
     segment.ropes = runner.ropes[i];
@@ -61,12 +68,17 @@ void obey(Follower& follower, Order order, MessageReader message) {
       needs.blocks = message.number();
       runner = std::make_unique<Followed>();
       const Error e = open_runner(follower, needs, runner.get());
+      if (!e) begin_profile(*runner);
       [[maybe_unused]] const Error of_any = agree(*follower.model->exchange, e);  // the first board says it
       return;
     }
     case Order::pass:
+      runner->profile = message.number() != 0 ? &runner->told : nullptr;
       read_segments(message, *runner);
       return run_told_pass(*runner);
+    case Order::profile:
+      profiles_of_all(*follower.model->exchange, runner->told);
+      return begin_profile(*runner);
     case Order::copy: {
       const auto from = static_cast<int32_t>(message.number()), to = static_cast<int32_t>(message.number());
       return copy_block(runner->pool, from, to);

@@ -21,6 +21,7 @@ struct Followed : PassRunner {
   std::vector<RopeFrequencies> last_ropes;
   std::vector<float> logits;  // [rows that get them][vocab]: the columns that are this board's
   RecurrentState no_state;    // the first board has it
+  Profile told;               // of passes since the first board asked for it
 };
 
 // All that is open.

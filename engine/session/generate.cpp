@@ -19,10 +19,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr int64_t kAnswerOpening = 16;
 
 // Evaluates the prompt up to `place`, where that is not behind.
-Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t place, float* logits) {
+Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t place, float* logits,
+                     int64_t candidates) {
   const int64_t held = std::ssize(session.sequence.ids);
   if (place <= held) return {};
-  return evaluate(session, prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(place - held)), false, logits);
+  const auto rest = prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(place - held));
+  return evaluate(session, rest, false, logits, candidates);
 }
 
 // Evaluates the rest of the prompt, whose first `shared` tokens the session held before. A recurrent state cannot go
@@ -30,17 +32,18 @@ Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t 
 //   - at `shared`, if that is far ahead: here this prompt parts from the last one, and the next may part here, too (a
 //     new chat after the same system message, say);
 //   - shortly before the prompt's end, where the next turn goes on if the template rewrites the answer.
-Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits) {
+Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits,
+                      int64_t candidates) {
   const bool can_split = !frequencies_follow_length(session.model->config);
   if (can_split && can_keep(session.sequence.snapshots, session.sequence.state)) {
     if (shared > std::ssize(session.sequence.ids) + kAnswerOpening) {
-      if (Error e = evaluate_up_to(session, prompt, shared, nullptr)) return e;
+      if (Error e = evaluate_up_to(session, prompt, shared, nullptr, 0)) return e;
       keep_snapshot(session);
     }
-    if (Error e = evaluate_up_to(session, prompt, std::ssize(prompt) - kAnswerOpening, nullptr)) return e;
+    if (Error e = evaluate_up_to(session, prompt, std::ssize(prompt) - kAnswerOpening, nullptr, 0)) return e;
   }
   keep_snapshot(session);
-  return evaluate_up_to(session, prompt, std::ssize(prompt), logits);
+  return evaluate_up_to(session, prompt, std::ssize(prompt), logits, candidates);
 }
 
 // The same from the beginning, with the log probability of each token after those before it.
@@ -64,7 +67,7 @@ Error prefill(Session& session, std::span<const int32_t> prompt, Continuation& t
   const auto start = Clock::now();
   if (lacks_prompt_logprobs(text)) {
     if (Error e = evaluate_with_logprobs(session, prompt, text, logits)) return e;
-  } else if (Error e = evaluate_prompt(session, prompt, shared, logits.data())) {
+  } else if (Error e = evaluate_prompt(session, prompt, shared, logits.data(), candidates_needed(text))) {
     return e;
   }
   result.prefill_seconds = seconds_since(start);
@@ -113,7 +116,7 @@ Error decode_pass(Decoding& d, bool* go_on) {
   }
   const int64_t held = std::ssize(session.sequence.ids), rows = std::ssize(d.tokens);
   const auto start = Clock::now();
-  if (Error e = evaluate_drafts(session, d.tokens, d.logits.data())) return e;
+  if (Error e = evaluate_drafts(session, d.tokens, d.logits.data(), candidates_needed(d.text))) return e;
   ++result.decode_passes;
   if (speculation) note_pass(speculation->depth.passes, rows, seconds_since(start));
   int64_t agreed = 0;

@@ -64,8 +64,9 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
                      .profile = runner.profile,
                      .trace = runner.trace};
   Exchange* exchange = runner.model->exchange;
+  const int64_t exchange_ns = exchange ? exchange->traffic.ns : 0;
   if (exchange) exchange->is_in_pass = true;
-  runner.followers.tell_pass(segments);
+  runner.followers.tell_pass(segments, runner.profile != nullptr);
   plan(pass, &runner.scratch);
   const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, runner.scratch); };
   Team& team = rows > 1 ? *runner.prefill_team : *runner.team;
@@ -75,6 +76,7 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
     team.run_active(evaluate_rows);
   }
   if (exchange) exchange->is_in_pass = false;
+  if (exchange && runner.profile) runner.profile->exchange_ns += exchange->traffic.ns - exchange_ns;
   for (const Segment& segment : segments) {
     if (segment.state->layers > 0) segment.state->drafts.held = segment.drafts;
   }

@@ -23,7 +23,7 @@ struct PassRunner {
   Followers followers;        // the other boards, where they share the model and this is the first
   std::vector<float> hidden;  // [most rows][hidden] of the last pass, after the final norm; empty: not kept
   // Optional. Null: off.
-  Profile* profile = nullptr;  // gets the time of every pass, one entry a worker
+  Profile* profile = nullptr;  // gets the time of every pass, one entry a worker; other boards keep their own
   Trace* trace = nullptr;      // records what passes compute (engine/forward/trace.h)
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <limits>
 #include <utility>
 
@@ -15,13 +14,7 @@
 namespace pinion {
 namespace {
 
-using Candidate = Sampler::Candidate;
 using Candidates = std::vector<Candidate>;
-
-// A total order, so that sorting gives the same candidates with every standard library.
-bool more_likely(const Candidate& a, const Candidate& b) {
-  return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-}
 
 // The draw number `draws` of the stream that belongs to the seed, in [0, 1): SplitMix64's finaliser over a counter.
 double uniform(uint64_t seed, uint64_t draws) {
@@ -161,6 +154,13 @@ bool adjusts_logits(const SamplerOptions& options) {
   return std::ranges::any_of(kAdjustments, [&](const Adjustment& one) { return one.is_on(options); });
 }
 
+int64_t candidates_needed(const SamplerOptions& options) {
+  if (adjusts_logits(options)) return 0;
+  if (!(options.temperature > 0)) return 1;
+  // The other filters see no more than top-k has left.
+  return options.top_k > 0 && options.top_k <= kMostCandidates ? options.top_k : 0;
+}
+
 namespace {
 
 // The logits after all adjustments, with the likeliest of each panel.
@@ -188,35 +188,6 @@ int32_t most_likely(std::span<const float> logits, std::span<const int32_t> best
     winner = id;
   }
   return winner;
-}
-
-// A lower bound of the k-th largest logit: k panels have a best that reaches it. Minus infinity if there are fewer.
-float reached_by(int64_t k, std::span<const float> logits, Sampler& sampler) {
-  constexpr float kLeast = -std::numeric_limits<float>::infinity();
-  std::vector<float>& largest = sampler.panel_logits;
-  if (k > std::ssize(sampler.best)) return kLeast;
-  largest.clear();
-  for (const int32_t id : sampler.best) largest.push_back(logits[id] > kLeast ? logits[id] : kLeast);
-  std::ranges::nth_element(largest, largest.begin() + (k - 1), std::greater());
-  return largest[k - 1];
-}
-
-// The k likeliest tokens with their logits. A panel whose best is below the bound is skipped.
-void find_top_k(Sampler& sampler, std::span<const float> logits) {
-  const int32_t k = sampler.options.top_k;
-  Candidates& candidates = sampler.candidates;
-  const float least = reached_by(k, logits, sampler);
-  for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
-    if (!(logits[sampler.best[panel]] >= least)) continue;
-    const auto first = static_cast<int32_t>(panel * kPanelColumns);
-    const auto end = static_cast<int32_t>(std::min<int64_t>(std::ssize(logits), first + kPanelColumns));
-    for (int32_t id = first; id < end; ++id) {
-      if (logits[id] >= least) candidates.push_back({logits[id], id});
-    }
-  }
-  const auto kept = std::min<int64_t>(k, std::ssize(candidates));
-  std::ranges::partial_sort(candidates, candidates.begin() + kept, more_likely);
-  candidates.resize(static_cast<size_t>(kept));
 }
 
 // From logits to weights.
@@ -282,10 +253,10 @@ int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const 
   const int32_t best = most_likely(logits, sampler.best);
   if (!(options.temperature > 0)) return best;
 
-  sampler.candidates.clear();
   if (options.top_k > 0 && options.top_k < std::ssize(logits)) {
-    find_top_k(sampler, logits);
+    find_likeliest(options.top_k, logits, sampler.best, sampler.panel_logits, sampler.candidates);
   } else {
+    sampler.candidates.clear();
     for (int32_t id = 0; id < std::ssize(logits); ++id) sampler.candidates.push_back({logits[id], id});
   }
   weigh(logits[static_cast<size_t>(best)], options.temperature, sampler.candidates);

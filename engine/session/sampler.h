@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/forward/candidates.h"
 #include "loader/config/generation_config.h"
 
 namespace pinion {
@@ -17,10 +18,6 @@ struct Sampler {
   // Of the next draw, as TextRules has them: the others have no chance. Empty: all have.
   std::span<const uint32_t> allowed{};
 
-  struct Candidate {
-    float weight;  // its probability over that of the most likely: e^((logit - largest logit) / temperature)
-    int32_t id;
-  };
   std::vector<Candidate> candidates{};  // scratch
   std::vector<int32_t> best{};          // scratch: the likeliest id of each panel
   std::vector<float> panel_logits{};    // scratch: their logits
@@ -33,6 +30,9 @@ struct Sampler {
 
 // Whether a bias or a penalty changes the logits first.
 bool adjusts_logits(const SamplerOptions& options);
+
+// How many of the likeliest logits give the token that all would give, whatever the others are; 0: all are looked at.
+int64_t candidates_needed(const SamplerOptions& options);
 
 // history: the prompt and what was generated so far, for penalties. panel_best: the likeliest id of each
 // kPanelColumns logits, as the team has found them (Scratch); empty: they are searched here. A NaN never wins.

@@ -16,6 +16,7 @@ struct LogitsTarget {
   float* logits = nullptr;
   const LogitsSink* sink = nullptr;  // gets those of a pass before the next one overwrites them
   bool are_drafts = false;           // but for the first token
+  int64_t candidates = 0;            // Segment::candidates
 };
 
 static_assert(kMostDrafts <= kStateTokens, "a head takes a pass's drafts together");
@@ -47,7 +48,8 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
                        .position = start + done,
                        .logit_rows = logit_rows,
                        .hidden = session.unread_hidden.data(),
-                       .drafts = target.are_drafts ? rows - 1 : 0};
+                       .drafts = target.are_drafts ? rows - 1 : 0,
+                       .candidates = target.candidates};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
     if (session.on_hidden) {
@@ -164,15 +166,15 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   return {};
 }
 
-Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits) {
-  return evaluate_to(session, tokens, {.all = all, .logits = logits});
+Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits, int64_t candidates) {
+  return evaluate_to(session, tokens, {.all = all, .logits = logits, .candidates = candidates});
 }
 
-Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits) {
+Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits, int64_t candidates) {
   if (std::ssize(tokens) > std::min(session.most_drafts + 1, session.prefill_chunk)) {
     return error("too many", "drafts", "at most " + std::to_string(session.most_drafts), std::to_string(tokens.size()));
   }
-  return evaluate_to(session, tokens, {.all = true, .logits = logits, .are_drafts = true});
+  return evaluate_to(session, tokens, {.all = true, .logits = logits, .are_drafts = true, .candidates = candidates});
 }
 
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink) {

@@ -58,12 +58,13 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
 // none. An MTP layer's model reads a row of unread_hidden, [a pass's most rows][hidden], with each token. Fails on
 // an id outside the vocabulary, on a full cache, and when interrupted; after an interruption the session holds the
 // tokens that were evaluated until then. Logits that are NaN or infinite are an error that names the layer where that
-// began; the session is empty then.
-Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits);
+// began; the session is empty then. candidates: so many of a row's likeliest logits are enough, at most
+// kMostCandidates; of a model on several boards, others may be minus infinity then. 0: all are wanted.
+Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits, int64_t candidates = 0);
 
 // The same with the logits of each token, of which all but the first are on trial: only the first row's are looked at,
 // and rewind() can drop them. No more tokens than a prefill chunk, and no more on trial than SessionOptions::drafts.
-Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits);
+Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits, int64_t candidates = 0);
 
 // The same with the logits of each token, which are handed over as they come instead of being kept: [rows, vocab] of
 // the tokens from the one with the index `first` on.

@@ -68,7 +68,7 @@ void choose_next(Scheduler& s) {
     const bool draws = ends_history(stream, s.segments[i]) && stream.text.options.max_tokens > 0;
     if (draws && are_logits_finite(s, row, sure_rows)) {
       s.choosing.emplace_back(&stream, row + sure_rows - 1);
-      long_ones += reads_all_logits(stream.text);
+      long_ones += candidates_needed(stream.text) != 1;
     }
     row += s.segments[i].logit_rows;
   }
@@ -146,7 +146,8 @@ void fill_pass(Scheduler& s) {
         .ropes = stream.sequence.ropes,
         .tokens = std::span(stream.text.history).subspan(static_cast<size_t>(start), static_cast<size_t>(count)),
         .position = start,
-        .logit_rows = logit_rows_to(stream, start + count)};
+        .logit_rows = logit_rows_to(stream, start + count),
+        .candidates = candidates_needed(stream.text)};
     if (is_scored) prompt_logit_rows -= segment.logit_rows;
     if (!is_decoding) prompt_rows -= count;
     if (stream.drafts && !stream.drafts->tokens.empty()) {

@@ -223,7 +223,7 @@ TEST_F(Boards, BenchTellsWhatExchangesCost) {
   const json boards = json::parse(outcome.out)[0]["boards"];
   EXPECT_EQ(boards["boards"], 3);
   const json config = read_json(fs::path(kDemo) / "config.json");
-  EXPECT_EQ(boards["messages"], 4 * config["num_hidden_layers"].get<int>() + 2);
+  EXPECT_EQ(boards["messages"], 4 * config["num_hidden_layers"].get<int>() + 1);
   for (const char* name : {"compute_ms", "exchange_ms", "received_bytes", "latency_ms", "network_mb_per_s"}) {
     EXPECT_GT(boards[name], 0) << name;
   }
@@ -232,6 +232,34 @@ TEST_F(Boards, BenchTellsWhatExchangesCost) {
       boards["ms_per_token"].get<double>(), boards["exchange_ms"].get<double>());
   const Outcome table = run(2, {"bench", "--model", kDemo, "-p", "0", "-n", "2", "-r", "1"});
   EXPECT_NE(table.out.find("2 boards pay from"), std::string::npos) << table.out;
+}
+
+TEST_F(Boards, BenchShowsTheStagesOfEach) {
+  const std::vector<std::string> arguments = {"bench", "--model", kDemo, "-p", "0", "-n", "6", "-r", "1", "--profile"};
+  std::vector<std::string> as_json = arguments;
+  as_json.insert(as_json.end(), {"-o", "json"});
+  const Outcome outcome = run(3, as_json);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json profile = json::parse(outcome.out)[0]["profile"], boards = profile["boards"];
+  ASSERT_EQ(boards.size(), 3u);
+  const double ms = profile["ms_per_token"];
+  for (const json& board : boards) {
+    double all = 0;
+    for (const auto& [stage, time] : board["stages_ms_per_token"].items()) all += time.get<double>();
+    for (const char* stage : {"qkv", "attention", "down", "head"}) EXPECT_GT(board["stages_ms_per_token"][stage], 0);
+    EXPECT_LT(all, ms * 1.01);
+    EXPECT_NEAR(all + board["outside_ms_per_token"].get<double>(), ms, ms * 0.01);
+    EXPECT_GT(board["exchanging_ms_per_token"], 0);
+    EXPECT_LT(board["exchanging_ms_per_token"], all);
+  }
+  const json& own = boards[0]["stages_ms_per_token"];
+  for (const json& stage : profile["stages"]) {
+    EXPECT_NEAR(own[stage["stage"].get<std::string>()], stage["ms_per_token"], ms * 1e-3);
+  }
+  const Outcome table = run(2, arguments);
+  EXPECT_NE(table.out.find("| ms/token | board 0 | board 1 |\n"), std::string::npos) << table.out;
+  EXPECT_EQ(table.out.find("state_out", table.out.find("board 0")), std::string::npos) << "no board has such a stage";
+  EXPECT_EQ(run_pinion(arguments).out.find("board 0"), std::string::npos);
 }
 
 TEST_F(Boards, WhatTheyCannotDoIsRefused) {

@@ -88,10 +88,43 @@ TEST(Boards, RehearseWhatAPassExchanged) {
     EXPECT_EQ(exchange.traffic.sizes[1], c.hidden_size * 4);
     EXPECT_EQ(exchange.traffic.sizes[2], c.intermediate_size * 4);
     EXPECT_EQ(exchange.traffic.sizes[exchange.traffic.sizes.size() - 2], -c.vocab_size * 4);
+    exchange.traffic.sizes.clear();
+    ASSERT_FALSE(evaluate(*session, some_tokens(1, 100), false, logits.data(), 3));
+    EXPECT_EQ(std::ssize(exchange.traffic.sizes), 4 * c.layers + 1);
+    EXPECT_EQ(exchange.traffic.sizes.back(), -3 * 8) << "three logits of one board, with their ids";
   });
   on_boards(3, kPanelColumns, [](Exchange& exchange) {
     EXPECT_GE(rehearse(exchange, std::vector<int64_t>{4096, -640, 3}, 5), 0);
     EXPECT_EQ(numbers_of_all(exchange, exchange.shares().rank), (std::vector<double>{0, 1, 2}));
+  });
+}
+
+// Of the passes that the first board profiles, and of no others.
+TEST(Boards, EachTellsWhereItsTimeWent) {
+  with_shared_model(kStories, {}, 3, 4, [&](const Model& shared) {
+    Team team({-1});
+    std::unique_ptr<Session> session;
+    ASSERT_FALSE(open_session(shared, team, {}, &session));
+    const auto pass = [&] { ASSERT_FALSE(evaluate(*session, some_tokens(2, 100), false, nullptr)); };
+    Profile own;
+    own.workers.resize(1);
+    pass();
+    for (const BoardProfile& none : session->followers.profiles(own)) EXPECT_EQ(none.exchange_ns, 0);
+    session->profile = &own;
+    pass();
+    session->profile = nullptr;
+    pass();
+    const std::vector<BoardProfile> boards = session->followers.profiles(own);
+    ASSERT_EQ(boards.size(), 3u);
+    const auto of = [](const BoardProfile& board, Stage stage) { return board.stages[static_cast<size_t>(stage)]; };
+    for (const BoardProfile& board : boards) {
+      EXPECT_GT(of(board, Stage::down).work_ns, 0);
+      EXPECT_EQ(of(board, Stage::head).work_ns, 0) << "no logits were wanted";
+      EXPECT_GT(board.exchange_ns, 0);
+    }
+    EXPECT_EQ(of(boards[0], Stage::down).work_ns, own.workers[0].stages[static_cast<size_t>(Stage::down)].work_ns);
+    const std::vector<BoardProfile> later = session->followers.profiles({});
+    for (const BoardProfile& board : later) EXPECT_EQ(of(board, Stage::down).work_ns, 0) << "told already";
   });
 }
 
@@ -192,6 +225,7 @@ TEST(Boards, TextsOfASchedulerAreWhatTheyAreAlone) {
   const std::vector<int32_t> beginning = some_tokens(290, model->config.vocab_size);
   for (int i = 0; i < 10; ++i) {
     TextCase& text = texts.emplace_back(random_text(random, model->config.vocab_size, 20));
+    text.options.hash_logits = i % 3 == 0;  // else some texts need few of the logits
     if (i % 2 == 0) text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
   }
   with_shared_model(kStories, {}, 3, 4, [&](const Model& shared) {

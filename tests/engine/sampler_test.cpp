@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <set>
+#include <utility>
 
 namespace pinion {
 namespace {
@@ -220,6 +222,45 @@ TEST(TopK, FindsThemInWhicheverPanelsTheyLie) {
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 4}, logits), Ids({70, 71, 75, 299}));
   EXPECT_EQ(drawn({.temperature = 4, .top_k = 6}, logits), Ids({0, 1, 70, 71, 75, 299}));  // the first two of many
   EXPECT_EQ(drawn({.temperature = 4, .top_k = 8}, logits), Ids({0, 1, 2, 3, 70, 71, 75, 299}));  // more than panels
+}
+
+// With the others as if they could not come, whatever filters are on.
+TEST(CandidatesNeeded, GiveTheSameTokens) {
+  std::mt19937 random(42);
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  for (int round = 0; round < 1000; ++round) {
+    Logits logits(1 + below(400));
+    for (float& logit : logits) logit = static_cast<float>(below(40)) * 0.1f;  // many are equal
+    const SamplerOptions options = {.temperature = below(3) == 0 ? 0.0f : 0.7f,
+                                    .top_k = static_cast<int32_t>(1 + below(80)),
+                                    .top_p = below(2) ? 0.9f : 1.0f,
+                                    .min_p = below(2) ? 0.3f : 0.0f,
+                                    .seed = random()};
+    const auto needed = static_cast<size_t>(candidates_needed(options));
+    EXPECT_EQ(needed, options.temperature > 0 ? static_cast<size_t>(options.top_k) : 1);
+    std::vector<int32_t> ids(logits.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::ranges::sort(ids, {}, [&](int32_t id) { return std::pair(-logits[static_cast<size_t>(id)], id); });
+    Logits few(logits.size(), -kInfinity);
+    for (size_t i = 0; i < std::min(needed, ids.size()); ++i) {
+      few[static_cast<size_t>(ids[i])] = logits[static_cast<size_t>(ids[i])];
+    }
+    Sampler of_all{.options = options}, of_few{.options = options};
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(sample(of_few, few, {}, {}), sample(of_all, logits, {}, {})) << round;
+  }
+}
+
+TEST(CandidatesNeeded, AreAllWhereOthersAreLookedAt) {
+  EXPECT_EQ(candidates_needed({}), 1);
+  EXPECT_EQ(candidates_needed({.temperature = 1}), 0);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_p = 0.9f, .min_p = 0.1f}), 0);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = kMostCandidates}), kMostCandidates);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = kMostCandidates + 1}), 0);
+  EXPECT_EQ(candidates_needed({.repetition_penalty = 1.1f}), 0);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = 4, .presence_penalty = 0.1f}), 0);
+  EXPECT_EQ(candidates_needed({.frequency_penalty = 0.1f}), 0);
+  EXPECT_EQ(candidates_needed({.dry_multiplier = 0.8f}), 0);
+  EXPECT_EQ(candidates_needed({.logit_bias = {{3, 1.0f}}}), 0);
 }
 
 TEST(TopK, IsOfThePenalisedLogits) {
