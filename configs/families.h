@@ -58,7 +58,8 @@ namespace pinion {
 //   shared_kv                    the field with how many layers, the last ones, read keys and values of earlier ones
 //   gate_sparsity                the field that says which part of each layer's gates is to be zero
 //   laurel_left (of modules)     attention's branch is averaged with laurel_norm of laurel_right of it
-//   altup_router (of modules)    the model has several streams, see AltupConfig; altup_in and altup_out are the model's,
+//   altup_router (of modules)    the model has several streams, see AltupConfig; altup_in and altup_out are the
+//   model's,
 //                                the other altup_... each layer's. layer_gate: layers have embeddings of their own, see
 //                                LayerInputConfig
 //   o_norm, down_norm (of modules)       norms of what o and down multiply

@@ -90,12 +90,13 @@ float* row_scratch(const Pass& p, const Worker& worker) {
 template <class RowOf>
 void project_rows(const Multiplier& m, const Linear& linear, int64_t rows, float* out, RowOf row_of) {
   const int64_t n = linear.weight.k;
-  project(m, prepare(m, rows, n, {&linear},
-                     [&](int64_t first, int64_t count, float* to) -> const float* {
-                       if (count == 1) return row_of(first);
-                       for (int64_t i = 0; i < count; ++i) std::copy_n(row_of(first + i), n, to + i * n);
-                       return to;
-                     }),
+  project(m,
+          prepare(m, rows, n, {&linear},
+                  [&](int64_t first, int64_t count, float* to) -> const float* {
+                    if (count == 1) return row_of(first);
+                    for (int64_t i = 0; i < count; ++i) std::copy_n(row_of(first + i), n, to + i * n);
+                    return to;
+                  }),
           {{&linear, out}});
 }
 

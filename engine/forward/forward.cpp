@@ -53,9 +53,9 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
     return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
   }
   const LatentLayer& l = layer.latent;
-  return normalized(m, p, layer.attention_norm,
-                    {&layer.q, &layer.k, &layer.v, &l.q_a, &l.kv_a, &l.k_rope, &r.qkv, &r.z, &r.b, &r.a,
-                     &layer.laurel.left});
+  return normalized(
+      m, p, layer.attention_norm,
+      {&layer.q, &layer.k, &layer.v, &l.q_a, &l.kv_a, &l.k_rope, &r.qkv, &r.z, &r.b, &r.a, &layer.laurel.left});
 }
 
 // What a branch computes, into the residual stream: x += scale W in, or x += scale norm(W in) where the family norms

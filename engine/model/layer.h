@@ -102,25 +102,25 @@ struct Layer {
   Norm o_norm;                                    // [heads * head_dim] of what o multiplies
   Norm attention_out_norm;                        // of what the branch adds
   LaurelLayer laurel;
-  Norm mlp_norm;                                  // none where the mlp reads what attention_norm gives
+  Norm mlp_norm;  // none where the mlp reads what attention_norm gives
   // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared,
   // one without an mlp has none of what follows.
   Linear gate, up;
   XieluLayer xielu;
   std::optional<float> gate_cut;  // of a sparse gate: so many standard deviations above its row's mean is zero
-  Linear down;                               // [hidden, intermediate]
-  Norm down_norm;                            // [intermediate] of what down multiplies
-  Norm mlp_out_norm;                         // of what the branch adds
+  Linear down;                    // [hidden, intermediate]
+  Norm down_norm;                 // [intermediate] of what down multiplies
+  Norm mlp_out_norm;              // of what the branch adds
   const float* router_correction = nullptr;  // [experts] added to scores when choosing
   Linear shared_weight;         // [1, hidden], bf16 like the router, whose sigmoid weighs the shared expert's output
   Linear router;                // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
   std::vector<Expert> experts;  // empty where the layer has none
   AltupLayer altup;
-  Linear layer_gate;       // [size of a layer's embedding, hidden]
-  Linear layer_out;        // [hidden, that size]
+  Linear layer_gate;  // [size of a layer's embedding, hidden]
+  Linear layer_out;   // [hidden, that size]
   Norm layer_out_norm;
-  int64_t window = 0;           // positions a token sees, itself included; 0 = all
-  int32_t rope = kNoRope;       // which of the config's ropes; kNoRope: none
+  int64_t window = 0;      // positions a token sees, itself included; 0 = all
+  int32_t rope = kNoRope;  // which of the config's ropes; kNoRope: none
 };
 
 // What a layer is by its place alone.

@@ -197,8 +197,10 @@ std::vector<MatrixTensor> stream_matrices(const ModelConfig& config) {
     list.push_back({layer_input, config.names.layer_input, 0, config.layers * config.layer_input.size, hidden});
     list.back().alpha = 1.0f / std::sqrt(static_cast<float>(hidden));
   }
-  for (int64_t i = 0; i + 1 < config.altup.streams; ++i) list.push_back({altup_in, config.names.altup_in, i, hidden, hidden});
-  for (int64_t i = 0; i + 1 < config.altup.streams; ++i) list.push_back({altup_out, config.names.altup_out, i, hidden, hidden});
+  for (int64_t i = 0; i + 1 < config.altup.streams; ++i)
+    list.push_back({altup_in, config.names.altup_in, i, hidden, hidden});
+  for (int64_t i = 0; i + 1 < config.altup.streams; ++i)
+    list.push_back({altup_out, config.names.altup_out, i, hidden, hidden});
   return list;
 }
 

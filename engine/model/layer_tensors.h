@@ -17,8 +17,8 @@ namespace pinion {
 // A layer's matrices. A layer has some of them: q, k, v and o (of latent attention, those of latents in place of k and
 // v, and mostly of q), or those of a recurrent state, or both, and either gate (or not), up and down once or the router
 // and these three for every expert; of these layers some have the first three, too: a shared expert's. Layers without
-// an mlp have none of the latter. Layers with embeddings of their own end with layer_gate and layer_out. The head is the
-// model's, and so are what an MTP layer begins with and what several streams begin and end with.
+// an mlp have none of the latter. Layers with embeddings of their own end with layer_gate and layer_out. The head is
+// the model's, and so are what an MTP layer begins with and what several streams begin and end with.
 enum class MatrixRole : uint8_t {
   q,
   k,

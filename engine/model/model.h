@@ -55,7 +55,7 @@ struct Model {
   TensorView embedding;     // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
   std::vector<Layer> layers;
   Norm final_norm;
-  Linear head;                   // [vocab, hidden]
+  Linear head;  // [vocab, hidden]
   LayerInputs layer_inputs;
   AltupEnds altup;
   MtpInput mtp;                  // of an MTP layer's model, whose embedding and head are another's

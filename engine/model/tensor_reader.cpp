@@ -10,7 +10,9 @@
 
 namespace pinion {
 
-std::span<float> TensorReader::new_vector(size_t n) { return {model->vectors.emplace_back(std::make_unique<float[]>(n)).get(), n}; }
+std::span<float> TensorReader::new_vector(size_t n) {
+  return {model->vectors.emplace_back(std::make_unique<float[]>(n)).get(), n};
+}
 
 Error TensorReader::read(const TensorView& tensor, std::span<float>* out) {
   *out = new_vector(static_cast<size_t>(tensor.elements()));
@@ -34,7 +36,7 @@ Error TensorReader::read_bias(const TensorView& tensor, float scale, std::span<f
 }
 
 Error TensorReader::read_vector(const std::string& name, std::initializer_list<int64_t> shape, float offset,
-                  std::span<float>* out) {
+                                std::span<float>* out) {
   TensorView tensor;
   if (Error e = bind(name, shape, &tensor)) return e;
   if (Error e = read(tensor, out)) return e;
@@ -97,9 +99,6 @@ Error TensorReader::read_head_rows(const VectorTensor& spec, std::span<float>* o
 Error TensorReader::read_small_matrix(const VectorTensor& spec, std::span<float>* out) {
   if (Error e = read_vector(spec.name, {spec.rows, spec.n / spec.rows}, spec.offset, out)) return e;
   for (float& value : *out) value = to_float(to_bf16(value));
-  const float clip = model->config.altup.clip;
-  if (spec.role != VectorRole::altup_correction || clip == 0.0f) return {};
-  for (float& value : *out) value = std::clamp(value, -clip, clip);
   return {};
 }
 

@@ -40,7 +40,6 @@ void read_streams(JsonFields& file, ModelConfig* out) {
   AltupConfig& altup = out->altup;
   altup.streams = file.integer("altup_num_inputs", {}, 1, kMostStreams);
   altup.active = file.integer("altup_active_idx", {}, 0, kMostStreams - 1);
-  altup.clip = static_cast<float>(file.number("altup_coef_clip", 0.0, 0.0, 1e9));
   altup.scales = file.boolean("altup_correct_scale");
   if (altup.active >= altup.streams && !file.error) {
     file.fail("altup_active_idx", "out of range", "below altup_num_inputs", std::to_string(altup.active));

@@ -59,12 +59,11 @@ struct LatentConfig {
   float norm_eps = 1e-6f;  // of both vectors' norms, whatever the others' is
 };
 
-// Alternating updates (Baykal et al. 2023): several residual streams, of which a layer computes one. The others follow by
-// small matrices of each layer's.
+// Alternating updates (Baykal et al. 2023): several residual streams, of which a layer computes one. The others follow
+// by small matrices of each layer's.
 struct AltupConfig {
   int64_t streams = 0;  // 0: there is one stream, without any of this
   int64_t active = 0;   // the one that layers compute
-  float clip = 0.0f;    // bound of the correction's coefficients; 0: none
   bool scales = true;   // by altup_scale, what a layer's gate reads
 };
 
@@ -197,7 +196,7 @@ struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", as the file has it
   int64_t layers = 0;
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;           // the largest
+  int64_t intermediate_size = 0;            // the largest
   std::vector<int64_t> intermediate_sizes;  // [layers] where they differ; else empty
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads

@@ -66,6 +66,6 @@ ALTUP_CASES = {
     "gemma3n_streams": Case(
         GEMMA3N_STREAMS,
         long_prompt=200,
-        notes="Layers compute the second of three streams. altup_coef_clip bounds the correction's coefficients.",
+        notes="Layers compute the second of three streams. altup_coef_clip is for training alone.",
     ),
 }
