@@ -174,6 +174,9 @@ struct MatrixList {
   }
 };
 
+// Of all layers.
+int64_t layer_embeddings(const ModelConfig& c) { return c.layer_input.vocab_size * c.layers * c.layer_input.size; }
+
 int64_t parameters_of(const MatrixTensor& m) { return m.n * m.k + (m.has_bias ? m.n : 0); }
 
 }  // namespace
@@ -327,8 +330,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
                             0};
   if (config.head_bias) counts.all += config.vocab_size;
   for (const MatrixTensor& one : stream_matrices(config)) counts.all += parameters_of(one);
-  const LayerInputConfig& input = config.layer_input;
-  counts.all += input.vocab_size * config.layers * input.size + input.size;
+  counts.all += layer_embeddings(config) + config.layer_input.size;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& one : layer_vectors(config, layer)) counts.all += one.n;
     for (const MatrixTensor& one : layer_matrices(config, layer)) {
@@ -341,7 +343,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
 
 int64_t active_parameters(const ModelConfig& config) {
   const ParameterCounts counts = count_parameters(config);
-  return counts.all - counts.in_experts + config.experts.part_read(counts.in_experts, 1);
+  return counts.all - layer_embeddings(config) - counts.in_experts + config.experts.part_read(counts.in_experts, 1);
 }
 
 }  // namespace pinion

@@ -218,7 +218,7 @@ struct ParameterCounts {
 // Of a whole model; a head that is the embedding counts once.
 ParameterCounts count_parameters(const ModelConfig& config);
 
-// Those that one token is multiplied by, and the embedding.
+// Those that one token is multiplied by, and the embedding, which most models' head is; not the layers' own embeddings.
 int64_t active_parameters(const ModelConfig& config);
 
 }  // namespace pinion

@@ -37,6 +37,7 @@ TEST(Altup, SharedLayersReadAnEarlierOnesCache) {
     EXPECT_TRUE(shared.key_balance.empty());
   }
   EXPECT_EQ(layers[2].slot, 2);
+  EXPECT_EQ(count_parameters(model->config).all - active_parameters(model->config), 120 * 5 * 12);
 }
 
 // Ids of pictures and sounds, which have embeddings and none of the layers'.
