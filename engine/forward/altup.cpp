@@ -51,18 +51,33 @@ void coefficients(const Pass& p, const float* matrix, int64_t rows, const float*
 
 constexpr int64_t kColumns = 64;
 
-// Columns [at, at + count) of each row, plus a sum of all rows: by[to][from] of each.
-void add_combinations(float* const* rows, const float* by, int64_t streams, int64_t at, int64_t count) {
+// Columns [at, at + count) of `to`, of one stream each, become those of `from` plus a sum of all of them: by[i][j] of
+// each.
+void add_combinations(float* const* from, float* const* to, const float* by, int64_t streams, int64_t at,
+                      int64_t count) {
   float sums[kMostStreams][kColumns] = {};
-  for (int64_t to = 0; to < streams; ++to) {
-    for (int64_t from = 0; from < streams; ++from) {
-      const float factor = by[to * streams + from];
-      for (int64_t i = 0; i < count; ++i) sums[to][i] += rows[from][at + i] * factor;
+  for (int64_t i = 0; i < streams; ++i) {
+    for (int64_t j = 0; j < streams; ++j) {
+      const float factor = by[i * streams + j];
+      for (int64_t c = 0; c < count; ++c) sums[i][c] += from[j][at + c] * factor;
     }
   }
-  for (int64_t to = 0; to < streams; ++to) {
-    for (int64_t i = 0; i < count; ++i) rows[to][at + i] += sums[to][i];
+  for (int64_t i = 0; i < streams; ++i) {
+    for (int64_t c = 0; c < count; ++c) to[i][at + c] = from[i][at + c] + sums[i][c];
   }
+}
+
+// prepare(row), then f(row, begin, end) for all columns of each row. A single row is prepared by every worker, which is
+// less than a barrier costs, and its columns are shared out.
+template <class Prepare, class F>
+void for_each_row(Worker& worker, const Pass& p, Prepare prepare, F f) {
+  const int64_t n = p.model.config.hidden_size, part = p.rows == 1 ? 4 * kColumns : n, parts = (n + part - 1) / part;
+  if (p.rows == 1) prepare(0);
+  worker.for_each(p.rows * parts, [&](int64_t task) {
+    if (p.rows > 1) prepare(task);
+    f(task / parts, task % parts * part, std::min(n, (task % parts + 1) * part));
+  });
+  worker.barrier();
 }
 
 // The layers' inputs of a token: the mean of two vectors of each layer, times sqrt(2). The first are there already.
@@ -133,14 +148,15 @@ void add_layer_input(Worker& worker, const Pass& p, AltupScratch& s, const Layer
   const Input gated = gated_input(worker, p, s, layer, index);
   float* branch = p.activations.branch.data();
   project(begin_stage(worker, p, Stage::layer_out), gated, {{&layer.layer_out, branch}});
-  worker.for_each(p.rows, [&](int64_t row) {
-    normalize(p, layer.layer_out_norm, branch + row * n, branch + row * n);
-    for (int64_t stream = 1; stream < c.altup.streams; ++stream) {
-      float* x = stream_row(p, s, stream, row);
-      for (int64_t i = 0; i < n; ++i) x[i] += branch[row * n + i];
-    }
-  });
-  worker.barrier();
+  float* normed = row_scratch(p, worker);
+  for_each_row(
+      worker, p, [&](int64_t row) { normalize(p, layer.layer_out_norm, branch + row * n, normed); },
+      [&](int64_t row, int64_t begin, int64_t end) {
+        for (int64_t stream = 1; stream < c.altup.streams; ++stream) {
+          float* x = stream_row(p, s, stream, row);
+          for (int64_t i = begin; i < end; ++i) x[i] += normed[i];
+        }
+      });
 }
 
 }  // namespace
@@ -173,38 +189,42 @@ void begin_streams(Worker& worker, const Pass& p, AltupScratch& s) {
 void predict_streams(Worker& worker, const Pass& p, AltupScratch& s, const Layer& layer) {
   const AltupConfig& c = p.model.config.altup;
   const int64_t n = p.model.config.hidden_size;
+  float by[kMostStreams * kMostStreams];
   begin_stage(worker, p, Stage::streams);
-  worker.for_each(p.rows, [&](int64_t row) {
-    float routed[kMostStreams], by[kMostStreams * kMostStreams];
-    float* rows[kMostStreams];
-    for (int64_t stream = 0; stream < c.streams; ++stream) rows[stream] = stream_row(p, s, stream, row);
-    route_row(p, layer.altup, rows[c.active], row_scratch(p, worker), routed);
+  const auto mix = [&](int64_t row) {
+    float routed[kMostStreams];
+    route_row(p, layer.altup, stream_row(p, s, c.active, row), row_scratch(p, worker), routed);
     coefficients(p, layer.altup.prediction, c.streams * c.streams, routed, by);
-    for (int64_t at = 0; at < n; at += kColumns) {
-      add_combinations(rows, by, c.streams, at, std::min(kColumns, n - at));
+  };
+  for_each_row(worker, p, mix, [&](int64_t row, int64_t begin, int64_t end) {
+    float *from[kMostStreams], *to[kMostStreams];
+    for (int64_t stream = 0; stream < c.streams; ++stream) from[stream] = to[stream] = stream_row(p, s, stream, row);
+    to[c.active] = s.predicted.data() + row * n;  // other workers may be reading the stream
+    for (int64_t at = begin; at < end; at += kColumns) {
+      add_combinations(from, to, by, c.streams, at, std::min(kColumns, end - at));
     }
-    std::copy_n(rows[c.active], n, p.activations.x.data() + row * n);
+    std::copy(to[c.active] + begin, to[c.active] + end, p.activations.x.data() + row * n + begin);
   });
-  worker.barrier();
 }
 
 void correct_streams(Worker& worker, const Pass& p, AltupScratch& s, const Layer& layer, int64_t index) {
   const AltupConfig& c = p.model.config.altup;
   const int64_t n = p.model.config.hidden_size;
+  float by[kMostStreams];
   begin_stage(worker, p, Stage::streams);
-  worker.for_each(p.rows, [&](int64_t row) {
-    float routed[kMostStreams], by[kMostStreams];
-    float* change = row_scratch(p, worker);
-    const float *x = p.activations.x.data() + row * n, *predicted = stream_row(p, s, c.active, row);
-    route_row(p, layer.altup, x, change, routed);
+  const auto mix = [&](int64_t row) {
+    float routed[kMostStreams];
+    route_row(p, layer.altup, p.activations.x.data() + row * n, row_scratch(p, worker), routed);
     coefficients(p, layer.altup.correction, c.streams, routed, by);
-    for (int64_t i = 0; i < n; ++i) change[i] = x[i] - predicted[i];
+  };
+  for_each_row(worker, p, mix, [&](int64_t row, int64_t begin, int64_t end) {
+    const float *x = p.activations.x.data() + row * n, *predicted = s.predicted.data() + row * n;
     for (int64_t stream = 0; stream < c.streams; ++stream) {
       float* to = stream_row(p, s, stream, row);
-      for (int64_t i = 0; i < n; ++i) to[i] += change[i] * (by[stream] + 1.0f);
+      const float* from = stream == c.active ? predicted : to;
+      for (int64_t i = begin; i < end; ++i) to[i] = from[i] + (x[i] - predicted[i]) * (by[stream] + 1.0f);
     }
   });
-  worker.barrier();
   add_layer_input(worker, p, s, layer, index);
 }
 
@@ -238,6 +258,7 @@ void join_streams(Worker& worker, const Pass& p, AltupScratch& s) {
 void make_altup_scratch(const Model& model, int64_t tokens, ScratchSizer* sizer, AltupScratch* out) {
   const ModelConfig& c = model.config;
   sizer->make(&out->streams, c.altup.streams * tokens * c.hidden_size);
+  sizer->make(&out->predicted, tokens * c.hidden_size);
   sizer->make(&out->inputs, tokens * c.layers * c.layer_input.size);
   sizer->make(&out->gates, tokens * c.layer_input.size);
 }

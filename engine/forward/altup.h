@@ -1,5 +1,5 @@
 // Several residual streams, of which a layer computes one (alternating updates), and the embeddings that each layer has
-// of its own. Rows are independent: a row's streams are one task.
+// of its own. Rows are tasks; of a single one, some columns are.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@ namespace pinion {
 
 // M: the most tokens in one pass.
 struct AltupScratch {
-  std::vector<float> streams;  // [streams][M][hidden]; of the active one, what was predicted
-  std::vector<float> inputs;   // [M][layers][size] of each layer, from its embedding and the token's
-  std::vector<float> gates;    // [M][size]
+  std::vector<float> streams;    // [streams][M][hidden]; while a layer computes, the active one is as it was before
+  std::vector<float> predicted;  // [M][hidden] what was expected of the active one
+  std::vector<float> inputs;     // [M][layers][size] of each layer, from its embedding and the token's
+  std::vector<float> gates;      // [M][size]
 };
 
 // For passes of at most `tokens`. Nothing for models with one stream.

@@ -125,7 +125,7 @@ void embed(Worker& worker, const Pass& p) {
   worker.barrier();
 }
 
-// Into the activation buffer: activation(gate y) * (up y), or up y alone beside gates that are sparse.
+// Into the activation buffer: activation(gate y) * (up y). A gate that is sparse is cut when its row is whole.
 void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
   trace_input(worker, p, index, Stage::gate_up, y);
   const Multiplier m = begin_stage(worker, p, Stage::gate_up);
@@ -136,7 +136,8 @@ void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y,
   } else {
     project_activated(m, y, layer.gate, layer.up, gating_of(p.model.config, layer), up);
   }
-  gather(worker, p, p.activations.activation.data(), p.rows, layer.up.rows);
+  gather(worker, p, up, p.rows, layer.up.rows);
+  if (layer.gate_cut) cut_gates(worker, p, layer, layer.up.rows.count);
 }
 
 // What that buffer holds, as down multiplies it.
@@ -144,12 +145,8 @@ Input activated(Worker& worker, const Pass& p, const Layer& layer, int64_t index
   const float* activation = p.activations.activation.data();
   const int64_t width = layer.down.weight.k;
   const Input in = prepare(begin_stage(worker, p, Stage::down_input), p.rows, width, {&layer.down},
-                           [&](int64_t first, int64_t count, float* out) -> const float* {
-                             if (!layer.gate_cut) {
-                               return normed_rows(p, layer.down_norm, activation + first * width, count, width, out);
-                             }
-                             cut_gates(p, layer, first, count, width, out);
-                             return out;
+                           [&](int64_t first, int64_t count, float* out) {
+                             return normed_rows(p, layer.down_norm, activation + first * width, count, width, out);
                            });
   trace_input(worker, p, index, Stage::down, in);
   return in;

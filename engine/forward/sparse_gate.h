@@ -7,8 +7,8 @@
 
 namespace pinion {
 
-// Rows of the mlp's activation from `first` on, [count][width]: activation(max(0, gate - cut)) * up, of what the pass's
-// buffers hold of both.
-void cut_gates(const Pass& pass, const Layer& layer, int64_t first, int64_t count, int64_t width, float* out);
+// The mlp's activation, in place of up's outputs: activation(max(0, gate - cut)) * up, of rows that are whole. width:
+// of both. Ends with a barrier.
+void cut_gates(Worker& worker, const Pass& pass, const Layer& layer, int64_t width);
 
 }  // namespace pinion
