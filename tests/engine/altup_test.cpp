@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/forward/row_sums.h"
 #include "engine/runtime/load.h"
 #include "loader/checkpoint/mapped_file.h"
 #include "loader/config/json.h"
@@ -21,6 +22,18 @@ const std::string kFolder = PINION_TEST_DATA "/families/gemma3n";
 
 std::vector<float> logits_of(const Model& model, const std::vector<int32_t>& ids) {
   return all_logits(model, ids, std::ssize(ids), {1, {.kv = KvType::f32}});
+}
+
+// Where floats round, the order of a sum can be seen.
+TEST(RowSums, AreFoldedInHalves) {
+  std::vector<float> x(33);
+  x[0] = 1e8f, x[16] = 1, x[32] = -1e8f, x[1] = 0.25f;
+  EXPECT_EQ(row_sum(33, [&](int64_t i) { return x[static_cast<size_t>(i)]; }), 0.25f) << "16 is in the sum of 0";
+  x.assign(33, 0);
+  x[0] = 1e8f, x[8] = -1e8f, x[4] = 1, x[31] = 2;
+  EXPECT_EQ(row_sum(33, [&](int64_t i) { return x[static_cast<size_t>(i)]; }), 3) << "8 is added to 0 before 4";
+  EXPECT_EQ(row_sum(5, [&](int64_t i) { return static_cast<float>(i); }), 10);
+  EXPECT_EQ(mean_square(std::vector<float>{1, 2, 3, 4}.data(), 4), 7.5f);
 }
 
 TEST(Altup, SharedLayersReadAnEarlierOnesCache) {
