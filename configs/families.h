@@ -19,6 +19,7 @@ namespace pinion {
 // and only where the family needs them
 //   older_fields                 names that fields of config.json had before, and theirs now
 //   intermediate_size            the field that holds it, where that has another name
+//   intermediate_sizes           true: that may be a list of one for each layer
 //   adjusts_intermediate_size    true: block_auto_adjust_ff_dim and others say what it becomes (LFM2)
 //   rope_theta, partial_rotary_factor     the fields that hold them, where these have other names
 //   parallel_branches            true, or the field that says it: attention and mlp read the same stream, and x becomes
@@ -53,13 +54,21 @@ namespace pinion {
 //                                two
 //   layers_behind                the field with how many layers, behind the model's own, are not read
 //   qk_norm_if                   the field that says whether there is such a norm
+//   value_norm                   true: values are normed, too, without weights
+//   shared_kv                    the field with how many layers, the last ones, read keys and values of earlier ones
+//   gate_sparsity                the field that says which part of each layer's gates is to be zero
+//   laurel_left (of modules)     attention's branch is averaged with laurel_norm of laurel_right of it
+//   altup_router (of modules)    the model has several streams, see AltupConfig; altup_in and altup_out are the
+//   model's,
+//                                the other altup_... each layer's. layer_gate: layers have embeddings of their own, see
+//                                LayerInputConfig
 //   o_norm, down_norm (of modules)       norms of what o and down multiply
 //   sinks (of modules)           a tensor with one more score for each head's softmax, of nothing
 //   xielu (of modules)           what holds the numbers of the activation xielu
 //   norm, norm_bias, norm_eps    layer: LayerNorm instead of RMSNorm; true: with biases; the field, else rms_norm_eps
 //   norm_offset                  what norm weights are stored less by
-//   embedding_scale, score_scale, branch_scale, logit_scale      a field to the power of 1, -1, 0.5 or -0.5; times: the
-//                                same of another, by which it is multiplied
+//   embedding_scale, score_scale, branch_scale, logit_scale      a number, or a field to the power of 1, -1, 0.5 or
+//                                -0.5; times: the same of another, by which it is multiplied
 //   output_scales                fields with what the outputs of matrices are multiplied by: qkv, key (besides), o,
 //                                gate_down (two), state_in, state_parts (five of state_in's: z, x, B, C, dt), state_out
 //   latent_attention             true: keys and values are made of a narrow vector, see LatentConfig. modules then has

@@ -66,6 +66,23 @@ void portable_sincos(double x, double* sine, double* cosine) {
   *cosine = (quadrant == 1 || quadrant == 2 ? -1.0 : 1.0) * (swap ? s : c);
 }
 
+double normal_quantile(double p) {
+  if (p < 0.5) return -normal_quantile(1.0 - p);
+  constexpr double kRootOfTwoPi = 2.5066282746310005;
+  // Newton's method from 0. From there on the distribution is concave: no step passes the root.
+  double x = 0;
+  for (int i = 0; i < 100; ++i) {
+    const double density = portable_exp(-0.5 * x * x) / kRootOfTwoPi;
+    // P(X < x) = 1/2 + density * (x + x^3 / 3 + x^5 / (3 * 5) + ...)
+    double term = x, sum = x;
+    for (int odd = 3; term > 1e-17 * sum; odd += 2) sum += term *= x * x / odd;
+    const double step = (p - 0.5 - density * sum) / density;
+    if (!(step > 1e-15)) break;
+    x += step;
+  }
+  return x;
+}
+
 bool all_finite(std::span<const float> values) {
   constexpr uint32_t kExponent = 0x7f800000u;
   bool found = false;

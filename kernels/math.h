@@ -36,6 +36,9 @@ inline double portable_pow(double base, double exponent) { return portable_exp(e
 // Within 1e-15 absolute for |x| <= 1e6, as far as the reduction by pi/2 in three parts is exact.
 void portable_sincos(double x, double* sine, double* cosine);
 
+// The x that a standard normal number is below with probability p, within 1e-9. 1e-6 <= p <= 1 - 1e-6.
+double normal_quantile(double p);
+
 // No NaN and no infinity among them.
 bool all_finite(std::span<const float> values);
 

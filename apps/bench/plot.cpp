@@ -16,9 +16,9 @@ constexpr double kCharacter = 7.8;
 constexpr const char* kCurveColours[] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728",
                                          "#9467bd", "#8c564b", "#e377c2", "#17becf"};
 // By stage. Neighbours differ most.
-constexpr const char* kStageColours[] = {"#8c8c8c", "#c5b0d5", "#1f77b4", "#dbdb8d", "#ff9896", "#17becf",
-                                         "#9edae5", "#2ca02c", "#98df8a", "#e377c2", "#8c564b", "#ff7f0e",
-                                         "#ffbb78", "#d62728", "#9467bd", "#bcbd22"};
+constexpr const char* kStageColours[] = {"#8c8c8c", "#f7b6d2", "#c5b0d5", "#1f77b4", "#dbdb8d", "#ff9896", "#aec7e8",
+                                         "#17becf", "#9edae5", "#2ca02c", "#98df8a", "#e377c2", "#8c564b", "#ff7f0e",
+                                         "#ffbb78", "#d62728", "#c49c94", "#7f9f3f", "#9467bd", "#bcbd22"};
 static_assert(std::size(kStageColours) == kStages);
 // The rest has the colours of a light page in its attributes.
 constexpr const char* kDarkStyle =

@@ -31,10 +31,11 @@ struct Options {
 
 // Bytes by part, as they would lie in memory.
 struct Parts {
-  int64_t embedding = 0;  // mapped from the file
-  int64_t layers = 0;     // packed
-  int64_t head = 0;       // packed
-  int64_t vectors = 0;    // norms, biases and convolutions, fp32
+  int64_t embedding = 0;         // mapped from the file
+  int64_t layer_embeddings = 0;  // likewise
+  int64_t layers = 0;            // packed, with what the model has beside them and the head
+  int64_t head = 0;              // packed
+  int64_t vectors = 0;           // norms, biases and convolutions, fp32
   int64_t kv_per_1024 = 0;
   int64_t state = 0;  // of layers that keep one in place of keys and values
   // Matrices, by what the file holds and what they become.
@@ -87,11 +88,9 @@ Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoin
   return {};
 }
 
-// The matrices of a layer, what they become and where they lie.
-Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, const LoadOptions& options, int64_t layer,
-                    Parts* out) {
-  const bool fused = config.has_experts(layer) && config.experts.fused;
-  const std::vector<MatrixTensor> tensors = layer_matrices(config, layer);
+// Matrices of a layer or of the model, what they become and where they lie; but not experts that share their tensors.
+Error measure_matrices(const ModelConfig& config, const Checkpoint& checkpoint, const LoadOptions& options,
+                       const std::vector<MatrixTensor>& tensors, Parts* out) {
   for (auto first = tensors.begin(); first != tensors.end();) {
     // Neighbours of one name are the rows of one tensor.
     const std::string module = first->module();
@@ -103,7 +102,7 @@ Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, con
       out->vectors += one.has_bias ? one.n * 4 : 0;
     }
     first = last;
-    if (fused && parts[0].expert != kNoExpert) continue;
+    if (config.experts.fused && parts[0].expert != kNoExpert) continue;
     LinearWeight found;
     const bool stacked = config.experts.stacked && parts[0].expert != kNoExpert;
     if (Error e = stacked ? bind_stacked_experts(checkpoint, module, config.experts.count, rows, parts[0].k, &found)
@@ -113,6 +112,13 @@ Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, con
     const Packing packing = parts[0].is_exact ? Packing{} : packing_of(options, config, module, found);
     for (const MatrixTensor& one : parts) out->layers += count_matrix(one, found, packing, out);
   }
+  return {};
+}
+
+Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, const LoadOptions& options, int64_t layer,
+                    Parts* out) {
+  if (Error e = measure_matrices(config, checkpoint, options, layer_matrices(config, layer), out)) return e;
+  const bool fused = config.has_experts(layer) && config.experts.fused;
   for (const VectorTensor& one : layer_vectors(config, layer)) out->vectors += one.n * 4;
   return fused ? count_fused_experts(config, checkpoint, layer, options, out) : Error{};
 }
@@ -125,6 +131,15 @@ Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, con
   out->vectors = config.hidden_size * (config.norm_bias ? 8 : 4);  // the last norm
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     if (Error e = measure_layer(config, checkpoint, run.load, layer, out)) return e;
+  }
+  if (Error e = measure_matrices(config, checkpoint, run.load, stream_matrices(config), out)) return e;
+  const LayerInputConfig& input = config.layer_input;
+  if (input.size > 0) {
+    TensorView rows;
+    const std::string name = config.names.layer_embedding + ".weight";
+    if (Error e = checkpoint.bind(name, {input.vocab_size, config.layers * input.size}, &rows)) return e;
+    out->layer_embeddings = rows.bytes;
+    out->vectors += input.size * 4;
   }
   const MatrixTensor head = head_matrix(config);  // of a tied one `found` is the embedding
   if (head.has_bias) out->vectors += head.n * 4;
@@ -266,6 +281,7 @@ OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults
       {"generation", generation_json(config, defaults)},
       {"memory_bytes",
        {{"embedding_mapped", parts.embedding},
+        {"layer_embeddings_mapped", parts.layer_embeddings},
         {"layers", parts.layers},
         {"head", parts.head},
         {"vectors", parts.vectors},

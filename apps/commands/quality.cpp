@@ -137,7 +137,10 @@ Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
         {Stage::o, &c.names.o},
         {Stage::state_out, &c.names.state_out},
         {Stage::gate_up, shared ? &c.names.shared_up : &c.names.up},
-        {Stage::down, shared ? &c.names.shared_down : &c.names.down}};
+        {Stage::down, shared ? &c.names.shared_down : &c.names.down},
+        {Stage::laurel, &c.names.laurel_right},
+        {Stage::layer_gate, &c.names.layer_gate},
+        {Stage::layer_out, &c.names.layer_out}};
     for (const auto& [stage, pattern] : matrices) {
       const auto i = static_cast<size_t>(layer), j = static_cast<size_t>(stage);
       if (before.inputs[i][j].rows == 0) continue;

@@ -100,6 +100,7 @@ int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const MatrixTensor& m : layer_matrices(config, layer)) bytes += bytes_of(m);
   }
+  for (const MatrixTensor& m : stream_matrices(config)) bytes += bytes_of(m);
   return bytes;
 }
 

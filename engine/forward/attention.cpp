@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "engine/forward/gather.h"
+#include "engine/forward/laurel.h"
 
 namespace pinion {
 namespace {
@@ -127,6 +128,7 @@ void cache_head(const Pass& p, const AttentionScratch& s, const Layer& layer, co
   float *key = own->key.data(), *value = own->value.data();
   make_key(p, s, layer, row, kv_head, key);
   std::copy_n(s.v.data() + (row * c.kv_heads + kv_head) * values, values, value);
+  if (layer.v_norm) p.kernels.rms_norm(value, layer.v_norm, values, c.norm_eps, value);
   if (cache.shape().type != KvType::q8) {
     const bool is_last = token + 1 == segment.size();
     const int64_t width = std::max(c.head_dim, values);  // the narrower of the two is padded
@@ -183,7 +185,7 @@ Input attention_decode(Worker& worker, const Pass& p, AttentionScratch& s, const
   worker.for_each(kv_heads * chunks, [&](int64_t task) {
     const int64_t kv_head = own_kv_head(p, task % kv_heads);
     const int64_t chunk = first_chunk + task / kv_heads;
-    if (chunk == chunk_of(position)) cache_head(p, s, layer, segment, 0, kv_head, &own);
+    if (chunk == chunk_of(position) && layer.owns_kv) cache_head(p, s, layer, segment, 0, kv_head, &own);
     const int64_t begin = kv_head * group;
     const int64_t end = begin + group;
     if (!own.has_queries[static_cast<size_t>(kv_head)]) {
@@ -282,13 +284,14 @@ void cache_tokens(Worker& worker, const Pass& p, AttentionScratch& s, const Laye
     });
     worker.barrier();
   };
-  if (!s.centres.empty()) {
+  if (!s.centres.empty() && layer.owns_kv) {
     for_each_token(s.centres, [&](const Segment& segment, const SegmentPart&, int64_t token, int64_t kv_head) {
       cache_head(p, s, layer, segment, token, kv_head, &own);
     });
   }
   for_each_token(s.blocks, [&](const Segment& segment, const SegmentPart& part, int64_t token, int64_t kv_head) {
-    if (s.centres.empty() || !begins_chunk(segment, part)) cache_head(p, s, layer, segment, token, kv_head, &own);
+    const bool is_cached = !layer.owns_kv || (!s.centres.empty() && begins_chunk(segment, part));
+    if (!is_cached) cache_head(p, s, layer, segment, token, kv_head, &own);
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = segment.row + token;
       make_query(p, s, layer, row, kv_head * group + g, queries_at(p, s, kv_head, row * group + g));
@@ -322,8 +325,12 @@ Input attend(Worker& worker, const Pass& p, AttentionScratch& s, const Layer& la
     project_latents(worker, p, s.latents, layer, x, index, s.q.data(), s.k.data(), s.v.data());
   } else {
     project(begin_stage(worker, p, Stage::qkv), x,
-            {{&layer.q, s.q.data()}, {&layer.k, s.k.data()}, {&layer.v, s.v.data()}});
+            {{&layer.q, s.q.data()},
+             {&layer.k, s.k.data()},
+             {&layer.v, s.v.data()},
+             {&layer.laurel.left, p.activations.laurel_narrow.data()}});
   }
+  if (layer.laurel.right.rows.count > 0) finish_laurel(worker, p, layer, index);
   begin_stage(worker, p, Stage::attention);
   if (p.model.config.qk_norm == QkNorm::all_heads) {
     gather(worker, p, s.q.data(), p.rows, layer.q.rows);
@@ -351,23 +358,6 @@ void plan_attention(const Pass& p, AttentionScratch* s) {
       s->query_parts.push_back({index, first, std::min(kAttentionRows, rows - first)});
     }
   }
-}
-
-void AttentionBuffer::make(ScratchSizer* sizer, int64_t rows, int64_t head_dim) {
-  sizer->make(&max, rows);
-  sizer->make(&sum, rows);
-  sizer->make(&acc, rows * head_dim);
-}
-
-void AttentionBuffer::copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows,
-                           int64_t head_dim) {
-  std::copy_n(other.max.data() + other_row, rows, max.data() + row);
-  std::copy_n(other.sum.data() + other_row, rows, sum.data() + row);
-  std::copy_n(other.acc.data() + other_row * head_dim, rows * head_dim, acc.data() + row * head_dim);
-}
-
-AttentionState AttentionBuffer::from(int64_t row, int64_t head_dim) {
-  return {max.data() + row, sum.data() + row, acc.data() + row * head_dim};
 }
 
 void make_attention_scratch(const Model& model, int64_t tokens, int64_t positions, int32_t workers, ScratchSizer* sizer,

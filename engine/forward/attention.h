@@ -5,23 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/forward/attention_buffer.h"
 #include "engine/forward/latents.h"
 #include "engine/forward/pass.h"
 #include "engine/forward/scratch_sizer.h"
 
 namespace pinion {
-
-// Softmax states of several rows, with their memory.
-struct AttentionBuffer {
-  std::vector<float> max;  // [rows]
-  std::vector<float> sum;  // [rows]
-  std::vector<float> acc;  // [rows][padded head_dim]
-
-  void make(ScratchSizer* sizer, int64_t rows, int64_t head_dim);
-  AttentionState from(int64_t row, int64_t head_dim);
-  // Copies rows of another buffer to `row` and those after it.
-  void copy(int64_t row, const AttentionBuffer& other, int64_t other_row, int64_t rows, int64_t head_dim);
-};
 
 struct OwnAttentionScratch {
   std::vector<float> q;           // [heads][padded head_dim] one token's queries as the kernels take them

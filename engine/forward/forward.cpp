@@ -4,7 +4,9 @@
 #include <initializer_list>
 
 #include "engine/forward/gather.h"
+#include "engine/forward/laurel.h"
 #include "engine/forward/recurrent.h"
+#include "engine/forward/sparse_gate.h"
 #include "engine/forward/trace.h"
 #include "loader/checkpoint/convert.h"
 
@@ -51,8 +53,9 @@ Input attention_input(Worker& worker, const Pass& p, const Layer& layer) {
     return normalized(m, p, layer.attention_norm, {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up});
   }
   const LatentLayer& l = layer.latent;
-  return normalized(m, p, layer.attention_norm,
-                    {&layer.q, &layer.k, &layer.v, &l.q_a, &l.kv_a, &l.k_rope, &r.qkv, &r.z, &r.b, &r.a});
+  return normalized(
+      m, p, layer.attention_norm,
+      {&layer.q, &layer.k, &layer.v, &l.q_a, &l.kv_a, &l.k_rope, &r.qkv, &r.z, &r.b, &r.a, &layer.laurel.left});
 }
 
 // What a branch computes, into the residual stream: x += scale W in, or x += scale norm(W in) where the family norms
@@ -122,12 +125,19 @@ void embed(Worker& worker, const Pass& p) {
   worker.barrier();
 }
 
-// Into the activation buffer: activation(gate y) * (up y).
+// Into the activation buffer: activation(gate y) * (up y). A gate that is sparse is cut when its row is whole.
 void activate(Worker& worker, const Pass& p, const Layer& layer, const Input& y, int64_t index) {
   trace_input(worker, p, index, Stage::gate_up, y);
-  project_activated(begin_stage(worker, p, Stage::gate_up), y, layer.gate, layer.up, gating_of(p.model.config, layer),
-                    p.activations.activation.data());
-  gather(worker, p, p.activations.activation.data(), p.rows, layer.up.rows);
+  const Multiplier m = begin_stage(worker, p, Stage::gate_up);
+  float *up = p.activations.activation.data(), *gates = p.activations.gates.data();
+  if (layer.gate_cut) {
+    project(m, y, {{&layer.gate, gates}, {&layer.up, up}});
+    gather(worker, p, gates, p.rows, layer.gate.rows);
+  } else {
+    project_activated(m, y, layer.gate, layer.up, gating_of(p.model.config, layer), up);
+  }
+  gather(worker, p, up, p.rows, layer.up.rows);
+  if (layer.gate_cut) cut_gates(worker, p, layer, layer.up.rows.count);
 }
 
 // What that buffer holds, as down multiplies it.
@@ -172,6 +182,7 @@ void add_attention(Worker& worker, const Pass& p, Scratch& s, const Layer& layer
     const Input attended = attend(worker, p, s.attention, layer, x, index);
     trace_input(worker, p, index, Stage::o, attended);
     add_branch(begin_stage(worker, p, Stage::o), p, attended, layer.o, layer.attention_out_norm);
+    if (layer.laurel.right.rows.count > 0) average_with_laurel(worker, p);
   }
   if (layer.recurrent) {
     const Input mixed = recurrent_output(worker, p, s.recurrent, layer);
@@ -208,9 +219,12 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
   }
   embed(worker, p);
   if (p.model.reads_hidden()) join_hidden(worker, p);
+  const bool has_streams = c.altup.streams > 0;
+  if (has_streams) begin_streams(worker, p, s.altup);
   trace_residual(worker, p, {kNoLayer, Stage::embed});
   for (int64_t i = 0; i < c.layers; ++i) {
     const Layer& layer = p.model.layers[static_cast<size_t>(i)];
+    if (has_streams) predict_streams(worker, p, s.altup, layer);
     if (c.parallel_branches) {
       add_parallel_branches(worker, p, s, layer, i);
     } else {
@@ -221,9 +235,11 @@ void forward(Worker& worker, const Pass& p, Scratch& s) {
       if (c.has_mlp(i)) add_mlp(worker, p, s, layer, i);
     }
     trace_residual(worker, p, {i, Stage::down});
+    if (has_streams) correct_streams(worker, p, s.altup, layer, i);
   }
   if (p.hidden) keep_hidden(begin_stage(worker, p, Stage::final_norm).worker, p);
   if (p.activations.logit_rows.empty()) return;
+  if (has_streams) join_streams(worker, p, s.altup);
   const Input last = head_input(begin_stage(worker, p, Stage::final_norm), p);
   project(begin_stage(worker, p, Stage::head), last, {{&p.model.head, p.logits, p.activations.panel_best.data()}},
           {.alpha = c.logit_scale, .cap = c.logit_cap});
@@ -250,6 +266,10 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   InputForms forms;
   int64_t widest = c.hidden_size;
   forms.add(model.head.weight);
+  forms.add(model.layer_inputs.projection.weight);
+  for (const auto* ends : {&model.altup.in, &model.altup.out}) {
+    for (const Linear& one : *ends) forms.add(one.weight);
+  }
   if (model.reads_hidden()) {
     forms.add(model.mtp.fc.weight);
     widest = std::max(widest, model.mtp.fc.weight.k);
@@ -266,6 +286,10 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
   if (has_out_norms || c.experts.shared_size > 0) sizer->make(&s.branch, tokens * c.hidden_size);
   sizer->make(&s.attended, tokens * c.heads * c.value_dim());
   sizer->make(&s.activation, tokens * most_rows(model, MatrixRole::up));
+  const bool has_cuts = std::ranges::any_of(model.layers, [](const Layer& l) { return l.gate_cut.has_value(); });
+  if (has_cuts) sizer->make(&s.gates, tokens * most_rows(model, MatrixRole::gate));
+  sizer->make(&s.laurel_narrow, tokens * c.laurel_rank);
+  if (c.laurel_rank > 0) sizer->make(&s.laurel, tokens * c.hidden_size);
   for (const Rope& rope : c.ropes) {
     RopeAngles& angles = s.angles.emplace_back();
     sizer->make(&angles.cos, tokens * rope.dims / 2);
@@ -284,6 +308,7 @@ void make_scratch(const Model& model, const Kernels& kernels, int64_t tokens, in
     own.make(sizer, forms, std::max(kernels.s8_shape.rows, kernels.f32_shape.rows), widest);
   }
   make_attention_scratch(model, tokens, positions, workers, sizer, &out->attention);
+  if (c.altup.streams > 0) make_altup_scratch(model, tokens, sizer, &out->altup);
   make_recurrent_scratch(c, tokens, workers, sizer, &out->recurrent);
   make_expert_scratch(model, kernels, tokens, sizer, &s, &out->experts);
 }

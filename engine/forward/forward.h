@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/forward/altup.h"
 #include "engine/forward/attention.h"
 #include "engine/forward/experts.h"
 #include "engine/forward/pass.h"
@@ -16,6 +17,7 @@ namespace pinion {
 struct Scratch {
   Activations activations;
   AttentionScratch attention;
+  AltupScratch altup;
   RecurrentScratch recurrent;
   ExpertScratch experts;
 };

@@ -124,7 +124,7 @@ void KvCache::clear(int64_t position) {
 KvShape kv_shape_of(const ModelConfig& config, KvType type, const Shares& shares) {
   const RowRange heads = Division{config.kv_heads, 1}.own(shares);
   return {.type = type,
-          .layers = attention_layers(config),
+          .layers = cached_layers(config),
           .kv_heads = heads.count,
           .head_dim = round_up(std::max(config.head_dim, config.value_dim()), kKeyBlock),
           .first_kv_head = heads.first};

@@ -39,6 +39,9 @@ struct Activations {
       branch;  // [M][hidden] a branch's output, where a norm stands before it is added to x; a shared expert's
   std::vector<float> attended;              // [M][heads * value_dim] the input of o
   std::vector<float> activation;            // [ME][intermediate] the input of down
+  std::vector<float> gates;                 // [M][intermediate] where they are sparse: activation then has up's outputs
+  std::vector<float> laurel_narrow;         // [M][rank]
+  std::vector<float> laurel;                // [M][hidden] what attention's branch is averaged with
   std::vector<RopeAngles> angles;           // by each of the model's ropes
   std::vector<int32_t> panel_best;          // [rows with logits][panels of the vocabulary]: the likeliest id of each
   std::vector<int32_t> segment_of;          // [M] by row

@@ -1,34 +1,23 @@
 #include "engine/model/bind.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <span>
 
 #include "engine/model/head_balance.h"
+#include "engine/model/tensor_reader.h"
 #include "engine/model/weight_format.h"
-#include "kernels/math.h"
-#include "loader/checkpoint/convert.h"
 #include "loader/checkpoint/fused_experts.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {
 namespace {
 
-struct Binder {
+struct Binder : TensorReader {
   const LoadOptions& options;
-  Model* model;
   std::vector<PackJob>* jobs;
-  std::set<std::string> bound = {};     // tensors by name
   std::set<std::string> matrices = {};  // by the names that patterns of what to keep are compared with
-
-  Error bind(const std::string& name, std::initializer_list<int64_t> shape, TensorView* out) {
-    bound.insert(name);
-    return model->checkpoint.bind(name, shape, out);
-  }
-
-  std::string where(const std::string& name) const { return model->checkpoint.where(name); }
 
   // A tensor that nothing asked for means that the model computes something else than its config says.
   Error nothing_left() const {
@@ -44,129 +33,6 @@ struct Binder {
     const std::string others = left.size() > 1 ? ", and " + std::to_string(left.size() - 1) + " more" : "";
     return error("tensor that a " + model->config.family + " model of this config.json does not have",
                  where(std::string(left[0])) + others);
-  }
-
-  // --- vectors
-
-  std::span<float> new_vector(size_t n) { return {model->vectors.emplace_back(std::make_unique<float[]>(n)).get(), n}; }
-
-  // The model's copy of a tensor's numbers.
-  Error read(const TensorView& tensor, std::span<float>* out) {
-    *out = new_vector(static_cast<size_t>(tensor.elements()));
-    read_floats(tensor, out->data());
-    return all_finite(*out) ? Error{} : error("NaN or infinity in the weights", where(tensor.name));
-  }
-
-  // The file's numbers, one for each row, in the matrix's order.
-  std::span<float> in_order(const RowOrder& order, std::span<float> stored) {
-    if (order.is_of_file()) return stored;
-    const std::span<float> own = new_vector(order.is_part() ? static_cast<size_t>(order.rows) : stored.size());
-    for (size_t i = 0; i < own.size(); ++i) {
-      own[i] = stored[static_cast<size_t>(order.stored(static_cast<int64_t>(i)))];
-    }
-    return own;
-  }
-
-  Error read_bias(const TensorView& tensor, float scale, std::span<float>* out) {
-    if (Error e = read(tensor, out)) return e;
-    for (float& value : *out) value *= scale;
-    return {};
-  }
-
-  Error read_vector(const std::string& name, std::initializer_list<int64_t> shape, float offset,
-                    std::span<float>* out) {
-    TensorView tensor;
-    if (Error e = bind(name, shape, &tensor)) return e;
-    if (Error e = read(tensor, out)) return e;
-    for (float& value : *out) value += offset;
-    return {};
-  }
-
-  // [channels, 1, taps] -> [taps][channels]
-  Error read_convolution(const VectorTensor& spec, std::span<float>* out) {
-    const Recurrence& d = model->config.recurrence;
-    TensorView tensor;
-    if (Error e = bind(spec.name, {d.channels(), 1, d.taps}, &tensor)) return e;
-    if (Error e = read(tensor, out)) return e;
-    const std::vector<float> stored(out->begin(), out->end());
-    const auto channels = static_cast<size_t>(d.channels()), taps = static_cast<size_t>(d.taps);
-    for (size_t i = 0; i < stored.size(); ++i) {
-      const float scale = d.input_scale(static_cast<int64_t>(i / taps));
-      (*out)[i % taps * channels + i / taps] = scale * stored[i];
-    }
-    return {};
-  }
-
-  // The file holds the logarithm.
-  Error read_decay_rate(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
-    for (float& value : *out) value = static_cast<float>(portable_exp(static_cast<double>(value)));
-    return all_finite(*out) ? Error{} : error("out of range", where(spec.name), "logarithms of floats");
-  }
-
-  // The file holds what softplus makes these of: log(1 + e^x), without an exponential that overflows.
-  Error read_xielu_alpha(const VectorTensor& spec, std::span<float>* out) {
-    if (Error e = read_vector(spec.name, {spec.n}, spec.offset, out)) return e;
-    for (float& value : *out) {
-      const double x{value};
-      value = static_cast<float>(std::max(x, 0.0) + portable_log(1.0 + portable_exp(-std::abs(x))));
-    }
-    return {};
-  }
-
-  Error read_number(const VectorTensor& spec, std::span<float>* out) {
-    TensorView tensor;
-    if (Error e = bind(spec.name, {}, &tensor)) return e;
-    return read(tensor, out);
-  }
-
-  // Weights of every head: rows of one tensor, or a tensor for each.
-  Error read_head_rows(const VectorTensor& spec, std::span<float>* out) {
-    const int64_t dims = model->config.head_dim, heads = spec.n / dims;
-    if (spec.name.find("{}") == std::string::npos) return read_vector(spec.name, {heads, dims}, spec.offset, out);
-    *out = new_vector(static_cast<size_t>(spec.n));
-    for (int64_t head = 0; head < heads; ++head) {
-      std::span<float> own;
-      if (Error e = read_vector(module_name(spec.name, head), {dims}, spec.offset, &own)) return e;
-      std::ranges::copy(own, out->data() + head * dims);
-    }
-    return {};
-  }
-
-  Error read_role(const VectorTensor& spec, std::span<float>* out) {
-    if (spec.has_head_rows) return read_head_rows(spec, out);
-    switch (spec.role) {
-      case VectorRole::state_conv:
-        return read_convolution(spec, out);
-      case VectorRole::state_rate:
-        return read_decay_rate(spec, out);
-      case VectorRole::xielu_alpha_p:
-      case VectorRole::xielu_alpha_n:
-        return read_xielu_alpha(spec, out);
-      case VectorRole::xielu_beta:
-      case VectorRole::xielu_eps:
-        return read_number(spec, out);
-      default:
-        return read_vector(spec.name, {spec.n}, spec.offset, out);
-    }
-  }
-
-  Error read_layer_vector(const VectorTensor& spec, Layer* layer) {
-    std::span<float> values;
-    if (Error e = read_role(spec, &values)) return e;
-    vector_of(*layer, spec.role) = in_order(spec.order, values).data();
-    return {};
-  }
-
-  Error read_norm(const std::string& module, Norm* out) {
-    std::span<float> weight, bias;
-    const int64_t n = model->config.hidden_size;
-    if (Error e = read_vector(module + ".weight", {n}, model->config.norm_offset, &weight)) return e;
-    out->weight = weight.data();
-    if (!model->config.norm_bias) return {};
-    if (Error e = read_vector(module + ".bias", {n}, 0.0f, &bias)) return e;
-    out->bias = bias.data();
-    return {};
   }
 
   // --- matrices
@@ -185,7 +51,7 @@ struct Binder {
   void add_job(PackJob job, const MatrixTensor& spec) {
     if (spec.expert != kNoExpert) model->expert_bytes += packed_bytes({&job, 1});
     jobs->push_back(std::move(job));
-    if (spec.role != MatrixRole::up || !has_gate(model->config, spec)) return;
+    if (spec.role != MatrixRole::up || !is_read_with_gate(model->config, spec)) return;
     PackJob &gate = (*jobs)[jobs->size() - 2], &up = jobs->back();  // the list has gate right before up
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   }
@@ -327,7 +193,7 @@ struct Binder {
     for (const VectorTensor& spec : layer_vectors(c, index)) {
       if (Error e = read_layer_vector(spec, out)) return e;
     }
-    balance_heads(c, out);
+    balance_heads(c, index, &model->layers);
     const std::vector<MatrixTensor> specs = layer_matrices(c, index);
     const bool shared = c.experts.fused || c.experts.stacked;
     const auto first_expert =
@@ -360,13 +226,29 @@ struct Binder {
     }
     const MatrixTensor fc = mtp_matrix(c);
     if (Error e = bind_matrix({&fc, 1})) return e;
-    if (Error e = read_norm(c.names.mtp_embedding_norm, &model->mtp.embedding_norm)) return e;
-    return read_norm(c.names.mtp_hidden_norm, &model->mtp.hidden_norm);
+    if (Error e = read_norm(c.names.mtp_embedding_norm, c.hidden_size, &model->mtp.embedding_norm)) return e;
+    return read_norm(c.names.mtp_hidden_norm, c.hidden_size, &model->mtp.hidden_norm);
   }
 
   Error bind_embedding() {
     const ModelConfig& c = model->config;
     return bind(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size}, &model->embedding);
+  }
+
+  // What the layers' own embeddings and several streams have of the model.
+  Error bind_streams() {
+    const ModelConfig& c = model->config;
+    model->altup = {std::vector<Linear>(other_streams(c)), std::vector<Linear>(other_streams(c))};
+    if (c.layer_input.size > 0) {
+      const int64_t size = c.layer_input.size;
+      TensorView& rows = model->layer_inputs.embedding;
+      if (Error e = bind(c.names.layer_embedding + ".weight", {c.layer_input.vocab_size, c.layers * size}, &rows)) {
+        return e;
+      }
+      rows.shape = {c.layer_input.vocab_size * c.layers, size};
+      if (Error e = read_norm(c.names.layer_input_norm, size, &model->layer_inputs.norm)) return e;
+    }
+    return bind_matrices(stream_matrices(c));
   }
 
   Error bind_all() {
@@ -376,8 +258,9 @@ struct Binder {
     for (int64_t i = 0; i < c.layers; ++i) {
       if (Error e = bind_layer(i)) return e;
     }
-    if (Error e = read_norm(c.names.final_norm, &model->final_norm)) return e;
+    if (Error e = read_norm(c.names.final_norm, c.hidden_size, &model->final_norm)) return e;
     if (!options.mtp) {
+      if (Error e = bind_streams()) return e;
       if (Error e = bind_head()) return e;
       if (Error e = check_keep(options, matrices, model->checkpoint.folder)) return e;
     }
@@ -388,7 +271,7 @@ struct Binder {
 }  // namespace
 
 Error bind_tensors(const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
-  return Binder{options, model, jobs}.bind_all();
+  return Binder{{model}, options, jobs}.bind_all();
 }
 
 }  // namespace pinion

@@ -50,4 +50,11 @@ void balance_heads(const ModelConfig& config, Layer* layer) {
   }
 }
 
+void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers) {
+  const auto at = static_cast<size_t>(index);
+  Layer* layer = &(*layers)[at];
+  if (layer->owns_kv) return balance_heads(config, layer);
+  layer->query_balance = (*layers)[static_cast<size_t>(config.kv_layers[at])].query_balance;
+}
+
 }  // namespace pinion

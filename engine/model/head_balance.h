@@ -15,4 +15,8 @@ namespace pinion {
 // Fills in the layer's balance, if its heads have norms. The channels that rope turns into each other share a factor.
 void balance_heads(const ModelConfig& config, Layer* layer);
 
+// The same for one of a model's layers, when those before it have theirs: queries that read another layer's keys are
+// balanced as that layer's.
+void balance_heads(const ModelConfig& config, int64_t index, std::vector<Layer>* layers);
+
 }  // namespace pinion

@@ -1,14 +1,35 @@
 #include "engine/model/layer.h"
 
 #include <algorithm>
+#include <array>
+
+#include "kernels/math.h"
 
 namespace pinion {
+namespace {
+
+// The weights of a norm that has none.
+constexpr auto kOnes = [] {
+  std::array<float, kMaxHeadDim> ones = {};
+  ones.fill(1.0f);
+  return ones;
+}();
+
+}  // namespace
 
 void place_layer(const ModelConfig& config, int64_t index, Layer* out) {
   const auto i = static_cast<size_t>(index);
   out->attends = config.attends[i];
   out->recurrent = config.recurrent[i];
-  out->slot = std::count(config.attends.begin(), config.attends.begin() + index, true);
+  out->owns_kv = config.owns_kv(index);
+  const int64_t owner = out->owns_kv ? index : config.kv_layers[i];
+  for (int64_t layer = 0; layer < owner; ++layer) {
+    out->slot += config.attends[static_cast<size_t>(layer)] && config.owns_kv(layer);
+  }
+  if (config.value_norm) out->v_norm = kOnes.data();
+  if (config.has_sparse_gate(index)) {
+    out->gate_cut = static_cast<float>(normal_quantile(static_cast<double>(config.gate_sparsity[i])));
+  }
   out->state.slot = std::count(config.recurrent.begin(), config.recurrent.begin() + index, true);
   out->window = config.windows[i];
   out->rope = config.layer_ropes[i];
@@ -44,6 +65,10 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
       return layer.state.b;
     case MatrixRole::state_a:
       return layer.state.a;
+    case MatrixRole::laurel_left:
+      return layer.laurel.left;
+    case MatrixRole::laurel_right:
+      return layer.laurel.right;
     case MatrixRole::o:
       return layer.o;
     case MatrixRole::state_out:
@@ -58,8 +83,15 @@ const Linear& matrix_of(const Layer& layer, MatrixRole role, int64_t expert) {
       return mine ? mine->up : layer.up;
     case MatrixRole::down:
       return mine ? mine->down : layer.down;
+    case MatrixRole::layer_gate:
+      return layer.layer_gate;
+    case MatrixRole::layer_out:
+      return layer.layer_out;
     case MatrixRole::head:
     case MatrixRole::mtp_fc:
+    case MatrixRole::layer_input:
+    case MatrixRole::altup_in:
+    case MatrixRole::altup_out:
       break;  // the model's
   }
   __builtin_unreachable();
@@ -123,6 +155,20 @@ const float*& vector_of(Layer& layer, VectorRole role) {
       return layer.mlp_out_norm.weight;
     case VectorRole::mlp_out_norm_bias:
       return layer.mlp_out_norm.bias;
+    case VectorRole::laurel_norm:
+      return layer.laurel.norm.weight;
+    case VectorRole::altup_norm:
+      return layer.altup.norm.weight;
+    case VectorRole::altup_router:
+      return layer.altup.router;
+    case VectorRole::altup_prediction:
+      return layer.altup.prediction;
+    case VectorRole::altup_correction:
+      return layer.altup.correction;
+    case VectorRole::altup_scale:
+      return layer.altup.scale;
+    case VectorRole::layer_out_norm:
+      return layer.layer_out_norm.weight;
   }
   __builtin_unreachable();
 }

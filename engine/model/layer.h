@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/boards/shares.h"
@@ -62,6 +63,22 @@ struct LatentLayer {
   const float* kv_norm = nullptr;  // [rank]
 };
 
+// A product that attention's branch is averaged with: n + norm(right left n), n being what attention reads (Gemma 3n).
+struct LaurelLayer {
+  Linear left;   // [rank, hidden]
+  Linear right;  // [hidden, rank]
+  Norm norm;
+};
+
+// How a layer's streams follow from the ones before it, and the others from the one that it computes (AltupConfig).
+struct AltupLayer {
+  Norm norm;                          // of the stream that the router reads
+  const float* router = nullptr;      // [streams][hidden]
+  const float* prediction = nullptr;  // [streams * streams][streams]
+  const float* correction = nullptr;  // [streams][streams]
+  const float* scale = nullptr;       // [hidden] of what layer_gate reads
+};
+
 struct Expert {
   Linear gate, up;  // [an expert's intermediate, hidden]; no gate where the family's experts have none
   Linear down;      // [hidden, an expert's intermediate]
@@ -71,31 +88,39 @@ struct Layer {
   Norm attention_norm;
   bool attends = true;     // has q, k, v and o, or latent and o
   bool recurrent = false;  // has a state
-  int64_t slot = 0;        // among the layers that attend: where its cache lies
+  int64_t slot = 0;        // among the layers with a cache of their own: where it lies, or that of the layer it shares
+  bool owns_kv = true;     // has k and v; else reads what another layer has cached
   RecurrentLayer state;
   LatentLayer latent;
   Linear q, k, v;                 // [heads * head_dim, hidden] (twice that with gates), [kv_heads * head_dim, hidden]
   const float* q_norm = nullptr;  // [head_dim], or [heads * head_dim] (QkNorm::all_heads and own_heads)
   const float* k_norm = nullptr;  // [head_dim], or [kv_heads * head_dim]
+  const float* v_norm = nullptr;  // [head_dim]
   std::vector<float> key_balance, query_balance;  // [kv_heads * head_dim] or empty, see head_balance.h
   const float* sinks = nullptr;                   // [heads] one more score of each head's softmax, whose value is zero
   Linear o;                                       // [hidden, heads * value_dim]
   Norm o_norm;                                    // [heads * head_dim] of what o multiplies
   Norm attention_out_norm;                        // of what the branch adds
-  Norm mlp_norm;                                  // none where the mlp reads what attention_norm gives
+  LaurelLayer laurel;
+  Norm mlp_norm;  // none where the mlp reads what attention_norm gives
   // [intermediate, hidden]; no gate where the family's mlp has none. A layer with experts has them if one is shared,
   // one without an mlp has none of what follows.
   Linear gate, up;
   XieluLayer xielu;
-  Linear down;                               // [hidden, intermediate]
-  Norm down_norm;                            // [intermediate] of what down multiplies
-  Norm mlp_out_norm;                         // of what the branch adds
+  std::optional<float> gate_cut;  // of a sparse gate: so many standard deviations above its row's mean is zero
+  Linear down;                    // [hidden, intermediate]
+  Norm down_norm;                 // [intermediate] of what down multiplies
+  Norm mlp_out_norm;              // of what the branch adds
   const float* router_correction = nullptr;  // [experts] added to scores when choosing
   Linear shared_weight;         // [1, hidden], bf16 like the router, whose sigmoid weighs the shared expert's output
   Linear router;                // [experts, hidden], bf16 in every mode: small, and a wrong choice costs much
   std::vector<Expert> experts;  // empty where the layer has none
-  int64_t window = 0;           // positions a token sees, itself included; 0 = all
-  int32_t rope = kNoRope;       // which of the config's ropes; kNoRope: none
+  AltupLayer altup;
+  Linear layer_gate;  // [size of a layer's embedding, hidden]
+  Linear layer_out;   // [hidden, that size]
+  Norm layer_out_norm;
+  int64_t window = 0;      // positions a token sees, itself included; 0 = all
+  int32_t rope = kNoRope;  // which of the config's ropes; kNoRope: none
 };
 
 // What a layer is by its place alone.

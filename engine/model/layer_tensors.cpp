@@ -1,5 +1,7 @@
 #include "engine/model/layer_tensors.h"
 
+#include <cmath>
+
 namespace pinion {
 namespace {
 
@@ -69,11 +71,21 @@ struct MatrixList {
 
   void attention() {
     if (c.latent.rank > 0) return latent_attention();
-    const int64_t kv_width = c.kv_heads * c.head_dim;
     const OutputScales& scales = c.output_scales;
     MatrixTensor& queries = add(q, c.names.q, c.heads * c.query_stride(), c.hidden_size, c.qkv_bias, kv_heads);
     queries.alpha = scales.qkv;
     queries.order = c.qkv_by_head ? order_of_part(0) : order_of_heads(c, c.query_stride());
+    if (c.owns_kv(layer)) keys_and_values();
+    if (c.laurel_rank > 0) {
+      add(laurel_left, c.names.laurel_left, c.laurel_rank, c.hidden_size, false, nothing);
+      add(laurel_right, c.names.laurel_right, c.hidden_size, c.laurel_rank, false, nothing);
+    }
+    add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm, scales.o);
+  }
+
+  void keys_and_values() {
+    const int64_t kv_width = c.kv_heads * c.head_dim;
+    const OutputScales& scales = c.output_scales;
     MatrixTensor& keys = add(k, c.names.k, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
     keys.alpha = scales.qkv * scales.key;
     keys.bias_scale = scales.key;
@@ -81,7 +93,6 @@ struct MatrixList {
     MatrixTensor& values = add(v, c.names.v, kv_width, c.hidden_size, c.qkv_bias, kv_heads);
     values.alpha = scales.qkv;
     values.order = c.qkv_by_head ? order_of_part(2) : RowOrder{};
-    add_end(o, c.names.o, c.heads * c.head_dim, c.o_bias, c.names.attention_out_norm, scales.o);
   }
 
   // Where each key head has its rows of q, k, v and z in one tensor, of b and a in another: those from `first` on, so
@@ -130,12 +141,13 @@ struct MatrixList {
   }
 
   void mlp() {
+    const int64_t size = c.mlp_size(layer);
     if (!c.names.gate.empty()) {
-      MatrixTensor& gates = add(gate, c.names.gate, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
+      MatrixTensor& gates = add(gate, c.names.gate, size, c.hidden_size, c.mlp_bias, panels);
       gates.alpha = gates.bias_scale = c.output_scales.gate;
     }
-    add(up, c.names.up, c.intermediate_size, c.hidden_size, c.mlp_bias, panels);
-    add_end(down, c.names.down, c.intermediate_size, c.mlp_bias, c.names.mlp_out_norm, c.output_scales.down);
+    add(up, c.names.up, size, c.hidden_size, c.mlp_bias, panels);
+    add_end(down, c.names.down, size, c.mlp_bias, c.names.mlp_out_norm, c.output_scales.down);
   }
 
   void shared_expert() {
@@ -162,6 +174,9 @@ struct MatrixList {
   }
 };
 
+// Of all layers.
+int64_t layer_embeddings(const ModelConfig& c) { return c.layer_input.vocab_size * c.layers * c.layer_input.size; }
+
 int64_t parameters_of(const MatrixTensor& m) { return m.n * m.k + (m.has_bias ? m.n : 0); }
 
 }  // namespace
@@ -170,9 +185,26 @@ std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t laye
   MatrixList matrices{config, layer, {}};
   if (config.attends[static_cast<size_t>(layer)]) matrices.attention();
   if (config.recurrent[static_cast<size_t>(layer)]) matrices.recurrence();
-  if (!config.has_mlp(layer)) return std::move(matrices.list);
-  config.has_experts(layer) ? matrices.experts() : matrices.mlp();
+  if (config.has_mlp(layer)) config.has_experts(layer) ? matrices.experts() : matrices.mlp();
+  if (config.layer_input.size > 0) {
+    matrices.add(layer_gate, config.names.layer_gate, config.layer_input.size, config.hidden_size, false, nothing);
+    matrices.add(layer_out, config.names.layer_out, config.hidden_size, config.layer_input.size, false, nothing);
+  }
   return std::move(matrices.list);
+}
+
+std::vector<MatrixTensor> stream_matrices(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  std::vector<MatrixTensor> list;
+  if (config.layer_input.size > 0) {
+    list.push_back({layer_input, config.names.layer_input, 0, config.layers * config.layer_input.size, hidden});
+    list.back().alpha = 1.0f / std::sqrt(static_cast<float>(hidden));
+  }
+  for (int64_t i = 0; i + 1 < config.altup.streams; ++i)
+    list.push_back({altup_in, config.names.altup_in, i, hidden, hidden});
+  for (int64_t i = 0; i + 1 < config.altup.streams; ++i)
+    list.push_back({altup_out, config.names.altup_out, i, hidden, hidden});
+  return list;
 }
 
 MatrixTensor head_matrix(const ModelConfig& config) {
@@ -208,6 +240,24 @@ RowRange own_rows(const ModelConfig& config, const MatrixTensor& matrix, const S
   if (matrix.divided_by == nothing) return {0, matrix.n};
   return division_of(config, matrix, shares).own(shares);
 }
+
+namespace {
+
+void add_altup(const ModelConfig& c, int64_t layer, std::vector<VectorTensor>* list) {
+  const int64_t streams = c.altup.streams;
+  const auto add = [&](VectorRole role, const std::string& name, int64_t n, int64_t rows) {
+    list->push_back({.role = role, .name = module_name(name, layer), .n = n, .rows = rows});
+  };
+  add(VectorRole::altup_norm, c.names.altup_norm + ".weight", c.hidden_size, 0);
+  list->back().offset = c.norm_offset;
+  add(VectorRole::altup_router, c.names.altup_router + ".weight", streams * c.hidden_size, streams);
+  add(VectorRole::altup_prediction, c.names.altup_prediction + ".weight", streams * streams * streams,
+      streams * streams);
+  add(VectorRole::altup_correction, c.names.altup_correction + ".weight", streams * streams, streams);
+  add(VectorRole::altup_scale, c.names.altup_scale, c.hidden_size, 0);
+}
+
+}  // namespace
 
 std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer) {
   using enum VectorRole;
@@ -246,7 +296,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
                         order_of_heads(c, c.head_dim), c.qk_norm == QkNorm::own_heads});
       };
       add_head_norm(q_norm, names.q_norm, c.heads);
-      add_head_norm(k_norm, names.k_norm, c.kv_heads);
+      if (c.owns_kv(layer)) add_head_norm(k_norm, names.k_norm, c.kv_heads);
     }
     if (c.latent.query_rank > 0) add(latent_q_norm, names.q_a_norm + ".weight", c.latent.query_rank);
     if (c.latent.rank > 0) add(latent_kv_norm, names.kv_a_norm + ".weight", c.latent.rank);
@@ -254,6 +304,9 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     add_weight(o_norm, names.o_norm, c.heads * c.head_dim);
   }
   if (mixes) add_norm(attention_out_norm, attention_out_norm_bias, names.attention_out_norm);
+  add_weight(laurel_norm, names.laurel_norm, c.hidden_size);
+  if (c.altup.streams > 0) add_altup(c, layer, &list);
+  add_weight(layer_out_norm, names.layer_out_norm, c.hidden_size);
   if (!c.has_mlp(layer)) return list;
   if (!c.one_norm) add_norm(mlp_norm, mlp_norm_bias, names.mlp_norm);
   if (c.has_experts(layer)) {
@@ -266,7 +319,7 @@ std::vector<VectorTensor> layer_vectors(const ModelConfig& config, int64_t layer
     add(xielu_beta, names.xielu + ".beta", 1);
     add(xielu_eps, names.xielu + ".eps", 1);
   }
-  add_weight(down_norm, names.down_norm, c.intermediate_size);
+  add_weight(down_norm, names.down_norm, c.mlp_size(layer));
   add_norm(mlp_out_norm, mlp_out_norm_bias, names.mlp_out_norm);
   return list;
 }
@@ -276,6 +329,8 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   ParameterCounts counts = {embedding * (config.tied_head ? 1 : 2) + config.hidden_size * (config.norm_bias ? 2 : 1),
                             0};
   if (config.head_bias) counts.all += config.vocab_size;
+  for (const MatrixTensor& one : stream_matrices(config)) counts.all += parameters_of(one);
+  counts.all += layer_embeddings(config) + config.layer_input.size;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const VectorTensor& one : layer_vectors(config, layer)) counts.all += one.n;
     for (const MatrixTensor& one : layer_matrices(config, layer)) {
@@ -288,7 +343,7 @@ ParameterCounts count_parameters(const ModelConfig& config) {
 
 int64_t active_parameters(const ModelConfig& config) {
   const ParameterCounts counts = count_parameters(config);
-  return counts.all - counts.in_experts + config.experts.part_read(counts.in_experts, 1);
+  return counts.all - layer_embeddings(config) - counts.in_experts + config.experts.part_read(counts.in_experts, 1);
 }
 
 }  // namespace pinion

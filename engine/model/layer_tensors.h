@@ -2,6 +2,7 @@
 // The one list of them: loading, random weights, reports, scratch memory and parameter counts all go through it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ namespace pinion {
 // A layer's matrices. A layer has some of them: q, k, v and o (of latent attention, those of latents in place of k and
 // v, and mostly of q), or those of a recurrent state, or both, and either gate (or not), up and down once or the router
 // and these three for every expert; of these layers some have the first three, too: a shared expert's. Layers without
-// an mlp have none of the latter. The head is the model's, and so is what an MTP layer begins with.
+// an mlp have none of the latter. Layers with embeddings of their own end with layer_gate and layer_out. The head is
+// the model's, and so are what an MTP layer begins with and what several streams begin and end with.
 enum class MatrixRole : uint8_t {
   q,
   k,
@@ -31,6 +33,8 @@ enum class MatrixRole : uint8_t {
   state_z,
   state_b,
   state_a,
+  laurel_left,
+  laurel_right,
   o,
   state_out,
   router,
@@ -38,8 +42,13 @@ enum class MatrixRole : uint8_t {
   gate,
   up,
   down,
+  layer_gate,
+  layer_out,
   head,
-  mtp_fc
+  mtp_fc,
+  layer_input,
+  altup_in,
+  altup_out
 };
 constexpr auto kMatrixRoles = static_cast<size_t>(MatrixRole::head);  // of a layer: all before the head
 
@@ -61,7 +70,17 @@ constexpr Stage stage_of(MatrixRole role) {
     case MatrixRole::head:
       return Stage::head;
     case MatrixRole::mtp_fc:
+    case MatrixRole::layer_input:
+    case MatrixRole::altup_in:
       return Stage::embed;
+    case MatrixRole::altup_out:
+      return Stage::streams;
+    case MatrixRole::laurel_right:
+      return Stage::laurel;
+    case MatrixRole::layer_gate:
+      return Stage::layer_gate;
+    case MatrixRole::layer_out:
+      return Stage::layer_out;
     case MatrixRole::latent_q:
       return Stage::q_latent;
     case MatrixRole::latent_k:
@@ -77,6 +96,7 @@ constexpr Stage stage_of(MatrixRole role) {
     case MatrixRole::state_z:
     case MatrixRole::state_b:
     case MatrixRole::state_a:
+    case MatrixRole::laurel_left:
       break;
   }
   return Stage::qkv;
@@ -96,7 +116,7 @@ enum class DividedBy : uint8_t {
 struct MatrixTensor {
   MatrixRole role;
   std::string pattern;  // of its module's name; neighbours with one name are rows of one tensor
-  int64_t layer;        // 0 for the head
+  int64_t layer;        // 0 for the head; of altup_in and altup_out the stream, less one
   int64_t n;
   int64_t k;
   bool has_bias = false;
@@ -142,6 +162,13 @@ enum class VectorRole : uint8_t {
   down_norm,
   mlp_out_norm,
   mlp_out_norm_bias,
+  laurel_norm,
+  altup_norm,
+  altup_router,
+  altup_prediction,
+  altup_correction,
+  altup_scale,
+  layer_out_norm,
 };
 
 // Numbers that are fp32 in every mode.
@@ -152,6 +179,7 @@ struct VectorTensor {
   float offset = 0.0f;         // added to the file's numbers
   RowOrder order = {};         // of its numbers
   bool has_head_rows = false;  // [heads, head_dim] where it is one tensor
+  int64_t rows = 0;            // of a small matrix; 0: it is none
 };
 
 // Whether an up follows its gate in the list.
@@ -160,8 +188,19 @@ inline bool has_gate(const ModelConfig& config, const MatrixTensor& up) {
   return !(config.has_experts(up.layer) ? config.names.shared_gate : config.names.gate).empty();
 }
 
+// Whether both may be interleaved. A sparse gate is known when its whole row is.
+inline bool is_read_with_gate(const ModelConfig& config, const MatrixTensor& up) {
+  return has_gate(config, up) && !config.has_sparse_gate(up.layer);
+}
+
 // In the order of packing.
 std::vector<MatrixTensor> layer_matrices(const ModelConfig& config, int64_t layer);
+
+// Of the model, besides the embedding and the head: what several streams and the layers' own embeddings need.
+std::vector<MatrixTensor> stream_matrices(const ModelConfig& config);
+inline size_t other_streams(const ModelConfig& config) {
+  return static_cast<size_t>(std::max<int64_t>(1, config.altup.streams) - 1);
+}
 
 // The embedding, where that is the head, too.
 MatrixTensor head_matrix(const ModelConfig& config);
@@ -179,7 +218,7 @@ struct ParameterCounts {
 // Of a whole model; a head that is the embedding counts once.
 ParameterCounts count_parameters(const ModelConfig& config);
 
-// Those that one token is multiplied by, and the embedding.
+// Those that one token is multiplied by, and the embedding, which most models' head is; not the layers' own embeddings.
 int64_t active_parameters(const ModelConfig& config);
 
 }  // namespace pinion

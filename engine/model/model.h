@@ -36,6 +36,18 @@ struct MtpInput {
   Norm embedding_norm, hidden_norm;
 };
 
+// What stands before the layers where each has embeddings of its own (LayerInputConfig).
+struct LayerInputs {
+  TensorView embedding;  // [vocab * layers, size], rows are read from the mapped file
+  Linear projection;     // [layers * size, hidden] of the token's embedding
+  Norm norm;             // [size]
+};
+
+// Of several streams, without the first: what they begin as, and what becomes of them after the last layer.
+struct AltupEnds {
+  std::vector<Linear> in, out;  // [hidden, hidden]
+};
+
 struct Model {
   ModelConfig config;
   Quant quant = Quant::w8a8;
@@ -43,7 +55,9 @@ struct Model {
   TensorView embedding;     // [vocab, hidden], rows are read from the mapped file (or from the arena: synthetic models)
   std::vector<Layer> layers;
   Norm final_norm;
-  Linear head;                   // [vocab, hidden]
+  Linear head;  // [vocab, hidden]
+  LayerInputs layer_inputs;
+  AltupEnds altup;
   MtpInput mtp;                  // of an MTP layer's model, whose embedding and head are another's
   Exchange* exchange = nullptr;  // with the boards that have the other rows of the matrices; null: all are here
   std::vector<int32_t> eos_ids;  // of config.json and generation_config.json, sorted
@@ -78,6 +92,9 @@ struct Model {
 inline Linear& matrix_of(Model& model, const MatrixTensor& tensor) {
   if (tensor.role == MatrixRole::head) return model.head;
   if (tensor.role == MatrixRole::mtp_fc) return model.mtp.fc;
+  if (tensor.role == MatrixRole::layer_input) return model.layer_inputs.projection;
+  if (tensor.role == MatrixRole::altup_in) return model.altup.in[static_cast<size_t>(tensor.layer)];
+  if (tensor.role == MatrixRole::altup_out) return model.altup.out[static_cast<size_t>(tensor.layer)];
   return matrix_of(model.layers[static_cast<size_t>(tensor.layer)], tensor.role, tensor.expert);
 }
 

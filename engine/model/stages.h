@@ -11,13 +11,16 @@ namespace pinion {
 // In the order of the pass. Latents are what queries, or keys and values, are made of where that is not the stream
 // (DeepSeek's attention). A layer that attends has o, one with a recurrent state has state_out, some have both. An
 // input is what a projection reads: merged or taken as it is, then quantised or packed. The router chooses experts and,
-// where there are several tokens, gathers those of each; other layers have none.
+// where there are several tokens, gathers those of each; other layers have none. Streams are what AltUp makes of the
+// others; laurel, layer_gate and layer_out are small products beside the branches (Gemma 3n).
 enum class Stage : uint8_t {
   embed,
+  streams,
   attention_norm,
   qkv,
   q_latent,
   kv_latent,
+  laurel,
   attention,
   o_input,
   o,
@@ -27,6 +30,8 @@ enum class Stage : uint8_t {
   gate_up,
   down_input,
   down,
+  layer_gate,
+  layer_out,
   final_norm,
   head,
 };
@@ -37,10 +42,12 @@ struct StageTraits {
 };
 constexpr StageTraits kStageTraits[] = {
     {"embed"},
+    {"streams"},
     {"attention_norm", true},
     {"qkv"},
     {"q_latent"},
     {"kv_latent"},
+    {"laurel"},
     {"attention"},
     {"o_input", true},
     {"o"},
@@ -50,6 +57,8 @@ constexpr StageTraits kStageTraits[] = {
     {"gate_up"},
     {"down_input", true},
     {"down"},
+    {"layer_gate"},
+    {"layer_out"},
     {"final_norm", true},
     {"head"},
 };

@@ -64,7 +64,10 @@ void touch_first(Team& team, const Model& model, std::byte* arena) {
   team.run([&](Worker& worker) {
     const Toucher toucher = {worker, arena};
     for (const Layer& layer : model.layers) toucher.layer(layer);
-    for (const Linear* one : {&model.head, &model.mtp.fc}) toucher.alone(*one);
+    for (const Linear* one : {&model.head, &model.mtp.fc, &model.layer_inputs.projection}) toucher.alone(*one);
+    for (const auto* ends : {&model.altup.in, &model.altup.out}) {
+      for (const Linear& one : *ends) toucher.alone(one);
+    }
   });
 }
 

@@ -1,5 +1,7 @@
 #include "engine/runtime/runtime.h"
 
+#include <algorithm>
+
 #include "engine/runtime/load_order.h"
 #include "kernels/hash.h"
 #include "loader/config/model_config.h"
@@ -16,6 +18,8 @@ uint64_t fingerprint(const Model& model) {
     hash = hash_words(hash, std::as_bytes(std::span(shape)));
   };
   add(model.head);
+  add(model.layer_inputs.projection);
+  for (const auto* ends : {&model.altup.in, &model.altup.out}) std::ranges::for_each(*ends, add);
   for (int64_t i = 0; i < model.config.layers; ++i) {
     for (const MatrixTensor& one : layer_matrices(model.config, i)) {
       add(matrix_of(model.layers[static_cast<size_t>(i)], one.role, one.expert));

@@ -134,7 +134,7 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
   const auto add = [&](const MatrixTensor& spec) {
     shape_matrix(spec, options, model);
     matrices.push_back(&matrix_of(*model, spec).weight);
-    if (spec.role != MatrixRole::up || !has_gate(c, spec)) return;
+    if (spec.role != MatrixRole::up || !is_read_with_gate(c, spec)) return;
     Matrix &gate = *matrices[matrices.size() - 2], &up = *matrices.back();
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   };
@@ -145,11 +145,14 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
     for (const VectorTensor& spec : layer_vectors(c, i)) {
       vector_of(*layer, spec.role) = constant_vector(model, spec.n, value_of(spec.role));
     }
-    balance_heads(c, layer);
+    balance_heads(c, i, &model->layers);
     for (const MatrixTensor& spec : layer_matrices(c, i)) add(spec);
   }
   model->final_norm.weight = constant_vector(model, c.hidden_size, 1.0f);
   if (c.norm_bias) model->final_norm.bias = constant_vector(model, c.hidden_size, 0.1f);
+  if (c.layer_input.size > 0) model->layer_inputs.norm.weight = constant_vector(model, c.layer_input.size, 1.0f);
+  model->altup = {std::vector<Linear>(other_streams(c)), std::vector<Linear>(other_streams(c))};
+  for (const MatrixTensor& spec : stream_matrices(c)) add(spec);
   add(head_matrix(c));
   return matrices;
 }
@@ -168,7 +171,8 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
 
   std::vector<Matrix*> matrices = shape_model(options, model.get());
   const int64_t embedding_bytes = c.vocab_size * c.hidden_size * 2;
-  const int64_t bytes = model->weight_bytes + embedding_bytes;
+  const int64_t layer_rows = c.layer_input.vocab_size * c.layers, layer_bytes = layer_rows * c.layer_input.size * 2;
+  const int64_t bytes = model->weight_bytes + embedding_bytes + layer_bytes;
   if (Error e = check_memory(bytes, free_memory(), "too little memory for the weights", config_path)) return e;
   if (Error e = allocate_arena(bytes, &model->arena)) return e;
   const Workers workers = workers_of(options.team);
@@ -183,9 +187,14 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
     }
     left = left.subspan(block.size());
   }
-  random_bf16(model->arena.data + offset, embedding_bytes, static_cast<uint64_t>(offset));
-  model->embedding = {
-      "embedding", DType::bf16, {c.vocab_size, c.hidden_size}, model->arena.data + offset, embedding_bytes};
+  const auto random_rows = [&](const char* name, int64_t rows, int64_t width) {
+    std::byte* data = model->arena.data + offset;
+    random_bf16(data, rows * width * 2, static_cast<uint64_t>(offset));
+    offset += rows * width * 2;
+    return TensorView{name, DType::bf16, {rows, width}, data, rows * width * 2};
+  };
+  model->embedding = random_rows("embedding", c.vocab_size, c.hidden_size);
+  model->layer_inputs.embedding = random_rows("layer embedding", layer_rows, c.layer_input.size);
   if (options.team) Team::unpin_caller();
   *out = std::move(model);
   return {};

@@ -139,6 +139,9 @@ Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint) {
                                              [&](const auto& names) { return tensor.name.starts_with(names.first); });
     if (rename != selection.renamed.end()) tensor.name.replace(0, rename->first.size(), rename->second);
   }
+  std::erase_if(tensors, [&](const TensorView& tensor) {
+    return std::ranges::any_of(selection.unread, [&](const std::string& p) { return tensor.name.starts_with(p); });
+  });
   std::ranges::sort(tensors, {}, &TensorView::name);
   const auto twin = std::ranges::adjacent_find(tensors, {}, &TensorView::name);
   if (twin == tensors.end()) return {};

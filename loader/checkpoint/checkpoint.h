@@ -40,6 +40,7 @@ struct TensorSelection {
   std::vector<std::string> skipped;
   std::vector<std::pair<std::string, std::string>> renamed;  // from, to: the first that fits
   std::vector<std::string> skipped_endings = {};             // these are no prefixes
+  std::vector<std::string> unread = {};                      // skipped, too: prefixes of the new names
 };
 
 // Two tensors of one name are an error.

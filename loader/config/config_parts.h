@@ -55,6 +55,11 @@ int64_t listed_layers(JsonFields& file);
 // When the recurrence is known: the convolution's inputs have some, too.
 void read_output_scales(JsonFields& family, JsonFields& file, ModelConfig* out);
 
+// --- altup_config.cpp: several residual streams, embeddings of each layer, and what else came with them (Gemma 3n).
+
+// When the windows are known: whose keys and values a layer reads, whose gates are sparse, sizes of the rest.
+void read_altup(JsonFields& family, JsonFields& file, ModelConfig* out);
+
 // --- experts_config.cpp: a mixture of experts.
 
 // out's layers are known already. A family without experts has nothing to read.

@@ -75,12 +75,27 @@ int64_t adjusted_size(JsonFields& file, int64_t size) {
   return (size + step - 1) / step * step;
 }
 
+void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const std::string field = family.text("intermediate_size", "intermediate_size");
+  if (!family.boolean("intermediate_sizes", false)) {
+    out->intermediate_size = file.integer(field, {}, 1, kMaxK);
+    return;
+  }
+  const std::vector<int64_t> sizes = file.integers(field, 1, kMaxK);
+  const bool is_list = sizes.size() > 1;
+  if (sizes.empty() || (is_list && std::ssize(sizes) != out->layers)) {
+    return file.fail(field, "wrong length", "1 or " + std::to_string(out->layers), std::to_string(sizes.size()));
+  }
+  out->intermediate_size = std::ranges::max(sizes);
+  if (is_list) out->intermediate_sizes = sizes;
+}
+
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const bool counts = file.has("num_hidden_layers") || listed_layers(file) == 0;
   out->layers =
       file.integer("num_hidden_layers", counts ? std::nullopt : std::optional(listed_layers(file)), 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
-  out->intermediate_size = file.integer(family.text("intermediate_size", "intermediate_size"), {}, 1, kMaxK);
+  read_intermediate_size(family, file, out);
   if (family.boolean("adjusts_intermediate_size", false)) {
     out->intermediate_size = adjusted_size(file, out->intermediate_size);
     if (out->intermediate_size < 1 || out->intermediate_size > kMaxK) {
@@ -200,9 +215,10 @@ float read_power(JsonFields& rule, JsonFields& file) {
   return power < 0.0 ? 1.0f / root : root;
 }
 
-// A number of the description: such a power, or the product of two.
+// A number of the description: itself, such a power, or the product of two.
 float read_scale(JsonFields& family, std::string_view name, JsonFields& file, float absent) {
   if (!family.has(name)) return absent;
+  if (family.find(name)->is_number()) return static_cast<float>(family.number(name));
   JsonFields rule = family.fields(name);
   float scale = read_power(rule, file);
   if (rule.has("times")) {
@@ -265,6 +281,7 @@ void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->layer_norm = norm == "layer";
   out->norm_bias = family.boolean("norm_bias", false);
   out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
+  out->value_norm = family.boolean("value_norm", false);
   out->attention_gate = family.boolean("attention_gate", false);
   const std::string activation_field = family.text("activation", "hidden_act");
   const std::string activation = file.text(activation_field);
@@ -356,6 +373,7 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   read_recurrence(family, file, &config);
   read_output_scales(family, file, &config);
   read_layers(family, file, &config);
+  read_altup(family, file, &config);
   read_experts(family, file, &config);
   read_token_ids(file, &config);
   if (Error e = read_modules(family, file, &config)) return e;

@@ -59,6 +59,20 @@ struct LatentConfig {
   float norm_eps = 1e-6f;  // of both vectors' norms, whatever the others' is
 };
 
+// Alternating updates (Baykal et al. 2023): several residual streams, of which a layer computes one. The others follow
+// by small matrices of each layer's.
+struct AltupConfig {
+  int64_t streams = 0;  // 0: there is one stream, without any of this
+  int64_t active = 0;   // the one that layers compute
+  bool scales = true;   // by altup_scale, what a layer's gate reads
+};
+
+// Each layer has embeddings of its own, which a gate lets into the streams behind it.
+struct LayerInputConfig {
+  int64_t size = 0;        // of one; 0: there are none
+  int64_t vocab_size = 0;  // tokens beyond it have token 0's
+};
+
 // A mixture of experts: instead of its mlp a layer has several, of which a router chooses some for every token.
 struct ExpertsConfig {
   int64_t count = 0;        // 0: the model has none
@@ -95,6 +109,12 @@ struct ModuleNames {
   std::string mlp_norm, gate, up, down, down_norm,
       mlp_out_norm;   // no gate: activation(up x) instead of activation(gate x) * (up x)
   std::string xielu;  // its module has numbers of its own
+  std::string laurel_left, laurel_right, laurel_norm;
+  std::string layer_embedding, layer_input, layer_input_norm;  // the model's
+  std::string layer_gate, layer_out, layer_out_norm;           // each layer's
+  std::string altup_in, altup_out;                             // "{}" stands for the stream, less one
+  std::string altup_norm, altup_router, altup_prediction, altup_correction;
+  std::string altup_scale;  // a tensor, not a module
   std::string router, expert_gate, expert_up, expert_down;
   std::string stacked_gate_up, stacked_down;  // tensors of all experts, which take the place of the others where found
   std::string router_correction;              // a tensor, not a module: added to scores when choosing
@@ -176,7 +196,8 @@ struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", as the file has it
   int64_t layers = 0;
   int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
+  int64_t intermediate_size = 0;            // the largest
+  std::vector<int64_t> intermediate_sizes;  // [layers] where they differ; else empty
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
   int64_t head_dim = 0;  // even; of queries and keys, and of values but in latent attention
@@ -192,6 +213,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;  // gate, up and down
   QkNorm qk_norm = QkNorm::none;
+  bool value_norm = false;      // RMSNorm without weights over every head's value
   float norm_offset = 0.0f;     // added to every norm's weights, but for that of a recurrent layer's output
   bool attention_gate = false;  // q's rows are, per head, queries and gates: attention's output times sigmoid(gate)
   Activation activation = Activation::silu;
@@ -210,10 +232,15 @@ struct ModelConfig {
   std::vector<bool> mlps;            // [layers] those with an mlp or experts; empty: all
   Recurrence recurrence;             // what they are, where there are any
   std::vector<int64_t> windows;      // [layers] positions that a token sees, itself included; 0: all
+  std::vector<int64_t> kv_layers;    // [layers] whose keys and values each reads; empty: its own
+  std::vector<float> gate_sparsity;  // [layers] the part of a gate's outputs that is to be zero; empty: none
   std::vector<Rope> ropes;           // one, or one for layers without a window and one for those with it
   std::vector<int32_t> layer_ropes;  // [layers] which of them; kNoRope: the layer does not know positions
   bool rope_of_neighbours = false;   // the file has the two numbers that a rope turns side by side
   LatentConfig latent;
+  AltupConfig altup;
+  int64_t laurel_rank = 0;  // of a product that attention's branch is averaged with; 0: there is none
+  LayerInputConfig layer_input;
   ExpertsConfig experts;
   MtpConfig mtp;
   std::optional<int64_t> bos_id;
@@ -231,6 +258,13 @@ struct ModelConfig {
   int64_t value_dim() const { return latent.rank > 0 ? latent.value_dim : head_dim; }
   int64_t query_stride() const { return (attention_gate ? 2 : 1) * head_dim; }  // of q's rows: a query and its gate
   bool has_mlp(int64_t layer) const { return mlps.empty() || mlps[static_cast<size_t>(layer)]; }
+  bool owns_kv(int64_t layer) const { return kv_layers.empty() || kv_layers[static_cast<size_t>(layer)] == layer; }
+  int64_t mlp_size(int64_t layer) const {
+    return intermediate_sizes.empty() ? intermediate_size : intermediate_sizes[static_cast<size_t>(layer)];
+  }
+  bool has_sparse_gate(int64_t layer) const {
+    return !gate_sparsity.empty() && gate_sparsity[static_cast<size_t>(layer)] > 0.0f;
+  }
   bool has_experts(int64_t layer) const { return experts.count > 0 && experts.layers[static_cast<size_t>(layer)]; }
 };
 
@@ -239,11 +273,13 @@ constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMostGroups = 64;  // of experts; and of a group's best
 constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMostStreams = 8;
 constexpr int64_t kMaxConvTaps = 16;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 int64_t attention_layers(const ModelConfig& config);
+int64_t cached_layers(const ModelConfig& config);  // of these, those whose keys and values are their own
 int64_t recurrent_layers(const ModelConfig& config);
 
 // An error of sizes or tensors, with the sizes that config.json does not say: one of them may be the reason.

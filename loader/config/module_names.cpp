@@ -38,6 +38,22 @@ void read_names(JsonFields& modules, ModuleNames* out) {
   out->up = modules.text("up", own_mlp);
   out->down = modules.text("down", own_mlp);
   out->xielu = modules.text("xielu", "");
+  out->laurel_left = modules.text("laurel_left", "");
+  out->laurel_right = modules.text("laurel_right", "");
+  out->laurel_norm = modules.text("laurel_norm", "");
+  out->layer_embedding = modules.text("layer_embedding", "");
+  out->layer_input = modules.text("layer_input", "");
+  out->layer_input_norm = modules.text("layer_input_norm", "");
+  out->layer_gate = modules.text("layer_gate", "");
+  out->layer_out = modules.text("layer_out", "");
+  out->layer_out_norm = modules.text("layer_out_norm", "");
+  out->altup_in = modules.text("altup_in", "");
+  out->altup_out = modules.text("altup_out", "");
+  out->altup_norm = modules.text("altup_norm", "");
+  out->altup_router = modules.text("altup_router", "");
+  out->altup_prediction = modules.text("altup_prediction", "");
+  out->altup_correction = modules.text("altup_correction", "");
+  out->altup_scale = modules.text("altup_scale", "");
   out->router = modules.text("router", "");
   out->expert_gate = modules.text("expert_gate", "");
   out->expert_up = modules.text("expert_up", expert);
@@ -96,6 +112,17 @@ void skip_layers_behind(JsonFields& family, JsonFields& file, ModelConfig* out) 
   }
 }
 
+// Files hold keys and values of layers that read others', too.
+void skip_unread_kv(ModelConfig* out) {
+  const ModuleNames& names = out->names;
+  for (int64_t i = 0; i < out->layers; ++i) {
+    if (out->owns_kv(i)) continue;
+    for (const std::string& module : {names.k, names.v, names.k_norm}) {
+      if (!module.empty()) out->tensors.unread.push_back(module_name(module, i) + ".");
+    }
+  }
+}
+
 }  // namespace
 
 std::string module_name(std::string_view pattern, int64_t layer) {
@@ -116,6 +143,7 @@ Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out) {
   if (modules.error) return modules.error;
   read_selection(family, &out->tensors);
   skip_layers_behind(family, file, out);
+  skip_unread_kv(out);
   return {};
 }
 

@@ -214,6 +214,11 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
 }
 
 int64_t attention_layers(const ModelConfig& config) { return std::ranges::count(config.attends, true); }
+int64_t cached_layers(const ModelConfig& config) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < config.layers; ++i) count += config.attends[static_cast<size_t>(i)] && config.owns_kv(i);
+  return count;
+}
 int64_t recurrent_layers(const ModelConfig& config) { return std::ranges::count(config.recurrent, true); }
 
 }  // namespace pinion

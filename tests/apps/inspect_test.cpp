@@ -38,6 +38,17 @@ TEST(Inspect, DescribesWithoutLoading) {
   expect_failure(run_pinion({"inspect", "--model", "/nonexistent"}), 1, "no such folder");
 }
 
+// Tables that are looked up take no memory of their own, nor do layers that read the keys and values of others.
+TEST(Inspect, KnowsLayersEmbeddingsAndSharedCaches) {
+  const std::string folder = PINION_TEST_DATA "/families/gemma3n";
+  const json report = run_json({"inspect", "--model", folder, "--kv", "f32", "--json"});
+  EXPECT_EQ(report["memory_bytes"]["layer_embeddings_mapped"], 120 * 5 * 12 * 2);
+  EXPECT_EQ(report["parameters"].get<int64_t>() - report["active_parameters"].get<int64_t>(), 120 * 5 * 12);
+  EXPECT_EQ(report["memory_bytes"]["kv_per_1024_positions"], 1024 * 3 * 2 * 2 * 16 * 4) << "3 of 5 layers";
+  EXPECT_EQ(report["matrices"]["floats_to_codes"], 3 * 11 + 2 * 9 + 7 + 1)
+      << "with those beside the layers, and the head";
+}
+
 TEST(Inspect, SaysWhichMatricesAreCodesOfTheFile) {
   const std::string coded = PINION_TEST_DATA "/families/llama_codes";
   const json report = run_json({"inspect", "--model", coded, "--json"});

@@ -36,6 +36,14 @@ Cache make(int64_t layers, int64_t kv_heads, int64_t head_dim, KvType type, int6
   return cache;
 }
 
+TEST(KvCache, HasNothingForLayersThatReadOthers) {
+  ModelConfig config = config_of(5, 2, 16);
+  EXPECT_EQ(kv_shape_of(config, KvType::q8).layers, 5);
+  config.kv_layers = {0, 1, 2, 2, 1};
+  EXPECT_EQ(kv_shape_of(config, KvType::q8).layers, 3);
+  EXPECT_EQ(kv_shape_of(config, KvType::bf16).bytes(256), 3 * 2 * 2 * 256 * 16 * 2);
+}
+
 // 20 numbers of head_dim 32: position 300 is the 44th of the second chunk, the 12th of that one's third block.
 TEST(KvCache, HandWorked) {
   std::vector<float> key(20), value(20);

@@ -181,7 +181,9 @@ TEST(LayerTensors, HaveAPlaceEach) {
                            "families/nemotron_h_moe",
                            "families/qwen3_next",
                            "families/deepseek_v2",
-                           "families/minicpm3"}) {
+                           "families/minicpm3",
+                           "families/gemma3n",
+                           "families/gemma3n_streams"}) {
     std::unique_ptr<Model> model;
     const std::string folder = PINION_TEST_DATA "/" + std::string(name);
     ASSERT_EQ(load_model(folder, {.quant = Quant::w8a8}, &model).message(), "");
@@ -210,6 +212,7 @@ TEST(LayerTensors, HaveAPlaceEach) {
       const size_t of_expert = model->config.names.expert_gate.empty() ? 2 : 3;
       EXPECT_EQ(own + of_expert * layer.experts.size(), layer_matrices(model->config, i).size());
     }
+    for (const MatrixTensor& tensor : stream_matrices(model->config)) add(tensor);
     add(head_matrix(model->config));
     EXPECT_EQ(bytes, model->weight_bytes);
     EXPECT_EQ(expert_bytes, model->expert_bytes);

@@ -213,13 +213,13 @@ TEST_P(Families, Codes) {
   Engine engine;
   ASSERT_NO_FATAL_FAILURE(open_engine(folder, Quant::w8a8, &engine));
   std::map<std::string, Codes> tensors;
-  for (size_t i = 0; i < engine.model->layers.size(); ++i) {
-    for (const MatrixTensor& one : layer_matrices(engine.model->config, static_cast<int64_t>(i))) {
-      if (one.is_exact) continue;
-      const Linear& linear = matrix_of(engine.model->layers[i], one.role, one.expert);
-      append(linear.weight, one.order, &tensors[one.module() + ".weight"]);
-    }
+  const auto add = [&](const MatrixTensor& one) {
+    if (!one.is_exact) append(matrix_of(*engine.model, one).weight, one.order, &tensors[one.module() + ".weight"]);
+  };
+  for (int64_t i = 0; i < engine.model->config.layers; ++i) {
+    std::ranges::for_each(layer_matrices(engine.model->config, i), add);
   }
+  std::ranges::for_each(stream_matrices(engine.model->config), add);
   Json hashes = Json::object();
   for (const auto& [name, t] : tensors) {
     hashes[name] = {fnv1a(t.codes.data(), t.codes.size()), fnv1a(t.scales.data(), t.scales.size() * sizeof(float))};

@@ -89,5 +89,25 @@ TEST(SameBits, OfRecurrentLayers) {
   }
 }
 
+// Streams beside the one that layers compute, gates that are sparse, and layers without keys and values of their own.
+TEST(SameBits, OfSeveralStreams) {
+  for (const std::string family : {"gemma3n", "gemma3n_streams"}) {
+    for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
+      std::unique_ptr<Model> model;
+      ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/" + family, {.quant = quant}, &model));
+      EXPECT_TRUE(model->layers[1].gate_cut);
+      EXPECT_EQ(model->layers[1].up.weight.interleaved, 1);
+      EXPECT_EQ(model->layers[4].up.weight.interleaved, 2);
+      expect_one_result(*model, 60, quant == Quant::none ? KvType::f32 : KvType::q8);
+    }
+  }
+  std::unique_ptr<Model> mixed;
+  const LoadOptions options = {.quant = Quant::w8a8,
+                               .keep = {"altup_projections.1", "laurel.linear_left", "0.mlp.gate_proj",
+                                        "1.per_layer_input_gate", "altup_unembed_projections.0"}};
+  ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/gemma3n", options, &mixed));
+  expect_one_result(*mixed, 60, KvType::q8);
+}
+
 }  // namespace
 }  // namespace pinion

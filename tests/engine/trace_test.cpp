@@ -106,6 +106,26 @@ TEST(Trace, OfLatentAttention) {
   }
 }
 
+// Small products beside the branches, and what a layer's own embedding goes through.
+TEST(Trace, OfSeveralStreams) {
+  TracedRun at_once, by_one;
+  at_once.open(Quant::w8a8, 64, PINION_TEST_DATA "/families/gemma3n");
+  by_one.open(Quant::w8a8, 1, PINION_TEST_DATA "/families/gemma3n");
+  const std::vector<int32_t> ids = {1, 40, 73, 61, 78, 9, 17, 30, 2, 55};
+  at_once.take(ids);
+  by_one.take(ids);
+  EXPECT_EQ(first_difference(at_once.trace, by_one.trace), -1);
+  for (const auto& layer : by_one.trace.inputs) {
+    for (Stage stage : {Stage::qkv, Stage::laurel, Stage::o, Stage::down, Stage::layer_gate, Stage::layer_out}) {
+      EXPECT_EQ(layer[static_cast<size_t>(stage)].rows, 10);
+    }
+  }
+  const std::vector<float> unfit(static_cast<size_t>(by_one.model->config.hidden_size), std::nanf(""));
+  by_one.model->layers[1].layer_out_norm.weight = unfit.data();  // into the other streams, from which layer 2's follows
+  const std::string message = evaluate(*by_one.session, ids, false, by_one.logits.data()).message();
+  EXPECT_NE(message.find("first from layer 2, o;"), std::string::npos) << message;
+}
+
 TEST(Trace, LooksAtTheInputsOfSingleRows) {
   for (Quant quant : {Quant::none, Quant::w8a8}) {
     TracedRun run;

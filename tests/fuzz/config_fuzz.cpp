@@ -49,6 +49,15 @@ static void check_model(std::string_view text) {
     require(config.recurrence.channels() > 0 && config.recurrence.taps > 0 &&
             config.recurrence.taps <= pinion::kMaxConvTaps);
   }
+  for (int64_t layer = 0; layer < static_cast<int64_t>(config.kv_layers.size()); ++layer) {
+    const int64_t owner = config.kv_layers[static_cast<size_t>(layer)];
+    require(owner >= 0 && owner <= layer && config.owns_kv(owner));
+  }
+  require(config.kv_layers.empty() || static_cast<int64_t>(config.kv_layers.size()) == config.layers);
+  require(config.gate_sparsity.empty() || static_cast<int64_t>(config.gate_sparsity.size()) == config.layers);
+  require(config.intermediate_sizes.empty() || static_cast<int64_t>(config.intermediate_sizes.size()) == config.layers);
+  require(config.altup.streams <= pinion::kMostStreams);
+  require(config.altup.streams == 0 || config.altup.active < config.altup.streams);
   for (const int32_t rope : config.layer_ropes) {
     require(rope >= pinion::kNoRope && rope < static_cast<int64_t>(config.ropes.size()));
   }

@@ -111,5 +111,17 @@ TEST(PortableSincos, Quadrants) {
   EXPECT_EQ(cosine, 1);
 }
 
+// Of published tables, and the distribution by the C library.
+TEST(NormalQuantile, IsTheDistributionsInverse) {
+  EXPECT_EQ(normal_quantile(0.5), 0);
+  EXPECT_NEAR(normal_quantile(0.95), 1.6448536269514722, 1e-12);
+  EXPECT_NEAR(normal_quantile(0.975), 1.9599639845400545, 1e-12);
+  EXPECT_NEAR(normal_quantile(0.999999), 4.7534243088229, 1e-9);
+  EXPECT_EQ(normal_quantile(0.05), -normal_quantile(1.0 - 0.05));
+  for (double p = 1e-6; p < 1 - 1e-6; p += 0.00317) {
+    EXPECT_NEAR(0.5 * std::erfc(-normal_quantile(p) / std::numbers::sqrt2), p, 1e-15) << p;
+  }
+}
+
 }  // namespace
 }  // namespace pinion

@@ -1,5 +1,6 @@
 """The table of tiny models that make_families.py makes."""
 
+from altup_families import ALTUP_CASES
 from case import Case, heads, mlp
 from coded_families import CODED_CASES
 from configs import (
@@ -388,4 +389,4 @@ PLAIN_CASES = {
         GPT_NEOX_SEQUENTIAL, long_prompt=200, jitter="embed_in", notes="gelu_fast is the one with tanh."
     ),
 }
-CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | CODED_CASES
+CASES = PLAIN_CASES | RECURRENT_CASES | LATENT_CASES | ALTUP_CASES | CODED_CASES

@@ -81,7 +81,9 @@ def random_parameter(
         return 0.3 * values
     if name.endswith("A_log"):  # half of a state is gone after one to ten tokens
         return -1.5 + 0.5 * values
-    if name.endswith(".D"):
+    if name.endswith("modality_router.weight"):  # its input is divided by the number of inputs
+        return values * np.sqrt(shape[-1])
+    if name.endswith((".D", "correct_output_scale")):
         return 1.0 + 0.5 * values
     if "act_fn.alpha" in name:  # xIELU's, as published
         return 0.5 * values

@@ -18,7 +18,8 @@ from stored_codes import decoded_weights, write_plain
 from ternary import is_ternary
 
 KEEP_HEAD = ("lm_head",)
-ROUTERS = ("mlp.gate.wg", "shared_expert_gate")  # those that are linear layers in transformers
+# Routers that are linear layers in transformers; AltUp's has two matrices of a few numbers behind it.
+ROUTERS = ("mlp.gate.wg", "shared_expert_gate", ".altup.")
 
 
 def quantise_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,6 +72,9 @@ def is_quantised(name: str, module: nn.Module, keep: tuple[str, ...]) -> bool:
 
 
 def wide_rms_norm(norm: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    if hasattr(norm, "with_scale"):  # Gemma 3n's
+        weight = norm.weight if norm.with_scale else 1
+        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
     if hasattr(norm, "eps"):  # Gemma's, whose weights are stored less one
         return (1 + norm.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps)
     return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
