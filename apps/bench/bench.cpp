@@ -133,7 +133,11 @@ Run setup_bench(Command app) {
   add_cache_option(app, &options->run);
   add_speed_options(app, &options->run);
   app.find("--cores").joined(';').describe("Cores: 0-3,8 or big, little, all; several: 0-3;4-7 or repeated");
-  return {[options] { return run(*options); }, {&options->run}};
+  // The first board goes through all numbers of threads, the others have one team.
+  const auto settle = [options] {
+    if (!options->threads.empty()) options->run.team.threads = std::ranges::max(options->threads);
+  };
+  return {[options] { return run(*options); }, {&options->run}, {}, settle};
 }
 
 }  // namespace pinion

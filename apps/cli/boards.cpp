@@ -141,6 +141,7 @@ int run_on_boards(Exchange& exchange, const Run& run) {
     end_following(exchange);
     return status;
   }
+  if (run.settle_follower) run.settle_follower();
   RuntimeOptions options;
   const Error own = shared ? settle_follower(*shared, &options) : Error{};
   if (agree(exchange, own)) return kFailure;

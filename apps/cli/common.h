@@ -26,6 +26,8 @@ struct Run {
   std::vector<RunOptions*> shared = {};
   // What each of several boards does instead; none: the first runs it.
   std::function<int(Exchange&)> on_all = {};
+  // Another board is about to follow: makes what it takes of the shared options from the others.
+  std::function<void()> settle_follower = {};
 };
 
 Option add_model_option(Command app, RunOptions* options);

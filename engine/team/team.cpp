@@ -261,20 +261,20 @@ void Team::configure(std::span<const int32_t> who) {
   configured_.assign(who.begin(), who.end());
   use_sme_.clear();
   reserves_.clear();
-  std::vector<SmeShare> taken;
-  std::vector<double> each;
+  taken_.clear();
+  slowness_of_them_.clear();
   for (const int32_t worker : who) {
     const SmeShare share = sme_[static_cast<size_t>(worker)];
-    use_sme_.push_back(std::ranges::count(taken, share.group, &SmeShare::group) < share.units);
-    if (use_sme_.back()) taken.push_back(share);
-    each.push_back(slowness_[static_cast<size_t>(worker)]);
+    use_sme_.push_back(std::ranges::count(taken_, share.group, &SmeShare::group) < share.units);
+    if (use_sme_.back()) taken_.push_back(share);
+    slowness_of_them_.push_back(slowness_[static_cast<size_t>(worker)]);
   }
-  for (const double own : each) {
+  for (const double own : slowness_of_them_) {
     double done = 0;  // by all that are faster, while this one does one task
-    for (const double other : each) done += other < own ? own / other : 0;
+    for (const double other : slowness_of_them_) done += other < own ? own / other : 0;
     reserves_.push_back(static_cast<int64_t>(std::ceil(done)));
   }
-  state_->set_shares(each);
+  state_->set_shares(slowness_of_them_);
 }
 
 void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {

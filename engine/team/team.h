@@ -212,10 +212,12 @@ class Team {
   std::unique_ptr<TeamState> state_;
   int64_t regions_ = 0;
 
-  // Of the last run's workers.
+  // Of the last run's workers. Kept, so that no run after the first takes memory: in decode stragglers come and go.
   std::vector<int32_t> configured_;
   std::vector<bool> use_sme_;
   std::vector<int64_t> reserves_;
+  std::vector<SmeShare> taken_;  // units of theirs that are in use
+  std::vector<double> slowness_of_them_;
 };
 
 // The team for packing and the kernels' own operations: each shared piece of work is one run. Null: the caller alone.
