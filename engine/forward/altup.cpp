@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/forward/row_sums.h"
+#include "engine/forward/sparse_gate.h"
 #include "engine/forward/trace.h"
 #include "kernels/bf16.h"
 #include "kernels/math.h"
@@ -122,8 +123,7 @@ Input gated_input(Worker& worker, const Pass& p, AltupScratch& s, const Layer& l
   const Input in = prepare(m, p.rows, size, {&layer.layer_out}, [&](int64_t first, int64_t count, float* out) {
     for (int64_t row = first; row < first + count; ++row) {
       const float* input = s.inputs.data() + (row * layers + index) * size;
-      const Epilogue gate = {.gate = s.gates.data() + row * size, .activation = p.model.config.activation};
-      p.kernels.epilogue_f32(input, 1, size, gate, out + (row - first) * size, size);
+      gate_row(p, s.gates.data() + row * size, input, size, out + (row - first) * size);
     }
     return out;
   });

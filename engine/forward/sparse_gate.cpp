@@ -22,12 +22,24 @@ void cut_part(const Pass& p, const float* gates, float cut, int64_t count, float
     const int64_t columns = std::min(kPanelColumns, count - at);
     float above[kPanelColumns];
     for (int64_t i = 0; i < columns; ++i) above[i] = gates[at + i] < cut ? 0.0f : gates[at + i] - cut;  // NaN stays
-    const Epilogue gate = {.gate = above, .activation = p.model.config.activation};
-    p.kernels.epilogue_f32(up + at, 1, columns, gate, up + at, kPanelColumns);
+    gate_row(p, above, up + at, columns, up + at);
   }
 }
 
 }  // namespace
+
+// The kernel reads whole tiles: what stands behind a row may be another worker's.
+void gate_row(const Pass& p, const float* gate, const float* x, int64_t n, float* out) {
+  alignas(kAlignmentBytes) float gates[kPanelColumns] = {}, values[kPanelColumns] = {};
+  for (int64_t at = 0; at < n; at += kPanelColumns) {
+    const int64_t columns = std::min(kPanelColumns, n - at);
+    std::copy_n(gate + at, columns, gates);
+    std::copy_n(x + at, columns, values);
+    const Epilogue ops = {.gate = gates, .gate_stride = kPanelColumns, .activation = p.model.config.activation};
+    p.kernels.epilogue_f32(values, 1, columns, ops, values, kPanelColumns);
+    std::copy_n(values, columns, out + at);
+  }
+}
 
 void cut_gates(Worker& worker, const Pass& p, const Layer& layer, int64_t width) {
   const auto cut_of_row = [&](int64_t row) {
