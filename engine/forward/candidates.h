@@ -23,8 +23,8 @@ inline bool more_likely(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
 }
 
-// Replaces `out` by the k likeliest ids of some panels, the likeliest first; by all, where they have fewer. logits: of
-// all ids. panel_best: an id of each of the panels that no other one there exceeds. NaN is never among them.
+// Replaces `out` by the k > 0 likeliest ids of some panels, the likeliest first; by all, where they have fewer. logits:
+// of all ids. panel_best: an id of each of the panels that no other one there exceeds. NaN is never among them.
 // panel_logits: scratch.
 void find_likeliest(int64_t k, std::span<const float> logits, std::span<const int32_t> panel_best,
                     std::vector<float>& panel_logits, std::vector<Candidate>& out);

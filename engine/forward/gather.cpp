@@ -73,6 +73,7 @@ void tell_candidates(const Pass& p, const Shares& shares, int64_t count, Candida
   const RowRange panels = panels_of(p, shares, shares.rank);
   for (int64_t row = 0; row < count; ++row) {
     const int64_t told = told_candidates(p, shares, shares.rank, row);
+    if (told == 0) continue;  // all its logits travel
     const std::span<const int32_t> best = panel_best_of(p, row, panels);
     if (std::ranges::count(best, kUnfitPanel) > 0) {
       std::fill_n(to, told, Candidate{0, kUnfitPanel});
