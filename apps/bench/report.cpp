@@ -140,7 +140,8 @@ void print_profile(const BenchRecord& record) {
         number(", repeated by every worker %.1f %%\n\n", shares.repeated * 100));
   print("| stage | ms/token | share | of that waiting |\n|:--|--:|--:|--:|\n");
   for (size_t i = 0; i < kStages; ++i) {
-    const double waiting = shares.stages[i] > 0 ? shares.waiting[i] / shares.stages[i] : 0;
+    if (shares.stages[i] == 0) continue;  // only other models have it
+    const double waiting = shares.waiting[i] / shares.stages[i];
     print("| " + std::string(kStageTraits[i].name) + number(" | %.4f", shares.stages[i] * ms) +
           number(" | %.3f", shares.stages[i]) + number(" | %.3f |\n", waiting));
   }
