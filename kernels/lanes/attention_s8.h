@@ -166,7 +166,7 @@ void softmax_rows(const float* value_scales, float cap, int64_t rows, const Atte
     const auto row = [&](int64_t r) { return scores + r * kAttentionChunk; };
     for (int64_t r = first; r < end; ++r) state.max[r] = mask_row(row(r), spans[r], from, to, cap);
     for (int64_t r = first; r < end; ++r) {
-      state.sum[r] = weigh_row(row(r), value_scales, from, to, state.max[r], largest + r - first);
+      state.sum[r] = weigh_row(row(r), value_scales, from, to, state.max[r], &largest[r - first]);
     }
     for (int64_t r = first; r < end; ++r) {
       *row(r) = encode_weights<Product>(row(r), from, to, largest[r - first], state.sum[r], weights + r * kWeightBytes);
