@@ -99,10 +99,8 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
 constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PINION_ADDRESS_SANITIZER)
 constexpr bool kIsWatched = true;
-#elif defined(__has_feature)
-constexpr bool kIsWatched = __has_feature(address_sanitizer);
 #else
 constexpr bool kIsWatched = false;
 #endif

@@ -164,7 +164,7 @@ void write_or_warn(const LoadOptions& options, const Model& model) {
 
 // ASan's allocator breaks when the process forks while another thread allocates, and chat templates are rendered in a
 // forked child.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PINION_ADDRESS_SANITIZER)
 constexpr bool kWorksInForeground = true;
 #else
 constexpr bool kWorksInForeground = false;

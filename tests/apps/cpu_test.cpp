@@ -63,7 +63,7 @@ bool warns_of_templates() {
 }
 
 TEST(Cpu, SaysWhereTemplatesKeepTheirRights) {
-#if !defined(__SANITIZE_ADDRESS__)  // which has the program filter nothing
+#if !defined(PINION_ADDRESS_SANITIZER)  // which has the program filter nothing
   if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0) {
     EXPECT_FALSE(warns_of_templates());
   }

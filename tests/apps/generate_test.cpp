@@ -19,7 +19,7 @@ TEST(Generate, StoriesComeOutAsTheReferenceHasThem) {
         run_json(generate(kStories, {"--prompt", prompt, "--max-tokens", "64", "--quant", "none", "--json"}));
     EXPECT_EQ(answer["prompt_ids"], story["prompt_ids"]);
     EXPECT_EQ(answer["ids"], story["greedy_ids"]);
-    EXPECT_EQ(prompt + answer["text"].get<std::string>(), story["full_text"]);
+    EXPECT_EQ(prompt + answer["text"].get<std::string>(), story["full_text"].get<std::string>());
     EXPECT_EQ(answer["finish_reason"], "length");
   }
 }

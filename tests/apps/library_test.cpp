@@ -88,7 +88,8 @@ TEST(Library, LogitsAndIdsHaveTheProgramsBits) {
       const OwnResult result = generate_in(session.get(), ids, options);
       ASSERT_TRUE(result);
       EXPECT_EQ(ids_of(result), answer["ids"].get<std::vector<int32_t>>()) << family << " " << quant;
-      EXPECT_EQ(hash_text(result->logits_hash), answer["stats"]["logits_hash"]) << family << " " << quant;
+      EXPECT_EQ(hash_text(result->logits_hash), answer["stats"]["logits_hash"].get<std::string>())
+          << family << " " << quant;
       EXPECT_EQ(result->seed, 7u);
       EXPECT_EQ(result->finish, PINION_FINISH_LENGTH);
       EXPECT_EQ(result->text, nullptr) << "the folder has no tokenizer";
@@ -169,7 +170,7 @@ TEST(Library, CallbacksHearTheTextAndEndIt) {
   options.on_token = Heard::put;
   const OwnResult whole = generate_in(session.get(), prompt, options);
   ASSERT_TRUE(whole);
-  EXPECT_EQ(std::string(whole->text), answer["text"]);
+  EXPECT_EQ(whole->text, answer["text"].get<std::string>());
   EXPECT_EQ(whole->text_bytes, std::strlen(whole->text));
   EXPECT_EQ(ids_of(whole), answer["ids"].get<std::vector<int32_t>>());
   EXPECT_EQ(heard.ids, ids_of(whole));

@@ -154,7 +154,7 @@ TEST(Stack, ATinyOneIsRaisedOrRefused) {
 // From too little for anything to enough for all that the demo needs, in steps that hit many places. With still less
 // the libraries crash before main.
 TEST(Memory, ALowLimitIsNoCrash) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PINION_ADDRESS_SANITIZER)
   GTEST_SKIP() << "the sanitizer needs terabytes of address space";
 #endif
   if (!std::string(PINION_EMULATOR).empty()) GTEST_SKIP() << "the emulator needs memory of its own";

@@ -37,13 +37,13 @@ TEST(ServeShapes, MessagesAreAnthropics) {
   std::string text;
   json last;
   for (const json& event : events(server, request)) {
-    if (names.empty() || names.back() != event["type"]) names.push_back(event["type"]);
+    if (names.empty() || event["type"] != names.back()) names.push_back(event["type"]);
     if (event["type"] == "content_block_delta") text += event["delta"]["text"];
     if (event["type"] == "message_delta") last = event;
   }
   EXPECT_EQ(names, (std::vector<std::string>{"message_start", "content_block_start", "content_block_delta",
                                              "content_block_stop", "message_delta", "message_stop"}));
-  EXPECT_EQ(text, whole["content"][0]["text"]);
+  EXPECT_EQ(text, whole["content"][0]["text"].get<std::string>());
   EXPECT_EQ(last["delta"]["stop_reason"], whole["stop_reason"]);
   EXPECT_EQ(last["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
   // Blocks, a system message, and results of calls are what a conversation in OpenAI's words would be.
@@ -221,8 +221,8 @@ TEST(ServeShapes, AnthropicsThoughts) {
     thought += event["delta"].value("thinking", "");
     signature += event["delta"].value("signature", "");
   }
-  EXPECT_EQ(thought, block["thinking"]);
-  EXPECT_EQ(signature, block["signature"]);
+  EXPECT_EQ(thought, block["thinking"].get<std::string>());
+  EXPECT_EQ(signature, block["signature"].get<std::string>());
 }
 
 // The clients of PyPI, where somebody has installed them: `pip install openai anthropic ollama`.

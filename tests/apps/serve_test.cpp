@@ -107,8 +107,8 @@ TEST(Serve, StreamsWhatItSaysAtOnce) {
     if (!choice["finish_reason"].is_null()) finish[index] = choice["finish_reason"];
   }
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
-    EXPECT_EQ(finish[i], whole["choices"][i]["finish_reason"]);
+    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"].get<std::string>());
+    EXPECT_EQ(finish[i], whole["choices"][i]["finish_reason"].get<std::string>());
   }
   EXPECT_EQ(whole["choices"][0]["message"]["role"], "assistant");
 }

@@ -117,7 +117,7 @@ TEST(LimitedRun, TheChildHasNoFilesOfTheParent) {
 }
 
 TEST(LimitedRun, TheChildReachesNothing) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PINION_ADDRESS_SANITIZER)
   GTEST_SKIP() << "the sanitizer reads files when it unwinds, so calls are not filtered";
 #endif
   if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
