@@ -189,7 +189,7 @@ TEST(ServeShapes, OneCallIsAllWhereNoMoreAreWanted) {
     EXPECT_EQ(choice["finish_reason"], "tool_calls");
   }
   EXPECT_EQ(one["usage"]["completion_tokens"], 2);
-  request["tools"] = {schema};
+  request["tools"] = json::array({schema});
   request["tool_choice"] = {{"type", "auto"}};
   EXPECT_EQ(server.post("/v1/messages", request)["content"].size(), 4);
   request["tool_choice"]["disable_parallel_tool_use"] = true;
