@@ -40,6 +40,6 @@ build() {
   if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
   cd "$root"
   [[ -e build/$preset/build.ninja ]] || cmake --preset "$preset"
-  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 # what another clone compiled counts, too; not for CMake's own probes
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 # clones share results; only behind CMake's compiler checks, which it breaks
   cmake --build "build/$preset" --parallel "$(nproc)" --target "$target"
 }
