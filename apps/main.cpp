@@ -7,11 +7,11 @@
 
 #include "apps/cli/boards.h"
 #include "apps/cli/bus_error.h"
-#include "apps/cli/nearest.h"
 #include "apps/cli/start.h"
 #include "apps/commands.h"
 #include "apps/model/build.h"
 #include "engine/boards/mpi.h"
+#include "loader/files/nearest.h"
 
 namespace pinion {
 namespace {

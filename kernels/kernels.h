@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "kernels/attention_chunk.h"
+#include "kernels/base/error.h"
 #include "kernels/bf16.h"
-#include "kernels/error.h"
 #include "kernels/layout.h"
 
 namespace pinion {

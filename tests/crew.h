@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/workers.h"
+#include "kernels/base/workers.h"
 
 namespace pinion {
 

@@ -19,7 +19,7 @@
 #include "kernels/ops/gemm.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/tiles.h"
-#include "loader/checkpoint/arena.h"
+#include "loader/files/arena.h"
 
 namespace pinion {
 namespace {

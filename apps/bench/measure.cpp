@@ -8,6 +8,7 @@
 #include "engine/measure/bandwidth.h"
 #include "engine/measure/statistics.h"
 #include "engine/session/scheduler.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

@@ -6,9 +6,10 @@
 
 #include "apps/chat/chat.h"
 #include "apps/chat/word_wrap.h"
-#include "tokenizer/answer_text.h"
-#include "tokenizer/thinking.h"
-#include "tokenizer/unicode.h"
+#include "kernels/base/clock.h"
+#include "tokenizer/answers/answer_text.h"
+#include "tokenizer/answers/thinking.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {

@@ -7,9 +7,9 @@
 #include "apps/chat/word_wrap.h"
 #include "apps/cli/boards.h"
 #include "apps/cli/machine.h"
-#include "apps/cli/nearest.h"
 #include "apps/commands.h"
 #include "engine/team/memory.h"
+#include "loader/files/nearest.h"
 
 namespace pinion {
 namespace {

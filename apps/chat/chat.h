@@ -8,8 +8,8 @@
 #include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
 #include "engine/session/generate.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/templates/chat_template.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

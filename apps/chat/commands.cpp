@@ -5,8 +5,8 @@
 #include "apps/chat/chat.h"
 #include "apps/cli/output_file.h"
 #include "engine/session/session_image.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {

@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "apps/cli/output_file.h"
-#include "loader/config/user_folders.h"
-#include "tokenizer/unicode.h"
+#include "loader/files/user_folders.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "apps/cli/console.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "apps/cli/console.h"
-#include "loader/config/user_folders.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 struct editline;
 struct history;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tokenizer/unicode.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 

@@ -8,9 +8,9 @@
 
 #include "apps/cli/console.h"
 #include "apps/cli/output_file.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/json.h"
-#include "loader/config/user_folders.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {

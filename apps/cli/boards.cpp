@@ -15,7 +15,7 @@
 #include "apps/model/build.h"
 #include "engine/boards/mpi.h"
 #include "engine/runtime/follow.h"
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {

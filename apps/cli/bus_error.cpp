@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "apps/cli/console.h"
-#include "loader/checkpoint/mapped_file.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {

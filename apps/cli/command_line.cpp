@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "apps/cli/console.h"
-#include "apps/cli/nearest.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/nearest.h"
 
 namespace pinion {
 namespace {

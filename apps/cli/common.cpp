@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/team/memory.h"
-#include "loader/config/user_folders.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 

@@ -14,7 +14,7 @@
 #include "apps/model/run_options.h"
 #include "apps/model/sampling.h"
 #include "apps/model/texts.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "loader/checkpoint/model_folder.h"
 
 namespace pinion {

@@ -10,15 +10,15 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
 
-#include "loader/checkpoint/mapped_file.h"
-#include "tokenizer/unicode.h"
+#include "kernels/base/clock.h"
+#include "loader/files/mapped_file.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
@@ -202,10 +202,6 @@ int64_t terminal_columns() {
 bool has_colour() {
   const char* forbidden = std::getenv("NO_COLOR");
   return !forbidden || !*forbidden;
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 ProgressBar::ProgressBar(std::string label) : label_(std::move(label)), start_seconds_(now_seconds()) {}

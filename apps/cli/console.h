@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 
@@ -53,8 +53,6 @@ bool has_colour();           // not where NO_COLOR forbids it (no-color.org)
 // ESC, <9B> for the C1 characters, which have none, and <202E> for those that turn the direction of what follows. What
 // is not UTF-8 becomes U+FFFD, for a terminal may take single bytes for C1.
 std::string terminal_text(std::string_view text);
-
-double now_seconds();  // of a steady clock
 
 // On standard error where that is a terminal; seen only once the work has taken a second, and gone at the end.
 class ProgressBar {

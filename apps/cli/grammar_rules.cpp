@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "tokenizer/thread_time.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "apps/cli/common.h"
 #include "engine/session/text_rules.h"
-#include "tokenizer/grammar.h"
+#include "tokenizer/grammar/grammar.h"
 
 namespace pinion {
 

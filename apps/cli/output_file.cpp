@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <span>
 
-#include "loader/checkpoint/mapped_file.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {

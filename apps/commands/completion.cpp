@@ -5,7 +5,7 @@
 
 #include "apps/cli/machine.h"
 #include "apps/commands.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

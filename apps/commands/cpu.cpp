@@ -13,7 +13,7 @@
 #include "engine/team/memory.h"
 #include "engine/team/topology.h"
 #include "kernels/access_pattern.h"
-#include "tokenizer/limited_run.h"
+#include "tokenizer/templates/limited_run.h"
 
 namespace pinion {
 namespace {

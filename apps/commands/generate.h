@@ -10,8 +10,8 @@
 #include "apps/cli/common.h"
 #include "apps/cli/grammar_rules.h"
 #include "engine/session/generate.h"
-#include "tokenizer/stop_texts.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/answers/stop_texts.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

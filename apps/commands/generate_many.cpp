@@ -7,8 +7,9 @@
 #include "apps/commands/generate.h"
 #include "engine/forward/rope.h"
 #include "engine/session/scheduler.h"
-#include "loader/config/json.h"
+#include "kernels/base/clock.h"
 #include "loader/config/model_config.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

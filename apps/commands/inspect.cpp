@@ -14,12 +14,12 @@
 #include "engine/model/layer_tensors.h"
 #include "engine/model/weight_format.h"
 #include "engine/runtime/load.h"
+#include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/checkpoint/fused_experts.h"
-#include "loader/config/generation_config.h"
 #include "loader/config/model_config.h"
-#include "tokenizer/chat_template.h"
+#include "tokenizer/templates/chat_template.h"
 
 namespace pinion {
 namespace {

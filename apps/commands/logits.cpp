@@ -6,7 +6,7 @@
 #include "apps/commands.h"
 #include "engine/forward/rope.h"
 #include "engine/team/memory.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 namespace {

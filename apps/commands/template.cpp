@@ -1,9 +1,9 @@
 // pinion template: a conversation as the prompt that the folder's chat template makes of it.
 #include "apps/commands.h"
-#include "loader/config/json.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/tokenizer.h"
-#include "tokenizer/unicode.h"
+#include "loader/files/json.h"
+#include "tokenizer/templates/chat_template.h"
+#include "tokenizer/tokens/tokenizer.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {

@@ -1,14 +1,14 @@
 // pinion tokenize and detokenize: text to ids and back, one at a time or a JSON line each. They need nothing of a model
 // but its tokenizer files.
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
-#include "loader/config/json.h"
-#include "tokenizer/unicode.h"
+#include "loader/files/json.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {

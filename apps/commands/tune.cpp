@@ -1,6 +1,7 @@
 // pinion tune: measures teams, ways through the weights and prefill chunks in rounds, keeps the best for this machine,
 // and says by how much.
 #include "engine/measure/tuning.h"
+#include "kernels/base/clock.h"
 
 #include <algorithm>
 #include <bit>

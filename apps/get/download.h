@@ -8,7 +8,7 @@
 
 #include "apps/get/http.h"
 #include "apps/get/repository.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

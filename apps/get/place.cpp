@@ -2,8 +2,8 @@
 
 #include "apps/cli/output_file.h"
 #include "apps/get/download.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/user_folders.h"
+#include "loader/files/mapped_file.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {

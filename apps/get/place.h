@@ -5,7 +5,7 @@
 #include <string>
 
 #include "apps/get/repository.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

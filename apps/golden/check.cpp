@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/golden/explain.h"
+#include "kernels/base/clock.h"
 #include "kernels/cpu.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/forward/trace.h"
 #include "engine/session/session.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

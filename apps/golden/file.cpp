@@ -6,7 +6,7 @@
 
 #include "apps/cli/output_file.h"
 #include "apps/model/build.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

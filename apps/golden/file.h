@@ -12,7 +12,7 @@
 
 namespace pinion {
 
-struct JsonFields;  // loader/config/json.h
+struct JsonFields;  // loader/files/json.h
 
 struct GoldenPrompt {
   std::optional<std::string> text;  // none: ids were given

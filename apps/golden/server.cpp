@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "apps/get/http.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

@@ -1,7 +1,7 @@
 #include "apps/golden/subject.h"
 
 #include "engine/session/generate.h"
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/golden/file.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

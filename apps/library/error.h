@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "apps/library/pinion.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

@@ -7,7 +7,7 @@
 
 #include "apps/library/handles.h"
 #include "engine/session/continuation.h"
-#include "tokenizer/answer_text.h"
+#include "tokenizer/answers/answer_text.h"
 
 namespace pinion {
 

@@ -12,8 +12,8 @@
 #include "apps/model/run_options.h"
 #include "engine/runtime/runtime.h"
 #include "engine/session/session.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/templates/chat_template.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

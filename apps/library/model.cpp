@@ -8,7 +8,7 @@
 #include "apps/model/texts.h"
 #include "engine/forward/rope.h"
 #include "loader/checkpoint/model_folder.h"
-#include "loader/config/user_folders.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {

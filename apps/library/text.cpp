@@ -4,7 +4,7 @@
 
 #include "apps/library/arguments.h"
 #include "apps/library/handles.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

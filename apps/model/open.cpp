@@ -6,9 +6,9 @@
 #include <set>
 
 #include "engine/forward/rope.h"
-#include "loader/checkpoint/mapped_file.h"
 #include "loader/checkpoint/model_folder.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 

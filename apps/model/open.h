@@ -9,7 +9,7 @@
 
 #include "apps/model/run_options.h"
 #include "engine/runtime/runtime.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/config/model_config.h"
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/error.h"
-#include "loader/config/generation_config.h"
-#include "tokenizer/tokenizer.h"
+#include "engine/session/generation_config.h"
+#include "kernels/base/error.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/model/load_options.h"
-#include "kernels/error.h"
-#include "tokenizer/tokenizer.h"
+#include "kernels/base/error.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

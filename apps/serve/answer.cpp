@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/base/clock.h"
+
 namespace pinion {
 namespace {
 

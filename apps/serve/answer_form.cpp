@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "apps/cli/grammar_rules.h"
-#include "tokenizer/thinking.h"
+#include "tokenizer/answers/thinking.h"
 
 namespace pinion {
 namespace {

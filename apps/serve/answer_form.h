@@ -5,7 +5,7 @@
 #include <string>
 
 #include "apps/serve/conversation.h"
-#include "tokenizer/grammar.h"
+#include "tokenizer/grammar/grammar.h"
 
 namespace pinion {
 

@@ -16,11 +16,11 @@
 
 #include "apps/cli/console.h"
 #include "apps/serve/text_service.h"
-#include "kernels/error.h"
-#include "loader/config/json.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/grammar.h"
-#include "tokenizer/tokenizer.h"
+#include "kernels/base/error.h"
+#include "loader/files/json.h"
+#include "tokenizer/grammar/grammar.h"
+#include "tokenizer/templates/chat_template.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

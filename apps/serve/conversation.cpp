@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "tokenizer/thinking.h"
+#include "tokenizer/answers/thinking.h"
 
 namespace pinion {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/serve/request.h"
-#include "tokenizer/tool_calls.h"
+#include "tokenizer/answers/tool_calls.h"
 
 namespace pinion {
 

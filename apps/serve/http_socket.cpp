@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/team/clock.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

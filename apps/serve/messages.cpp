@@ -6,7 +6,7 @@
 #include "apps/serve/answer.h"
 #include "apps/serve/answer_form.h"
 #include "apps/serve/conversation.h"
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {

@@ -6,7 +6,8 @@
 #include "apps/serve/answer.h"
 #include "apps/serve/answer_form.h"
 #include "apps/serve/conversation.h"
-#include "tokenizer/fill_in.h"
+#include "kernels/base/clock.h"
+#include "tokenizer/templates/fill_in.h"
 
 namespace pinion {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "apps/cli/common.h"
-#include "tokenizer/fill_in.h"
+#include "tokenizer/templates/fill_in.h"
 
 namespace pinion {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "apps/cli/console.h"
 #include "engine/measure/bandwidth.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

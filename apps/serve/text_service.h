@@ -15,8 +15,8 @@
 
 #include "apps/serve/metrics.h"
 #include "engine/session/scheduler.h"
-#include "tokenizer/answer_text.h"
-#include "tokenizer/tool_calls.h"
+#include "tokenizer/answers/answer_text.h"
+#include "tokenizer/answers/tool_calls.h"
 
 namespace pinion {
 

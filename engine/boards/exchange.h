@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/boards/shares.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

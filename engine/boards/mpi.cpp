@@ -15,6 +15,8 @@
 #include <cstring>
 #include <thread>
 #include <utility>
+
+#include "kernels/base/clock.h"
 #endif
 
 namespace pinion {
@@ -38,8 +40,6 @@ Error join_boards(std::function<void(const Error&)>, std::unique_ptr<Exchange>*)
 #else
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // How long to look again and again, and how long to sleep between two looks after that: twice as long each time.
 struct Patience {
@@ -124,16 +124,16 @@ class MpiExchange final : public Exchange {
 
   void wait_for(MPI_Request request, const Patience& patience) {
     int is_there = 0;
-    const auto start = Clock::now(), busy_until = start + patience.busy;
+    const double start = now_seconds(), busy_until = start + std::chrono::duration<double>(patience.busy).count();
     const bool has_limit = is_in_pass && !patience.may_last && most_seconds > 0;
     for (auto pause = patience.shortest;; pause = std::min(2 * pause, patience.longest)) {
       for (;;) {
         check(MPI_Test(&request, &is_there, MPI_STATUS_IGNORE));
-        if (is_there || Clock::now() >= busy_until) break;
+        if (is_there || now_seconds() >= busy_until) break;
         std::this_thread::yield();  // a board may have fewer cores than workers
       }
       if (is_there) return;
-      if (has_limit && std::chrono::duration<double>(Clock::now() - start).count() > most_seconds) {
+      if (has_limit && now_seconds() - start > most_seconds) {
         std::array<char, 32> seconds;
         std::snprintf(seconds.data(), seconds.size(), "%g s", most_seconds);
         lose(error("has not answered in a pass", "another board", std::string("within ") + seconds.data()));

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "engine/boards/exchange.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

@@ -6,8 +6,8 @@
 #include "engine/forward/row_sums.h"
 #include "engine/forward/sparse_gate.h"
 #include "engine/forward/trace.h"
+#include "kernels/base/math.h"
 #include "kernels/bf16.h"
-#include "kernels/math.h"
 #include "loader/checkpoint/convert.h"
 
 namespace pinion {

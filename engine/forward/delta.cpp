@@ -2,7 +2,7 @@
 
 #include "engine/forward/convolution.h"
 #include "engine/forward/state_heads.h"
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

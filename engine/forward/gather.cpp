@@ -5,7 +5,7 @@
 #include <limits>
 #include <span>
 
-#include "engine/team/clock.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "engine/boards/shares.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/kernels.h"
-#include "loader/checkpoint/arena.h"
 #include "loader/config/model_config.h"
+#include "loader/files/arena.h"
 
 namespace pinion {
 

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <span>
 
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/model/stages.h"
-#include "engine/team/clock.h"
 #include "engine/team/team.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 

@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/kernels.h"
-#include "loader/checkpoint/arena.h"
 #include "loader/config/model_config.h"
+#include "loader/files/arena.h"
 
 namespace pinion {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

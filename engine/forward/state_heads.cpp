@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

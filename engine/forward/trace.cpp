@@ -4,8 +4,8 @@
 #include <cmath>
 #include <span>
 
-#include "kernels/hash.h"
-#include "kernels/math.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

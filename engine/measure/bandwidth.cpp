@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -11,7 +10,8 @@
 
 #include "engine/measure/statistics.h"
 #include "engine/team/memory.h"
-#include "loader/checkpoint/arena.h"
+#include "kernels/base/clock.h"
+#include "loader/files/arena.h"
 
 namespace pinion {
 namespace {
@@ -20,7 +20,6 @@ constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 constexpr int64_t kWindows = 8;                    // of a part
 constexpr int64_t kBlockBytes = int64_t{8} << 10;  // of each stream, between two looks at whether another has finished
 
-using Clock = std::chrono::steady_clock;
 using Vector = uint64_t __attribute__((vector_size(16), may_alias));  // one register of every machine we know
 
 // Reads one block of each stream. Eight sums, so that no load waits for another. Sanitizers are off here: checking a
@@ -102,18 +101,18 @@ std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int pass
   std::vector<ReadPass> results(static_cast<size_t>(passes) * std::size(kReaders));
   std::vector<SharedPass> shared(results.size());
   for (SharedPass& pass : shared) pass.buffer = &buffer;
-  std::vector<Clock::time_point> starts(static_cast<size_t>(team.size()), Clock::time_point::max());
+  std::vector<double> starts(static_cast<size_t>(team.size()), std::numeric_limits<double>::infinity());
   team.run([&](Worker& worker) {
     const std::byte* part = buffer.arena.data + worker.index * buffer.part_bytes;
     for (size_t i = 0; i < results.size(); ++i) {
       const Reader& reader = kReaders[i % std::size(kReaders)];
       worker.barrier();
-      starts[static_cast<size_t>(worker.index)] = Clock::now();
+      starts[static_cast<size_t>(worker.index)] = now_seconds();
       reader.read(part, buffer.part_bytes, shared[i]);
       worker.barrier();
       if (worker.index != 0) continue;
-      const std::chrono::duration<double> seconds = Clock::now() - *std::ranges::min_element(starts);
-      results[i] = {reader.streams, shared[i].bytes.load(), shared[i].sum.load(), seconds.count()};
+      const double seconds = now_seconds() - *std::ranges::min_element(starts);
+      results[i] = {reader.streams, shared[i].bytes.load(), shared[i].sum.load(), seconds};
     }
   });
   return results;
@@ -139,10 +138,10 @@ double barrier_seconds(Team& team, int rounds) {
   team.run([&](Worker& worker) {
     for (int round = 0; round < rounds; ++round) {
       worker.barrier();
-      const Clock::time_point start = Clock::now();
+      const double start = now_seconds();
       for (int i = 0; i < kBarriers; ++i) worker.barrier();
-      const std::chrono::duration<double> passed = Clock::now() - start;
-      if (worker.index == 0) seconds.push_back(passed.count() / kBarriers);
+      const double passed = now_seconds() - start;
+      if (worker.index == 0) seconds.push_back(passed / kBarriers);
     }
   });
   return median_of(std::move(seconds));

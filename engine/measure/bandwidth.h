@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/team/team.h"
-#include "kernels/error.h"
-#include "loader/checkpoint/arena.h"
+#include "kernels/base/error.h"
+#include "loader/files/arena.h"
 
 namespace pinion {
 

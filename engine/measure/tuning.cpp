@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "engine/measure/statistics.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

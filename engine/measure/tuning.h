@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/team/topology.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

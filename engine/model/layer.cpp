@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

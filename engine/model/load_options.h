@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/layout.h"
 
 namespace pinion {

@@ -11,11 +11,11 @@
 #include "engine/boards/exchange.h"
 #include "engine/model/layer.h"
 #include "engine/model/load_options.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/layout.h"
-#include "loader/checkpoint/arena.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/config/model_config.h"
+#include "loader/files/arena.h"
 #include "loader/pack/pack_cache.h"
 
 namespace pinion {

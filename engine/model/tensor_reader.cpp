@@ -4,8 +4,8 @@
 #include <cmath>
 #include <memory>
 
+#include "kernels/base/math.h"
 #include "kernels/bf16.h"
-#include "kernels/math.h"
 #include "loader/checkpoint/convert.h"
 
 namespace pinion {

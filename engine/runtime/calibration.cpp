@@ -9,7 +9,7 @@
 #include "engine/forward/trace.h"
 #include "engine/session/session.h"
 #include "engine/team/memory.h"
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 #include "loader/pack/feedback.h"
 
 namespace pinion {

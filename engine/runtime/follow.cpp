@@ -1,13 +1,13 @@
 #include "engine/runtime/follow.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <utility>
 
 #include "engine/measure/statistics.h"
 #include "engine/runtime/load_order.h"
 #include "engine/session/follower.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 
@@ -20,14 +20,14 @@ double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t roun
   std::vector<double> seconds;
   for (int64_t round = 0; round < rounds; ++round) {
     numbers_of_all(exchange, 0);  // so that nobody begins early
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now_seconds();
     for (const int64_t size : sizes) {
       for (int32_t board = 0; board <= shares.ranks; ++board) {
         begins[static_cast<size_t>(board)] = shares.begin(std::abs(size), board);
       }
       size > 0 ? exchange.gather(bytes.data(), begins) : exchange.gather_on_first(bytes.data(), begins);
     }
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(now_seconds() - start);
   }
   return median_of(std::move(seconds));
 }

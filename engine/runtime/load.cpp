@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <system_error>
@@ -14,10 +13,11 @@
 #include "engine/model/weight_format.h"
 #include "engine/runtime/calibration.h"
 #include "engine/runtime/first_touch.h"
+#include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
+#include "kernels/base/clock.h"
 #include "loader/checkpoint/fused_experts.h"
-#include "loader/config/generation_config.h"
 #include "loader/pack/cache_check.h"
 #include "loader/pack/pack.h"
 
@@ -187,7 +187,7 @@ void be_idle() {
 }  // namespace
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = now_seconds();
   auto model = std::make_unique<Model>();
   std::vector<PackJob> jobs;
   if (Error e = bind_model(folder, options, model.get(), &jobs)) return e;
@@ -212,8 +212,7 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
     if (e) return e;
   }
 
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  model->load_seconds = elapsed.count();
+  model->load_seconds = now_seconds() - start;
   *out = std::move(model);
   return {};
 }

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "engine/session/session.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/user_folders.h"
+#include "loader/files/mapped_file.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {

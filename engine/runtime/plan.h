@@ -10,7 +10,7 @@
 #include "engine/measure/tuning.h"
 #include "engine/team/topology.h"
 #include "kernels/access_pattern.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

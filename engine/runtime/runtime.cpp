@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/runtime/load_order.h"
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {

@@ -20,7 +20,7 @@
 #include "engine/session/scheduler.h"
 #include "engine/session/session.h"
 #include "engine/team/team.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/kernels.h"
 
 namespace pinion {

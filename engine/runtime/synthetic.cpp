@@ -11,10 +11,10 @@
 #include "engine/runtime/load.h"
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
+#include "kernels/base/hash.h"
 #include "kernels/f16.h"
-#include "kernels/hash.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack.h"
 
 namespace pinion {

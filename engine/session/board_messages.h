@@ -11,7 +11,7 @@
 
 #include "engine/boards/exchange.h"
 #include "engine/forward/pass.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {

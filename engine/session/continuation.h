@@ -10,8 +10,8 @@
 #include "engine/session/logprobs.h"
 #include "engine/session/sampler.h"
 #include "engine/session/text_rules.h"
-#include "kernels/error.h"
-#include "kernels/workers.h"
+#include "kernels/base/error.h"
+#include "kernels/base/workers.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {

@@ -13,7 +13,7 @@
 
 #include "engine/session/sampler.h"
 #include "engine/session/session.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {

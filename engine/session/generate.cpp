@@ -1,18 +1,14 @@
 #include "engine/session/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <utility>
 
 #include "engine/session/speculation.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // A chat template may write the last answer otherwise in the next turn: without its thoughts, and without the "<think>"
 // that ended the last prompt. So the last few tokens of a prompt may change.
@@ -64,13 +60,13 @@ Error prefill(Session& session, std::span<const int32_t> prompt, Continuation& t
   const int64_t shared = lacks_prompt_logprobs(text) ? 0 : common_prefix(session.sequence.ids, reusable);
   result.reused_tokens = rewind(session.sequence, shared);
   result.prefilled_tokens = std::ssize(prompt) - result.reused_tokens;
-  const auto start = Clock::now();
+  const double start = now_seconds();
   if (lacks_prompt_logprobs(text)) {
     if (Error e = evaluate_with_logprobs(session, prompt, text, logits)) return e;
   } else if (Error e = evaluate_prompt(session, prompt, shared, logits.data(), candidates_needed(text))) {
     return e;
   }
-  result.prefill_seconds = seconds_since(start);
+  result.prefill_seconds = now_seconds() - start;
   return {};
 }
 
@@ -115,10 +111,10 @@ Error decode_pass(Decoding& d, bool* go_on) {
     std::ranges::copy(speculation->drafts.ids, std::back_inserter(d.tokens));
   }
   const int64_t held = std::ssize(session.sequence.ids), rows = std::ssize(d.tokens);
-  const auto start = Clock::now();
+  const double start = now_seconds();
   if (Error e = evaluate_drafts(session, d.tokens, d.logits.data(), candidates_needed(d.text))) return e;
   ++result.decode_passes;
-  if (speculation) note_pass(speculation->depth.passes, rows, seconds_since(start));
+  if (speculation) note_pass(speculation->depth.passes, rows, now_seconds() - start);
   int64_t agreed = 0;
   *go_on = d.draw_from(0, 0);
   const auto agrees = [&](int64_t row) {  // logits that are no numbers are evaluated again, alone, and then an error
@@ -172,9 +168,9 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
 
   const int64_t regions = session.team->regions();
   const int64_t barriers = session.team->barriers();
-  const auto decode_start = Clock::now();
+  const double decode_start = now_seconds();
   if (Error e = decode(session, on_token, text, std::move(logits))) return e;
-  result.decode_seconds = seconds_since(decode_start);
+  result.decode_seconds = now_seconds() - decode_start;
   result.regions = session.team->regions() - regions;
   result.barriers = session.team->barriers() - barriers;
   *out = std::move(result);

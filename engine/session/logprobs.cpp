@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 

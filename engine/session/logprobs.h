@@ -1,5 +1,5 @@
 // Log probabilities of tokens as a model's logits have them, before penalties and temperature. The same bits on every
-// machine: exp and log are those of kernels/math.h, and sums run in the order of the ids. Natural logarithms.
+// machine: exp and log are those of kernels/base/math.h, and sums run in the order of the ids. Natural logarithms.
 #pragma once
 
 #include <cstdint>

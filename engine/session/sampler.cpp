@@ -7,9 +7,9 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/math.h"
 #include "kernels/layout.h"
-#include "kernels/math.h"
 
 namespace pinion {
 namespace {

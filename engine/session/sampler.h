@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/forward/candidates.h"
-#include "loader/config/generation_config.h"
+#include "engine/session/generation_config.h"
 
 namespace pinion {
 

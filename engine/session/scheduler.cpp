@@ -6,8 +6,8 @@
 #include "engine/forward/rope.h"
 #include "engine/session/stream_memory.h"
 #include "engine/session/stream_pass.h"
-#include "engine/team/clock.h"
 #include "engine/team/memory.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "engine/forward/trace.h"
 #include "engine/team/memory.h"
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

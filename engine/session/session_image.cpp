@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "engine/forward/rope.h"
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {

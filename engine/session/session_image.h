@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "engine/session/session.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

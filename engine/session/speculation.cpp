@@ -1,7 +1,8 @@
 #include "engine/session/speculation.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {
@@ -46,14 +47,14 @@ void ask_model(Speculation& speculation, const Continuation& text, int64_t most)
     if (!is_test && !do_more_pay(depth, pass) && (pass.drafts > 0 || !try_again(depth.untried[0]))) {
       return;
     }
-    const auto start = std::chrono::steady_clock::now();
+    const double start = now_seconds();
     const int64_t unread = std::ssize(speculation.model->text) - std::ssize(speculation.model->session->sequence.ids);
     bool found = false;
     int32_t id = 0;
     double likely = 0;
     speculation.failure = next_draft(*speculation.model, &found, &id, &likely);
     if (!found) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = now_seconds() - start;
     // More tokens are a beginning to catch up with: they take longer than one, at least.
     if (unread <= 2 || seconds < depth.draft_seconds) note_seconds(depth.draft_seconds, seconds);
     const size_t bucket = bucket_of_likely(likely);

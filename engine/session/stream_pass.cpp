@@ -6,7 +6,7 @@
 #include "engine/forward/rope.h"
 #include "engine/session/stream_drafts.h"
 #include "engine/session/stream_memory.h"
-#include "engine/team/clock.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

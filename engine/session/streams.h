@@ -14,6 +14,7 @@
 #include "engine/session/ngram.h"
 #include "engine/session/pass_runner.h"
 #include "engine/session/sequence.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 

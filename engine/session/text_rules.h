@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

@@ -22,8 +22,8 @@
 #include <system_error>
 #include <thread>
 
-#include "engine/team/clock.h"
 #include "engine/team/wait.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {

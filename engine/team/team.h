@@ -18,8 +18,8 @@
 
 #include "engine/team/sme_units.h"
 #include "engine/team/straggler_filter.h"
-#include "kernels/error.h"
-#include "kernels/workers.h"
+#include "kernels/base/error.h"
+#include "kernels/base/workers.h"
 
 namespace pinion {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/team/sme_units.h"
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

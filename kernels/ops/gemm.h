@@ -17,10 +17,10 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/base/error.h"
+#include "kernels/base/workers.h"
 #include "kernels/bf16.h"
-#include "kernels/error.h"
 #include "kernels/kernels.h"
-#include "kernels/workers.h"
 
 namespace pinion {
 

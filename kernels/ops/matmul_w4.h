@@ -15,11 +15,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/error.h"
+#include "kernels/base/workers.h"
 #include "kernels/bf16.h"
-#include "kernels/error.h"
 #include "kernels/f16.h"
 #include "kernels/kernels.h"
-#include "kernels/workers.h"
 
 namespace pinion {
 

@@ -11,10 +11,10 @@
 #include <span>
 #include <type_traits>
 
+#include "kernels/base/error.h"
+#include "kernels/base/workers.h"
 #include "kernels/bf16.h"
-#include "kernels/error.h"
 #include "kernels/kernels.h"
-#include "kernels/workers.h"
 
 namespace pinion {
 

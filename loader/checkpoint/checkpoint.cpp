@@ -6,7 +6,7 @@
 #include <set>
 
 #include "loader/checkpoint/model_folder.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

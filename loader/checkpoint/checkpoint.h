@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/error.h"
-#include "loader/checkpoint/mapped_file.h"
+#include "kernels/base/error.h"
 #include "loader/checkpoint/safetensors.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 

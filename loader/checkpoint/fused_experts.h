@@ -12,7 +12,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack.h"

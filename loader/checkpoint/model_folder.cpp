@@ -8,9 +8,9 @@
 #include <system_error>
 #include <vector>
 
-#include "loader/checkpoint/foreign_file.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/user_folders.h"
+#include "loader/files/foreign_file.h"
+#include "loader/files/mapped_file.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {

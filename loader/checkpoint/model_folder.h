@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "loader/checkpoint/foreign_file.h"
-#include "loader/config/json.h"
+#include "loader/files/foreign_file.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

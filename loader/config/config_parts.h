@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "loader/config/json.h"
 #include "loader/config/model_config.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 

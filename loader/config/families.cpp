@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string_view>
 
 #include "configs/families.h"
+#include "loader/files/nearest.h"
 
 namespace pinion {
 namespace {
@@ -15,21 +15,6 @@ std::string model_type(JsonFields& file) {
   std::string outer = file.text("model_type", "");
   const Json* inner = file.find("text_config");
   return inner && inner->is_object() ? JsonFields{*inner, file.where}.text("model_type", outer) : outer;
-}
-
-// How many characters have to be put in, taken out or replaced to make the one of the other.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);  // from what is read of a to each beginning of b
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t before = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = before + (a[i] == b[j] ? 0 : 1);
-      before = row[j + 1];
-      row[j + 1] = std::min({replaced, before + 1, row[j] + 1});
-    }
-  }
-  return row.back();
 }
 
 // "LlamaForCausalLM" -> "Llama": what follows is alike in all and would decide what is near.

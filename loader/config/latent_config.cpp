@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/math.h"
 #include "kernels/layout.h"
-#include "kernels/math.h"
 #include "loader/config/config_parts.h"
 
 namespace pinion {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/layout.h"
-#include "loader/checkpoint/mapped_file.h"
 #include "loader/config/config_parts.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {

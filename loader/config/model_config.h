@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "kernels/kernels.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/quant/quantization.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 namespace pinion {
 namespace {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "loader/checkpoint/arena.h"
+#include "loader/files/arena.h"
 
 namespace pinion {
 namespace {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/error.h"
-#include "kernels/workers.h"
+#include "kernels/base/error.h"
+#include "kernels/base/workers.h"
 #include "loader/pack/pack_cache.h"
 
 namespace pinion {

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/bf16.h"
 #include "loader/checkpoint/convert.h"
-#include "loader/checkpoint/mapped_file.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack_strip.h"
 
 namespace pinion {
@@ -228,13 +228,13 @@ struct Reporter {
   int64_t total_bytes = 0;
   std::atomic<int64_t> done_bytes = 0;
   std::thread::id caller = std::this_thread::get_id();
-  std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+  int64_t last_ns = now_ns();
 
   void tick() {
     if (!options.progress || std::this_thread::get_id() != caller) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last < std::chrono::milliseconds(100)) return;
-    last = now;
+    const int64_t now = now_ns();
+    if (now - last_ns < 100'000'000) return;
+    last_ns = now;
     options.progress(done_bytes, total_bytes);
   }
 };

@@ -6,9 +6,9 @@
 #include <functional>
 #include <span>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
+#include "kernels/base/workers.h"
 #include "kernels/layout.h"
-#include "kernels/workers.h"
 #include "loader/checkpoint/safetensors.h"
 #include "loader/pack/pack_strip.h"
 #include "loader/pack/row_order.h"

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <vector>
 
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 
 namespace pinion {
 namespace {

@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/pack/pack.h"
 #include "loader/pack/seal.h"

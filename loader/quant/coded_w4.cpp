@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "loader/checkpoint/mapped_file.h"
+#include "loader/files/mapped_file.h"
 #include "loader/quant/stored_weights.h"
 
 namespace pinion {

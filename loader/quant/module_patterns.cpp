@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/error.h"
-#include "loader/config/json.h"
+#include "kernels/base/error.h"
+#include "loader/files/json.h"
 #include "loader/quant/module_patterns.h"
 
 namespace pinion {

@@ -28,7 +28,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/pack/pack.h"
 #include "loader/quant/code_layouts.h"

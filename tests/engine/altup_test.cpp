@@ -10,8 +10,8 @@
 
 #include "engine/forward/row_sums.h"
 #include "engine/runtime/load.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 #include "tests/engine/one_result.h"
 #include "tests/loader/make_files.h"
 

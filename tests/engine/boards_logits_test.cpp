@@ -7,7 +7,7 @@
 
 #include "engine/session/speculation.h"
 #include "kernels/bf16.h"
-#include "loader/checkpoint/mapped_file.h"
+#include "loader/files/mapped_file.h"
 #include "tests/engine/batch.h"
 #include "tests/engine/boards.h"
 #include "tests/engine/one_result.h"

@@ -14,7 +14,7 @@
 #include "engine/session/session.h"
 #include "kernels/bf16.h"
 #include "loader/checkpoint/checkpoint.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

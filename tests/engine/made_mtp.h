@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/model/layer_tensors.h"
-#include "loader/checkpoint/mapped_file.h"
 #include "loader/config/model_config.h"
+#include "loader/files/mapped_file.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

@@ -20,8 +20,8 @@
 #include "engine/session/generate.h"
 #include "engine/session/session.h"
 #include "kernels/f16.h"
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {

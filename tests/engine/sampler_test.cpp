@@ -12,6 +12,9 @@
 #include <set>
 #include <utility>
 
+#include "engine/session/generation_config.h"
+#include "tests/temp_folder.h"
+
 namespace pinion {
 namespace {
 
@@ -352,6 +355,27 @@ TEST(Seed, DrawsTheRecordedIdsOnEveryMachine) {
   EXPECT_EQ(draw(top_k, logits, 6), std::vector<int32_t>({41147, 85098, 86345, 11482, 839, 11482}));
   EXPECT_EQ(draw(top_p, logits, 6), std::vector<int32_t>({59341, 18555, 4596, 100539, 125963, 36576}));
   EXPECT_EQ(draw(all, logits, 6), std::vector<int32_t>({124096, 1988, 86299, 88321, 6210, 88321}));
+}
+
+TEST(GenerationConfig, ReadsDefaults) {
+  const TempFolder folder;
+  GenerationDefaults defaults;
+  ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "") << "no file: the defaults";
+  EXPECT_EQ(defaults.sampler.temperature, 0) << "greedy";
+  EXPECT_EQ(defaults.sampler.top_k, 50);
+  folder.write("generation_config.json", R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95,
+    "min_p": 0.05, "repetition_penalty": 1.1, "eos_token_id": [5, 6], "bos_token_id": 4, "max_new_tokens": 100})");
+  ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "");
+  EXPECT_EQ(defaults.sampler.temperature, 0.6f);
+  EXPECT_EQ(defaults.sampler.top_k, 20);
+  EXPECT_EQ(defaults.sampler.top_p, 0.95f);
+  EXPECT_EQ(defaults.sampler.min_p, 0.05f);
+  EXPECT_EQ(defaults.sampler.repetition_penalty, 1.1f);
+  EXPECT_EQ(defaults.bos_id, 4);
+  EXPECT_EQ(defaults.eos_ids, (std::vector<int64_t>{5, 6}));
+  folder.write("generation_config.json", R"({"top_p": 1.5})");
+  EXPECT_EQ(read_generation_config(folder.path, &defaults).message(),
+            folder.path.string() + "/generation_config.json: top_p: out of range: want a number from 0 to 1, have 1.5");
 }
 
 }  // namespace

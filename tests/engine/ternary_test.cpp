@@ -16,7 +16,7 @@
 #include "engine/runtime/load_order.h"
 #include "engine/runtime/runtime.h"
 #include "kernels/f16.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/engine/boards.h"
 #include "tests/engine/one_result.h"
 #include "tests/temp_folder.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/base/error.h"
 
 namespace pinion {
 

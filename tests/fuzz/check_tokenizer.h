@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "loader/config/generation_config.h"
+#include "engine/session/generation_config.h"
 #include "loader/config/model_config.h"
 #include "tests/fuzz/check.h"
 

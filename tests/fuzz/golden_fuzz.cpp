@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "apps/golden/file.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/fuzz/check.h"
 
 using namespace pinion;

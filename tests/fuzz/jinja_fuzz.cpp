@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/jinja/lexer.h"
-#include "tokenizer/jinja/run.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/templates/jinja/lexer.h"
+#include "tokenizer/templates/jinja/run.h"
+#include "tokenizer/tokens/unicode.h"
 
 using namespace pinion;
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/grammar_pattern.h"
-#include "tokenizer/json_schema.h"
-#include "tokenizer/regex.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/grammar/json_schema.h"
+#include "tokenizer/grammar/pattern.h"
+#include "tokenizer/tokens/regex.h"
+#include "tokenizer/tokens/unicode.h"
 
 using namespace pinion;
 

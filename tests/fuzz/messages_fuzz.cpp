@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/fuzz/check.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/special_token_escape.h"
+#include "tokenizer/templates/chat_template.h"
+#include "tokenizer/tokens/special_token_escape.h"
 
 using namespace pinion;
 using Ordered = nlohmann::ordered_json;

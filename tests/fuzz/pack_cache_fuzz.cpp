@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/checkpoint/mapped_file.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack_cache.h"
 #include "loader/pack/seal.h"
 #include "tests/fuzz/check.h"

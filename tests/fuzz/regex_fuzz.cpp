@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/regex.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/tokens/regex.h"
+#include "tokenizer/tokens/unicode.h"
 
 using namespace pinion;
 

@@ -10,7 +10,7 @@
 
 #include "engine/runtime/load.h"
 #include "engine/session/session_image.h"
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 #include "tests/fuzz/check.h"
 
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "loader/quant/stored_weights.h"
 #include "tests/fuzz/check.h"
 

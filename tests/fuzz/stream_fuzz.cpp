@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/tokenizer.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/tokens/tokenizer.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace {
 

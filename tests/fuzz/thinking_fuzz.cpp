@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/thinking.h"
+#include "tokenizer/answers/thinking.h"
 
 namespace {
 

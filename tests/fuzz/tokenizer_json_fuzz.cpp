@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "tests/fuzz/check_tokenizer.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/tokens/parts.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tokenizer = std::make_shared<pinion::Tokenizer>();

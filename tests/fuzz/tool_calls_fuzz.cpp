@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/tool_calls.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/answers/tool_calls.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace {
 

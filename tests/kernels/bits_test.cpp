@@ -1,6 +1,6 @@
 // What every table gives for fixed inputs, as one number for each kernel: it has to be the same on every machine and
 // with every compiler. (The other tests hold a machine's tables against its scalar one, over many shapes.)
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 #include "tests/kernels/attention.h"
 
 namespace pinion {

@@ -1,5 +1,5 @@
 // The portable functions against the C library's in higher precision.
-#include "kernels/math.h"
+#include "kernels/base/math.h"
 
 #include <algorithm>
 #include <numbers>

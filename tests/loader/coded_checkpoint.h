@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/layout.h"
-#include "loader/checkpoint/arena.h"
+#include "loader/files/arena.h"
 #include "loader/pack/pack.h"
 #include "loader/quant/stored_weights.h"
 #include "tests/crew.h"

@@ -10,9 +10,9 @@
 #include <random>
 #include <set>
 
+#include "kernels/base/hash.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
-#include "kernels/hash.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack_cache.h"
 #include "tests/loader/coded_checkpoint.h"

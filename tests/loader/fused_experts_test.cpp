@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/bf16.h"
-#include "loader/checkpoint/arena.h"
+#include "loader/files/arena.h"
 #include "loader/quant/mxfp4.h"
 
 namespace pinion {

@@ -1,11 +1,11 @@
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "loader/config/flat_json.h"
+#include "loader/files/flat_json.h"
 
 namespace pinion {
 namespace {

@@ -1,4 +1,4 @@
-#include "loader/checkpoint/mapped_file.h"
+#include "loader/files/mapped_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "loader/checkpoint/arena.h"
+#include "loader/files/arena.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "configs/families.h"
-#include "loader/config/generation_config.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {
@@ -327,27 +326,6 @@ TEST(ModelConfig, NamesAMissingFolderOrFile) {
             folder.path.string() + "/config.json: cannot open: No such file or directory");
   folder.write("config.json", small("LlamaForCausalLM").dump());
   EXPECT_EQ(read_model_config(folder.path, &config).message(), "");
-}
-
-TEST(GenerationConfig, ReadsDefaults) {
-  const TempFolder folder;
-  GenerationDefaults defaults;
-  ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "") << "no file: the defaults";
-  EXPECT_EQ(defaults.sampler.temperature, 0) << "greedy";
-  EXPECT_EQ(defaults.sampler.top_k, 50);
-  folder.write("generation_config.json", R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95,
-    "min_p": 0.05, "repetition_penalty": 1.1, "eos_token_id": [5, 6], "bos_token_id": 4, "max_new_tokens": 100})");
-  ASSERT_EQ(read_generation_config(folder.path, &defaults).message(), "");
-  EXPECT_EQ(defaults.sampler.temperature, 0.6f);
-  EXPECT_EQ(defaults.sampler.top_k, 20);
-  EXPECT_EQ(defaults.sampler.top_p, 0.95f);
-  EXPECT_EQ(defaults.sampler.min_p, 0.05f);
-  EXPECT_EQ(defaults.sampler.repetition_penalty, 1.1f);
-  EXPECT_EQ(defaults.bos_id, 4);
-  EXPECT_EQ(defaults.eos_ids, (std::vector<int64_t>{5, 6}));
-  folder.write("generation_config.json", R"({"top_p": 1.5})");
-  EXPECT_EQ(read_generation_config(folder.path, &defaults).message(),
-            folder.path.string() + "/generation_config.json: top_p: out of range: want a number from 0 to 1, have 1.5");
 }
 
 }  // namespace

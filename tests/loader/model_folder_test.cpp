@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/checkpoint/checkpoint.h"
-#include "loader/checkpoint/foreign_file.h"
-#include "loader/config/json.h"
+#include "loader/files/foreign_file.h"
+#include "loader/files/json.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

@@ -13,9 +13,9 @@
 
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "loader/checkpoint/arena.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/checkpoint/convert.h"
+#include "loader/files/arena.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

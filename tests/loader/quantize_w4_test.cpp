@@ -10,8 +10,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/hash.h"
-#include "loader/checkpoint/arena.h"
+#include "kernels/base/hash.h"
+#include "loader/files/arena.h"
 #include "loader/pack/pack.h"
 #include "loader/pack/pack_cache.h"
 #include "tests/kernels/guarded.h"

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "loader/config/json.h"
 #include "loader/config/model_config.h"
+#include "loader/files/json.h"
 
 namespace pinion {
 namespace {

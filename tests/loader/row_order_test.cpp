@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "loader/checkpoint/arena.h"
+#include "loader/files/arena.h"
 #include "loader/pack/pack.h"
 #include "tests/crew.h"
 

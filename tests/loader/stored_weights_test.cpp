@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/hash.h"
+#include "kernels/base/hash.h"
 #include "loader/checkpoint/convert.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack_cache.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/f16.h"
-#include "loader/checkpoint/arena.h"
 #include "loader/checkpoint/convert.h"
+#include "loader/files/arena.h"
 #include "loader/pack/pack.h"
 #include "tests/crew.h"
 

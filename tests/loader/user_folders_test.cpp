@@ -1,5 +1,5 @@
 // The user's folders: the XDG variables, else the home folder, else none.
-#include "loader/config/user_folders.h"
+#include "loader/files/user_folders.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "loader/checkpoint/checkpoint.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {

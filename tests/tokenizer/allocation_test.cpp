@@ -9,7 +9,7 @@
 #include <new>
 #include <string>
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 namespace {
 

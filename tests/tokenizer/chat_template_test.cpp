@@ -1,5 +1,5 @@
 // Chat templates from their two places, and what becomes of bad ones.
-#include "tokenizer/chat_template.h"
+#include "tokenizer/templates/chat_template.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/temp_folder.h"
 #include "tests/tokenizer/encoded.h"
 

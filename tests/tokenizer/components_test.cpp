@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tokenizer/encoded.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/tokens/parts.h"
 
 namespace pinion {
 namespace {

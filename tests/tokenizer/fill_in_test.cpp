@@ -1,5 +1,5 @@
 // Prompts to fill in, by a vocabulary that is given each family's marks.
-#include "tokenizer/fill_in.h"
+#include "tokenizer/templates/fill_in.h"
 
 #include <gtest/gtest.h>
 

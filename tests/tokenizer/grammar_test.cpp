@@ -1,5 +1,5 @@
 // Masks by hand, texts that a grammar takes and those that it does not, and sources that mean harm.
-#include "tokenizer/grammar.h"
+#include "tokenizer/grammar/grammar.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Jinja templates: the functions that are ours, and templates that mean harm.
-#include "tokenizer/jinja.h"
+#include "tokenizer/templates/jinja.h"
 
 #include <gtest/gtest.h>
 

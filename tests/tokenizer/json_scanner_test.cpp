@@ -1,4 +1,4 @@
-#include "tokenizer/json_scanner.h"
+#include "tokenizer/answers/json_scanner.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // What is written out in schemas before grammars are made of them, and what is refused.
-#include "tokenizer/json_schema.h"
+#include "tokenizer/grammar/json_schema.h"
 
 #include <gtest/gtest.h>
 
-#include "tokenizer/grammar_pattern.h"
+#include "tokenizer/grammar/pattern.h"
 
 namespace pinion {
 namespace {

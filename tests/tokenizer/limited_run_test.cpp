@@ -1,5 +1,5 @@
 // What comes back from a child process, whatever becomes of it.
-#include "tokenizer/limited_run.h"
+#include "tokenizer/templates/limited_run.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 
 #include "tests/temp_folder.h"
 #include "tests/tokenizer/encoded.h"
-#include "tokenizer/parts.h"
+#include "tokenizer/tokens/parts.h"
 
 namespace pinion {
 namespace {

@@ -1,5 +1,5 @@
 // Matches far apart, and expressions that would take for ever.
-#include "tokenizer/regex.h"
+#include "tokenizer/tokens/regex.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Special tokens that people type: what stands for them, and the ids that come of it.
-#include "tokenizer/special_token_escape.h"
+#include "tokenizer/tokens/special_token_escape.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

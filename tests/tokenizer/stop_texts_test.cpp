@@ -1,4 +1,4 @@
-#include "tokenizer/stop_texts.h"
+#include "tokenizer/answers/stop_texts.h"
 
 #include <gtest/gtest.h>
 

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "loader/checkpoint/mapped_file.h"
-#include "loader/config/json.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
 #include "tests/temp_folder.h"
-#include "tokenizer/chat_template.h"
-#include "tokenizer/jinja/lexer.h"
-#include "tokenizer/jinja/run.h"
+#include "tokenizer/templates/chat_template.h"
+#include "tokenizer/templates/jinja/lexer.h"
+#include "tokenizer/templates/jinja/run.h"
 
 namespace pinion {
 namespace {

@@ -1,4 +1,4 @@
-#include "tokenizer/thinking.h"
+#include "tokenizer/answers/thinking.h"
 
 #include <gtest/gtest.h>
 

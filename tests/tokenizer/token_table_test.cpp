@@ -1,5 +1,5 @@
 // The tables against std::map, and by hand what a vocabulary may do: a text twice, an id twice, holes.
-#include "tokenizer/token_table.h"
+#include "tokenizer/tokens/token_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ids and decoded text against the reference libraries: fixtures by tools/reference/make_tokenizers.py.
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokens/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "loader/config/json.h"
+#include "loader/files/json.h"
 #include "tests/temp_folder.h"
 #include "tests/tokenizer/encoded.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/tool_calls.h"
+#include "tokenizer/answers/tool_calls.h"
 
 namespace pinion {
 

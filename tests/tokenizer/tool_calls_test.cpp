@@ -1,4 +1,4 @@
-#include "tokenizer/tool_calls.h"
+#include "tokenizer/answers/tool_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tokenizer/tool_formats.h"
+#include "tokenizer/answers/tool_formats.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,48 @@
+#include "engine/session/generation_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "loader/config/model_config.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
+
+namespace pinion {
+
+void read_sampler_settings(JsonFields& fields, SamplerOptions* out) {
+  for (const SamplerSetting& one : kSamplerSettings) {
+    if (one.number) {
+      float& value = out->*one.number;
+      value = static_cast<float>(fields.number(one.name, value, one.least, one.most));
+    } else {
+      int32_t& value = out->*one.count;
+      value = static_cast<int32_t>(
+          fields.integer(one.name, value, static_cast<int64_t>(one.least), static_cast<int64_t>(one.most)));
+    }
+  }
+}
+
+Error parse_generation_config(std::string_view text, const std::string& where, GenerationDefaults* out) {
+  Json json;
+  if (Error e = parse_json(text, where, &json)) return e;
+  JsonFields file{json, where};
+  GenerationDefaults g;
+  for (const SamplerSetting& setting : kSamplerSettings) setting.set(&g.sampler, setting.absent);
+  read_sampler_settings(file, &g.sampler);
+  if (!file.boolean("do_sample", false)) g.sampler.temperature = 0;
+  if (file.has("bos_token_id")) g.bos_id = file.integer("bos_token_id", {}, 0, kMaxVocabulary);
+  g.eos_ids = file.integers("eos_token_id", 0, kMaxVocabulary);
+  if (file.error) return file.error;
+  *out = std::move(g);
+  return {};
+}
+
+Error read_generation_config(const std::filesystem::path& folder, GenerationDefaults* out) {
+  const std::filesystem::path path = folder / "generation_config.json";
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) return parse_generation_config("{}", path.string(), out);
+  std::string text;
+  if (Error e = read_text_file(path, kMaxJsonBytes, &text)) return e;
+  return parse_generation_config(text, path.string(), out);
+}
+
+}  // namespace pinion

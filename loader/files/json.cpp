@@ -1,0 +1,365 @@
+#include "loader/files/json.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "loader/files/flat_json.h"
+#include "loader/files/foreign_file.h"
+#include "loader/files/mapped_file.h"
+
+namespace pinion {
+namespace {
+
+struct FlatBuilder {
+  FlatJson* out;
+  std::vector<size_t> open = {};  // nodes of the lists and objects around the next value, outermost first
+
+  // An object counts keys, not values.
+  void add(FlatJson::Kind kind, uint64_t at, size_t size, bool is_key = false) {
+    if (!open.empty()) {
+      FlatJson::Node& around = out->nodes[open.back()];
+      if (is_key || around.kind == FlatJson::Kind::kList) ++around.size;
+    }
+    out->nodes.push_back({kind, static_cast<uint32_t>(size), at});
+  }
+
+  void add_text(std::string_view text, bool is_key = false) {
+    add(FlatJson::Kind::kText, out->texts.size(), text.size(), is_key);
+    out->texts += text;
+  }
+
+  void add_single(const Json& value) {
+    const bool is_count = value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() >= 0);
+    if (is_count) return add(FlatJson::Kind::kCount, value.get<uint64_t>(), 0);
+    add(FlatJson::Kind::kOther, out->others.size(), 0);
+    out->others.push_back(value);
+  }
+
+  void enter(FlatJson::Kind kind) {
+    add(kind, 0, 0);
+    open.push_back(out->nodes.size() - 1);
+  }
+
+  void leave() {
+    out->nodes[open.back()].at = out->nodes.size();
+    open.pop_back();
+  }
+};
+
+// Receives nlohmann's parse events and builds the value. Its own builder has no limits and keeps the last of two keys.
+template <class AnyJson>
+struct Builder {
+  AnyJson* root;
+  const std::string& where;
+  JsonLimits limits;
+  std::span<const FlatMember> flat_members;
+  Error failure = {};
+  std::vector<AnyJson*> open = {};  // the arrays and objects around the next value, outermost first
+  AnyJson* member = nullptr;        // where the value of the last key goes
+  int64_t values = 0;
+  std::string outer_key = {};     // the last one of the outermost object
+  FlatJson* next_flat = nullptr;  // where the value of the last key goes, unless it is a single value
+  FlatBuilder flat = {};          // while `out` is set all goes there
+
+  bool count_value() {
+    if (++values <= limits.values) return true;
+    failure = error("JSON too large", where, "at most " + std::to_string(limits.values) + " values");
+    return false;
+  }
+
+  // Where the value now is. Children stay where they are while they are open: only the innermost array grows.
+  AnyJson* place(AnyJson value) {
+    if (open.empty()) return &(*root = std::move(value));
+    if (open.back()->is_array()) return &open.back()->emplace_back(std::move(value));
+    return &(*member = std::move(value));
+  }
+
+  bool enter(AnyJson empty, FlatJson::Kind kind) {
+    if (open.size() >= static_cast<size_t>(limits.depth)) {
+      failure = error("JSON nested too deep", where, "at most " + std::to_string(limits.depth) + " levels");
+      return false;
+    }
+    if (!count_value()) return false;
+    open.push_back(flat.out ? open.back() : place(std::move(empty)));
+    if (next_flat) {
+      *next_flat = {};
+      flat.out = std::exchange(next_flat, nullptr);
+    }
+    if (flat.out) flat.enter(kind);
+    return true;
+  }
+
+  bool leave() {
+    open.pop_back();
+    if (flat.out) flat.leave();
+    if (flat.open.empty()) flat.out = nullptr;
+    return true;
+  }
+
+  // For what is neither text, list nor object.
+  template <class Value>
+  bool single(Value value) {
+    next_flat = nullptr;
+    if (!count_value()) return false;
+    if (flat.out) {
+      flat.add_single(value);
+    } else {
+      place(value);
+    }
+    return true;
+  }
+
+  void find_flat(const std::string& name) {
+    if (open.size() == 1) outer_key = name;
+    if (open.size() != 2) return;
+    for (const FlatMember& wanted : flat_members) {
+      if (wanted.object == outer_key && wanted.member == name) next_flat = wanted.out;
+    }
+  }
+
+  bool key(std::string& name) {
+    if (flat.out) return flat.add_text(name, true), true;
+    if (!flat_members.empty()) find_flat(name);
+    auto& members = open.back()->template get_ref<typename AnyJson::object_t&>();
+    const auto [entry, fresh] = members.emplace(name, nullptr);
+    member = &entry->second;
+    if (std::ssize(members) > limits.keys) {
+      failure = error("JSON object too large", where, "at most " + std::to_string(limits.keys) + " keys");
+      return false;
+    }
+    if (fresh || limits.duplicate_keys) return true;
+    failure = error("JSON key given twice", where, {}, brief(entry->first));
+    return false;
+  }
+
+  bool parse_error(size_t position, const std::string&, const std::exception&) {
+    failure = error("invalid JSON at byte " + std::to_string(position), where);
+    return false;
+  }
+
+  bool null() { return single(nullptr); }
+  bool boolean(bool value) { return single(value); }
+  bool number_integer(int64_t value) { return single(value); }
+  bool number_unsigned(uint64_t value) { return single(value); }
+  bool number_float(double value, const std::string&) { return single(value); }
+  bool string(std::string& value) {
+    next_flat = nullptr;
+    if (!count_value()) return false;
+    if (flat.out) {
+      flat.add_text(value);
+    } else {
+      place(std::move(value));
+    }
+    return true;
+  }
+  bool binary(typename AnyJson::binary_t&) { return false; }  // not in JSON texts
+  bool start_object(size_t) { return enter(AnyJson::object(), FlatJson::Kind::kObject); }
+  bool end_object() { return leave(); }
+  bool start_array(size_t) { return enter(AnyJson::array(), FlatJson::Kind::kList); }
+  bool end_array() { return leave(); }
+};
+
+template <class AnyJson>
+Error parse_any(std::string_view text, const std::string& where, AnyJson* out, JsonLimits limits,
+                std::span<const FlatMember> flat) {
+  Builder<AnyJson> builder{out, where, limits, flat};
+  try {
+    if (AnyJson::sax_parse(text, &builder)) return {};
+  } catch (const std::exception&) {
+    return error("not enough memory for this JSON text", where);
+  }
+  return builder.failure;
+}
+
+std::string range_text(const char* kind, double least, double most, bool bounded) {
+  if (!bounded) return kind;
+  char text[96];
+  std::snprintf(text, sizeof text, "%s from %.12g to %.12g", kind, least, most);
+  return text;
+}
+
+// Empty when the value is an integer in range.
+Error check_integer(const Json& value, int64_t least, int64_t most) {
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
+  if (fits && value.get<int64_t>() >= least && value.get<int64_t>() <= most) return {};
+  const bool bounded = least != std::numeric_limits<int64_t>::min() || most != std::numeric_limits<int64_t>::max();
+  return error(value.is_number_integer() ? "out of range" : "wrong type", {},
+               range_text("an integer", static_cast<double>(least), static_cast<double>(most), bounded), brief(value));
+}
+
+Error check_number(const Json& value, double least, double most) {
+  if (value.is_number() && value.get<double>() >= least && value.get<double>() <= most) return {};
+  const bool bounded = least != std::numeric_limits<double>::lowest() || most != std::numeric_limits<double>::max();
+  return error(value.is_number() ? "out of range" : "wrong type", {}, range_text("a number", least, most, bounded),
+               brief(value));
+}
+
+std::span<const Json> one_or_list(const Json& value) {
+  if (value.is_array()) return value.get_ref<const Json::array_t&>();
+  return {&value, 1};
+}
+
+}  // namespace
+
+std::string joined(const std::vector<std::string>& items, std::string_view between) {
+  std::string text;
+  for (const std::string& item : items) text.append(text.empty() ? "" : between).append(item);
+  return text;
+}
+
+std::string brief(const Json& value) {
+  if (value.is_array()) return "an array of " + std::to_string(value.size());
+  if (value.is_object()) return "an object";
+  constexpr size_t kLongest = 80;
+  // ASCII only, so that it can be cut anywhere and holds no line break.
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+std::string brief(const FlatJson& json, size_t node) {
+  const auto& [kind, size, at] = json.nodes[node];
+  switch (kind) {
+    case FlatJson::Kind::kText:
+      return brief(Json(json.text(node)));
+    case FlatJson::Kind::kCount:
+      return brief(Json(at));
+    case FlatJson::Kind::kOther:
+      return brief(json.others[at]);
+    case FlatJson::Kind::kList:
+      return brief(Json(Json::array_t(size)));
+    case FlatJson::Kind::kObject:
+      break;
+  }
+  return brief(Json::object());
+}
+
+Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits,
+                 std::span<const FlatMember> flat) {
+  return explained(parse_any(text, where, out, limits, flat), text);
+}
+
+Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits) {
+  return parse_json(text, where, out, limits, {});
+}
+
+Error parse_ordered_json(std::string_view text, const std::string& where, nlohmann::ordered_json* out,
+                         JsonLimits limits) {
+  return parse_any(text, where, out, limits, {});
+}
+
+Error read_json_file(const std::filesystem::path& path, Json* out, JsonLimits limits) {
+  std::string text;
+  if (Error e = read_text_file(path, kMaxJsonBytes, &text)) return e;
+  return parse_json(text, path.string(), out, limits);
+}
+
+void JsonFields::fail(std::string_view name, std::string what, std::string expected, std::string actual) {
+  if (error) return;
+  error = pinion::error(std::move(what), where + ": " + std::string(name), std::move(expected), std::move(actual));
+}
+
+const Json* JsonFields::find(std::string_view name) {
+  if (!object.is_object()) {
+    if (!error) error = pinion::error("wrong type", where, "an object", brief(object));
+    return nullptr;
+  }
+  seen.emplace_back(name);
+  const auto entry = object.find(name);
+  return entry == object.end() || entry->is_null() ? nullptr : &*entry;
+}
+
+int64_t JsonFields::integer(std::string_view name, std::optional<int64_t> absent, int64_t least, int64_t most) {
+  const Json* value = find(name);
+  if (!value && !absent) fail(name, "missing field");
+  if (!value) return absent.value_or(least);
+  if (Error e = check_integer(*value, least, most)) {
+    fail(name, e.what, e.expected, e.actual);
+    return absent.value_or(least);
+  }
+  return value->get<int64_t>();
+}
+
+double JsonFields::number(std::string_view name, std::optional<double> absent, double least, double most) {
+  const Json* value = find(name);
+  if (!value && !absent) fail(name, "missing field");
+  if (!value) return absent.value_or(least);
+  if (Error e = check_number(*value, least, most)) {
+    fail(name, e.what, e.expected, e.actual);
+    return absent.value_or(least);
+  }
+  return value->get<double>();
+}
+
+bool JsonFields::boolean(std::string_view name, std::optional<bool> absent) {
+  const Json* value = find(name);
+  if (value && value->is_boolean()) return value->get<bool>();
+  if (value) fail(name, "wrong type", "true or false", brief(*value));
+  if (!value && !absent) fail(name, "missing field");
+  return absent.value_or(false);
+}
+
+std::string JsonFields::text(std::string_view name, std::optional<std::string> absent) {
+  const Json* value = find(name);
+  if (value && value->is_string()) return value->get<std::string>();
+  if (value) fail(name, "wrong type", "a string", brief(*value));
+  if (!value && !absent) fail(name, "missing field");
+  return absent.value_or("");
+}
+
+namespace {
+
+// One value or a list of them; check(item) says what is wrong with one.
+template <class T, class Check>
+std::vector<T> read_list(JsonFields& fields, std::string_view name, Check check) {
+  std::vector<T> result;
+  const Json* value = fields.find(name);
+  if (!value) return result;
+  for (const Json& item : one_or_list(*value)) {
+    if (Error e = check(item)) {
+      fields.fail(name, e.what, e.expected, e.actual);
+      return result;
+    }
+    result.push_back(item.get<T>());
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t least, int64_t most) {
+  return read_list<int64_t>(*this, name, [&](const Json& item) { return check_integer(item, least, most); });
+}
+
+std::vector<double> JsonFields::numbers(std::string_view name, double least, double most) {
+  return read_list<double>(*this, name, [&](const Json& item) { return check_number(item, least, most); });
+}
+
+std::vector<std::string> JsonFields::texts(std::string_view name) {
+  return read_list<std::string>(*this, name, [](const Json& item) {
+    return item.is_string() ? Error{} : pinion::error("wrong type", {}, "strings", brief(item));
+  });
+}
+
+JsonFields JsonFields::fields(std::string_view name) {
+  static const Json kEmpty = Json::object();
+  const Json* value = find(name);
+  if (value && !value->is_object()) fail(name, "wrong type", "an object", brief(*value));
+  return {value && value->is_object() ? *value : kEmpty, where + ": " + std::string(name), error};
+}
+
+std::vector<std::string> JsonFields::unread() const {
+  std::vector<std::string> names;
+  if (!object.is_object()) return names;
+  for (const auto& [name, value] : object.items()) {
+    if (!value.is_null() && std::find(seen.begin(), seen.end(), name) == seen.end()) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace pinion

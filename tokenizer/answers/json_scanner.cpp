@@ -1,0 +1,200 @@
+#include "tokenizer/answers/json_scanner.h"
+
+#include <nlohmann/json.hpp>
+
+namespace pinion {
+namespace {
+
+// Readers of JSON recurse; a model that repeats '[' must not end them.
+constexpr size_t kMaxNesting = 128;
+
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
+
+int hex_value(char c) {
+  if (is_digit(c)) return c - '0';
+  const char lower = static_cast<char>(c | 0x20);
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+}  // namespace
+
+size_t JsonScanner::put(std::string_view text, std::string* out) {
+  size_t bytes = 0;
+  while (bytes < text.size() && state_ == State::kGoing) {
+    const char c = text[bytes];
+    const bool in_string = expect_ == Expect::kString;
+    if (!take(c)) continue;
+    ++bytes;
+    if (in_string && is_control(c)) {
+      append_json_escaped({&c, 1}, out);
+    } else {
+      *out += c;
+    }
+  }
+  return bytes;
+}
+
+bool JsonScanner::wrong() {
+  state_ = State::kWrong;
+  return false;
+}
+
+bool JsonScanner::go_on(Expect next) {
+  expect_ = next;
+  return true;
+}
+
+void JsonScanner::end_value() {
+  if (open_.empty()) state_ = State::kDone;
+  expect_ = Expect::kCommaOrEnd;
+}
+
+bool JsonScanner::open(char c, Expect next) {
+  if (open_.size() == kMaxNesting) return wrong();
+  open_ += c;
+  return go_on(next);
+}
+
+bool JsonScanner::close(char c) {
+  if (open_.back() != (c == '}' ? '{' : '[')) return wrong();
+  open_.pop_back();
+  end_value();
+  return true;
+}
+
+bool JsonScanner::begin_value(char c) {
+  switch (c) {
+    case '{':
+      return open(c, Expect::kKeyOrEnd);
+    case '[':
+      return open(c, Expect::kElementOrEnd);
+    case '"':
+      in_key_ = false;
+      return go_on(Expect::kString);
+    case '-':
+      return go_on(Expect::kMinus);
+    case '0':
+      return go_on(Expect::kZero);
+    case 't':
+      literal_ = "rue";
+      return go_on(Expect::kLiteral);
+    case 'f':
+      literal_ = "alse";
+      return go_on(Expect::kLiteral);
+    case 'n':
+      literal_ = "ull";
+      return go_on(Expect::kLiteral);
+    default:
+      return is_digit(c) ? go_on(Expect::kInteger) : wrong();
+  }
+}
+
+bool JsonScanner::take_escape(char c) {
+  if (needs_low_half_ && c != 'u') return wrong();
+  if (c == 'u') {
+    hex_digits_ = 0;
+    hex_ = 0;
+    return go_on(Expect::kHex);
+  }
+  return std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos ? go_on(Expect::kString) : wrong();
+}
+
+// Half of a pair alone is no character, and readers refuse it.
+bool JsonScanner::take_hex(char c) {
+  const int value = hex_value(c);
+  if (value < 0) return wrong();
+  hex_ = hex_ * 16 + static_cast<unsigned>(value);
+  if (++hex_digits_ < 4) return true;
+  const bool is_high_half = hex_ >= 0xD800 && hex_ < 0xDC00, is_low_half = hex_ >= 0xDC00 && hex_ < 0xE000;
+  if (is_low_half != needs_low_half_) return wrong();
+  needs_low_half_ = is_high_half;
+  return go_on(Expect::kString);
+}
+
+bool JsonScanner::take_string(char c) {
+  if (needs_low_half_ && c != '\\') return wrong();
+  if (c == '\\') return go_on(Expect::kEscape);
+  if (c != '"') return true;
+  if (in_key_) return go_on(Expect::kColon);
+  end_value();
+  return true;
+}
+
+bool JsonScanner::take_number(char c) {
+  const bool had_digit = expect_ != Expect::kMinus && expect_ != Expect::kPoint && expect_ != Expect::kExponent &&
+                         expect_ != Expect::kExponentSign;
+  const bool in_exponent =
+      expect_ == Expect::kExponent || expect_ == Expect::kExponentSign || expect_ == Expect::kExponentDigits;
+  if (is_digit(c)) {
+    if (expect_ == Expect::kMinus) return go_on(c == '0' ? Expect::kZero : Expect::kInteger);
+    if (expect_ == Expect::kZero) return wrong();
+    if (expect_ == Expect::kPoint) return go_on(Expect::kFraction);
+    return in_exponent ? go_on(Expect::kExponentDigits) : true;
+  }
+  if (expect_ == Expect::kExponent && (c == '+' || c == '-')) return go_on(Expect::kExponentSign);
+  if (!had_digit) return wrong();
+  if (c == '.' && (expect_ == Expect::kZero || expect_ == Expect::kInteger)) return go_on(Expect::kPoint);
+  if ((c == 'e' || c == 'E') && !in_exponent) return go_on(Expect::kExponent);
+  end_value();
+  return false;
+}
+
+bool JsonScanner::take_between(char c) {
+  if (is_blank(c)) return true;
+  switch (expect_) {
+    case Expect::kElementOrEnd:
+      return c == ']' ? close(c) : begin_value(c);
+    case Expect::kKeyOrEnd:
+      if (c == '}') return close(c);
+      [[fallthrough]];
+    case Expect::kKey:
+      in_key_ = true;
+      return c == '"' ? go_on(Expect::kString) : wrong();
+    case Expect::kColon:
+      return c == ':' ? go_on(Expect::kValue) : wrong();
+    case Expect::kCommaOrEnd:
+      if (c == '}' || c == ']') return close(c);
+      return c == ',' ? go_on(open_.back() == '{' ? Expect::kKey : Expect::kValue) : wrong();
+    default:
+      return begin_value(c);
+  }
+}
+
+bool JsonScanner::take(char c) {
+  if (expect_ < Expect::kString) return take_between(c);
+  if (expect_ >= Expect::kMinus) return take_number(c);
+  if (expect_ == Expect::kString) return take_string(c);
+  if (expect_ == Expect::kEscape) return take_escape(c);
+  if (expect_ == Expect::kHex) return take_hex(c);
+  if (c != literal_.front()) return wrong();
+  literal_.remove_prefix(1);
+  if (literal_.empty()) end_value();
+  return true;
+}
+
+void append_json_escaped(std::string_view text, std::string* out) {
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      *out += {'\\', c};
+    } else if (c == '\n') {
+      *out += "\\n";
+    } else if (c == '\t') {
+      *out += "\\t";
+    } else if (c == '\r') {
+      *out += "\\r";
+    } else if (is_control(c)) {
+      *out += {'\\', 'u', '0', '0', c < 0x10 ? '0' : '1', "0123456789abcdef"[c & 15]};
+    } else {
+      *out += c;
+    }
+  }
+}
+
+std::string json_string(const std::string& json) {
+  const auto value = nlohmann::json::parse(json, nullptr, false);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+}  // namespace pinion

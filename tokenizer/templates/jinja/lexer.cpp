@@ -1,0 +1,314 @@
+// See lexer.h. The rules are those of Jinja's lexer, one after the other.
+#include "tokenizer/templates/jinja/lexer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tokenizer/templates/jinja/syntax.h"
+#include "tokenizer/templates/jinja/text.h"
+
+namespace pinion::jinja {
+namespace {
+
+using Kind = Token::Kind;
+
+bool is_digit_char(char c) { return c >= '0' && c <= '9'; }
+
+class Lexer {
+ public:
+  explicit Lexer(const std::string& source) : source_(source) {}
+
+  std::vector<Token> run() {
+    while (at_ < source_.size()) read_outside();
+    add(Kind::kEnd, {}, source_.size());
+    return std::move(tokens_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& message, size_t place) const { throw SyntaxFailure(message, place); }
+  void add(Kind kind, std::string text, size_t place) { tokens_.push_back({kind, std::move(text), place}); }
+  bool sees(std::string_view what, size_t at) const { return std::string_view(source_).substr(at).starts_with(what); }
+  char char_at(size_t at) const { return at < source_.size() ? source_[at] : '\0'; }
+  size_t after_spaces(size_t at) const {
+    for (size_t next = at; next < source_.size() && is_python_space(next_char(source_, &next)); at = next) {
+    }
+    return at;
+  }
+
+  // Moves past an end tag; "-" before it takes the blanks behind it, and nothing a line end unless `keeps_line`.
+  bool take_end(std::string_view tag, bool keeps_line) {
+    size_t end = at_;
+    const bool has_mark = !sees(tag, at_);
+    const char mark = has_mark ? char_at(at_) : '\0';
+    if (has_mark) {
+      if ((mark != '-' && (mark != '+' || keeps_line)) || !sees(tag, at_ + 1)) return false;
+      ++end;
+    }
+    end += tag.size();
+    if (mark == '-') end = after_spaces(end);
+    if (!has_mark && !keeps_line && char_at(end) == '\n') ++end;
+    line_starts_ = source_[end - 1] == '\n';
+    at_ = end;
+    return true;
+  }
+
+  // The text before a tag that begins at `end`, whose mark may take blanks of it.
+  void add_data(size_t end, char mark, bool is_variable) {
+    size_t last = end;
+    const auto is_blank_before = [&](size_t index) {
+      size_t begin = index - 1;
+      while (begin > at_ && (source_[begin] & 0xC0) == 0x80) --begin;
+      size_t next = begin;
+      return is_python_space(next_char(source_, &next)) ? begin : index;
+    };
+    if (mark == '-') {
+      for (size_t begin = last; last > at_ && (begin = is_blank_before(last)) != last;) last = begin;
+    } else if (mark != '+' && !is_variable) {
+      const size_t line_end = end == at_ ? std::string::npos : source_.rfind('\n', end - 1);
+      const bool has_line = line_end != std::string::npos && line_end >= at_;
+      const size_t line = has_line ? line_end + 1 : at_;
+      if ((has_line || line_starts_) && after_spaces(line) >= end) last = line;
+    }
+    if (last > at_) add(Kind::kData, source_.substr(at_, last - at_), at_);
+  }
+
+  // {% raw %}: where its text begins, or 0.
+  size_t raw_begin(size_t tag) const {
+    size_t at = tag + 2;
+    if (char_at(at) == '-' || char_at(at) == '+') ++at;
+    at = after_spaces(at);
+    if (!sees("raw", at)) return 0;
+    at = after_spaces(at + 3);
+    if (sees("%}", at)) return at + 2;
+    return sees("-%}", at) ? after_spaces(at + 3) : 0;
+  }
+
+  void read_raw() {
+    bool line_starts = source_[at_ - 1] == '\n';
+    for (size_t tag = source_.find("{%", at_); tag != std::string::npos; tag = source_.find("{%", tag + 1)) {
+      size_t name = tag + 2;
+      const char mark = char_at(name) == '-' || char_at(name) == '+' ? char_at(name) : '\0';
+      name = after_spaces(name + (mark != '\0' ? 1 : 0));
+      if (!sees("endraw", name)) continue;
+      const size_t begin = at_;
+      at_ = after_spaces(name + 6);
+      if (!take_end("%}", false)) {
+        at_ = begin;
+        continue;
+      }
+      const size_t end = at_;
+      std::swap(line_starts_, line_starts);
+      at_ = begin;
+      add_data(tag, mark, false);
+      std::swap(line_starts_, line_starts);
+      at_ = end;
+      return;
+    }
+    refuse("missing end of raw directive", at_);
+  }
+
+  void read_outside() {
+    size_t tag = at_;
+    for (;; ++tag) {
+      tag = source_.find('{', tag);
+      if (tag == std::string::npos) {
+        add(Kind::kData, source_.substr(at_), at_);
+        at_ = source_.size();
+        return;
+      }
+      if (sees("{%", tag) || sees("{{", tag) || sees("{#", tag)) break;
+    }
+    const char kind = source_[tag + 1], next = char_at(tag + 2);
+    const char mark = next == '-' || next == '+' ? next : '\0';
+    add_data(tag, mark, kind == '{');
+    line_starts_ = false;
+    at_ = tag + (mark != '\0' ? 3 : 2);
+    if (kind == '#') return read_comment();
+    if (const size_t raw = kind == '%' ? raw_begin(tag) : 0; raw != 0) {
+      at_ = raw;
+      return read_raw();
+    }
+    add(kind == '{' ? Kind::kVariableBegin : Kind::kBlockBegin, {}, tag);
+    read_tag(kind == '{');
+  }
+
+  void read_comment() {
+    const size_t close = source_.find("#}", at_);
+    if (close == std::string::npos) refuse("missing end of comment tag", at_);
+    const bool has_mark = close > at_ && (source_[close - 1] == '-' || source_[close - 1] == '+');
+    at_ = close - (has_mark ? 1 : 0);
+    take_end("#}", false);
+  }
+
+  void read_tag(bool is_variable) {
+    brackets_.clear();
+    while (at_ < source_.size()) {
+      const size_t begin = at_;
+      if (brackets_.empty() && take_end(is_variable ? "}}" : "%}", is_variable)) {
+        return add(is_variable ? Kind::kVariableEnd : Kind::kBlockEnd, {}, begin);
+      }
+      at_ = after_spaces(at_);
+      if (at_ != begin) continue;
+      if (is_digit_char(source_[at_])) {
+        read_number();
+      } else if (source_[at_] == '"' || source_[at_] == '\'') {
+        read_string();
+      } else if (!read_name()) {
+        read_sign();
+      }
+    }
+  }
+
+  // One past the digits, with single underscores between them.
+  template <class IsDigit>
+  size_t after_digits(size_t at, const IsDigit& is_digit) const {
+    while (is_digit(char_at(at)) || (char_at(at) == '_' && is_digit(char_at(at + 1)))) ++at;
+    return at;
+  }
+
+  void read_number() {
+    const size_t begin = at_;
+    const bool may_be_float = begin == 0 || source_[begin - 1] != '.';
+    const char prefix = char_at(begin) == '0' ? static_cast<char>(char_at(begin + 1) | 0x20) : '\0';
+    const auto is_binary = [](char c) { return c == '0' || c == '1'; };
+    const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
+    const auto is_hex = [](char c) { return is_digit_char(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); };
+    size_t end = after_digits(begin, is_digit_char);
+    if (const size_t fraction = may_be_float ? float_end(end) : end; fraction != end) {
+      end = fraction;
+    } else if (prefix == 'b' && after_digits(begin + 2, is_binary) > begin + 2) {
+      end = after_digits(begin + 2, is_binary);
+    } else if (prefix == 'o' && after_digits(begin + 2, is_octal) > begin + 2) {
+      end = after_digits(begin + 2, is_octal);
+    } else if (prefix == 'x' && after_digits(begin + 2, is_hex) > begin + 2) {
+      end = after_digits(begin + 2, is_hex);
+    } else if (char_at(begin) == '0') {
+      end = after_digits(begin, [](char c) { return c == '0'; });
+    }
+    std::string digits = source_.substr(begin, end - begin);
+    std::erase(digits, '_');
+    add(Kind::kNumber, std::move(digits), begin);
+    at_ = end;
+  }
+
+  // One past the fraction and exponent that begin at `at`; `at` where there are none.
+  size_t float_end(size_t at) const {
+    size_t end = at;
+    if (char_at(at) == '.' && is_digit_char(char_at(at + 1))) end = after_digits(at + 1, is_digit_char);
+    if ((char_at(end) | 0x20) != 'e') return end;
+    const size_t digits = end + (char_at(end + 1) == '+' || char_at(end + 1) == '-' ? 2 : 1);
+    return is_digit_char(char_at(digits)) ? after_digits(digits, is_digit_char) : end;
+  }
+
+  bool read_name() {
+    size_t end = at_;
+    for (size_t next = at_; next < source_.size() && is_word(next_char(source_, &next)); end = next) {
+    }
+    if (end == at_) return false;
+    size_t first = at_;
+    const char32_t c = next_char(source_, &first);
+    if (c != '_' && !is_alpha(c)) refuse("invalid character in identifier", at_);
+    add(Kind::kName, source_.substr(at_, end - at_), at_);
+    at_ = end;
+    return true;
+  }
+
+  void read_sign() {
+    const std::string_view rest = std::string_view(source_).substr(at_);
+    static constexpr std::string_view kSigns[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "*",
+                                                  "/",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                  ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
+    const auto* sign = std::ranges::find_if(kSigns, [&](std::string_view known) { return rest.starts_with(known); });
+    if (sign == std::end(kSigns)) {
+      size_t end = at_;
+      next_char(source_, &end);
+      refuse("unexpected char '" + source_.substr(at_, end - at_) + "'", at_);
+    }
+    const char c = sign->front();
+    if (c == '(' || c == '[') brackets_ += c == '(' ? ')' : ']';
+    if (c == '{') brackets_ += '}';
+    if (c == ')' || c == ']' || c == '}') {
+      if (brackets_.empty() || brackets_.back() != c) refuse("unexpected '" + std::string(1, c) + "'", at_);
+      brackets_.pop_back();
+    }
+    add(Kind::kSign, std::string(*sign), at_);
+    at_ += sign->size();
+  }
+
+  void read_string() {
+    const char quote = source_[at_];
+    std::string text;
+    size_t at = at_ + 1;
+    while (at < source_.size() && source_[at] != quote) {
+      if (source_[at] == '\\') {
+        read_escape(&at, &text);
+      } else {
+        text += source_[at++];
+      }
+    }
+    if (at >= source_.size()) refuse("a string has no end", at_);
+    add(Kind::kString, std::move(text), at_);
+    at_ = at + 1;
+  }
+
+  void read_escape(size_t* at, std::string* text) const {
+    static constexpr std::string_view kLetters = "\\'\"abfnrtv", kMeanings = "\\'\"\a\b\f\n\r\t\v";
+    const char letter = char_at(*at + 1);
+    if (const size_t known = kLetters.find(letter); known != std::string_view::npos && letter != '\0') {
+      *text += kMeanings[known];
+    } else if (letter == 'x' || letter == 'u' || letter == 'U') {
+      return read_code(at, letter == 'x' ? 2 : (letter == 'u' ? 4 : 8), text);
+    } else if (letter >= '0' && letter <= '7') {
+      char32_t code = 0;
+      size_t digit = *at + 1;
+      for (; digit < *at + 4 && char_at(digit) >= '0' && char_at(digit) <= '7'; ++digit) {
+        code = code * 8 + static_cast<char32_t>(source_[digit] - '0');
+      }
+      append_utf8(code, text);
+      *at = digit;
+      return;
+    } else if (letter == 'N') {
+      refuse("characters by name are not known here", *at);
+    } else if (letter != '\n') {  // that would go on with the next line
+      *text += '\\';
+      *at += 1;
+      return;
+    }
+    *at += 2;
+  }
+
+  void read_code(size_t* at, size_t digits, std::string* text) const {
+    char32_t code = 0;
+    for (size_t i = 0; i < digits; ++i) {
+      const char c = char_at(*at + 2 + i), small = static_cast<char>(c | 0x20);
+      if (!is_digit_char(c) && (small < 'a' || small > 'f')) refuse("truncated escape in a string", *at);
+      code = code * 16 + static_cast<char32_t>(is_digit_char(c) ? c - '0' : small - 'a' + 10);
+    }
+    if (!is_char(code)) refuse("no such character in a string", *at);
+    append_utf8(code, text);
+    *at += digits + 2;
+  }
+
+  const std::string& source_;
+  size_t at_ = 0;
+  bool line_starts_ = true;
+  std::string brackets_;  // the closing ones that are due
+  std::vector<Token> tokens_;
+};
+
+}  // namespace
+
+std::string normalized_source(std::string_view source) {
+  std::string result;
+  result.reserve(source.size());
+  for (size_t i = 0; i < source.size(); ++i) {
+    if (source[i] == '\r' && i + 1 < source.size() && source[i + 1] == '\n') continue;
+    result += source[i] == '\r' ? '\n' : source[i];
+  }
+  if (result.ends_with('\n')) result.pop_back();
+  return result;
+}
+
+std::vector<Token> tokenize(const std::string& source) { return Lexer(source).run(); }
+
+}  // namespace pinion::jinja

@@ -1,0 +1,98 @@
+// See added_tokens.h. The order of the checks is that of Hugging Face's tokenizers library.
+#include "tokenizer/tokens/added_tokens.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "tokenizer/tokens/unicode.h"
+
+namespace pinion {
+namespace {
+
+// The start of the last character of `text`.
+size_t last_char(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+bool word_before(std::string_view text, size_t at) {
+  if (at == 0) return false;
+  size_t last = last_char(text.substr(0, at));
+  return is_word(next_char(text, &last));
+}
+
+bool word_after(std::string_view text, size_t at) { return at < text.size() && is_word(next_char(text, &at)); }
+
+size_t skip_space_left(std::string_view text, size_t at, size_t limit) {
+  while (at > limit) {
+    const size_t start = last_char(text.substr(0, at));
+    size_t next = start;
+    if (!is_white_space(next_char(text, &next))) break;
+    at = start;
+  }
+  return at;
+}
+
+size_t skip_space_right(std::string_view text, size_t at) {
+  for (size_t next = at; next < text.size(); at = next) {
+    if (!is_white_space(next_char(text, &next))) break;
+  }
+  return at;
+}
+
+}  // namespace
+
+AddedTokenFinder make_finder(std::vector<AddedToken> tokens) {
+  std::erase_if(tokens, [](const AddedToken& token) { return token.content.empty(); });
+  std::sort(tokens.begin(), tokens.end(),
+            [](const auto& a, const auto& b) { return std::tie(a.content, a.id) < std::tie(b.content, b.id); });
+  const auto same = [](const auto& a, const auto& b) { return a.content == b.content; };
+  tokens.erase(std::unique(tokens.begin(), tokens.end(), same), tokens.end());
+  AddedTokenFinder finder{std::move(tokens), {}};
+  for (const AddedToken& token : finder.tokens) finder.first_bytes.set(static_cast<unsigned char>(token.content[0]));
+  return finder;
+}
+
+// Each byte narrows the range of sorted tokens that still fit.
+const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view text, size_t at) {
+  const auto byte = [](char c) { return static_cast<unsigned char>(c); };
+  if (!finder.first_bytes[byte(text[at])]) return nullptr;
+  const AddedToken* longest = nullptr;
+  auto low = finder.tokens.begin(), high = finder.tokens.end();
+  for (size_t depth = 0; at + depth < text.size() && low != high; ++depth) {
+    const unsigned char wanted = byte(text[at + depth]);
+    low =
+        std::lower_bound(low, high, wanted, [&](const auto& t, unsigned char c) { return byte(t.content[depth]) < c; });
+    high =
+        std::upper_bound(low, high, wanted, [&](unsigned char c, const auto& t) { return c < byte(t.content[depth]); });
+    if (low != high && low->content.size() == depth + 1) longest = &*low++;
+  }
+  return longest;
+}
+
+std::vector<TextPart> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special) {
+  std::vector<TextPart> parts;
+  size_t covered = 0;
+  for (size_t at = 0; at < text.size();) {
+    const AddedToken* found = longest_at(finder, text, at);
+    if (found == nullptr) {
+      ++at;
+      continue;
+    }
+    const AddedToken& token = *found;
+    size_t begin = at, end = at + token.content.size();
+    at = end;
+    if (token.special && !parse_special) continue;
+    if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
+    if (token.lstrip) begin = std::max(skip_space_left(text, begin, covered), covered);
+    if (token.rstrip) end = skip_space_right(text, end);
+    if (covered < begin) parts.push_back({text.substr(covered, begin - covered), -1});
+    parts.push_back({text.substr(begin, end - begin), token.id});
+    covered = end;
+  }
+  if (covered < text.size()) parts.push_back({text.substr(covered), -1});
+  return parts;
+}
+
+}  // namespace pinion

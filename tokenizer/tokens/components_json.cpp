@@ -1,0 +1,207 @@
+// Reads the components of tokenizer.json: normalisers, pre-tokenisers and decoders. One that is not supported is named
+// in the error, never skipped: ids would be silently wrong.
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tokenizer/tokens/parts.h"
+
+namespace pinion {
+namespace {
+
+// GPT-2's pattern, which ByteLevel uses unless told otherwise.
+constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kPunctuation = R"([!-/:-@\[-`{-~\p{P}])";
+
+constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {
+    {{"NFC", NormalForm::kNfc}, {"NFD", NormalForm::kNfd}, {"NFKC", NormalForm::kNfkc}, {"NFKD", NormalForm::kNfkd}}};
+constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kBehaviors = {
+    {{"Removed", SplitBehavior::kRemoved},
+     {"Isolated", SplitBehavior::kIsolated},
+     {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+     {"MergedWithNext", SplitBehavior::kMergedWithNext},
+     {"Contiguous", SplitBehavior::kContiguous}}};
+constexpr std::array<std::pair<std::string_view, PreTokenizer::Prepend>, 3> kPrepends = {
+    {{"always", PreTokenizer::Prepend::kAlways},
+     {"first", PreTokenizer::Prepend::kFirst},
+     {"never", PreTokenizer::Prepend::kNever}}};
+
+// The value that the table gives for the text of field `name`; a text that is not in the table fails the read.
+template <typename Table>
+auto choice(JsonFields& fields, std::string_view name, const Table& table, std::string absent) {
+  const std::string text = fields.text(name, std::move(absent));
+  for (const auto& [key, value] : table) {
+    if (key == text) return value;
+  }
+  if (!fields.error) fields.fail(name, "not supported", {}, "\"" + text + "\"");
+  return table[0].second;
+}
+
+// The members of a Sequence, or an error when the list is missing.
+Error members(JsonFields& fields, std::string_view name, const Json** out) {
+  const Json* list = fields.find(name);
+  if (list == nullptr || !list->is_array()) fields.fail(name, "missing or wrong type", "a list");
+  *out = list;
+  return fields.error;
+}
+
+Error unsupported(const JsonFields& fields, const std::string& type) {
+  return error("component is not supported", fields.where, {}, "\"" + type + "\"");
+}
+
+// "pattern": {"String": "..."} or {"Regex": "..."}.
+Regex read_pattern(JsonFields& fields) {
+  JsonFields pattern = fields.fields("pattern");
+  const bool literal = pattern.has("String");
+  const std::string text = pattern.text(literal ? "String" : "Regex");
+  Regex regex;
+  if (!pattern.error) pattern.error = compile_regex(text, literal, pattern.where, &regex);
+  if (!fields.error) fields.error = pattern.error;
+  return regex;
+}
+
+Regex fixed_pattern(JsonFields& fields, const std::string& pattern, bool literal) {
+  Regex regex;
+  if (Error e = compile_regex(pattern, literal, fields.where, &regex); e && !fields.error) fields.error = e;
+  return regex;
+}
+
+std::string one_character(JsonFields& fields, std::string_view name) {
+  const std::string text = fields.text(name);
+  if (!fields.error && (text.empty() || utf8_length(text) != text.size())) {
+    fields.fail(name, "wrong length", "one character", "\"" + text + "\"");
+  }
+  return text;
+}
+
+PreTokenizer::Prepend read_prepend(JsonFields& fields) {
+  const bool wanted = fields.boolean("add_prefix_space", true);  // the old spelling
+  return choice(fields, "prepend_scheme", kPrepends, wanted ? "always" : "never");
+}
+
+PreTokenizer split_step(Regex pattern, SplitBehavior behavior, bool invert = false) {
+  return {.kind = PreTokenizer::Kind::kSplit, .pattern = std::move(pattern), .behavior = behavior, .invert = invert};
+}
+
+void read_byte_level(JsonFields& fields, std::vector<PreTokenizer>* out) {
+  if (fields.boolean("add_prefix_space")) out->push_back({.kind = PreTokenizer::Kind::kPrefixSpace});
+  if (fields.boolean("use_regex", true)) {
+    out->push_back(split_step(fixed_pattern(fields, kGpt2Pattern, false), SplitBehavior::kIsolated));
+  }
+  out->push_back({.kind = PreTokenizer::Kind::kBytes});
+}
+
+void read_metaspace(JsonFields& fields, std::vector<PreTokenizer>* out) {
+  const std::string replacement = one_character(fields, "replacement");
+  const PreTokenizer::Prepend prepend = read_prepend(fields);
+  out->push_back({.kind = PreTokenizer::Kind::kMetaspace, .text = replacement, .prepend = prepend});
+  if (fields.boolean("split", true)) {
+    out->push_back(split_step(fixed_pattern(fields, replacement, true), SplitBehavior::kMergedWithNext));
+  }
+}
+
+}  // namespace
+
+Error read_normalizer(const Json& json, const std::string& where, std::vector<Normalizer>* out) {
+  JsonFields fields{json, where};
+  const std::string type = fields.text("type");
+  if (fields.error) return fields.error;
+  if (type == "Sequence") {
+    const Json* list = nullptr;
+    if (Error e = members(fields, "normalizers", &list)) return e;
+    for (const Json& member : *list) {
+      if (Error e = read_normalizer(member, where, out)) return e;
+    }
+    return {};
+  }
+  for (const auto& [name, form] : kForms) {
+    if (type == name) return out->push_back({.kind = Normalizer::Kind::kForm, .form = form}), Error{};
+  }
+  if (type == "Lowercase") {
+    out->push_back({.kind = Normalizer::Kind::kLowercase});
+  } else if (type == "Prepend") {
+    out->push_back({.kind = Normalizer::Kind::kPrepend, .text = fields.text("prepend")});
+  } else if (type == "Replace") {
+    Regex pattern = read_pattern(fields);
+    out->push_back({.kind = Normalizer::Kind::kReplace, .pattern = pattern, .text = fields.text("content")});
+  } else if (type == "Strip") {
+    const bool left = fields.boolean("strip_left"), right = fields.boolean("strip_right");
+    out->push_back({.kind = Normalizer::Kind::kStrip, .left = left, .right = right});
+  } else {
+    return unsupported(fields, type);
+  }
+  return fields.error;
+}
+
+Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector<PreTokenizer>* out) {
+  JsonFields fields{json, where};
+  const std::string type = fields.text("type");
+  if (fields.error) return fields.error;
+  if (type == "Sequence") {
+    const Json* list = nullptr;
+    if (Error e = members(fields, "pretokenizers", &list)) return e;
+    for (const Json& member : *list) {
+      if (Error e = read_pre_tokenizer(member, where, out)) return e;
+      if (out->size() > kMostPreTokenizers) {
+        return error("too many pre-tokenizers", where, "at most " + std::to_string(kMostPreTokenizers));
+      }
+    }
+  } else if (type == "Split") {
+    Regex pattern = read_pattern(fields);
+    const SplitBehavior behavior = choice(fields, "behavior", kBehaviors, "");
+    out->push_back(split_step(std::move(pattern), behavior, fields.boolean("invert", false)));
+  } else if (type == "ByteLevel") {
+    read_byte_level(fields, out);
+  } else if (type == "Metaspace") {
+    read_metaspace(fields, out);
+  } else if (type == "Digits") {
+    const bool each = fields.boolean("individual_digits", false);
+    Regex pattern = fixed_pattern(fields, R"(\p{N})", false);
+    out->push_back(split_step(std::move(pattern), each ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
+  } else if (type == "Punctuation") {
+    const SplitBehavior behavior = choice(fields, "behavior", kBehaviors, "Isolated");
+    out->push_back(split_step(fixed_pattern(fields, kPunctuation, false), behavior));
+  } else if (type == "WhitespaceSplit") {
+    out->push_back(split_step(fixed_pattern(fields, R"(\s)", false), SplitBehavior::kRemoved));
+  } else if (type == "Whitespace") {
+    out->push_back(split_step(fixed_pattern(fields, R"(\w+|[^\w\s]+)", false), SplitBehavior::kRemoved, true));
+  } else {
+    return unsupported(fields, type);
+  }
+  return fields.error;
+}
+
+Error read_decoder(const Json& json, const std::string& where, std::vector<Decoder>* out) {
+  JsonFields fields{json, where};
+  const std::string type = fields.text("type");
+  if (fields.error) return fields.error;
+  if (type == "Sequence") {
+    const Json* list = nullptr;
+    if (Error e = members(fields, "decoders", &list)) return e;
+    for (const Json& member : *list) {
+      if (Error e = read_decoder(member, where, out)) return e;
+    }
+  } else if (type == "ByteLevel") {
+    out->push_back({.kind = Decoder::Kind::kByteLevel});
+  } else if (type == "ByteFallback") {
+    out->push_back({.kind = Decoder::Kind::kByteFallback});
+  } else if (type == "Fuse") {
+    out->push_back({.kind = Decoder::Kind::kFuse});
+  } else if (type == "Replace") {
+    Regex pattern = read_pattern(fields);
+    out->push_back({.kind = Decoder::Kind::kReplace, .pattern = pattern, .text = fields.text("content")});
+  } else if (type == "Strip") {
+    const std::string content = one_character(fields, "content");
+    const int64_t start = fields.integer("start", {}, 0), stop = fields.integer("stop", {}, 0);
+    out->push_back({.kind = Decoder::Kind::kStrip, .text = content, .start = start, .stop = stop});
+  } else if (type == "Metaspace") {
+    const std::string replacement = one_character(fields, "replacement");
+    const bool prepended = read_prepend(fields) != PreTokenizer::Prepend::kNever;
+    out->push_back({.kind = Decoder::Kind::kMetaspace, .text = replacement, .prepended = prepended});
+  } else {
+    return unsupported(fields, type);
+  }
+  return fields.error;
+}
+
+}  // namespace pinion

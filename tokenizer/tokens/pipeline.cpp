@@ -1,0 +1,300 @@
+// See pipeline.h. The semantics, corner cases included, are those of Hugging Face's tokenizers library.
+#include "tokenizer/tokens/pipeline.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <tuple>
+
+namespace pinion {
+namespace {
+
+// `*cut_front`: the text no longer begins with what it began with.
+Error replace_matches(const Regex& pattern, std::string_view content, RegexFinder& finder, std::string* text,
+                      bool* cut_front) {
+  std::string result;
+  result.reserve(text->size());
+  const auto replace = [&](const Span& span) {
+    if (span.begin == 0) *cut_front = *cut_front || (span.match && span.end > 0 && content.empty());
+    result += span.match ? content : std::string_view(*text).substr(span.begin, span.end - span.begin);
+    return Error{};
+  };
+  if (Error e = finder.find(pattern, *text, replace)) return e;
+  *text = std::move(result);
+  return {};
+}
+
+std::string replace_text(std::string_view text, std::string_view what, std::string_view with) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t found = std::min(text.find(what, at), text.size());
+    result += text.substr(at, found - at);
+    if (found < text.size()) result += with;
+    at = found + (found < text.size() ? what.size() : 0);
+  }
+  return result;
+}
+
+std::string strip_white_space(std::string_view text, bool left, bool right) {
+  size_t begin = text.size(), end = 0;  // of what is not white space
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    if (is_white_space(next_char(text, &at))) continue;
+    begin = std::min(begin, start);
+    end = at;
+  }
+  if (!left) begin = 0;
+  if (!right) end = text.size();
+  return std::string(text.substr(std::min(begin, end), end - std::min(begin, end)));
+}
+
+Error apply(const Normalizer& step, RegexFinder& finder, TextPiece* piece) {
+  bool cut_front = false;
+  switch (step.kind) {
+    case Normalizer::Kind::kForm:
+      piece->text = normalize(piece->text, step.form);
+      break;
+    case Normalizer::Kind::kLowercase:
+      piece->text = lowercase(piece->text);
+      break;
+    case Normalizer::Kind::kPrepend:
+      if (!piece->text.empty()) piece->text.insert(0, step.text);
+      break;
+    case Normalizer::Kind::kReplace:
+      if (Error e = replace_matches(step.pattern, step.text, finder, &piece->text, &cut_front)) return e;
+      break;
+    case Normalizer::Kind::kStrip: {
+      size_t at = 0;
+      cut_front = step.left && !piece->text.empty() && is_white_space(next_char(piece->text, &at));
+      piece->text = strip_white_space(piece->text, step.left, step.right);
+      break;
+    }
+  }
+  piece->at_start = piece->at_start && !cut_front;
+  return {};
+}
+
+// Whether a span belongs to the piece that the one before it is in.
+bool is_joined(SplitBehavior behavior, const Span& before, const Span& span) {
+  switch (behavior) {
+    case SplitBehavior::kContiguous:
+      return span.match == before.match;
+    case SplitBehavior::kMergedWithPrevious:
+      return span.match && !before.match;
+    case SplitBehavior::kMergedWithNext:
+      return !span.match && before.match;
+    case SplitBehavior::kRemoved:
+    case SplitBehavior::kIsolated:
+      break;
+  }
+  return false;
+}
+
+// Calls `on_piece` with the bounds of one piece after the other.
+Error split(const PreTokenizer& step, std::string_view text, RegexFinder& finder,
+            const std::function<Error(size_t begin, size_t end)>& on_piece) {
+  Span before{};
+  size_t begin = 0, end = 0;  // of the piece that may still grow
+  const auto finish = [&] { return begin == end ? Error{} : on_piece(begin, end); };
+  const auto take = [&](Span span) -> Error {
+    span.match = span.match != step.invert;
+    if (end > 0 && is_joined(step.behavior, before, span)) {
+      end = span.end;
+    } else {
+      if (Error e = finish()) return e;
+      begin = span.match && step.behavior == SplitBehavior::kRemoved ? span.end : span.begin;
+      end = span.end;
+    }
+    before = span;
+    return {};
+  };
+  if (Error e = finder.find(step.pattern, text, take)) return e;
+  return finish();
+}
+
+std::string metaspace(const PreTokenizer& step, std::string_view text, bool at_start) {
+  std::string result = replace_text(text, " ", step.text);
+  const bool wanted =
+      step.prepend == PreTokenizer::Prepend::kAlways || (step.prepend == PreTokenizer::Prepend::kFirst && at_start);
+  if (wanted && !result.starts_with(step.text)) result.insert(0, step.text);
+  return result;
+}
+
+Error run_steps(std::span<const PreTokenizer> steps, std::string_view text, bool at_start, RegexFinder& finder,
+                const OnWord& on_word) {
+  if (steps.empty()) return on_word(text);
+  const PreTokenizer& step = steps.front();
+  const auto go_on = [&](std::string_view piece, bool is_first) {
+    return run_steps(steps.subspan(1), piece, is_first, finder, on_word);
+  };
+  switch (step.kind) {
+    case PreTokenizer::Kind::kSplit:
+      return split(step, text, finder, [&](size_t begin, size_t end) {
+        return go_on(text.substr(begin, end - begin), at_start && begin == 0);
+      });
+    case PreTokenizer::Kind::kMetaspace:
+      return go_on(metaspace(step, text, at_start), at_start);
+    case PreTokenizer::Kind::kPrefixSpace:
+      return text.starts_with(' ') ? go_on(text, at_start) : go_on(' ' + std::string(text), at_start);
+    case PreTokenizer::Kind::kBytes:
+      return go_on(bytes_to_chars(text), at_start);
+  }
+  return {};
+}
+
+// The bytes a token of byte-level BPE stands for; a token with any other character stands for itself.
+std::string chars_to_bytes(const std::string& token) {
+  std::string bytes;
+  for (size_t at = 0; at < token.size();) {
+    const std::optional<char> byte = char_to_byte(next_char(token, &at));
+    if (!byte) return token;
+    bytes += *byte;
+  }
+  return bytes;
+}
+
+bool is_utf8(std::string_view text) {
+  while (const size_t length = utf8_length(text)) text.remove_prefix(length);
+  return text.empty();
+}
+
+// A run of byte tokens is one text if it is UTF-8 as a whole, else U+FFFD for every byte of it.
+std::vector<std::string> decode_byte_tokens(const std::vector<std::string>& tokens) {
+  std::vector<std::string> result;
+  std::string run;
+  const auto end_run = [&] {
+    if (is_utf8(run)) {
+      result.push_back(run);
+    } else {
+      result.insert(result.end(), run.size(), std::string(kReplacement));
+    }
+    run.clear();
+  };
+  for (const std::string& token : tokens) {
+    if (const std::optional<char> byte = fallback_byte(token)) {
+      run += *byte;
+      continue;
+    }
+    if (!run.empty()) end_run();
+    result.push_back(token);
+  }
+  if (!run.empty()) end_run();
+  return result;
+}
+
+std::string strip_ends(std::string_view token, const Decoder& step) {
+  for (int64_t n = 0; n < step.start && token.starts_with(step.text); ++n) token.remove_prefix(step.text.size());
+  for (int64_t n = 0; n < step.stop && token.ends_with(step.text); ++n) token.remove_suffix(step.text.size());
+  return std::string(token);
+}
+
+std::string join(const std::vector<std::string>& tokens) {
+  std::string text;
+  for (const std::string& token : tokens) text += token;
+  return text;
+}
+
+// `first`: the first of `tokens` is the first of the text.
+std::vector<std::string> apply(const Decoder& step, std::vector<std::string> tokens, bool first) {
+  switch (step.kind) {
+    case Decoder::Kind::kByteLevel:
+      for (std::string& token : tokens) token = chars_to_bytes(token);
+      return {to_utf8(join(tokens))};
+    case Decoder::Kind::kFuse:
+      return {join(tokens)};
+    case Decoder::Kind::kByteFallback:
+      return decode_byte_tokens(tokens);
+    case Decoder::Kind::kReplace: {
+      RegexFinder finder(0);
+      bool cut_front = false;
+      for (std::string& token : tokens) {
+        // One that takes too long stays as it is.
+        std::ignore = replace_matches(step.pattern, step.text, finder, &token, &cut_front);
+      }
+      return tokens;
+    }
+    case Decoder::Kind::kStrip:
+      for (std::string& token : tokens) token = strip_ends(token, step);
+      return tokens;
+    case Decoder::Kind::kMetaspace:
+      for (std::string& token : tokens) {
+        const bool drop = first && step.prepended && &token == &tokens.front();
+        token = replace_text(token, step.text, drop ? "" : " ");
+      }
+      return tokens;
+  }
+  return tokens;
+}
+
+bool joins_tokens(const Decoder& step) {
+  return step.kind == Decoder::Kind::kFuse || step.kind == Decoder::Kind::kByteLevel;
+}
+
+// After the tokens are joined, a step must treat each part of the text alike, or a part cannot be decoded on its own.
+bool is_local(const Decoder& step) {
+  return step.kind == Decoder::Kind::kFuse || (step.kind == Decoder::Kind::kStrip && step.stop == 0) ||
+         (step.kind == Decoder::Kind::kMetaspace && !step.prepended);
+}
+
+}  // namespace
+
+std::optional<char> fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
+  unsigned byte = 0;
+  const auto [end, code] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (code != std::errc() || end != token.data() + 5) return {};
+  return static_cast<char>(byte);
+}
+
+Error normalize(const Pipeline& pipeline, RegexFinder& finder, TextPiece* piece) {
+  for (const Normalizer& step : pipeline.normalizers) {
+    if (Error e = apply(step, finder, piece)) return e;
+  }
+  return {};
+}
+
+Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_start, RegexFinder& finder,
+                   const OnWord& on_word) {
+  return run_steps(pipeline.pre_tokenizers, text, at_start, finder, on_word);
+}
+
+std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tokens, bool at_start) {
+  if (pipeline.spaced) {
+    std::string text;
+    for (const std::string& token : tokens) {
+      if (!at_start || &token != &tokens.front()) text += ' ';
+      text += token;
+    }
+    return text;
+  }
+  bool joined = false;
+  for (const Decoder& step : pipeline.decoders) {
+    // What a joined text is stripped of at its start, it is stripped of once.
+    const bool done_before = joined && !at_start && step.kind == Decoder::Kind::kStrip;
+    if (!done_before) tokens = apply(step, std::move(tokens), at_start);
+    joined = joined || joins_tokens(step);
+  }
+  return join(tokens);
+}
+
+std::string bytes_of_token(const Pipeline& pipeline, const std::string& token) {
+  for (const Decoder& step : pipeline.decoders) {
+    if (step.kind == Decoder::Kind::kByteLevel) return chars_to_bytes(token);
+    if (step.kind != Decoder::Kind::kByteFallback) continue;
+    if (const std::optional<char> byte = fallback_byte(token)) return {*byte};
+  }
+  return decode_tokens(pipeline, {token}, false);
+}
+
+bool can_end_at(const Pipeline& pipeline, std::string_view token) {
+  bool joined = false;
+  for (const Decoder& step : pipeline.decoders) {
+    if (joined && !is_local(step)) return false;
+    if (step.kind == Decoder::Kind::kByteFallback && fallback_byte(token)) return false;
+    joined = joined || joins_tokens(step);
+  }
+  return true;
+}
+
+}  // namespace pinion

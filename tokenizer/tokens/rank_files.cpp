@@ -1,0 +1,313 @@
+// Reads the two kinds of files of byte-level BPE by rank, tiktoken's: Mistral's tekken.json, and the tokenizer.model of
+// Llama 3, a list of lines "BASE64 RANK". They hold no merges: two tokens merge where their joined bytes are a token,
+// the lowest rank first.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tokenizer/tokens/parts.h"
+
+namespace pinion {
+namespace {
+
+// Each way to cut a token in two is looked up, so work grows with the square of its length, and memory with the ways
+// that give two tokens. Mistral's longest token has 76 bytes, and there are 269 443 such ways.
+constexpr size_t kLongestTokenBytes = 512;
+constexpr size_t kMostMerges = 2'000'000;
+
+// A list of ranks does not say how to split text. Later models' lists look the same, are longer and split differently.
+constexpr size_t kLlama3Tokens = 128'000;
+constexpr const char* kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// Llama 3's special tokens follow the list: these names, then numbered ones.
+constexpr size_t kLlama3SpecialTokens = 256;
+constexpr const char* kLlama3Names[] = {
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|reserved_special_token_0|>",
+    "<|reserved_special_token_1|>",
+    "<|finetune_right_pad_id|>",
+    "<|step_id|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eom_id|>",
+    "<|eot_id|>",
+    "<|python_tag|>",
+};
+constexpr int kLlama3FirstNumber = 2;  // of the numbered ones that follow
+
+// What tekken.json means up to its version v7 where it lists no special tokens.
+constexpr const char* kTekkenV7Names[] = {
+    "<unk>",
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+    "[TOOL_CALLS]",
+    "[IMG]",
+    "<pad>",
+    "[IMG_BREAK]",
+    "[IMG_END]",
+    "[PREFIX]",
+    "[MIDDLE]",
+    "[SUFFIX]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[TOOL_CONTENT]",
+};
+
+constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+constexpr std::array<int8_t, 256> kBase64Values = [] {  // -1: no digit
+  std::array<int8_t, 256> values;
+  values.fill(-1);
+  for (size_t i = 0; i < kBase64Digits.size(); ++i) {
+    values[static_cast<unsigned char>(kBase64Digits[i])] = static_cast<int8_t>(i);
+  }
+  return values;
+}();
+
+bool decode_base64(std::string_view text, std::string* bytes) {
+  bytes->resize(text.size() / 4 * 3);
+  if (text.size() % 4 != 0) return false;
+  for (int n = 0; n < 2 && text.ends_with('='); ++n) text.remove_suffix(1);
+  uint32_t bits = 0;
+  int count = 0;  // of bits not given out yet
+  size_t at = 0;
+  for (const char digit : text) {
+    const int8_t value = kBase64Values[static_cast<unsigned char>(digit)];
+    if (value < 0) return false;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    (*bytes)[at++] = static_cast<char>(bits >> count & 0xFF);
+  }
+  bytes->resize(at);
+  return true;
+}
+
+std::string byte_token(int byte) { return bytes_to_chars(std::string(1, static_cast<char>(byte))); }
+
+// `tokens`: by rank, spelled in the alphabet of byte-level BPE; empty where none was read yet. The caller knows where.
+Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>* tokens) {
+  std::string bytes;
+  if (!decode_base64(base64, &bytes) || bytes.empty() || bytes.size() > kLongestTokenBytes) {
+    return error("bad token", {}, "base64 of 1 to " + std::to_string(kLongestTokenBytes) + " bytes",
+                 brief(std::string(base64)));
+  }
+  std::string& token = (*tokens)[static_cast<size_t>(rank)];
+  if (!token.empty()) return error("rank given twice", {}, {}, std::to_string(rank));
+  token = bytes_to_chars(bytes);
+  return {};
+}
+
+bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    const std::string_view token = tokens[rank];
+    const Merge merge{static_cast<int32_t>(rank), static_cast<int32_t>(first_id + rank)};
+    for (size_t cut = 1; cut < token.size(); ++cut) {
+      if (!begins_character(token[cut])) continue;
+      const int32_t left = bpe->tokens.find(token.substr(0, cut));
+      if (left < 0) continue;
+      const int32_t right = bpe->tokens.find(token.substr(cut));
+      if (right >= 0) bpe->merges.insert(left, right, merge);
+    }
+    if (bpe->merges.size() > kMostMerges) {
+      return error("too many pairs of tokens make a token", where, "at most " + std::to_string(kMostMerges));
+    }
+  }
+  return {};
+}
+
+// `tokens` as set_token() left them, all of them read.
+Error build_model(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
+  bpe->ignore_merges = true;
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  bpe->tokens.reserve(tokens.size(), bytes);
+  bpe->merges.reserve(2 * tokens.size());  // about as many as in known files
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    if (!bpe->tokens.set(tokens[rank], static_cast<int32_t>(first_id + rank))) {
+      return error("token given twice", where, {}, brief(tokens[rank]));
+    }
+  }
+  bpe->tokens.list_by_id();
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!bpe->tokens.contains(byte_token(byte))) return error("no token for byte " + std::to_string(byte), where);
+  }
+  return find_merges(tokens, first_id, where, bpe);
+}
+
+// tiktoken's regular expressions are Rust's. What that dialect reads otherwise than Oniguruma's, which compile_regex()
+// takes: ^ and $ do not match at line breaks, -- and ~~ work on sets.
+Error compile_rust_regex(const std::string& pattern, const std::string& where, Regex* out) {
+  for (const std::string_view part : {"$", "--", "~~"}) {
+    if (pattern.find(part) != std::string::npos) {
+      return error("regular expression uses " + std::string(part) + ", which is not supported", where);
+    }
+  }
+  for (size_t at = pattern.find('^'); at != std::string::npos; at = pattern.find('^', at + 1)) {
+    if (at == 0 || pattern[at - 1] != '[') {
+      return error("regular expression uses ^ outside the start of [ ], which is not supported", where);
+    }
+  }
+  return compile_regex(pattern, false, where, out);
+}
+
+Error build_pipeline(const std::string& pattern, const std::string& where, Pipeline* out) {
+  Regex regex;
+  if (Error e = compile_rust_regex(pattern, where, &regex)) return e;
+  out->pre_tokenizers = {{.kind = PreTokenizer::Kind::kSplit, .pattern = regex}, {.kind = PreTokenizer::Kind::kBytes}};
+  out->decoders = {{.kind = Decoder::Kind::kByteLevel}};
+  return {};
+}
+
+// The token the settings name, else the usual one.
+Error find_token(const Tokenizer& tokenizer, const std::string& named, const std::string& usual,
+                 const std::string& where, std::optional<int32_t>* out) {
+  const std::string& name = named.empty() ? usual : named;
+  const int32_t id = token_id(tokenizer, name);
+  if (id < 0) return error("no such token", where, {}, brief(name));
+  *out = id;
+  return {};
+}
+
+// `names`: of the special tokens, by id. The settings may name them otherwise: models give reserved ones a meaning.
+Error add_special_tokens(const std::vector<std::string>& names, size_t first_id, const TokenizerSettings& settings,
+                         const std::string& where, Tokenizer* out) {
+  std::set<int32_t> renamed;
+  for (const AddedToken& token : settings.added) renamed.insert(token.id);
+  std::vector<AddedToken> tokens = settings.added;
+  std::set<std::string_view> seen;
+  for (const std::string& name : names) {
+    const auto id = static_cast<int32_t>(first_id++);
+    if (name.empty()) return error("special token without a text", where, {}, std::to_string(id));
+    if (!seen.insert(name).second) return error("special token given twice", where, {}, brief(name));
+    if (!renamed.contains(id)) tokens.push_back({.content = name, .id = id, .special = true});
+  }
+  out->size = std::max(static_cast<int32_t>(first_id), out->bpe.tokens.highest_id() + 1);
+  return add_tokens(tokens, where, out);
+}
+
+Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens) {
+  const Json* list = file.find("vocab");
+  if (list == nullptr || !list->is_array()) file.fail("vocab", "missing or wrong type", "a list");
+  if (file.error) return file.error;
+  if (list->size() < tokens->size()) {
+    return error("too few tokens", file.where + ": vocab", std::to_string(tokens->size()),
+                 std::to_string(list->size()));
+  }
+  for (size_t i = 0; i < tokens->size(); ++i) {  // files hold more than the model has
+    JsonFields fields{(*list)[i], file.where + ": vocab: " + std::to_string(i)};
+    const int64_t rank = fields.integer("rank", {}, 0, static_cast<int64_t>(tokens->size()) - 1);
+    const std::string base64 = fields.text("token_bytes");
+    if (fields.error) return fields.error;
+    if (Error e = set_token(base64, rank, tokens)) return e.where = fields.where, e;
+  }
+  return {};
+}
+
+// `names`: as many as there are special tokens; the file lists the first of them.
+Error read_tekken_names(JsonFields& file, const std::string& version, std::vector<std::string>* names) {
+  const Json* list = file.find("special_tokens");
+  std::vector<std::string> listed;
+  if (list == nullptr && (version == "v3" || version == "v7")) {
+    listed.assign(std::begin(kTekkenV7Names), std::end(kTekkenV7Names));
+  } else if (list == nullptr || !list->is_array()) {
+    file.fail("special_tokens", "missing or wrong type", "a list");
+    return file.error;
+  } else {
+    for (const Json& item : *list) {
+      const auto rank = static_cast<int64_t>(listed.size());
+      JsonFields fields{item, file.where + ": special_tokens: " + std::to_string(rank)};
+      fields.integer("rank", {}, rank, rank);
+      listed.push_back(fields.text("token_str"));
+      if (fields.error) return fields.error;
+    }
+  }
+  if (listed.size() > names->size()) {
+    return error("too many tokens", file.where + ": special_tokens", "at most " + std::to_string(names->size()),
+                 std::to_string(listed.size()));
+  }
+  for (size_t i = listed.size(); i < names->size(); ++i) listed.push_back("<SPECIAL_" + std::to_string(i) + ">");
+  *names = std::move(listed);
+  return {};
+}
+
+// The caller knows where.
+Error read_line(std::string_view line, std::vector<std::string>* tokens) {
+  const size_t space = std::min(line.find(' '), line.size());
+  const char* const end = line.data() + line.size();
+  int64_t rank = -1;
+  const auto read = std::from_chars(line.data() + std::min(space + 1, line.size()), end, rank);
+  if (read.ec != std::errc() || read.ptr != end || rank < 0 || rank >= static_cast<int64_t>(tokens->size())) {
+    return error("bad line", {}, "BASE64 RANK, ranks from 0 to " + std::to_string(tokens->size() - 1),
+                 brief(std::string(line)));
+  }
+  return set_token(line.substr(0, space), rank, tokens);
+}
+
+}  // namespace
+
+Error load_tekken(std::string_view text, const std::string& where, const TokenizerSettings& settings, Tokenizer* out) {
+  Json json;
+  if (Error e = parse_json(text, where, &json)) return e;
+  JsonFields file{json, where};
+  JsonFields config = file.fields("config");
+  const int64_t specials = config.integer("default_num_special_tokens", {}, 1, kMostTokens);
+  const int64_t size = config.integer("default_vocab_size", {}, specials + 1, kMostTokens);
+  const std::string pattern = config.text("pattern"), version = config.text("version");
+  if (config.error) return config.error;
+  const auto first_id = static_cast<size_t>(specials);
+  std::vector<std::string> tokens(static_cast<size_t>(size - specials)), names(first_id);
+  if (Error e = read_tekken_names(file, version, &names)) return e;
+  if (Error e = read_tekken_vocabulary(file, &tokens)) return e;
+  if (Error e = build_model(tokens, first_id, where + ": vocab", &out->bpe)) return e;
+  if (Error e = build_pipeline(pattern, config.where + ": pattern", &out->pipeline)) return e;
+  if (Error e = add_special_tokens(names, 0, settings, where + ": special_tokens", out)) return e;
+  if (Error e = find_token(*out, settings.bos_token, "<s>", where, &out->bos)) return e;
+  return find_token(*out, settings.eos_token, "</s>", where, &out->eos);
+}
+
+bool is_rank_list(std::string_view bytes) {
+  return !bytes.empty() && kBase64Digits.find(bytes.front()) != std::string_view::npos;
+}
+
+Error load_rank_list(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
+                     Tokenizer* out) {
+  std::vector<std::string_view> lines;
+  while (!bytes.empty()) {
+    std::string_view line = bytes.substr(0, bytes.find('\n'));
+    bytes.remove_prefix(std::min(line.size() + 1, bytes.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty()) lines.push_back(line);
+    if (lines.size() > kLlama3Tokens) {
+      return error("list of ranks is not Llama 3's", where, "at most " + std::to_string(kLlama3Tokens) + " tokens");
+    }
+  }
+  std::vector<std::string> tokens(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (Error e = read_line(lines[i], &tokens)) return e.where = where + ": token " + std::to_string(i), e;
+  }
+  std::vector<std::string> names(std::begin(kLlama3Names), std::end(kLlama3Names));
+  for (int number = kLlama3FirstNumber; names.size() < kLlama3SpecialTokens; ++number) {
+    names.push_back("<|reserved_special_token_" + std::to_string(number) + "|>");
+  }
+  if (Error e = build_model(tokens, 0, where, &out->bpe)) return e;
+  if (Error e = build_pipeline(kLlama3Pattern, where, &out->pipeline)) return e;
+  if (Error e = add_special_tokens(names, tokens.size(), settings, where, out)) return e;
+  if (Error e = find_token(*out, settings.bos_token, "<|begin_of_text|>", where, &out->bos)) return e;
+  return find_token(*out, settings.eos_token, "<|end_of_text|>", where, &out->eos);
+}
+
+}  // namespace pinion

@@ -1,0 +1,195 @@
+// The model part of tokenizer.model, by the sentencepiece library. What surrounds it (BOS, added tokens) comes from the
+// settings files, as Hugging Face's LlamaTokenizer has it.
+#include <sentencepiece_processor.h>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdio>
+
+#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/unicode.h"
+
+namespace pinion {
+namespace {
+
+using sentencepiece::SentencePieceProcessor;
+
+// A token with visible text that is the same anywhere, to stand before a part that is not the start of the text.
+int32_t find_context_piece(const SentencePieceProcessor& model) {
+  for (int id = 0; id < model.GetPieceSize(); ++id) {
+    const std::string& piece = model.IdToPiece(id);
+    const bool plain = !model.IsControl(id) && !model.IsUnknown(id) && !model.IsByte(id) && !model.IsUnused(id);
+    if (plain && piece.size() == 1 && piece != " ") return id;
+  }
+  return -1;
+}
+
+// Protocol buffers: a number in groups of seven bits, the lowest first. Stops at the end of `bytes`.
+uint64_t take_varint(std::string_view* bytes) {
+  uint64_t value = 0;
+  for (int shift = 0; !bytes->empty() && shift < 64; shift += 7) {
+    const auto byte = static_cast<unsigned char>(bytes->front());
+    bytes->remove_prefix(1);
+    value |= uint64_t{byte & 0x7Fu} << shift;
+    if (byte < 0x80) break;
+  }
+  return value;
+}
+
+// The next field's number; its value goes to *number or *text. 0: the end, or a kind that these messages lack.
+uint64_t take_field(std::string_view* bytes, uint64_t* number, std::string_view* text) {
+  constexpr uint64_t kVarint = 0, kBytes = 2, kFourBytes = 5;
+  if (bytes->empty()) return 0;
+  const uint64_t tag = take_varint(bytes), kind = tag & 7;
+  if (kind != kVarint && kind != kBytes && kind != kFourBytes) return 0;
+  if (kind != kFourBytes) *number = take_varint(bytes);
+  *text = bytes->substr(0, kind == kBytes ? *number : kind == kFourBytes ? 4 : 0);
+  bytes->remove_prefix(text->size());
+  return tag >> 3;
+}
+
+// The library tells every type of a piece but this one. The model is a message whose field 1 is one piece each; field 3
+// of a piece is its type.
+std::vector<bool> find_user_defined(std::string_view model) {
+  constexpr uint64_t kPieces = 1, kType = 3, kUserDefined = 4;
+  std::vector<bool> found;
+  uint64_t number = 0;
+  std::string_view piece, text;
+  while (const uint64_t field = take_field(&model, &number, &piece)) {
+    if (field != kPieces) continue;
+    found.push_back(false);
+    while (const uint64_t part = take_field(&piece, &number, &text)) {
+      if (part == kType) found.back() = number == kUserDefined;
+    }
+  }
+  return found;
+}
+
+// Control tokens and the unknown token are never text of their own; they show, if at all, under their names.
+void add_control_tokens(Tokenizer* out) {
+  const SentencePieceProcessor& model = *out->sentencepiece;
+  for (int id = 0; id < model.GetPieceSize(); ++id) {
+    if (!model.IsControl(id) && !model.IsUnknown(id)) continue;
+    out->added.insert_or_assign(id, AddedToken{.content = model.IdToPiece(id), .id = id, .special = true});
+  }
+}
+
+// Without the library, which would find the whole again: each character's own token, else its bytes', else none's.
+void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    next_char(text, &at);
+    const std::string_view character = text.substr(begin, at - begin);
+    if (const int32_t id = piece_id(tokenizer, character); id >= 0) {
+      ids->push_back(id);
+      continue;
+    }
+    for (const char c : character) {
+      std::array<char, 8> name;
+      std::snprintf(name.data(), name.size(), "<0x%02X>", static_cast<unsigned char>(c));
+      const int32_t id = piece_id(tokenizer, name.data());
+      ids->push_back(id >= 0 ? id : tokenizer.sentencepiece->unk_id());
+      if (id < 0) break;
+    }
+  }
+}
+
+// As pieces have it.
+std::string with_visible_spaces(std::string_view text) {
+  std::string result;
+  for (const char c : text) result += c == ' ' ? "\u2581" : std::string(1, c);
+  return result;
+}
+
+}  // namespace
+
+Error load_sentencepiece(std::string_view bytes, const std::string& where, const TokenizerSettings& settings,
+                         Tokenizer* out) {
+  const auto model = std::make_shared<SentencePieceProcessor>();
+  if (!model->LoadFromSerializedProto({bytes.data(), bytes.size()}).ok()) {
+    return error("not a sentencepiece model", where);
+  }
+  out->sentencepiece = model;
+  out->context_piece = find_context_piece(*model);
+  out->user_defined = find_user_defined(bytes);
+  out->size = model->GetPieceSize();
+  add_control_tokens(out);
+  std::vector<AddedToken> tokens = settings.added;
+  for (const int id : {model->bos_id(), model->eos_id(), model->unk_id()}) {
+    if (id >= 0) tokens.push_back({.content = model->IdToPiece(id), .id = id, .special = true});
+  }
+  if (Error e = add_tokens(tokens, where, out)) return e;
+  if (model->bos_id() >= 0) out->bos = model->bos_id();
+  if (model->eos_id() >= 0) out->eos = model->eos_id();
+  return {};
+}
+
+void encode_pieces(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids) {
+  std::vector<int> pieces;
+  // Fails only for a model that is not loaded.
+  if (!tokenizer.sentencepiece->Encode({text.data(), text.size()}, &pieces).ok()) return;
+  ids->insert(ids->end(), pieces.begin(), pieces.end());
+}
+
+void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+                    std::vector<int32_t>* ids) {
+  std::vector<size_t> places;
+  const std::string whole = unescaped(text, options.escapes, &places);
+  if (options.guarded.empty()) return encode_pieces(tokenizer, whole, ids);
+  const sentencepiece::ImmutableSentencePieceText encoded = tokenizer.sentencepiece->EncodeAsImmutableProto(whole);
+  for (const auto& piece : encoded.pieces()) {
+    const auto id = static_cast<int32_t>(piece.id());
+    const auto place = std::ranges::lower_bound(places, piece.begin());
+    const bool is_typed = (place != places.end() && *place < piece.end()) ||
+                          with_visible_spaces(piece.surface()) != piece_text(tokenizer, id);
+    if (is_typed && std::ranges::find(options.guarded, id) != options.guarded.end() &&
+        !tokenizer.sentencepiece->IsUnknown(id)) {
+      spell(tokenizer, piece_text(tokenizer, id), ids);
+    } else {
+      ids->push_back(id);
+    }
+  }
+}
+
+std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& ids, bool at_start) {
+  std::string text;
+  if (ids.empty()) return text;
+  if (at_start || tokenizer.context_piece < 0) {
+    return tokenizer.sentencepiece->Decode(ids, &text).ok() ? text : std::string();
+  }
+  // The library strips the space of the first token it sees; an earlier token takes that place, and is cut off again.
+  std::vector<int> with_context{tokenizer.context_piece};
+  with_context.insert(with_context.end(), ids.begin(), ids.end());
+  if (!tokenizer.sentencepiece->Decode(with_context, &text).ok()) return {};
+  return text.substr(tokenizer.sentencepiece->IdToPiece(tokenizer.context_piece).size());
+}
+
+bool is_byte_piece(const Tokenizer& tokenizer, int32_t id) {
+  return id < piece_count(tokenizer) && tokenizer.sentencepiece->IsByte(id);
+}
+
+std::string piece_bytes(const Tokenizer& tokenizer, int32_t id) {
+  if (id < 0 || id >= piece_count(tokenizer)) return {};
+  const auto& model = *tokenizer.sentencepiece;
+  if (model.IsControl(id) || model.IsUnknown(id) || model.IsUnused(id)) return {};
+  const std::optional<char> byte = model.IsByte(id) ? fallback_byte(model.IdToPiece(id)) : std::nullopt;
+  return byte ? std::string{*byte} : decode_pieces(tokenizer, {id}, false);
+}
+
+bool is_user_defined_piece(const Tokenizer& tokenizer, int32_t id) {
+  return static_cast<size_t>(id) < tokenizer.user_defined.size() && tokenizer.user_defined[static_cast<size_t>(id)];
+}
+
+int32_t piece_count(const Tokenizer& tokenizer) { return tokenizer.sentencepiece->GetPieceSize(); }
+
+int32_t piece_id(const Tokenizer& tokenizer, std::string_view piece) {
+  const int id = tokenizer.sentencepiece->PieceToId({piece.data(), piece.size()});
+  // The library answers with the unknown token where it has none.
+  return id >= 0 && tokenizer.sentencepiece->IdToPiece(id) == piece ? id : -1;
+}
+
+std::string piece_text(const Tokenizer& tokenizer, int32_t id) {
+  return id < 0 || id >= piece_count(tokenizer) ? "" : tokenizer.sentencepiece->IdToPiece(id);
+}
+
+}  // namespace pinion

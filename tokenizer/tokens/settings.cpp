@@ -1,0 +1,106 @@
+// See settings.h.
+#include "tokenizer/tokens/settings.h"
+
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace pinion {
+namespace {
+
+constexpr const char* kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+
+// "added_tokens_decoder": {"ID": {"content": "text", flags}}.
+void read_decoder_tokens(JsonFields& config, TokenizerSettings* out) {
+  JsonFields decoder = config.fields("added_tokens_decoder");
+  for (const auto& [key, value] : decoder.object.items()) {
+    JsonFields fields{value, decoder.where + ": " + key};
+    AddedToken token{.content = fields.text("content")};
+    token.lstrip = fields.boolean("lstrip", false);
+    token.rstrip = fields.boolean("rstrip", false);
+    token.single_word = fields.boolean("single_word", false);
+    token.special = fields.boolean("special", false);
+    const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), token.id);
+    if (code != std::errc() || end != key.data() + key.size() || token.id < 0) fields.fail("id", "not a number");
+    if (!config.error) config.error = fields.error;
+    out->added.push_back(std::move(token));
+  }
+}
+
+void read_special_tokens(JsonFields& config, TokenizerSettings* out) {
+  for (const char* name : kSpecialNames) {
+    out->added.push_back({.content = setting_token(config, name), .special = true});
+  }
+  const Json* more = config.find("additional_special_tokens");
+  if (more == nullptr || !more->is_array()) return;
+  for (const Json& item : *more) {
+    const Json entry = {{"token", item}};
+    JsonFields fields{entry, config.where + ": additional_special_tokens"};
+    out->added.push_back({.content = setting_token(fields, "token"), .special = true});
+    if (!config.error) config.error = fields.error;
+  }
+}
+
+// The settings of one file; what an earlier file named rules.
+Error read_config(const std::filesystem::path& path, TokenizerSettings* out) {
+  Json json;
+  if (Error e = read_json_file(path, &json, {.duplicate_keys = true})) return e;
+  JsonFields config{json, path.string()};
+  if (out->bos_token.empty()) out->bos_token = setting_token(config, "bos_token");
+  if (out->eos_token.empty()) out->eos_token = setting_token(config, "eos_token");
+  out->add_bos = config.boolean("add_bos_token", out->add_bos);
+  out->add_eos = config.boolean("add_eos_token", out->add_eos);
+  read_decoder_tokens(config, out);
+  read_special_tokens(config, out);
+  return config.error;
+}
+
+// added_tokens.json, which older sentencepiece folders have: {"text": id}.
+Error read_added_tokens(const std::filesystem::path& path, TokenizerSettings* out) {
+  Json json;
+  if (Error e = read_json_file(path, &json, {.duplicate_keys = true})) return e;
+  if (!json.is_object()) return error("wrong type", path.string(), "an object", brief(json));
+  JsonFields file{json, path.string()};
+  for (const auto& [content, value] : json.items()) {
+    const auto id = static_cast<int32_t>(file.integer(content, {}, 0, std::numeric_limits<int32_t>::max()));
+    out->added.push_back({.content = content, .id = id});
+  }
+  return file.error;
+}
+
+}  // namespace
+
+std::string setting_token(JsonFields& settings, std::string_view name) {
+  const Json* value = settings.find(name);
+  if (value == nullptr || !value->is_object()) return settings.text(name, "");
+  JsonFields token = settings.fields(name);
+  const std::string content = token.text("content", "");
+  settings.error = token.error;
+  return content;
+}
+
+Error read_file(const std::filesystem::path& path, std::string* out) {
+  std::error_code failed;
+  const bool regular = std::filesystem::is_regular_file(path, failed);
+  const uintmax_t bytes = regular ? std::filesystem::file_size(path, failed) : 0;
+  if (!regular || failed || bytes > kMaxJsonBytes) {
+    return error("cannot be read", path.string(), "a file of at most " + std::to_string(kMaxJsonBytes) + " bytes");
+  }
+  std::ifstream file(path, std::ios::binary);
+  out->resize(bytes);
+  file.read(out->data(), static_cast<std::streamsize>(bytes));
+  return file ? Error{} : error("cannot be read", path.string());
+}
+
+Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out) {
+  std::error_code missing;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    if (!std::filesystem::exists(folder / name, missing)) continue;
+    if (Error e = read_config(folder / name, out)) return e;
+  }
+  if (!std::filesystem::exists(folder / "added_tokens.json", missing)) return {};
+  return read_added_tokens(folder / "added_tokens.json", out);
+}
+
+}  // namespace pinion

@@ -1,0 +1,248 @@
+// Reads tokenizer.json: the BPE model, the added tokens, what surrounds every text. "truncation" and "padding" are
+// left aside: they describe one way of calling, not the tokenizer.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "loader/files/flat_json.h"
+#include "tokenizer/tokens/parts.h"
+
+namespace pinion {
+namespace {
+
+constexpr char kHexDigits[] = "0123456789ABCDEF";
+
+// Fields that change what a word becomes in ways not implemented here.
+Error refuse_variants(JsonFields& model) {
+  const std::string type = model.text("type", "BPE");
+  if (model.error) return model.error;
+  if (type != "BPE") return error("model type is not supported", model.where, "\"BPE\"", "\"" + type + "\"");
+  if (model.number("dropout", 0.0) != 0.0) return error("dropout is not supported", model.where);
+  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (!model.text(name, "").empty()) return error(std::string(name) + " is not supported", model.where);
+  }
+  return model.error;
+}
+
+bool is_token_id(const FlatJson::Node& value) {
+  return value.kind == FlatJson::Kind::kCount && value.at < static_cast<uint64_t>(kMostTokens);
+}
+
+// Once there is a bad id: unless the token comes again with a good one, it is the first in the order of tokens.
+Error find_bad_id(const FlatJson& vocabulary, const std::string& where) {
+  std::map<std::string_view, size_t> values;  // nodes, by token
+  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.behind(key + 1)) {
+    values.insert_or_assign(vocabulary.text(key), key + 1);
+  }
+  for (const auto& [token, value] : values) {
+    if (is_token_id(vocabulary.nodes[value])) continue;
+    return error("bad token id", where + ": " + brief(std::string(token)),
+                 "an integer from 0 to " + std::to_string(kMostTokens - 1), brief(vocabulary, value));
+  }
+  return {};
+}
+
+Error read_vocabulary(JsonFields& model, const FlatJson& vocabulary, BpeModel* bpe) {
+  const Json* object = model.find("vocab");
+  if (object == nullptr || !object->is_object()) model.fail("vocab", "missing or wrong type", "an object");
+  if (model.error) return model.error;
+  const std::string where = model.where + ": vocab";
+  if (vocabulary.nodes[0].size == 0) return error("no tokens", where);
+  bpe->tokens.reserve(vocabulary.nodes[0].size, vocabulary.texts.size());
+  bool has_bad_id = false;
+  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.behind(key + 1)) {
+    const FlatJson::Node& value = vocabulary.nodes[key + 1];
+    if (is_token_id(value)) {
+      bpe->tokens.set(vocabulary.text(key), static_cast<int32_t>(value.at));
+    } else {
+      has_bad_id = true;
+    }
+  }
+  bpe->tokens.list_by_id();
+  return has_bad_id ? find_bad_id(vocabulary, where) : Error{};
+}
+
+struct TokenPair {
+  std::string_view left, right;
+};
+
+// A merge is "left right", or since 2024 ["left", "right"], which lets tokens hold spaces.
+std::optional<TokenPair> read_merge(const FlatJson& merges, size_t node) {
+  const auto is_text = [&](size_t at) { return merges.nodes[at].kind == FlatJson::Kind::kText; };
+  if (merges.nodes[node].kind == FlatJson::Kind::kList && merges.nodes[node].size == 2 && is_text(node + 1) &&
+      is_text(node + 2)) {
+    return TokenPair{merges.text(node + 1), merges.text(node + 2)};
+  }
+  if (!is_text(node)) return {};
+  const std::string_view text = merges.text(node);
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) return {};
+  return TokenPair{text.substr(0, space), text.substr(space + 1)};
+}
+
+bool is_version_line(const FlatJson& merges, size_t node) {
+  return merges.nodes[node].kind == FlatJson::Kind::kText && merges.text(node).starts_with("#version");
+}
+
+// The id of both joined, -1: none. `guess` is tried first.
+int32_t find_joined(const TokenTable& tokens, const TokenPair& pair, int32_t guess) {
+  const std::string_view guessed = tokens.text(guess);
+  const bool fits = guessed.size() == pair.left.size() + pair.right.size() && guessed.starts_with(pair.left) &&
+                    guessed.ends_with(pair.right) && !guessed.empty();
+  return fits ? guess : tokens.find(std::string(pair.left).append(pair.right));
+}
+
+Error read_merges(JsonFields& model, const FlatJson& merges, BpeModel* bpe) {
+  const Json* list = model.find("merges");
+  if (list == nullptr || !list->is_array()) model.fail("merges", "missing or wrong type", "a list");
+  if (model.error) return model.error;
+  bpe->merges.reserve(merges.nodes[0].size);
+  int32_t rank = 0, joined = -1;
+  for (size_t node = 1; node < merges.nodes.size(); node = merges.behind(node)) {
+    if (is_version_line(merges, node)) continue;
+    const auto where = [&] { return model.where + ": merges: " + std::to_string(rank); };
+    const std::optional<TokenPair> pair = read_merge(merges, node);
+    if (!pair) return error("bad merge", where(), "two tokens", brief(merges, node));
+    const int32_t left = bpe->tokens.find(pair->left), right = bpe->tokens.find(pair->right);
+    joined = find_joined(bpe->tokens, *pair, joined + 1);  // as a rule its id follows the last one's
+    if (left < 0 || right < 0 || joined < 0) {
+      return error("merge of tokens that are not in the vocabulary", where(), {}, brief(merges, node));
+    }
+    const Merge merge{rank++, joined};
+    *bpe->merges.insert(left, right, merge) = merge;
+  }
+  return {};
+}
+
+Error read_model(JsonFields model, const FlatJson& vocabulary, const FlatJson& merges, BpeModel* bpe) {
+  if (Error e = refuse_variants(model)) return e;
+  bpe->fuse_unknown = model.boolean("fuse_unk", false);
+  bpe->ignore_merges = model.boolean("ignore_merges", false);
+  const bool byte_fallback = model.boolean("byte_fallback", false);
+  const std::string unknown = model.text("unk_token", "");
+  if (Error e = read_vocabulary(model, vocabulary, bpe)) return e;
+  if (Error e = read_merges(model, merges, bpe)) return e;
+  find_cuts(bpe);
+  bpe->unknown_id = bpe->tokens.find(unknown);
+  for (int byte = 0; byte_fallback && byte < 256; ++byte) {
+    const std::string name = {'<', '0', 'x', kHexDigits[byte / 16], kHexDigits[byte % 16], '>'};
+    bpe->byte_ids[byte] = bpe->tokens.find(name);
+  }
+  return model.error;
+}
+
+AddedToken read_added_token(JsonFields& fields) {
+  AddedToken token;
+  token.content = fields.text("content");
+  token.single_word = fields.boolean("single_word", false);
+  token.lstrip = fields.boolean("lstrip", false);
+  token.rstrip = fields.boolean("rstrip", false);
+  token.special = fields.boolean("special", false);
+  token.normalized = fields.boolean("normalized", !token.special);
+  return token;
+}
+
+// The reference goes by the vocabulary, then by the order of the list; the file's "id" only repeats that.
+Error read_added_tokens(JsonFields& file, Tokenizer* out) {
+  const Json* list = file.find("added_tokens");
+  if (list == nullptr) return file.error;
+  if (!list->is_array()) file.fail("added_tokens", "wrong type", "a list", brief(*list));
+  if (file.error) return file.error;
+  RegexFinder finder(0);
+  auto next_id = static_cast<int32_t>(out->bpe.tokens.size());
+  for (const Json& item : *list) {
+    JsonFields fields{item, file.where + ": added_tokens"};
+    AddedToken token = read_added_token(fields);
+    if (fields.error) return fields.error;
+    if (token.content.empty()) continue;
+    const int32_t known = token_id(*out, token.content);
+    token.id = known >= 0 ? known : next_id++;
+    if (token.id >= kMostTokens) return error("too many tokens", fields.where);
+    out->added_ids.insert_or_assign(token.content, token.id);
+    if (token.normalized) {
+      TextPiece piece{token.content, true};
+      if (Error e = normalize(out->pipeline, finder, &piece)) return e;
+      token.content = std::move(piece.text);
+    }
+    out->size = std::max(out->size, token.id + 1);
+    out->added.insert_or_assign(token.id, std::move(token));
+  }
+  std::vector<AddedToken> raw, normalized;
+  for (const auto& [id, token] : out->added) (token.normalized ? normalized : raw).push_back(token);
+  out->raw_tokens = make_finder(std::move(raw));
+  out->normalized_tokens = make_finder(std::move(normalized));
+  return {};
+}
+
+// "single": a list of {"Sequence": {"id": "A"}} (the text, exactly once) and {"SpecialToken": {"id": NAME}}, whose ids
+// are in "special_tokens". A later processor's tokens go around an earlier one's.
+Error read_template(JsonFields& fields, Tokenizer* out) {
+  const Json* single = fields.find("single");
+  if (single == nullptr || !single->is_array()) fields.fail("single", "missing or wrong type", "a list");
+  if (fields.error) return fields.error;
+  JsonFields special_tokens = fields.fields("special_tokens");
+  std::vector<int32_t> before, after;
+  int texts = 0;
+  for (const Json& item : *single) {
+    JsonFields part{item, fields.where + ": single"};
+    if (part.has("Sequence")) {
+      if (part.fields("Sequence").text("id") != "A") return error("template uses a second text", part.where);
+      ++texts;
+      continue;
+    }
+    const std::string name = part.fields("SpecialToken").text("id");
+    JsonFields token = special_tokens.fields(name);
+    if (!token.has("ids")) token.fail("ids", "missing field");
+    const auto ids = token.integers("ids", 0, kMostTokens - 1);
+    if (token.error) return token.error;
+    (texts == 0 ? before : after).insert((texts == 0 ? before : after).end(), ids.begin(), ids.end());
+  }
+  if (texts != 1) return error("template must hold the text once", fields.where + ": single");
+  out->prefix.insert(out->prefix.begin(), before.begin(), before.end());
+  out->suffix.insert(out->suffix.end(), after.begin(), after.end());
+  return {};
+}
+
+Error read_post_processor(const Json& json, const std::string& where, Tokenizer* out) {
+  JsonFields fields{json, where};
+  const std::string type = fields.text("type");
+  if (fields.error) return fields.error;
+  if (type == "ByteLevel") return {};  // moves offsets, not ids
+  if (type == "TemplateProcessing") return read_template(fields, out);
+  if (type != "Sequence") return error("component is not supported", where, {}, "\"" + type + "\"");
+  const Json* list = fields.find("processors");
+  if (list == nullptr || !list->is_array()) return error("missing or wrong type", where + ": processors", "a list");
+  for (const Json& member : *list) {
+    if (Error e = read_post_processor(member, where, out)) return e;
+  }
+  return {};
+}
+
+}  // namespace
+
+Error load_tokenizer_json(std::string_view text, const std::string& where, Tokenizer* out) {
+  Json json;
+  FlatJson vocabulary, merges;
+  const FlatMember flat[] = {{"model", "vocab", &vocabulary}, {"model", "merges", &merges}};
+  if (Error e = parse_json(text, where, &json, {.duplicate_keys = true}, flat)) return e;
+  JsonFields file{json, where};
+  if (const Json* part = file.find("normalizer")) {
+    if (Error e = read_normalizer(*part, where + ": normalizer", &out->pipeline.normalizers)) return e;
+  }
+  if (const Json* part = file.find("pre_tokenizer")) {
+    if (Error e = read_pre_tokenizer(*part, where + ": pre_tokenizer", &out->pipeline.pre_tokenizers)) return e;
+  }
+  if (const Json* part = file.find("decoder")) {
+    if (Error e = read_decoder(*part, where + ": decoder", &out->pipeline.decoders)) return e;
+  }
+  out->pipeline.spaced = !file.has("decoder");
+  if (Error e = read_model(file.fields("model"), vocabulary, merges, &out->bpe)) return e;
+  out->size = out->bpe.tokens.highest_id() + 1;
+  if (Error e = read_added_tokens(file, out)) return e;
+  if (const Json* part = file.find("post_processor")) {
+    return read_post_processor(*part, where + ": post_processor", out);
+  }
+  return file.error;
+}
+
+}  // namespace pinion

@@ -1,0 +1,253 @@
+// See unicode.h. Character data comes from utf8proc; the order of combining marks is sorted here, because utf8proc's
+// own sort is quadratic in the length of a run of marks and the text is anybody's.
+#include "tokenizer/tokens/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace pinion {
+namespace {
+
+constexpr size_t kLongestDecomposition = 18;  // of one character: U+FDFA under NFKD
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// The bytes that may follow a lead byte: the second one's range excludes overlong forms, surrogates and > U+10FFFF.
+struct Utf8Lead {
+  size_t length;  // 0: no lead byte
+  unsigned char second_least, second_most;
+};
+
+Utf8Lead utf8_lead(unsigned char c) {
+  if (c < 0x80) return {1, 0, 0};
+  if (c < 0xC2) return {0, 0, 0};
+  if (c < 0xE0) return {2, 0x80, 0xBF};
+  if (c < 0xF0) return {3, c == 0xE0 ? uint8_t{0xA0} : uint8_t{0x80}, c == 0xED ? uint8_t{0x9F} : uint8_t{0xBF}};
+  if (c < 0xF5) return {4, c == 0xF0 ? uint8_t{0x90} : uint8_t{0x80}, c == 0xF4 ? uint8_t{0x8F} : uint8_t{0xBF}};
+  return {0, 0, 0};
+}
+
+// Bytes at the front that belong together: a character when `*whole`, else the maximal part to replace (at least 1).
+size_t utf8_part(std::string_view text, bool* whole) {
+  const Utf8Lead lead = utf8_lead(static_cast<unsigned char>(text[0]));
+  size_t have = 1;
+  while (have < std::min(lead.length, text.size())) {
+    const auto c = static_cast<unsigned char>(text[have]);
+    const bool fits = have == 1 ? c >= lead.second_least && c <= lead.second_most : (c & 0xC0) == 0x80;
+    if (!fits) break;
+    ++have;
+  }
+  *whole = have == lead.length;
+  return have;
+}
+
+// The reference normalises by Unicode 9: in these ranges lie all characters with a decomposition or a combining class
+// that came later (to Unicode 17), and none from before. They count as unassigned, whatever utf8proc's release knows.
+constexpr std::array<std::pair<char32_t, char32_t>, 26> kNewerThanReference = {
+    {{0x07FD, 0x07FD},   {0x0897, 0x08D3},   {0x09FE, 0x09FE},   {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},
+     {0x0EBA, 0x0EBA},   {0x1715, 0x1715},   {0x1ABF, 0x1AEB},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
+     {0xA7F1, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x105C9, 0x107BA}, {0x10D24, 0x10F85},
+     {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x11383, 0x113D0}, {0x1145E, 0x1145E}, {0x11839, 0x11A99},
+     {0x11D42, 0x1612F}, {0x16D63, 0x16FF1}, {0x1CCD6, 0x1CCF9}, {0x1E030, 0x1E6F5}, {0x1F16C, 0x1F16C},
+     {0x1FBF0, 0x1FBF9}}};
+
+bool is_newer(utf8proc_int32_t c) {
+  const auto after = std::upper_bound(kNewerThanReference.begin(), kNewerThanReference.end(), static_cast<char32_t>(c),
+                                      [](char32_t value, const auto& range) { return value < range.first; });
+  return after != kNewerThanReference.begin() && static_cast<char32_t>(c) <= std::prev(after)->second;
+}
+
+int combining_class(utf8proc_int32_t c) { return is_newer(c) ? 0 : utf8proc_get_property(c)->combining_class; }
+
+using Chars = std::vector<utf8proc_int32_t>;
+
+// Puts each run of combining marks in order of their classes.
+void order_marks(Chars* chars) {
+  struct Mark {
+    int combining_class;
+    size_t place;
+    utf8proc_int32_t c;
+  };
+  std::vector<Mark> run;
+  for (size_t at = 0; at <= chars->size(); ++at) {
+    const int combining = at < chars->size() ? combining_class((*chars)[at]) : 0;
+    if (combining != 0) {
+      run.push_back({combining, at, (*chars)[at]});
+      continue;
+    }
+    std::sort(run.begin(), run.end(), [](const Mark& a, const Mark& b) {
+      return std::tie(a.combining_class, a.place) < std::tie(b.combining_class, b.place);
+    });
+    for (size_t i = 0; i < run.size(); ++i) (*chars)[at - run.size() + i] = run[i].c;
+    run.clear();
+  }
+}
+
+Chars decompose(std::string_view text, bool compatible) {
+  const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+  Chars chars;
+  chars.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    std::array<utf8proc_int32_t, kLongestDecomposition> part{};
+    int boundary = 0;
+    const auto c = static_cast<utf8proc_int32_t>(next_char(text, &at));
+    part[0] = c;
+    const auto length = is_newer(c) ? 1
+                                    : utf8proc_decompose_char(c, part.data(), part.size(),
+                                                              static_cast<utf8proc_option_t>(options), &boundary);
+    chars.insert(chars.end(), part.begin(), part.begin() + std::max<utf8proc_ssize_t>(length, 0));
+  }
+  order_marks(&chars);
+  return chars;
+}
+
+Chars compose(Chars chars) {
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  Chars result;
+  result.reserve(chars.size());
+  for (auto begin = chars.begin(); begin != chars.end();) {
+    const auto end = std::find_if(begin, chars.end(), is_newer);
+    const auto length = utf8proc_normalize_utf32(&*begin, end - begin, options);
+    result.insert(result.end(), begin, begin + std::max<utf8proc_ssize_t>(length, 0));
+    begin = end;
+    if (begin != chars.end()) result.push_back(*begin++);  // nothing is composed across it
+  }
+  return result;
+}
+
+struct ByteAlphabet {
+  std::array<std::string, 256> chars;
+  std::array<int, 0x144> bytes;  // by character, -1: none
+};
+
+// Printable Latin-1 stands for itself; the other bytes take U+0100 onwards, in order.
+ByteAlphabet make_byte_alphabet() {
+  ByteAlphabet alphabet;
+  alphabet.bytes.fill(-1);
+  char32_t next = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
+    const char32_t c = printable ? static_cast<char32_t>(byte) : next++;
+    append_utf8(c, &alphabet.chars[byte]);
+    alphabet.bytes[c] = byte;
+  }
+  return alphabet;
+}
+
+const ByteAlphabet& byte_alphabet() {
+  static const ByteAlphabet alphabet = make_byte_alphabet();
+  return alphabet;
+}
+
+}  // namespace
+
+size_t utf8_length(std::string_view text) {
+  if (text.empty()) return 0;
+  bool whole = false;
+  const size_t length = utf8_part(text, &whole);
+  return whole ? length : 0;
+}
+
+std::string to_utf8(std::string_view bytes) {
+  if (is_ascii(bytes)) return std::string(bytes);
+  std::string text;
+  text.reserve(bytes.size());
+  while (!bytes.empty()) {
+    bool whole = false;
+    const size_t length = utf8_part(bytes, &whole);
+    text += whole ? bytes.substr(0, length) : kReplacement;
+    bytes.remove_prefix(length);
+  }
+  return text;
+}
+
+char32_t next_char(std::string_view text, size_t* at) {
+  const auto lead = static_cast<unsigned char>(text[*at]);
+  const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  char32_t c = length == 1 ? lead : lead & (0x7F >> length);
+  for (size_t i = 1; i < length; ++i) c = c << 6 | (static_cast<unsigned char>(text[*at + i]) & 0x3F);
+  *at += length;
+  return c;
+}
+
+void append_utf8(char32_t c, std::string* text) {
+  utf8proc_uint8_t bytes[4];
+  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
+  text->append(bytes, bytes + length);
+}
+
+bool is_white_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
+
+bool is_word(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:  // the joiners, and the symbols that are alphabetic all the same: circled and squared Latin letters
+      return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+             (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+  }
+}
+
+std::string normalize(std::string_view text, NormalForm form) {
+  if (is_ascii(text)) return std::string(text);
+  Chars chars = decompose(text, form == NormalForm::kNfkc || form == NormalForm::kNfkd);
+  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) chars = compose(std::move(chars));
+  std::string result;
+  result.reserve(text.size());
+  for (const auto c : chars) append_utf8(static_cast<char32_t>(c), &result);
+  return result;
+}
+
+std::string lowercase(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const char32_t c = next_char(text, &at);
+    if (c == 0x130) {  // the only character whose lower case is two: i and a dot above
+      result += "i\u0307";
+    } else {
+      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), &result);
+    }
+  }
+  return result;
+}
+
+std::string bytes_to_chars(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  const auto& chars = byte_alphabet().chars;
+  for (const char c : bytes) text += chars[static_cast<unsigned char>(c)];
+  return text;
+}
+
+std::optional<char> char_to_byte(char32_t c) {
+  const auto& bytes = byte_alphabet().bytes;
+  if (c >= bytes.size() || bytes[c] < 0) return {};
+  return static_cast<char>(bytes[c]);
+}
+
+}  // namespace pinion
