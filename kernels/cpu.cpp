@@ -1,5 +1,7 @@
 #include "kernels/cpu.h"
 
+#include <utility>
+
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
@@ -9,12 +11,7 @@
 namespace pinion {
 namespace {
 
-struct FeatureName {
-  uint32_t bit;
-  const char* name;
-};
-
-constexpr FeatureName kNames[] = {
+constexpr std::pair<uint32_t, const char*> kNames[] = {
     {kCpuNeon, "neon"},
     {kCpuDotprod, "dotprod"},
     {kCpuI8mm, "i8mm"},
@@ -33,14 +30,14 @@ constexpr FeatureName kNames[] = {
 #if defined(__aarch64__)
 
 uint32_t cpu_features() {
-  // Bit positions of the Linux arm64 ABI (Documentation/arch/arm64/elf_hwcaps.rst); older headers lack the newer names.
+  // Bit positions of the Linux arm64 ABI (Documentation/arch/arm64/elf_hwcaps.rst); older headers lack newer names.
   const unsigned long hwcap = getauxval(AT_HWCAP);
   const unsigned long hwcap2 = getauxval(AT_HWCAP2);
   uint32_t features = kCpuNeon;
   if (hwcap >> 20 & 1) features |= kCpuDotprod;
   if (hwcap2 >> 13 & 1) features |= kCpuI8mm;
   if (hwcap2 >> 14 & 1) features |= kCpuBf16;
-  // Some kernels announce SVE2 for what is there in streaming mode only: then plain SVE is missing.
+  // Some Linux kernels report SVE2 if only streaming mode has it. Plain SVE is missing then.
   if ((hwcap >> 22 & 1) && (hwcap2 >> 1 & 1)) features |= kCpuSve2;
   if (hwcap2 >> 37 & 1) features |= kCpuSme2;
   return features;
@@ -50,16 +47,12 @@ uint32_t cpu_features() {
 
 namespace {
 
-// VCVTPH2PS. Older clangs' __builtin_cpu_supports does not know the name.
-bool has_f16c() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
-}
-
-uint32_t find_features() {
+uint32_t detect_features() {
   uint32_t features = 0;
-  // Every CPU with AVX2 has the other two; an emulator may not.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) features |= kCpuAvx2;
+  // Every CPU with AVX2 has FMA and F16C, but an emulator may not. __builtin_cpu_supports of older clangs lacks F16C.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c) features |= kCpuAvx2;
   if (__builtin_cpu_supports("avxvnni")) features |= kCpuAvxVnni;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl")) {
@@ -72,9 +65,9 @@ uint32_t find_features() {
 
 }  // namespace
 
-// Asking takes microseconds in a virtual machine.
+// Cached, because CPUID takes microseconds in a virtual machine.
 uint32_t cpu_features() {
-  static const uint32_t features = find_features();
+  static const uint32_t features = detect_features();
   return features;
 }
 
@@ -86,8 +79,8 @@ uint32_t cpu_features() { return 0; }
 
 std::string feature_names(uint32_t features) {
   std::string text;
-  for (const FeatureName& feature : kNames) {
-    if (features & feature.bit) text += (text.empty() ? "" : " ") + std::string(feature.name);
+  for (const auto& [bit, name] : kNames) {
+    if (features & bit) text += (text.empty() ? "" : " ") + std::string(name);
   }
   return text;
 }

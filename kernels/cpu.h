@@ -1,4 +1,4 @@
-// What the CPU can do: one bit per feature that a kernel table may need.
+// CPU features: one bit per instruction set extension that a kernel table may need.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ enum CpuFeature : uint32_t {
   kCpuAvx512Bf16 = 1u << 12,
 };
 
-// Features of the CPU this runs on, as the operating system announces them.
+// Features of this CPU, as the operating system reports them.
 uint32_t cpu_features();
 
-// "avx2 avx512 avx512_vnni"
+// Names separated by blanks: "avx2 avx512 avx512_vnni".
 std::string feature_names(uint32_t features);
 
 }  // namespace pinion

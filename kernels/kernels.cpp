@@ -1,17 +1,30 @@
+// Choice of the kernel table and of the access pattern.
 #include "kernels/kernels.h"
 
+#include <atomic>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
+#include "kernels/access_pattern.h"
 #include "kernels/cpu.h"
 
 namespace pinion {
+namespace {
 
 #if defined(PINION_SME2_NEEDS_SVE2)
-constexpr uint32_t kCpuBesideSme2 = kCpuSve2;  // see sme2.cmake
+constexpr uint32_t kCpuBesideSme2 = kCpuSve2;  // see isa/sme2.cmake
 #elif defined(PINION_SME2)
 constexpr uint32_t kCpuBesideSme2 = 0;
 #endif
+
+// Relaxed order suffices, because results do not depend on the row.
+std::atomic<size_t>& access_row() {
+  static std::atomic<size_t> row = default_access_pattern();
+  return row;
+}
+
+}  // namespace
 
 std::span<const Variant> kernel_variants() {
   static constexpr Variant kVariants[] = {
@@ -58,5 +71,26 @@ Error select_kernels(std::string_view name, const Kernels** out) {
   }
   return error("unknown kernels", std::string(name), "one of " + names);
 }
+
+std::optional<size_t> find_access_pattern(std::string_view name) {
+  for (size_t i = 0; i < std::size(kAccessPatterns); ++i) {
+    if (kAccessPatterns[i].name == name) return i;
+  }
+  return {};
+}
+
+size_t default_access_pattern() {
+  if (const char* name = std::getenv("PINION_ACCESS")) {
+    if (const std::optional<size_t> row = find_access_pattern(name)) return *row;
+  }
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("amd")) return *find_access_pattern(cpu_features() & kCpuAvx512 ? "one_stream" : "few_streams");
+#endif
+  return 0;
+}
+
+size_t access_pattern() { return access_row().load(std::memory_order_relaxed); }
+
+void use_access_pattern(size_t row) { access_row().store(row, std::memory_order_relaxed); }
 
 }  // namespace pinion

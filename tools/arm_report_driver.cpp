@@ -30,7 +30,7 @@ void multiply(const Kernels& kernels, Format format, int64_t rows, int64_t k, in
       kernels.gemv_s8(codes.data(), panel.data(), 4 * kPanelColumns, k, sums.data());
     }
     if (rows == 1) continue;
-    each_tile(0, rows, block, [&](int64_t first, int64_t count) {
+    for_each_row_tile(0, rows, block, [&](int64_t first, int64_t count) {
       const RowBlocks blocks = {block, block * k};
       const GemmTerm term = {codes.data() + first * k, panel.data(), k};
       if (format != Format::w8) {

@@ -1,4 +1,4 @@
-// Time as this project measures it: a steady clock for intervals, and the calling thread's computing time.
+// The project's two clocks: a steady one for intervals, and the CPU time of the calling thread for limits.
 #pragma once
 
 #include <chrono>
@@ -7,14 +7,14 @@
 
 namespace pinion {
 
-// Nanoseconds since a fixed moment. Never goes back.
+// Nanoseconds since an arbitrary fixed moment, monotonic.
 inline int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-// The same in seconds.
+// now_ns() in seconds.
 inline double now_seconds() { return 1e-9 * static_cast<double>(now_ns()); }
 
-// Computing time of the calling thread, in seconds. Limits on untrusted work count it, so that other load does not
-// matter.
+// CPU time of the calling thread, in seconds. Limits on untrusted input use it, because load from other processes does
+// not count.
 inline double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,5 +1,6 @@
-// Errors as values. A function that can fail returns an Error; an empty one means success:
+// Errors as values. A function that can fail returns an Error, and an empty Error means success:
 //   if (Error e = open_file(path, &file)) return e;
+// The library neither prints nor aborts; the caller decides.
 #pragma once
 
 #include <string>
@@ -8,14 +9,14 @@
 namespace pinion {
 
 struct [[nodiscard]] Error {
-  std::string what;      // what is wrong: "shape differs", "no such file"
+  std::string what;      // the cause: "shape differs", "no such file"
   std::string where;     // the file, tensor, field or argument concerned
-  std::string expected;  // empty where the cause says it all
+  std::string expected;  // empty if the cause needs no more detail
   std::string actual;
 
   explicit operator bool() const { return !what.empty(); }
 
-  // One line: "WHERE: WHAT: want EXPECTED, have ACTUAL".
+  // "WHERE: WHAT: want EXPECTED, have ACTUAL", without the fields that are empty.
   std::string message() const {
     std::string text = where.empty() ? what : where + ": " + what;
     if (!expected.empty()) text += ": want " + expected;

@@ -1,4 +1,4 @@
-// Hashes and random bits that every machine computes alike. Not against attackers.
+// Hashes and pseudo-random bits, identical on every machine. Not cryptographic.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace pinion {
 
-// FNV-1a (Fowler, Noll, Vo), 64 bits.
+// FNV-1a (Fowler, Noll, Vo), 64 bits. Files store these hashes, so the constants must not change.
 constexpr uint64_t kHashSeed = 0xcbf29ce484222325u;
 constexpr uint64_t kHashPrime = 0x100000001b3u;
 
@@ -17,7 +17,7 @@ inline uint64_t hash_bytes(std::span<const std::byte> bytes, uint64_t hash = kHa
   return hash;
 }
 
-// The same over 32-bit words: it tells whether the bits of two runs are the same. The size is a multiple of 4.
+// FNV-1a over words of 32 bits instead of bytes, for comparing the results of two runs. The size is a multiple of 4.
 inline uint64_t hash_words(uint64_t hash, std::span<const std::byte> bytes) {
   for (size_t i = 0; i < bytes.size(); i += 4) {
     uint32_t word;
@@ -31,7 +31,7 @@ inline uint64_t hash_floats(uint64_t hash, std::span<const float> values) {
   return hash_words(hash, std::as_bytes(values));
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014): random bits are the finaliser of counter * kGoldenGamma.
+// SplitMix64 (Steele, Lea, Flood 2014). Random number i is splitmix64_finalise(i * kGoldenGamma).
 constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15u;
 
 constexpr uint64_t splitmix64_finalise(uint64_t z) {

@@ -6,10 +6,10 @@
 namespace pinion {
 namespace {
 
-constexpr double kLn2High = 0x1.62e42fee00000p-1;  // the low bits are zero: a product with an exponent is exact
+constexpr double kLn2High = 0x1.62e42fee00000p-1;  // its low bits are zero: a product with an exponent is exact
 constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 
-// pi/2 in three parts of 33 bits, so that products with |n| < 2^20 are exact, and the rest (fdlibm's split).
+// pi/2 = kHalfPi1 + kHalfPi2 + kHalfPi3 (fdlibm). The first two have 33 bits: their products with |n| < 2^20 are exact.
 constexpr double kHalfPi1 = 0x1.921fb54400000p0;
 constexpr double kHalfPi2 = 0x1.0b4611a600000p-34;
 constexpr double kHalfPi3 = 0x1.3198a2e037073p-69;
@@ -24,10 +24,10 @@ double portable_exp(double x) {
   if (x < -708.0) return 0.0;
   const double n = round_to_integer(x * 1.4426950408889634);
   const double r = (x - n * kLn2High) - n * kLn2Low;
-  // Taylor in Horner's form: |r| <= 0.3466, and 0.3466^15 / 15! is below 1e-19.
+  // Taylor series in Horner's form. |r| <= 0.3466, and the next term, 0.3466^15 / 15!, is below 1e-19.
   double sum = 1.0;
   for (int i = 14; i > 0; --i) sum = 1.0 + sum * r / i;
-  // Two steps: 2^n alone would overflow at n = 1024.
+  // Two factors, because 2^n alone would overflow at n = 1024.
   const auto power = [](int64_t e) { return std::bit_cast<double>(static_cast<uint64_t>(e + 1023) << 52); };
   const int64_t exponent = static_cast<int64_t>(n);
   return sum * power(exponent / 2) * power(exponent - exponent / 2);
@@ -41,7 +41,7 @@ double portable_log(double x) {
     m /= 2;
     ++exponent;
   }
-  // log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172: s^27 / 27 is below 1e-22.
+  // log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172. The next term, s^27 / 27, is below 1e-22.
   const double s = (m - 1) / (m + 1);
   const double square = s * s;
   double sum = 0.0;
@@ -54,7 +54,7 @@ void portable_sincos(double x, double* sine, double* cosine) {
   const double n = round_to_integer(x * 0.6366197723675814);
   const double r = ((x - n * kHalfPi1) - n * kHalfPi2) - n * kHalfPi3;
   const double square = r * r;
-  // Taylor, |r| <= pi/4: the terms left out are below 1e-19.
+  // Taylor series. |r| <= pi/4, and the omitted terms are below 1e-19.
   double s = 1.0;
   for (int i = 20; i > 0; i -= 2) s = 1.0 - s * square / (i * (i + 1));
   s *= r;
@@ -69,7 +69,7 @@ void portable_sincos(double x, double* sine, double* cosine) {
 double normal_quantile(double p) {
   if (p < 0.5) return -normal_quantile(1.0 - p);
   constexpr double kRootOfTwoPi = 2.5066282746310005;
-  // Newton's method from 0. From there on the distribution is concave: no step passes the root.
+  // Newton's method from 0. The distribution function is concave for x > 0, so no step passes the root.
   double x = 0;
   for (int i = 0; i < 100; ++i) {
     const double density = portable_exp(-0.5 * x * x) / kRootOfTwoPi;

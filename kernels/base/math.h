@@ -1,5 +1,5 @@
-// exp, log, sine and cosine in double precision from + - * / alone: the same bits with every compiler, C library and
-// machine. For tables and single values; vectors have their own in lanes/ops.h.
+// exp, log, sine and cosine in double precision, computed with + - * / alone: the same bits with every compiler, C
+// library and machine. They serve tables and single values; vectors use the functions of kernels/lanes/math.h.
 #pragma once
 
 #include <bit>
@@ -9,12 +9,13 @@
 
 namespace pinion {
 
-// Within 1e-15 relative. From 709.78 on the result is infinity, below -708 it is 0; NaN stays NaN.
+// e^x, relative error at most 1e-15. Infinity above 709.78, 0 below -708, NaN for NaN.
 double portable_exp(double x);
 
-// e^x for x <= 0, to 1e-8: the weight of a token beside the likeliest. 0 for NaN and for less than e^-64.
+// e^x for x <= 0, relative error at most 1e-8; 0 below -64 and for NaN. The sampler computes it for every token, x
+// being the distance to the largest logit.
 inline double exp_weight(double x) {
-  constexpr double kRoundingMagic = 6755399441055744.0;  // 1.5 * 2^52: the sum's low mantissa bits are the integer
+  constexpr double kRoundingMagic = 6755399441055744.0;  // 1.5 * 2^52: the low mantissa bits of the sum are the integer
   const double bounded = x > -64 ? x : -64;
   const double sum = bounded * 1.4426950408889634 + kRoundingMagic;
   const double r = bounded - (sum - kRoundingMagic) * 0.6931471805599453;  // |r| <= ln2 / 2
@@ -27,19 +28,19 @@ inline double exp_weight(double x) {
   return x > -64 ? weight : 0;
 }
 
-// Within 1e-15 relative, or absolute near 1. x must be positive, normal and finite.
+// ln(x) for a positive, normal, finite x. Error at most 1e-15, relative, and absolute near x = 1.
 double portable_log(double x);
 
-// base^exponent for a positive base.
+// base^exponent for a positive, normal, finite base.
 inline double portable_pow(double base, double exponent) { return portable_exp(exponent * portable_log(base)); }
 
-// Within 1e-15 absolute for |x| <= 1e6, as far as the reduction by pi/2 in three parts is exact.
+// Absolute error at most 1e-15 for |x| <= 1e6, the range in which the argument reduction is exact.
 void portable_sincos(double x, double* sine, double* cosine);
 
-// The x that a standard normal number is below with probability p, within 1e-9. 1e-6 <= p <= 1 - 1e-6.
+// Inverse of the standard normal distribution function, for 1e-6 <= p <= 1 - 1e-6. Error at most 1e-9.
 double normal_quantile(double p);
 
-// No NaN and no infinity among them.
+// True if no value is NaN or infinite.
 bool all_finite(std::span<const float> values);
 
 }  // namespace pinion

@@ -1,19 +1,19 @@
-// Who does the work of an operation that can be shared. The kernels start no threads; a caller who has some lends them.
+// Threads that the caller lends to an operation. The kernels start none.
 #pragma once
 
 #include <cstdint>
 
 namespace pinion {
 
-// run: piece(context, i) once for every i in [0, pieces), in any order and on any threads; returns when all are done.
-// Without it the caller's thread does everything.
+// run calls piece(context, i) exactly once for every i in [0, pieces), in any order and on any threads, and returns
+// when all calls have returned. If run is null, the calling thread does all the work.
 struct Workers {
-  int32_t count = 1;
+  int32_t count = 1;  // threads that can run pieces at the same time
   void (*run)(void* team, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) = nullptr;
-  void* team = nullptr;
+  void* team = nullptr;  // first argument of run
 };
 
-// f(i) for every piece.
+// Calls f(i) for every i in [0, pieces).
 template <class F>
 void run_pieces(const Workers& workers, int64_t pieces, F f) {
   if (!workers.run || pieces <= 1) {

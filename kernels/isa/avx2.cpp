@@ -1,25 +1,24 @@
-// AVX2 + FMA. int8: VPMADDUBSW of |w| (unsigned, <= 128) and x with w's sign (<= 127 in magnitude): a pair's sum is at
-// most 32512 and cannot saturate.
+// AVX2 with FMA. int8 products are VPMADDUBSW of |w| (unsigned, at most 128) and x with the sign of w (at most 127 in
+// magnitude): the sum of a pair is at most 32512 and cannot saturate.
 #include "kernels/lanes/avx2.h"
 
-#include "kernels/isa/few_rows_avx2.h"
-#include "kernels/isa/grouped_avx2.h"
+#include "kernels/isa/rows_avx2.h"
 #include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ops.h"  // over the lanes above
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/rows.h"
 #include "kernels/lanes/streams.h"
 
 namespace pinion {
 namespace {
 
-// sum + the products of four codes of x with eight columns of w.
+// sum + products of four codes of x with four k of eight columns.
 __m256i add_products(__m256i sum, __m256i x, __m256i w, __m256i magnitude) {
   const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, w));
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// R rows by V vectors of 8 columns over one term; c points at the first of them. Rows are a_row bytes apart, their next
-// four codes a_step.
+// c [R][64] (+)= R rows by V vectors of 8 columns over one term. Rows are a_row bytes apart, and a_step bytes lead from
+// four codes to the next four.
 template <int R, int V>
 void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, int64_t b_step, int64_t k,
                bool accumulate, int32_t* c) {
@@ -40,12 +39,12 @@ void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, 
   unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { _mm256_storeu_si256(at(r, v), sum[r][v]); }); });
 }
 
-template <class Way>
+template <class Access>
 [[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  constexpr int kVectors = 8;  // a panel's columns
+  constexpr int kVectors = 8;  // vectors of the columns of a panel
   __m256i sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-  each_four_k<Way>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
+  for_each_four_k<Access>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* from) {
     const __m256i x = four_codes(x4);
     unrolled<kVectors>([&](auto v) {
       const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + v * 32));
@@ -56,17 +55,17 @@ template <class Way>
 }
 
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
+  with_access_pattern([&](auto access) { gemv_s8_by<decltype(access)>(a, b, row_bytes, k, acc); });
 }
 
 constexpr int kRows = 4;
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
              int32_t* acc) {
-  each_row_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+  for_each_register_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
     for (int64_t c = 0; c < kPanelColumns; c += 16) {
       for (int64_t i = 0; i < count; ++i) {
-        gemm_tile<n, 2>(static_cast<const int8_t*>(terms[i].a) + tile.at_bytes, 4, tile.block_rows * 4,
+        gemm_tile<n, 2>(static_cast<const int8_t*>(terms[i].a) + tile.offset_bytes, 4, tile.block_rows * 4,
                         static_cast<const int8_t*>(terms[i].b) + c * 4, 4 * kPanelColumns, terms[i].k, i > 0,
                         acc + row * kPanelColumns + c);
       }
@@ -74,11 +73,12 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
+// A slice of unsigned codes with their zero points.
 template <class Record>
-struct Piece : ExpandedPiece<Record, false, false> {
-  using Base = ExpandedPiece<Record, false, false>;
+struct Slice : ExpandedSlice<Record, false, false> {
+  using Base = ExpandedSlice<Record, false, false>;
 
-  alignas(kAlignmentBytes) int32_t zero_points[Base::kMostGroups * kPanelColumns];
+  alignas(kAlignmentBytes) int32_t zero_points[Base::kMaxGroups * kPanelColumns];
 
   void expand(int64_t group, const std::byte* record, bool has_zero_points) {
     Base::expand(group, record, has_zero_points);
@@ -88,15 +88,15 @@ struct Piece : ExpandedPiece<Record, false, false> {
   }
 };
 
-using RowSums = int32_t[kExpandedK / kBlockK][kRows];  // of as many groups as any piece has
+using RowSums = int32_t[kExpandedK / kGroupK][kRows];  // [groups of a slice][rows]
 
-// The sums of the rows' codes, group by group.
-template <int R, class Piece>
-void sum_rows(const RowTile& tile, const Piece& piece, RowSums sums) {
-  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
-  for (int64_t g = 0; g < piece.groups; ++g) {
+// The sum of each row's codes in each group.
+template <int R, class Slice>
+void sum_rows(const RowTile& tile, const Slice& slice, RowSums sums) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
+  for (int64_t g = 0; g < slice.groups; ++g) {
     __m128i pairs = _mm_setzero_si128();
-    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4) {
+    for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4) {
       __m128i x = _mm_setzero_si128();
       __builtin_memcpy(&x, a, R * 4);
       pairs = _mm_add_epi16(pairs, _mm_maddubs_epi16(_mm_set1_epi8(1), x));
@@ -105,18 +105,18 @@ void sum_rows(const RowTile& tile, const Piece& piece, RowSums sums) {
   }
 }
 
-// R rows by V vectors of 8 columns; `column` is the first. Sums of 16 bits: see Dot.
-template <int R, int V, class Piece>
-void grouped_tile(const RowTile& tile, const Piece& piece, const RowSums sums, int64_t column, bool accumulate,
+// acc (+)= R rows by V vectors of 8 columns, from `column` on. Sums are of 16 bits, see Dot.
+template <int R, int V, class Slice>
+void grouped_tile(const RowTile& tile, const Slice& slice, const RowSums sums, int64_t column, bool accumulate,
                   float* acc) {
-  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
-  const int8_t* b = piece.codes + column * 4;
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
+  const int8_t* b = slice.codes + column * 4;
   const auto at = [](const int8_t* p, int v) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + v); };
-  for (int64_t g = 0; g < piece.groups; ++g) {
+  for (int64_t g = 0; g < slice.groups; ++g) {
     __m256i sum[R][V];
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = _mm256_setzero_si256(); }); });
 #pragma GCC unroll 1  // as in gemv_grouped_by
-    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       __m256i w[V];
       unrolled<V>([&](auto v) { w[v] = at(b, v); });
       unrolled<R>([&](auto r) {
@@ -126,8 +126,8 @@ void grouped_tile(const RowTile& tile, const Piece& piece, const RowSums sums, i
     }
     const int64_t first = g * kPanelColumns + column;
     unrolled<V>([&](auto v) {
-      const __m256 scale = _mm256_loadu_ps(piece.scales + first + v * 8);
-      const __m256i zero = at(reinterpret_cast<const int8_t*>(piece.zero_points + first), v);
+      const __m256 scale = _mm256_loadu_ps(slice.scales + first + v * 8);
+      const __m256i zero = at(reinterpret_cast<const int8_t*>(slice.zero_points + first), v);
       unrolled<R>([&](auto r) {
         const __m256i excess = _mm256_madd_epi16(_mm256_set1_epi32(sums[g][r]), zero);  // as in GroupScale
         const __m256i exact = _mm256_sub_epi32(_mm256_madd_epi16(sum[r][v], _mm256_set1_epi16(1)), excess);
@@ -138,16 +138,17 @@ void grouped_tile(const RowTile& tile, const Piece& piece, const RowSums sums, i
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  const auto tiles = [](auto n, const RowTile& tile, const auto& piece, int64_t, bool accumulate, float* to) {
+  const auto tiles = [](auto n, const RowTile& tile, const auto& slice, int64_t, bool accumulate, float* to) {
     RowSums sums;
-    sum_rows<n>(tile, piece, sums);
-    for (int64_t c = 0; c < kPanelColumns; c += 16) grouped_tile<n, 2>(tile, piece, sums, c, accumulate, to);
+    sum_rows<n>(tile, slice, sums);
+    for (int64_t c = 0; c < kPanelColumns; c += 16) grouped_tile<n, 2>(tile, slice, sums, c, accumulate, to);
   };
-  with_codes_of(panel.format, [&](auto record) {
-    each_grouped_tile<Piece<decltype(record)>, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
+  with_code_bits(panel.format, [&](auto record) {
+    for_each_grouped_tile<Slice<decltype(record)>, kRows, kPanelColumns, 4>(a, blocks, rows, panel, acc, tiles);
   });
 }
 
+// See rows_avx2.h.
 struct Dot {
   struct Weights {
     __m256i w, magnitude;
@@ -158,14 +159,14 @@ struct Dot {
   }
   static __m256i add(__m256i sum, const Weights& w, __m256i x) { return add_products(sum, x, w.w, w.magnitude); }
   static __m256i start(const int8_t* /*a*/, int64_t /*k*/) { return _mm256_setzero_si256(); }
-  // A group's pairs of products are added in 16 bits: of w4 eight, at most 30480, of w2 thirty-two, at most 24384.
+  // Pairs of products of a group are added in 16 bits: for w4 eight, at most 30480, for w2 thirty-two, at most 24384.
   static __m256i add_codes(__m256i sum, __m256i w, __m256i x) {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
   }
   static __m256i total(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
-// Attention's left sides are 16 bits wide: a weight is one of them, where it would be two digits of 8 bits.
+// A Product of attention_s8.h with queries and weights of 16 bits, so that a weight needs no second digit.
 struct Words {
   using Code = int16_t;
 
@@ -186,7 +187,7 @@ struct Words {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(words, 0xd8));
   }
 
-  // R rows by V vectors of 4 columns, each of which has two sums: of the first two and of the last two of four k.
+  // acc = R rows by V vectors of 4 columns. A column has two sums: of the first two and of the last two of four k.
   template <int R, int V>
   static void tile(const int16_t* a, int64_t lda, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
     __m256i sum[R][V];
@@ -233,7 +234,7 @@ constexpr Kernels kTable = lanes_table("avx2", {gemv_s8,
                                                 gemm_grouped,
                                                 make_query_s8<Words>,
                                                 attend_s8<Words>,
-                                                kMostFewRows,
+                                                kMaxFewRows,
                                                 rows_s8<Dot, kRows>,
                                                 rows_grouped<Dot, kRows>});
 

@@ -1,16 +1,14 @@
-// AVX-512 with BF16: attention's products by VDPBF16PS, the integer matmuls of avx512_vnni.
-#include <cstring>
-
+// AVX-512 with BF16: products of attention by VDPBF16PS, integer matmuls of avx512_vnni.
 #include "kernels/lanes/avx512.h"
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {
 namespace {
 
-// VDPBF16PS takes both sides as they lie. See lanes/pairs.h.
+// See lanes/gemm.h. VDPBF16PS reads pairs of both operands without conversion.
 #define PINION_PAIRS
 struct Pairs {
-  using Left = bf16;  // a pair's second, then its first
+  using Left = bf16;  // the second element of a pair, then the first
   static constexpr bool kWidens = false;
 
   template <int R, int W, class From>
@@ -19,7 +17,7 @@ struct Pairs {
     unrolled<W>([&](auto w) { vector[w] = _mm512_loadu_si512(from(w)); });
     unrolled<R>([&](auto r) {
       int32_t pair;
-      std::memcpy(&pair, a + r * row, sizeof pair);
+      __builtin_memcpy(&pair, a + r * row, sizeof pair);
       const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
       unrolled<W>(
           [&](auto w) { acc[r][w].v = _mm512_dpbf16_ps(acc[r][w].v, x, reinterpret_cast<__m512bh>(vector[w])); });

@@ -1,34 +1,32 @@
-// AVX-VNNI (client CPUs without AVX-512): VPDPBUSD on 256 bits, the rest as AVX2. It wants one unsigned side, made by
-// adding 128: for one row w (128 times the sum of x is taken off), for several the packed rows (128 * column_sum is
-// taken off). Exactly: int32 arithmetic wraps, the result fits.
+// AVX-VNNI (client CPUs without AVX-512): VPDPBUSD on 256 bits, the rest as AVX2. One operand of VPDPBUSD is unsigned,
+// so 128 is added to it: for unpacked rows to w (128 * sum(x) is subtracted), for packed rows to x (128 * column_sum is
+// subtracted). The result is exact, because int32 arithmetic wraps and the final sums fit.
 #include <immintrin.h>
 
-#include "kernels/isa/few_rows_avx2.h"
-#include "kernels/isa/grouped_avx2.h"
+#include "kernels/isa/rows_avx2.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/avx2.h"
 
 #include "kernels/lanes/attention_s8.h"  // over the lanes above
 #include "kernels/lanes/grouped_tiles.h"
-#include "kernels/lanes/pack_rows.h"
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/rows.h"
 #include "kernels/lanes/streams.h"
 
 namespace pinion {
 namespace {
 
-constexpr int kVectors = 8;  // a panel's columns
+constexpr int kVectors = 8;  // vectors of the columns of a panel
 
 __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 void store(int32_t* p, __m256i value) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), value); }
 
-template <class Way>
+template <class Access>
 [[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m256i flip = _mm256_set1_epi8(-128);
   __m256i sum[kVectors];
   __m256i correction = _mm256_setzero_si256();  // 128 times the sum of x
   unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-  each_four_k<Way>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* w) {
+  for_each_four_k<Access>(a, b, row_bytes, k, [&](auto, const int8_t* x4, const int8_t* w) {
     const __m256i x = four_codes(x4);
     correction = _mm256_dpbusd_avx_epi32(correction, flip, x);
     unrolled<kVectors>(
@@ -38,12 +36,12 @@ template <class Way>
 }
 
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
+  with_access_pattern([&](auto access) { gemv_s8_by<decltype(access)>(a, b, row_bytes, k, acc); });
 }
 
 constexpr int kRows = 6;  // 6 x 2 sums, 2 vectors of w, one of x: 15 of the 16 registers
 
-// R rows by 16 columns; `column` is the first.
+// acc = R rows by 16 columns, from `column` on.
 template <int R>
 void gemm_tile(const RowTile& tile, const int32_t* column_sum, int64_t column, int32_t* acc) {
   __m256i sum[R][2];
@@ -52,7 +50,7 @@ void gemm_tile(const RowTile& tile, const int32_t* column_sum, int64_t column, i
     unrolled<R>([&](auto r) { sum[r][v] = _mm256_sub_epi32(_mm256_setzero_si256(), correction); });
   });
   for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
-    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
+    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.offset_bytes;
     const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
     for (int64_t i = 0; i < term->k; i += 4, b += 4 * kPanelColumns, a += tile.block_rows * 4) {
       __m256i w[2];
@@ -69,11 +67,12 @@ void gemm_tile(const RowTile& tile, const int32_t* column_sum, int64_t column, i
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
              int32_t* acc) {
-  each_row_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+  for_each_register_tile<kRows, 4>(terms, count, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
     for (int64_t c = 0; c < kPanelColumns; c += 16) gemm_tile<n>(tile, column_sum, c, acc + row * kPanelColumns);
   });
 }
 
+// See CorrectedSlice.
 void correct(const int8_t* w, int64_t k, int32_t* to) {
   __m256i sum = _mm256_setzero_si256();
   for (int64_t i = 0; i < k; i += 4, w += 4 * kPanelColumns) {
@@ -83,21 +82,21 @@ void correct(const int8_t* w, int64_t k, int32_t* to) {
 }
 
 template <class Record>
-using Piece = CorrectedPiece<Record, 8, correct>;
+using Slice = CorrectedSlice<Record, 8, correct>;
 
-// R rows by 16 columns; `column` is the first.
-template <int R, class Piece>
-void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
-  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
-  const int8_t* b = piece.codes + column * 4;
-  for (int64_t g = 0; g < piece.groups; ++g) {
+// acc (+)= R rows by 16 columns of a slice, from `column` on.
+template <int R, class Slice>
+void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool accumulate, float* acc) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
+  const int8_t* b = slice.codes + column * 4;
+  for (int64_t g = 0; g < slice.groups; ++g) {
     const int64_t at = g * kPanelColumns + column;
     __m256i sum[R][2];
     unrolled<2>([&](auto v) {
-      const __m256i correction = load(piece.corrections + at + v * 8);
+      const __m256i correction = load(slice.corrections + at + v * 8);
       unrolled<R>([&](auto r) { sum[r][v] = correction; });
     });
-    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       __m256i w[2];
       unrolled<2>([&](auto v) { w[v] = load(b + v * 32); });
       unrolled<R>([&](auto r) {
@@ -106,7 +105,7 @@ void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool 
       });
     }
     unrolled<2>([&](auto v) {
-      const __m256 scale = _mm256_loadu_ps(piece.scales + at + v * 8);
+      const __m256 scale = _mm256_loadu_ps(slice.scales + at + v * 8);
       unrolled<R>(
           [&](auto r) { add_scaled(sum[r][v], scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 8); });
     });
@@ -114,13 +113,13 @@ void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool 
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_codes_of(panel.format, [&](auto record) {
-    each_grouped_tile<Piece<decltype(record)>, kRows, 16, 4>(
+  with_code_bits(panel.format, [&](auto record) {
+    for_each_grouped_tile<Slice<decltype(record)>, kRows, 16, 4>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n>(args...); });
   });
 }
 
-// 128 times the sum of a row's k codes.
+// 128 times the sum of the k codes of a row, in every lane.
 __m256i sum_times_128(const int8_t* a, int64_t k) {
   __m128i sum = _mm_setzero_si128();
   for (int64_t i = 0; i < k; i += 16) {
@@ -130,7 +129,7 @@ __m256i sum_times_128(const int8_t* a, int64_t k) {
   return _mm256_broadcastd_epi32(_mm_hadd_epi32(sum, sum));
 }
 
-// R rows of attention, as they lie, by 16 columns. Rows without a negative code are the unsigned side themselves.
+// acc = R unpacked rows of attention by 16 columns. Rows without negative codes can be the unsigned operand.
 template <int R, bool IsSigned>
 void rows_tile(const int8_t* a, int64_t lda, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
   const __m256i flip = _mm256_set1_epi8(-128);
@@ -172,6 +171,7 @@ void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, 
 
 constexpr int kGroupedRows = 5;  // 5 x 2 sums, 4 vectors of w, one of x, a mask: all of the 16 registers
 
+// See rows_avx2.h.
 struct Dot {
   using Weights = __m256i;
   static Weights load(const int8_t* from) { return _mm256_xor_si256(pinion::load(from), _mm256_set1_epi8(-128)); }
@@ -179,7 +179,7 @@ struct Dot {
   static __m256i start(const int8_t* a, int64_t k) {
     return _mm256_sub_epi32(_mm256_setzero_si256(), sum_times_128(a, k));
   }
-  // Codes are the unsigned side as they lie.
+  // The codes of formats with groups are unsigned already.
   static __m256i add_codes(__m256i sum, __m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
   static __m256i total(__m256i sum) { return sum; }
 };

@@ -1,10 +1,10 @@
-// What the NEON kernels of formats with groups share: rows of a line, and the way from sums of a group to the totals.
-// Where the sums alone take half of the registers, the totals wait in memory.
+// Shared by the NEON kernels of formats with groups: the codes of a line, and the steps from sums of a group to totals.
+// Kernels whose sums take half of the registers keep the totals in memory.
 #pragma once
 
 #include "kernels/kernels.h"
 #include "kernels/lanes/neon.h"
-#include "kernels/lanes/record.h"
+#include "kernels/lanes/streams.h"
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {
@@ -16,14 +16,14 @@ namespace {
   vst1q_f32(acc, vfmaq_f32(total, vcvtq_f32_s32(sum), scale));
 }
 
-// Sums of a group are below 2^22 in magnitude. Counted from the bits of 1.5 * 2^23, where a float's unit is one, they
-// become floats by a subtraction, which more ports have than a conversion (Cortex-A7xx, Neoverse N2).
-[[maybe_unused]] int32x4_t no_sum() { return vreinterpretq_s32_f32(vdupq_n_f32(0x1.8p23f)); }
+// Sums of a group are below 2^22 in magnitude. If they start at the bits of 1.5 * 2^23, whose unit in the last place is
+// one, a float subtraction converts them. More pipes execute it than a conversion (Cortex-A7xx, Neoverse N2).
+[[maybe_unused]] int32x4_t magic_zero() { return vreinterpretq_s32_f32(vdupq_n_f32(0x1.8p23f)); }
 [[maybe_unused]] float32x4_t to_float(int32x4_t sum) {
   return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(0x1.8p23f));
 }
 
-// Four columns' codes of row R of a line.
+// Codes of four columns, from row R of a line.
 template <class Record, int R>
 [[gnu::always_inline]] inline int8x16_t row_of_line(int8x16_t line) {
   uint8x16_t codes = vreinterpretq_u8_s8(line);
@@ -32,7 +32,7 @@ template <class Record, int R>
   return vreinterpretq_s8_u8(codes);
 }
 
-// The sum of a group's codes of one row.
+// The sum of a row's codes in a group.
 template <class Record>
 int32_t sum_of_codes(const int8_t* a) {
   int16x8_t pairs = vpaddlq_s8(vld1q_s8(a));
@@ -40,14 +40,15 @@ int32_t sum_of_codes(const int8_t* a) {
   return vaddlvq_s16(pairs);
 }
 
-// Where sums of code * x begin: less x_sum, the sum of x, times the zero. With zeros of their own columns begin at
-// nothing.
+// Initial value of the sums of code * x: -zero * x_sum, where x_sum is the sum of x; 0 if each column has its own zero
+// point.
 template <class Record>
-int32x4_t first_sums(int32_t x_sum) {
+int32x4_t initial_sums(int32_t x_sum) {
   return vdupq_n_s32(Record::kHasZeros ? 0 : -Record::kZero * x_sum);
 }
 
-// For eight columns, whose totals are in acc: += float(sum) * scale, sums less zero times x_sum where there are zeros.
+// acc[column + i] += float(sum[i] - zero[i] * x_sum) * scale[i] for eight columns; zero only if the format has zero
+// points.
 template <class Record>
 void scale_group(int32x4_t low, int32x4_t high, int32_t x_sum, const std::byte* record, int64_t column, float* acc) {
   if constexpr (Record::kHasZeros) {

@@ -1,20 +1,19 @@
-// NEON as every Armv8.0 core has it (Cortex-A53, A72). int8: SMULL, SMLAL, SADALP. Two products are at most 32512 in
-// magnitude and are added in 16 bits, a third would not fit.
-#define PINION_PAIRS  // see lanes/pairs.h
+// NEON of Armv8.0 (Cortex-A53, A72). int8 products are SMULL, SMLAL and SADALP: the sum of two products is at most
+// 32512 in magnitude and fits 16 bits, the sum of three would not.
 #include "kernels/lanes/neon.h"
-
-#include "kernels/lanes/ordered_load.h"
-#include "kernels/lanes/pairs.h"  // over the lanes above
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {
 namespace {
 
-// A register of pairs at a time: its firsts and seconds need two more, and sums have the rest.
-struct Pairs : FloatPairs {
+// See lanes/gemm.h. Widens one register of pairs at a time, which takes two more registers and leaves the rest to the
+// sums.
+#define PINION_PAIRS
+struct Pairs {
+  using Left = float;
   static constexpr bool kWidens = true;
 
-  // vfmaq_lane_f32, of which GCC would make copies of each x that fill the registers.
+  // vfmaq_lane_f32, but GCC would keep a copy of each x per lane and fill the registers with them.
   template <int Lane>
   [[gnu::always_inline]] static float32x4_t fma_lane(float32x4_t sum, float32x4_t b, float32x2_t x) {
     asm("fmla %0.4s, %1.4s, %2.s[%3]" : "+w"(sum) : "w"(b), "w"(x), "i"(Lane));
@@ -35,16 +34,20 @@ struct Pairs : FloatPairs {
       });
     });
   }
+  static Lanes store_left(Lanes x, Left* p) {
+    const Lanes rounded = x.rounded_to_bf16();
+    rounded.store(p);
+    return rounded;
+  }
 };
 
 }  // namespace
 }  // namespace pinion
 
 #include "kernels/isa/grouped_neon.h"
-#include "kernels/lanes/few_rows.h"
 #include "kernels/lanes/grouped_tiles.h"
 #include "kernels/lanes/ops.h"  // over the lanes and pairs above
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/rows.h"
 #include "kernels/lanes/streams.h"
 
 namespace pinion {
@@ -56,8 +59,8 @@ int8x16_t four_codes(const int8_t* a) {
   return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 
-// R rows by V vectors of 4 columns; c points at the first of them. Rows are a_row bytes apart, their next four codes
-// a_step. A register of sums holds two columns, each in two parts.
+// c [R][64] (+)= R rows by V vectors of 4 columns. Rows are a_row bytes apart, and a_step bytes lead from four codes to
+// the next four. A register of sums holds two sums for each of two columns.
 template <int R, int V>
 void gemm_tile(const int8_t* a, int64_t a_row, int64_t a_step, const int8_t* b, int64_t b_step, int64_t k,
                bool accumulate, int32_t* c) {
@@ -106,11 +109,11 @@ constexpr int kRows = 2;  // 2 x 4 x 2 sums, 4 of x, 2 of w, 2 of products: 24 o
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
              int32_t* acc) {
-  each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
-    each_row_tile<kRows, 4>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+  for_each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
+    for_each_register_tile<kRows, 4>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
       for (int64_t c = 0; c < kPanelColumns; c += 16) {
         for (int64_t i = 0; i < length; ++i) {
-          gemm_tile<n, 4>(static_cast<const int8_t*>(run[i].a) + tile.at_bytes, 4, tile.block_rows * 4,
+          gemm_tile<n, 4>(static_cast<const int8_t*>(run[i].a) + tile.offset_bytes, 4, tile.block_rows * 4,
                           static_cast<const int8_t*>(run[i].b) + c * 4, 4 * kPanelColumns, run[i].k,
                           accumulate || i > 0, acc + row * kPanelColumns + c);
         }
@@ -119,11 +122,11 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// Four codes' products side by side, two columns a register.
+// Adds the four sums of each column; each argument holds two columns.
 int32x4_t fold(int16x8_t left, int16x8_t right) { return vpaddq_s32(vpaddlq_s16(left), vpaddlq_s16(right)); }
 
-// R rows as they lie by a record; x: the group's codes, acc: [R][64], its totals before. A group's products of one lane
-// are added in 16 bits: of w4 eight, at most 15240, of w2 thirty-two, at most 12192.
+// acc [R][64] += R unpacked rows by a record. x: codes of the group. The products of a group are added in 16 bits per
+// lane: for w4 eight, at most 15240, for w2 thirty-two, at most 12192.
 template <class Record, int R>
 void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, float* acc) {
   constexpr int kVectors = 4;
@@ -152,7 +155,7 @@ void multiply_record(const int8_t* x, int64_t lda, const std::byte* record, floa
       });
     }
     unrolled<R>([&](auto r) {
-      const auto sum = [&](int v) { return vaddq_s32(fold(left[r][v], right[r][v]), first_sums<Record>(x_sum[r])); };
+      const auto sum = [&](int v) { return vaddq_s32(fold(left[r][v], right[r][v]), initial_sums<Record>(x_sum[r])); };
       unrolled<kVectors / 2>([&](auto v) {
         scale_group<Record>(sum(2 * v), sum(2 * v + 1), x_sum[r], record, c + v * 8, acc + r * kPanelColumns);
       });
@@ -171,21 +174,21 @@ void gemv_panel(const int8_t* a, const GroupedPanel& panel, float* acc) {
 
 void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
   with_record(first.format, [&](auto record) {
-    each_panel(first, panels, acc,
-               [&](const GroupedPanel& panel, float* to) { gemv_panel<decltype(record)>(a, panel, to); });
+    for_each_panel(first, panels, acc,
+                   [&](const GroupedPanel& panel, float* to) { gemv_panel<decltype(record)>(a, panel, to); });
   });
 }
 
-// All rows by a record before the next one.
+// Kernels::rows_grouped. All rows multiply a record before the next one.
 template <class Record>
 void rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
                      float* acc) {
-  const int8_t* x = a;  // a group's
-  each_record<Access<0>, Record>(
+  const int8_t* x = a;  // codes of the current group
+  for_each_record<AccessRow<0>, Record>(
       a, first, panels, acc, [&](const int8_t* codes) { x = codes; },
       [&](const std::byte* record, const std::byte*, bool accumulate, float* to) {
         for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
-        each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
+        for_each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
           multiply_record<Record, n>(x + r * lda, lda, record, to + r * kPanelColumns);
         });
       },
@@ -197,17 +200,17 @@ void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel
   with_record(first.format, [&](auto record) { rows_grouped_by<decltype(record)>(a, lda, rows, first, panels, acc); });
 }
 
-// R rows by V vectors of 4 columns; `column` is the first. |w| is at most 16 and eight products at most 16256; of w2
-// thirty-two are at most 8128.
-template <int R, int V, class Piece>
-void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
-  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
-  const int8_t* b = piece.codes + column * 4;
-  for (int64_t g = 0; g < piece.groups; ++g) {
+// acc (+)= R rows by V vectors of 4 columns of a slice, from `column` on. 16 bits suffice: |w| <= 16, so eight products
+// of w4 are at most 16256; thirty-two products of w2 are at most 8128.
+template <int R, int V, class Slice>
+void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool accumulate, float* acc) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
+  const int8_t* b = slice.codes + column * 4;
+  for (int64_t g = 0; g < slice.groups; ++g) {
     int16x8_t left[R][V];
     int16x8_t right[R][V];
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { left[r][v] = right[r][v] = vdupq_n_s16(0); }); });
-    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x16_t x[R];
       unrolled<R>([&](auto r) { x[r] = four_codes(a + r * 4); });
       unrolled<V>([&](auto v) {
@@ -219,7 +222,7 @@ void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool 
       });
     }
     unrolled<V>([&](auto v) {
-      const float32x4_t scale = vld1q_f32(piece.scales + g * kPanelColumns + column + v * 4);
+      const float32x4_t scale = vld1q_f32(slice.scales + g * kPanelColumns + column + v * 4);
       unrolled<R>([&](auto r) {
         add_scaled(fold(left[r][v], right[r][v]), scale, accumulate || g > 0, acc + r * kPanelColumns + column + v * 4);
       });
@@ -228,21 +231,21 @@ void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool 
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_codes_of(panel.format, [&](auto record) {
-    each_grouped_tile<ExpandedPiece<decltype(record), false>, kRows, 16, 4>(
+  with_code_bits(panel.format, [&](auto record) {
+    for_each_grouped_tile<ExpandedSlice<decltype(record), false>, kRows, 16, 4>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n, 4>(args...); });
   });
 }
 
-// The only access pattern here is one stream.
+// Reads panels as one stream, whatever the access pattern.
 void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
   if (rows == 1) return gemv_s8(a, panel, 4 * kPanelColumns, k, acc);
-  each_piece<Access<0>, 16>(k, [&](const PanelPiece& piece) {
+  for_each_slice<AccessRow<0>, 16>(k, [&](const PanelSlice& slice) {
     for (int64_t c = 0; c < kPanelColumns; c += 16) {
-      each_strip(piece, a, panel, c, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
-        prefetch<kPieceK * 16, 1>(ahead);
-        each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
-          gemm_tile<n, 4>(x + r * lda, lda, 4, b, 4 * kPanelColumns, piece.strip_k, piece.first > 0,
+      for_each_strip(slice, a, panel, c, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
+        prefetch<kSliceK * 16, 1>(ahead);
+        for_each_even_tile<1, kRows>(rows, [&](auto n, int64_t r) {
+          gemm_tile<n, 4>(x + r * lda, lda, 4, b, 4 * kPanelColumns, slice.strip_k, slice.first > 0,
                           acc + r * kPanelColumns + c);
         });
       });
@@ -250,7 +253,7 @@ void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, in
   });
 }
 
-// Rows of attention, as they lie.
+// acc [rows][64] = unpacked rows by 64 columns, for attention.
 void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
                    int32_t* acc) {
   for (int64_t r = 0; r < rows; r += kRows) {
@@ -270,7 +273,7 @@ constexpr Kernels kTable = lanes_table("neon", {gemv_s8,
                                                 gemm_grouped,
                                                 make_query_s8<Digits<multiply_rows, multiply_rows>>,
                                                 attend_s8<Digits<multiply_rows, multiply_rows>>,
-                                                kMostFewRows,
+                                                kMaxFewRows,
                                                 rows_s8,
                                                 rows_grouped});
 

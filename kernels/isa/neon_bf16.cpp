@@ -1,4 +1,4 @@
-// NEON with BF16 (Cortex-A510, A710 and later, Neoverse V1 and N2): attention's products by BFMLALT and BFMLALB, the
+// NEON with BF16 (Cortex-A510, A710 and later, Neoverse V1 and N2): products of attention by BFMLALT and BFMLALB,
 // integer matmuls of neon_i8mm.
 #include "kernels/lanes/neon.h"
 #include "kernels/lanes/unroll.h"
@@ -6,16 +6,16 @@
 namespace pinion {
 namespace {
 
-// Both take a register of pairs as it lies: T the odd elements, which are the firsts, B the even ones. See
-// lanes/pairs.h.
+// See lanes/gemm.h. Both instructions read pairs without conversion: BFMLALT the odd elements, which are the first ones
+// of the pairs, BFMLALB the even ones.
 #define PINION_PAIRS
 struct Pairs {
-  using Left = bf16;  // a pair's second, then its first
+  using Left = bf16;  // the second element of a pair, then the first
   static constexpr bool kWidens = false;
 
   template <int R, int W, class From>
   [[gnu::always_inline]] static void add(const Left* a, int64_t row, From from, Lanes (&acc)[R][W]) {
-    bfloat16x8_t x[R];  // a pair four times: GCC 12 allots registers to the forms with a lane that they cannot name
+    bfloat16x8_t x[R];  // each pair four times: for the forms with a lane GCC 12 uses registers they cannot encode
     unrolled<R>([&](auto r) {
       uint32_t pair;
       __builtin_memcpy(&pair, a + r * row, sizeof pair);

@@ -1,4 +1,5 @@
-// NEON with SDOT (Cortex-A55, A76 and later, Apple): four columns of four k an instruction, read as they lie.
+// NEON with SDOT (Cortex-A55, A76 and later, Apple): each instruction multiplies four columns of four k, which are its
+// operand in the packed layout.
 #include <arm_neon.h>
 
 #include "kernels/isa/grouped_neon.h"
@@ -7,20 +8,17 @@
 #include "kernels/lanes/neon.h"
 
 #include "kernels/lanes/attention_s8.h"  // over the lanes above
-#include "kernels/lanes/few_rows.h"
 #include "kernels/lanes/grouped_tiles.h"
-#include "kernels/lanes/ordered_load.h"
-#include "kernels/lanes/pack_rows.h"
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/rows.h"
 #include "kernels/lanes/streams.h"
 
 namespace pinion {
 namespace {
 
-// Sixteen columns' next four k.
-template <class Way>
+// Loads four k of sixteen columns, by one load or four (AccessPattern::load_bytes).
+template <class Access>
 [[gnu::always_inline]] inline void load_codes(const int8_t* from, int8x16_t (&w)[4]) {
-  if constexpr (Way::kPattern.load_bytes == 64) {
+  if constexpr (Access::kPattern.load_bytes == 64) {
     const int8x16x4_t line = vld1q_s8_x4(from);
     unrolled<4>([&](auto v) { w[v] = line.val[v]; });
   } else {
@@ -28,21 +26,21 @@ template <class Way>
   }
 }
 
-// Sixteen k at a time: the codes fill one register and each SDOT names its four of them by lane.
-template <class Way>
+// Sixteen k at a time: a register holds their codes, and each SDOT selects four of them by lane.
+template <class Access>
 [[gnu::noinline]] void gemv_s8_by(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  constexpr int kVectors = 16;  // a panel's columns
+  constexpr int kVectors = 16;  // vectors of the columns of a panel
   int32x4_t sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
   int64_t i = k / 16 * 16;
-  // Inlined by force: GCC would call it, with the sums in memory, where a loop for what is left of the streams has it
+  // always_inline, because GCC would call it, with the sums in memory: the loop over the rest of the streams uses it,
   // too.
   const auto add = [&](auto, const int8_t* codes, const int8_t* rows) __attribute__((always_inline)) {
     const int8x16_t x = vld1q_s8(codes);
     unrolled<4>([&](auto lane) {
       unrolled<kVectors / 4>([&](auto four) {
         int8x16_t w[4];
-        load_codes<Way>(rows + lane * row_bytes + four * 64, w);
+        load_codes<Access>(rows + lane * row_bytes + four * 64, w);
         unrolled<4>([&](auto v) { w[v] = ordered(w[v]); });
         unrolled<4>([&](auto v) {
           constexpr int kLane = lane;
@@ -52,7 +50,7 @@ template <class Way>
       });
     });
   };
-  each_four_k<Way, 4>(a, b, row_bytes, i, add);
+  for_each_four_k<Access, 4>(a, b, row_bytes, i, add);
   for (b += i / 4 * row_bytes; i < k; i += 4, b += row_bytes) {
     int32_t four;
     __builtin_memcpy(&four, a + i, sizeof four);
@@ -63,19 +61,19 @@ template <class Way>
 }
 
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  with_access_pattern([&](auto way) { gemv_s8_by<decltype(way)>(a, b, row_bytes, k, acc); });
+  with_access_pattern([&](auto access) { gemv_s8_by<decltype(access)>(a, b, row_bytes, k, acc); });
 }
 
 constexpr int kRows = 6;     // 6 x 4 sums, 4 vectors of w, 3 of x: 31 of the 32 registers
 constexpr int kVectors = 4;  // a whole cache line of w
 
-// R rows by 16 columns; `column` is the first of these, c its sum. Codes of two rows fill a register of 8 bytes.
+// c [R][64] (+)= R rows by 16 columns of the panel, from `column` on. A register of 8 bytes holds codes of two rows.
 template <int R>
 void gemm_tile(const RowTile& tile, int64_t column, bool accumulate, int32_t* c) {
   int32x4_t sum[R][kVectors];
   unrolled<R>([&](auto r) { unrolled<kVectors>([&](auto v) { sum[r][v] = vdupq_n_s32(0); }); });
   for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
-    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
+    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.offset_bytes;
     const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
     for (int64_t i = 0; i < term->k; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x8_t x[(R + 1) / 2];
@@ -100,8 +98,8 @@ void gemm_tile(const RowTile& tile, int64_t column, bool accumulate, int32_t* c)
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
              int32_t* acc) {
-  each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
-    each_row_tile<kRows, 4>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+  for_each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
+    for_each_register_tile<kRows, 4>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
       for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
         gemm_tile<n>(tile, c, accumulate, acc + row * kPanelColumns + c);
       }
@@ -109,26 +107,26 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   });
 }
 
-// Sixteen columns' codes of two rows of a line, the second one first, which takes longer.
+// Codes of sixteen columns, from two rows of a line. The second row takes longer, so it comes first.
 template <class Record, int Pair>
 [[gnu::always_inline]] inline void two_rows(const int8x16_t (&line)[4], int8x16_t (&low)[4], int8x16_t (&high)[4]) {
   unrolled<4>([&](auto v) { high[v] = ordered(row_of_line<Record, 2 * Pair + 1>(line[v])); });
   unrolled<4>([&](auto v) { low[v] = ordered(row_of_line<Record, 2 * Pair>(line[v])); });
 }
 
-// Sixteen codes of x fill a register: rows of four k are its lanes.
-template <class Way, class Record>
+// A register holds sixteen codes of x; each SDOT selects four of them by lane.
+template <class Access, class Record>
 [[gnu::noinline]] void gemv_grouped_by(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  constexpr int kPanelVectors = 16, kLines = 4 / Record::kRows;  // of sixteen k
-  const int8_t* codes = a;                                       // a group's
+  constexpr int kPanelVectors = 16, kLines = 4 / Record::kRows;  // lines of sixteen k
+  const int8_t* codes = a;                                       // codes of the current group
   int32_t x_sum = 0;
-  each_record<Way, Record>(
+  for_each_record<Access, Record>(
       a, first, panels, acc, [&](const int8_t* group) { codes = group, x_sum = sum_of_codes<Record>(group); },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Way, Record>(ahead);
+        prefetch_record<Access, Record>(ahead);
         if (!accumulate) unrolled<kPanelVectors>([&](auto v) { vst1q_f32(to + v * 4, vdupq_n_f32(0.0f)); });
         int32x4_t sum[kPanelVectors];
-        unrolled<kPanelVectors>([&](auto v) { sum[v] = first_sums<Record>(x_sum); });
+        unrolled<kPanelVectors>([&](auto v) { sum[v] = initial_sums<Record>(x_sum); });
         for (int64_t i = 0; i < Record::kK / 16; ++i) {
           const int8x16_t x = vld1q_s8(codes + i * 16);
           unrolled<kLines>([&](auto l) {
@@ -136,7 +134,7 @@ template <class Way, class Record>
             unrolled<kPanelVectors / 4>([&](auto four) {
               int32x4_t* const sums = sum + four * 4;
               int8x16_t line[4];
-              load_codes<Way>(from + four * 64, line);
+              load_codes<Access>(from + four * 64, line);
               unrolled<Record::kRows / 2>([&](auto pair) {
                 constexpr int kLane = l * Record::kRows + pair * 2;
                 int8x16_t low[4], high[4];
@@ -153,32 +151,33 @@ template <class Way, class Record>
 }
 
 void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  with_access_pattern([&](auto way) {
+  with_access_pattern([&](auto access) {
     with_record(first.format,
-                [&](auto record) { gemv_grouped_by<decltype(way), decltype(record)>(a, first, panels, acc); });
+                [&](auto record) { gemv_grouped_by<decltype(access), decltype(record)>(a, first, panels, acc); });
   });
 }
 
-// Vectors of 4 columns: 6 x 2 sums of a group and of all, 2 vectors of w, 3 of x; or 6 x 4 sums, 4 of w, 3 of x.
-template <class Piece>
-constexpr int kTileVectors = kHoldsTotals<Piece> ? 2 : 4;
+// Vectors of 4 columns of a tile. Registers: 6 x 2 sums and 6 x 2 totals, 2 of w, 3 of x; or 6 x 4 sums, 4 of w, 3 of
+// x.
+template <class Slice>
+constexpr int kTileVectors = kHoldsTotals<Slice> ? 2 : 4;
 
-// R rows by so many columns; `column` is the first.
-template <int R, class Piece>
-void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
-  constexpr int V = kTileVectors<Piece>;
+// acc (+)= R rows by kTileVectors vectors of a slice, from `column` on.
+template <int R, class Slice>
+void grouped_tile(const RowTile& tile, const Slice& slice, int64_t column, bool accumulate, float* acc) {
+  constexpr int V = kTileVectors<Slice>;
   const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 4; };
   const auto stored = [&](int r, int v) { return accumulate ? vld1q_f32(at(r, v)) : vdupq_n_f32(0.0f); };
   float32x4_t total[R][V];
-  if constexpr (kHoldsTotals<Piece>) {
+  if constexpr (kHoldsTotals<Slice>) {
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { total[r][v] = stored(r, v); }); });
   }
-  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
-  const int8_t* b = piece.codes + column * 4;
-  for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
+  const int8_t* b = slice.codes + column * 4;
+  for (int64_t g = column; g < slice.groups * kPanelColumns; g += kPanelColumns) {
     int32x4_t sum[R][V];
-    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = no_sum(); }); });
-    for (int64_t i = 0; i < Piece::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
+    unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { sum[r][v] = magic_zero(); }); });
+    for (int64_t i = 0; i < Slice::kK; i += 4, a += tile.block_rows * 4, b += 4 * kPanelColumns) {
       int8x8_t x[(R + 1) / 2];
       unrolled<(R + 1) / 2>([&](auto p) { x[p] = vld1_s8(a + p * 8); });
       int8x16_t w[V];
@@ -191,38 +190,38 @@ void grouped_tile(const RowTile& tile, const Piece& piece, int64_t column, bool 
       });
     }
     unrolled<V>([&](auto v) {
-      const float32x4_t scale = vld1q_f32(piece.scales + g + v * 4);
+      const float32x4_t scale = vld1q_f32(slice.scales + g + v * 4);
       unrolled<R>([&](auto r) {
-        const float32x4_t before = kHoldsTotals<Piece> ? total[r][v] : stored(r, v);
+        const float32x4_t before = kHoldsTotals<Slice> ? total[r][v] : stored(r, v);
         total[r][v] = vfmaq_f32(before, to_float(sum[r][v]), scale);
-        if constexpr (!kHoldsTotals<Piece>) vst1q_f32(at(r, v), total[r][v]);
+        if constexpr (!kHoldsTotals<Slice>) vst1q_f32(at(r, v), total[r][v]);
       });
     });
   }
-  if constexpr (kHoldsTotals<Piece>) {
+  if constexpr (kHoldsTotals<Slice>) {
     unrolled<R>([&](auto r) { unrolled<V>([&](auto v) { vst1q_f32(at(r, v), total[r][v]); }); });
   }
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_codes_of(panel.format, [&](auto record) {
-    using Piece = ExpandedPiece<decltype(record), false>;
-    each_grouped_tile<Piece, kRows, 4 * kTileVectors<Piece>, 4>(
+  with_code_bits(panel.format, [&](auto record) {
+    using Slice = ExpandedSlice<decltype(record), false>;
+    for_each_grouped_tile<Slice, kRows, 4 * kTileVectors<Slice>, 4>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<n>(args...); });
   });
 }
 
-// acc += R rows by all columns of a piece. Ahead: prefetches what lies ahead of it.
+// acc [R][64] += R unpacked rows by all columns of a slice. Ahead: prefetches the next slice.
 template <bool Ahead, int R>
-[[gnu::noinline]] void few_rows_tiles(const int8_t* a, int64_t lda, const int8_t* panel, const PanelPiece& piece,
+[[gnu::noinline]] void few_rows_tiles(const int8_t* a, int64_t lda, const int8_t* panel, const PanelSlice& slice,
                                       int32_t* acc) {
   constexpr int kV = kSdotVectors<R>;
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
     const auto at = [&](int r, int v) { return acc + r * kPanelColumns + c + v * 4; };
     int32x4_t sum[R][kV];
     unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = vld1q_s32(at(r, v)); }); });
-    each_strip(piece, a, panel, c, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
-      add_sdot<Ahead>(x, lda, b, 4 * kPanelColumns, piece.strip_k, ahead, sum);
+    for_each_strip(slice, a, panel, c, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
+      add_sdot<Ahead>(x, lda, b, 4 * kPanelColumns, slice.strip_k, ahead, sum);
     });
     unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { vst1q_s32(at(r, v), sum[r][v]); }); });
   }
@@ -231,21 +230,21 @@ template <bool Ahead, int R>
 void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
   if (rows == 1) return gemv_s8(a, panel, 4 * kPanelColumns, k, acc);
   for (int64_t i = 0; i < rows * kPanelColumns; i += 4) vst1q_s32(acc + i, vdupq_n_s32(0));
-  const auto multiply = [&](const PanelPiece& piece) {
-    each_even_tile<2, kSdotRows>(rows, [&](auto n, int64_t r) {
+  const auto multiply = [&](const PanelSlice& slice) {
+    for_each_even_tile<2, kSdotRows>(rows, [&](auto n, int64_t r) {
       const auto tiles = r == 0 ? few_rows_tiles<true, n> : few_rows_tiles<false, n>;
-      tiles(a + r * lda, lda, panel, piece, acc + r * kPanelColumns);
+      tiles(a + r * lda, lda, panel, slice, acc + r * kPanelColumns);
     });
   };
-  with_access_pattern([&](auto way) { each_piece<decltype(way), 16>(k, multiply); });
+  with_access_pattern([&](auto access) { for_each_slice<decltype(access), 16>(k, multiply); });
 }
 
 constexpr int kFewGroupedRows = 4;  // 4 x 4 sums, 4 of x, a mask, 8 of w: 29 of the 32 registers
 
-// Where the sums of a group of a row begin, in all columns.
+// Initial value of a row's sums of a group, in all columns.
 struct GroupStart {
   int32x4_t sum;
-  int16x4_t x_sum;  // of its codes, by which zeros are taken off
+  int16x4_t x_sum;  // sum of the row's codes, for formats with zero points
 };
 
 template <class Record>
@@ -254,10 +253,11 @@ template <class Record>
   int32x4_t fours = vdupq_n_s32(0);
   unrolled<Record::kK / 16>([&](auto i) { fours = vdotq_s32(fours, vld1q_s8(x + i * 16), weight); });
   const int32x4_t pairs = vpaddq_s32(fours, fours), all = vpaddq_s32(pairs, pairs);
-  return Record::kHasZeros ? GroupStart{no_sum(), vmovn_s32(all)} : GroupStart{vaddq_s32(no_sum(), all), vdup_n_s16(0)};
+  return Record::kHasZeros ? GroupStart{magic_zero(), vmovn_s32(all)}
+                           : GroupStart{vaddq_s32(magic_zero(), all), vdup_n_s16(0)};
 }
 
-// totals += float(sums) * scales, of R rows by 8 columns.
+// acc += float(sum - zero * x_sum) * scale for R rows by 8 columns; zero only if the format has zero points.
 template <class Record, int R, int V>
 [[gnu::always_inline]] inline void scale_rows(const GroupStart* start, int32x4_t (&sum)[R][V], int v,
                                               const std::byte* record, int64_t column, float* acc) {
@@ -281,7 +281,7 @@ template <class Record, int R, int V>
   });
 }
 
-// R rows by a record. codes: the group's; acc: [R][64], its totals before.
+// acc [R][64] += R unpacked rows by a record. codes: codes of the group.
 template <class Record, int R>
 [[gnu::noinline]] void few_rows_record(const int8_t* codes, int64_t lda, const std::byte* record,
                                        const GroupStart* start, float* acc) {
@@ -290,7 +290,7 @@ template <class Record, int R>
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
     int32x4_t sum[R][kV];
     unrolled<R>([&](auto r) { unrolled<kV>([&](auto v) { sum[r][v] = start[r].sum; }); });
-#pragma GCC unroll 1  // else GCC mixes two steps, with sums on the stack
+#pragma GCC unroll 1  // else GCC interleaves two steps and spills sums
     for (int64_t l = 0; l < Record::kLines; ++l) {
       const auto* from = reinterpret_cast<const int8_t*>(record) + l * 256 + c * 4;
       unrolled<kPairs>([&](auto pair) {
@@ -298,7 +298,7 @@ template <class Record, int R>
         unrolled<R>([&](auto r) { x[r] = vld1_s8(codes + r * lda + (l * kPairs + pair) * 8); });
         unrolled<kV / 4>([&](auto four) {
           int8x16_t line[4], low[4], high[4];
-          load_codes<Access<0>>(from + four * 64, line);
+          load_codes<AccessRow<0>>(from + four * 64, line);
           two_rows<Record, pair>(line, low, high);
           unrolled<R>([&](auto r) {
             int32x4_t* const sums = sum[r] + four * 4;
@@ -312,22 +312,22 @@ template <class Record, int R>
   }
 }
 
-// All rows by a record before the next one.
-template <class Way, class Record>
+// Kernels::rows_grouped. All rows multiply a record before the next one.
+template <class Access, class Record>
 void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
                          float* acc) {
-  const int8_t* x = a;  // a group's
-  GroupStart start[kMostFewRows];
-  each_record<Way, Record>(
+  const int8_t* x = a;  // codes of the current group
+  GroupStart start[kMaxFewRows];
+  for_each_record<Access, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x = codes;
         for (int64_t r = 0; r < rows; ++r) start[r] = start_group<Record>(codes + r * lda);
       },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Way, Record>(ahead);
+        prefetch_record<Access, Record>(ahead);
         for (int64_t i = 0; !accumulate && i < rows * kPanelColumns; i += 4) vst1q_f32(to + i, vdupq_n_f32(0.0f));
-        each_even_tile<2, kFewGroupedRows>(rows, [&](auto n, int64_t r) {
+        for_each_even_tile<2, kFewGroupedRows>(rows, [&](auto n, int64_t r) {
           few_rows_record<Record, n>(x + r * lda, lda, record, start + r, to + r * kPanelColumns);
         });
       },
@@ -336,9 +336,9 @@ void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const Group
 
 void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
   if (rows == 1) return gemv_grouped(a, first, panels, acc);
-  with_access_pattern([&](auto way) {
+  with_access_pattern([&](auto access) {
     with_record(first.format, [&](auto record) {
-      few_rows_grouped_by<decltype(way), decltype(record)>(a, lda, rows, first, panels, acc);
+      few_rows_grouped_by<decltype(access), decltype(record)>(a, lda, rows, first, panels, acc);
     });
   });
 }

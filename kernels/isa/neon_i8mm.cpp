@@ -1,6 +1,6 @@
-// NEON with SMMLA (Cortex-A510, A710 and later): 2 rows by 2 columns by 8 k an instruction. Two packed rows are its
-// operand as they lie, two columns are made from two neighbouring k4 rows of the panel by zip1/zip2 on 32-bit lanes. A
-// single row has nothing to gain: SDOT does it.
+// NEON with SMMLA (Cortex-A510, A710 and later): each instruction multiplies 2 rows by 2 columns by 8 k. Two packed
+// rows are one operand; ZIP1 and ZIP2 on 32-bit lanes make the other from two neighbouring rows of four k of the panel.
+// A single row gains nothing, so SDOT multiplies it.
 #include <arm_neon.h>
 
 #include "kernels/isa/grouped_neon.h"
@@ -9,21 +9,18 @@
 #include "kernels/lanes/neon.h"
 
 #include "kernels/lanes/attention_s8.h"  // over the lanes above
-#include "kernels/lanes/few_rows.h"
 #include "kernels/lanes/grouped_tiles.h"
-#include "kernels/lanes/ordered_load.h"
-#include "kernels/lanes/pack_rows.h"
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/rows.h"
 #include "kernels/lanes/streams.h"
 
 namespace pinion {
 namespace {
 
-// A zip serves as many SMMLA as there are pairs of rows, so the tile is tall: 6 pairs by 4 pairs of columns.
+// Each ZIP serves one SMMLA per pair of rows, so tiles are tall: 6 pairs of rows by 4 pairs of columns.
 constexpr int kRows = 12;
 constexpr int kVectors = 2;  // of 4 columns
 
-// Eight columns of two rows of four k, as SMMLA takes them: in each register two columns' eight k.
+// Eight columns of two rows of four k as SMMLA reads them: each register holds eight k of two columns.
 [[gnu::always_inline]] inline void zip_rows(const int8x16_t (&first)[2], const int8x16_t (&second)[2],
                                             int8x16_t (&w)[4]) {
   unrolled<2>([&](auto v) {
@@ -33,14 +30,14 @@ constexpr int kVectors = 2;  // of 4 columns
   });
 }
 
-// `rows` of P pairs of rows by 8 columns; `column` is the first of these, c its sum.
+// c [rows][64] (+)= `rows` rows, P pairs, by 8 columns of the panel, from `column` on.
 template <int P>
 [[gnu::always_inline]] inline void gemm_tile(const RowTile& tile, int64_t row_bytes, int64_t column, int rows,
                                              bool accumulate, int32_t* c) {
-  int32x4_t sum[P][2 * kVectors];  // of a pair of columns: row 0 column 0, 0 1, 1 0, 1 1
+  int32x4_t sum[P][2 * kVectors];  // (row, column) of a pair of columns: (0, 0), (0, 1), (1, 0), (1, 1)
   unrolled<P>([&](auto p) { unrolled<2 * kVectors>([&](auto v) { sum[p][v] = vdupq_n_s32(0); }); });
   for (const GemmTerm* term = tile.terms; term < tile.terms + tile.count; ++term) {
-    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.at_bytes;
+    const int8_t* a = static_cast<const int8_t*>(term->a) + tile.offset_bytes;
     const int8_t* b = static_cast<const int8_t*>(term->b) + column * 4;
     for (int64_t i = 0; i < term->k; i += 8, a += tile.block_rows * 8, b += 2 * row_bytes) {
       const int8x16_t first[2] = {vld1q_s8(b), vld1q_s8(b + 16)};
@@ -58,7 +55,7 @@ template <int P>
     const int32x4_t value = vreinterpretq_s32_s64(sums);
     vst1q_s32(to, accumulate ? vaddq_s32(value, vld1q_s32(to)) : value);
   };
-  // Copies, since what is called below knows where they are: that would keep the sums in memory in the loop, too.
+  // Copies: the calls below take addresses, which would force the sums of the loop into memory, too.
   int64x2_t pair[P][2 * kVectors];
   unrolled<P>([&](auto p) { unrolled<2 * kVectors>([&](auto v) { pair[p][v] = vreinterpretq_s64_s32(sum[p][v]); }); });
   unrolled<P>([&](auto p) {
@@ -70,7 +67,7 @@ template <int P>
   });
 }
 
-// A row tile by all columns. By itself: inlined for every number of rows, GCC keeps the sums of six in memory.
+// A row tile by all columns. Not inlined: if all instances are, GCC keeps the sums of six pairs in memory.
 template <int P>
 [[gnu::noinline]] void gemm_tiles(const RowTile& tile, int rows, bool accumulate, int32_t* acc) {
   for (int64_t c = 0; c < kPanelColumns; c += 4 * kVectors) {
@@ -80,23 +77,24 @@ template <int P>
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* /*column_sum*/,
              int32_t* acc) {
-  each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
-    each_row_tile<kRows, 8>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+  for_each_run(terms, count, blocks, [&](const GemmTerm* run, int64_t length, bool accumulate) {
+    for_each_register_tile<kRows, 8>(run, length, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
       gemm_tiles<(n + 1) / 2>(tile, n, accumulate, acc + row * kPanelColumns);
     });
   });
 }
 
-// By 4 pairs of columns: 3 pairs, 12 sums of a group and 12 of all, 4 vectors of w, one of x; or 6 pairs and 24 sums.
-template <class Piece>
-constexpr int kGroupedRows = kHoldsTotals<Piece> ? 6 : 12;
+// Rows of a tile of 4 pairs of columns. Registers: 12 sums of 3 pairs of rows and 12 totals, 4 of w, one of x; or 24
+// sums of 6 pairs.
+template <class Slice>
+constexpr int kGroupedRows = kHoldsTotals<Slice> ? 6 : 12;
 
-// `rows` of P pairs of rows by 8 columns; `column` is the first. The piece's codes are zipped already; a vector of sums
-// holds row 0 column 0, 0 1, 1 0, 1 1.
-template <int P, class Piece>
-void grouped_tile(int rows, const RowTile& tile, const Piece& piece, int64_t column, bool accumulate, float* acc) {
+// acc (+)= `rows` rows, P pairs, by 8 columns of a slice, from `column` on. The codes of the slice are zipped already.
+// A vector of sums holds (row, column) (0, 0), (0, 1), (1, 0), (1, 1).
+template <int P, class Slice>
+void grouped_tile(int rows, const RowTile& tile, const Slice& slice, int64_t column, bool accumulate, float* acc) {
   const auto at = [&](int r, int v) { return acc + r * kPanelColumns + column + v * 2; };
-  const auto below = [&](int p) { return 2 * p + 1 < rows ? 2 * p + 1 : 2 * p; };  // where it exists
+  const auto below = [&](int p) { return 2 * p + 1 < rows ? 2 * p + 1 : 2 * p; };  // second row of a pair, if any
   const auto stored = [&](int p, int v) {
     return accumulate ? vcombine_f32(vld1_f32(at(2 * p, v)), vld1_f32(at(below(p), v))) : vdupq_n_f32(0.0f);
   };
@@ -105,15 +103,15 @@ void grouped_tile(int rows, const RowTile& tile, const Piece& piece, int64_t col
     if (2 * p + 1 < rows) vst1_f32(at(2 * p + 1, v), vget_high_f32(value));
   };
   float32x4_t total[P][4];
-  if constexpr (kHoldsTotals<Piece>) {
+  if constexpr (kHoldsTotals<Slice>) {
     unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { total[p][v] = stored(p, v); }); });
   }
-  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.at_bytes;
-  const int8_t* b = piece.codes + column * 8;
-  for (int64_t g = column; g < piece.groups * kPanelColumns; g += kPanelColumns) {
+  const int8_t* a = static_cast<const int8_t*>(tile.terms->a) + tile.offset_bytes;
+  const int8_t* b = slice.codes + column * 8;
+  for (int64_t g = column; g < slice.groups * kPanelColumns; g += kPanelColumns) {
     int32x4_t sum[P][4];
-    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = no_sum(); }); });
-    for (int64_t i = 0; i < Piece::kK; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
+    unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = magic_zero(); }); });
+    for (int64_t i = 0; i < Slice::kK; i += 8, a += tile.block_rows * 8, b += 8 * kPanelColumns) {
       int8x16_t w[4];
       unrolled<4>([&](auto v) { w[v] = vld1q_s8(b + v * 16); });
       unrolled<P>([&](auto p) {
@@ -122,30 +120,29 @@ void grouped_tile(int rows, const RowTile& tile, const Piece& piece, int64_t col
       });
     }
     unrolled<4>([&](auto v) {
-      const float32x2_t two = vld1_f32(piece.scales + g + v * 2);
+      const float32x2_t two = vld1_f32(slice.scales + g + v * 2);
       const float32x4_t scale = vcombine_f32(two, two);
       unrolled<P>([&](auto p) {
-        const float32x4_t before = kHoldsTotals<Piece> ? total[p][v] : stored(p, v);
+        const float32x4_t before = kHoldsTotals<Slice> ? total[p][v] : stored(p, v);
         total[p][v] = vfmaq_f32(before, to_float(sum[p][v]), scale);
-        if constexpr (!kHoldsTotals<Piece>) store(p, v, total[p][v]);
+        if constexpr (!kHoldsTotals<Slice>) store(p, v, total[p][v]);
       });
     });
   }
-  if constexpr (kHoldsTotals<Piece>) {
+  if constexpr (kHoldsTotals<Slice>) {
     unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { store(p, v, total[p][v]); }); });
   }
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  with_codes_of(panel.format, [&](auto record) {
-    using Piece = ExpandedPiece<decltype(record), true>;
-    each_grouped_tile<Piece, kGroupedRows<Piece>, 8, 8>(
+  with_code_bits(panel.format, [&](auto record) {
+    using Slice = ExpandedSlice<decltype(record), true>;
+    for_each_grouped_tile<Slice, kGroupedRows<Slice>, 8, 8>(
         a, blocks, rows, panel, acc, [](auto n, const auto&... args) { grouped_tile<(n + 1) / 2>(n, args...); });
   });
 }
 
-// Rows as pack_s8 packs them, for k a multiple of 16, where that has to be quick. The last of an odd number is there
-// twice.
+// A faster pack_s8 for k a multiple of 16. The last of an odd number of rows is stored twice.
 void pack_pairs(const int8_t* a, int64_t lda, int64_t rows, int64_t k, int8_t* packed) {
   const int64_t step = round_up(rows, 2) * 8;
   for (int64_t r = 0; r < rows; r += 2, packed += 16) {
@@ -160,12 +157,13 @@ void pack_pairs(const int8_t* a, int64_t lda, int64_t rows, int64_t k, int8_t* p
   }
 }
 
-// Rows of attention, packed in pairs. Of one or two SDOT has as much; heads that would not fit are rare.
+// acc [rows][64] = rows by 64 columns, for attention. Rows are packed in pairs, except one or two rows, where SDOT is
+// as fast, and rare heads that do not fit the buffer.
 void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes, int64_t k,
                    int32_t* acc) {
   if (rows <= 2 || k > kAttentionChunk) return sdot_rows(a, lda, rows, b, row_bytes, k, acc);
   int8_t packed[kRows * kAttentionChunk];
-  each_even_tile<2, kRows>(rows, [&](auto n, int64_t first) {
+  for_each_even_tile<2, kRows>(rows, [&](auto n, int64_t first) {
     constexpr int kPairs = (n + 1) / 2;
     pack_pairs(a + first * lda, lda, n, k, packed);
     const GemmTerm term = {packed, b, k};
@@ -177,13 +175,13 @@ void multiply_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, 
 
 using Attention = Digits<multiply_rows, multiply_rows>;
 
-constexpr int64_t kLeastPaired = 4;  // rows; of two or three SDOT has as much
+constexpr int64_t kMinPairedRows = 4;  // SDOT is as fast for two or three rows
 
-// Sums of P pairs of rows as SMMLA leaves them, until all k are added: [P][32][4], of a pair of columns row 0 column 0,
-// 0 1, 1 0, 1 1.
+// Sums of a pair of rows by a panel, in the order of SMMLA until all k are added: [32][4], for each pair of columns
+// (row, column) (0, 0), (0, 1), (1, 0), (1, 1).
 constexpr int64_t kPairSums = 2 * kPanelColumns;
 
-// acc[rows][64] = such sums, of 32 bits each.
+// acc [rows][64] = sums of pairs of rows, of 32 bits each.
 void store_pairs(const void* sums, int64_t rows, void* acc) {
   constexpr int64_t kRowBytes = 4 * kPanelColumns;
   const auto* from = static_cast<const std::byte*>(sums);
@@ -199,7 +197,7 @@ void store_pairs(const void* sums, int64_t rows, void* acc) {
   }
 }
 
-// Eight columns by eight k of w8, loaded in order (ordered_load.h).
+// Loads eight k of eight columns of w8, in program order.
 [[gnu::always_inline]] inline void load_rows(const int8_t* b, int64_t row_bytes, int8x16_t (&w)[4]) {
   int8x16_t first[2], second[2];
   unrolled<2>([&](auto v) { first[v] = ordered_load(b + v * 16); });
@@ -207,15 +205,15 @@ void store_pairs(const void* sums, int64_t rows, void* acc) {
   zip_rows(first, second, w);
 }
 
-// sums += P pairs of packed rows by 8 columns of a piece, `column` the first.
+// sums += P pairs of packed rows by 8 columns of a slice, from `column` on.
 template <int P>
-[[gnu::always_inline]] inline void few_rows_tile(const int8_t* packed, const int8_t* panel, const PanelPiece& piece,
+[[gnu::always_inline]] inline void few_rows_tile(const int8_t* packed, const int8_t* panel, const PanelSlice& slice,
                                                  int64_t column, int32_t* sums) {
   const auto at = [&](int p, int v) { return sums + p * kPairSums + column * 2 + v * 4; };
   int32x4_t sum[P][4];
   unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { sum[p][v] = vld1q_s32(at(p, v)); }); });
-  each_strip(piece, packed, panel, column, [&](const int8_t*, const int8_t* b, const int8_t* ahead) {
-    for (const int8_t* end = packed + piece.strip_k * 2 * P; packed < end; packed += P * 16) {
+  for_each_strip(slice, packed, panel, column, [&](const int8_t*, const int8_t* b, const int8_t* ahead) {
+    for (const int8_t* end = packed + slice.strip_k * 2 * P; packed < end; packed += P * 16) {
       prefetch<kAlignmentBytes, 1>(ahead);
       int8x16_t w[4];
       load_rows(b, 4 * kPanelColumns, w);
@@ -229,34 +227,35 @@ template <int P>
   unrolled<P>([&](auto p) { unrolled<4>([&](auto v) { vst1q_s32(at(p, v), sum[p][v]); }); });
 }
 
+// sums += rows by a slice of the panel; packs the codes of the slice first.
 template <int P>
-[[gnu::noinline]] void few_rows_piece(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel,
-                                      const PanelPiece& piece, int32_t* sums) {
-  int8_t packed[2 * P * kPieceK];
+[[gnu::noinline]] void few_rows_slice(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel,
+                                      const PanelSlice& slice, int32_t* sums) {
+  int8_t packed[2 * P * kSliceK];
   int8_t* to = packed;
-  each_strip(piece, a, panel, 0, [&](const int8_t* x, const int8_t*, const int8_t*) {
-    pack_pairs(x, lda, rows, piece.strip_k, to);
-    to += piece.strip_k * 2 * P;
+  for_each_strip(slice, a, panel, 0, [&](const int8_t* x, const int8_t*, const int8_t*) {
+    pack_pairs(x, lda, rows, slice.strip_k, to);
+    to += slice.strip_k * 2 * P;
   });
-  for (int64_t c = 0; c < kPanelColumns; c += 8) few_rows_tile<P>(packed, panel, piece, c, sums);
+  for (int64_t c = 0; c < kPanelColumns; c += 8) few_rows_tile<P>(packed, panel, slice, c, sums);
 }
 
 void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
-  if (rows < kLeastPaired) return neon_dotprod_kernels().rows_s8(a, lda, rows, panel, k, acc);
+  if (rows < kMinPairedRows) return neon_dotprod_kernels().rows_s8(a, lda, rows, panel, k, acc);
   int32_t sums[kRows / 2 * kPairSums] = {};
-  const auto multiply = [&](const PanelPiece& piece) {
-    with_rows<kRows / 2, kLeastPaired / 2>((rows + 1) / 2,
-                                           [&](auto p) { few_rows_piece<p>(a, lda, rows, panel, piece, sums); });
+  const auto multiply = [&](const PanelSlice& slice) {
+    with_rows<kRows / 2, kMinPairedRows / 2>((rows + 1) / 2,
+                                             [&](auto p) { few_rows_slice<p>(a, lda, rows, panel, slice, sums); });
   };
-  with_access_pattern([&](auto way) {
-    using Way = decltype(way);
-    static_assert(kMostPieceK<Way> <= kPieceK, "or packed rows do not fit");
-    each_piece<Way, 16>(k, multiply);
+  with_access_pattern([&](auto access) {
+    using Access = decltype(access);
+    static_assert(kMaxSliceK<Access> <= kSliceK, "or packed rows do not fit");
+    for_each_slice<Access, 16>(k, multiply);
   });
   store_pairs(sums, rows, acc);
 }
 
-// Eight columns by eight k of a line: its rows 2 * Pair and the next one.
+// Codes of eight columns by eight k, from rows 2 * Pair and 2 * Pair + 1 of a line.
 template <class Record, int Pair>
 [[gnu::always_inline]] inline void expand_rows(const std::byte* from, int8x16_t (&w)[4]) {
   int8x16_t low[2], high[2];
@@ -268,21 +267,21 @@ template <class Record, int Pair>
   zip_rows(low, high, w);
 }
 
-// What two columns share: of a vector of four columns the left two, or the right two, for both rows of a pair.
+// The left or right two of four columns' values, once for each row of a pair.
 [[gnu::always_inline]] inline float32x4_t twice(float32x4_t x, bool right) {
   const auto pairs = vreinterpretq_f64_f32(x);
   return vreinterpretq_f32_f64(right ? vzip2q_f64(pairs, pairs) : vzip1q_f64(pairs, pairs));
 }
 
-// As gemv_grouped, for P pairs of rows as they lie; the last of them may be one row. acc: [panels][rows][64]. Until all
-// groups are added, totals lie as SMMLA leaves sums, those of the panels of a run one behind the other.
+// Kernels::rows_grouped for P pairs of rows; the last pair may be a single row. Panels are processed in runs that are
+// read side by side. Totals keep the order of SMMLA until all groups are added: [panels of a run][P][kPairSums].
 template <class Record, int P>
 struct FewGroupedRows {
-  static constexpr int64_t kMostPanels = 4;  // of a run
+  static constexpr int64_t kMaxPanels = 4;  // panels of a run
 
-  int8x16_t x[Record::kK / 8][P];  // a group's codes
-  int32x4_t excess[P];             // their sums, times the zero where columns have none of their own; each row's twice
-  alignas(kAlignmentBytes) float totals[kMostPanels * P * kPairSums];
+  int8x16_t x[Record::kK / 8][P];  // codes of the current group
+  int32x4_t excess[P];             // each row's sum of codes, twice; times the zero if it is the same for all columns
+  alignas(kAlignmentBytes) float totals[kMaxPanels * P * kPairSums];
 
   [[gnu::noinline]] void begin(const int8_t* codes, int64_t lda, int64_t rows) {
     pack_pairs(codes, lda, rows, Record::kK, reinterpret_cast<int8_t*>(x));
@@ -299,14 +298,14 @@ struct FewGroupedRows {
     for (int64_t c = 0; c < kPanelColumns; c += 8) add_columns(record, c, to);
   }
 
-  // Eight columns of a record.
+  // to += eight columns of a record.
   [[gnu::always_inline]] void add_columns(const std::byte* record, int64_t column, float* to) const {
     int32x4_t sum[P][4];
     unrolled<P>([&](auto p) {
-      const int32x4_t start = Record::kHasZeros ? no_sum() : vsubq_s32(no_sum(), excess[p]);
+      const int32x4_t start = Record::kHasZeros ? magic_zero() : vsubq_s32(magic_zero(), excess[p]);
       unrolled<4>([&](auto v) { sum[p][v] = start; });
     });
-#pragma GCC unroll 1  // else GCC mixes two steps, with sums on the stack
+#pragma GCC unroll 1  // else GCC interleaves two steps and spills sums
     for (int64_t line = 0; line < Record::kLines; ++line) {
       unrolled<Record::kRows / 2>([&](auto pair) {
         int8x16_t w[4];
@@ -342,17 +341,17 @@ struct FewGroupedRows {
     });
   }
 
-  template <class Way>
+  template <class Access>
   static void run(const int8_t* a, int64_t lda, int64_t rows, GroupedPanel first, int64_t panels, float* acc) {
-    constexpr int64_t kRun = Way::kPattern.w4_panels;
-    static_assert(kRun <= kMostPanels);
+    constexpr int64_t kRun = Access::kPattern.w4_panels;
+    static_assert(kRun <= kMaxPanels);
     FewGroupedRows s;
     for (int64_t count; panels > 0; panels -= count) {
       count = panels < kRun ? panels : kRun;
-      each_record<Way, Record>(
+      for_each_record<Access, Record>(
           a, first, count, s.totals, [&](const int8_t* codes) { s.begin(codes, lda, rows); },
           [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-            prefetch_record<Way, Record>(ahead);
+            prefetch_record<Access, Record>(ahead);
             s.add(record, accumulate, to);
           },
           P * kPairSums);
@@ -366,11 +365,12 @@ struct FewGroupedRows {
 };
 
 void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
-  if (rows < kLeastPaired) return neon_dotprod_kernels().rows_grouped(a, lda, rows, first, panels, acc);
-  with_access_pattern([&](auto way) {
-    with_rows<kRows / 2, kLeastPaired / 2>((rows + 1) / 2, [&](auto p) {
+  if (rows < kMinPairedRows) return neon_dotprod_kernels().rows_grouped(a, lda, rows, first, panels, acc);
+  with_access_pattern([&](auto access) {
+    with_rows<kRows / 2, kMinPairedRows / 2>((rows + 1) / 2, [&](auto p) {
       with_record(first.format, [&](auto record) {
-        FewGroupedRows<decltype(record), decltype(p){}>::template run<decltype(way)>(a, lda, rows, first, panels, acc);
+        FewGroupedRows<decltype(record), decltype(p){}>::template run<decltype(access)>(a, lda, rows, first, panels,
+                                                                                        acc);
       });
     });
   });

@@ -1,13 +1,12 @@
-// Rows as they lie by SDOT: several by 64 columns, four k of each an instruction. For attention, and for a few
-// rows by a panel.
+// Several unpacked rows by SDOT, for attention and for few rows by a panel.
 #pragma once
 
 #include <arm_neon.h>
 
 #include <cstdint>
 
-#include "kernels/lanes/ordered_load.h"
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/neon.h"
+#include "kernels/lanes/rows.h"
 #include "kernels/lanes/streams.h"
 #include "kernels/lanes/unroll.h"
 #include "kernels/layout.h"
@@ -15,8 +14,8 @@
 namespace pinion {
 namespace {
 
-// sum += R rows by V vectors of 4 columns, k a multiple of 16. Sixteen k of a row fill a register; each SDOT names its
-// four of them by lane. Ahead: as many lines as are read are prefetched from `ahead` on.
+// sum += R rows by V vectors of 4 columns, k a multiple of 16. A register holds sixteen k of a row; each SDOT selects
+// four of them by lane. Ahead: prefetches as many lines as it reads, from `ahead` on.
 template <bool Ahead, int R, int V>
 [[gnu::always_inline]] inline void add_sdot(const int8_t* a, int64_t lda, const int8_t* b, int64_t row_bytes, int64_t k,
                                             const int8_t* ahead, int32x4_t (&sum)[R][V]) {
@@ -42,16 +41,16 @@ template <bool Ahead, int R, int V>
 
 constexpr int kSdotRows = 5;  // 5 x 4 sums, 5 of x, 4 of w: 29 of the 32 registers
 
-// Vectors of columns at a time: more for fewer rows, so that their sums hide each other's latency.
+// Vectors of columns of a tile: more for fewer rows, so that the chains of sums hide the latency.
 template <int R>
 constexpr int kSdotVectors = R == 1   ? 16
                              : R == 2 ? 8
                                       : 4;
 
-// Rows of attention.
+// acc [rows][64] = rows by 64 columns, for attention.
 [[maybe_unused]] void sdot_rows(const int8_t* a, int64_t lda, int64_t rows, const int8_t* b, int64_t row_bytes,
                                 int64_t k, int32_t* acc) {
-  each_even_tile<1, kSdotRows>(rows, [&](auto n, int64_t first) {
+  for_each_even_tile<1, kSdotRows>(rows, [&](auto n, int64_t first) {
     constexpr int kV = kSdotVectors<n>;
     for (int64_t c = 0; c < kPanelColumns; c += 4 * kV) {
       int32x4_t sum[n][kV];

@@ -1,4 +1,4 @@
-// The definition: every other variant gives these bits.
+// The definition of all kernels: every other variant gives these bits.
 #include "kernels/lanes/scalar.h"
 
 #include "kernels/lanes/grouped_tiles.h"
@@ -31,7 +31,7 @@ void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int6
   }
 }
 
-// One row by column c: code(i) is the row's at k = i.
+// One row by column c, as Kernels::gemv_grouped; code(i) is the code of the row at k = i.
 template <class F>
 float grouped_sum(const GroupedPanel& panel, int64_t c, F code) {
   const FormatTraits& traits = traits_of(panel.format);
@@ -53,7 +53,7 @@ float grouped_sum(const GroupedPanel& panel, int64_t c, F code) {
 }
 
 void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  each_panel(first, panels, acc, [&](const GroupedPanel& panel, float* to) {
+  for_each_panel(first, panels, acc, [&](const GroupedPanel& panel, float* to) {
     for (int64_t c = 0; c < kPanelColumns; ++c) to[c] = grouped_sum(panel, c, [&](int64_t i) { return a[i]; });
   });
 }

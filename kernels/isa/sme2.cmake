@@ -1,5 +1,5 @@
-# sme2.cpp needs GCC 14 or clang 19. Where the compiler is older (Debian 12's), a clang beside it compiles this one file; its
-# object has no C++ library of its own and links like any other. Without either the build has no SME2 kernels and says so.
+# sme2.cpp needs GCC 14 or clang 19. If the compiler is older (Debian 12's), an installed clang 19 compiles this one file; its
+# object needs no C++ library and links like any other. Without both, the build has no SME2 kernels and prints a note.
 include(CheckCXXSourceCompiles)
 #
 # Some chips have SME2 and no SVE2 (Apple M4). A compiler whose +sme2 brings SVE2 along may use that in the file's

@@ -1,32 +1,30 @@
-// SME2: outer products into the ZA tiles, in streaming mode, whatever its vector length. A tile of sums is one vector
-// of rows by four vectors of columns, that is 16 x 64 (a whole panel) at 512 bits. One row takes whole vectors by
-// elements instead (sme2_row.h). All that is no matmul stays with NEON.
+// SME2: outer products into the ZA tiles, in streaming mode, for any vector length. A tile of sums is one vector of
+// rows by four vectors of columns: 16 x 64, a whole panel, at 512 bits. One row is multiplied without outer products
+// (sme2_row.h). NEON keeps everything but matmuls.
 //
-// Streaming code may not touch NEON registers, and whatever the compiler makes of an ordinary function may: so the
-// functions that run in streaming mode say so, and call nothing but each other.
+// Streaming code must not use NEON registers, which the compiler may use in any ordinary function. So all functions
+// that run in streaming mode are declared __arm_streaming and call only each other.
 #include <arm_sme.h>
 
 #include <cstddef>
 
-#include "kernels/isa/sme2_grouped.h"
 #include "kernels/isa/sme2_row.h"
 #include "kernels/kernels.h"
 
 namespace pinion {
 namespace {
 
-// A tile of a product: rows of one packed block by four vectors of a panel's columns. What of it does not exist counts
-// as zeros.
+// A tile of a product: rows of one row block by four vectors of columns. Missing rows and columns read as zero.
 struct TileAt {
-  int64_t block_rows = 0;  // of the packed block
-  int64_t at_bytes = 0;    // where that begins
-  int64_t first_row = 0;   // of the tile, in the block
-  int64_t rows = 0;
-  int64_t row = 0;     // first_row in the result
-  int64_t column = 0;  // the first
+  int64_t block_rows = 0;    // rows of the row block
+  int64_t offset_bytes = 0;  // offset of the row block
+  int64_t first_row = 0;     // first row of the tile in the row block
+  int64_t rows = 0;          // rows of the tile
+  int64_t row = 0;           // first row of the tile in the result
+  int64_t column = 0;        // first column of the tile
 };
 
-// ZA += a * b, four vectors of columns. A zero row of a leaves rows alone that are not stored.
+// ZA += a * b for four vectors of columns. Missing rows are zero in a, and their sums are not stored.
 [[gnu::always_inline]] inline void outer(svint8_t a, svint8x4_t b) __arm_streaming __arm_inout("za") {
   const svbool_t all = svptrue_b8();
   svmopa_za32_s8_m(0, all, all, a, svget4(b, 0));
@@ -43,8 +41,8 @@ struct TileAt {
   svmopa_za32_f32_m(3, all, all, a, svget4(b, 3));
 }
 
-// Rows are packed in groups of eight k, as SMMLA wants them; SMOPA takes four k of a row and four of a column: the
-// first four of every row, then the others.
+// Loads eight k of the rows as two operands of SMOPA, which takes four k: the first four of every row, then the others.
+// Rows are packed in groups of eight k for SMMLA.
 [[gnu::always_inline]] inline svint8x2_t two_operands(svcount_t rows, const int8_t* a) __arm_streaming {
   const svint8x2_t x = svld1_x2(rows, a);
   const svint32x2_t halves = svuzp(svcreate2(svreinterpret_s32(svget2(x, 0)), svreinterpret_s32(svget2(x, 1))));
@@ -68,7 +66,7 @@ struct TileAt {
   return svld1_x4(svwhilelt_c32(column, kPanelColumns, 4), b + column);
 }
 
-// A bf16 with sixteen zeros below it is the float.
+// Widens bf16 by appending sixteen zero bits.
 [[gnu::always_inline]] inline svfloat32x4_t four_vectors(const bf16* b, int64_t column) __arm_streaming {
   const svuint16x2_t w =
       svld1_x2(svwhilelt_c16(column, kPanelColumns, 2), reinterpret_cast<const uint16_t*>(b + column));
@@ -77,7 +75,7 @@ struct TileAt {
                    svreinterpret_f32(svzip1(zero, svget2(w, 1))), svreinterpret_f32(svzip2(zero, svget2(w, 1))));
 }
 
-// FMOPA is one fma for each sum: in the order of k, as everywhere.
+// FMOPA adds by fma, one k at a time, in the order of the definition.
 template <class B>
 [[gnu::always_inline]] inline void add_products(const TileAt& t, const float* a, const B* b,
                                                 int64_t k) __arm_streaming __arm_inout("za") {
@@ -88,25 +86,25 @@ template <class B>
   }
 }
 
-// to[rows][64] from `column` on = ZA.
+// to [rows][64], from the tile's column on, = ZA.
 [[gnu::always_inline]] inline void store_tile(const TileAt& t, int32_t* to) __arm_streaming __arm_inout("za") {
   const int64_t lanes = static_cast<int64_t>(svcntw());
-  const svbool_t some0 = columns_of<0>(t.column), some1 = columns_of<1>(t.column);
-  const svbool_t some2 = columns_of<2>(t.column), some3 = columns_of<3>(t.column);
+  const svbool_t active0 = columns_of<0>(t.column), active1 = columns_of<1>(t.column);
+  const svbool_t active2 = columns_of<2>(t.column), active3 = columns_of<3>(t.column);
   to += t.column;
   for (int64_t r = 0; r < t.rows; ++r, to += kPanelColumns) {
     const auto slice = static_cast<uint32_t>(r);
-    svst1_hor_za32(0, slice, some0, to);
-    svst1_hor_za32(1, slice, some1, to + lanes);
-    svst1_hor_za32(2, slice, some2, to + 2 * lanes);
-    svst1_hor_za32(3, slice, some3, to + 3 * lanes);
+    svst1_hor_za32(0, slice, active0, to);
+    svst1_hor_za32(1, slice, active1, to + lanes);
+    svst1_hor_za32(2, slice, active2, to + 2 * lanes);
+    svst1_hor_za32(3, slice, active3, to + 3 * lanes);
   }
 }
 
 template <class Product>
 void multiply(const Product& p) __arm_streaming __arm_inout("za", "zt0");
 
-// Products of floats, or of codes: the arguments of the table's entries.
+// The arguments of gemm_s8, gemm_f32 and gemm_bf16.
 template <class A, class B>
 struct Product {
   const GemmTerm* terms;
@@ -120,17 +118,17 @@ struct Product {
   [[gnu::always_inline]] void tile(const TileAt& t) const __arm_streaming __arm_inout("za") {
     svzero_za();
     for (const GemmTerm* term = terms; term < terms + count; ++term) {
-      const auto* a = reinterpret_cast<const A*>(static_cast<const char*>(term->a) + t.at_bytes);
+      const auto* a = reinterpret_cast<const A*>(static_cast<const char*>(term->a) + t.offset_bytes);
       add_products(t, a, static_cast<const B*>(term->b), term->k);
     }
     store_tile(t, static_cast<int32_t*>(acc) + t.row * kPanelColumns);
   }
 };
 
-// --- formats with groups: a group's sums in ZA, the totals of the groups in memory ---
+// Formats with groups keep the sums of one group in ZA and the totals in memory.
 
-// ZA += a line of a record, w4's or w2's, by the rows' codes from `a` on; step: to their next eight k. Returns a_sums
-// plus the sums of each row's codes, where Record has zeros.
+// ZA += the rows' codes at `a` by a line of a record; step leads to the next eight k of the rows. Returns a_sums, plus
+// each row's sum of these codes if the format has zero points.
 template <class Record>
 [[gnu::always_inline]] inline svint32_t add_line(svcount_t rows, const int8_t* a, int64_t step, svuint8x4_t line,
                                                  svint32_t a_sums) __arm_streaming __arm_inout("za") __arm_in("zt0") {
@@ -153,14 +151,14 @@ template <class Record>
   return a_sums;
 }
 
-// ZA of a tile = sums of one group, zeros not yet taken off. a, record: the group's. Returns the sums of each row's
-// codes, where Record has zeros.
+// ZA = the sums of one group of a tile, without subtraction of zero points. a, record: codes of the group. Returns each
+// row's sum of codes if the format has zero points.
 template <class Record>
 [[gnu::always_inline]] inline svint32_t add_group(
     const TileAt& t, const int8_t* a, const uint8_t* record) __arm_streaming __arm_inout("za") __arm_in("zt0") {
   const svcount_t rows = svwhilelt_c8(int64_t{0}, t.rows * 8, 2);
   const svcount_t columns = svwhilelt_c8(t.column * 4, kPanelColumns * 4, 4);
-  const int64_t step = t.block_rows * 8;  // from eight k to the next
+  const int64_t step = t.block_rows * 8;  // from eight k to the next eight
   const uint8_t* line = record + t.column * 4;
   svint32_t a_sums = svdup_s32(0);
   svzero_za();
@@ -170,8 +168,8 @@ template <class Record>
   return a_sums;
 }
 
-// ZA -= the sums of the rows' codes by the columns' zeros. Both fit 16 bits, and SMOPS takes pairs of those: the second
-// of a zero's is 0.
+// ZA -= the sums of the rows' codes times the zero points of the columns. Both fit 16 bits. SMOPS multiplies pairs of
+// 16 bits, and the upper half of a zero point is 0.
 template <int V>
 [[gnu::always_inline]] inline void subtract_zeros(svint32_t a_sums, int64_t column,
                                                   const uint8_t* zero_points) __arm_streaming __arm_inout("za") {
@@ -179,23 +177,24 @@ template <int V>
   svmops_za32_s16_m(V, svptrue_b16(), svptrue_b16(), svreinterpret_s16(a_sums), svreinterpret_s16(zero));
 }
 
-// Row R of four: acc (+)= sums * scales. Totals that are not there yet are zeros to a load with no active lane. Were
-// the lanes that fma adds to known to be all, the compiler would add into copies: the first vector has all that count.
+// acc (+)= sums * scales for row R of four. A load without active lanes makes the totals zero if there are none yet.
+// All four fma share the predicate of the first vector, which covers every lane that is stored: with an all-true
+// predicate the compiler would add into copies.
 template <int R>
 [[gnu::always_inline]] inline void add_row(svfloat32x4_t sums0, svfloat32x4_t sums1, svfloat32x4_t sums2,
                                            svfloat32x4_t sums3, svfloat32x4_t scales, int64_t column, bool accumulate,
                                            float* acc) __arm_streaming {
-  const svbool_t some = columns_of<0>(column);
+  const svbool_t active = columns_of<0>(column);
   const svfloat32x4_t total =
       svld1_x4(svwhilelt_c32(column, accumulate ? kPanelColumns : 0, 4), acc + R * kPanelColumns);
   svst1(svwhilelt_c32(column, kPanelColumns, 4), acc + R * kPanelColumns,
-        svcreate4(svmla_m(some, svget4(total, 0), svget4(sums0, R), svget4(scales, 0)),
-                  svmla_m(some, svget4(total, 1), svget4(sums1, R), svget4(scales, 1)),
-                  svmla_m(some, svget4(total, 2), svget4(sums2, R), svget4(scales, 2)),
-                  svmla_m(some, svget4(total, 3), svget4(sums3, R), svget4(scales, 3))));
+        svcreate4(svmla_m(active, svget4(total, 0), svget4(sums0, R), svget4(scales, 0)),
+                  svmla_m(active, svget4(total, 1), svget4(sums1, R), svget4(scales, 1)),
+                  svmla_m(active, svget4(total, 2), svget4(sums2, R), svget4(scales, 2)),
+                  svmla_m(active, svget4(total, 3), svget4(sums3, R), svget4(scales, 3))));
 }
 
-// `Rows` of the four rows from `slice` of ZA on. acc: their totals, from the tile's first column on.
+// add_row for `Rows` rows from slice `slice` of ZA on. acc: their totals, from the tile's column on.
 template <int Rows>
 [[gnu::always_inline]] inline void add_rows(uint32_t slice, svfloat32x4_t scales, int64_t column, bool accumulate,
                                             float* acc) __arm_streaming __arm_inout("za") {
@@ -209,7 +208,7 @@ template <int Rows>
   if constexpr (Rows > 3) add_row<3>(sums0, sums1, sums2, sums3, scales, column, accumulate, acc);
 }
 
-// acc [rows][64] (+)= float(ZA) * scales.
+// acc [rows][64] (+)= float(ZA) * scales for the rows of a tile.
 [[gnu::always_inline]] inline void add_scaled(const TileAt& t, svfloat32x4_t scales, bool accumulate,
                                               float* acc) __arm_streaming __arm_inout("za") {
   acc += t.column;
@@ -234,7 +233,7 @@ struct GroupedProduct {
 
   [[gnu::always_inline]] void tile(const TileAt& t) const __arm_streaming __arm_inout("za", "zt0") {
     svldr_zt(0, &kCodeTable<Record>);
-    const int8_t* x = a + t.at_bytes + t.first_row * 8;
+    const int8_t* x = a + t.offset_bytes + t.first_row * 8;
     const auto* record = reinterpret_cast<const uint8_t*>(panel.records);
     for (int64_t k = 0; k < panel.k; k += Record::kK, record += Record::kBytes) {
       const svint32_t a_sums = add_group<Record>(t, x + k * t.block_rows, record);
@@ -254,12 +253,12 @@ struct GroupedProduct {
   }
 };
 
-// All tiles of a product.
+// Computes all tiles of a product.
 template <class Product>
 [[gnu::always_inline]] inline void multiply(const Product& p) __arm_streaming __arm_inout("za", "zt0") {
   const int64_t lanes = static_cast<int64_t>(svcntw());
   TileAt t = {.block_rows = p.blocks.rows};
-  for (int64_t first = 0; first < p.rows; first += t.block_rows, t.at_bytes += p.blocks.step_bytes) {
+  for (int64_t first = 0; first < p.rows; first += t.block_rows, t.offset_bytes += p.blocks.step_bytes) {
     const int64_t present = p.rows - first < t.block_rows ? p.rows - first : t.block_rows;
     for (t.first_row = 0; t.first_row < present; t.first_row += lanes) {
       t.rows = present - t.first_row < lanes ? present - t.first_row : lanes;
@@ -274,9 +273,9 @@ void run(const void* product) __arm_streaming __arm_inout("za", "zt0") {
   static_cast<const Product*>(product)->run();
 }
 
-// f(product) in streaming mode with ZA and ZT0. By hand, and in one piece: the compiler's own switch (__arm_new("za"))
-// needs a run-time function that GCC's library has since version 14 only, and nothing may come between the switches,
-// for they clear every vector register. Those are named, so that the caller's d8 to d15 are kept.
+// Runs the product in streaming mode with ZA and ZT0. The mode switch is written by hand, because the compiler's own
+// (__arm_new("za")) needs a run-time function that GCC's library lacks before version 14. It is one statement, because
+// the switches clear all vector registers; these are clobbers, so that the caller's d8 to d15 are saved.
 template <class Product>
 void run_streaming(const Product& product) {
   void (*f)(const void*) __arm_streaming __arm_inout("za", "zt0") = run<Product>;
@@ -294,30 +293,30 @@ void run_streaming(const Product& product) {
         "p14", "p15");
 }
 
-// Up to a quarter of a tile NEON is as fast, and cores do not share it as they may share their SME unit.
-int32_t least_rows() { return static_cast<int32_t>(svcntsw() / 4 + 1); }
+// Up to a quarter of a tile NEON is as fast, and every core has its own, whereas cores may share an SME unit.
+int32_t min_sme_rows() { return static_cast<int32_t>(svcntsw() / 4 + 1); }
 
-// Nothing here is for where a caller further up has left its ZA on, to be saved by whoever needs the registers (the
-// ABI's lazy save, announced in TPIDR2_EL0): NEON needs none.
+// False if a caller has live ZA contents that a new user of ZA must save first (lazy save of the ABI, TPIDR2_EL0). NEON
+// is used then, which needs no ZA.
 bool is_za_free() {
   uint64_t lazy_save;
   asm volatile("mrs %0, tpidr2_el0" : "=r"(lazy_save));
   return lazy_save == 0;
 }
 
-bool worth_it(int64_t rows) { return rows >= least_rows() && is_za_free(); }
+bool sme_is_faster(int64_t rows) { return rows >= min_sme_rows() && is_za_free(); }
 
-// One row: vectors no wider than NEON's have nothing to offer.
-bool worth_it_for_one() { return svcntsw() > 4 && is_za_free(); }
+// One row gains only from streaming vectors that are wider than those of NEON.
+bool sme_is_faster_for_one_row() { return svcntsw() > 4 && is_za_free(); }
 
 void gemv_s8(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, int32_t* acc) {
-  if (!worth_it_for_one()) return neon_bf16_kernels().gemv_s8(a, b, row_bytes, k, acc);
+  if (!sme_is_faster_for_one_row()) return neon_bf16_kernels().gemv_s8(a, b, row_bytes, k, acc);
   if (svcntsw() == 8) return run_streaming(RowProduct<2>{a, b, row_bytes, k, acc});
   run_streaming(RowProduct<1>{a, b, row_bytes, k, acc});
 }
 
 void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  if (!worth_it_for_one()) return neon_bf16_kernels().gemv_grouped(a, first, panels, acc);
+  if (!sme_is_faster_for_one_row()) return neon_bf16_kernels().gemv_grouped(a, first, panels, acc);
   with_record(first.format, [&](auto record) {
     using Record = decltype(record);
     if (svcntsw() == 8) return run_streaming(GroupedRowProduct<Record, 2>{a, first, panels, acc});
@@ -327,34 +326,34 @@ void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, fl
 
 void gemm_s8(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, const int32_t* column_sum,
              int32_t* acc) {
-  if (!worth_it(rows)) return neon_bf16_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
+  if (!sme_is_faster(rows)) return neon_bf16_kernels().gemm_s8(terms, count, blocks, rows, column_sum, acc);
   run_streaming(Product<int8_t, int8_t>{terms, count, blocks, rows, acc});
 }
 
 void gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc) {
-  if (!worth_it(rows)) return neon_bf16_kernels().gemm_grouped(a, blocks, rows, panel, acc);
+  if (!sme_is_faster(rows)) return neon_bf16_kernels().gemm_grouped(a, blocks, rows, panel, acc);
   with_record(panel.format,
               [&](auto record) { run_streaming(GroupedProduct<decltype(record)>{a, blocks, rows, panel, acc}); });
 }
 
 void gemm_bf16(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
-  if (!worth_it(rows)) return neon_bf16_kernels().gemm_bf16(terms, count, blocks, rows, acc);
+  if (!sme_is_faster(rows)) return neon_bf16_kernels().gemm_bf16(terms, count, blocks, rows, acc);
   run_streaming(Product<float, bf16>{terms, count, blocks, rows, acc});
 }
 
 void gemm_f32(const GemmTerm* terms, int64_t count, const RowBlocks& blocks, int64_t rows, float* acc) {
-  if (!worth_it(rows)) return neon_bf16_kernels().gemm_f32(terms, count, blocks, rows, acc);
+  if (!sme_is_faster(rows)) return neon_bf16_kernels().gemm_f32(terms, count, blocks, rows, acc);
   run_streaming(Product<float, float>{terms, count, blocks, rows, acc});
 }
 
 }  // namespace
 
-// Rows stay packed as for SMMLA, only in blocks of another size: NEON can multiply what was packed for SMOPA.
+// Rows are packed as for SMMLA, in row blocks of another size, so that NEON can multiply rows packed for SMOPA.
 const Kernels& sme2_kernels() {
   static const Kernels kTable = [] {
     Kernels table = neon_bf16_kernels();
     table.name = "sme2";
-    table.follower = &neon_bf16_kernels();
+    table.companion = &neon_bf16_kernels();
     table.gemv_s8 = gemv_s8;
     table.gemv_grouped = gemv_grouped;
     table.gemm_s8 = gemm_s8;
@@ -362,8 +361,8 @@ const Kernels& sme2_kernels() {
     table.gemm_bf16 = gemm_bf16;
     table.gemm_f32 = gemm_f32;
     table.s8_shape.rows = table.f32_shape.rows = static_cast<int32_t>(svcntsw());
-    table.s8_shape.min_rows = table.f32_shape.min_rows = least_rows();
-    if (table.few_rows >= least_rows()) table.few_rows = least_rows() - 1;
+    table.s8_shape.min_rows = table.f32_shape.min_rows = min_sme_rows();
+    if (table.few_rows >= min_sme_rows()) table.few_rows = min_sme_rows() - 1;
     return table;
   }();
   return kTable;

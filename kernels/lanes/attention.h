@@ -1,4 +1,5 @@
-// A chunk of flash attention over sixteen lanes: q K, softmax, p V, and the merging of chunks.
+// Flash attention over one chunk of a float or bf16 cache, over sixteen lanes: q K, softmax, p V; and the merging of
+// chunks.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +7,15 @@
 
 #include "kernels/access_pattern.h"
 #include "kernels/kernels.h"
+#include "kernels/lanes/attention_s8.h"  // visible_range, mask_row
 #include "kernels/lanes/gemm.h"
 #include "kernels/lanes/math.h"
-#include "kernels/lanes/softmax.h"
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {
 namespace {
 
-// Left sides as a cache of Ts takes them; what they became.
+// Stores x as left operands for a cache of T and returns their values: for pairs rounded, with small magnitudes zero.
 template <class T>
 Lanes store_left(Lanes x, Left<T>* p) {
   if constexpr (std::is_same_v<T, float>) {
@@ -23,11 +24,11 @@ Lanes store_left(Lanes x, Left<T>* p) {
   } else {
     const Lanes zero = Lanes::broadcast(0.0f);
     const Lanes magnitude = Lanes::max(x, Lanes::sub(zero, x));
-    return Pairs::store_left(Lanes::if_less(magnitude, Lanes::broadcast(kLeastOperand), zero, x), p);
+    return Pairs::store_left(Lanes::if_less(magnitude, Lanes::broadcast(kMinOperand), zero, x), p);
   }
 }
 
-// Likewise e^x for x <= 0.
+// The same for e^x, x <= 0.
 template <class T>
 Lanes store_exp(Lanes x, Left<T>* p) {
   if constexpr (std::is_same_v<T, float>) {
@@ -37,12 +38,12 @@ Lanes store_exp(Lanes x, Left<T>* p) {
   }
 }
 
-// Scores become probabilities relative to their maximum, as left sides in the place of what they come from. Their sum.
+// Replaces scores by probabilities relative to their maximum, stored as left operands, and returns the sum of these.
 template <class T>
 float exponentials(float* scores, int64_t from, int64_t to, float largest) {
   const Lanes max = Lanes::broadcast(largest);
   Lanes sum = Lanes::broadcast(0.0f);
-  const auto some = [&](auto count, int64_t i) {
+  const auto run = [&](auto count, int64_t i) {
     Lanes x[count];
     unrolled<count>([&](auto j) { x[j] = Lanes::sub(Lanes::load(scores + i + j * kLanes), max); });
     unrolled<count>([&](auto j) {
@@ -51,15 +52,15 @@ float exponentials(float* scores, int64_t from, int64_t to, float largest) {
     });
     unrolled<count>([&](auto j) { sum = Lanes::add(sum, x[j]); });
   };
-  // Where they fit the registers, several chains of operations side by side.
+  // Several chains of operations side by side, if they fit the registers.
   constexpr int kTogether = Lanes::kWide > 1 ? 4 : 1;
   int64_t i = from;
-  for (; i + kTogether * kLanes <= to; i += kTogether * kLanes) some(Index<kTogether>{}, i);
-  for (; i < to; i += kLanes) some(Index<1>{}, i);
+  for (; i + kTogether * kLanes <= to; i += kTogether * kLanes) run(Index<kTogether>{}, i);
+  for (; i < to; i += kLanes) run(Index<1>{}, i);
   return fold(sum, Lanes::add);
 }
 
-// A few rows' maxima before their exponentials: one row's folding is then done beside the next one's work.
+// Eight rows at a time, first all maxima and then all exponentials: the fold of one row overlaps the work on the next.
 template <class T>
 void softmax(float* scores, int64_t rows, const AttentionSpan* spans, int64_t from, int64_t to, float cap,
              const AttentionState& state) {
@@ -87,35 +88,41 @@ void attend_typed(const AttentionChunk& chunk, const float* q, int64_t rows, con
                   const AttentionState& state) {
   int64_t end = 0;
   for (int64_t r = 0; r < rows; ++r) end = spans[r].end > end ? spans[r].end : end;
-  const int64_t from = seen_by_any(spans, rows).begin, to = round_up(end, kKeyBlock);
+  const int64_t from = visible_range(spans, rows).begin, to = round_up(end, kKeyLanes);
   const int64_t d = chunk.head_dim;
   constexpr bool kPrefetches = Lanes::kAheadBytes > 0;
   const bool is_whole = to - from == kAttentionChunk;
-  // Where not all of a chunk is seen keys ask for their values, a plane later in a cache like the engine's, and values,
-  // where they ask at all, for the next head's keys. Nearer by lie positions that nobody reads.
-  constexpr int64_t kOf = std::is_same_v<T, bf16_pair> ? 2 : 1;  // numbers in a T
-  const int64_t plane = kAttentionChunk * d / kOf;
+  // For a partial chunk, reading keys prefetches the values, one plane ahead in a cache like the engine's, and reading
+  // values prefetches the keys of the next head. A smaller distance would fetch positions that are never read.
+  constexpr int64_t kNumbers = std::is_same_v<T, bf16_pair> ? 2 : 1;  // numbers per T
+  const int64_t plane = kAttentionChunk * d / kNumbers;
   const bool prefetches_values = !is_whole && chunk.values == static_cast<const T*>(chunk.keys) + plane;
   const int64_t plane_bytes = plane * static_cast<int64_t>(sizeof(T));
-  // In order: key block by key block. With part of a chunk seen, or more rows, whose tiles take half of the values at
-  // once, it is slower on every CPU.
+  // In order: one group of kKeyLanes positions after the other. This order is slower on every CPU for partial chunks,
+  // and for more rows, whose tiles read half of the values at a time.
   const bool in_order =
       kPrefetches && is_whole && rows <= kWidestRows && kAccessPatterns[access_pattern()].plain_chunks;
-  const int64_t some_bytes = kPrefetches && prefetches_values ? plane_bytes : Lanes::kAheadBytes;
-  const int64_t ahead_bytes = in_order ? 0 : some_bytes;
+  const int64_t distance_bytes = kPrefetches && prefetches_values ? plane_bytes : Lanes::kAheadBytes;
+  const int64_t ahead_bytes = in_order ? 0 : distance_bytes;
 
-  constexpr int64_t kLeft = sizeof(float) / sizeof(Left<T>);  // left sides that take a float's place
-  const T* keys = static_cast<const T*>(chunk.keys) + from * d / kOf;
-  FloatTile<T> by_keys = {
-      reinterpret_cast<const Left<T>*>(q), d * kLeft, kOf, keys, kKeyBlock, d / kOf * kKeyBlock, d / kOf, ahead_bytes};
-  const int64_t at_once = in_order ? kKeyBlock : to - from;
-  for (int64_t at = from; at < to; at += at_once, by_keys.b += at_once * d / kOf) {
-    gemm_many(by_keys, rows, at_once / kKeyBlock, scores + at, kAttentionChunk);
+  constexpr int64_t kLeft = sizeof(float) / sizeof(Left<T>);  // left operands in the memory of one float
+  const T* keys = static_cast<const T*>(chunk.keys) + from * d / kNumbers;
+  FloatTile<T> by_keys = {reinterpret_cast<const Left<T>*>(q),
+                          d * kLeft,
+                          kNumbers,
+                          keys,
+                          kKeyLanes,
+                          d / kNumbers * kKeyLanes,
+                          d / kNumbers,
+                          ahead_bytes};
+  const int64_t at_once = in_order ? kKeyLanes : to - from;
+  for (int64_t at = from; at < to; at += at_once, by_keys.b += at_once * d / kNumbers) {
+    gemm_many(by_keys, rows, at_once / kKeyLanes, scores + at, kAttentionChunk);
   }
   softmax<T>(scores, rows, spans, from, to, chunk.cap, state);
-  const T* values = static_cast<const T*>(chunk.values) + from / kOf * chunk.value_stride;
-  gemm_many(FloatTile<T>{reinterpret_cast<const Left<T>*>(scores) + from, kAttentionChunk * kLeft, kOf, values,
-                         chunk.value_stride, kLanes, (end - from + kOf - 1) / kOf, ahead_bytes},
+  const T* values = static_cast<const T*>(chunk.values) + from / kNumbers * chunk.value_stride;
+  gemm_many(FloatTile<T>{reinterpret_cast<const Left<T>*>(scores) + from, kAttentionChunk * kLeft, kNumbers, values,
+                         chunk.value_stride, kLanes, (end - from + kNumbers - 1) / kNumbers, ahead_bytes},
             rows, d / kLanes, state.acc, d);
 }
 
@@ -128,17 +135,17 @@ void attend(const AttentionChunk& chunk, const float* q, int64_t rows, const Att
   }
 }
 
-// Of up to sixteen rows at once.
+// Merges the states of up to sixteen rows.
 void merge_rows(const AttentionState& state, const AttentionState& next, int64_t rows, int64_t head_dim) {
-  const Lanes first = load_some(state.max, rows);
-  const Lanes second = load_some(next.max, rows);
+  const Lanes first = load_partial(state.max, rows);
+  const Lanes second = load_partial(next.max, rows);
   const Lanes max = Lanes::max(first, second);
   const Lanes keep = exp_lanes(Lanes::sub(first, max));
   const Lanes take = exp_lanes(Lanes::sub(second, max));
   const Lanes sum =
-      Lanes::add(Lanes::mul(load_some(state.sum, rows), keep), Lanes::mul(load_some(next.sum, rows), take));
-  store_some(max, state.max, rows);
-  store_some(sum, state.sum, rows);
+      Lanes::add(Lanes::mul(load_partial(state.sum, rows), keep), Lanes::mul(load_partial(next.sum, rows), take));
+  store_partial(max, state.max, rows);
+  store_partial(sum, state.sum, rows);
   float factors[2][kLanes];
   keep.store(factors[0]);
   take.store(factors[1]);

@@ -1,45 +1,66 @@
-// A chunk of flash attention over a cache of codes (KvType::q8): both products are exact sums of integers. A Product is
-// how an instruction set makes them:
+// Flash attention over one chunk of a cache of codes (KvType::q8). Both products are exact integer sums. A Product
+// computes them for an instruction set:
 //
-//   Code                          what a query's codes are in that form
-//   store_query(codes, row, i)    sixteen codes in [-127, 127] into a row's place, in the form that it multiplies
-//   store_weight(codes, row, i)   sixteen codes in [0, kLargestWeight], which are still to be rounded, likewise
+//   Code                         type of a query's codes in memory
+//   store_query(codes, row, i)   stores codes i to i + 15 of a query, in [-127, 127]
+//   store_weight(codes, row, i)  rounds and stores codes i to i + 15 of a row of weights, in [0, kLargestWeight]
 //   scores(q, d, rows, panel, sums)
-//                                 rows of queries by a panel of keys
+//                                sums = queries [rows][d] by one panel of keys
 //   values(weights, from, rows, values, row_bytes, k, sums)
-//                                 rows of weights, k of each from `from` on, by 64 columns of values
+//                                sums = weights [rows], codes from to from + k - 1, by 64 columns of values
 //
-// Rows of weights are kWeightBytes apart, sums are [rows][64].
+// Rows of weights are kWeightBytes apart; sums: int32 [rows][64].
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention_chunk.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/math.h"
-#include "kernels/lanes/softmax.h"
 
 namespace pinion {
 namespace {
 
-// Two digits of base 128. With one the products cost less, and the model's output changes four times as much
+// The positions that any of the rows attends to, rounded to multiples of kKeyLanes.
+inline AttentionSpan visible_range(const AttentionSpan* spans, int64_t rows) {
+  AttentionSpan all = spans[0];
+  for (int64_t r = 1; r < rows; ++r) {
+    all.begin = spans[r].begin < all.begin ? spans[r].begin : all.begin;
+    all.end = spans[r].end > all.end ? spans[r].end : all.end;
+  }
+  return {all.begin / kKeyLanes * kKeyLanes, static_cast<int32_t>(round_up(all.end, kKeyLanes))};
+}
+
+// Caps a row's scores, sets those outside the span to minus infinity and returns the largest. [from, to): the span
+// rounded to multiples of kKeyLanes.
+inline float mask_row(float* scores, AttentionSpan span, int64_t from, int64_t to, float cap) {
+  if (cap != 0.0f) {
+    for (int64_t i = from; i < to; i += kLanes) soft_cap(Lanes::load(scores + i), cap).store(scores + i);
+  }
+  for (int64_t i = from; i < span.begin; ++i) scores[i] = -__builtin_inff();
+  for (int64_t i = span.end; i < to; ++i) scores[i] = -__builtin_inff();
+  Lanes largest = Lanes::broadcast(-__builtin_inff());
+  for (int64_t i = from; i < to; i += kLanes) largest = Lanes::max(Lanes::load(scores + i), largest);
+  return fold(largest, Lanes::max);
+}
+
+// Two digits of base 128. One digit would be cheaper, but would change the model's output four times as much
 // (tools/MEASURED.md).
 constexpr float kLargestWeight = 127.0f * 128;
 constexpr int64_t kWeightBytes = 2 * kAttentionChunk;
 
-// Rows that a product takes at a time: whole tiles, whose sums stay in the L1 cache.
+// Rows of one product: whole register tiles, whose sums stay in the L1 cache.
 constexpr int64_t kRowsAtOnce = 12;
 
-// Tiles of few rows are bound by memory, so they prefetch. Other distances were slower (tools/MEASURED.md).
+// Tiles of up to kFewRows rows are bound by memory, so they prefetch. Other distances were slower (tools/MEASURED.md).
 constexpr int kFewRows = 4;
 constexpr int64_t kCodesAheadBytes = 4096;
 
-// A row whose weights are all below this has none: a factor for them would not be finite.
-constexpr float kLeastWeight = 0x1p-100f;
+// A row of smaller weights becomes zero, because the factor for their codes could be infinite.
+constexpr float kMinWeight = 0x1p-100f;
 
-// Products of int8 codes alone: a weight is two rows, its digits. Both functions are called with (a, lda, rows, b,
-// row_bytes, k, sums); digits are not negative.
+// A Product of int8 codes: the two digits of the weights are two rows. The arguments of both functions are (a, lda,
+// rows, b, row_bytes, k, sums); digits are not negative.
 template <auto MultiplyCodes, auto MultiplyDigits>
 struct Digits {
   using Code = int8_t;
@@ -57,13 +78,13 @@ struct Digits {
 
   static void values(const std::byte* weights, int64_t from, int64_t rows, const int8_t* values, int64_t row_bytes,
                      int64_t k, int32_t* sums) {
-    int32_t parts[2 * kRowsAtOnce * kPanelColumns];
+    int32_t digit_sums[2 * kRowsAtOnce * kPanelColumns];
     MultiplyDigits(reinterpret_cast<const int8_t*>(weights) + from, kAttentionChunk, 2 * rows, values, row_bytes, k,
-                   parts);
+                   digit_sums);
     for (int64_t r = 0; r < rows; ++r) {
-      const int32_t* part = parts + 2 * r * kPanelColumns;
+      const int32_t* high = digit_sums + 2 * r * kPanelColumns;
       for (int64_t c = 0; c < kPanelColumns; ++c) {
-        sums[r * kPanelColumns + c] = part[c] * 128 + part[kPanelColumns + c];
+        sums[r * kPanelColumns + c] = high[c] * 128 + high[kPanelColumns + c];
       }
     }
   }
@@ -71,6 +92,7 @@ struct Digits {
 
 using Codes = Q8Chunk<const int8_t, const float>;
 
+// The score of a query against the centre, see Kernels::attend_s8.
 template <class Code>
 float centre_score(const float* q, const Codes& codes, int64_t d) {
   const auto* x = reinterpret_cast<const Code*>(q);
@@ -79,7 +101,7 @@ float centre_score(const float* q, const Codes& codes, int64_t d) {
   return (static_cast<float>(sum) * q[query_scale_at(d)]) * *codes.centre_scale;
 }
 
-// scores[r][position], for every panel of keys that [from, to) touches.
+// Computes scores[r][position] for every panel of keys that overlaps [from, to).
 template <class Product>
 void score_rows(const Codes& codes, int64_t d, const float* q, int64_t rows, int64_t from, int64_t to, float* scores) {
   int32_t sums[kRowsAtOnce * kPanelColumns];
@@ -105,7 +127,7 @@ void score_rows(const Codes& codes, int64_t d, const float* q, int64_t rows, int
   }
 }
 
-// A row's scores become e^x times the value's scale. Returns the sum of e^x.
+// Replaces a row's scores by weights e^(score - max) * scale and returns the sum of e^(score - max).
 inline float weigh_row(float* scores, const float* scales, int64_t from, int64_t to, float max, float* largest) {
   Lanes sum = Lanes::broadcast(0.0f), top = sum;
   for (int64_t i = from; i < to; i += kLanes) {
@@ -119,11 +141,12 @@ inline float weigh_row(float* scores, const float* scales, int64_t from, int64_t
   return fold(sum, Lanes::add);
 }
 
-// Weights become codes; their scale. Of a row with NaN, which its sum shows, or infinity it is NaN.
+// Encodes a row of weights and returns the scale of the codes: NaN if the row holds NaN (then `sum` is NaN) or
+// infinity.
 template <class Product>
 float encode_weights(const float* weights, int64_t from, int64_t to, float largest, float sum, std::byte* out) {
   const bool is_whole = sum == sum && largest < __builtin_inff();
-  if (!is_whole || largest < kLeastWeight) {
+  if (!is_whole || largest < kMinWeight) {
     __builtin_memset(out, 0, kWeightBytes);
     return is_whole ? 0.0f : __builtin_nanf("");
   }
@@ -134,7 +157,7 @@ float encode_weights(const float* weights, int64_t from, int64_t to, float large
   return largest / kLargestWeight;
 }
 
-// acc[r][column] = weights by values, scaled.
+// acc[r][column] = sum over [from, to) of weights times values, times the row's scale.
 template <class Product>
 void add_values(const Codes& codes, int64_t d, const std::byte* weights, const float* scales, int64_t rows,
                 int64_t from, int64_t to, float* acc) {
@@ -155,8 +178,8 @@ void add_values(const Codes& codes, int64_t d, const std::byte* weights, const f
   }
 }
 
-// Scores become codes of weights, and each row's first score the scale of its codes. Step by step for a few rows: one
-// row's folding is then done beside the next one's work.
+// Replaces scores by codes of weights, and the first score of each row by the scale of its codes. Each step takes
+// several rows, so that the fold of one row overlaps the work on the next.
 template <class Product>
 void softmax_rows(const float* value_scales, float cap, int64_t rows, const AttentionSpan* spans, int64_t from,
                   int64_t to, float* scores, std::byte* weights, const AttentionState& state) {
@@ -177,13 +200,13 @@ void softmax_rows(const float* value_scales, float cap, int64_t rows, const Atte
 template <class Product>
 void attend_s8(const AttentionChunk& chunk, const float* q, int64_t rows, const AttentionSpan* spans, float* scores,
                const AttentionState& state) {
-  const AttentionSpan seen = seen_by_any(spans, rows);
+  const AttentionSpan range = visible_range(spans, rows);
   auto* weights = reinterpret_cast<std::byte*>(scores + rows * kAttentionChunk);
   const int64_t d = chunk.head_dim;
   const Codes codes = q8_chunk(chunk.keys, d);
-  score_rows<Product>(codes, d, q, rows, seen.begin, seen.end, scores);
-  softmax_rows<Product>(codes.value_scales, chunk.cap, rows, spans, seen.begin, seen.end, scores, weights, state);
-  add_values<Product>(codes, d, weights, scores, rows, seen.begin, seen.end, state.acc);
+  score_rows<Product>(codes, d, q, rows, range.begin, range.end, scores);
+  softmax_rows<Product>(codes.value_scales, chunk.cap, rows, spans, range.begin, range.end, scores, weights, state);
+  add_values<Product>(codes, d, weights, scores, rows, range.begin, range.end, state.acc);
 }
 
 template <class Product>
@@ -192,7 +215,7 @@ void make_query_s8(float* q, int64_t n, float scale) {
   for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, Lanes::load(q + i));
   const float code = code_scale(fold(largest, Lanes::max_magnitude));
   if (!(code > 0)) {  // NaN too
-    __builtin_memset(q, 0, static_cast<size_t>(n) * sizeof(float));
+    __builtin_memset(q, 0, n * sizeof(float));
     q[query_scale_at(n)] = code * scale;
     return;
   }

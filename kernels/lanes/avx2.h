@@ -1,12 +1,11 @@
-// Sixteen float lanes as two AVX registers. See scalar.h for what each function means.
+// Sixteen float lanes as two AVX registers; scalar.h defines each function.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 
-#include "kernels/bf16.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 
 namespace pinion {
 namespace {
@@ -26,7 +25,7 @@ struct Lanes {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
   static Lanes load(const bf16* p) { return {widen(p), widen(p + 8)}; }
-  // Evens, then odds: a shift and a mask, where the lanes' own order takes two conversions and two shifts.
+  // Even elements, then odd ones: a shift and a mask, whereas the natural order takes two conversions and two shifts.
   static Lanes load_mixed(const bf16* p) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
@@ -52,7 +51,7 @@ struct Lanes {
   }
   static Lanes load_first(const bf16_pair* p) { return {upper(load_halves(p)), upper(load_halves(p + 8))}; }
   static Lanes load_second(const bf16_pair* p) {
-    asm("" : "+r"(p));  // GCC would keep what load_first has read, and sums in memory for it
+    asm("" : "+r"(p));  // else GCC keeps the vectors of load_first in registers and spills sums
     return {_mm256_castsi256_ps(_mm256_slli_epi32(load_halves(p), 16)),
             _mm256_castsi256_ps(_mm256_slli_epi32(load_halves(p + 8), 16))};
   }
@@ -68,7 +67,7 @@ struct Lanes {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);
   }
-  // Sixteen codes as bytes.
+  // Narrows sixteen codes to bytes.
   static void store_bytes(__m256i first, __m256i second, int8_t* p) {
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

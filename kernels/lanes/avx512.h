@@ -1,12 +1,11 @@
-// Sixteen float lanes as one AVX-512 register. See scalar.h for what each function means.
+// Sixteen float lanes as one AVX-512 register; scalar.h defines each function.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 
-#include "kernels/bf16.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 
 namespace pinion {
 namespace {

@@ -1,4 +1,4 @@
-// What happens to a tile of sums before it is stored (Epilogue in kernels.h), over sixteen lanes.
+// The steps from a tile of sums to results (Epilogue in kernels.h), over sixteen lanes.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ Lanes activated(Lanes x, const Epilogue& ops) {
     case Activation::xielu:
       return xielu(x, ops.xielu);
     case Activation::silu:
-    case Activation::clamped_swiglu:  // has a gate
+    case Activation::clamped_swiglu:  // never without a gate, see gated()
       break;
   }
   return silu(x);
@@ -52,26 +52,26 @@ Lanes gated(Lanes gate, Lanes value, const Epilogue& ops) {
   return Lanes::mul(activated(gate, ops), value);
 }
 
-// Up to sixteen columns of a tile, row by row.
+// Applies the epilogue to `count` columns, at most sixteen, row by row.
 template <class T>
 void apply_columns(const T* sums, int64_t rows, int64_t count, const Epilogue& ops, int64_t column, float* out,
                    int64_t ldo) {
   const bool clamped = ops.low > -__builtin_inff() || ops.high < __builtin_inff();
-  const Lanes column_scale = ops.row_scale ? load_some(ops.column_scale + column, count) : Lanes::broadcast(1.0f);
-  const Lanes bias = ops.bias ? load_some(ops.bias + column, count) : Lanes::broadcast(0.0f);
+  const Lanes column_scale = ops.row_scale ? load_partial(ops.column_scale + column, count) : Lanes::broadcast(1.0f);
+  const Lanes bias = ops.bias ? load_partial(ops.bias + column, count) : Lanes::broadcast(0.0f);
   for (int64_t r = 0; r < rows; ++r, out += ldo) {
     Lanes value = Lanes::load(sums + r * kPanelColumns);
     if (ops.row_scale) value = Lanes::mul(Lanes::mul(value, Lanes::broadcast(ops.row_scale[r])), column_scale);
     if (ops.alpha != 1.0f) value = Lanes::mul(Lanes::broadcast(ops.alpha), value);
     if (ops.bias) value = Lanes::add(value, bias);
     if (ops.cap != 0.0f) value = soft_cap(value, ops.cap);
-    if (ops.gate) value = gated(load_some(ops.gate + r * ops.gate_stride + column, count), value, ops);
+    if (ops.gate) value = gated(load_partial(ops.gate + r * ops.gate_stride + column, count), value, ops);
     if (ops.activates) value = activated(value, ops);
     if (ops.beta != 0.0f) {
-      value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_some(out, count)));
+      value = Lanes::add(value, Lanes::mul(Lanes::broadcast(ops.beta), load_partial(out, count)));
     }
     if (clamped) value = Lanes::min(Lanes::broadcast(ops.high), Lanes::max(Lanes::broadcast(ops.low), value));
-    store_some(value, out, count);
+    store_partial(value, out, count);
   }
 }
 

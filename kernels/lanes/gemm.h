@@ -1,55 +1,86 @@
-// Matmul of floats and packing of rows, over sixteen lanes.
+// Matmul of floats over sixteen lanes.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/math.h"
-#include "kernels/lanes/pack_rows.h"
-#include "kernels/lanes/pairs.h"
 #include "kernels/lanes/unroll.h"
 
 namespace pinion {
 namespace {
 
-// What multiplies a T: a float a float or bf16, a pair a pair.
+#if !defined(PINION_PAIRS)  // else the including file defines its own Pairs
+
+// Products of pairs of bf16, summed by fma: the first element of a pair, then the second. The right operand is sixteen
+// pairs, the left operand one pair in the form that store_left writes. This is the definition: it widens both to float.
+struct Pairs {
+  using Left = float;
+  static constexpr bool kWidens = false;  // true: many rows widen the right operand before the tiles (gemm_many)
+
+  // As Right::add in gemm.h.
+  template <int R, int W, class From>
+  [[gnu::always_inline]] static void add(const Left* a, int64_t row, From from, Lanes (&acc)[R][W]) {
+    const bf16_pair* p[W];
+    unrolled<2>([&](auto i) {
+      Lanes vector[W];
+      unrolled<W>([&](auto w) {
+        if (i == 0) p[w] = from(w);
+        vector[w] = i == 0 ? Lanes::load_first(p[w]) : Lanes::load_second(p[w]);
+      });
+      unrolled<R>([&](auto r) {
+        const Lanes x = Lanes::broadcast(a[r * row + i]);
+        unrolled<W>([&](auto w) { acc[r][w] = Lanes::fma(x, vector[w], acc[r][w]); });
+      });
+    });
+  }
+  // Rounds sixteen floats, none of them denormal, to bf16, stores them as eight left operands and returns them.
+  static Lanes store_left(Lanes x, Left* p) {
+    const Lanes rounded = x.rounded_to_bf16();
+    rounded.store(p);
+    return rounded;
+  }
+};
+
+#endif
+
+// Type of the left operand for a right operand T: float for float and bf16, a pair for pairs.
 template <class T>
 using Left = std::conditional_t<std::is_same_v<T, bf16_pair>, Pairs::Left, float>;
 
-// Where a tile's operands lie: row r and step i of k of the left at a + r * row + i * step; step i of the right at
-// b + i * ldb, its vectors vector_step apart. A step of pairs is two of k. ahead_bytes is the prefetch distance; 0:
-// nothing is prefetched.
+// The operands of a tile. k counts steps; one step of pairs is two k.
 template <class T>
 struct FloatTile {
-  const Left<T>* a;
+  const Left<T>* a;  // row r, step i is at a + r * row + i * step
   int64_t row;
   int64_t step;
-  const T* b;
+  const T* b;  // vector w, step i is at b + w * vector_step + i * ldb
   int64_t ldb;
   int64_t vector_step;
   int64_t k;
-  int64_t ahead_bytes;
+  int64_t ahead_bytes;  // prefetch distance; 0: no prefetch
 
-  // Each vector's steps are a piece of memory of their own: a block of keys.
-  bool in_blocks() const { return vector_step != kLanes; }
+  // True if the steps of each vector are contiguous (interleaved keys); else the vectors are columns of one row.
+  bool is_interleaved() const { return vector_step != kLanes; }
 };
 
 // Tiles of up to this many rows are bound by memory, so they prefetch. In attention the keys prefetch the values, and
-// the values the next head's keys. A tile that takes only a part of what lies side by side does not: that was slower
-// (tools/MEASURED.md).
+// the values the keys of the next head. Tiles that cover only some of the columns side by side do not prefetch: it was
+// slower (tools/MEASURED.md).
 constexpr int kAheadRows = 4;
 
-// Tiles of at most this many rows are eight vectors wide.
+// Tiles of up to this many rows are eight vectors wide.
 constexpr int kWidestRows = Lanes::kRows * Lanes::kWide / 12;
 
 // CPUs drop some prefetches under load. A vector of pairs fills a whole line, so it is prefetched twice. Narrower
-// vectors share a line, so a neighbour's prefetch repeats it anyway.
+// vectors share a line, which the prefetch of a neighbour repeats anyway.
 template <class T>
 constexpr bool kPrefetchesTwice = std::is_same_v<T, bf16_pair>;
 
-// A step of a tile: acc[r][w] += a * b for R rows and W vectors. from(w), for each w once: where the vector's sixteen
-// numbers, or pairs, lie.
+// One step of a tile: acc[r][w] += a * b for R rows and W vectors. from(w) returns the sixteen numbers or pairs of
+// vector w; it is called once per w.
 template <class T>
 struct Right {
   template <int R, int W, class From>
@@ -61,7 +92,7 @@ struct Right {
       unrolled<W>([&](auto w) { acc[r][w] = Lanes::fma(x, vector[w], acc[r][w]); });
     });
   }
-  // bf16 in whichever order is loaded fastest, others as they lie.
+  // bf16 is loaded in the order of lanes that is fastest.
   static Lanes load(const T* p) {
     if constexpr (std::is_same_v<T, bf16>) return Lanes::load_mixed(p);
     return Lanes::load(p);
@@ -79,7 +110,7 @@ void store_sums(Lanes sums, float* p) {
   (std::is_same_v<T, bf16> ? sums.unmixed() : sums).store(p);
 }
 
-// c[r][w * apart * 16] (+)= a * b for R rows and W vectors of 16, each element by fma in the order of k.
+// c[r][w * apart * 16 + i] (+)= a * b for R rows and W vectors of lanes i, each element by fma in the order of k.
 template <int R, int W, class T>
 void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, int64_t apart) {
   const auto at = [&](int r, int w) { return c + r * ldc + w * apart * kLanes; };
@@ -88,7 +119,7 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
     unrolled<W>([&](auto w) { acc[r][w] = accumulate ? load_sums<T>(at(r, w)) : Lanes::broadcast(0.0f); });
   });
   constexpr bool kMayPrefetch = R <= kAheadRows && Lanes::kAheadBytes > 0;
-  const bool prefetches = kMayPrefetch && t.ahead_bytes > 0 && (t.in_blocks() || Lanes::kWide > 1);
+  const bool prefetches = kMayPrefetch && t.ahead_bytes > 0 && (t.is_interleaved() || Lanes::kWide > 1);
   const Left<T>* a = t.a;
   const T* b = t.b;
   for (int64_t i = 0; i < t.k; ++i, a += t.step, b += t.ldb) {
@@ -106,9 +137,9 @@ void gemm_tile(const FloatTile<T>& t, bool accumulate, float* c, int64_t ldc, in
   unrolled<R>([&](auto r) { unrolled<W>([&](auto w) { store_sums<T>(acc[r][w], at(r, w)); }); });
 }
 
-// c[rows][vectors * 16] (+)= a * b for any number of rows and vectors. A tile of few rows is wider, as far as the
-// registers go: its sums' chains hide the latency of fma. A tile takes blocks that lie apart, so that the next tile
-// goes on where this one ends in each of them: that was faster than neighbours (tools/MEASURED.md).
+// c[rows][vectors * 16] (+)= a * b for any number of rows and vectors. Tiles of few rows are wider, as far as registers
+// allow: more chains of sums hide the latency of fma. A tile of interleaved keys takes vectors that are not neighbours,
+// so that the next tile continues each of them; that was faster (tools/MEASURED.md).
 template <class T>
 void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool accumulate, float* c, int64_t ldc) {
   const auto columns = [&](auto count, int64_t first) {
@@ -117,9 +148,9 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
         constexpr int kFit = Lanes::kRows * Lanes::kWide / n;
         constexpr int kWidth = n <= kWidestRows ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
         constexpr int kW = count < kWidth ? count : kWidth;
-        const int64_t apart = tile.in_blocks() ? count / kW : 1;
+        const int64_t apart = tile.is_interleaved() ? count / kW : 1;
         for (int64_t i = 0; i < count / kW; ++i) {
-          const int64_t v = first + (tile.in_blocks() ? i : i * kW);
+          const int64_t v = first + (tile.is_interleaved() ? i : i * kW);
           FloatTile<T> t = tile;
           t.a += r * t.row;
           t.b += v * t.vector_step;
@@ -134,22 +165,22 @@ void gemm_rows(const FloatTile<T>& tile, int64_t rows, int64_t vectors, bool acc
   for (; v < vectors; ++v) columns(Index<1>{}, v);
 }
 
-// Every tile of rows turns the same bf16 into floats again. Where that keeps sums waiting, from this many rows on a
-// piece of b, four vectors wide, is turned into floats once and stays in the L1 cache for all of them.
+// Each tile of rows widens the same bf16 again. If that delays the sums (Pairs::kWidens), products of at least this
+// many rows widen a slice of b, four vectors wide, once; it stays in the L1 cache for all rows.
 constexpr int64_t kWidenRows = 16;
 constexpr int64_t kWidenSteps = 64;
 
-// The same sums as gemm_rows gives.
+// The same bits as gemm_rows.
 template <class T>
 void gemm_widened(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
-  constexpr int64_t kMost = 4;
-  alignas(64) float piece[kWidenSteps * 2 * kMost * kLanes];
-  for (int64_t v = 0; v < vectors; v += kMost) {
-    const int64_t count = vectors - v < kMost ? vectors - v : kMost;
+  constexpr int64_t kMaxVectors = 4;
+  alignas(64) float widened[kWidenSteps * 2 * kMaxVectors * kLanes];
+  for (int64_t v = 0; v < vectors; v += kMaxVectors) {
+    const int64_t count = vectors - v < kMaxVectors ? vectors - v : kMaxVectors;
     const int64_t width = count * kLanes;
     for (int64_t i = 0; i < tile.k; i += kWidenSteps) {
       const int64_t steps = tile.k - i < kWidenSteps ? tile.k - i : kWidenSteps;
-      float* to = piece;
+      float* to = widened;
       for (int64_t s = i; s < i + steps; ++s, to += 2 * width) {
         const T* from = tile.b + s * tile.ldb + v * tile.vector_step;
         for (int64_t w = 0; w < count; ++w, from += tile.vector_step) {
@@ -157,13 +188,13 @@ void gemm_widened(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float
           Lanes::load_second(from).store(to + width + w * kLanes);
         }
       }
-      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, 1, piece, width, kLanes, 2 * steps, 0};
+      const FloatTile<float> wide = {tile.a + i * tile.step, tile.row, 1, widened, width, kLanes, 2 * steps, 0};
       gemm_rows(wide, rows, count, i > 0, c + v * kLanes, ldc);
     }
   }
 }
 
-// c[rows][vectors * 16] = a * b; k at least 1.
+// c[rows][vectors * 16] = a * b, k >= 1.
 template <class T>
 void gemm_many(const FloatTile<T>& tile, int64_t rows, int64_t vectors, float* c, int64_t ldc) {
   if constexpr (Pairs::kWidens && std::is_same_v<T, bf16_pair>) {

@@ -1,47 +1,48 @@
-// Several rows by a panel of a format with groups, a piece of the panel at a time: expanded once for all rows, it stays
-// in the L1 cache. Include it after the file that defines Lanes.
+// Several rows by a panel of a format with groups. The codes of a slice of the panel are expanded to bytes once for all
+// rows and stay in the L1 cache. Include it after the file that defines Lanes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/kernels.h"
-#include "kernels/lanes/record.h"
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/rows.h"
+#include "kernels/lanes/streams.h"
 
 namespace pinion {
 namespace {
 
-// f(panel, acc) for panels that lie one behind the other, each with its part of acc [panels][64].
+// Calls f(panel, acc) for consecutive panels, with acc of [panels][64] advanced by one panel each time.
 template <class F>
-[[maybe_unused]] void each_panel(GroupedPanel panel, int64_t panels, float* acc, F f) {
+[[maybe_unused]] void for_each_panel(GroupedPanel panel, int64_t panels, float* acc, F f) {
   const int64_t step_bytes = panel_bytes(panel.format, panel.k);
   for (int64_t p = 0; p < panels; ++p, panel.records += step_bytes, acc += kPanelColumns) f(panel, acc);
 }
 
-constexpr int64_t kExpandedK = 128;  // of a piece: four groups of w4, one of w2
+constexpr int64_t kExpandedK = 128;  // k of a slice: four groups of w4, one of w2
 
-// Zipped: the eight k of a column side by side, for one pair of rows of four k after the other, as SMMLA takes them;
-// else w8's layout. Signed: the codes are less their zeros; else they are what they are in the record.
+// Up to kMaxGroups groups of a panel as bytes, and their scales as floats. Zipped: eight k of a column are side by
+// side, as SMMLA reads them; else the layout is that of w8. Signed: the zero points are subtracted; else the codes are
+// unchanged.
 template <class Record, bool Zipped, bool Signed = true>
-struct ExpandedPiece {
-  static constexpr int64_t kK = Record::kK;  // of a group
-  static constexpr int64_t kMostGroups = kExpandedK / kK;
+struct ExpandedSlice {
+  static constexpr int64_t kK = Record::kK;  // k of a group
+  static constexpr int64_t kMaxGroups = kExpandedK / kK;
 
   int64_t groups;
   alignas(kAlignmentBytes) int8_t codes[kExpandedK * kPanelColumns];
-  alignas(kAlignmentBytes) float scales[kMostGroups * kPanelColumns];
+  alignas(kAlignmentBytes) float scales[kMaxGroups * kPanelColumns];
 
   static uint32_t zero_of(const std::byte* record, int64_t column, bool has_zero_points) {
     const std::byte* zero_points = record + Record::kCodeBytes + kPanelColumns * 2;
     return has_zero_points ? static_cast<uint32_t>(zero_points[column]) : uint32_t{Record::kZero};
   }
 
-  // Four codes at a time, in a word: the compiler makes vectors of that on every instruction set.
+  // Expands one record. Four codes share a word, and compilers vectorise loops over words on every instruction set.
   void expand(int64_t group, const std::byte* record, bool has_zero_points) {
     const auto* scale = reinterpret_cast<const f16*>(record + Record::kCodeBytes);
     for (int64_t c = 0; c < kPanelColumns; c += 16) Lanes::load(scale + c).store(scales + group * kPanelColumns + c);
-    uint32_t zero_points[kPanelColumns];  // in every byte
+    uint32_t zero_points[kPanelColumns];  // repeated in every byte
     for (int64_t c = 0; c < kPanelColumns; ++c) {
       zero_points[c] = Signed ? 0x01010101u * zero_of(record, c, has_zero_points) : 0;
     }
@@ -54,7 +55,7 @@ struct ExpandedPiece {
     }
   }
 
-  // Two rows of four k of a line; Shift: where the first one's bits begin.
+  // Expands two rows of four k of a line. Shift: lowest bit of the first row's codes.
   template <int Shift>
   static void expand_pair(const std::byte* line, const uint32_t* zero_points, int8_t* to) {
     constexpr uint32_t kMask = 0x01010101u * Record::kMask, kNoBorrow = 0x80808080u;
@@ -69,13 +70,13 @@ struct ExpandedPiece {
   }
 };
 
-// A piece for VPDPBUSD, whose unsigned side are the packed rows, with 128 added to every code. Correct(w, k, to): for
-// Columns columns, whose codes begin at w, -128 times the sum of a group's.
+// A slice for VPDPBUSD. Its unsigned operand are the packed rows, whose codes have 128 added, so every sum starts at a
+// correction. Correct(w, k, to): to[c] = -128 * sum over a group of k codes, for Columns columns that start at w.
 template <class Record, int Columns, void (*Correct)(const int8_t* w, int64_t k, int32_t* to)>
-struct CorrectedPiece : ExpandedPiece<Record, false> {
-  using Base = ExpandedPiece<Record, false>;
+struct CorrectedSlice : ExpandedSlice<Record, false> {
+  using Base = ExpandedSlice<Record, false>;
 
-  alignas(kAlignmentBytes) int32_t corrections[Base::kMostGroups * kPanelColumns];
+  alignas(kAlignmentBytes) int32_t corrections[Base::kMaxGroups * kPanelColumns];
 
   void expand(int64_t group, const std::byte* record, bool has_zero_points) {
     Base::expand(group, record, has_zero_points);
@@ -86,28 +87,29 @@ struct CorrectedPiece : ExpandedPiece<Record, false> {
   }
 };
 
-// Between the groups of a piece totals stay in registers. Of one group they are read and written once anyway, and the
-// registers are the sums': then a tile is as large as one of w8.
-template <class Piece>
-constexpr bool kHoldsTotals = Piece::kMostGroups > 1;
+// True if tiles keep the totals of all groups in registers between the groups of a slice. A slice of one group loads
+// and stores each total once in any case, so its tiles use the registers for sums and are as large as those of w8.
+template <class Slice>
+constexpr bool kHoldsTotals = Slice::kMaxGroups > 1;
 
-// f(Index<n>, tile, piece, column, accumulate, acc): n <= R rows by Columns columns of one piece, from `column` on; the
-// rows' sums of the panel begin at acc [n][64]. Piece after piece. Group: codes of a row that lie together.
-template <class Piece, int R, int Columns, int Group, class F>
-void each_grouped_tile(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel, float* acc,
-                       F f) {
+// Calls f(Index<n>, tile, slice, column, accumulate, acc) for every slice and every tile of n <= R rows by Columns
+// columns that start at `column`. acc: [n][64], the sums of these rows over the panel. Group: codes of a row that are
+// side by side.
+template <class Slice, int R, int Columns, int Group, class F>
+void for_each_grouped_tile(const int8_t* a, const RowBlocks& blocks, int64_t rows, const GroupedPanel& panel,
+                           float* acc, F f) {
   const bool has_zero_points = traits_of(panel.format).has_zero_points;
   const std::byte* record = panel.records;
-  Piece piece;
-  for (int64_t k = 0; k < panel.k; k += piece.groups * Piece::kK) {
-    const int64_t left = (panel.k - k) / Piece::kK;
-    piece.groups = left < Piece::kMostGroups ? left : Piece::kMostGroups;
-    for (int64_t g = 0; g < piece.groups; ++g, record += record_bytes(panel.format)) {
-      piece.expand(g, record, has_zero_points);
+  Slice slice;
+  for (int64_t k = 0; k < panel.k; k += slice.groups * Slice::kK) {
+    const int64_t left = (panel.k - k) / Slice::kK;
+    slice.groups = left < Slice::kMaxGroups ? left : Slice::kMaxGroups;
+    for (int64_t g = 0; g < slice.groups; ++g, record += record_bytes(panel.format)) {
+      slice.expand(g, record, has_zero_points);
     }
-    const GemmTerm term = {a + k * blocks.rows, piece.codes, piece.groups * Piece::kK};
-    each_row_tile<R, Group>(&term, 1, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
-      for (int64_t c = 0; c < kPanelColumns; c += Columns) f(n, tile, piece, c, k > 0, acc + row * kPanelColumns);
+    const GemmTerm term = {a + k * blocks.rows, slice.codes, slice.groups * Slice::kK};
+    for_each_register_tile<R, Group>(&term, 1, blocks, rows, [&](auto n, const RowTile& tile, int64_t row) {
+      for (int64_t c = 0; c < kPanelColumns; c += Columns) f(n, tile, slice, c, k > 0, acc + row * kPanelColumns);
     });
   }
 }

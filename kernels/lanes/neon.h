@@ -1,15 +1,23 @@
-// Sixteen float lanes as four NEON registers. See scalar.h for what each function means.
+// Sixteen float lanes as four NEON registers; scalar.h defines each function. Also loads in program order.
 #pragma once
 
 #include <arm_neon.h>
 
 #include <cstdint>
 
-#include "kernels/bf16.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 
 namespace pinion {
 namespace {
+
+// A load that keeps its order in the source. GCC moves a plain load next to its use, where an in-order core
+// (Cortex-A55, A510) stalls on every vector, or moves all loads to the top of the loop, which spills sums. A volatile
+// statement is never moved across another one.
+[[maybe_unused]] int8x16_t ordered(int8x16_t value) {
+  asm volatile("" : "+w"(value));
+  return value;
+}
+[[maybe_unused]] int8x16_t ordered_load(const int8_t* p) { return ordered(vld1q_s8(p)); }
 
 struct Lanes {
   float32x4_t v[4];
@@ -20,43 +28,43 @@ struct Lanes {
   static constexpr int64_t kAheadBytes = 0;
 
   template <class F>
-  static Lanes each(F f) {
+  static Lanes generate(F f) {
     return {{f(0), f(1), f(2), f(3)}};
   }
 
   static Lanes broadcast(float x) {
-    return each([=](int) { return vdupq_n_f32(x); });
+    return generate([=](int) { return vdupq_n_f32(x); });
   }
   static Lanes load(const float* p) {
-    return each([=](int i) { return vld1q_f32(p + 4 * i); });
+    return generate([=](int i) { return vld1q_f32(p + 4 * i); });
   }
   static Lanes load_mixed(const bf16* p) { return load(p); }
   Lanes mixed() const { return *this; }
   Lanes unmixed() const { return *this; }
   static Lanes load(const bf16* p) {
     const uint16_t* bits = &p->bits;
-    return each([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(bits + 4 * i), 16)); });
+    return generate([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(bits + 4 * i), 16)); });
   }
   static Lanes load(const f16* p) {
     const uint16_t* bits = &p->bits;
-    return each([=](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits + 4 * i))); });
+    return generate([=](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits + 4 * i))); });
   }
   static Lanes load(const int32_t* p) {
-    return each([=](int i) { return vcvtq_f32_s32(vld1q_s32(p + 4 * i)); });
+    return generate([=](int i) { return vcvtq_f32_s32(vld1q_s32(p + 4 * i)); });
   }
   template <class F>
-  static Lanes each_halves(const bf16_pair* p, F f) {
+  static Lanes generate_halves(const bf16_pair* p, F f) {
     const uint16_t* bits = &p->second.bits;
-    return each([=](int i) { return vreinterpretq_f32_u32(f(vreinterpretq_u32_u16(vld1q_u16(bits + 8 * i)))); });
+    return generate([=](int i) { return vreinterpretq_f32_u32(f(vreinterpretq_u32_u16(vld1q_u16(bits + 8 * i)))); });
   }
   static Lanes load_first(const bf16_pair* p) {
-    return each_halves(p, [](uint32x4_t halves) { return vandq_u32(halves, vdupq_n_u32(0xffff0000u)); });
+    return generate_halves(p, [](uint32x4_t halves) { return vandq_u32(halves, vdupq_n_u32(0xffff0000u)); });
   }
   static Lanes load_second(const bf16_pair* p) {
-    return each_halves(p, [](uint32x4_t halves) { return vshlq_n_u32(halves, 16); });
+    return generate_halves(p, [](uint32x4_t halves) { return vshlq_n_u32(halves, 16); });
   }
   Lanes rounded_to_bf16() const {
-    return each([this](int i) {
+    return generate([this](int i) {
       const uint32x4_t bits = vreinterpretq_u32_f32(v[i]), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
       const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd);
       const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
@@ -65,7 +73,7 @@ struct Lanes {
     });
   }
   void store(float* p) const {
-    // Not a loop: GCC 12 would keep sums in memory for it.
+    // Not a loop, because GCC 12 would keep the sums in memory.
     vst1q_f32(p, v[0]);
     vst1q_f32(p + 4, v[1]);
     vst1q_f32(p + 8, v[2]);
@@ -85,46 +93,46 @@ struct Lanes {
   }
 
   static Lanes add(Lanes a, Lanes b) {
-    return each([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
+    return generate([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
   }
   static Lanes sub(Lanes a, Lanes b) {
-    return each([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
+    return generate([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
   }
   static Lanes mul(Lanes a, Lanes b) {
-    return each([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
+    return generate([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
   }
   static Lanes div(Lanes a, Lanes b) {
-    return each([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
+    return generate([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
   }
   static Lanes fma(Lanes a, Lanes b, Lanes c) {
-    return each([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
+    return generate([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
   }
-  // Not vmaxq/vminq: those return NaN when either operand is one.
+  // Not vmaxq and vminq, which return NaN if either operand is NaN.
   static Lanes max(Lanes a, Lanes b) {
-    return each([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+    return generate([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
   }
   static Lanes min(Lanes a, Lanes b) {
-    return each([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+    return generate([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
   }
   static Lanes if_less(Lanes x, Lanes y, Lanes a, Lanes b) {
-    return each([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], y.v[i]), a.v[i], b.v[i]); });
+    return generate([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], y.v[i]), a.v[i], b.v[i]); });
   }
   static Lanes max_magnitude(Lanes a, Lanes b) {
-    return each([&](int i) {
+    return generate([&](int i) {
       const uint32x4_t magnitude = vandq_u32(vreinterpretq_u32_f32(b.v[i]), vdupq_n_u32(0x7fffffffu));
       return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a.v[i]), magnitude));
     });
   }
   template <int Distance>
   static Lanes exchange(Lanes a) {
-    return each([&](int i) {
+    return generate([&](int i) {
       if constexpr (Distance >= 4) return a.v[i ^ (Distance / 4)];
       return Distance == 2 ? vextq_f32(a.v[i], a.v[i], 2) : vrev64q_f32(a.v[i]);
     });
   }
   float first() const { return vgetq_lane_f32(v[0], 0); }
   static Lanes shift_to_exponent(Lanes a) {
-    return each([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a.v[i]), 23)); });
+    return generate([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(a.v[i]), 23)); });
   }
 };
 

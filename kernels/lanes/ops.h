@@ -1,6 +1,6 @@
-// The floating-point kernels, written once over sixteen lanes. A file in isa/ first includes its own Lanes
-// (lanes/avx2.h, avx512.h, neon.h or scalar.h), then this. Everything here is static: each file compiles its own copy
-// with its own flags.
+// The floating-point kernels, written once over sixteen lanes: quantisation, norms, activations, recurrent layers, and
+// the table that lists all of them. A file in isa/ first includes its Lanes (lanes/avx2.h, avx512.h, neon.h or
+// scalar.h), then this header. Everything is static, so that each file compiles its own copy with its own flags.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,35 @@
 #include "kernels/lanes/epilogue.h"
 #include "kernels/lanes/gemm.h"
 #include "kernels/lanes/math.h"
-#include "kernels/lanes/recurrent.h"
 #include "kernels/lanes/rotate.h"
+#include "kernels/lanes/rows.h"
+#include "kernels/lanes/unroll.h"
 
 namespace pinion {
 namespace {
 
 float max_magnitude(const float* x, int64_t n) {
   Lanes largest = Lanes::broadcast(0.0f);
-  for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, load_some(x + i, n - i));
+  for (int64_t i = 0; i < n; i += kLanes) largest = Lanes::max_magnitude(largest, load_partial(x + i, n - i));
   return fold(largest, Lanes::max_magnitude);
 }
 
 void encode(const float* x, int64_t n, float scale, int8_t* codes) {
   if (!(scale > 0)) {  // NaN too
-    __builtin_memset(codes, 0, static_cast<size_t>(n));
+    __builtin_memset(codes, 0, n);
     return;
   }
   const Lanes divisor = Lanes::broadcast(scale);
   const Lanes low = Lanes::broadcast(-127.0f);
   const Lanes high = Lanes::broadcast(127.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Lanes q = Lanes::min(high, Lanes::max(low, round_half_even(Lanes::div(load_some(x + i, n - i), divisor))));
+    const Lanes q = Lanes::min(high, Lanes::max(low, round_half_even(Lanes::div(load_partial(x + i, n - i), divisor))));
     if (n - i >= kLanes) {
       q.store_codes(codes + i);
     } else {
-      int8_t some[kLanes];
-      q.store_codes(some);
-      __builtin_memcpy(codes + i, some, static_cast<size_t>(n - i));
+      int8_t all[kLanes];
+      q.store_codes(all);
+      __builtin_memcpy(codes + i, all, n - i);
     }
   }
 }
@@ -52,7 +53,7 @@ void quantize(const float* x, int64_t n, int8_t* codes, float* scale) {
 template <class T>
 void silu_mul(const T* gate, const T* up, int64_t n, T* out) {
   for (int64_t i = 0; i < n; i += kLanes) {
-    store_some(Lanes::mul(silu(load_some(gate + i, n - i)), load_some(up + i, n - i)), out + i, n - i);
+    store_partial(Lanes::mul(silu(load_partial(gate + i, n - i)), load_partial(up + i, n - i)), out + i, n - i);
   }
 }
 
@@ -60,47 +61,116 @@ template <class T>
 void rms_norm(const T* x, const T* weight, int64_t n, float eps, T* out) {
   Lanes squares = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Lanes v = load_some(x + i, n - i);
+    const Lanes v = load_partial(x + i, n - i);
     squares = Lanes::fma(v, v, squares);
   }
   const Lanes inverse =
       Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Lanes v = Lanes::mul(load_some(x + i, n - i), inverse);
-    store_some(Lanes::mul(v, load_some(weight + i, n - i)), out + i, n - i);
+    const Lanes v = Lanes::mul(load_partial(x + i, n - i), inverse);
+    store_partial(Lanes::mul(v, load_partial(weight + i, n - i)), out + i, n - i);
   }
 }
 
 void layer_norm(const float* x, const float* weight, const float* bias, int64_t n, float eps, float* out) {
   Lanes sum = Lanes::broadcast(0.0f);
-  for (int64_t i = 0; i < n; i += kLanes) sum = Lanes::add(sum, load_some(x + i, n - i));
+  for (int64_t i = 0; i < n; i += kLanes) sum = Lanes::add(sum, load_partial(x + i, n - i));
   const float mean = fold(sum, Lanes::add) / static_cast<float>(n);
   const Lanes centre = Lanes::broadcast(mean);
   Lanes squares = Lanes::broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Lanes v = Lanes::sub(load_some(x + i, n - i, mean), centre);
+    const Lanes v = Lanes::sub(load_partial(x + i, n - i, mean), centre);
     squares = Lanes::fma(v, v, squares);
   }
   const Lanes inverse =
       Lanes::broadcast(1.0f / __builtin_sqrtf(fold(squares, Lanes::add) / static_cast<float>(n) + eps));
   for (int64_t i = 0; i < n; i += kLanes) {
-    Lanes v = Lanes::mul(Lanes::sub(load_some(x + i, n - i), centre), inverse);
-    v = Lanes::mul(v, load_some(weight + i, n - i));
-    if (bias) v = Lanes::add(v, load_some(bias + i, n - i));
-    store_some(v, out + i, n - i);
+    Lanes v = Lanes::mul(Lanes::sub(load_partial(x + i, n - i), centre), inverse);
+    v = Lanes::mul(v, load_partial(weight + i, n - i));
+    if (bias) v = Lanes::add(v, load_partial(bias + i, n - i));
+    store_partial(v, out + i, n - i);
   }
 }
 
 void rope(float* x, const float* cos, const float* sin, int64_t half) {
   for (int64_t i = 0; i < half; i += kLanes) {
     const int64_t count = half - i;
-    const Lanes a = load_some(x + i, count);
-    const Lanes b = load_some(x + half + i, count);
-    const Lanes c = load_some(cos + i, count);
-    const Lanes s = load_some(sin + i, count);
-    store_some(Lanes::sub(Lanes::mul(a, c), Lanes::mul(b, s)), x + i, count);
-    store_some(Lanes::add(Lanes::mul(b, c), Lanes::mul(a, s)), x + half + i, count);
+    const Lanes a = load_partial(x + i, count);
+    const Lanes b = load_partial(x + half + i, count);
+    const Lanes c = load_partial(cos + i, count);
+    const Lanes s = load_partial(sin + i, count);
+    store_partial(Lanes::sub(Lanes::mul(a, c), Lanes::mul(b, s)), x + i, count);
+    store_partial(Lanes::add(Lanes::mul(b, c), Lanes::mul(a, s)), x + half + i, count);
   }
+}
+
+void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    store_partial(times_sigmoid(load_partial(x + i, n - i), load_partial(gate + i, n - i)), out + i, n - i);
+  }
+}
+
+void convolve(const float* const* rows, const Convolution& c, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes sum = c.bias ? load_partial(c.bias + i, n - i) : Lanes::broadcast(0.0f);
+    for (int64_t t = 0; t < c.taps; ++t) {
+      sum = Lanes::fma(load_partial(rows[t] + i, n - i), load_partial(c.weight + t * c.stride + i, n - i), sum);
+    }
+    store_partial(c.activates ? silu(sum) : sum, out + i, n - i);
+  }
+}
+
+// Sixteen columns of the state are one block. Several blocks advance together: their chains of sums hide the latency of
+// fma, and with 128 keys the second pass over them hits the L1 cache.
+constexpr int kStateBlocks = Lanes::kWide > 1 ? 4 : 2;
+
+// Advances B blocks, from column v on, through all steps.
+template <int B>
+void advance_blocks(const StateSteps& s, int64_t v, float* state) {
+  const int64_t block = s.key_dim * kLanes;
+  for (int64_t t = 0; t < s.count; ++t) {
+    const float* q = s.q + t * s.key_dim;
+    const float* k = s.k + t * s.key_dim;
+    const Lanes decay = Lanes::broadcast(s.decay[t]);
+    const Lanes beta = Lanes::broadcast(s.beta[t]);
+    Lanes sum[B], change[B];
+    unrolled<B>([&](auto b) { sum[b] = Lanes::broadcast(0.0f); });
+    for (int64_t i = 0; s.delta_rule && i < s.key_dim; ++i) {
+      const Lanes key = Lanes::broadcast(k[i]);
+      unrolled<B>([&](auto b) { sum[b] = Lanes::fma(key, Lanes::load(state + b * block + i * kLanes), sum[b]); });
+    }
+    unrolled<B>([&](auto b) {
+      const int64_t column = v + b * kLanes;
+      const Lanes value = load_partial(s.v + t * s.value_dim + column, s.value_dim - column);
+      change[b] = Lanes::mul(s.delta_rule ? Lanes::sub(value, Lanes::mul(sum[b], decay)) : value, beta);
+      sum[b] = Lanes::broadcast(0.0f);
+    });
+    for (int64_t i = 0; i < s.key_dim; ++i) {
+      const Lanes key = Lanes::broadcast(k[i]), query = Lanes::broadcast(q[i]);
+      // All loads before all stores: blocks may be a multiple of 4096 bytes apart, and then a load waits for a store to
+      // another block.
+      Lanes next[B];
+      unrolled<B>([&](auto b) {
+        next[b] = Lanes::fma(key, change[b], Lanes::mul(Lanes::load(state + b * block + i * kLanes), decay));
+      });
+      unrolled<B>([&](auto b) {
+        next[b].store(state + b * block + i * kLanes);
+        sum[b] = Lanes::fma(query, next[b], sum[b]);
+      });
+    }
+    unrolled<B>([&](auto b) {
+      const int64_t column = v + b * kLanes;
+      store_partial(sum[b], s.out + t * s.value_dim + column, s.value_dim - column);
+    });
+  }
+}
+
+void advance_state(const StateSteps& s, float* state) {
+  int64_t v = 0;
+  for (; v + kStateBlocks * kLanes <= s.value_dim; v += kStateBlocks * kLanes) {
+    advance_blocks<kStateBlocks>(s, v, state + v * s.key_dim);
+  }
+  for (; v < s.value_dim; v += kLanes) advance_blocks<1>(s, v, state + v * s.key_dim);
 }
 
 int64_t argmax(const float* x, int64_t n) {
@@ -116,18 +186,18 @@ int64_t argmax(const float* x, int64_t n) {
 }
 
 void convert_to_bf16(const float* x, int64_t n, bf16* out) {
-  for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i), out + i, n - i);
+  for (int64_t i = 0; i < n; i += kLanes) store_partial(load_partial(x + i, n - i), out + i, n - i);
 }
 
 void convert_to_float(const bf16* x, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; i += kLanes) store_some(load_some(x + i, n - i), out + i, n - i);
+  for (int64_t i = 0; i < n; i += kLanes) store_partial(load_partial(x + i, n - i), out + i, n - i);
 }
 
 void make_query(float* q, int64_t n, float scale, bool is_float) {
   is_float ? make_query<float>(q, n, scale) : make_query<bf16_pair>(q, n, scale);
 }
 
-// The instruction set's own integer matmuls.
+// The entries that every instruction set implements itself.
 struct Int8Kernels {
   decltype(Kernels::gemv_s8) gemv;
   decltype(Kernels::pack_s8) pack;
@@ -142,10 +212,9 @@ struct Int8Kernels {
   decltype(Kernels::rows_grouped) rows_grouped = nullptr;
 };
 
-// A table of it and of the kernels above.
+// The table with these entries and the kernels above.
 constexpr Kernels lanes_table(const char* name, const Int8Kernels& s8) {
   return {.name = name,
-          .follower = nullptr,
           .quantize = quantize,
           .max_magnitude = max_magnitude,
           .encode = encode,

@@ -1,5 +1,5 @@
-// The Hadamard rotation of a row, over sixteen lanes (see Kernels::rotate). Every step adds and subtracts elements a
-// fixed distance apart, and the steps have one order: the bits are the same however many vectors are taken at once.
+// The Hadamard rotation of a row over sixteen lanes (Kernels::rotate). Each step adds and subtracts elements a fixed
+// distance apart, and the order of the steps is fixed, so the bits do not depend on the number of vectors in registers.
 #pragma once
 
 #include "kernels/lanes/math.h"
@@ -8,8 +8,8 @@
 namespace pinion {
 namespace {
 
-// The signs of kLanes elements from i on: -1 to the number of neighbouring pairs of bits (0 and 1, 2 and 3 ...) that
-// are both set in their index in a block.
+// Signs of the elements i to i + kLanes - 1 of a block: -1 to the number of pairs of bits (0 and 1, 2 and 3 ...) that
+// are both set in the index.
 Lanes signs_at(int64_t i) {
   alignas(kAlignmentBytes) static constexpr float kSigns[2][kLanes] = {
       {1, 1, 1, -1, 1, 1, 1, -1, 1, 1, 1, -1, -1, -1, -1, 1},
@@ -18,13 +18,13 @@ Lanes signs_at(int64_t i) {
   return Lanes::load(kSigns[__builtin_parityll(bits & bits >> 1 & 0x5555555555555555u)]);
 }
 
-// Those of blocks of 4 and of 8, which have one such pair.
+// Signs for blocks of 4 and 8 elements, whose indices have one such pair.
 Lanes signs_of_small_blocks() {
   alignas(kAlignmentBytes) static constexpr float kSigns[kLanes] = {1, 1, 1, -1, 1, 1, 1, -1, 1, 1, 1, -1, 1, 1, 1, -1};
   return Lanes::load(kSigns);
 }
 
-// The step of distance Distance < kLanes: lane i and lane i + Distance become their sum and their difference.
+// One step within a vector: lanes i and i + Distance become their sum and difference.
 template <int Distance>
 Lanes add_within(Lanes x) {
   alignas(kAlignmentBytes) static constexpr auto kSigns = [] {
@@ -34,10 +34,10 @@ Lanes add_within(Lanes x) {
     for (int i = 0; i < kLanes; ++i) signs.v[i] = i & Distance ? -1.0f : 1.0f;
     return signs;
   }();
-  return Lanes::fma(x, Lanes::load(kSigns.v), Lanes::exchange<Distance>(x));  // the product is exact
+  return Lanes::fma(x, Lanes::load(kSigns.v), Lanes::exchange<Distance>(x));  // exact product: fma rounds as add
 }
 
-// All of it where the block is below kLanes.
+// The whole rotation of blocks smaller than kLanes.
 Lanes rotate_within(Lanes x, int64_t block) {
   if (block > 2) x = Lanes::mul(x, signs_of_small_blocks());
   if (block > 1) x = add_within<1>(x);
@@ -46,23 +46,24 @@ Lanes rotate_within(Lanes x, int64_t block) {
   return x;
 }
 
-// The step between vectors that are Distance apart of R.
+// One step between vectors: v[r] and v[r + Distance] become their sum and difference.
 template <int Distance, int R>
 [[gnu::always_inline]] inline void add_across(Lanes (&v)[R]) {
   unrolled<R>([&](auto r) {
     if constexpr ((r & Distance) == 0 && Distance < R) {
-      const Lanes other = v[r + Distance];
-      v[r + Distance] = Lanes::sub(v[r], other);
-      v[r] = Lanes::add(v[r], other);
+      const Lanes second = v[r + Distance];
+      v[r + Distance] = Lanes::sub(v[r], second);
+      v[r] = Lanes::add(v[r], second);
     }
   });
 }
 
-// The first steps of a row, whose vectors are neighbours, take place inside them, too, and may begin with the signs.
+// Steps of one pass. The first pass, over neighbouring vectors, includes the steps within vectors and may apply the
+// signs.
 enum class Steps : uint8_t { first_of_signed, first, later };
 
-// The steps of distances stride, 2 stride ... R stride / 2, over R vectors that lie `stride` apart. at: x's place in
-// its block.
+// The steps with distances stride, 2 stride ... R stride / 2, over R vectors that are `stride` elements apart. at:
+// index of x in its block.
 template <int R, Steps S>
 [[gnu::always_inline]] inline void rotate_vectors(const float* x, int64_t at, int64_t stride, float* out) {
   Lanes v[R];
@@ -87,11 +88,11 @@ void rotate_all(const float* x, int64_t n, int64_t block, int64_t stride, float*
   }
 }
 
-// The same with as many vectors at once as there are left of a block; how many those are.
+// One pass with R vectors in registers, or fewer if the block ends before; returns their number.
 template <int R, Steps S>
-int64_t rotate_at_once(const float* x, int64_t n, int64_t block, int64_t stride, float* out) {
+int64_t rotate_pass(const float* x, int64_t n, int64_t block, int64_t stride, float* out) {
   if constexpr (R > 1) {
-    if (block / stride < R) return rotate_at_once<R / 2, S>(x, n, block, stride, out);
+    if (block / stride < R) return rotate_pass<R / 2, S>(x, n, block, stride, out);
   }
   rotate_all<R, S>(x, n, block, stride, out);
   return R;
@@ -99,13 +100,15 @@ int64_t rotate_at_once(const float* x, int64_t n, int64_t block, int64_t stride,
 
 template <Steps First>
 void rotate_blocks(const float* x, int64_t n, int64_t block, float* out) {
-  int64_t stride = kLanes * rotate_at_once<Lanes::kRotated, First>(x, n, block, kLanes, out);
-  while (stride < block) stride *= rotate_at_once<Lanes::kRotated, Steps::later>(out, n, block, stride, out);
+  int64_t stride = kLanes * rotate_pass<Lanes::kRotated, First>(x, n, block, kLanes, out);
+  while (stride < block) stride *= rotate_pass<Lanes::kRotated, Steps::later>(out, n, block, stride, out);
 }
 
 void rotate(const float* x, int64_t n, int64_t block, float* out) {
   if (block >= kLanes) return rotate_blocks<Steps::first_of_signed>(x, n, block, out);
-  for (int64_t i = 0; i < n; i += kLanes) store_some(rotate_within(load_some(x + i, n - i), block), out + i, n - i);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    store_partial(rotate_within(load_partial(x + i, n - i), block), out + i, n - i);
+  }
 }
 
 void unrotate(const float* x, int64_t n, int64_t block, float* out) {

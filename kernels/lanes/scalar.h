@@ -1,11 +1,9 @@
-// Sixteen float lanes as an array. It defines what every other Lanes must compute.
+// Sixteen float lanes as an array: the definition for every other Lanes.
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
-#include "kernels/bf16.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 
 namespace pinion {
 namespace {
@@ -13,65 +11,58 @@ namespace {
 struct Lanes {
   float v[16];
 
-  // Accumulators of a matmul tile: kRows x kWide of these fit the registers.
-  static constexpr int kRows = 2;
-  static constexpr int kWide = 1;
-  static constexpr int kRotated = 4;  // vectors that a rotation holds at once: a power of two, at most 16
-  static constexpr int64_t kAheadBytes = 0;
+  static constexpr int kRows = 2;            // kRows x kWide accumulators of a matmul tile fit the registers
+  static constexpr int kWide = 1;            // vectors of a row of that tile
+  static constexpr int kRotated = 4;         // vectors that a rotation holds in registers: a power of two, at most 16
+  static constexpr int64_t kAheadBytes = 0;  // prefetch distance of float matmuls and attention; 0: no prefetch
 
-  // Where another order of the lanes costs less to load, a matmul uses that one: load_mixed(p) is load(p).mixed().
+  // Matmuls may use the order of lanes that is cheapest to load: load_mixed(p) == load(p).mixed(), and unmixed() undoes
+  // mixed().
   static Lanes load_mixed(const bf16* p) { return load(p); }
   Lanes mixed() const { return *this; }
   Lanes unmixed() const { return *this; }
 
+  // Lane i is f(i).
   template <class F>
-  static Lanes each(F f) {
+  static Lanes generate(F f) {
     Lanes r;
     for (int i = 0; i < 16; ++i) r.v[i] = f(i);
     return r;
   }
-  static uint32_t bits(float x) {
-    uint32_t b;
-    std::memcpy(&b, &x, 4);
-    return b;
-  }
-  static float from_bits(uint32_t b) {
-    float x;
-    std::memcpy(&x, &b, 4);
-    return x;
-  }
+  static uint32_t bits(float x) { return __builtin_bit_cast(uint32_t, x); }
+  static float from_bits(uint32_t x) { return __builtin_bit_cast(float, x); }
 
   static Lanes broadcast(float x) {
-    return each([=](int) { return x; });
+    return generate([=](int) { return x; });
   }
   static Lanes load(const float* p) {
-    return each([=](int i) { return p[i]; });
+    return generate([=](int i) { return p[i]; });
   }
   static Lanes load(const bf16* p) {
-    return each([=](int i) { return to_float(p[i]); });
+    return generate([=](int i) { return to_float(p[i]); });
   }
   static Lanes load(const f16* p) {
-    return each([=](int i) { return to_float(p[i]); });
+    return generate([=](int i) { return to_float(p[i]); });
   }
   static Lanes load(const int32_t* p) {
-    return each([=](int i) { return static_cast<float>(p[i]); });
+    return generate([=](int i) { return static_cast<float>(p[i]); });
   }
-  // Of sixteen pairs.
+  // One element of each of sixteen pairs.
   static Lanes load_first(const bf16_pair* p) {
-    return each([=](int i) { return to_float(p[i].first); });
+    return generate([=](int i) { return to_float(p[i].first); });
   }
   static Lanes load_second(const bf16_pair* p) {
-    return each([=](int i) { return to_float(p[i].second); });
+    return generate([=](int i) { return to_float(p[i].second); });
   }
   Lanes rounded_to_bf16() const {
-    return each([this](int i) { return to_float(to_bf16(v[i])); });
+    return generate([this](int i) { return to_float(to_bf16(v[i])); });
   }
-  void store(float* p) const { std::memcpy(p, v, sizeof v); }
-  // Integral values in [-128, 127].
+  void store(float* p) const { __builtin_memcpy(p, v, sizeof v); }
+  // Stores integral values in [-128, 127] as bytes.
   void store_codes(int8_t* p) const {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(v[i]);
   }
-  // Values in [0, 2^14), rounded to nearest even, as digits of base 128.
+  // Rounds values in [0, 2^14) to nearest even and stores the two digits of base 128.
   void store_digits(int8_t* high, int8_t* low) const {
     for (int i = 0; i < 16; ++i) {
       const int code = static_cast<int>(__builtin_rintf(v[i]));
@@ -81,35 +72,35 @@ struct Lanes {
   }
 
   static Lanes add(Lanes a, Lanes b) {
-    return each([&](int i) { return a.v[i] + b.v[i]; });
+    return generate([&](int i) { return a.v[i] + b.v[i]; });
   }
   static Lanes sub(Lanes a, Lanes b) {
-    return each([&](int i) { return a.v[i] - b.v[i]; });
+    return generate([&](int i) { return a.v[i] - b.v[i]; });
   }
   static Lanes mul(Lanes a, Lanes b) {
-    return each([&](int i) { return a.v[i] * b.v[i]; });
+    return generate([&](int i) { return a.v[i] * b.v[i]; });
   }
   static Lanes div(Lanes a, Lanes b) {
-    return each([&](int i) { return a.v[i] / b.v[i]; });
+    return generate([&](int i) { return a.v[i] / b.v[i]; });
   }
   // a * b + c, rounded once.
   static Lanes fma(Lanes a, Lanes b, Lanes c) {
-    return each([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
+    return generate([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
   }
-  // The second operand wins when either is NaN.
+  // The second operand if either is NaN.
   static Lanes max(Lanes a, Lanes b) {
-    return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+    return generate([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
   }
   static Lanes min(Lanes a, Lanes b) {
-    return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+    return generate([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
   }
-  // Where x < y a, else b (NaN too).
+  // a if x < y, else b; b if x or y is NaN.
   static Lanes if_less(Lanes x, Lanes y, Lanes a, Lanes b) {
-    return each([&](int i) { return x.v[i] < y.v[i] ? a.v[i] : b.v[i]; });
+    return generate([&](int i) { return x.v[i] < y.v[i] ? a.v[i] : b.v[i]; });
   }
-  // The larger of a and |b| as bit patterns: NaN > infinity > every number.
+  // The larger of a and |b| by bit pattern: NaN > infinity > every number.
   static Lanes max_magnitude(Lanes a, Lanes b) {
-    return each([&](int i) {
+    return generate([&](int i) {
       const uint32_t magnitude = bits(b.v[i]) & 0x7fffffffu;
       return from_bits(bits(a.v[i]) > magnitude ? bits(a.v[i]) : magnitude);
     });
@@ -117,12 +108,12 @@ struct Lanes {
   // Lane i gets lane i ^ Distance; Distance is 8, 4, 2 or 1.
   template <int Distance>
   static Lanes exchange(Lanes a) {
-    return each([&](int i) { return a.v[i ^ Distance]; });
+    return generate([&](int i) { return a.v[i ^ Distance]; });
   }
   float first() const { return v[0]; }
   // The bit pattern shifted left by 23.
   static Lanes shift_to_exponent(Lanes a) {
-    return each([&](int i) { return from_bits(bits(a.v[i]) << 23); });
+    return generate([&](int i) { return from_bits(bits(a.v[i]) << 23); });
   }
 };
 

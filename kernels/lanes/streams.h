@@ -1,4 +1,5 @@
-// The loops of a GEMV over the weights, by an access pattern (kernels/access_pattern.h).
+// The loops of a GEMV over the weights, by an access pattern (kernels/access_pattern.h), and the records of formats
+// with groups (kernels/layout.h) as types.
 #pragma once
 
 #include <cstddef>
@@ -7,30 +8,60 @@
 
 #include "kernels/access_pattern.h"
 #include "kernels/kernels.h"
-#include "kernels/lanes/record.h"
 #include "kernels/lanes/unroll.h"
 #include "kernels/layout.h"
 
 namespace pinion {
 namespace {
 
-// A row of the table as a type, for loops that are compiled for it.
+// A format with groups as a type, for loops that are compiled for it. A line is 256 bytes of a record: kRows of the
+// rows of four k of w8. Each byte of a line holds one code of each of these rows.
+template <Format F>
+struct RecordOf {
+  static constexpr Format kFormat = F;
+  static constexpr bool kHasZeros = traits_of(F).has_zero_points;
+  static constexpr int kZero = traits_of(F).zero;
+  static constexpr int kBits = traits_of(F).bits;
+  static constexpr int kMask = (1 << kBits) - 1;
+  static constexpr int kRows = 8 / kBits;
+  static constexpr int64_t kK = traits_of(F).group_k;
+  static constexpr int64_t kLines = kK / (4 * kRows);
+  static constexpr int64_t kCodeBytes = code_bytes(F);
+  static constexpr int64_t kBytes = record_bytes(F);
+};
+
+// Calls f(RecordOf<format>).
+template <class F>
+[[gnu::always_inline]] inline auto with_record(Format format, F f) {
+  if (format == Format::w2) return f(RecordOf<Format::w2>());
+  if (format == Format::w4z) return f(RecordOf<Format::w4z>());
+  return f(RecordOf<Format::w4>());
+}
+
+// The same for callers that check for zero points at run time: w4z becomes w4.
+template <class F>
+[[gnu::always_inline]] inline auto with_code_bits(Format format, F f) {
+  if (format == Format::w2) return f(RecordOf<Format::w2>());
+  return f(RecordOf<Format::w4>());
+}
+
+// A row of kAccessPatterns as a type, for loops that are compiled for it.
 template <size_t Row>
-struct Access {
+struct AccessRow {
   static constexpr const AccessPattern& kPattern = kAccessPatterns[Row];
 };
 
-// f(Access) of the row in use.
+// Calls f(AccessRow) with the row in use.
 template <size_t Row = 0, class F>
 [[gnu::always_inline]] inline auto with_access_pattern(F f, size_t row = access_pattern()) {
   if constexpr (Row + 1 < std::size(kAccessPatterns)) {
     if (row != Row) return with_access_pattern<Row + 1>(f, row);
   }
-  return f(Access<Row>());
+  return f(AccessRow<Row>());
 }
 
-// The empty statement keeps it: GCC may take a function of nothing but prefetches for one without effect, whose calls
-// it drops.
+// The empty statement keeps the prefetches: GCC may treat a function of prefetches alone as one without effect and drop
+// its calls.
 template <int64_t Bytes, int Level>
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   asm volatile("");
@@ -39,60 +70,60 @@ template <int64_t Bytes, int Level>
   }
 }
 
-// f(u, a + i, w) for every Rows times four k: w is where the first 256 bytes of their weights begin, u counts those
-// that are unrolled. k is a multiple of Rows times four; sums must not depend on their order. Contract of the
-// arguments: Kernels::gemv_s8. Ahead of a panel's last rows lies the next panel, which is most often the next task;
-// behind the rows of a flat matrix lies nothing that comes soon.
-template <class Way, int Rows = 1, class F>
-[[gnu::always_inline]] inline void each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k, F f) {
+// Calls f(u, a + i, w) for every step of 4 * Rows k, in the order of the access pattern: w points to the weights of the
+// step, and u counts the unrolled calls. k is a multiple of 4 * Rows; sums must not depend on the order. Arguments as
+// for Kernels::gemv_s8. The last steps of a panel prefetch the next panel, which is usually the next task; after a
+// strip of a flat matrix no data follows soon.
+template <class Access, int Rows = 1, class F>
+[[gnu::always_inline]] inline void for_each_four_k(const int8_t* a, const int8_t* b, int64_t row_bytes, int64_t k,
+                                                   F f) {
   const int64_t steps = k / (4 * Rows);
-  const int64_t part = steps / Way::kPattern.streams;  // in a stream
+  const int64_t stream_steps = steps / Access::kPattern.streams;
   const bool is_flat = row_bytes != 4 * kPanelColumns;
-  const int64_t ahead = is_flat ? Way::kPattern.flat_rows_ahead : Way::kPattern.rows_ahead;
-  const int64_t to_next_panel = is_flat ? 0 : (steps - part) * Rows;
-  for (int64_t i = 0; i < part; ++i) {
-    const int64_t rows_ahead = (i * Rows + ahead < part * Rows ? 0 : to_next_panel) + ahead;
+  const int64_t ahead = is_flat ? Access::kPattern.flat_rows_ahead : Access::kPattern.rows_ahead;
+  const int64_t to_next_panel = is_flat ? 0 : (steps - stream_steps) * Rows;
+  for (int64_t i = 0; i < stream_steps; ++i) {
+    const int64_t rows_ahead = (i * Rows + ahead < stream_steps * Rows ? 0 : to_next_panel) + ahead;
 #pragma GCC unroll 1
-    for (int64_t s = 0; s < Way::kPattern.streams; s += Way::kPattern.unrolled) {
-      unrolled<Way::kPattern.unrolled>([&](auto u) {
-        const int64_t row = ((s + u) * part + i) * Rows;
+    for (int64_t s = 0; s < Access::kPattern.streams; s += Access::kPattern.unrolled) {
+      unrolled<Access::kPattern.unrolled>([&](auto u) {
+        const int64_t row = ((s + u) * stream_steps + i) * Rows;
         const int8_t* w = b + row * row_bytes;
-        if constexpr (Way::kPattern.rows_ahead > 0) {
+        if constexpr (Access::kPattern.rows_ahead > 0) {
           unrolled<Rows>([&](auto r) {
-            prefetch<4 * kPanelColumns, Way::kPattern.prefetch_level>(w + (rows_ahead + r) * row_bytes);
+            prefetch<4 * kPanelColumns, Access::kPattern.prefetch_level>(w + (rows_ahead + r) * row_bytes);
           });
         }
         f(u, a + 4 * row, w);
       });
     }
   }
-  for (int64_t i = Way::kPattern.streams * part; i < steps; ++i) {
+  for (int64_t i = Access::kPattern.streams * stream_steps; i < steps; ++i) {
     f(Index<0>{}, a + 4 * Rows * i, b + Rows * i * row_bytes);
   }
 }
 
-// How many records of a format come nearest to the pattern's distance, which is given in those of w4.
-template <class Way, class Record>
+// The prefetch distance in records of this format. The pattern gives it in records of w4.
+template <class Access, class Record>
 constexpr int64_t kRecordsAhead =
-    (Way::kPattern.w4_records_ahead * record_bytes(Format::w4) + Record::kBytes / 2) / Record::kBytes;
+    (Access::kPattern.w4_records_ahead * record_bytes(Format::w4) + Record::kBytes / 2) / Record::kBytes;
 
-template <class Way, class Record>
+template <class Access, class Record>
 [[gnu::always_inline]] inline void prefetch_record([[maybe_unused]] const std::byte* ahead) {
-  if constexpr (kRecordsAhead<Way, Record> > 0) prefetch<Record::kBytes, Way::kPattern.prefetch_level>(ahead);
+  if constexpr (kRecordsAhead<Access, Record> > 0) prefetch<Record::kBytes, Access::kPattern.prefetch_level>(ahead);
 }
 
-// A row of codes (the first one, where there are several) by panels of a format with groups: a group of each of so many
-// in turn, so that every panel is a stream. begin(a + k) for a group of k, then f(record, ahead, accumulate, acc +
-// panel
-// * panel_floats) for its record in each of those panels; `ahead` is the record to be prefetched meanwhile, the same
-// one where the pattern prefetches none. Contract of the arguments: Kernels::gemv_grouped, rows_grouped.
-template <class Way, class Record, class Begin, class F>
-[[gnu::always_inline]] inline void each_record(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc,
-                                               Begin begin, F f, int64_t panel_floats = kPanelColumns) {
-  constexpr int64_t kAhead = kRecordsAhead<Way, Record>;
+// One or several rows of codes by panels of a format with groups. The access pattern's number of panels take turns,
+// group by group, so that each panel is a stream. For each group of k calls begin(a + k), then for the group's record
+// in each panel p f(record, ahead, accumulate, acc + p * panel_floats). ahead: the record to prefetch, `record` itself
+// if the pattern prefetches none. Arguments as for Kernels::gemv_grouped and rows_grouped.
+template <class Access, class Record, class Begin, class F>
+[[gnu::always_inline]] inline void for_each_record(const int8_t* a, const GroupedPanel& first, int64_t panels,
+                                                   float* acc, Begin begin, F f, int64_t panel_floats = kPanelColumns) {
+  constexpr int64_t kAhead = kRecordsAhead<Access, Record>;
   const int64_t panel_bytes = first.k / Record::kK * Record::kBytes;
-  for (int64_t from = 0; from < panels; from += Way::kPattern.w4_panels) {
-    const int64_t to = from + Way::kPattern.w4_panels < panels ? from + Way::kPattern.w4_panels : panels;
+  for (int64_t from = 0; from < panels; from += Access::kPattern.w4_panels) {
+    const int64_t to = from + Access::kPattern.w4_panels < panels ? from + Access::kPattern.w4_panels : panels;
     const std::byte* group = first.records;
     for (int64_t k = 0; k < first.k; k += Record::kK, group += Record::kBytes) {
       const bool in_panel = k + kAhead * Record::kK < first.k;

@@ -1,5 +1,5 @@
-// Loops written out at compile time, in the sources of the instruction sets only. GCC 12 unrolls an ordinary loop over
-// an array of vectors too late to keep the array in registers: sums then go to memory and back at every step.
+// Loops unrolled at compile time, for the instruction-set files only. GCC 12 unrolls an ordinary loop over an array of
+// vectors too late to keep the array in registers: each step would store and reload the sums.
 #pragma once
 
 #include <utility>
@@ -7,8 +7,7 @@
 namespace pinion {
 namespace {
 
-// A constant as an argument. Not std::integral_constant: its conversion would be a weak symbol compiled with wide
-// flags.
+// A constant as an argument. The conversion of std::integral_constant would be a weak symbol, compiled with wide flags.
 template <int I>
 struct Index {
   constexpr operator int() const { return I; }
@@ -19,17 +18,17 @@ template <class F, int... I>
   (f(Index<I>{}), ...);
 }
 
-// f(0), f(1) ... f(N - 1).
+// Calls f(Index<0>), f(Index<1>) ... f(Index<N - 1>).
 template <int N, class F>
 [[gnu::always_inline]] inline void unrolled(F f) {
   unrolled(f, std::make_integer_sequence<int, N>{});
 }
 
-// f(Index<n>) for n in Least .. N, chosen at run time: a tile of n rows.
-template <int N, int Least = 1, class F>
+// Calls f(Index<n>) for an n in [Min, N] known at run time, for a tile of n rows. n outside the range becomes Min or N.
+template <int N, int Min = 1, class F>
 [[gnu::always_inline]] inline void with_rows(int64_t n, F f) {
-  if constexpr (N > Least) {
-    if (n < N) return with_rows<N - 1, Least>(n, f);
+  if constexpr (N > Min) {
+    if (n < N) return with_rows<N - 1, Min>(n, f);
   }
   f(Index<N>{});
 }

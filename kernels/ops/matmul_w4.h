@@ -1,15 +1,15 @@
-// Matrix products with 4-bit weights for use outside the engine, whose bits these are:
+// Matrix products with 4-bit weights for frameworks that have threads of their own. The results have the engine's bits.
 //
-//   out = epilogue of A B      A [m, k] float or bf16, made int8 codes row by row (quantize, kernels.h);
+//   out = epilogue of A B      A [m, k] float or bf16, quantised to int8 row by row (Kernels::quantize)
 //                              B [k, n] codes of 4 bits, w(k, n) = (code - zero) * group scale * column scale
 //
-// B is packed once, A for each product. Then any parts of the result are computed, in any order and on any threads:
-// what a part gives does not depend on the others, on the table or on how the work is split. No threads, nothing is
-// allocated; a mistake in the arguments is an error that names it, and nothing is written.
+// The caller packs B once and A for each product, then computes the result in rectangular parts, in any order and on
+// any threads. The bits of a part depend neither on the other parts nor on the kernel table. Nothing is allocated and
+// no thread is started; a wrong argument is an error that names it, and nothing is written.
 //
-// A part's rows begin at a multiple of m_step and its columns at a multiple of n_step; each ends at such a multiple or
-// at the matrix's edge. Pass pointers to the part: a buffer's begin plus the offset given here. One row reads one panel
-// at a time; the engine reads several side by side (streams.h).
+// The rows of a part begin at a multiple of m_step, its columns at a multiple of n_step; each end is such a multiple or
+// the edge of the matrix. Pointers refer to the part: start of the buffer plus the offset computed here. One row reads
+// one panel at a time, whereas the engine reads several side by side (lanes/streams.h).
 #pragma once
 
 #include <cstddef>
@@ -17,55 +17,57 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/workers.h"
-#include "kernels/bf16.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 
 namespace pinion {
 
-// The same one for every call that has to do with a product. How B is packed depends on n, k and has_zero_points only.
+// Describes a product; every call for the product gets the same description. The packing of B depends on n, k and
+// has_zero_points alone.
 struct MatmulW4 {
   int64_t m = 0, n = 0;              // 0 or more
   int64_t k = 0;                     // 1 or more
-  bool has_zero_points = false;      // w4z (layout.h), which may have other zeros than 8
-  const Kernels* kernels = nullptr;  // null: the best of this CPU. It, or for few rows a lower table, multiplies
+  bool has_zero_points = false;      // w4z (layout.h); else all zero points are 8
+  const Kernels* kernels = nullptr;  // null: the best of this CPU. For few rows a lower table may multiply
 };
 
 struct MatmulW4Sizes {
-  int64_t m_step = 0;  // rows
-  int64_t n_step = 0;  // columns
-  int64_t lhs_bytes = 0, rhs_bytes = 0;
+  int64_t m_step = 0;                    // rows of the smallest part
+  int64_t n_step = 0;                    // columns of the smallest part
+  int64_t lhs_bytes = 0, rhs_bytes = 0;  // packed A and B
 };
 Error matmul_w4_sizes(const MatmulW4& mm, MatmulW4Sizes* sizes);
 
-// Where row m0 lies in A packed, column n0 in B packed: bytes. A multiple of kAlignmentBytes, as buffers must be.
+// Byte offset of row m0 in packed A, and of column n0 in packed B: multiples of kAlignmentBytes, to which the buffers
+// must be aligned.
 Error matmul_w4_lhs_packed_offset(const MatmulW4& mm, int64_t m0, int64_t* offset_bytes);
 Error matmul_w4_rhs_packed_offset(const MatmulW4& mm, int64_t n0, int64_t* offset_bytes);
 
-// Where (m0, n0) lies in a result whose rows are ldo elements apart: elements.
+// Offset of element (m0, n0) of the result, in elements. ldo: elements from one row of the result to the next.
 Error matmul_w4_dst_offset(const MatmulW4& mm, int64_t m0, int64_t n0, int64_t ldo, int64_t* offset);
 
 struct MatmulW4Weights {
-  const uint8_t* codes = nullptr;        // [n][(k + 1) / 2]: low nibbles are those of even k, high nibbles of odd k
+  const uint8_t* codes = nullptr;        // [n][(k + 1) / 2]: even k in low nibbles, odd k in high nibbles
   const f16* scales = nullptr;           // [n][(k + group - 1) / group], finite
-  const uint8_t* zero_points = nullptr;  // likewise, at most kMaxZero; null if not has_zero_points: all are 8
-  int64_t group = kBlockK;               // k of a scale, a multiple of kBlockK
+  const uint8_t* zero_points = nullptr;  // as scales, at most kMaxZero; null without has_zero_points
+  int64_t group = kGroupK;               // inputs that share a scale, a multiple of kGroupK
   const float* column_scale = nullptr;   // [n], finite; null: 1
 };
 Error matmul_w4_pack_rhs(const MatmulW4& mm, const MatmulW4Weights& weights, std::byte* packed,
                          const Workers& workers = {});
 
-// Rows [m0, m1) of A, x [m1 - m0][ldx]. T: float or bf16. packed: of row m0 on.
+// Quantises and packs rows [m0, m1) of A, given as x [m1 - m0][ldx], ldx >= k. T: float or bf16. packed: row m0 of
+// packed A.
 template <class T>
 Error matmul_w4_pack_lhs(const MatmulW4& mm, int64_t m0, int64_t m1, const T* x, int64_t ldx, std::byte* packed);
 
-// Rows [m0, m1) by columns [n0, n1) of the result.
+// Rows [m0, m1) and columns [n0, n1) of the result. out overlaps neither lhs nor rhs.
 struct MatmulW4Part {
   int64_t m0 = 0, m1 = 0, n0 = 0, n1 = 0;
-  const std::byte* lhs = nullptr;  // packed, of row m0 on
-  const std::byte* rhs = nullptr;  // packed, of column n0 on
-  Epilogue ops = {};               // no scales: those of A and B are in what was packed; the rest is the part's too
-  float* out = nullptr;            // [m1 - m0][ldo], its element (m0, n0)
+  const std::byte* lhs = nullptr;  // row m0 of packed A
+  const std::byte* rhs = nullptr;  // column n0 of packed B
+  Epilogue ops = {};               // without scales, which are packed; its pointers refer to (m0, n0)
+  float* out = nullptr;            // element (m0, n0) of the result, [m1 - m0][ldo]
   int64_t ldo = 0;                 // at least n1 - n0
 };
 Error matmul_w4(const MatmulW4& mm, const MatmulW4Part& part);

@@ -46,7 +46,7 @@ inline void put(bf16* to, float value) { *to = to_operand(value); }
 // The keys as they lie in a cache. Positions that no query sees hold NaN: they are not written yet.
 template <class T>
 std::vector<T> cached_keys(const AttentionCase& c) {
-  std::vector<T> keys(static_cast<size_t>(round_up(c.positions(), kKeyBlock) * c.head_dim));
+  std::vector<T> keys(static_cast<size_t>(round_up(c.positions(), kKeyLanes) * c.head_dim));
   for (T& key : keys) put(&key, kNan);
   for (int64_t p = 0; p < c.positions(); ++p) {
     for (int64_t d = 0; d < c.head_dim; ++d) {

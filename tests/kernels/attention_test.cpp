@@ -132,7 +132,7 @@ TEST(Attend, LeastOperands) {
   Random random;
   AttentionCase c = random_attention(random, 48, KvType::bf16, {{0, 33}, {3, 50}, {17, 18}});
   for (std::vector<float>* all : {&c.q, &c.keys, &c.values}) {
-    for (float& v : *all) v = std::copysign(kLeastOperand * random.floats(1, 1, 4)[0], v);
+    for (float& v : *all) v = std::copysign(kMinOperand * random.floats(1, 1, 4)[0], v);
   }
   for (const float scale : {1.0f, 2.0f}) {
     c.scale = scale;
@@ -209,14 +209,14 @@ TEST(Attend, ProbabilitiesAreRounded) {
     c.q[1] = high, c.q[2] = low;
     return split(attend_everywhere(c), 1).acc[0];
   };
-  EXPECT_EQ(weight_at(-34.5f, -0.15625f), kLeastOperand);
+  EXPECT_EQ(weight_at(-34.5f, -0.15625f), kMinOperand);
   EXPECT_EQ(weight_at(-34.5f, -0.158203125f), 0);
 
   // Such weights with the least values.
   Random random;
   AttentionCase c = one_hot_keys(16, {{0, 16}});
   for (size_t i = 0; i < 16; ++i) c.q[i] = i == 3 ? 0 : -static_cast<float>(i % 2 ? 34.5 : 34.0);
-  for (float& v : c.values) v = std::copysign(kLeastOperand, random.floats(1, -1, 1)[0]);
+  for (float& v : c.values) v = std::copysign(kMinOperand, random.floats(1, -1, 1)[0]);
   attend_everywhere(c);
 }
 

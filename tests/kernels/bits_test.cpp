@@ -201,11 +201,11 @@ Result convolved_plainly(const Kernels& k, Random& random) {
   return result;
 }
 
-Result recurred_by(bool corrects, const Kernels& k, Random& random) {
+Result recurred_by(bool delta_rule, const Kernels& k, Random& random) {
   const std::vector<float> q = random.floats(9 * 30), key = random.floats(9 * 30, -0.2f, 0.2f),
                            decay = random.floats(9, 0, 1), beta = random.floats(9, 0, 1);
   std::vector<float> v = random.floats(9 * 40), state(48 * 30);
-  k.advance_state({9, 30, 40, q.data(), key.data(), v.data(), decay.data(), beta.data(), v.data(), corrects},
+  k.advance_state({9, 30, 40, q.data(), key.data(), v.data(), decay.data(), beta.data(), v.data(), delta_rule},
                   state.data());
   append(v, state);
   return {.floats = v};

@@ -46,7 +46,7 @@ void each_way(F f) {
 
 TEST(FewRows, W8) {
   each_way([](const Kernels& table, const std::string& name) {
-    each_case(table, kBlockK, [&](Random& random, const Case& c) {
+    each_case(table, kGroupK, [&](Random& random, const Case& c) {
       const std::vector<int8_t> weights = random.codes(c.k * kPanelColumns);
       std::vector<int32_t> want(static_cast<size_t>(c.rows * kPanelColumns));
       for (int64_t r = 0; r < c.rows; ++r) {

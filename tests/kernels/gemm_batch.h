@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/f16.h"
+#include "kernels/half.h"
 #include "tests/crew.h"
 #include "tests/kernels/guarded.h"
 

@@ -69,7 +69,7 @@ Result gemm_s8(const Kernels& kernels, Edge edge, const S8Case& c, const S8Panel
   kernels.pack_s8(a.data, lda, c.rows, c.k, block, packed.data);
 
   std::vector<GemmTerm> terms;
-  const std::vector<int64_t> bounds = cut(c.k, form.terms, kBlockK);
+  const std::vector<int64_t> bounds = cut(c.k, form.terms, kGroupK);
   for (size_t i = 0; i + 1 < bounds.size(); ++i) {
     terms.push_back(
         {packed.data + bounds[i] * block, weights.data + bounds[i] * kPanelColumns, bounds[i + 1] - bounds[i]});
@@ -94,7 +94,7 @@ Result gemm_s8_everywhere(const std::string& name, const S8Case& c) {
   const std::string label = name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k);
   const Result expected = run_everywhere(
       label, [&](const Kernels& kernels, Edge edge) { return gemm_s8(kernels, edge, c, panel, kForms[0]); });
-  const Form& other = kForms[1 + static_cast<size_t>(c.rows + c.k / kBlockK) % (std::size(kForms) - 1)];
+  const Form& other = kForms[1 + static_cast<size_t>(c.rows + c.k / kGroupK) % (std::size(kForms) - 1)];
   const std::string put =
       label + ", blocks of " + std::to_string(other.block) + ", terms " + std::to_string(other.terms);
   expect_same(run_everywhere(put, [&](const Kernels& k, Edge edge) { return gemm_s8(k, edge, c, panel, other); }),

@@ -2,7 +2,7 @@
 // and scalar against sums written out here, by the picture in layout.h.
 #include <algorithm>
 
-#include "kernels/f16.h"
+#include "kernels/half.h"
 #include "kernels/ops/tiles.h"
 #include "tests/kernels/guarded.h"
 

@@ -13,7 +13,7 @@ namespace {
 // x [m][k], codes [n][k], scales and zeros [n][groups]; empty: not given.
 struct Problem {
   MatmulW4 mm = {};
-  int64_t group = kBlockK;
+  int64_t group = kGroupK;
   std::vector<float> x = {};
   std::vector<int> codes = {};
   std::vector<f16> scales = {};

@@ -75,7 +75,7 @@ struct Rule {
   int64_t count, key_dim, value_dim;
   std::vector<float> q, k, v, decay, beta;
   std::vector<float> state;
-  bool corrects = true;
+  bool delta_rule = true;
 
   int64_t columns() const { return round_up(value_dim, 16); }
   float& at(int64_t i, int64_t j) { return state[static_cast<size_t>((j / 16 * key_dim + i) * 16 + j % 16)]; }
@@ -109,7 +109,7 @@ Result written_out(Rule r) {
       float held = 0, out = 0;
       for (int64_t i = 0; i < r.key_dim; ++i) held = std::fma(k[i], r.at(i, j), held);
       const float kept = held * decay, value = r.v[static_cast<size_t>(t * r.value_dim + j)];
-      const float change = (r.corrects ? value - kept : value) * r.beta[static_cast<size_t>(t)];
+      const float change = (r.delta_rule ? value - kept : value) * r.beta[static_cast<size_t>(t)];
       for (int64_t i = 0; i < r.key_dim; ++i) {
         const float decayed = r.at(i, j) * decay;
         r.at(i, j) = std::fma(k[i], change, decayed);
@@ -130,7 +130,7 @@ Result run_rule(const Rule& r, int64_t pass, bool in_place, const Kernels& kerne
   for (int64_t t = 0; t < r.count; t += pass) {
     kernels.advance_state(
         {std::min(pass, r.count - t), r.key_dim, r.value_dim, q.data + t * r.key_dim, k.data + t * r.key_dim,
-         v.data + t * r.value_dim, decay.data + t, beta.data + t, to + t * r.value_dim, r.corrects},
+         v.data + t * r.value_dim, decay.data + t, beta.data + t, to + t * r.value_dim, r.delta_rule},
         state.data);
   }
   Result result = {.floats = in_place ? v.copy() : out.copy()};
@@ -143,7 +143,7 @@ TEST(AdvanceState, AsWrittenOutHoweverTheTokensAreCut) {
   for (int64_t key_dim : {1, 12, 128}) {
     for (int64_t value_dim : {1, 16, 20, 64, 100, 128}) {
       Rule rule = random_rule(random, 5, key_dim, value_dim);
-      rule.corrects = value_dim != 20 && value_dim != 128;
+      rule.delta_rule = value_dim != 20 && value_dim != 128;
       const Result expected = written_out(rule);
       for (int64_t pass : {1, 2, 5}) {
         const std::string label =

@@ -212,7 +212,7 @@ TEST(State, IsTheCallers) {
                         .high = 1};
   const auto* records = reinterpret_cast<const std::byte*>(weights.data());  // of any bytes
   const GroupedPanel panels[] = {{records, k, Format::w4}, {records, k, Format::w4z}, {records, k, Format::w2}};
-  const std::vector<float> cache = random.floats(2 * kKeyBlock * kHeadDim);
+  const std::vector<float> cache = random.floats(2 * kKeyLanes * kHeadDim);
   std::vector<bf16> cache16;
   for (const float v : cache) cache16.push_back(to_operand(v));
   const std::vector<int8_t> codes8(q8_chunk_bytes(kHeadDim), 1);

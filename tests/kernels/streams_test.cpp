@@ -10,21 +10,21 @@
 namespace pinion {
 namespace {
 
-template <class Way>
+template <class Access>
 class Streams : public testing::Test {};
 template <size_t... Row>
-testing::Types<Access<Row>...> patterns(std::index_sequence<Row...>);
+testing::Types<AccessRow<Row>...> patterns(std::index_sequence<Row...>);
 using AllPatterns = decltype(patterns(std::make_index_sequence<std::size(kAccessPatterns)>()));
 TYPED_TEST_SUITE(Streams, AllPatterns);
 
-template <class Way, int Rows>
+template <class Access, int Rows>
 void expect_every_step() {
   constexpr int64_t kStep = 4 * Rows;
   for (const int64_t row_bytes : {256, 768}) {
     for (int64_t k = kStep; k <= 160 * Rows; k += k < 40 * Rows ? kStep : 15 * kStep) {
       const std::vector<int8_t> a(static_cast<size_t>(k)), b(static_cast<size_t>(k / 4 * row_bytes));
       std::set<int64_t> seen;
-      each_four_k<Way, Rows>(a.data(), b.data(), row_bytes, k, [&](auto, const int8_t* x, const int8_t* w) {
+      for_each_four_k<Access, Rows>(a.data(), b.data(), row_bytes, k, [&](auto, const int8_t* x, const int8_t* w) {
         EXPECT_EQ((x - a.data()) * row_bytes, (w - b.data()) * 4);
         EXPECT_TRUE(seen.insert(x - a.data()).second) << "k " << k;
       });
@@ -38,7 +38,7 @@ void expect_every_step() {
 TYPED_TEST(Streams, EveryFourKComeOnce) { expect_every_step<TypeParam, 1>(); }
 TYPED_TEST(Streams, EverySixteenKComeOnce) { expect_every_step<TypeParam, 4>(); }
 
-template <class Way, class Record>
+template <class Access, class Record>
 void expect_every_record(int64_t groups, int64_t panels) {
   constexpr int64_t kRecordBytes = Record::kBytes;
   const std::vector<int8_t> a(static_cast<size_t>(groups * Record::kK));
@@ -46,14 +46,14 @@ void expect_every_record(int64_t groups, int64_t panels) {
   std::vector<float> acc(static_cast<size_t>(panels * kPanelColumns));
   std::vector<int64_t> next_group(static_cast<size_t>(panels));  // of each panel: its groups come in order
   int64_t group = -1;
-  each_record<Way, Record>(
+  for_each_record<Access, Record>(
       a.data(), {records.data(), groups * Record::kK, Record::kFormat}, panels, acc.data(),
       [&](const int8_t* x) {
         group = (group + 1) % groups;
         EXPECT_EQ(x, a.data() + group * Record::kK);
       },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, const float* to) {
-        constexpr int64_t kAhead = kRecordsAhead<Way, Record>;
+        constexpr int64_t kAhead = kRecordsAhead<Access, Record>;
         const int64_t panel = (to - acc.data()) / kPanelColumns;
         EXPECT_EQ(record, records.data() + (panel * groups + group) * kRecordBytes);
         if (group + kAhead < groups) {

@@ -37,15 +37,15 @@ TEST(Tiles, TheGridCoversEveryRowOnce) {
           const std::string label = std::to_string(rows) + " rows, block " + std::to_string(block) + ", panels " +
                                     std::to_string(panels) + ", workers " + std::to_string(workers);
           ASSERT_EQ(grid.panels, panels) << label;
-          ASSERT_GE(grid.parts, 0) << label;
-          ASSERT_EQ(grid.part_rows % block, 0) << label;
+          ASSERT_GE(grid.row_ranges, 0) << label;
+          ASSERT_EQ(grid.range_rows % block, 0) << label;
           // Parts follow each other without a gap, none is empty, and a part's tiles do the same inside it.
           int64_t next = 0;
-          for (int64_t part = 0; part < grid.parts; ++part) {
-            const int64_t begin = part * grid.part_rows, end = std::min(rows, begin + grid.part_rows);
+          for (int64_t part = 0; part < grid.row_ranges; ++part) {
+            const int64_t begin = part * grid.range_rows, end = std::min(rows, begin + grid.range_rows);
             ASSERT_EQ(begin, next) << label;
             ASSERT_LT(begin, end) << label;
-            each_tile(begin, end, block, [&](int64_t first, int64_t count) {
+            for_each_row_tile(begin, end, block, [&](int64_t first, int64_t count) {
               ASSERT_EQ(first, next) << label;
               ASSERT_GT(count, 0) << label;
               ASSERT_LE(count, kTileRows) << label;
@@ -55,7 +55,7 @@ TEST(Tiles, TheGridCoversEveryRowOnce) {
           }
           ASSERT_EQ(next, rows) << label;
           const int64_t blocks = (rows + block - 1) / block;
-          ASSERT_GE(grid.panels * grid.parts, std::min(workers, blocks * panels)) << label;
+          ASSERT_GE(grid.panels * grid.row_ranges, std::min(workers, blocks * panels)) << label;
         }
       }
     }
@@ -64,8 +64,8 @@ TEST(Tiles, TheGridCoversEveryRowOnce) {
 
 TEST(Tiles, NobodyAtWorkIsOne) {
   const TileGrid none = tile_grid(100, 4, 3, 0), one = tile_grid(100, 4, 3, 1);
-  EXPECT_EQ(none.parts, one.parts);
-  EXPECT_EQ(none.part_rows, one.part_rows);
+  EXPECT_EQ(none.row_ranges, one.row_ranges);
+  EXPECT_EQ(none.range_rows, one.range_rows);
 }
 
 TEST(Tiles, BlocksAreEvenAndWithinTheShape) {
@@ -96,7 +96,7 @@ TEST(Tiles, BlocksAreEvenAndWithinTheShape) {
     for (const PackShape& shape : {kernels->s8_shape, kernels->f32_shape}) {
       EXPECT_LE(shape.rows, kTileRows) << kernels->name;
       EXPECT_EQ(shape.rows % shape.row_multiple, 0) << kernels->name;
-      EXPECT_EQ(kBlockK % shape.group, 0) << kernels->name;
+      EXPECT_EQ(kGroupK % shape.group, 0) << kernels->name;
     }
   }
 }

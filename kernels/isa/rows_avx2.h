@@ -1,17 +1,71 @@
-// What the AVX2 and AVX-VNNI kernels of formats with groups share: one row, a few rows, and the way from the sums of a
-// group to the totals. Totals wait in memory, for the sums alone take half of the registers. Products are those of a
-// Dot (few_rows_avx2.h).
+// Shared by AVX2 and AVX-VNNI: few unpacked rows, and the GEMV of formats with groups. Totals of groups are in memory,
+// because the sums of one group take half of the registers. Each file defines the products as a Dot:
+//
+//   Weights, load(w)          weights of w8: four k of eight columns
+//   add(sum, Weights, x)      sum + products with four codes of a row
+//   start(a, k)               initial value of the sums of a row
+//   add_codes(sum, codes, x)  sum + products with the unsigned codes of a format with groups, within one group
+//   total(sum)                such a sum as int32
 #pragma once
 
-#include "kernels/isa/few_rows_avx2.h"
+#include <immintrin.h>
+
 #include "kernels/kernels.h"
 #include "kernels/lanes/avx2.h"
-#include "kernels/lanes/record.h"
-#include "kernels/lanes/row_tiles.h"
+#include "kernels/lanes/rows.h"
 #include "kernels/lanes/streams.h"
 
 namespace pinion {
 namespace {
+
+// Four codes of a row, repeated for every column.
+[[gnu::always_inline]] inline __m256i four_codes(const int8_t* a) {
+  int32_t four;
+  __builtin_memcpy(&four, a, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+// acc [R][64] += R rows by 16 columns of a slice, from `column` on. Not inlined: if the instances for all R are, GCC
+// spills vectors of AVX2's four rows.
+template <class Dot, int R>
+[[gnu::noinline]] void few_rows_tile(const int8_t* a, int64_t lda, const int8_t* panel, const PanelSlice& slice,
+                                     int64_t column, int32_t* acc) {
+  const auto at = [&](int r, int v) { return reinterpret_cast<__m256i*>(acc + r * kPanelColumns + column + v * 8); };
+  __m256i sum[R][2];
+  unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { sum[r][v] = _mm256_loadu_si256(at(r, v)); }); });
+  for_each_strip(slice, a, panel, column, [&](const int8_t* x, const int8_t* b, const int8_t* ahead) {
+    for (const int8_t* end = x + slice.strip_k; x < end; x += 4, b += 4 * kPanelColumns, ahead += kAlignmentBytes) {
+      prefetch<kAlignmentBytes, 1>(ahead);
+      typename Dot::Weights w[2];
+      unrolled<2>([&](auto v) { w[v] = Dot::load(b + v * 32); });
+      unrolled<R>([&](auto r) {
+        const __m256i four = four_codes(x + r * lda);
+        unrolled<2>([&](auto v) { sum[r][v] = Dot::add(sum[r][v], w[v], four); });
+      });
+    }
+  });
+  unrolled<R>([&](auto r) { unrolled<2>([&](auto v) { _mm256_storeu_si256(at(r, v), sum[r][v]); }); });
+}
+
+// Kernels::rows_s8, in tiles of at most R rows.
+template <class Dot, int R>
+void rows_s8(const int8_t* a, int64_t lda, int64_t rows, const int8_t* panel, int64_t k, int32_t* acc) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const __m256i start = Dot::start(a + r * lda, k);
+    for (int64_t c = 0; c < kPanelColumns; c += 8) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(acc + r * kPanelColumns + c), start);
+    }
+  }
+  with_access_pattern([&](auto access) {
+    for_each_slice<decltype(access), 4>(k, [&](const PanelSlice& slice) {
+      for (int64_t c = 0; c < kPanelColumns; c += 16) {
+        for_each_even_tile<1, R>(rows, [&](auto n, int64_t r) {
+          few_rows_tile<Dot, n>(a + r * lda, lda, panel, slice, c, acc + r * kPanelColumns);
+        });
+      }
+    });
+  });
+}
 
 // acc[8] (+)= float(sum) * scale.
 [[gnu::always_inline]] inline void add_scaled(__m256i sum, __m256 scale, bool accumulate, float* acc) {
@@ -19,15 +73,15 @@ namespace {
   _mm256_storeu_ps(acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, total));
 }
 
-// Eight columns' codes of row R of a line.
+// Codes of eight columns, from row R of a line.
 template <class Record, int R>
 [[gnu::always_inline]] inline __m256i row_of_line(__m256i line) {
   if constexpr (R > 0) line = _mm256_srli_epi16(line, R * Record::kBits);
   return _mm256_and_si256(line, _mm256_set1_epi8(Record::kMask));
 }
 
-// What sums of code * x exceed those of the weights by, in every lane: the sum of a group's x times the zero. Where
-// columns have zeros of their own, the sum of x alone.
+// The excess of sum(code * x) over sum(weight * x) for a group, in every lane: zero * sum(x). If each column has its
+// own zero point, sum(x) alone.
 template <class Dot, class Record>
 [[gnu::always_inline]] inline __m256i group_excess(const int8_t* x) {
   const __m256i zero = _mm256_set1_epi8(Record::kHasZeros ? 1 : Record::kZero);
@@ -41,11 +95,11 @@ template <class Dot, class Record>
   return _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
 }
 
-// How a group of eight columns becomes part of the totals.
+// Scales and zero points of eight columns of a group.
 template <class Dot, class Record>
 struct GroupScale {
   __m256 scale;
-  __m256i zeros;  // where columns have some of their own
+  __m256i zeros;  // used only if the format has zero points
 
   [[gnu::always_inline]] GroupScale(const std::byte* record, int64_t column) {
     const std::byte* scales = record + Record::kCodeBytes;
@@ -56,30 +110,30 @@ struct GroupScale {
     }
   }
 
-  // sum: as Dot leaves it. The sum of x and a zero fit 16 bits: of each 32 the lower half holds them, and the zero's
-  // upper half is 0.
+  // acc += float(total(sum) - excess) * scale. sum(x) and a zero point fit the lower 16 bits of a lane, and the upper
+  // half of the zero point is 0.
   [[gnu::always_inline]] void add(__m256i sum, __m256i excess, bool accumulate, float* acc) const {
     if constexpr (Record::kHasZeros) excess = _mm256_madd_epi16(excess, zeros);
     add_scaled(_mm256_sub_epi32(Dot::total(sum), excess), scale, accumulate, acc);
   }
 };
 
-template <class Dot, class Way, class Record>
+template <class Dot, class Access, class Record>
 [[gnu::noinline]] void gemv_grouped_by(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  constexpr int kVectors = 8;  // a panel's columns
-  const int8_t* x = a;         // a group's
+  constexpr int kVectors = 8;  // vectors of the columns of a panel
+  const int8_t* x = a;         // codes of the current group
   __m256i excess;
-  each_record<Way, Record>(
+  for_each_record<Access, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x = codes;
         excess = group_excess<Dot, Record>(codes);
       },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        prefetch_record<Way, Record>(ahead);
+        prefetch_record<Access, Record>(ahead);
         __m256i sum[kVectors];
         unrolled<kVectors>([&](auto v) { sum[v] = _mm256_setzero_si256(); });
-#pragma GCC unroll 1  // unrolled, GCC adds up the products first and spills them all
+#pragma GCC unroll 1  // if unrolled, GCC computes all products first and spills them
         for (int64_t line = 0; line < Record::kLines; ++line) {
           __m256i four[Record::kRows];
           unrolled<Record::kRows>([&](auto i) { four[i] = four_codes(x + (line * Record::kRows + i) * 4); });
@@ -97,14 +151,14 @@ template <class Dot, class Way, class Record>
 
 template <class Dot>
 void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, float* acc) {
-  with_access_pattern([&](auto way) {
+  with_access_pattern([&](auto access) {
     with_record(first.format,
-                [&](auto record) { gemv_grouped_by<Dot, decltype(way), decltype(record)>(a, first, panels, acc); });
+                [&](auto record) { gemv_grouped_by<Dot, decltype(access), decltype(record)>(a, first, panels, acc); });
   });
 }
 
-// R rows by a record, two vectors of columns at a time, while `ahead` is prefetched. x: the group's codes; excess: [R];
-// acc: [R][64].
+// acc [R][64] (+)= R rows by a record, two vectors of columns at a time; prefetches the record `ahead`. x: codes of the
+// group; excess: [R].
 template <class Dot, class Record, int R>
 [[gnu::noinline]] void few_rows_record(const int8_t* x, int64_t lda, const std::byte* record, const std::byte* ahead,
                                        const __m256i* excess, bool accumulate, float* acc) {
@@ -134,20 +188,20 @@ template <class Dot, class Record, int R>
   }
 }
 
-// At most R rows at a time, all of them by a record before the next one.
-template <class Dot, int R, class Way, class Record>
+// Kernels::rows_grouped, in tiles of at most R rows. All rows multiply a record before the next one.
+template <class Dot, int R, class Access, class Record>
 void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels,
                          float* acc) {
-  const int8_t* x = a;  // a group's
-  __m256i excess[kMostFewRows];
-  each_record<Way, Record>(
+  const int8_t* x = a;  // codes of the current group
+  __m256i excess[kMaxFewRows];
+  for_each_record<Access, Record>(
       a, first, panels, acc,
       [&](const int8_t* codes) {
         x = codes;
         for (int64_t r = 0; r < rows; ++r) excess[r] = group_excess<Dot, Record>(codes + r * lda);
       },
       [&](const std::byte* record, const std::byte* ahead, bool accumulate, float* to) {
-        each_even_tile<1, R>(rows, [&](auto n, int64_t r) {
+        for_each_even_tile<1, R>(rows, [&](auto n, int64_t r) {
           few_rows_record<Dot, Record, n>(x + r * lda, lda, record, r == 0 ? ahead : record, excess + r, accumulate,
                                           to + r * kPanelColumns);
         });
@@ -157,9 +211,9 @@ void few_rows_grouped_by(const int8_t* a, int64_t lda, int64_t rows, const Group
 
 template <class Dot, int R>
 void rows_grouped(const int8_t* a, int64_t lda, int64_t rows, const GroupedPanel& first, int64_t panels, float* acc) {
-  with_access_pattern([&](auto way) {
+  with_access_pattern([&](auto access) {
     with_record(first.format, [&](auto record) {
-      few_rows_grouped_by<Dot, R, decltype(way), decltype(record)>(a, lda, rows, first, panels, acc);
+      few_rows_grouped_by<Dot, R, decltype(access), decltype(record)>(a, lda, rows, first, panels, acc);
     });
   });
 }

@@ -1,8 +1,7 @@
-#include "kernels/ops/gemm_pack.h"
+#include "kernels/ops/operands.h"
 
 #include <algorithm>
 
-#include "kernels/f16.h"
 #include "kernels/ops/tiles.h"
 
 namespace pinion {
@@ -13,6 +12,7 @@ float widened(bf16 x) { return to_float(x); }
 float widened(f16 x) { return to_float(x); }
 float widened(float x) { return x; }
 
+// A GemmMatrix with the type of its elements.
 template <class T>
 struct Elements {
   const T* data;
@@ -23,7 +23,7 @@ struct Elements {
   T at(int64_t row, int64_t column) const { return transposed ? data[column * ld + row] : data[row * ld + column]; }
 };
 
-// f(T{}) with the type of the elements.
+// Calls f(T{}) with the C++ type of `type`.
 template <class F>
 void with_type(GemmType type, F f) {
   switch (type) {
@@ -51,7 +51,7 @@ void pack_s8_panel(const Elements<int8_t>& b, int64_t column, int64_t columns, i
   }
 }
 
-// bf16 stays what it is, f16 becomes float.
+// P: bf16 for bf16, float for f16 and float.
 template <class T, class P>
 void pack_float_panel(const Elements<T>& b, int64_t column, int64_t columns, int64_t k, P* panel) {
   for (int64_t i = 0; i < k; ++i, panel += kPanelColumns) {
@@ -66,33 +66,33 @@ void pack_float_panel(const Elements<T>& b, int64_t column, int64_t columns, int
   }
 }
 
-// A few k at a time of rows that do not lie as the tables want to read them.
-constexpr int64_t kPiece = kBlockK;
+// k of the rows that are copied at a time if Kernels::pack_* cannot read them in place: transposed rows, bf16, f16.
+constexpr int64_t kCopiedK = kGroupK;
 
 template <class T, class Wide>
-void copy_piece(const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t count, Wide* piece) {
+void copy_rows(const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t count, Wide* copy) {
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < count; ++i) piece[r * kPiece + i] = widened(a.at(first + r, k + i));
+    for (int64_t i = 0; i < count; ++i) copy[r * kCopiedK + i] = widened(a.at(first + r, k + i));
   }
 }
 
-void pack_piece(const Kernels& kernels, const int8_t* piece, int64_t rows, int64_t k, int64_t block, int8_t* packed) {
-  kernels.pack_s8(piece, kPiece, rows, k, block, packed);
+void pack_copied(const Kernels& kernels, const int8_t* copy, int64_t rows, int64_t k, int64_t block, int8_t* packed) {
+  kernels.pack_s8(copy, kCopiedK, rows, k, block, packed);
 }
-void pack_piece(const Kernels& kernels, const float* piece, int64_t rows, int64_t k, int64_t block, float* packed) {
-  kernels.pack_f32(piece, kPiece, rows, k, block, packed);
+void pack_copied(const Kernels& kernels, const float* copy, int64_t rows, int64_t k, int64_t block, float* packed) {
+  kernels.pack_f32(copy, kCopiedK, rows, k, block, packed);
 }
 
 template <class T>
-void pack_by_pieces(const Kernels& kernels, const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t block,
+void pack_by_copies(const Kernels& kernels, const Elements<T>& a, int64_t first, int64_t rows, int64_t k, int64_t block,
                     std::byte* packed) {
   using Wide = decltype(widened(T{}));
-  Wide piece[kTileRows * kPiece];
+  Wide copy[kTileRows * kCopiedK];
   auto* to = reinterpret_cast<Wide*>(packed);
-  for (int64_t i = 0; i < k; i += kPiece, to += kPiece * block) {
-    const int64_t count = std::min(kPiece, k - i);
-    copy_piece(a, first, rows, i, count, piece);
-    pack_piece(kernels, piece, rows, count, block, to);
+  for (int64_t i = 0; i < k; i += kCopiedK, to += kCopiedK * block) {
+    const int64_t count = std::min(kCopiedK, k - i);
+    copy_rows(a, first, rows, i, count, copy);
+    pack_copied(kernels, copy, rows, count, block, to);
   }
 }
 
@@ -129,19 +129,19 @@ void pack_b_panel(GemmType type, const GemmMatrix& b, int64_t n, int64_t k, int6
 }
 
 void pack_a_block(const Kernels& kernels, GemmType type, const GemmMatrix& a, int64_t first, int64_t rows, int64_t k,
-                  int64_t block, std::byte* packed) {
+                  int64_t block_rows, std::byte* packed) {
   with_type(type, [&]<class T>(T) {
     const Elements<T> from(a);
     if constexpr (std::is_same_v<T, int8_t>) {
       if (!a.transposed) {
-        return kernels.pack_s8(from.data + first * a.ld, a.ld, rows, k, block, reinterpret_cast<int8_t*>(packed));
+        return kernels.pack_s8(from.data + first * a.ld, a.ld, rows, k, block_rows, reinterpret_cast<int8_t*>(packed));
       }
     } else if constexpr (std::is_same_v<T, float>) {
       if (!a.transposed) {
-        return kernels.pack_f32(from.data + first * a.ld, a.ld, rows, k, block, reinterpret_cast<float*>(packed));
+        return kernels.pack_f32(from.data + first * a.ld, a.ld, rows, k, block_rows, reinterpret_cast<float*>(packed));
       }
     }
-    pack_by_pieces(kernels, from, first, rows, k, block, packed);
+    pack_by_copies(kernels, from, first, rows, k, block_rows, packed);
   });
 }
 
