@@ -1,4 +1,4 @@
-// A plain streaming read: nothing between memory and registers but one xor a load.
+// A plain streaming read: one xor per load.
 #include "engine/measure/bandwidth.h"
 
 #include <algorithm>
@@ -11,25 +11,25 @@
 #include "engine/measure/statistics.h"
 #include "engine/team/memory.h"
 #include "kernels/base/clock.h"
-#include "loader/files/arena.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
-constexpr int64_t kWindows = 8;                    // of a part
-constexpr int64_t kBlockBytes = int64_t{8} << 10;  // of each stream, between two looks at whether another has finished
+constexpr int64_t kWindows = 8;                   // of a worker's range
+constexpr int64_t kStepBytes = int64_t{8} << 10;  // of each stream, between two checks for the end of the pass
 
-using Vector = uint64_t __attribute__((vector_size(16), may_alias));  // one register of every machine we know
+using Vector = uint64_t __attribute__((vector_size(16), may_alias));  // a register on every supported machine
 
-// Reads one block of each stream. Eight sums, so that no load waits for another. Sanitizers are off here: checking a
-// load takes longer than the load.
+// Reads kStepBytes of each stream. Eight independent sums, so that no load waits for another. Without sanitizers: the
+// check of a load takes longer than the load.
 template <int Streams>
-__attribute__((no_sanitize("address", "undefined", "thread"))) uint64_t read_blocks(const std::byte* first,
-                                                                                    int64_t stride) {
-  constexpr int kLine = 4;  // vectors of a cache line
+__attribute__((no_sanitize("address", "undefined", "thread"))) uint64_t read_step(const std::byte* first,
+                                                                                  int64_t stride) {
+  constexpr int kLine = 4;  // vectors per cache line
   Vector sums[2 * kLine] = {};
-  for (int64_t at = 0; at < kBlockBytes; at += 2 * kLine * static_cast<int64_t>(sizeof(Vector))) {
+  for (int64_t at = 0; at < kStepBytes; at += 2 * kLine * static_cast<int64_t>(sizeof(Vector))) {
     for (int s = 0; s < Streams; ++s) {
       const auto* line = reinterpret_cast<const Vector*>(first + s * stride + at);
       for (int i = 0; i < 2 * kLine; ++i) sums[i] ^= line[i];
@@ -44,71 +44,70 @@ struct SharedPass {
   const ReadBuffer* buffer = nullptr;
   std::atomic<bool> finished{false};
   std::atomic<int64_t> bytes{0};
-  std::atomic<uint64_t> sum{0};  // a result that nobody asked for would not be read at all
+  std::atomic<uint64_t> sum{0};  // a used result: the compiler must keep the loads
 };
 
-// All streams stay in one window of the part, then move to the next. So every pass goes through the memory in about the
-// same order, whatever its number of streams, and finds little of the last pass in a cache.
+// All streams stay in one window of the range, then move to the next. So every pass reads memory in about the same
+// order, independent of its number of streams, and finds little of the last pass in a cache.
 template <int Streams>
-void read_part(const std::byte* part, int64_t part_bytes, SharedPass& pass) {
-  const int64_t window_bytes = part_bytes / kWindows;
+void read_range(const std::byte* range, int64_t range_bytes, SharedPass& pass) {
+  const int64_t window_bytes = range_bytes / kWindows;
   const int64_t stride = window_bytes / Streams / 64 * 64;
   uint64_t sum = 0;
-  int64_t blocks = 0;
+  int64_t steps = 0;
   for (int64_t window = 0; window < kWindows; ++window) {
-    for (int64_t at = 0; at + kBlockBytes <= stride; at += kBlockBytes) {
+    for (int64_t at = 0; at + kStepBytes <= stride; at += kStepBytes) {
       if (pass.finished.load(std::memory_order_relaxed) || pass.buffer->is_stopped()) break;
-      ++blocks;
-      sum ^= read_blocks<Streams>(part + window * window_bytes + at, stride);
+      ++steps;
+      sum ^= read_step<Streams>(range + window * window_bytes + at, stride);
     }
   }
   pass.finished.store(true, std::memory_order_relaxed);
-  pass.bytes.fetch_add(Streams * blocks * kBlockBytes, std::memory_order_relaxed);
+  pass.bytes.fetch_add(Streams * steps * kStepBytes, std::memory_order_relaxed);
   pass.sum.fetch_xor(sum, std::memory_order_relaxed);
 }
 
-// Which number of streams reads fastest depends on the machine (tools/MEASURED.md). Eight are left out: they were
-// fastest on none, and the pass after them found part of the buffer in a cache.
+// The fastest number of streams depends on the machine (tools/MEASURED.md). Eight streams were fastest on none, and the
+// pass after them found much of the buffer in a cache.
 struct Reader {
   int streams;
   void (*read)(const std::byte*, int64_t, SharedPass&);
 };
-constexpr Reader kReaders[] = {{2, read_part<2>}, {15, read_part<15>}};
+constexpr Reader kReaders[] = {{2, read_range<2>}, {15, read_range<15>}};
 
 }  // namespace
 
 Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out) {
-  const int64_t part_bytes = buffer_bytes / team.size() / kHugePageBytes * kHugePageBytes;
-  if (part_bytes <= 0) {
+  const int64_t worker_bytes = buffer_bytes / team.size() / kHugePageBytes * kHugePageBytes;
+  if (worker_bytes <= 0) {
     return error("too little to measure", "read bandwidth", "2 MB a thread", std::to_string(buffer_bytes) + " bytes");
   }
   if (Error e = check_memory(buffer_bytes, free_memory(), "too little memory for the buffer", "read bandwidth")) {
     return e;
   }
   if (Error e = allocate_arena(buffer_bytes, &out->arena)) return e;
-  out->part_bytes = part_bytes;
+  out->worker_bytes = worker_bytes;
   team.run([&](Worker& worker) {
-    // Its pages come to the memory that is near this worker.
-    std::byte* part = out->arena.data + worker.index * part_bytes;
-    for (int64_t at = 0; at < part_bytes && !out->is_stopped(); at += kHugePageBytes) {
-      std::memset(part + at, 1, kHugePageBytes);
+    std::byte* range = out->arena.data + worker.index * worker_bytes;
+    for (int64_t at = 0; at < worker_bytes && !out->is_stopped(); at += kHugePageBytes) {
+      std::memset(range + at, 1, kHugePageBytes);
     }
   });
   return {};
 }
 
 std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int passes) {
-  std::vector<ReadPass> results(static_cast<size_t>(passes) * std::size(kReaders));
+  std::vector<ReadPass> results(passes * std::size(kReaders));
   std::vector<SharedPass> shared(results.size());
   for (SharedPass& pass : shared) pass.buffer = &buffer;
-  std::vector<double> starts(static_cast<size_t>(team.size()), std::numeric_limits<double>::infinity());
+  std::vector<double> starts(team.size(), std::numeric_limits<double>::infinity());
   team.run([&](Worker& worker) {
-    const std::byte* part = buffer.arena.data + worker.index * buffer.part_bytes;
+    const std::byte* range = buffer.arena.data + worker.index * buffer.worker_bytes;
     for (size_t i = 0; i < results.size(); ++i) {
       const Reader& reader = kReaders[i % std::size(kReaders)];
       worker.barrier();
-      starts[static_cast<size_t>(worker.index)] = now_seconds();
-      reader.read(part, buffer.part_bytes, shared[i]);
+      starts[worker.index] = now_seconds();
+      reader.read(range, buffer.worker_bytes, shared[i]);
       worker.barrier();
       if (worker.index != 0) continue;
       const double seconds = now_seconds() - *std::ranges::min_element(starts);

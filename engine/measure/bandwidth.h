@@ -1,4 +1,4 @@
-// The roof: how fast this team can read memory, and what it costs that its workers meet.
+// Read bandwidth of a team, the roof of decode, and the cost of its barriers.
 #pragma once
 
 #include <atomic>
@@ -7,39 +7,39 @@
 
 #include "engine/team/team.h"
 #include "kernels/base/error.h"
-#include "loader/files/arena.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 
-// Memory to read, each worker's part touched first by that worker.
+// Memory to read. Each worker touches its range first, so its pages are on the worker's NUMA node.
 struct ReadBuffer {
   Arena arena;
-  int64_t part_bytes = 0;
-  // Once it is true, what touches or reads the buffer ends at once and its figures mean nothing. Null: nothing ends it.
+  int64_t worker_bytes = 0;  // of one worker's range
+  // Set by the caller, may be null. True: touching and reading end at once, without usable results.
   const std::atomic<bool>* stop = nullptr;
 
   bool is_stopped() const { return stop && stop->load(std::memory_order_relaxed); }
 };
 
-// buffer_bytes: several times the last-level cache. Of `out`, `stop` is the caller's.
+// buffer_bytes: several times the last-level cache.
 Error allocate_read_buffer(Team& team, int64_t buffer_bytes, ReadBuffer* out);
 
-// One streaming read of the buffer, by the team that allocated it. All stop when the first worker has finished its
-// part, so no time counts in which only slow cores work.
+// One streaming read of the buffer by the team that allocated it. All workers stop when the first one has finished its
+// range, so the time includes no phase in which only slow cores work.
 struct ReadPass {
-  int streams = 0;  // that each worker reads side by side
+  int streams = 0;  // concurrent streams of a worker
   int64_t bytes = 0;
-  uint64_t sum = 0;  // exclusive or of the words read
+  uint64_t sum = 0;  // xor of the words read
   double seconds = 0;
 };
 
-// `passes` passes for each number of streams, alternating.
+// `passes` passes for each number of streams, interleaved.
 std::vector<ReadPass> read_passes(Team& team, const ReadBuffer& buffer, int passes);
 
-// Bytes per second: the median over the passes (at least one), for the number of streams that reads faster. 0: stopped.
+// Bytes per second: the median over `passes` (at least 1), for the faster number of streams. 0: stopped.
 double read_bandwidth(Team& team, const ReadBuffer& buffer, int passes);
 
-// Seconds that a barrier takes where all come at once: the median of `rounds` (at least one) of 100 barriers each.
+// Seconds per barrier when all workers arrive together: the median of `rounds` (at least 1) of 100 barriers each.
 double barrier_seconds(Team& team, int rounds);
 
 }  // namespace pinion

@@ -1,6 +1,7 @@
-// Statistics over measured values.
+// Statistics of measured values, and the divergence of two models' predictions.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -13,9 +14,20 @@ struct Mean {
 
 Mean mean_of(std::span<const double> values);
 
-// The smallest value that `share` of all are not above; 0 for none. 0 < share <= 1.
-double quantile(std::vector<double> values, double share);
+// The smallest value with at least fraction * n values at or below it; 0 without values. 0 < fraction <= 1.
+double quantile(std::vector<double> values, double fraction);
 
-double median_of(std::vector<double> values);  // 0 of none
+double median_of(std::vector<double> values);  // 0 without values
+
+// Two predictions of one token. p, q: softmax of the reference's and of the other's logits. Natural logarithms.
+struct Divergence {
+  double reference_loss = 0;  // -log p(next)
+  double loss = 0;            // -log q(next)
+  double kl = 0;              // sum of p (log p - log q) over the vocabulary; not below 0
+  bool same_top = false;      // the same most likely token, the lowest id among equals
+};
+
+// reference, other: [vocab]. next: the actual token. Logits that are not finite give NaN.
+Divergence compare_logits(std::span<const float> reference, std::span<const float> other, int32_t next);
 
 }  // namespace pinion

@@ -15,11 +15,11 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Cpus = std::vector<int32_t>;
 
-constexpr int kFormat = 1;  // to be raised when a field changes its meaning: older files are then left unread
+constexpr int kFormat = 1;  // raised when a field changes its meaning; files of other formats are ignored
 constexpr double kTie = 0.98;
 constexpr double kBehind = 0.9;
-constexpr int64_t kMostCpus = 4096;
-constexpr int64_t kMostChunk = 65536;
+constexpr int64_t kMaxCpus = 4096;
+constexpr int64_t kMaxChunk = 65536;
 
 bool is_same_set(Cpus a, Cpus b) {
   std::ranges::sort(a);
@@ -33,7 +33,7 @@ Cpus first_cpus(std::span<const Core> cores) {
   return cpus;
 }
 
-// The cores first: a team that is cut shorter keeps one worker a core.
+// Cores first: a shortened team keeps one worker per core.
 Cpus all_cpus(std::span<const Core> cores) {
   Cpus cpus = first_cpus(cores);
   for (const Core& core : cores) cpus.insert(cpus.end(), core.siblings.begin(), core.siblings.end());
@@ -46,14 +46,14 @@ OrderedJson team_json(const TunedTeam& team) {
 
 double fastest_median(std::span<const Measured> candidates) {
   double fastest = 0;
-  for (const Measured& one : candidates) fastest = std::max(fastest, median_of(one.rates));
+  for (const Measured& candidate : candidates) fastest = std::max(fastest, median_of(candidate.rates));
   return fastest;
 }
 
 TunedTeam read_team(JsonFields fields, Error* e) {
   TunedTeam team;
-  for (const int64_t cpu : fields.integers("cpus", 0, kMostCpus)) {
-    if (std::ranges::find(team.cpus, cpu) != team.cpus.end()) fields.fail("cpus", "a CPU is named twice");
+  for (const int64_t cpu : fields.integers("cpus", 0, kMaxCpus)) {
+    if (std::ranges::find(team.cpus, cpu) != team.cpus.end()) fields.fail("cpus", "CPU listed twice");
     team.cpus.push_back(static_cast<int32_t>(cpu));
   }
   if (team.cpus.empty()) fields.fail("cpus", "missing field");
@@ -69,8 +69,8 @@ Error read_machine(const Json& json, const std::string& where, TunedMachine* out
   out->machine = fields.text("machine");
   out->decode = read_team(fields.fields("decode"), &e);
   out->prefill = read_team(fields.fields("prefill"), &e);
-  out->prefill_chunk = fields.integer("prefill_chunk", {}, 1, kMostChunk);
-  out->access = fields.text("access", "");  // what older files do not have
+  out->prefill_chunk = fields.integer("prefill_chunk", {}, 1, kMaxChunk);
+  out->access = fields.text("access", "");  // absent from older files
   out->model = fields.text("model");
   out->quant = fields.text("quant");
   out->kernels = fields.text("kernels");
@@ -83,13 +83,14 @@ Error read_machine(const Json& json, const std::string& where, TunedMachine* out
 
 std::vector<Cpus> candidate_teams(const Topology& topology) {
   std::vector<Core> cores = topology.cores;
-  // By package too: half of a machine is one of two sockets, with the memory beside it.
+  // By package too: half of a machine with two sockets is one socket, with its memory.
   std::ranges::sort(cores, {}, [](const Core& core) { return std::tuple(core.kind, core.package, core.cpu); });
   std::vector<Cpus> teams = {default_team(topology)};
-  const double most = topology.cpu_quota > 0 ? std::max(1.0, topology.cpu_quota) : std::numeric_limits<double>::max();
+  const double max_cpus =
+      topology.cpu_quota > 0 ? std::max(1.0, topology.cpu_quota) : std::numeric_limits<double>::max();
   const auto add = [&](const Cpus& cpus) {
     const bool is_known = std::ranges::any_of(teams, [&](const Cpus& team) { return is_same_set(team, cpus); });
-    if (!is_known && !cpus.empty() && static_cast<double>(cpus.size()) <= most) teams.push_back(cpus);
+    if (!is_known && !cpus.empty() && static_cast<double>(cpus.size()) <= max_cpus) teams.push_back(cpus);
   };
   const std::span<const Core> all = cores;
   size_t faster = 0;
@@ -108,19 +109,19 @@ std::vector<Cpus> candidate_teams(const Topology& topology) {
 std::vector<int64_t> candidate_chunks(int64_t prompt_tokens, int64_t default_chunk) {
   std::vector<int64_t> chunks = {default_chunk};
   for (const int64_t chunk : {32, 64, 128, 512, 1024}) {
-    // A chunk beyond the prompt is the prompt; so is the default where the prompt is short.
+    // A chunk longer than the prompt equals the prompt, and so does the default with a short prompt.
     if (chunk <= prompt_tokens && chunk != std::min(prompt_tokens, default_chunk)) chunks.push_back(chunk);
   }
   return chunks;
 }
 
-size_t best_of(std::span<const Measured> candidates) {
+size_t best_candidate(std::span<const Measured> candidates) {
   const double fastest = fastest_median(candidates);
-  const auto rank = [&](const Measured& one) {
-    const double rate = median_of(one.rates);
-    return std::tuple(rate < fastest * kTie, !one.is_default, one.size, -rate);
+  const auto rank = [&](const Measured& candidate) {
+    const double rate = median_of(candidate.rates);
+    return std::tuple(rate < fastest * kTie, !candidate.is_default, candidate.size, -rate);
   };
-  return static_cast<size_t>(std::ranges::min_element(candidates, {}, rank) - candidates.begin());
+  return std::ranges::min_element(candidates, {}, rank) - candidates.begin();
 }
 
 bool is_clearly_behind(const Measured& candidate, std::span<const Measured> candidates) {
@@ -144,17 +145,17 @@ std::string machine_key(std::string_view cpu_name, const Topology& topology) {
 
 std::string tune_file_text(std::span<const TunedMachine> machines) {
   OrderedJson list = OrderedJson::array();
-  for (const TunedMachine& one : machines) {
-    list.push_back({{"machine", one.machine},
-                    {"decode", team_json(one.decode)},
-                    {"prefill", team_json(one.prefill)},
-                    {"prefill_chunk", one.prefill_chunk},
-                    {"access", one.access},
-                    {"model", one.model},
-                    {"quant", one.quant},
-                    {"kernels", one.kernels},
-                    {"date", one.date},
-                    {"version", one.version}});
+  for (const TunedMachine& each : machines) {
+    list.push_back({{"machine", each.machine},
+                    {"decode", team_json(each.decode)},
+                    {"prefill", team_json(each.prefill)},
+                    {"prefill_chunk", each.prefill_chunk},
+                    {"access", each.access},
+                    {"model", each.model},
+                    {"quant", each.quant},
+                    {"kernels", each.kernels},
+                    {"date", each.date},
+                    {"version", each.version}});
   }
   const OrderedJson file = {{"format", kFormat}, {"machines", list}};
   return file.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
@@ -191,7 +192,7 @@ Error check_usable(const TunedMachine& machine, const Topology& topology) {
   for (const TunedTeam* team : {&machine.decode, &machine.prefill}) {
     for (const int32_t cpu : team->cpus) {
       if (std::ranges::find(topology.cpus, cpu) != topology.cpus.end()) continue;
-      return error("this process may not use that CPU", "tuned team", cpus_text(topology.cpus), std::to_string(cpu));
+      return error("CPU not available to this process", "tuned team", cpus_text(topology.cpus), std::to_string(cpu));
     }
   }
   return {};

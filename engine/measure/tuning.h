@@ -1,5 +1,5 @@
-// The logic of `pinion tune`: which teams and chunks to try, which wins, and the text of the tune file. Pure functions:
-// the command in apps/ does the timing and reads and writes the file.
+// Logic of `pinion tune`: candidate teams and chunks, the choice among them, and the text of the tune file. Pure
+// functions; the command in apps/ measures, and reads and writes the file.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,32 @@
 
 namespace pinion {
 
-// The sets of CPUs worth a measurement, each once, the default team first. Cores come in the order of their kinds: of
-// the fastest kind 1, 2, a quarter, half, three quarters and all, then with them half and all of the next, and so on.
-// Whole kinds also with their cores' other hardware threads. None larger than what a container grants.
+// Distinct sets of CPUs to measure, the default team first: 1, 2, a quarter, half, three quarters and all cores of the
+// fastest kind, then these plus half and all of the next kind, and so on. Whole kinds also with the cores' sibling
+// threads. None exceeds the container's quota.
 std::vector<std::vector<int32_t>> candidate_teams(const Topology& topology);
 
-// Prefill chunks worth a measurement with a prompt of that length, the default first.
+// Prefill chunks to measure with a prompt of that length, the default first.
 std::vector<int64_t> candidate_chunks(int64_t prompt_tokens, int64_t default_chunk);
 
 // One candidate's measurements.
 struct Measured {
-  int64_t size = 0;  // threads, or tokens in one pass: the smaller wins a tie
+  int64_t size = 0;  // threads, or tokens per pass; the smaller one wins a tie
   bool is_default = false;
-  std::vector<double> rates = {};  // tokens a second, one a round
+  std::vector<double> rates = {};  // tokens/s, one per round
 };
 
-// The fastest by median; where others are within 2 % of it, the default or, if that is not among them, the smallest.
-size_t best_of(std::span<const Measured> candidates);
+// Index of the fastest candidate by median. Among those within 2 % of it, the default wins, else the smallest.
+size_t best_candidate(std::span<const Measured> candidates);
 
-// Whether to drop a candidate early: its best round is over 10 % slower than the fastest median. The default is never
-// dropped: the result is compared with it.
+// True if the candidate's best round is over 10 % slower than the fastest median, so that it can be dropped early.
+// Never true for the default, with which the result is compared.
 bool is_clearly_behind(const Measured& candidate, std::span<const Measured> candidates);
 
-// CPUs, and how fast they were, in tokens a second.
 struct TunedTeam {
   std::vector<int32_t> cpus;
-  double rate = 0;
-  double default_rate = 0;  // of the default team, and of the default chunk, in the same run
+  double rate = 0;          // tokens/s
+  double default_rate = 0;  // of the default team and chunk in the same run
 };
 
 struct TunedMachine {
@@ -48,23 +47,22 @@ struct TunedMachine {
   TunedTeam prefill;
   int64_t prefill_chunk = 0;
   std::string access;                 // a row of kAccessPatterns; empty: the default
-  std::string model, quant, kernels;  // with which it was measured
+  std::string model, quant, kernels;  // used in the measurement
   std::string date;                   // "2026-11-21"
   std::string version;                // of the program
 };
 
-// What must be the same for a result to hold: the CPU's name, the cores that the process sees, by kind, their caches,
-// the time that a container grants.
+// Identifies the machine for which a result holds: name of the CPU, usable cores by kind, last-level caches, quota.
 std::string machine_key(std::string_view cpu_name, const Topology& topology);
 
 // The file: {"format": 1, "machines": [...]}. Reading checks every field; `where` names the file in errors.
 std::string tune_file_text(std::span<const TunedMachine> machines);
 Error parse_tune_file(std::string_view text, const std::string& where, std::vector<TunedMachine>* out);
 
-// The entry of a machine; null where there is none.
+// The entry of a machine; null: none.
 const TunedMachine* find_machine(std::span<const TunedMachine> machines, std::string_view key);
 
-// Also a file that somebody wrote by hand must name CPUs that the process may use.
+// Fails if an entry, written by hand for example, has CPUs that the process may not use.
 Error check_usable(const TunedMachine& machine, const Topology& topology);
 
 }  // namespace pinion

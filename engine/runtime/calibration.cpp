@@ -5,19 +5,18 @@
 #include <functional>
 #include <map>
 
-#include "engine/forward/moments.h"
-#include "engine/forward/trace.h"
+#include "engine/forward/probes.h"
 #include "engine/session/session.h"
 #include "engine/team/memory.h"
 #include "kernels/base/hash.h"
-#include "loader/pack/feedback.h"
+#include "loader/pack/quantize.h"
 
 namespace pinion {
 namespace {
 
-constexpr int64_t kChunk = 256;  // tokens of a pass: it decides the order of sums, so it is a constant
+constexpr int64_t kChunk = 256;  // tokens of a pass; determines the order of sums, so it must not change
 
-// Matrices of a layer that read the same input, without experts.
+// Matrices of a layer with the same input, without experts.
 struct SharedInput {
   Stage stage;
   std::vector<const Matrix*> matrices;
@@ -34,56 +33,55 @@ std::vector<SharedInput> inputs_of(const Layer& layer) {
 
 // Runs the text in windows of kCalibrationWindow tokens, or of the model's context if that is less.
 Error run_text(Session& session, std::span<const int32_t> ids, const std::function<void(int64_t)>& done) {
-  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
-  const int64_t most = std::min(kCalibrationWindow, session.sequence.cache.capacity);
-  for (int64_t first = 0; first < std::ssize(ids); first += most) {
-    const int64_t count = std::min<int64_t>(most, std::ssize(ids) - first);
+  std::vector<float> logits(session.model->config.vocab_size);
+  const int64_t window = std::min(kCalibrationWindow, session.sequence.cache.capacity);
+  for (int64_t first = 0; first < std::ssize(ids); first += window) {
+    const int64_t count = std::min<int64_t>(window, std::ssize(ids) - first);
     rewind(session.sequence, 0);
-    const auto window = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
-    if (Error e = evaluate(session, window, false, logits.data())) return e;
+    if (Error e = evaluate(session, ids.subspan(first, count), false, logits.data())) return e;
     done(count);
   }
   return {};
 }
 
-// Layers whose moments and feedback fit into a quarter of the free memory together; at least one.
+// Number of layers whose moments and feedback fit into a quarter of the free memory; at least 1.
 int64_t layers_at_once(const Model& model) {
-  int64_t most_bytes = 1;
+  int64_t layer_bytes = 1;  // of the largest layer
   for (const Layer& layer : model.layers) {
     int64_t bytes = 0;
     for (const SharedInput& input : inputs_of(layer)) {
       bytes += 2 * moments_elements(input.matrices[0]->k) * static_cast<int64_t>(sizeof(float));
     }
-    most_bytes = std::max(most_bytes, bytes);
+    layer_bytes = std::max(layer_bytes, bytes);
   }
-  return std::clamp<int64_t>(available_memory_bytes() / 4 / most_bytes, 1, std::ssize(model.layers));
+  return std::clamp<int64_t>(available_memory_bytes() / 4 / layer_bytes, 1, std::ssize(model.layers));
 }
 
 bool takes_feedback(const PackJob& job) { return job.format == Format::w4 && !job.reader.read_w4; }
 
-// Sums for the inputs of matrices that are quantised to w4 here.
+// Zeroed sums for the inputs of matrices that are quantised to w4 here.
 Moments moments_for(const Model& model, int64_t first, int64_t count, const std::map<const Matrix*, PackJob*>& jobs) {
   Moments moments;
   moments.first_layer = first;
-  moments.layers.resize(static_cast<size_t>(count));
+  moments.layers.resize(count);
   for (int64_t i = 0; i < count; ++i) {
-    for (const SharedInput& input : inputs_of(model.layers[static_cast<size_t>(first + i)])) {
+    for (const SharedInput& input : inputs_of(model.layers[first + i])) {
       if (std::ranges::none_of(input.matrices, [&](const Matrix* m) { return takes_feedback(*jobs.at(m)); })) continue;
-      Moments::Sum& sum = moments.layers[static_cast<size_t>(i)][static_cast<size_t>(input.stage)];
+      Moments::Sum& sum = moments.layers[i][static_cast<size_t>(input.stage)];
       sum.k = input.matrices[0]->k;
-      sum.values.resize(static_cast<size_t>(moments_elements(sum.k)));
+      sum.values.resize(moments_elements(sum.k));
       moments.rows.resize(std::max(moments.rows.size(), static_cast<size_t>(kChunk * padded_n(sum.k))));
     }
   }
   return moments;
 }
 
-// One feedback for each sum; frees the moments. A worker does a whole factorisation: its sums keep their order.
+// One feedback per sum; frees the moments. One worker does a whole factorisation, so that its sums have a fixed order.
 std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* moments) {
   std::vector<std::array<Feedback, kStages>> feedback(moments->layers.size());
   team.run([&](Worker& worker) {
     worker.for_each(std::ssize(feedback) * kStages, [&](int64_t task) {
-      const auto layer = static_cast<size_t>(task / kStages), stage = static_cast<size_t>(task % kStages);
+      const auto layer = task / kStages, stage = task % kStages;
       Moments::Sum& sum = moments->layers[layer][stage];
       if (sum.k == 0) return;
       feedback[layer][stage] = make_feedback(&sum.values, sum.k);
@@ -94,9 +92,9 @@ std::vector<std::array<Feedback, kStages>> feedback_of(Team& team, Moments* mome
   return feedback;
 }
 
-// Gives each job its layer's feedback.
-void give_feedback(std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
-                   const std::map<const Matrix*, PackJob*>& jobs) {
+// Points each job at its layer's feedback.
+void set_feedback(std::span<const Layer> layers, std::span<const std::array<Feedback, kStages>> feedback,
+                  const std::map<const Matrix*, PackJob*>& jobs) {
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const SharedInput& input : inputs_of(layers[i])) {
       for (const Matrix* matrix : input.matrices) {
@@ -107,7 +105,7 @@ void give_feedback(std::span<const Layer> layers, std::span<const std::array<Fee
   }
 }
 
-// The first job that is not of these layers. Jobs follow the layers.
+// Number of jobs up to the end of these layers. Jobs are in the order of layers.
 int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers,
                  const std::map<const Matrix*, PackJob*>& by_matrix) {
   const PackJob* last = jobs.data();
@@ -119,7 +117,7 @@ int64_t jobs_end(std::span<const PackJob> jobs, std::span<const Layer> layers,
   return last - jobs.data() + 1;
 }
 
-// The model in mode none, and what runs the text through it.
+// The model in mode none, with a session.
 struct Unquantised {
   std::unique_ptr<Model> model;
   std::unique_ptr<Session> session;
@@ -145,7 +143,7 @@ std::vector<int32_t> calibration_windows(std::span<const int32_t> prefix, std::s
   std::vector<int32_t> ids;
   while (!text.empty() && std::ssize(ids) + std::ssize(prefix) < kMaxCalibrationTokens) {
     ids.insert(ids.end(), prefix.begin(), prefix.end());
-    const size_t room = static_cast<size_t>(kCalibrationWindow) - prefix.size();
+    const size_t room = kCalibrationWindow - prefix.size();
     const auto window = text.first(std::min(text.size(), room));
     ids.insert(ids.end(), window.begin(), window.end());
     text = text.subspan(window.size());
@@ -176,35 +174,34 @@ Error pack_calibrated(const LoadOptions& options, std::unique_ptr<Model> unquant
   const int64_t layers = std::ssize(model->layers), at_once = layers_at_once(*model);
   const int64_t runs = (layers + at_once - 1) / at_once;
   int64_t done = 0;
-  const auto tell = [&](int64_t tokens) {
+  const auto report = [&](int64_t tokens) {
     done += tokens;
     if (options.progress) options.progress(done, runs * std::ssize(options.calibration));
   };
   Trace trace(layers);
   runner.session->trace = &trace;
-  int64_t packed = 0;  // jobs
+  int64_t packed_jobs = 0;
   for (int64_t first = 0; first < layers; first += at_once) {
     const int64_t count = std::min(at_once, layers - first);
     const bool is_last_run = first + count == layers;
-    const auto these =
-        std::span<const Layer>(model->layers).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    const auto run_layers = std::span<const Layer>(model->layers).subspan(first, count);
     Moments moments = moments_for(*model, first, count, by_matrix);
     moments.rotate = options.rotate;
     trace.moments = &moments;
-    if (Error e = run_text(*runner.session, options.calibration, tell)) return e;
-    if (is_last_run) {  // the packing wants the memory
+    if (Error e = run_text(*runner.session, options.calibration, report)) return e;
+    if (is_last_run) {  // frees memory for packing
       runner.session.reset();
       runner.model.reset();
     }
     const auto feedback = feedback_of(team, &moments);
-    give_feedback(these, feedback, by_matrix);
+    set_feedback(run_layers, feedback, by_matrix);
 
-    const int64_t end = is_last_run ? std::ssize(jobs) : jobs_end(jobs, these, by_matrix);
-    const auto ready = jobs.subspan(static_cast<size_t>(packed), static_cast<size_t>(end - packed));
-    std::byte* to = model->arena.data + packed_bytes(jobs.first(static_cast<size_t>(packed)));
+    const int64_t end = is_last_run ? std::ssize(jobs) : jobs_end(jobs, run_layers, by_matrix);
+    const auto ready = jobs.subspan(packed_jobs, end - packed_jobs);
+    std::byte* to = model->arena.data + packed_bytes(jobs.first(packed_jobs));
     if (Error e = pack_all(workers_of(&team), ready, to, {.source_mapped = true})) return e;
     for (PackJob& job : ready) job.feedback = nullptr;
-    packed = end;
+    packed_jobs = end;
   }
   return {};
 }

@@ -5,26 +5,109 @@
 #include <utility>
 
 #include "engine/measure/statistics.h"
-#include "engine/runtime/load_order.h"
-#include "engine/session/follower.h"
+#include "engine/session/board_messages.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
+namespace {
 
-double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
+Error open_runner(const Follower& follower, const RunnerSize& size, FollowerRunner* out) {
+  const Model& model = *follower.model;
+  if (Error e = make_runner(model, *follower.team, follower.prefill_team, follower.kernels, out)) return e;
+  const KvShape shape = kv_shape_of(model.config, size.kv, model.shares());
+  const int64_t bytes = size.blocks * shape.block_bytes();
+  const std::string what = std::to_string(size.blocks) + " blocks of the cache";
+  if (Error e = allocate_scratch(out, size.tokens, size.positions, bytes, 0, what, "")) return e;
+  return allocate_kv_pool(shape, size.blocks, &out->pool);
+}
+
+void reset_profile(FollowerRunner& runner) {
+  runner.profile_since_report = {};
+  runner.profile_since_report.workers.resize(std::max(runner.team->size(), runner.prefill_team->size()));
+}
+
+void read_segments(MessageReader& message, FollowerRunner& runner) {
+  const size_t count = message.number();
+  runner.segments.clear();
+  runner.caches.resize(count), runner.tokens.resize(count), runner.ropes.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    runner.caches[i].pool = &runner.pool;
+    message.list(&runner.caches[i].blocks);
+    message.list(&runner.tokens[i]);
+    Segment segment = {.cache = &runner.caches[i],
+                       .state = &runner.no_state,
+                       .ropes = {},
+                       .tokens = runner.tokens[i],
+                       .position = message.number(),
+                       .logit_rows = message.number(),
+                       .hidden = nullptr,
+                       .drafts = message.number(),
+                       .candidates = message.number()};
+    read_ropes(message, &runner.last_ropes);
+    runner.ropes[i] = runner.last_ropes;
+    segment.ropes = runner.ropes[i];
+    runner.segments.push_back(segment);
+  }
+}
+
+void run_received_pass(FollowerRunner& runner) {
+  int64_t rows = 0;
+  for (const Segment& segment : runner.segments) rows += segment.logit_rows;
+  const size_t floats = rows * runner.model->config.vocab_size;
+  if (runner.logits.size() < floats) runner.logits.resize(floats);
+  run_pass(runner, runner.segments, runner.logits.data());
+}
+
+}  // namespace
+
+void execute(Follower& follower, BoardCommand command, MessageReader message) {
+  const int64_t id = message.number();
+  std::unique_ptr<FollowerRunner>& runner = follower.runners[id];
+  switch (command) {
+    case BoardCommand::open: {
+      const RunnerSize size = {.tokens = message.number(),
+                               .positions = message.number(),
+                               .kv = static_cast<KvType>(message.number()),
+                               .blocks = message.number()};
+      runner = std::make_unique<FollowerRunner>();
+      const Error e = open_runner(follower, size, runner.get());
+      if (!e) reset_profile(*runner);
+      [[maybe_unused]] const Error of_any = agree(*follower.model->exchange, e);  // board 0 reports it
+      return;
+    }
+    case BoardCommand::pass:
+      runner->profile = message.number() != 0 ? &runner->profile_since_report : nullptr;
+      read_segments(message, *runner);
+      return run_received_pass(*runner);
+    case BoardCommand::profile:
+      profiles_of_all(*follower.model->exchange, runner->profile_since_report);
+      return reset_profile(*runner);
+    case BoardCommand::copy: {
+      const auto from = static_cast<int32_t>(message.number()), to = static_cast<int32_t>(message.number());
+      return copy_block(runner->pool, from, to);
+    }
+    case BoardCommand::close:
+      follower.runners.erase(id);
+      return;
+    case BoardCommand::load:
+    case BoardCommand::time_gathers:
+    case BoardCommand::end:
+      break;
+  }
+}
+
+double time_gathers(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
   const Shares& shares = exchange.shares();
-  int64_t most = 0;
-  for (const int64_t size : sizes) most = std::max(most, std::abs(size));
-  std::vector<std::byte> bytes(static_cast<size_t>(most));
-  std::vector<int64_t> begins(static_cast<size_t>(shares.ranks) + 1);
+  int64_t max_bytes = 0;
+  for (const int64_t size : sizes) max_bytes = std::max(max_bytes, std::abs(size));
+  std::vector<std::byte> bytes(max_bytes);
+  std::vector<int64_t> begins(shares.ranks + 1);
   std::vector<double> seconds;
   for (int64_t round = 0; round < rounds; ++round) {
-    numbers_of_all(exchange, 0);  // so that nobody begins early
+    numbers_of_all(exchange, 0);  // a barrier: no board begins early
     const double start = now_seconds();
     for (const int64_t size : sizes) {
-      for (int32_t board = 0; board <= shares.ranks; ++board) {
-        begins[static_cast<size_t>(board)] = shares.begin(std::abs(size), board);
-      }
+      for (int32_t board = 0; board <= shares.ranks; ++board) begins[board] = shares.begin(std::abs(size), board);
       size > 0 ? exchange.gather(bytes.data(), begins) : exchange.gather_on_first(bytes.data(), begins);
     }
     seconds.push_back(now_seconds() - start);
@@ -32,50 +115,47 @@ double rehearse(Exchange& exchange, std::span<const int64_t> sizes, int64_t roun
   return median_of(std::move(seconds));
 }
 
-void follow(RuntimeOptions options) {
+void run_follower(RuntimeOptions options) {
   Exchange& exchange = *options.exchange;
   std::unique_ptr<Runtime> runtime;
   Follower follower;
   for (std::vector<std::byte> message;;) {
-    exchange.hear(&message);
+    exchange.receive(&message);
     MessageReader reader(message);
-    const auto order = static_cast<Order>(reader.number());
-    if (order == Order::end) return;
-    if (order == Order::rehearse) {
+    const auto command = static_cast<BoardCommand>(reader.number());
+    if (command == BoardCommand::end) return;
+    if (command == BoardCommand::time_gathers) {
       const int64_t rounds = reader.number();
       std::vector<int64_t> sizes;
       reader.list(&sizes);
-      rehearse(exchange, sizes, rounds);
+      time_gathers(exchange, sizes, rounds);
       continue;
     }
-    if (order != Order::load) {
-      obey(follower, order, reader);
+    if (command != BoardCommand::load) {
+      execute(follower, command, reader);
       continue;
     }
-    read_load_order(reader, &options.load);
+    read_load_options(reader, &options.load);
     follower = {};
     runtime = std::make_unique<Runtime>();
-    [[maybe_unused]] const Error of_any = open_runtime(options, runtime.get());  // the first board says it
-    follower.model = runtime->model.get();
-    follower.team = runtime->team.get();
-    follower.prefill_team = runtime->prefill_team.get();
-    follower.kernels = runtime->kernels;
+    [[maybe_unused]] const Error of_any = open_runtime(options, runtime.get());  // board 0 reports it
+    follower = {runtime->model.get(), runtime->team.get(), runtime->prefill_team.get(), runtime->kernels};
   }
 }
 
-double rehearse_on_all(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
+double time_gathers_on_all(Exchange& exchange, std::span<const int64_t> sizes, int64_t rounds) {
   MessageWriter message;
-  message.begin(Order::rehearse);
+  message.begin(BoardCommand::time_gathers);
   message.add(rounds);
   message.add_list(sizes);
-  exchange.tell(message.bytes());
-  return rehearse(exchange, sizes, rounds);
+  exchange.broadcast(message.bytes());
+  return time_gathers(exchange, sizes, rounds);
 }
 
-void end_following(Exchange& exchange) {
+void stop_followers(Exchange& exchange) {
   MessageWriter message;
-  message.begin(Order::end);
-  exchange.tell(message.bytes());
+  message.begin(BoardCommand::end);
+  exchange.broadcast(message.bytes());
 }
 
 }  // namespace pinion

@@ -5,26 +5,29 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <span>
 #include <system_error>
+#include <vector>
 
-#include "engine/model/bind.h"
-#include "engine/model/weight_format.h"
+#include "engine/forward/matmul.h"
+#include "engine/model/load_options.h"
 #include "engine/runtime/calibration.h"
-#include "engine/runtime/first_touch.h"
 #include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
 #include "kernels/base/clock.h"
-#include "loader/checkpoint/fused_experts.h"
+#include "kernels/layout.h"
 #include "loader/pack/cache_check.h"
 #include "loader/pack/pack.h"
+#include "loader/quant/fused_experts.h"
 
 namespace pinion {
 namespace {
 
-// Sorted, each once: a file may list any number.
+// Sorted, without duplicates.
 std::vector<int32_t> joined_eos_ids(const ModelConfig& config, const GenerationDefaults& generation) {
   std::vector<int32_t> ids(config.eos_ids.begin(), config.eos_ids.end());
   ids.insert(ids.end(), generation.eos_ids.begin(), generation.eos_ids.end());
@@ -34,7 +37,8 @@ std::vector<int32_t> joined_eos_ids(const ModelConfig& config, const GenerationD
   return ids;
 }
 
-// Reads everything but the matrices, which become jobs.
+}  // namespace
+
 Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs) {
   model->quant = options.quant;
   model->exchange = options.exchange;
@@ -59,7 +63,9 @@ Error bind_model(const std::string& folder, const LoadOptions& options, Model* m
   return {};
 }
 
-// An error of packing, which names a tensor, with its file.
+namespace {
+
+// Adds the file of a tensor to an error of packing.
 Error with_file(const Checkpoint& checkpoint, Error e) {
   if (e) e.where = checkpoint.where(e.where);
   return e;
@@ -80,73 +86,72 @@ Error pack_model(const LoadOptions& options, std::span<PackJob> jobs, Model* mod
   return with_file(checkpoint, pack_calibrated(options, std::move(unquantised), jobs, model));
 }
 
-using Tell = std::function<void(const Error&)>;
+using ErrorSink = std::function<void(const Error&)>;
 
-void tell(const Tell& whom, const Error& failure) {
-  if (whom) whom(failure);
+void report_to(const ErrorSink& sink, const Error& e) {
+  if (sink) sink(e);
 }
 
 Error repair(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
              const PackCache& cache, const MappedFile& file) {
   if (jobs.empty()) return error("the checkpoint has changed", cache.path.string());
-  // A calibrated matrix depends on all before it.
-  if (!options.calibration.empty()) return error("calibrated weights are packed as a whole", cache.path.string());
+  // A calibrated matrix depends on all matrices before it.
+  if (!options.calibration.empty())
+    return error("calibrated weights can only be packed as a whole", cache.path.string());
   if (Error e = check_memory(repair_bytes(jobs), free_memory(), "too little memory to pack", cache.path.string())) {
     return e;
   }
-  return repair_blocks(workers_of(options.team), jobs, cache, file, damaged);
+  return repair_segments(workers_of(options.team), jobs, cache, file, damaged);
 }
 
-// Packs damaged blocks anew or, where that cannot be, removes the file and returns false. The jobs are those of the
-// cache. `whom` is told.
+// Repacks damaged segments or, if that is impossible, removes the file and returns false. jobs: of the cache.
 bool undo_damage(const LoadOptions& options, std::span<const PackJob> jobs, std::span<const int64_t> damaged,
-                 const PackCache& cache, const MappedFile& file, const Tell& whom) {
-  const std::string blocks =
-      std::to_string(damaged.size()) + " of " + std::to_string(sealed_blocks(cache.packed_bytes)) + " blocks";
+                 const PackCache& cache, const MappedFile& file, const ErrorSink& sink) {
+  const std::string segments =
+      std::to_string(damaged.size()) + " of " + std::to_string(segment_count(cache.packed_bytes)) + " segments";
   const Error e = repair(options, jobs, damaged, cache, file);
   if (!e) {
-    tell(whom, error("damaged weights, packed anew", cache.path.string(), {}, blocks));
+    report_to(sink, error("damaged weights, repacked", cache.path.string(), {}, segments));
     return true;
   }
   remove_damaged(cache, file);
-  tell(whom,
-       error("damaged weights that cannot be repaired (" + e.what + (e.actual.empty() ? "" : ": " + e.actual) + ")",
-             cache.path.string(), {}, blocks));
+  report_to(sink, error("damaged weights that cannot be repaired (" + e.what +
+                            (e.actual.empty() ? "" : ": " + e.actual) + ")",
+                        cache.path.string(), {}, segments));
   return false;
 }
 
-// Compares the cached weights with their hashes before they are used. False: they are not to be.
+// Compares cached weights with their hashes before use. False: they are unusable.
 bool check_cached(const LoadOptions& options, std::span<const PackJob> jobs, const Model& model) {
-  const std::vector<int64_t> damaged = damaged_blocks(workers_of(options.team), model.cache, model.cached);
+  const std::vector<int64_t> damaged = damaged_segments(workers_of(options.team), model.cache, model.cached);
   const bool is_right = damaged.empty() || undo_damage(options, jobs, damaged, model.cache, model.cached, options.warn);
-  if (is_right) note_checked(model.cache, model.cached);
+  if (is_right) mark_checked(model.cache, model.cached);
   if (options.team) Team::unpin_caller();
   return is_right;
 }
 
-// A block costs a tenth of a millisecond of somebody's core, so between two of them it rests: whoever computes shall
-// not feel it. Once the process wants to end, it rests no more.
+// Pause between two segments, each of which takes 0.1 ms of a core that the team may need. None once the process ends.
 constexpr std::chrono::milliseconds kRest{10};
 
-// The same while they are used.
+// Compares cached weights with their hashes while they are in use.
 void check_running(const std::string& folder, LoadOptions options, const Model& model, const std::stop_token& ends) {
   std::vector<int64_t> damaged;
-  for (int64_t i = 0; i < sealed_blocks(model.cache.packed_bytes); ++i) {
-    if (is_damaged(model.cache, model.cached, i)) damaged.push_back(i);
+  for (int64_t i = 0; i < segment_count(model.cache.packed_bytes); ++i) {
+    if (is_segment_damaged(model.cache, model.cached, i)) damaged.push_back(i);
     if (ends.stop_possible() && !ends.stop_requested()) std::this_thread::sleep_for(kRest);
   }
-  if (damaged.empty()) return note_checked(model.cache, model.cached);
+  if (damaged.empty()) return mark_checked(model.cache, model.cached);
   Model bound;
   std::vector<PackJob> jobs;
   options.team = nullptr;
   options.progress = {};
   if (bind_model(folder, options, &bound, &jobs) || bound.cache.path != model.cache.path) jobs.clear();
   if (undo_damage(options, jobs, damaged, model.cache, model.cached, options.doubt ? options.doubt : options.warn)) {
-    note_checked(model.cache, model.cached);
+    mark_checked(model.cache, model.cached);
   }
 }
 
-// Maps the weights that the cache has; false where they are to be packed.
+// Maps the cached weights; false: they must be packed.
 bool find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Model* model) {
   if (model->cache.path.empty()) return false;
   remove_unfinished(options.cache_folder);
@@ -158,19 +163,18 @@ bool find_cached(const LoadOptions& options, std::span<const PackJob> jobs, Mode
 void write_or_warn(const LoadOptions& options, const Model& model) {
   Error e = write_to_cache(model);
   if (!e) return;
-  e.actual += "; going on, but the next start packs again";
-  tell(options.warn, e);
+  e.actual += "; continuing, but the next start packs again";
+  report_to(options.warn, e);
 }
 
-// ASan's allocator breaks when the process forks while another thread allocates, and chat templates are rendered in a
-// forked child.
+// ASan's allocator breaks if the process forks while another thread allocates. Chat templates render in a forked child.
 #if defined(PINION_ADDRESS_SANITIZER)
 constexpr bool kWorksInForeground = true;
 #else
 constexpr bool kWorksInForeground = false;
 #endif
 
-// Signals are for the other threads, but for the one that this thread's own reading of a mapped file may raise.
+// Leaves signals to the other threads, except SIGBUS, which reads of a mapped file raise in this thread.
 void block_signals() {
   sigset_t all;
   sigfillset(&all);
@@ -178,8 +182,8 @@ void block_signals() {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
-// Only when nobody else wants the core: the team's barriers wait for the slowest.
-void be_idle() {
+// Runs only on otherwise idle cores: the team's barriers wait for the slowest worker.
+void set_idle_priority() {
   const sched_param none = {};
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
 }
@@ -204,10 +208,10 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
     Error e = pack_model(options, jobs, model.get());
     if (options.team) Team::unpin_caller();
     if (e.what == kNotTernary && options.ternary && !options.exchange) {
-      tell(options.warn, error("not ternary, as others are: now all are quantised instead", e.where));
-      LoadOptions others = options;
-      others.ternary = false;
-      return load_model(folder, others, out);
+      report_to(options.warn, error("not ternary, unlike other matrices; quantising all instead", e.where));
+      LoadOptions quantised = options;
+      quantised.ternary = false;
+      return load_model(folder, quantised, out);
     }
     if (e) return e;
   }
@@ -219,8 +223,8 @@ Error load_model(const std::string& folder, const LoadOptions& options, std::uni
 
 LoadOptions mtp_options(LoadOptions options) {
   options.mtp = true;
-  options.calibration.clear();  // a text's hidden states would have to be the model's
-  options.keep.clear();         // names of the model's matrices
+  options.calibration.clear();  // calibration would need the model's hidden states
+  options.keep.clear();         // has names of the model's matrices
   return options;
 }
 
@@ -231,14 +235,14 @@ Error load_mtp(const std::string& folder, const LoadOptions& options, const Mode
   return {};
 }
 
-Error check_mtp(const std::string& folder, const LoadOptions& options, bool* is_there) {
+Error check_mtp(const std::string& folder, const LoadOptions& options, bool* exists) {
   LoadOptions uncached = mtp_options(options);
   uncached.cache_folder.clear();
   Model model;
   std::vector<PackJob> jobs;
   Error e = bind_model(folder, uncached, &model, &jobs);
-  *is_there = std::ranges::any_of(model.checkpoint.tensors,
-                                  [](const TensorView& tensor) { return tensor.name.starts_with(kMtpPrefix); });
+  *exists = std::ranges::any_of(model.checkpoint.tensors,
+                                [](const TensorView& tensor) { return tensor.name.starts_with(kMtpPrefix); });
   return e;
 }
 
@@ -261,14 +265,14 @@ std::jthread keep_cache_in_background(const std::string& folder, const LoadOptio
   try {
     return std::jthread([work, checks](const std::stop_token& ends) {
       block_signals();
-      if (!checks) be_idle();
+      if (!checks) set_idle_priority();
       try {
         work(ends);
-      } catch (const std::exception&) {  // too little memory, say: the next start does it
+      } catch (const std::exception&) {  // bad_alloc, for example: the next start tries again
       }
     });
   } catch (const std::system_error&) {
-    return {};  // no thread to be had: the next start has to do it
+    return {};  // no thread available: the next start tries again
   }
 }
 
@@ -278,6 +282,72 @@ Error find_in_cache(const std::string& folder, const LoadOptions& options, PackC
   if (Error e = bind_model(folder, options, &model, &jobs)) return e;
   *out = model.cache;
   return open_pack_cache(model.cache, &model.cached);
+}
+
+namespace {
+
+constexpr int64_t kMinPageBytes = 4096;
+
+// Touches the panels of one worker's tasks.
+struct Toucher {
+  const Worker& worker;
+  std::byte* arena;
+
+  void touch(const Matrix& m, int64_t panel) const {
+    std::byte* to = arena + (panel_of(m, panel) - arena);  // writable, unlike the matrix's pointer
+    const std::byte* end = to + panel_bytes(m.format, m.k);
+    while (to < end) {
+      *static_cast<volatile std::byte*>(to) = std::byte{0};
+      to += kMinPageBytes - reinterpret_cast<intptr_t>(to) % kMinPageBytes;
+    }
+  }
+
+  // Matrices whose panels form one range of tasks.
+  void touch_stage(std::span<const Projection> matrices) const {
+    for_each_projection(matrices, worker.own_tasks(panels_of(matrices)),
+                        [&](const Projection& projection, PanelRange run) {
+                          for (int64_t i = 0; i < run.count; ++i) touch(projection.linear->weight, run.first + i);
+                        });
+  }
+
+  void touch_alone(const Linear& linear) const {
+    const Projection projection = {&linear};
+    touch_stage({&projection, 1});
+  }
+
+  void touch_layer(const Layer& layer) const {
+    // The panels of a stage's matrices form one range of tasks, except that one task has the same panel of gate and up.
+    std::vector<Projection> stage;
+    MatrixRole last = MatrixRole::q;
+    each_matrix(layer, [&](MatrixRole role, const Linear& linear) {
+      if (stage_of(role) != stage_of(last) || stage_of(role) == Stage::gate_up) {
+        touch_stage(stage);
+        stage.clear();
+      }
+      stage.push_back({&linear});
+      last = role;
+    });
+    touch_stage(stage);
+    // The workers of an expert's gate and up depend on the token's other experts: spread each matrix over all workers.
+    for (const Expert& expert : layer.experts) {
+      for (const Linear* linear : {&expert.gate, &expert.up, &expert.down}) touch_alone(*linear);
+    }
+  }
+};
+
+}  // namespace
+
+void touch_first(Team& team, const Model& model, std::byte* arena) {
+  team.run([&](Worker& worker) {
+    const Toucher toucher = {worker, arena};
+    for (const Layer& layer : model.layers) toucher.touch_layer(layer);
+    for (const Linear* linear : {&model.head, &model.mtp.fc, &model.layer_inputs.projection}) {
+      toucher.touch_alone(*linear);
+    }
+    for (const auto* ends : {&model.altup.in, &model.altup.out}) {
+      for (const Linear& linear : *ends) toucher.touch_alone(linear);
+    }
+  });
 }
 
 }  // namespace pinion

@@ -1,37 +1,50 @@
-// A model folder, or the shape that a config.json describes, as a model in memory.
+// Loads a model folder, or makes a model of random weights from the shapes in a config.json.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "engine/model/model.h"
+#include "engine/team/team.h"
+#include "loader/pack/pack.h"
 
 namespace pinion {
 
 Error load_model(const std::string& folder, const LoadOptions& options, std::unique_ptr<Model>* out);
 
-// The checkpoint's own MTP layer, which drafts for `model` (engine/session/draft_model.h): a model of one layer with
-// the embedding and the head of that one, which outlives it. What it packs itself it keeps in a cache file of its own.
+// The first step of load_model(): reads everything except the matrices, which become jobs. Fails if the folder cannot
+// be loaded. *model has the configuration and the checkpoint as soon as they are read, even after an error.
+Error bind_model(const std::string& folder, const LoadOptions& options, Model* model, std::vector<PackJob>* jobs);
+
+// The checkpoint's MTP layer as a draft model for `model` (engine/session/speculation.h): one layer that uses the
+// embedding and head of `model`, which must outlive it. Has a cache file of its own.
 Error load_mtp(const std::string& folder, const LoadOptions& options, const Model& model, std::unique_ptr<Model>* out);
 
-// With which it is loaded, given the model's.
+// Options of load_mtp() for a model's load options.
 LoadOptions mtp_options(LoadOptions options);
 
-// Whether it can be loaded so. is_there: whether the checkpoint has anything of it.
-Error check_mtp(const std::string& folder, const LoadOptions& options, bool* is_there);
+// The error that load_mtp() would return. exists: the checkpoint has tensors of an MTP layer.
+Error check_mtp(const std::string& folder, const LoadOptions& options, bool* exists);
 
-// Gives freshly packed weights to the cache, if there is one.
+// Writes freshly packed weights to the cache, if it is enabled.
 Error write_to_cache(const Model& model);
 
-// In a thread that the model must outlive: gives freshly packed weights to the cache, or checks those that it gave,
-// where nobody has since the machine was started. The options' `warn` and `doubt` are told of all that fails.
+// Writes freshly packed weights to the cache, or checks cached ones not yet checked since boot, in a thread that the
+// model must outlive. Reports errors to options.warn and options.doubt.
 std::jthread keep_cache_in_background(const std::string& folder, const LoadOptions& options, const Model& model);
 
-// Which cache file the weights of a folder have; the error says why it cannot be used.
+// The cache file for a folder's weights; the error is the reason why it cannot be used.
 Error find_in_cache(const std::string& folder, const LoadOptions& options, PackCache* out);
 
-// Random weights of the shape that a config.json describes, made in memory: speed does not depend on their values.
+// Random weights: speed does not depend on the values.
 Error synthetic_model(const std::string& config_path, const LoadOptions& options, std::unique_ptr<Model>* out);
+
+// NUMA first touch: a page lies on the node of the thread that first writes it. Each worker writes a zero into every
+// page of `arena` that holds panels of its own tasks; the first worker gets a shared page. The model's matrices are
+// placed in `arena`, which is all zeros. Leaves the calling thread unpinned.
+void touch_first(Team& team, const Model& model, std::byte* arena);
 
 }  // namespace pinion

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMaxTuneFileBytes = int64_t{1} << 20;
 
-// `cpus`, then the cores that are not among them, the fastest first, up to `threads`.
+// `cpus` followed by other cores, fastest first, up to `threads` CPUs.
 std::vector<int32_t> extended(std::vector<int32_t> cpus, const Topology& topology, int32_t threads) {
   for (const Core& core : fastest_first(topology)) {
     if (std::ranges::find(cpus, core.cpu) == cpus.end() && threads > std::ssize(cpus)) cpus.push_back(core.cpu);
@@ -22,8 +22,8 @@ std::vector<int32_t> extended(std::vector<int32_t> cpus, const Topology& topolog
   return cpus;
 }
 
-Error given_team(const PlanOptions& options, const Topology& topology, const std::vector<int32_t>& start,
-                 std::vector<int32_t>* out) {
+Error requested_team(const PlanOptions& options, const Topology& topology, const std::vector<int32_t>& start,
+                     std::vector<int32_t>* out) {
   if (!options.cpus.empty() && options.threads > std::ssize(options.cpus)) {
     return error("more threads than cores", "--threads", "at most " + std::to_string(options.cpus.size()),
                  std::to_string(options.threads));
@@ -44,7 +44,7 @@ std::string why_tuned(const TunedMachine& tuned) {
   return text + tuned.date + " with " + tuned.model + " " + tuned.quant;
 }
 
-// The environment's word counts more than what was measured; a name of another version's is nobody's.
+// The environment overrides the tuned pattern. Patterns of other program versions may be unknown: default.
 size_t access_of(const TunedMachine* tuned) {
   if (tuned == nullptr || std::getenv("PINION_ACCESS")) return default_access_pattern();
   return find_access_pattern(tuned->access).value_or(default_access_pattern());
@@ -54,7 +54,7 @@ size_t access_of(const TunedMachine* tuned) {
 
 TeamCpus team_on(const Topology& topology, std::vector<int32_t> cpus) {
   TeamCpus team;
-  team.sme = sme_shares_of(topology, cpus);
+  team.sme = sme_units_of(topology, cpus);
   team.slowness = slowness_of(topology, cpus);
   team.cpus = std::move(cpus);
   return team;
@@ -89,7 +89,7 @@ Error make_plan(const PlanOptions& options, const Topology& topology, const Tuni
   const std::vector<int32_t> start = tuned ? tuned->decode.cpus : default_team(topology);
   if (options.has_team()) {
     std::vector<int32_t> cpus;
-    if (Error e = given_team(options, topology, start, &cpus)) return e;
+    if (Error e = requested_team(options, topology, start, &cpus)) return e;
     out->decode = out->prefill = team_on(topology, cpus);
     out->why_team = options.cpus.empty() ? "--threads" : "--cores";
   } else {

@@ -1,5 +1,4 @@
-// Which cores and what prefill chunk a run takes, and why: the caller's choice, else what `pinion tune` found, else the
-// default.
+// The CPUs and the prefill chunk of a run, with reasons: the caller's choice, else the tune file's, else the default.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +13,10 @@
 
 namespace pinion {
 
-// The CPUs of a team's workers, the SME units of those, and how slow they are (see Team).
+// Arguments of a Team, one entry per worker.
 struct TeamCpus {
   std::vector<int32_t> cpus;
-  std::vector<SmeShare> sme;
+  std::vector<SmeUnits> sme;
   std::vector<double> slowness;
 };
 
@@ -28,34 +27,34 @@ struct Plan {
   TeamCpus prefill;
   int64_t prefill_chunk = 0;
   size_t access = default_access_pattern();  // a row of kAccessPatterns
-  bool is_numa = false;                      // several NUMA nodes: each worker's weights shall lie on its own
+  bool is_numa = false;                      // several NUMA nodes: weights go to the node of their worker
   std::string why_team;   // "default: one worker a core", "--cores", "tuned: 43.4 tokens/s where ..."
   std::string why_chunk;  // "default", "--prefill-chunk", "tuned"
 };
 
-// The caller's choice. A team that it names is for decode and prefill alike.
+// The caller's choice. A team applies to decode and prefill.
 struct PlanOptions {
-  std::vector<int32_t> cpus = {};  // --cores; empty: as tuned, else the default team
-  int32_t threads = 0;             // --threads; 0: one for each of these
-  int64_t prefill_chunk = 0;       // 0: as tuned, else the default
+  std::vector<int32_t> cpus = {};  // --cores; empty: tuned, else the default team
+  int32_t threads = 0;             // --threads; 0: one per CPU
+  int64_t prefill_chunk = 0;       // 0: tuned, else the default
 
   bool has_team() const { return !cpus.empty() || threads > 0; }
 };
 
-// What the tune file, CONFIG/pinion/tune.json, says about this machine.
+// The tune file, CONFIG/pinion/tune.json, and its entry for this machine.
 struct Tuning {
-  std::string path;                     // empty where the user has no folder for it
-  std::string key;                      // of this machine
-  std::vector<TunedMachine> machines;   // all that the file has
-  std::optional<TunedMachine> machine;  // this one, where it can be used
-  Error reason;                         // why the file does not apply; empty: it applies, or there is none
-  bool is_damaged = false;              // the file exists, but cannot be read or is not a valid tune file
+  std::string path;                     // empty: the user has no config folder
+  std::string key;                      // machine_key() of this machine
+  std::vector<TunedMachine> machines;   // all entries of the file
+  std::optional<TunedMachine> machine;  // the entry for this machine, if usable
+  Error reason;                         // why the file does not apply; empty: it applies or does not exist
+  bool is_damaged = false;              // the file exists but is unreadable or invalid
 };
 
 Tuning read_tuning(const Topology& topology);
 
-// The CPUs that options name, else the tuned or the default team; then as many of them as options.threads, or with the
-// fastest other cores added. More threads than there are cores run unpinned.
+// Starts with options.cpus, else the tuned or default team, and shortens it to options.threads or extends it by the
+// fastest other cores. More threads than cores run unpinned.
 Error make_plan(const PlanOptions& options, const Topology& topology, const Tuning& tuning, Plan* out);
 
 }  // namespace pinion

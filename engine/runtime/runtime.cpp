@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "engine/runtime/load_order.h"
+#include "engine/session/board_messages.h"
 #include "kernels/base/hash.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
 namespace {
 
-// Tells models apart that boards might have in the place of one.
+// Detects boards that loaded different models.
 uint64_t fingerprint(const Model& model) {
   uint64_t hash = hash_floats(kHashSeed, {model.final_norm.weight, static_cast<size_t>(model.config.hidden_size)});
   const auto add = [&](const Linear& linear) {
@@ -21,8 +21,8 @@ uint64_t fingerprint(const Model& model) {
   add(model.layer_inputs.projection);
   for (const auto* ends : {&model.altup.in, &model.altup.out}) std::ranges::for_each(*ends, add);
   for (int64_t i = 0; i < model.config.layers; ++i) {
-    for (const MatrixTensor& one : layer_matrices(model.config, i)) {
-      add(matrix_of(model.layers[static_cast<size_t>(i)], one.role, one.expert));
+    for (const MatrixTensor& tensor : layer_matrices(model.config, i)) {
+      add(matrix_of(model.layers[i], tensor.role, tensor.expert));
     }
   }
   return hash;
@@ -66,7 +66,7 @@ Quant default_quant(const std::string& model) {
 }
 
 Error use_plan(const Plan& plan, Runtime* out) {
-  if (Error e = try_threads(std::max(std::ssize(plan.decode.cpus), std::ssize(plan.prefill.cpus)))) return e;
+  if (Error e = check_threads(std::max(std::ssize(plan.decode.cpus), std::ssize(plan.prefill.cpus)))) return e;
   const auto make_team = [](const TeamCpus& team) {
     return std::make_unique<Team>(team.cpus, team.sme, team.slowness);
   };
@@ -81,20 +81,20 @@ Error use_plan(const Plan& plan, Runtime* out) {
 Error open_runtime(const RuntimeOptions& options, Runtime* out) {
   Exchange* exchange = options.exchange;
   if (!exchange) return open_on_this_board(options, out);
-  if (exchange->is_first()) tell_load_order(*exchange, options.load);
+  if (exchange->is_first()) send_load_options(*exchange, options.load);
   Error own = open_on_this_board(options, out);
-  // A matrix that is not ternary may be so for rows that one board has, and all quantise it alike.
+  // A board may find a matrix ternary in its own rows only; all boards must quantise it alike.
   if (agree(*exchange, own.what == kNotTernary ? own : Error{})) {
     if (options.load.warn) {
-      options.load.warn(error("some are not ternary, as others are: now all are quantised instead", options.model));
+      options.load.warn(error("some matrices are not ternary; quantising all instead", options.model));
     }
-    RuntimeOptions others = options;
-    others.load.ternary = false;
-    out->cache_keeper = {};  // before what it reads
-    own = open_on_this_board(others, out);
+    RuntimeOptions quantised = options;
+    quantised.load.ternary = false;
+    out->cache_keeper = {};  // reads the model that is replaced
+    own = open_on_this_board(quantised, out);
   }
   if (Error e = agree(*exchange, own)) return e;
-  return agree_on(*exchange, fingerprint(*out->model), "has another model than the first board");
+  return agree_on(*exchange, fingerprint(*out->model), "loaded another model than board 0");
 }
 
 Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out) {
@@ -109,25 +109,22 @@ Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* o
 }
 
 Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out) {
-  SessionOptions session;
-  session.kv = runtime.kv;
-  session.capacity = needs.capacity;
-  session.drafts = needs.drafts;
-  session.prefill_chunk = runtime.prefill_chunk;
-  session.prefill_team = runtime.prefill_team.get();
-  session.kernels = runtime.kernels;
-  session.also_open = needs.also_open;
-  session.keeps_hidden = needs.keeps_hidden;
+  const SessionOptions session = {.kv = runtime.kv,
+                                  .capacity = needs.capacity,
+                                  .prefill_chunk = runtime.prefill_chunk,
+                                  .kernels = runtime.kernels,
+                                  .prefill_team = runtime.prefill_team.get(),
+                                  .drafts = needs.drafts,
+                                  .also_open = needs.also_open,
+                                  .keeps_hidden = needs.keeps_hidden};
   return open_session(*runtime.model, *runtime.team, session, out);
 }
 
 SchedulerOptions scheduler_options(const Runtime& runtime) {
-  SchedulerOptions options;
-  options.kv = runtime.kv;
-  options.pass_rows = runtime.prefill_chunk;
-  options.kernels = runtime.kernels;
-  options.prefill_team = runtime.prefill_team.get();
-  return options;
+  return {.kv = runtime.kv,
+          .pass_rows = runtime.prefill_chunk,
+          .kernels = runtime.kernels,
+          .prefill_team = runtime.prefill_team.get()};
 }
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// The one way to open a model with what runs it, and sessions of it:
+// Opens a model with its teams and kernels, and sessions of it:
 //
 //   Runtime runtime;
 //   RuntimeOptions options;
@@ -6,7 +6,7 @@
 //   if (Error e = open_runtime(options, &runtime)) ...
 //   std::unique_ptr<Session> session;
 //   if (Error e = open_session(runtime, {.capacity = 4096}, &session)) ...
-//   generate(*session, ...);                        // engine/session/generate.h
+//   generate(*session, ...);                        // engine/session/session.h
 #pragma once
 
 #include <cstdint>
@@ -26,46 +26,44 @@
 namespace pinion {
 
 struct RuntimeOptions {
-  std::string model;                 // folder, as Hugging Face lays it out
-  std::string synthetic;             // instead: a config.json whose shape gets random weights
-  LoadOptions load;                  // its team is that of the plan
-  std::optional<KvType> kv;          // none: f32 for Quant::none, else q8
-  std::optional<Plan> plan;          // none: as tuned, else the default
-  const Kernels* kernels = nullptr;  // null: the best the CPU has
-  // With boards that share the model, each of which opens it, too (engine/runtime/follow.h); null: it is on one.
+  std::string model;                 // folder with the files of a Hugging Face repository
+  std::string synthetic;             // instead of model: a config.json whose shapes get random weights
+  LoadOptions load;                  // `team` comes from the plan
+  std::optional<KvType> kv;          // default: f32 for Quant::none, else q8
+  std::optional<Plan> plan;          // default: tuned, else the default plan
+  const Kernels* kernels = nullptr;  // null: the best for this CPU
+  // To the other boards, which open their shares at the same time (engine/runtime/follow.h); null: one board.
   Exchange* exchange = nullptr;
 };
 
 KvType kv_type(const RuntimeOptions& options);
 
-// What weights become where nobody says: w4a8 where the folder has 4-bit codes that may stay, else w8a8. A folder that
-// cannot be read says nothing; what loads it tells why.
+// Default of --quant: w4a8 if the folder has 4-bit codes that can be kept, else w8a8, also for unreadable folders.
 Quant default_quant(const std::string& model);
 
-// A model ready to run. Sessions of it must not outlive it.
+// A model ready to run. It must outlive its sessions.
 struct Runtime {
   const Kernels* kernels = nullptr;
-  std::unique_ptr<Team> team;  // decodes
+  std::unique_ptr<Team> team;  // for decode
   std::unique_ptr<Team> prefill_team;
   int64_t prefill_chunk = kDefaultPrefillChunk;
   KvType kv = KvType::q8;
   bool is_numa = false;
   std::unique_ptr<Model> model;
-  std::jthread cache_keeper;  // behind what it reads: it ends first
+  std::jthread cache_keeper;  // reads model, so it is declared after it
 };
 
-// Other teams and another chunk, between runs. Fails where this process may not have so many threads.
+// Replaces the teams and the chunk; no run may be active. Fails if the process cannot have that many threads.
 Error use_plan(const Plan& plan, Runtime* out);
 
-// Also keeps freshly packed weights for the next start, or checks cached ones, in the background. Errors: those of
-// make_plan and load_model, on several boards those of any of them.
+// Also writes or checks the weight cache in the background. Errors: of make_plan and load_model, of any board.
 Error open_runtime(const RuntimeOptions& options, Runtime* out);
 
-// The MTP layer of a runtime's checkpoint, which was opened with these options, as a model to draft with on the same
-// teams. The runtime outlives it.
+// The MTP layer of the checkpoint that `runtime` was opened from with these options, as a draft model on the same
+// teams. `runtime` must outlive it.
 Error open_mtp(const RuntimeOptions& options, const Runtime& runtime, Runtime* out);
 
-// What a session is for; the rest is the runtime's. See SessionOptions.
+// The SessionOptions that do not come from the runtime.
 struct SessionNeeds {
   int64_t capacity = 0;
   int64_t drafts = 0;
@@ -74,7 +72,7 @@ struct SessionNeeds {
 };
 Error open_session(const Runtime& runtime, const SessionNeeds& needs, std::unique_ptr<Session>* out);
 
-// For a scheduler of the runtime's model and teams.
+// Options for a scheduler of the runtime's model and teams.
 SchedulerOptions scheduler_options(const Runtime& runtime);
 
 }  // namespace pinion

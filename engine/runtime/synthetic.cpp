@@ -1,4 +1,4 @@
-// Models of random weights, made straight in the packed form.
+// Models of random weights, generated in the packed form.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -6,13 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "engine/model/head_balance.h"
-#include "engine/model/weight_format.h"
+#include "engine/model/layer.h"
+#include "engine/model/load_options.h"
 #include "engine/runtime/load.h"
 #include "engine/team/memory.h"
 #include "engine/team/team.h"
 #include "kernels/base/hash.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
 #include "loader/pack/pack.h"
@@ -22,33 +22,33 @@ namespace {
 
 uint64_t random_bits(uint64_t counter) { return splitmix64_finalise((counter + 1) * kGoldenGamma); }
 
-// Codes in [-127, 127], about uniform.
+// About uniform in [-127, 127].
 void random_codes(std::byte* panel, int64_t bytes, uint64_t seed) {
   for (int64_t i = 0; i < bytes; i += 8) {
     uint64_t eight = random_bits(seed + static_cast<uint64_t>(i));
     for (int b = 0; b < 64; b += 8) {
-      if ((eight >> b & 0xff) == 0x80) eight += uint64_t{1} << b;  // -128 is not a code
+      if ((eight >> b & 0xff) == 0x80) eight += uint64_t{1} << b;  // -128 is no valid code
     }
     std::memcpy(panel + i, &eight, 8);
   }
 }
 
-// Magnitudes in [2^-7, 2^-5): small enough that sums stay tame.
+// Magnitudes in [2^-7, 2^-5), small enough for sums without overflow.
 void random_bf16(std::byte* row, int64_t bytes, uint64_t seed) {
   for (int64_t i = 0; i < bytes; i += 8) {
     const uint64_t four = (random_bits(seed + static_cast<uint64_t>(i)) & 0x80ff80ff80ff80ffu) | 0x3c003c003c003c00u;
-    std::memcpy(row + i, &four, static_cast<size_t>(std::min<int64_t>(8, bytes - i)));
+    std::memcpy(row + i, &four, std::min<int64_t>(8, bytes - i));
   }
 }
 
-// The scales and column sums of a w8 panel whose codes stand.
-void describe_panel(const int8_t* codes, int64_t k, float* scale, int32_t* column_sum) {
-  std::fill_n(scale, kPanelColumns, 2.4e-4f);  // about 0.03 at the most: as in_features of 1000 usually have
+// Scales and column sums of a w8 panel from its codes.
+void fill_scales(const int8_t* codes, int64_t k, float* scale, int32_t* column_sum) {
+  std::fill_n(scale, kPanelColumns, 2.4e-4f);  // weights up to 0.03, usual for in_features of 1000
   std::fill_n(column_sum, kPanelColumns, 0);
   for (int64_t i = 0; i < padded_k(k) * kPanelColumns; ++i) column_sum[i / 4 % kPanelColumns] += codes[i];
 }
 
-// Records of w4, in which any nibble is a code, and of w2, whose codes are 0 to 2.
+// w4: every nibble is a valid code. w2: codes are 0 to 2.
 template <Format F>
 void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   const std::vector<f16> scales(kPanelColumns, to_f16(F == Format::w2 ? 16.0f : 4.0f));
@@ -62,13 +62,13 @@ void random_records(std::byte* panel, int64_t bytes, uint64_t seed) {
   }
 }
 
-// By Format; null: no mode makes it of floats.
+// By Format; null: never quantised from floats.
 using Filler = void (*)(std::byte* panel, int64_t bytes, uint64_t seed);
 constexpr Filler kFillers[] = {random_bf16, random_codes, random_records<Format::w4>, nullptr,
                                random_records<Format::w2>};
 static_assert(std::size(kFillers) == std::size(kFormats));
 
-// A matrix that is placed.
+// Fills a placed matrix.
 void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
   const int64_t bytes = panel_bytes(m.format, m.k);
   auto* scale = const_cast<float*>(m.scale);
@@ -77,8 +77,8 @@ void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
     auto* panel = const_cast<std::byte*>(panel_of(m, p));
     kFillers[static_cast<size_t>(m.format)](panel, bytes, seed + static_cast<uint64_t>(p * bytes));
     if (m.column_sum) {
-      describe_panel(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns,
-                     column_sum + p * kPanelColumns);
+      fill_scales(reinterpret_cast<const int8_t*>(panel), m.k, scale + p * kPanelColumns,
+                  column_sum + p * kPanelColumns);
     } else if (m.scale) {
       std::fill_n(scale + p * kPanelColumns, kPanelColumns, 0x1p-10f);
     }
@@ -86,7 +86,7 @@ void fill_matrix(const Workers& workers, const Matrix& m, uint64_t seed) {
 }
 
 const float* constant_vector(Model* model, int64_t n, float value) {
-  auto values = std::make_unique<float[]>(static_cast<size_t>(n));
+  auto values = std::make_unique<float[]>(n);
   std::fill_n(values.get(), n, value);
   model->vectors.push_back(std::move(values));
   return model->vectors.back().get();
@@ -111,7 +111,7 @@ float value_of(VectorRole role) {
   }
 }
 
-// A matrix that is not placed yet, as loading would make it of floats.
+// Sets the format and shape that loading would give a matrix of floats; places nothing.
 void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* model) {
   const bool is_head = spec.role == MatrixRole::head;
   Format format = spec.is_exact ? Format::bf16 : weight_format(options, spec.module() + ".weight", is_head);
@@ -127,7 +127,7 @@ void shape_matrix(const MatrixTensor& spec, const LoadOptions& options, Model* m
   if (spec.expert != kNoExpert) model->expert_bytes += bytes;
 }
 
-// All matrices in the order of packing, and the vectors beside them.
+// Shapes all matrices, returned in the order of packing, and fills all vectors.
 std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
   const ModelConfig& c = model->config;
   std::vector<Matrix*> matrices;
@@ -138,9 +138,9 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
     Matrix &gate = *matrices[matrices.size() - 2], &up = *matrices.back();
     gate.interleaved = up.interleaved = interleave_of(gate, up);
   };
-  model->layers.resize(static_cast<size_t>(c.layers));
+  model->layers.resize(c.layers);
   for (int64_t i = 0; i < c.layers; ++i) {
-    Layer* layer = &model->layers[static_cast<size_t>(i)];
+    Layer* layer = &model->layers[i];
     place_layer(c, i, layer);
     for (const VectorTensor& spec : layer_vectors(c, i)) {
       vector_of(*layer, spec.role) = constant_vector(model, spec.n, value_of(spec.role));
@@ -151,8 +151,8 @@ std::vector<Matrix*> shape_model(const LoadOptions& options, Model* model) {
   model->final_norm.weight = constant_vector(model, c.hidden_size, 1.0f);
   if (c.norm_bias) model->final_norm.bias = constant_vector(model, c.hidden_size, 0.1f);
   if (c.layer_input.size > 0) model->layer_inputs.norm.weight = constant_vector(model, c.layer_input.size, 1.0f);
-  model->altup = {std::vector<Linear>(other_streams(c)), std::vector<Linear>(other_streams(c))};
-  for (const MatrixTensor& spec : stream_matrices(c)) add(spec);
+  model->altup = {std::vector<Linear>(altup_projections(c)), std::vector<Linear>(altup_projections(c))};
+  for (const MatrixTensor& spec : model_matrices(c)) add(spec);
   add(head_matrix(c));
   return matrices;
 }
@@ -178,14 +178,14 @@ Error synthetic_model(const std::string& config_path, const LoadOptions& options
   const Workers workers = workers_of(options.team);
   int64_t offset = 0;
   for (std::span<Matrix*> left = matrices; !left.empty();) {
-    const auto block = left.first(static_cast<size_t>(left[0]->interleaved));
-    place_interleaved(block, model->arena.data + offset);
-    for (const Matrix* m : block) {
+    const auto interleaved = left.first(left[0]->interleaved);
+    place_interleaved(interleaved, model->arena.data + offset);
+    for (const Matrix* m : interleaved) {
       fill_matrix(workers, *m, static_cast<uint64_t>(offset));
       offset += packed_bytes(m->format, m->n, m->k);
       if (options.progress) options.progress(offset, model->weight_bytes);
     }
-    left = left.subspan(block.size());
+    left = left.subspan(interleaved.size());
   }
   const auto random_rows = [&](const char* name, int64_t rows, int64_t width) {
     std::byte* data = model->arena.data + offset;

@@ -2,30 +2,30 @@
 
 namespace pinion {
 
-void Followers::begin(Order order) {
-  message_.begin(order);
+void Followers::begin(BoardCommand command) {
+  message_.begin(command);
   message_.add(id_);
 }
 
-Error Followers::open(Exchange* exchange, const RunnerNeeds& needs) {
+Error Followers::open(Exchange* exchange, const RunnerSize& size) {
   if (!exchange) return {};
-  static int64_t opened = 0;  // one thread at a time talks to the other boards
+  static int64_t opened = 0;  // one thread at a time uses the exchange
   id_ = ++opened;
   exchange_ = exchange;
-  begin(Order::open);
-  message_.add(needs.tokens);
-  message_.add(needs.positions);
-  message_.add(static_cast<int64_t>(needs.kv));
-  message_.add(needs.blocks);
-  exchange_->tell(message_.bytes());
+  begin(BoardCommand::open);
+  message_.add(size.tokens);
+  message_.add(size.positions);
+  message_.add(static_cast<int64_t>(size.kv));
+  message_.add(size.blocks);
+  exchange_->broadcast(message_.bytes());
   return agree(*exchange_, {});
 }
 
-// Most sequences have the same ones, pass after pass.
+// Sends frequencies only if they changed: most sequences share them, in every pass.
 void Followers::add_ropes(std::span<const RopeFrequencies> ropes) {
-  const bool are_known = std::ranges::equal(ropes, ropes_);
-  message_.add(are_known);
-  if (are_known) return;
+  const bool are_same = std::ranges::equal(ropes, ropes_);
+  message_.add(are_same);
+  if (are_same) return;
   ropes_.assign(ropes.begin(), ropes.end());
   message_.add(std::ssize(ropes));
   for (const RopeFrequencies& rope : ropes) {
@@ -36,7 +36,7 @@ void Followers::add_ropes(std::span<const RopeFrequencies> ropes) {
 
 void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last) {
   if (message.number() != 0) return;
-  last->resize(static_cast<size_t>(message.number()));
+  last->resize(message.number());
   for (RopeFrequencies& rope : *last) {
     std::vector<float> amplitude;
     message.list(&rope.inverse);
@@ -45,9 +45,9 @@ void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last) {
   }
 }
 
-void Followers::tell_pass(std::span<const Segment> segments, bool is_profiled) {
+void Followers::send_pass(std::span<const Segment> segments, bool is_profiled) {
   if (!exchange_) return;
-  begin(Order::pass);
+  begin(BoardCommand::pass);
   message_.add(is_profiled);
   message_.add(std::ssize(segments));
   for (const Segment& segment : segments) {
@@ -59,20 +59,20 @@ void Followers::tell_pass(std::span<const Segment> segments, bool is_profiled) {
     message_.add(segment.candidates);
     add_ropes(segment.ropes);
   }
-  exchange_->tell(message_.bytes());
+  exchange_->broadcast(message_.bytes());
 }
 
-void Followers::tell_copy(int32_t from, int32_t to) {
+void Followers::send_copy(int32_t from, int32_t to) {
   if (!exchange_) return;
-  begin(Order::copy);
+  begin(BoardCommand::copy);
   message_.add(from);
   message_.add(to);
-  exchange_->tell(message_.bytes());
+  exchange_->broadcast(message_.bytes());
 }
 
 std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own) {
-  std::vector<BoardProfile> each(static_cast<size_t>(exchange.shares().ranks));
-  BoardProfile& mean = each[static_cast<size_t>(exchange.shares().rank)];
+  std::vector<BoardProfile> profiles(exchange.shares().ranks);
+  BoardProfile& mean = profiles[exchange.shares().rank];
   mean.exchange_ns = own.exchange_ns;
   int64_t workers = 0;
   for (const WorkerProfile& worker : own.workers) {
@@ -88,21 +88,48 @@ std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own
     stage.work_ns /= std::max<int64_t>(1, workers);
     stage.wait_ns /= std::max<int64_t>(1, workers);
   }
-  gather_each(exchange, &each);
-  return each;
+  gather_each(exchange, &profiles);
+  return profiles;
 }
 
 std::vector<BoardProfile> Followers::profiles(const Profile& own) {
   if (!exchange_) return {};
-  begin(Order::profile);
-  exchange_->tell(message_.bytes());
+  begin(BoardCommand::profile);
+  exchange_->broadcast(message_.bytes());
   return profiles_of_all(*exchange_, own);
 }
 
 void Followers::close() {
   if (!exchange_) return;
-  begin(Order::close);
-  exchange_->tell(message_.bytes());
+  begin(BoardCommand::close);
+  exchange_->broadcast(message_.bytes());
+}
+
+void send_load_options(Exchange& exchange, const LoadOptions& options) {
+  MessageWriter message;
+  message.begin(BoardCommand::load);
+  message.add(static_cast<int64_t>(options.quant));
+  message.add(options.head ? static_cast<int64_t>(*options.head) : -1);
+  message.add(std::ssize(options.keep));
+  for (const std::string& pattern : options.keep) message.add_text(pattern);
+  message.add(options.rotate);
+  message.add(options.ternary);
+  message.add(options.synthetic_ternary);
+  message.add_list(std::span<const int32_t>(options.calibration));
+  exchange.broadcast(message.bytes());
+}
+
+void read_load_options(MessageReader& message, LoadOptions* out) {
+  out->quant = static_cast<Quant>(message.number());
+  const int64_t head = message.number();
+  out->head.reset();
+  if (head >= 0) out->head = static_cast<Format>(head);
+  out->keep.resize(message.number());
+  for (std::string& pattern : out->keep) pattern = message.text();
+  out->rotate = message.number() != 0;
+  out->ternary = message.number() != 0;
+  out->synthetic_ternary = message.number() != 0;
+  message.list(&out->calibration);
 }
 
 }  // namespace pinion

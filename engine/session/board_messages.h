@@ -1,4 +1,4 @@
-// What the first of several boards tells the others, as bytes. All are of one build: nothing of it is checked.
+// Messages of board 0 to the other boards, as bytes. All boards run the same build, so nothing is validated.
 #pragma once
 
 #include <algorithm>
@@ -11,27 +11,28 @@
 
 #include "engine/boards/exchange.h"
 #include "engine/forward/pass.h"
+#include "engine/model/load_options.h"
 #include "kernels/base/error.h"
 
 namespace pinion {
 
-enum class Order : int64_t {
-  load,      // the model, by these options
-  open,      // memory for the passes of a session or scheduler
-  pass,      // one pass of it
-  profile,   // where the time of its profiled passes went, since the last such order
-  copy,      // a block of its cache
-  close,     // that memory is not needed any more
-  rehearse,  // gathers of a pass without the pass
-  end,       // nothing more will come
+enum class BoardCommand : int64_t {
+  load,          // the model, with these options
+  open,          // allocate the memory of a session or scheduler
+  pass,          // run one of its passes
+  profile,       // exchange the profiles since the last such command
+  copy,          // copy a block of its cache
+  close,         // free its memory
+  time_gathers,  // gathers of a pass without computation
+  end,           // the last command
 };
 
-// Numbers and lists of numbers, one behind the other, each list behind its length.
+// Serialises numbers and lists; the length of a list precedes its elements.
 class MessageWriter {
  public:
-  void begin(Order order) {
+  void begin(BoardCommand command) {
     bytes_.clear();
-    add(static_cast<int64_t>(order));
+    add(static_cast<int64_t>(command));
   }
   void add(int64_t value) { append(&value, sizeof value); }
   template <class T>
@@ -52,9 +53,10 @@ class MessageWriter {
   std::vector<std::byte> bytes_;
 };
 
+// Reads the fields in the order in which they were added.
 class MessageReader {
  public:
-  explicit MessageReader(std::span<const std::byte> bytes) : left_(bytes) {}
+  explicit MessageReader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
   int64_t number() {
     int64_t value = 0;
@@ -63,7 +65,7 @@ class MessageReader {
   }
   template <class T>
   void list(std::vector<T>* out) {
-    out->resize(static_cast<size_t>(number()));
+    out->resize(number());
     take(out->data(), out->size() * sizeof(T));
   }
   std::string text() {
@@ -75,22 +77,22 @@ class MessageReader {
  private:
   void take(void* to, size_t count) {
     if (count == 0) return;
-    std::memcpy(to, left_.data(), count);
-    left_ = left_.subspan(count);
+    std::memcpy(to, rest_.data(), count);
+    rest_ = rest_.subspan(count);
   }
 
-  std::span<const std::byte> left_;
+  std::span<const std::byte> rest_;
 };
 
-// What a session or scheduler needs on every board.
-struct RunnerNeeds {
-  int64_t tokens;     // the most of a pass
+// Capacity of a session or scheduler, the same on every board.
+struct RunnerSize {
+  int64_t tokens;     // of a pass
   int64_t positions;  // of a sequence
   KvType kv;
   int64_t blocks;  // of the cache
 };
 
-// On the first board: what a session or scheduler has on the others. Nobody, where the model is on one.
+// On board 0: the counterparts of a session or scheduler on the other boards. Does nothing for a model on one board.
 class Followers {
  public:
   Followers() = default;
@@ -98,29 +100,32 @@ class Followers {
   Followers(const Followers&) = delete;
   Followers& operator=(const Followers&) = delete;
 
-  // Where a model is shared. Errors: of any board, too little memory above all.
-  Error open(Exchange* exchange, const RunnerNeeds& needs);
-  void tell_pass(std::span<const Segment> segments, bool is_profiled);
-  void tell_copy(int32_t from, int32_t to);
-  // Where the time of the profiled passes went on every board, by rank, since this was asked last; `own` is what they
-  // took here. Empty on one board.
+  // exchange: null on one board. Errors: of any board, for example too little memory.
+  Error open(Exchange* exchange, const RunnerSize& size);
+  void send_pass(std::span<const Segment> segments, bool is_profiled);
+  void send_copy(int32_t from, int32_t to);
+  // Profiles of all boards since the last call, by rank; own: of this board. Empty on one board.
   std::vector<BoardProfile> profiles(const Profile& own);
 
  private:
-  void begin(Order order);
+  void begin(BoardCommand command);
   void add_ropes(std::span<const RopeFrequencies> ropes);
   void close();
 
   Exchange* exchange_ = nullptr;
   int64_t id_ = 0;
   MessageWriter message_;
-  std::vector<RopeFrequencies> ropes_;  // told last
+  std::vector<RopeFrequencies> ropes_;  // sent last
 };
 
-// All boards' profiles, by rank; all call it alike.
+// Profiles of all boards, by rank; own: of this board. Collective.
 std::vector<BoardProfile> profiles_of_all(Exchange& exchange, const Profile& own);
 
-// A segment's frequencies, in the place of those before it.
+// Reads the frequencies of a segment; `last`: those of the segment before it, replaced.
 void read_ropes(MessageReader& message, std::vector<RopeFrequencies>* last);
+
+// The load options that affect numbers: board 0 sends them, the others use them in place of their own.
+void send_load_options(Exchange& exchange, const LoadOptions& options);
+void read_load_options(MessageReader& message, LoadOptions* out);
 
 }  // namespace pinion

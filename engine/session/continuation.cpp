@@ -19,16 +19,16 @@ void hash_logits(const GenerateOptions& options, std::span<const float> logits, 
 }
 
 Error check_logit_bias(const ModelConfig& config, std::span<const LogitBias> biases) {
-  int64_t before = -1;
+  int64_t last = -1;
   for (const auto& [id, bias] : biases) {
     if (Error e = check_ids(config, {&id, 1})) return error(e.message(), "logit bias");
-    if (id <= before) {
-      return error("not ascending", "logit bias", "each id once, after " + std::to_string(before), std::to_string(id));
+    if (id <= last) {
+      return error("not ascending", "logit bias", "each id once, after " + std::to_string(last), std::to_string(id));
     }
     if (!(bias <= std::numeric_limits<float>::max())) {
       return error("out of range", "logit bias", "finite, or minus infinity", std::to_string(bias));
     }
-    before = id;
+    last = id;
   }
   return {};
 }
@@ -79,14 +79,14 @@ bool lacks_prompt_logprobs(const Continuation& text) {
 
 void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab, const Workers& workers) {
   if (!lacks_prompt_logprobs(text)) return;
-  std::vector<Logprobs>& found = text.result.prompt_logprobs;
-  const int64_t first = std::ssize(found), lacking = text.sampler.prompt_tokens - 1 - first;
-  const int64_t rows = std::min(lacking, std::ssize(logits) / vocab);
-  found.resize(static_cast<size_t>(first + rows));
+  std::vector<Logprobs>& results = text.result.prompt_logprobs;
+  const int64_t first = std::ssize(results), missing = text.sampler.prompt_tokens - 1 - first;
+  const int64_t rows = std::min(missing, std::ssize(logits) / vocab);
+  results.resize(first + rows);
   run_pieces(workers, rows, [&](int64_t row) {
-    const auto begin = static_cast<size_t>(row * vocab), token = static_cast<size_t>(first + row);
-    found[token] = logprobs_of(logits.subspan(begin, static_cast<size_t>(vocab)), text.history[token + 1],
-                               *text.options.prompt_logprobs);
+    const int64_t token = first + row;
+    results[token] =
+        logprobs_of(logits.subspan(row * vocab, vocab), text.history[token + 1], *text.options.prompt_logprobs);
   });
 }
 
@@ -101,18 +101,18 @@ Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateO
   return text;
 }
 
-void choose(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
-            std::span<const int32_t> eos_ids) {
+void choose_token(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
+                  std::span<const int32_t> eos_ids) {
   hash_logits(text.options, logits, text.result);
   TextRules* rules = text.rules.get();
   if (rules && text.result.ids.empty()) {
     text.failure = rules->begin(std::ssize(logits), eos_ids);
     text.sampler.allowed = rules->allowed;
-    if (text.failure || rules->is_over) return;
+    if (text.failure || rules->is_complete) return;
   }
   const int32_t id = sample(text.sampler, logits, panel_best, text.history);
-  // Biases may leave none of the tokens that may come.
-  if (rules && !is_allowed(*rules, id)) text.failure = error("no token is left that may come", "grammar");
+  // A logit bias may ban all allowed tokens.
+  if (rules && !is_allowed(*rules, id)) text.failure = error("no allowed token is left", "grammar");
   if (text.failure) return;
   text.choice = {.id = id, .logprobs = {}};
   if (text.options.logprobs) text.choice->logprobs = logprobs_of(logits, id, *text.options.logprobs);
@@ -124,7 +124,7 @@ int64_t candidates_needed(const Continuation& text) {
   return reads_all ? 0 : candidates_needed(options.sampler);
 }
 
-bool take(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {
+bool append_choice(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token) {
   GenerateResult& result = text.result;
   const auto end = [&](FinishReason reason) {
     result.finish_reason = reason;
@@ -145,7 +145,7 @@ bool take(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity
   if (rules) {
     text.failure = rules->add(choice->id);
     text.sampler.allowed = rules->allowed;
-    if (text.failure || rules->is_over) return end(FinishReason::stop);
+    if (text.failure || rules->is_complete) return end(FinishReason::stop);
   }
   if (std::ssize(result.ids) == text.options.max_tokens) return end(FinishReason::length);
   if (std::ssize(text.history) > capacity) return end(FinishReason::context);

@@ -1,38 +1,59 @@
-// One text as it is drawn, token by token: what generate() and the scheduler have in common.
+// The continuation of one prompt, token by token: the state shared by generate() and the scheduler.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "engine/session/logprobs.h"
 #include "engine/session/sampler.h"
-#include "engine/session/text_rules.h"
 #include "kernels/base/error.h"
 #include "kernels/base/workers.h"
 #include "loader/config/model_config.h"
 
 namespace pinion {
 
+// Constrains the tokens of one text, for example by a grammar. Rules change the draw only: logits, their hash and log
+// probabilities are the model's.
+struct TextRules {
+  virtual ~TextRules() = default;
+
+  // Set by begin() and add(). Token mask: bit id % 32 of word id / 32. Empty: all tokens are allowed.
+  std::vector<uint32_t> allowed;
+  bool is_complete = false;  // no token may follow, not even an end-of-sequence id
+
+  // vocab_size: number of logits. eos_ids: may follow wherever the text may end.
+  virtual Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) = 0;
+  virtual Error add(int32_t id) = 0;  // id: an allowed token
+  // Tokens that almost certainly follow, used as drafts; may be empty.
+  virtual std::vector<int32_t> jump_forward() { return {}; }
+};
+
+// Makes the rules of a new text.
+using MakeRules = std::function<std::unique_ptr<TextRules>()>;
+
+inline bool is_allowed(const TextRules& rules, int32_t id) {
+  return rules.allowed.empty() || (rules.allowed[id / 32] >> (id % 32) & 1) != 0;
+}
+
 struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplerOptions sampler = {};
   bool ignore_eos = false;
-  bool hash_logits = true;      // reads every logit once more, alone
-  int64_t tokens_per_hash = 0;  // the hash is kept after every this many tokens; 0: only the last
-  // Log probabilities, each with those of so many of the likeliest tokens.
-  std::optional<int32_t> logprobs = {};  // of the generated tokens
-  // Of the prompt's, which is evaluated from its beginning then, whatever is held of it.
-  std::optional<int32_t> prompt_logprobs = {};
-  MakeRules rules = {};  // none: any token may come
+  bool hash_logits = true;      // costs one more single-threaded read of the logits
+  int64_t tokens_per_hash = 0;  // records the hash every that many tokens; 0: only at the end
+  // Log probabilities, each with those of this many most likely tokens; nullopt: off.
+  std::optional<int32_t> logprobs = {};         // of generated tokens
+  std::optional<int32_t> prompt_logprobs = {};  // of prompt tokens; the prompt is then evaluated from its beginning
+  MakeRules rules = {};                         // empty: no rules
 };
 
 enum class FinishReason : uint8_t {
-  stop,     // an end-of-sequence id (not among the ids), the rules, the callback, or Session::interrupted
+  stop,     // an end-of-sequence id (not part of the ids), the rules, the callback, or Session::interrupted
   length,   // max_tokens
-  context,  // the model's context length or the cache is full
+  context,  // the context of the model or the cache is full
 };
 
 const char* finish_reason_name(FinishReason reason);
@@ -40,69 +61,70 @@ const char* finish_reason_name(FinishReason reason);
 struct GenerateResult {
   std::vector<int32_t> ids;
   FinishReason finish_reason = FinishReason::length;
-  int64_t reused_tokens = 0;  // of the prompt, held by the cache already
+  int64_t reused_tokens = 0;  // prompt tokens that the cache already held
   int64_t prefilled_tokens = 0;
   double prefill_seconds = 0;  // until the first token's logits
-  double decode_seconds = 0;   // all after that: passes, sampling, hashing and the callback
+  double decode_seconds = 0;   // after that: passes, sampling, hashing and the callback
   int64_t decode_passes = 0;
-  int64_t drafted = 0;                    // tokens that were evaluated on trial
-  int64_t accepted = 0;                   // those of them that the text went on with
-  int64_t regions = 0;                    // parallel regions that the decode passes and a draft model's took
-  int64_t barriers = 0;                   // barriers likewise
-  uint64_t logits_hash = 0;               // FNV-1a over 32-bit words: all logits that a token was drawn from
-  std::vector<uint64_t> hashes;           // the same after every tokens_per_hash tokens
-  std::vector<Logprobs> prompt_logprobs;  // of the prompt's tokens but the first, which nothing predicts
+  int64_t drafted = 0;                    // evaluated drafts
+  int64_t accepted = 0;                   // drafts that the text continued with
+  int64_t regions = 0;                    // parallel regions of decode passes and of a draft model's passes
+  int64_t barriers = 0;                   // barriers in these regions
+  uint64_t logits_hash = 0;               // FNV-1a over 32-bit words of all logits that tokens were drawn from
+  std::vector<uint64_t> hashes;           // the hash after every tokens_per_hash tokens
+  std::vector<Logprobs> prompt_logprobs;  // of the prompt tokens except the first, which has no prediction
   std::vector<Logprobs> logprobs;         // of `ids`
-  std::optional<Logprobs> end_logprobs;   // likewise of the end-of-sequence id, where one has ended the text
+  std::optional<Logprobs> end_logprobs;   // of the end-of-sequence id that ended the text
 };
 
-// Tokens that decode_seconds were for.
+// Number of tokens that decode_seconds covers.
 inline int64_t decoded_tokens(const GenerateResult& result) { return result.decode_passes + result.accepted; }
 
-// Sees each id as it comes; returning false stops.
+// Receives each generated id; returns false to stop.
 using OnToken = std::function<bool(int32_t)>;
 
-// A token that was chosen and is not yet part of its text.
+// A drawn token that is not yet part of the text.
 struct Choice {
   int32_t id;
-  std::optional<Logprobs> logprobs;  // where they are wanted
+  std::optional<Logprobs> logprobs;
 };
 
 struct Continuation {
   GenerateOptions options;
-  std::vector<int32_t> history;  // the prompt and what was drawn
+  std::vector<int32_t> history;  // the prompt and the generated ids
   Sampler sampler;
   GenerateResult result;
-  std::unique_ptr<TextRules> rules = {};  // null: none
-  Error failure = {};                     // of the rules: the text has ended with it
-  std::optional<Choice> choice = {};      // between choose() and take(); none then: the text has ended
+  std::unique_ptr<TextRules> rules = {};  // may be null
+  Error failure = {};                     // of the rules; ends the text
+  std::optional<Choice> choice = {};      // set by choose_token(); nullopt there: the text has ended
 };
 
-// An empty prompt, one of more than `capacity` tokens, ids outside the vocabulary.
+// Fails for an empty prompt, one of more than `capacity` tokens, and ids outside the vocabulary.
 Error check_prompt(const ModelConfig& config, std::span<const int32_t> prompt, int64_t capacity);
 Error check_ids(const ModelConfig& config, std::span<const int32_t> ids);
-// Fewer than no log probabilities; biases of ids outside the vocabulary, not ascending, or that are no numbers to add.
+// Fails for negative numbers of log probabilities, and for a logit bias of an id outside the vocabulary, with ids that
+// do not ascend, or of NaN or plus infinity.
 Error check_generate_options(const ModelConfig& config, const GenerateOptions& options);
 
-// Whether log probabilities of the prompt are wanted that the result does not have yet.
+// True if requested log probabilities of the prompt are still missing in the result.
 bool lacks_prompt_logprobs(const Continuation& text);
 
-// Adds those that come from the logits, [rows][vocab], after the prompt's first tokens: the next ones that the result
-// lacks, at most to the prompt's end. The workers share the rows.
+// Appends the next missing log probabilities of the prompt. logits: [rows][vocab], the first row predicts the first
+// missing token; rows beyond the prompt are ignored. The workers divide the rows.
 void add_prompt_logprobs(Continuation& text, std::span<const float> logits, int64_t vocab, const Workers& workers);
 
 Continuation begin_continuation(std::span<const int32_t> prompt, const GenerateOptions& options);
 
-// Chooses the next token from the logits after all of the history, and calls nobody back: other texts may do the same
-// meanwhile. panel_best: as for sample(). eos_ids: ascending.
-void choose(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
-            std::span<const int32_t> eos_ids);
+// Draws the next token from the logits after the whole history. Calls no callback, so several texts may draw at the
+// same time. panel_best: see sample(). eos_ids: ascending.
+void choose_token(Continuation& text, std::span<const float> logits, std::span<const int32_t> panel_best,
+                  std::span<const int32_t> eos_ids);
 
-// How many of a row's likeliest logits that needs; 0: all, and so do log probabilities of the prompt that are lacking.
+// Number of a row's largest logits that choose_token() needs; 0: all.
 int64_t candidates_needed(const Continuation& text);
 
-// Adds what was chosen. Returns whether the text goes on; where it does not, its failure or the result's finish_reason
-// says why. `capacity`: the most tokens of history that can be evaluated.
-bool take(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token);
+// Appends the drawn token. Returns false at the end of the text: then `failure` or result.finish_reason is the reason.
+// capacity: largest history that can be evaluated.
+bool append_choice(Continuation& text, std::span<const int32_t> eos_ids, int64_t capacity, const OnToken& on_token);
 
 }  // namespace pinion

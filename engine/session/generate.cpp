@@ -1,37 +1,34 @@
-#include "engine/session/generate.h"
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include "engine/session/session.h"
 #include "engine/session/speculation.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {
 
-// A chat template may write the last answer otherwise in the next turn: without its thoughts, and without the "<think>"
-// that ended the last prompt. So the last few tokens of a prompt may change.
+// A chat template may render an answer differently in the next turn: without its thoughts, and without the "<think>"
+// that ended the prompt. So the last few tokens of a prompt may change.
 constexpr int64_t kAnswerOpening = 16;
 
-// Evaluates the prompt up to `place`, where that is not behind.
-Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t place, float* logits,
+// Evaluates the prompt up to `end` if the session holds fewer tokens.
+Error evaluate_up_to(Session& session, std::span<const int32_t> prompt, int64_t end, float* logits,
                      int64_t candidates) {
   const int64_t held = std::ssize(session.sequence.ids);
-  if (place <= held) return {};
-  const auto rest = prompt.subspan(static_cast<size_t>(held), static_cast<size_t>(place - held));
-  return evaluate(session, rest, false, logits, candidates);
+  if (end <= held) return {};
+  return evaluate(session, prompt.subspan(held, end - held), false, logits, candidates);
 }
 
-// Evaluates the rest of the prompt, whose first `shared` tokens the session held before. A recurrent state cannot go
-// back, so up to two snapshots of it are kept on the way:
-//   - at `shared`, if that is far ahead: here this prompt parts from the last one, and the next may part here, too (a
-//     new chat after the same system message, say);
-//   - shortly before the prompt's end, where the next turn goes on if the template rewrites the answer.
+// Evaluates the rest of the prompt. shared: length of its common prefix with the previous text. A recurrent state
+// cannot return to earlier tokens, so up to two snapshots are taken on the way:
+//   - at `shared`, if that is far ahead: later prompts may have the same prefix, such as a system message;
+//   - kAnswerOpening tokens before the end: the next turn continues from there if the template changes the answer.
 Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t shared, float* logits,
                       int64_t candidates) {
   const bool can_split = !frequencies_follow_length(session.model->config);
-  if (can_split && can_keep(session.sequence.snapshots, session.sequence.state)) {
+  if (can_split && can_take_snapshot(session.sequence.snapshots, session.sequence.state)) {
     if (shared > std::ssize(session.sequence.ids) + kAnswerOpening) {
       if (Error e = evaluate_up_to(session, prompt, shared, nullptr, 0)) return e;
       keep_snapshot(session);
@@ -42,7 +39,7 @@ Error evaluate_prompt(Session& session, std::span<const int32_t> prompt, int64_t
   return evaluate_up_to(session, prompt, std::ssize(prompt), logits, candidates);
 }
 
-// The same from the beginning, with the log probability of each token after those before it.
+// Evaluates the whole prompt with the log probabilities of its tokens.
 Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, Continuation& text,
                              std::span<float> logits) {
   const auto sink = [&](int64_t, std::span<const float> rows) {
@@ -52,10 +49,10 @@ Error evaluate_with_logprobs(Session& session, std::span<const int32_t> prompt, 
   return evaluate(session, prompt, sink);
 }
 
-// Evaluates what the session does not hold of the prompt yet.
+// Evaluates the part of the prompt that the session does not hold.
 Error prefill(Session& session, std::span<const int32_t> prompt, Continuation& text, std::span<float> logits) {
   GenerateResult& result = text.result;
-  // The last token is evaluated again in any case: its logits are wanted.
+  // The last token is always evaluated, for its logits.
   const std::span<const int32_t> reusable = prompt.first(prompt.size() - 1);
   const int64_t shared = lacks_prompt_logprobs(text) ? 0 : common_prefix(session.sequence.ids, reusable);
   result.reused_tokens = rewind(session.sequence, shared);
@@ -70,14 +67,13 @@ Error prefill(Session& session, std::span<const int32_t> prompt, Continuation& t
   return {};
 }
 
-// How many drafts a pass may hold: as many as the session, the text and the cache have room for. None where frequencies
-// follow the length, or where longrope's factors would change within the pass.
-int64_t most_drafts(const Session& session, const Continuation& text) {
+// Limited by the session, the text and the cache. 0 with dynamic rope, and where longrope's factors change in the pass.
+int64_t draft_limit(const Session& session, const Continuation& text) {
   const ModelConfig& c = session.model->config;
   if (frequencies_follow_length(c)) return 0;
   const int64_t held = std::ssize(session.sequence.ids);
   const int64_t room =
-      std::min({session.most_drafts, session.prefill_chunk - 1, session.sequence.cache.capacity - held - 1,
+      std::min({session.max_drafts, session.prefill_chunk - 1, session.sequence.cache.capacity - held - 1,
                 text.options.max_tokens - std::ssize(text.result.ids) - 1});
   return uses_long_factors(c, held + 1) == uses_long_factors(c, held + 1 + room) ? room : 0;
 }
@@ -86,28 +82,28 @@ struct Decoding {
   Session& session;
   Continuation& text;
   const OnToken& on_token;
-  std::vector<float> logits;         // [most_drafts + 1][vocab], one row without speculation
-  std::vector<int32_t> tokens = {};  // of the next pass
+  std::vector<float> logits;         // [Session::max_drafts + 1][vocab]; one row without speculation
+  std::vector<int32_t> tokens = {};  // of the pass
 
-  // Whether the text goes on after the token drawn from a row of the logits, which is the last pass's panel_row.
+  // Draws a token from a row of the logits. panel_row: its row in panel_best(). Returns false at the end of the text.
   bool draw_from(int64_t row, int64_t panel_row) {
-    const auto vocab = static_cast<size_t>(session.model->config.vocab_size);
-    choose(text, std::span(logits).subspan(static_cast<size_t>(row) * vocab, vocab), panel_best(session, panel_row),
-           session.model->eos_ids);
-    return take(text, session.model->eos_ids, session.sequence.cache.capacity, on_token);
+    const int64_t vocab = session.model->config.vocab_size;
+    choose_token(text, std::span(logits).subspan(row * vocab, vocab), panel_best(session, panel_row),
+                 session.model->eos_ids);
+    return append_choice(text, session.model->eos_ids, session.sequence.cache.capacity, on_token);
   }
 };
 
-// The token that was drawn last and, where they pay, drafts of those after it, in one pass. `go_on`: whether the text
-// goes on after what was drawn from their logits.
-Error decode_pass(Decoding& d, bool* go_on) {
+// Evaluates the last drawn token and drafts after it in one pass, then draws from their logits. continues: false at the
+// end of the text.
+Error decode_pass(Decoding& d, bool* continues) {
   Session& session = d.session;
   GenerateResult& result = d.text.result;
   Speculation* speculation = session.speculation;
   d.tokens.assign(1, d.text.history.back());
   if (speculation) {
     add_token(*speculation, d.tokens[0]);
-    find_drafts(*speculation, d.text, most_drafts(session, d.text));
+    find_drafts(*speculation, d.text, draft_limit(session, d.text));
     std::ranges::copy(speculation->drafts.ids, std::back_inserter(d.tokens));
   }
   const int64_t held = std::ssize(session.sequence.ids), rows = std::ssize(d.tokens);
@@ -116,37 +112,37 @@ Error decode_pass(Decoding& d, bool* go_on) {
   ++result.decode_passes;
   if (speculation) note_pass(speculation->depth.passes, rows, now_seconds() - start);
   int64_t agreed = 0;
-  *go_on = d.draw_from(0, 0);
-  const auto agrees = [&](int64_t row) {  // logits that are no numbers are evaluated again, alone, and then an error
-    return row < rows && d.text.history.back() == d.tokens[static_cast<size_t>(row)] &&
-           are_logits_finite(session, row, 1);
-  };
-  while (*go_on && agrees(agreed + 1)) {
+  *continues = d.draw_from(0, 0);
+  const auto agrees =
+      [&](int64_t row) {  // logits with NaN or infinity are evaluated again without drafts, then reported as an error
+        return row < rows && d.text.history.back() == d.tokens[row] && are_logits_finite(session, row, 1);
+      };
+  while (*continues && agrees(agreed + 1)) {
     ++agreed;
     add_token(*speculation, d.text.history.back());
-    *go_on = d.draw_from(agreed, agreed);
+    *continues = d.draw_from(agreed, agreed);
   }
   if (rows == 1) return {};
   result.drafted += rows - 1;
   result.accepted += agreed;
   const std::span<const size_t> buckets = speculation->drafts.buckets;
-  note_acceptance(speculation->depth, *go_on ? buckets : buckets.first(static_cast<size_t>(agreed)), agreed);
+  note_acceptance(speculation->depth, *continues ? buckets : buckets.first(agreed), agreed);
   rewind(session.sequence, held + 1 + agreed);
   return {};
 }
 
-// Draws a token and evaluates it, until something ends the text. `logits` are those after the prompt.
+// Draws and evaluates tokens to the end of the text. logits: after the prompt.
 Error decode(Session& session, const OnToken& on_token, Continuation& text, std::vector<float> logits) {
   if (text.options.max_tokens <= 0) return {};
   if (session.speculation) {
     begin_text(*session.speculation, session, text.history);
-    logits.resize(logits.size() * static_cast<size_t>(session.most_drafts + 1));
+    logits.resize(logits.size() * (session.max_drafts + 1));
   }
   Decoding decoding = {session, text, on_token, std::move(logits)};
-  bool go_on = decoding.draw_from(0, session.last_logit_row);
-  while (go_on) {
-    if (Error e = decode_pass(decoding, &go_on)) {
-      // A pass is not interrupted; a longrope model may evaluate the whole text again.
+  bool continues = decoding.draw_from(0, session.last_logit_row);
+  while (continues) {
+    if (Error e = decode_pass(decoding, &continues)) {
+      // Only a longrope model that evaluates the whole text again can be interrupted here.
       if (!session.interrupted || !*session.interrupted) return e;
       text.result.finish_reason = FinishReason::stop;
       return {};
@@ -163,7 +159,7 @@ Error generate(Session& session, std::span<const int32_t> prompt, const Generate
   if (Error e = check_generate_options(session.model->config, options)) return e;
   Continuation text = begin_continuation(prompt, options);
   GenerateResult& result = text.result;
-  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  std::vector<float> logits(session.model->config.vocab_size);
   if (Error e = prefill(session, prompt, text, logits)) return e;
 
   const int64_t regions = session.team->regions();

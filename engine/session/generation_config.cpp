@@ -9,14 +9,14 @@
 namespace pinion {
 
 void read_sampler_settings(JsonFields& fields, SamplerOptions* out) {
-  for (const SamplerSetting& one : kSamplerSettings) {
-    if (one.number) {
-      float& value = out->*one.number;
-      value = static_cast<float>(fields.number(one.name, value, one.least, one.most));
+  for (const SamplerSetting& setting : kSamplerSettings) {
+    if (setting.number) {
+      float& value = out->*setting.number;
+      value = static_cast<float>(fields.number(setting.name, value, setting.min, setting.max));
     } else {
-      int32_t& value = out->*one.count;
+      int32_t& value = out->*setting.count;
       value = static_cast<int32_t>(
-          fields.integer(one.name, value, static_cast<int64_t>(one.least), static_cast<int64_t>(one.most)));
+          fields.integer(setting.name, value, static_cast<int64_t>(setting.min), static_cast<int64_t>(setting.max)));
     }
   }
 }

@@ -1,4 +1,4 @@
-// generation_config.json: how a model's authors want it sampled, and which tokens end its answers.
+// Options of the sampler, and their defaults from generation_config.json.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,34 @@ struct LogitBias {
 };
 
 struct SamplerOptions {
-  float temperature = 0;         // 0 = greedy
-  int32_t top_k = 0;             // keep the k most likely; 0 = all
-  float top_p = 1;               // keep the fewest whose probabilities reach p
-  float min_p = 0;               // drop those less likely than min_p times the most likely
-  float repetition_penalty = 1;  // > 1 makes ids seen before less likely (Keskar et al. 2019, CTRL)
-  // Subtracted from the logit of an id that was generated before, once and for each time (OpenAI's API reference).
+  float temperature = 0;         // 0: greedy
+  int32_t top_k = 0;             // keep the k most likely tokens; 0: all
+  float top_p = 1;               // keep the fewest tokens whose probabilities reach p
+  float min_p = 0;               // drop tokens less likely than min_p times the most likely
+  float repetition_penalty = 1;  // above 1: makes ids of the history less likely (Keskar et al. 2019, CTRL)
+  // Subtracted from the logits of generated ids: once, and once per occurrence (OpenAI API reference).
   float presence_penalty = 0, frequency_penalty = 0;
-  // DRY (p-e-w 2024, github.com/oobabooga/text-generation-webui/pull/5677): an id that would prolong a repetition of
-  // `length` ids loses multiplier * base^(length - allowed_length); shorter repetitions cost nothing. 0: off.
+  // DRY (p-e-w 2024, github.com/oobabooga/text-generation-webui/pull/5677): subtracts
+  // multiplier * base^(length - allowed_length) from the logit of an id that would prolong a repetition of `length`
+  // ids, if length >= allowed_length. multiplier 0: off.
   float dry_multiplier = 0;
   float dry_base = 1.75f;
   int32_t dry_allowed_length = 2;
-  std::vector<int32_t> dry_breakers{};  // ids that no repetition goes across
-  // Added to logits before everything else (OpenAI's API reference), ascending by id. Minus infinity bans.
+  std::vector<int32_t> dry_breakers{};  // ids that end a repetition
+  // Added to logits before all other adjustments (OpenAI API reference); ascending by id. Minus infinity bans an id.
   std::vector<LogitBias> logit_bias{};
   uint64_t seed = 0;
 };
 
-// All of these but breakers, bias and seed: generation_config.json, golden files and the command line go by this table.
+// All SamplerOptions except dry_breakers, logit_bias and seed. generation_config.json, golden files and the command
+// line use this table.
 struct SamplerSetting {
   std::string_view name;  // in files; --top-k on the command line
-  double least, most;
-  double absent;  // what transformers takes where generation_config.json is silent
+  double min, max;
+  double absent;  // default of transformers for fields missing in generation_config.json
   float SamplerOptions::* number;
-  int32_t SamplerOptions::* count;  // one of the two
-  const char* letter;               // of the value in --help
+  int32_t SamplerOptions::* count;  // one of the two is null
+  const char* letter;               // placeholder in --help
   const char* help;
 
   void set(SamplerOptions* options, double value) const {
@@ -73,18 +75,18 @@ inline constexpr SamplerSetting kSamplerSettings[] = {
 
 struct JsonFields;  // json.h
 
-// The settings of an object. A setting that it lacks has the value that `out` has.
+// Reads the settings of an object; missing ones keep the value in `out`.
 void read_sampler_settings(JsonFields& fields, SamplerOptions* out);
 
 struct GenerationDefaults {
-  SamplerOptions sampler;  // greedy without do_sample, whatever the rest says
+  SamplerOptions sampler;  // greedy without do_sample, regardless of other fields
   std::optional<int64_t> bos_id;
-  std::vector<int64_t> eos_ids;  // may differ from config.json's: both end a text
+  std::vector<int64_t> eos_ids;  // in addition to those of config.json
 };
 
 Error parse_generation_config(std::string_view text, const std::string& where, GenerationDefaults* out);
 
-// A folder without the file is one whose file is silent.
+// A missing file counts as one without fields.
 Error read_generation_config(const std::filesystem::path& folder, GenerationDefaults* out);
 
 }  // namespace pinion

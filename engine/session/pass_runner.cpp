@@ -1,10 +1,44 @@
 #include "engine/session/pass_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/team/memory.h"
 
 namespace pinion {
+
+Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, int64_t drafts, Sequence* out) {
+  Sequence sequence = {.cache = make_kv_cache(pool, capacity),
+                       .state = {},
+                       .snapshots = {},
+                       .ids = {},
+                       .ropes = rope_frequencies(config, 0)};
+  if (Error e = allocate_recurrent_state(config, drafts, &sequence.state)) return e;
+  sequence.ids.reserve(capacity);
+  *out = std::move(sequence);
+  return {};
+}
+
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::ranges::mismatch(a, b).in1 - a.begin();
+}
+
+bool can_truncate(const ModelConfig& config) {
+  return recurrent_layers(config) == 0 && !frequencies_follow_length(config);
+}
+
+int64_t rewind(Sequence& sequence, int64_t position) {
+  const int64_t held = std::ssize(sequence.ids);
+  position = std::clamp<int64_t>(position, 0, held);
+  const int64_t in_state = held - sequence.state.drafts.held;
+  if (sequence.state.layers > 0 && position >= in_state) {
+    sequence.state.drafts.held = position - in_state;
+  } else if (sequence.state.layers > 0) {
+    position = restore_snapshot(&sequence.snapshots, position, &sequence.state);
+  }
+  sequence.ids.resize(position);
+  return position;
+}
 
 Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kernels* kernels, PassRunner* out) {
   out->model = &model;
@@ -16,21 +50,21 @@ Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kern
 
 int64_t mapped_bytes(const Model& model) { return model.from_cache() ? model.weight_bytes : 0; }
 
-Error take_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
-                   const std::string& what, const std::string& more) {
+Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
+                       const std::string& what, const std::string& detail) {
   const auto make = [&](ScratchSizer* sizer, Scratch* scratch) {
     make_scratch(*runner->model, *runner->kernels, tokens, positions,
                  std::max(runner->team->size(), runner->prefill_team->size()), sizer, scratch);
   };
-  ScratchSizer counted, taken{.takes = true};
-  Scratch untaken;
-  make(&counted, &untaken);
-  const int64_t bytes = mapped_bytes(*runner->model) + cache_bytes + counted.bytes + other_bytes;
+  ScratchSizer counter, allocator{.allocates = true};
+  Scratch unallocated;
+  make(&counter, &unallocated);
+  const int64_t bytes = mapped_bytes(*runner->model) + cache_bytes + counter.bytes + other_bytes;
   if (Error e = check_memory(bytes, free_memory(), "too little memory for " + what, "session",
-                             " (" + megabytes_text(cache_bytes) + " of them KV cache" + more + ")")) {
+                             " (" + megabytes_text(cache_bytes) + " of them KV cache" + detail + ")")) {
     return e;
   }
-  make(&taken, &runner->scratch);
+  make(&allocator, &runner->scratch);
   return {};
 }
 
@@ -39,13 +73,13 @@ Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, cons
 }
 
 void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to) {
-  runner.followers.tell_copy(from, to);
+  runner.followers.send_copy(from, to);
   copy_block(pool, from, to);
 }
 
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row) {
-  const auto panels = static_cast<size_t>(panel_count(runner.model->config.vocab_size));
-  return std::span(runner.scratch.activations.panel_best).subspan(static_cast<size_t>(logit_row) * panels, panels);
+  const int64_t panels = panel_count(runner.model->config.vocab_size);
+  return std::span(runner.scratch.activations.panel_best).subspan(logit_row * panels, panels);
 }
 
 void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
@@ -66,7 +100,7 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
   Exchange* exchange = runner.model->exchange;
   const int64_t exchange_ns = exchange ? exchange->traffic.ns : 0;
   if (exchange) exchange->is_in_pass = true;
-  runner.followers.tell_pass(segments, runner.profile != nullptr);
+  runner.followers.send_pass(segments, runner.profile != nullptr);
   plan(pass, &runner.scratch);
   const auto evaluate_rows = [&](Worker& worker) { forward(worker, pass, runner.scratch); };
   Team& team = rows > 1 ? *runner.prefill_team : *runner.team;
@@ -84,7 +118,7 @@ void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits) {
 
 bool are_logits_finite(const PassRunner& runner, int64_t first, int64_t count) {
   for (int64_t row = first; row < first + count; ++row) {
-    if (std::ranges::count(panel_best(runner, row), kUnfitPanel) > 0) return false;
+    if (std::ranges::count(panel_best(runner, row), kNonFinitePanel) > 0) return false;
   }
   return true;
 }

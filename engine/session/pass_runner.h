@@ -1,4 +1,4 @@
-// What passes run on, and one pass: tokens of one sequence or of many at once.
+// Sequences, and the passes that evaluate tokens of one or many of them.
 #pragma once
 
 #include <cstdint>
@@ -7,53 +7,80 @@
 #include <vector>
 
 #include "engine/forward/forward.h"
+#include "engine/forward/kv_cache.h"
+#include "engine/forward/recurrent_state.h"
+#include "engine/forward/rope.h"
 #include "engine/model/model.h"
 #include "engine/session/board_messages.h"
 #include "engine/team/team.h"
 #include "kernels/kernels.h"
+#include "loader/config/model_config.h"
 
 namespace pinion {
+
+// Evaluated tokens and the model's memory of them.
+struct Sequence {
+  KvCache cache;             // of attention layers
+  RecurrentState state;      // of recurrent layers, after all of `ids` except the drafts that it holds
+  Snapshots snapshots;       // earlier recurrent states
+  std::vector<int32_t> ids;  // by position
+  std::vector<RopeFrequencies> ropes;
+  bool long_factors = false;  // the cached keys were rotated with longrope's long factors
+};
+
+// An empty sequence of at most `capacity` tokens, with up to `drafts` drafts in a pass. Does not check that the memory
+// of a recurrent state is free.
+Error make_sequence(const ModelConfig& config, KvPool* pool, int64_t capacity, int64_t drafts, Sequence* out);
+
+// Length of the common prefix.
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
+
+// True if a sequence can be truncated after any token and continued with the same bits. False for recurrent states and
+// for rope frequencies that depend on the length (dynamic).
+bool can_truncate(const ModelConfig& config);
+
+// Drops the tokens from `position` on and returns the number of remaining ones. A recurrent state can only return to a
+// snapshot once the drafts of the last pass are dropped, so fewer tokens may remain. Keeps the blocks of the cache.
+int64_t rewind(Sequence& sequence, int64_t position);
 
 struct PassRunner {
   const Model* model = nullptr;
   const Kernels* kernels = nullptr;
-  Team* team = nullptr;          // passes of one row
-  Team* prefill_team = nullptr;  // of several
+  Team* team = nullptr;          // for passes of one row
+  Team* prefill_team = nullptr;  // for passes of several rows
   Scratch scratch;
-  Followers followers;        // the other boards, where they share the model and this is the first
-  std::vector<float> hidden;  // [most rows][hidden] of the last pass, after the final norm; empty: not kept
-  // Optional. Null: off.
-  Profile* profile = nullptr;  // gets the time of every pass, one entry a worker; other boards keep their own
-  Trace* trace = nullptr;      // records what passes compute (engine/forward/trace.h)
+  Followers followers;         // counterparts on the other boards
+  std::vector<float> hidden;   // [rows][hidden] of the last pass, after the final norm; empty: not recorded
+  Profile* profile = nullptr;  // receives the time of every pass, by worker; null: off. Other boards have their own
+  Trace* trace = nullptr;      // records the results of every stage; null: off
 };
 
-// Null kernels: the best that this CPU has. Null prefill_team: the same team for all passes.
+// kernels: null: the best for this CPU. prefill_team: null: `team`.
 Error make_runner(const Model& model, Team& team, Team* prefill_team, const Kernels* kernels, PassRunner* out);
 
-// Takes the memory that passes of at most `tokens`, of sequences of at most `positions`, work in. Fails, with the
-// figures, where it does not fit into the memory that is free now together with the caches and what else the caller is
-// about to take. `what` the memory is for and `more` about it are for the error.
-Error take_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
-                   const std::string& what, const std::string& more);
+// Allocates the scratch of passes of at most `tokens` tokens of sequences of at most `positions`. Fails, with the
+// sizes, if scratch, caches and `other_bytes` exceed the free memory. what, detail: for the message: owner of the
+// memory, and further text on its size.
+Error allocate_scratch(PassRunner* runner, int64_t tokens, int64_t positions, int64_t cache_bytes, int64_t other_bytes,
+                       const std::string& what, const std::string& detail);
 
-// Mapped weights count as free memory, but every token reads them, so they must fit too.
+// Bytes of memory-mapped weights. They count as free memory but are read for every token, so they must fit, too.
 int64_t mapped_bytes(const Model& model);
 
-// Has the other boards take theirs, for a pool of so many blocks; nothing to do on one board. After all memory here.
+// Makes the other boards allocate their memory for the same passes and blocks. Call it after all local allocations.
 Error open_followers(PassRunner* runner, int64_t tokens, int64_t positions, const KvPool& pool);
 
-// Copies a block on all boards.
+// Copies a cache block on all boards.
 void copy_block(PassRunner& runner, KvPool& pool, int32_t from, int32_t to);
 
-// What a pass tells of one row's logits: the likeliest id of each kPanelColumns of them.
+// The most likely id of each kPanelColumns logits of a row; logit_row: among the last pass's rows with logits.
 std::span<const int32_t> panel_best(const PassRunner& runner, int64_t logit_row);
 
-// Evaluates the segments' tokens, at most as many as the scratch is for, and sets each segment's row. logits: [rows
-// that get them][vocab], segment by segment; null where none do. The sequences' ids are the caller's to keep. Of a
-// recurrent model, drafts are held beside the state afterwards.
+// Evaluates the segments' tokens and sets each segment's row. logits: [rows with logits][vocab], in the order of the
+// segments; null if there are none. Does not change Sequence::ids. A recurrent state holds the drafts afterwards.
 void run_pass(PassRunner& runner, std::span<Segment> segments, float* logits);
 
-// Whether the last pass's logits from `first` on, `count` rows, are numbers.
+// False if the last pass's logits in rows [first, first + count) contain NaN or infinity.
 bool are_logits_finite(const PassRunner& runner, int64_t first, int64_t count);
 
 }  // namespace pinion

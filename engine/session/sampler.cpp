@@ -1,10 +1,11 @@
-// Bias, penalties, temperature, then filters that narrow the candidates, then one draw, in the order that Hugging
-// Face's generate() has. Owns no model state: what it needs of the past is the history it is given.
+// Bias, penalties, temperature, filters, one draw: in the order of Hugging Face's generate(). Keeps no model state; the
+// caller passes the history.
 #include "engine/session/sampler.h"
 
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "kernels/base/hash.h"
@@ -16,13 +17,13 @@ namespace {
 
 using Candidates = std::vector<Candidate>;
 
-// The draw number `draws` of the stream that belongs to the seed, in [0, 1): SplitMix64's finaliser over a counter.
+// Random number `draws` of a seed, in [0, 1): SplitMix64's finaliser of a counter.
 double uniform(uint64_t seed, uint64_t draws) {
-  const uint64_t stream = splitmix64_finalise(seed + kGoldenGamma);
-  return static_cast<double>(splitmix64_finalise(stream + (draws + 1) * kGoldenGamma) >> 11) * 0x1p-53;
+  const uint64_t base = splitmix64_finalise(seed + kGoldenGamma);
+  return static_cast<double>(splitmix64_finalise(base + (draws + 1) * kGoldenGamma) >> 11) * 0x1p-53;
 }
 
-// The likeliest id of a panel; the first where there is none.
+// The most likely id of a panel; its first id if all logits are NaN or minus infinity.
 int32_t best_of(std::span<const float> logits, int64_t panel) {
   const auto first = static_cast<int32_t>(panel * kPanelColumns);
   const auto end = static_cast<int32_t>(std::min<int64_t>(std::ssize(logits), first + kPanelColumns));
@@ -45,16 +46,16 @@ void find_best(Sampler& sampler, std::span<const float> logits, std::span<const 
 }
 
 void set_logit(Sampler& sampler, int32_t id, float logit) {
-  sampler.adjusted[static_cast<size_t>(id)] = logit;
-  sampler.changed[static_cast<size_t>(id / kPanelColumns)] = true;
+  sampler.adjusted[id] = logit;
+  sampler.changed[id / kPanelColumns] = true;
 }
 
-// Of the ids in the vocabulary; all the others count for nothing.
+// Null for ids outside the vocabulary.
 int32_t* count_of(Sampler& sampler, int32_t id) {
-  return id >= 0 && id < std::ssize(sampler.counts) ? &sampler.counts[static_cast<size_t>(id)] : nullptr;
+  return id >= 0 && id < std::ssize(sampler.counts) ? &sampler.counts[id] : nullptr;
 }
 
-// Calls f(id, count) once for each id that has a count, and takes the count back. `ids` has them all.
+// Calls f(id, count) once for each id with a count, and clears the counts. ids: includes all counted ids.
 void visit_counts(Sampler& sampler, std::span<const int32_t> ids, const auto& f) {
   for (const int32_t id : ids) {
     int32_t* count = count_of(sampler, id);
@@ -69,9 +70,9 @@ void count_ids(Sampler& sampler, std::span<const int32_t> ids) {
 }
 
 void add_bias(Sampler& sampler, std::span<const int32_t>) {
-  for (const LogitBias& one : sampler.options.logit_bias) {
-    if (!count_of(sampler, one.id)) continue;  // a draft model may know fewer ids
-    set_logit(sampler, one.id, sampler.adjusted[static_cast<size_t>(one.id)] + one.bias);
+  for (const auto& [id, bias] : sampler.options.logit_bias) {
+    if (!count_of(sampler, id)) continue;  // outside a draft model's smaller vocabulary
+    set_logit(sampler, id, sampler.adjusted[id] + bias);
   }
 }
 
@@ -79,7 +80,7 @@ void penalise_repetition(Sampler& sampler, std::span<const int32_t> history) {
   const float penalty = sampler.options.repetition_penalty;
   count_ids(sampler, history);
   visit_counts(sampler, history, [&](int32_t id, int32_t) {
-    const float logit = sampler.adjusted[static_cast<size_t>(id)];
+    const float logit = sampler.adjusted[id];
     set_logit(sampler, id, logit > 0 ? logit / penalty : logit * penalty);
   });
 }
@@ -90,52 +91,52 @@ void penalise_presence_and_frequency(Sampler& sampler, std::span<const int32_t> 
   visit_counts(sampler, generated, [&](int32_t id, int32_t count) {
     const float times = static_cast<float>(count);
     const float penalty = sampler.options.presence_penalty + times * sampler.options.frequency_penalty;
-    set_logit(sampler, id, sampler.adjusted[static_cast<size_t>(id)] - penalty);
+    set_logit(sampler, id, sampler.adjusted[id] - penalty);
   });
 }
 
-// The longest repetition that each id would prolong: where the text's end stands earlier in it, too, the id after that
-// place. Backwards from the end a repetition is a common prefix, and the Z-function finds all of them in linear time.
+// Finds for each id the longest repetition that it would prolong: it follows an earlier occurrence of the text's
+// suffix. Backwards, repetitions are common prefixes with the text, which the Z-function finds in linear time.
 void penalise_dry(Sampler& sampler, std::span<const int32_t> history) {
   const SamplerOptions& options = sampler.options;
   const auto is_breaker = [&](int32_t id) {
     return std::ranges::find(options.dry_breakers, id) != options.dry_breakers.end();
   };
   const auto n = std::ssize(history);
-  const auto from_end = [&](int64_t i) { return history[static_cast<size_t>(n - 1 - i)]; };
-  int64_t most = 0;
-  while (most < n && !is_breaker(from_end(most))) ++most;
+  const auto from_end = [&](int64_t i) { return history[n - 1 - i]; };
+  int64_t max_length = 0;  // of a repetition without breakers
+  while (max_length < n && !is_breaker(from_end(max_length))) ++max_length;
   std::vector<int64_t>& common = sampler.common_with_end;
-  common.assign(static_cast<size_t>(n), 0);
+  common.assign(n, 0);
   for (int64_t i = 1, left = 0, right = 0; i < n; ++i) {
-    int64_t length = i < right ? std::min(right - i, common[static_cast<size_t>(i - left)]) : 0;
+    int64_t length = i < right ? std::min(right - i, common[i - left]) : 0;
     while (i + length < n && from_end(length) == from_end(i + length)) ++length;
     if (i + length > right) left = i, right = i + length;
-    common[static_cast<size_t>(i)] = length;
-    const int64_t repeated = std::min(length, most);
+    common[i] = length;
+    const int64_t repeated = std::min(length, max_length);
     int32_t* longest = count_of(sampler, from_end(i - 1));
     if (!longest || repeated < options.dry_allowed_length || is_breaker(from_end(i - 1))) continue;
     *longest = std::max(*longest, static_cast<int32_t>(repeated));
   }
   visit_counts(sampler, history, [&](int32_t id, int32_t length) {
     const double penalty = options.dry_multiplier * portable_pow(options.dry_base, length - options.dry_allowed_length);
-    set_logit(sampler, id, static_cast<float>(sampler.adjusted[static_cast<size_t>(id)] - penalty));
+    set_logit(sampler, id, static_cast<float>(sampler.adjusted[id] - penalty));
   });
 }
 
+// Sets the logits of disallowed ids to minus infinity.
 void forbid(Sampler& sampler) {
   if (sampler.allowed.empty()) return;
-  const auto vocab = std::ssize(sampler.adjusted), known = std::ssize(sampler.allowed);
+  const auto vocab = std::ssize(sampler.adjusted), words = std::ssize(sampler.allowed);
   for (int64_t word = 0; word * 32 < vocab; ++word) {
-    for (uint32_t left = word < known ? ~sampler.allowed[static_cast<size_t>(word)] : ~0u; left != 0;
-         left &= left - 1) {
+    for (uint32_t left = word < words ? ~sampler.allowed[word] : ~0u; left != 0; left &= left - 1) {
       const auto id = static_cast<int32_t>(word * 32 + std::countr_zero(left));
       if (id < vocab) set_logit(sampler, id, -std::numeric_limits<float>::infinity());
     }
   }
 }
 
-// In the order in which they are applied.
+// In the order of application.
 struct Adjustment {
   bool (*is_on)(const SamplerOptions&);
   void (*apply)(Sampler&, std::span<const int32_t> history);
@@ -148,29 +149,14 @@ constexpr Adjustment kAdjustments[] = {
     {[](const SamplerOptions& o) { return o.dry_multiplier > 0; }, penalise_dry},
 };
 
-}  // namespace
-
-bool adjusts_logits(const SamplerOptions& options) {
-  return std::ranges::any_of(kAdjustments, [&](const Adjustment& one) { return one.is_on(options); });
-}
-
-int64_t candidates_needed(const SamplerOptions& options) {
-  if (adjusts_logits(options)) return 0;
-  if (!(options.temperature > 0)) return 1;
-  // The other filters see no more than top-k has left.
-  return options.top_k > 0 && options.top_k <= kMostCandidates ? options.top_k : 0;
-}
-
-namespace {
-
-// The logits after all adjustments, with the likeliest of each panel.
+// The logits after all adjustments; updates `best`.
 std::span<const float> adjust(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> history) {
   if (sampler.allowed.empty() && !adjusts_logits(sampler.options)) return logits;
   sampler.adjusted.assign(logits.begin(), logits.end());
   sampler.counts.resize(logits.size());
   sampler.changed.assign(sampler.best.size(), false);
-  for (const Adjustment& one : kAdjustments) {
-    if (one.is_on(sampler.options)) one.apply(sampler, history);
+  for (const Adjustment& each : kAdjustments) {
+    if (each.is_on(sampler.options)) each.apply(sampler, history);
   }
   forbid(sampler);
   for (int64_t panel = 0; panel < std::ssize(sampler.best); ++panel) {
@@ -190,7 +176,7 @@ int32_t most_likely(std::span<const float> logits, std::span<const int32_t> best
   return winner;
 }
 
-// From logits to weights.
+// Replaces logits by e^((logit - largest) / temperature).
 void weigh(float largest, float temperature, Candidates& candidates) {
   const double scale = 1.0 / temperature;
   for (Candidate& candidate : candidates) {
@@ -198,20 +184,20 @@ void weigh(float largest, float temperature, Candidates& candidates) {
   }
 }
 
-// In the order in which the candidates lie: rounding, too, is the same everywhere.
+// Sums in the order of the candidates, so that rounding is the same everywhere.
 double total_weight(const Candidates& candidates) {
   double total = 0;
   for (const Candidate& candidate : candidates) total += candidate.weight;
   return total;
 }
 
-// All n candidates below (1 - p) / n of the total weigh less than 1 - p together, so top-p never keeps them. Dropping
-// them first leaves few to sort.
+// Candidates below (1 - p) / n of the total weigh less than 1 - p together, so top-p never keeps them. Dropping them
+// first leaves few to sort.
 void keep_top_p(const SamplerOptions& options, Candidates& candidates) {
   if (!(options.top_p < 1)) return;
   const double total = total_weight(candidates);
-  const double least = (1.0 - options.top_p) * total / static_cast<double>(candidates.size());
-  std::erase_if(candidates, [least](const Candidate& candidate) { return candidate.weight < least; });
+  const double min_weight = (1.0 - options.top_p) * total / static_cast<double>(candidates.size());
+  std::erase_if(candidates, [min_weight](const Candidate& candidate) { return candidate.weight < min_weight; });
   std::ranges::sort(candidates, more_likely);
   double reached = 0;
   size_t kept = 0;
@@ -222,14 +208,16 @@ void keep_top_p(const SamplerOptions& options, Candidates& candidates) {
 }
 
 void keep_min_p(const SamplerOptions& options, Candidates& candidates) {
-  const float least = std::min(options.min_p, 1.0f);  // the most likely has weight 1 and stays
-  if (least > 0) std::erase_if(candidates, [least](const Candidate& candidate) { return candidate.weight < least; });
+  const float min_weight = std::min(options.min_p, 1.0f);  // the most likely candidate has weight 1 and stays
+  if (min_weight > 0) {
+    std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.weight < min_weight; });
+  }
 }
 
-// Each leaves at least the most likely; one whose option is off leaves all.
+// Each keeps at least the most likely candidate, and all candidates if its option is off.
 constexpr void (*kFilters[])(const SamplerOptions&, Candidates&) = {keep_top_p, keep_min_p};
 
-// `position` in [0, 1) of the way through the candidates' weights. One of weight 0 is never drawn.
+// The candidate at fraction `position` in [0, 1) of the total weight. Candidates of weight 0 are never drawn.
 int32_t draw(const Candidates& candidates, double position, int32_t otherwise) {
   const double target = position * total_weight(candidates);
   double passed = 0;
@@ -245,6 +233,17 @@ int32_t draw(const Candidates& candidates, double position, int32_t otherwise) {
 
 }  // namespace
 
+bool adjusts_logits(const SamplerOptions& options) {
+  return std::ranges::any_of(kAdjustments, [&](const Adjustment& each) { return each.is_on(options); });
+}
+
+int64_t candidates_needed(const SamplerOptions& options) {
+  if (adjusts_logits(options)) return 0;
+  if (!(options.temperature > 0)) return 1;
+  // The other filters only narrow the result of top-k.
+  return options.top_k > 0 && options.top_k <= kMaxCandidates ? options.top_k : 0;
+}
+
 int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best,
                std::span<const int32_t> history) {
   const SamplerOptions& options = sampler.options;
@@ -259,9 +258,36 @@ int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const 
     sampler.candidates.clear();
     for (int32_t id = 0; id < std::ssize(logits); ++id) sampler.candidates.push_back({logits[id], id});
   }
-  weigh(logits[static_cast<size_t>(best)], options.temperature, sampler.candidates);
+  weigh(logits[best], options.temperature, sampler.candidates);
   for (const auto filter : kFilters) filter(options, sampler.candidates);
   return draw(sampler.candidates, uniform(options.seed, sampler.draws++), best);
+}
+
+LogSoftmax log_softmax_of(std::span<const float> logits) {
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) {
+    const double x = static_cast<double>(logit) - largest;
+    sum += x == x ? exp_weight(x) : x;
+  }
+  return {largest, sum == sum ? portable_log(sum) : sum};
+}
+
+Logprobs logprobs_of(std::span<const float> logits, int32_t id, int32_t top) {
+  const LogSoftmax log_softmax = log_softmax_of(logits);
+  const auto entry = [&](int32_t each) { return TokenLogprob{each, log_softmax(logits[each])}; };
+  // NaN sorts last.
+  const auto key = [&](int32_t each) {
+    const float logit = logits[each];
+    return std::pair(logit == logit ? -logit : std::numeric_limits<float>::infinity(), each);
+  };
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto end = ids.begin() + std::min<int64_t>(top, std::ssize(ids));
+  std::ranges::partial_sort(ids, end, {}, key);
+  Logprobs result = {entry(id), {}};
+  for (auto each = ids.begin(); each < end; ++each) result.top.push_back(entry(*each));
+  return result;
 }
 
 }  // namespace pinion

@@ -1,5 +1,6 @@
-// From logits to the next token. Deterministic: the same logits, history, options and seed give the same token on
-// every machine (own counter-based generator, own exp, ties go to the lower id).
+// From logits to the next token and to log probabilities. Deterministic: the same logits, history, options and seed
+// give the same token and the same bits on every machine (counter-based generator, own exp and log, fixed order of
+// sums, ties go to the lower id).
 #pragma once
 
 #include <cstdint>
@@ -13,30 +14,58 @@ namespace pinion {
 
 struct Sampler {
   SamplerOptions options;
-  int64_t prompt_tokens = 0;  // that many ids of the history were not generated
-  uint64_t draws = 0;         // the generator's counter
-  // Of the next draw, as TextRules has them: the others have no chance. Empty: all have.
+  int64_t prompt_tokens = 0;  // ids at the start of the history that were not generated
+  uint64_t draws = 0;         // counter of the generator
+  // Token mask of the next draw, in the format of TextRules::allowed. Empty: all tokens.
   std::span<const uint32_t> allowed{};
 
-  std::vector<Candidate> candidates{};  // scratch
-  std::vector<int32_t> best{};          // scratch: the likeliest id of each panel
-  std::vector<float> panel_logits{};    // scratch: their logits
-  std::vector<float> adjusted{};        // scratch: logits after bias and penalties
-  std::vector<bool> changed{};          // scratch: panels of which one was
-  std::vector<int32_t> counts{};        // scratch: by id; 0 between uses
-  // Scratch of DRY, by the distance from the end: how many ids up to there equal those at the end.
+  // Scratch.
+  std::vector<Candidate> candidates{};
+  std::vector<int32_t> best{};        // [panels] the most likely id of each panel
+  std::vector<float> panel_logits{};  // [panels] their logits
+  std::vector<float> adjusted{};      // [vocab] logits after bias and penalties
+  std::vector<bool> changed{};        // [panels] true: `adjusted` differs from the logits
+  std::vector<int32_t> counts{};      // [vocab]; all 0 between uses
+  // DRY: [history], by distance from the end: number of ids before that position that equal those at the end.
   std::vector<int64_t> common_with_end{};
 };
 
-// Whether a bias or a penalty changes the logits first.
+// True if a bias or a penalty is active.
 bool adjusts_logits(const SamplerOptions& options);
 
-// How many of the likeliest logits give the token that all would give, whatever the others are; 0: all are looked at.
+// Number of largest logits that suffice to draw the same token as from all logits; 0: all are needed.
 int64_t candidates_needed(const SamplerOptions& options);
 
-// history: the prompt and what was generated so far, for penalties. panel_best: the likeliest id of each
-// kPanelColumns logits, as the team has found them (Scratch); empty: they are searched here. A NaN never wins.
+// history: the prompt and the generated ids, for penalties. panel_best: the most likely id of each kPanelColumns logits
+// (Activations::panel_best); empty: searched here. NaN never wins.
 int32_t sample(Sampler& sampler, std::span<const float> logits, std::span<const int32_t> panel_best,
                std::span<const int32_t> history);
+
+// Log probabilities come from the unmodified logits, before penalties and temperature. Natural logarithms.
+struct LogSoftmax {
+  double largest = 0;
+  double log_sum = 0;  // log of the sum of e^(logit - largest)
+
+  double operator()(float logit) const { return static_cast<double>(logit) - largest - log_sum; }
+};
+
+// NaN if any logit is NaN.
+LogSoftmax log_softmax_of(std::span<const float> logits);
+
+struct TokenLogprob {
+  int32_t id;
+  double logprob;
+
+  bool operator==(const TokenLogprob&) const = default;
+};
+
+struct Logprobs {
+  TokenLogprob token;             // the actual token
+  std::vector<TokenLogprob> top;  // the most likely tokens, best first, the lower id first among equals
+
+  bool operator==(const Logprobs&) const = default;
+};
+
+Logprobs logprobs_of(std::span<const float> logits, int32_t id, int32_t top);
 
 }  // namespace pinion

@@ -1,28 +1,156 @@
-// Many texts at once (continuous batching, Yu et al. 2022, "Orca"). They join and leave between passes; a pass holds a
-// row for each text that decodes, and prompts, in chunks, beside them. Each text is the one that generate() would give
-// alone: a row's bits depend on no other row. A text that speculates has rows for its drafts, too, where they pay.
+// Many requests at once (continuous batching, Yu et al. 2022, "Orca"). Requests join and leave between passes. A pass
+// holds one row per decoding request, rows of its drafts, and chunks of prompts. Each text equals that of generate(),
+// because the bits of a row do not depend on other rows. Requests with the same beginning share cache blocks.
 //
-// Not for two threads at once: requests, cancellations and passes are the caller's, one after the other.
+// Not thread-safe: the caller serialises submit(), cancel() and step().
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
-#include "engine/session/streams.h"
+#include "engine/session/continuation.h"
+#include "engine/session/drafts.h"
+#include "engine/session/pass_runner.h"
+#include "kernels/base/clock.h"
 
 namespace pinion {
 
-// Fails, with the figures, when caches and what passes work in do not fit into the memory that is free now.
+struct SchedulerOptions {
+  KvType kv = KvType::q8;
+  int64_t sequences = 8;             // concurrent requests
+  int64_t context = 0;               // positions per request; 0: the model's context length, which is also the maximum
+  int64_t positions = 0;             // of all requests together, as cache blocks; 0: sequences * context
+  int64_t pass_rows = 256;           // maximum tokens in a pass
+  int64_t rows_beside_decode = 64;   // prompt tokens in a pass that also decodes: bounds the delay of the others
+  const Kernels* kernels = nullptr;  // null: the best for this CPU
+  Team* prefill_team = nullptr;      // for passes of several tokens; null: the team for single tokens
+};
+
+struct TextRequest {
+  std::vector<int32_t> prompt;
+  GenerateOptions options = {};
+  // Drafts from the text itself; does not change the text. Ignored unless can_truncate().
+  bool speculate_ngram = false;
+  // Receives each id, which is the last of so_far.ids; returns false to stop. Both callbacks are required.
+  std::function<bool(int32_t, const GenerateResult& so_far)> on_token = {};
+  // Receives the result at the end of the text, or an error. Not called for cancelled requests.
+  std::function<void(const Error&, GenerateResult)> on_end = {};
+};
+
+// Drafts of one request.
+struct RequestDrafts {
+  SuffixAutomaton text = {};               // of the evaluated tokens, with speculate_ngram
+  std::vector<int32_t> jump_forward = {};  // of the rules; preferred to drafts from the text
+  Acceptance acceptance = {};
+  std::vector<int32_t> tokens = {};  // for the next pass: the drawn token and its drafts; empty: no drafts
+  std::vector<size_t> buckets = {};  // of the drafts
+};
+
+// A submitted request: waiting or running.
+struct ScheduledRequest {
+  int64_t id;
+  TextRequest spec;
+  Continuation text;
+  Sequence sequence;                             // the evaluated prefix of text.history
+  std::unique_ptr<RequestDrafts> drafts = {};    // null: no drafts
+  int64_t submitted_ns = 0, first_token_ns = 0;  // now_ns()
+
+  int64_t evaluated() const { return std::ssize(sequence.ids); }
+  int64_t total() const { return std::ssize(text.history); }
+  bool is_decoding() const { return total() - evaluated() == 1; }
+};
+
+// Blocks of a finished request, for later requests with the same beginning. Evicted when the memory is needed.
+struct CachedPrefix {
+  std::vector<int32_t> ids;
+  KvCache cache;
+  bool long_factors;  // see Sequence
+};
+
+struct Scheduler : PassRunner {
+  SchedulerOptions options;
+  KvPool pool;
+  std::vector<std::unique_ptr<ScheduledRequest>> running;  // in the order of admission
+  std::deque<std::unique_ptr<ScheduledRequest>> waiting;
+  std::vector<Sequence> free_sequences;    // empty ones: options.sequences - running.size()
+  std::vector<CachedPrefix> prefix_cache;  // least recently used first
+  int64_t next_id = 0;
+  int64_t passes = 0;
+  int64_t preempted = 0;  // requests that lost their memory and were evaluated again later
+
+  // The current pass.
+  std::vector<Segment> segments;
+  std::vector<ScheduledRequest*> segment_requests;           // by segment
+  std::vector<std::pair<ScheduledRequest*, int64_t>> draws;  // requests that draw a token, and their row of the logits
+  std::vector<float> logits;                                 // [sequences + extra_logit_rows][vocab]
+  // Rows for the logits of drafts and of prompts with log probabilities; 0 until the first such request.
+  int64_t extra_logit_rows = 0;
+  PassSeconds pass_seconds;  // of passes without prompts in which at least one request drafts
+  bool is_pass_timed = false;
+  std::vector<Drafter> drafters;
+  std::vector<ScheduledRequest*> drafter_requests;  // by drafter
+  int64_t fixed_drafts = 0;                         // for tests: that many drafts for every match; 0: as many as pay
+};
+
+// Fails, with the sizes, if caches and scratch exceed the free memory.
 Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& options, std::unique_ptr<Scheduler>* out);
 
-// Errors: as generate() has them. The first text that wants log probabilities of its prompt, speculates or has rules
-// takes memory for the logits of more rows, and fails where there is too little.
+// Errors: those of generate() for prompt and options. The first request with log probabilities of its prompt, drafts or
+// rules allocates extra_logit_rows, and fails if there is too little memory.
 Error submit(Scheduler& scheduler, TextRequest request, int64_t* id);
 
-// Ends a text between two passes. Whether there was one with this id.
+// Ends a request between two passes. Returns false for an unknown id.
 bool cancel(Scheduler& scheduler, int64_t id);
 
-// One pass for all that run. Returns whether there was anything to do. What it calls may submit, not cancel.
+// Runs one pass. Returns false if there are no requests. Callbacks may submit, but not cancel.
 bool step(Scheduler& scheduler);
+
+// ---- Parts of step(): scheduler_passes.cpp ----
+
+// Chooses the tokens of the next pass: the drawn token of each decoding request, drafts, and chunks of prompts.
+void fill_pass(Scheduler& scheduler);
+
+// Draws tokens from the logits of the pass, calls the callbacks and ends finished requests.
+void finish_pass(Scheduler& scheduler);
+
+// ---- Block allocation: take, share, preempt, keep for reuse: scheduler_blocks.cpp ----
+
+// Drops all tokens and their memory.
+void clear(Sequence& sequence);
+
+// Frees the memory of the request that was admitted last, and makes it wait again.
+void preempt_last(Scheduler& scheduler);
+
+// Frees blocks until the request can take those for its first `positions`: evicts cached prefixes, then preempts later
+// requests. Returns false if only earlier requests hold blocks.
+bool free_blocks_for(Scheduler& scheduler, const ScheduledRequest& request, int64_t positions);
+
+// The holder of the longest prefix of a request's text.
+struct PrefixSource {
+  const KvCache* cache = nullptr;  // of a running request
+  int64_t tokens = 0;
+  int64_t cached = -1;  // index in prefix_cache; -1: a running request
+  int64_t pending = 0;  // prefix that a running request has evaluated or will evaluate
+
+  int64_t whole_blocks() const { return tokens / kAttentionChunk; }
+};
+
+// Never includes the last token of the text: its logits are needed.
+PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& request, bool long_factors);
+
+// Gives `sequence` the blocks of a prefix. Takes over a cached prefix of which `text` begins with every token.
+// Otherwise shares whole blocks and copies the last, partial block, for which other cached prefixes may be evicted.
+void share_prefix(Scheduler& scheduler, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text);
+
+// True if the whole text of the request fits without preemption.
+bool has_room(const Scheduler& scheduler, const ScheduledRequest& request, const PrefixSource& source);
+
+// Ends a request. is_sound: its sequence may enter the prefix cache.
+void release(Scheduler& scheduler, ScheduledRequest& request, bool is_sound);
 
 }  // namespace pinion

@@ -3,32 +3,32 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/forward/trace.h"
+#include "engine/forward/probes.h"
 #include "engine/team/memory.h"
 #include "kernels/base/math.h"
 
 namespace pinion {
 namespace {
 
-// Where the logits of passes go: of none (null), of the last token or, with `all`, of each.
+// Destination of logits; see the overloads of evaluate().
 struct LogitsTarget {
   bool all = false;
   float* logits = nullptr;
-  const LogitsSink* sink = nullptr;  // gets those of a pass before the next one overwrites them
-  bool are_drafts = false;           // but for the first token
-  int64_t candidates = 0;            // Segment::candidates
+  const LogitsSink* sink = nullptr;  // receives the logits of each pass before the next one overwrites them
+  bool are_drafts = false;           // all tokens but the first are drafts
+  int64_t candidates = 0;            // see Segment
 };
 
-static_assert(kMostDrafts <= kStateTokens, "a head takes a pass's drafts together");
+static_assert(kMaxDrafts <= kStateTokens, "a state head handles all drafts of a pass at once");
 
-constexpr int64_t kSinkRows = 64;  // of a pass whose logits are handed over: bounds what they take
+constexpr int64_t kSinkRows = 64;  // rows per pass with a LogitsSink: bounds the memory for logits
 
 struct Evaluated {
-  int64_t tokens;  // all, unless the session was interrupted or logits were no numbers
+  int64_t tokens;  // fewer after an interruption or non-finite logits
   bool are_logits_finite;
 };
 
-// Evaluates tokens from position `start` on, a prefill chunk in each pass.
+// Evaluates tokens from position `start` on, a prefill chunk per pass.
 Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t start, const LogitsTarget& target) {
   Sequence& sequence = session.sequence;
   const int64_t count = std::ssize(tokens);
@@ -44,18 +44,17 @@ Evaluated run_passes(Session& session, std::span<const int32_t> tokens, int64_t 
     Segment segment = {.cache = &sequence.cache,
                        .state = &sequence.state,
                        .ropes = sequence.ropes,
-                       .tokens = tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(rows)),
+                       .tokens = tokens.subspan(done, rows),
                        .position = start + done,
                        .logit_rows = logit_rows,
-                       .hidden = session.unread_hidden.data(),
+                       .hidden = session.input_hidden.data(),
                        .drafts = target.are_drafts ? rows - 1 : 0,
                        .candidates = target.candidates};
     run_pass(session, {&segment, 1}, logits);
     done += rows;
     if (session.on_hidden) {
-      session.on_hidden(std::span(sequence.ids).first(static_cast<size_t>(start)),
-                        tokens.first(static_cast<size_t>(done)),
-                        std::span(session.hidden).first(static_cast<size_t>(rows * session.model->config.hidden_size)));
+      session.on_hidden(std::span(sequence.ids).first(start), tokens.first(done),
+                        std::span(session.hidden).first(rows * session.model->config.hidden_size));
     }
     if (!are_logits_finite(session, 0, target.are_drafts ? 1 : logit_rows)) return {done, false};
     if (logit_rows > 0) session.last_logit_row = logit_rows - 1;
@@ -68,33 +67,33 @@ Error interruption(int64_t done, int64_t count) {
   return error("interrupted after " + std::to_string(done) + " of " + std::to_string(count) + " tokens", "prompt");
 }
 
-// Evaluates all that the session holds once more, to tell where numbers first were not finite, and empties it: its
-// cache holds them, too.
-Error unfit_logits(Session& session) {
+// Evaluates the sequence again with a trace, to find the first stage with NaN or infinity. Empties the session, whose
+// cache has such values, too.
+Error non_finite_error(Session& session) {
   const std::vector<int32_t> ids = session.sequence.ids;
   if (session.model->reads_hidden()) {
     session.sequence.ids.clear();
     return error("NaN or infinity from the MTP layer", "logits");
   }
-  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  std::vector<float> logits(session.model->config.vocab_size);
   Trace trace(session.model->config.layers);
-  Trace* const callers = std::exchange(session.trace, &trace);
+  Trace* const callers_trace = std::exchange(session.trace, &trace);
   const std::atomic<bool>* const interrupted = std::exchange(session.interrupted, nullptr);
-  restore(&session.sequence.snapshots, 0, &session.sequence.state);
+  restore_snapshot(&session.sequence.snapshots, 0, &session.sequence.state);
   run_passes(session, ids, 0, {.logits = logits.data()});
-  restore(&session.sequence.snapshots, 0, &session.sequence.state);
-  session.trace = callers;
+  restore_snapshot(&session.sequence.snapshots, 0, &session.sequence.state);
+  session.trace = callers_trace;
   session.interrupted = interrupted;
   session.sequence.ids.clear();
-  const Place place = trace.first_unfit.value_or(Place{kNoLayer, Stage::head});
-  const std::string layer = place.layer == kNoLayer ? "" : "layer " + std::to_string(place.layer) + ", ";
+  const TracePoint point = trace.first_non_finite.value_or(TracePoint{kNoLayer, Stage::head});
+  const std::string layer = point.layer == kNoLayer ? "" : "layer " + std::to_string(point.layer) + ", ";
   return error("NaN or infinity, first from " + layer +
-                   std::string(kStageTraits[static_cast<size_t>(place.stage)].name) +
+                   std::string(kStageTraits[static_cast<size_t>(point.stage)].name) +
                    "; the weights may be damaged (`pinion pack --check` compares cached ones)",
                "logits");
 }
 
-// Memory that an open session has reserved and not touched: it still counts as free.
+// Upper bound of the memory that an open session has reserved but not touched, which still counts as free.
 int64_t untouched_bytes(const Session& session) {
   return mapped_bytes(*session.model) + session.pool.memory.bytes + session.sequence.state.bytes() +
          session.sequence.state.draft_bytes();
@@ -103,26 +102,25 @@ int64_t untouched_bytes(const Session& session) {
 Error evaluate_to(Session& session, std::span<const int32_t> tokens, const LogitsTarget& target) {
   const ModelConfig& c = session.model->config;
   Sequence& sequence = session.sequence;
-  const int64_t start = std::ssize(session.sequence.ids);
-  const int64_t count = std::ssize(tokens);
-  if (start + count > session.sequence.cache.capacity) {
-    return error("too many tokens", "context", "at most " + std::to_string(session.sequence.cache.capacity),
+  const int64_t start = std::ssize(sequence.ids), count = std::ssize(tokens);
+  if (start + count > sequence.cache.capacity) {
+    return error("too many tokens", "context", "at most " + std::to_string(sequence.cache.capacity),
                  std::to_string(start + count));
   }
   if (Error e = check_ids(c, tokens)) return e;
   take_blocks(&sequence.cache, start + count);
-  const bool changes_factors = uses_long_factors(c, start + count) != session.sequence.long_factors;
-  if (changes_factors || frequencies_follow_length(c)) session.sequence.ropes = rope_frequencies(c, start + count);
+  const bool changes_factors = uses_long_factors(c, start + count) != sequence.long_factors;
+  if (changes_factors || frequencies_follow_length(c)) sequence.ropes = rope_frequencies(c, start + count);
   if (changes_factors) {
-    session.sequence.long_factors = !session.sequence.long_factors;
-    restore(&session.sequence.snapshots, 0, &session.sequence.state);
-    const int64_t done = run_passes(session, session.sequence.ids, 0, {}).tokens;
-    session.sequence.ids.resize(static_cast<size_t>(done));
+    sequence.long_factors = !sequence.long_factors;
+    restore_snapshot(&sequence.snapshots, 0, &sequence.state);
+    const int64_t done = run_passes(session, sequence.ids, 0, {}).tokens;
+    sequence.ids.resize(done);
     if (done < start) return interruption(done, start + count);
   }
   const auto [done, are_logits_finite] = run_passes(session, tokens, start, target);
-  session.sequence.ids.insert(session.sequence.ids.end(), tokens.begin(), tokens.begin() + done);
-  if (!are_logits_finite) return unfit_logits(session);
+  sequence.ids.insert(sequence.ids.end(), tokens.begin(), tokens.begin() + done);
+  if (!are_logits_finite) return non_finite_error(session);
   return done < count ? interruption(done, count) : Error{};
 }
 
@@ -134,30 +132,29 @@ Error open_session(const Model& model, Team& team, const SessionOptions& options
   if (options.prefill_chunk < 1) {
     return error("out of range", "prefill chunk", "at least 1", std::to_string(options.prefill_chunk));
   }
-  if (options.drafts < 0 || options.drafts > kMostDrafts) {
-    return error("out of range", "drafts", "0 to " + std::to_string(kMostDrafts), std::to_string(options.drafts));
+  if (options.drafts < 0 || options.drafts > kMaxDrafts) {
+    return error("out of range", "drafts", "0 to " + std::to_string(kMaxDrafts), std::to_string(options.drafts));
   }
   auto session = std::make_unique<Session>();
   session->prefill_chunk = options.prefill_chunk;
-  session->most_drafts = options.drafts;
+  session->max_drafts = options.drafts;
   if (Error e = make_runner(model, team, options.prefill_team, options.kernels, session.get())) return e;
   const int64_t positions = options.capacity > 0 ? std::min(options.capacity, limit) : limit;
   const KvShape shape = kv_shape_of(c, options.kv, model.shares());
-  const int64_t beside = options.also_open ? untouched_bytes(*options.also_open) : 0;
+  const int64_t other_bytes = options.also_open ? untouched_bytes(*options.also_open) : 0;
   const RecurrentState state = recurrent_state_of(c, options.drafts);
   const int64_t rows = std::min(options.prefill_chunk, positions);
   const int64_t hidden = options.keeps_hidden || model.reads_hidden() ? rows * c.hidden_size : 0;
-  const int64_t unread_hidden = model.reads_hidden() ? hidden : 0;
-  const int64_t rows_bytes =
-      (options.drafts * c.vocab_size + hidden + unread_hidden) * static_cast<int64_t>(sizeof(float));
-  if (Error e = take_scratch(session.get(), rows, positions, shape.bytes(positions),
-                             state.bytes() + state.draft_bytes() + rows_bytes + beside,
-                             std::to_string(positions) + " positions",
-                             options.also_open ? ", " + megabytes_text(beside) + " for the other open model" : "")) {
+  const int64_t input_hidden = model.reads_hidden() ? hidden : 0;
+  const int64_t rows_bytes = (options.drafts * c.vocab_size + hidden + input_hidden) * sizeof(float);
+  if (Error e = allocate_scratch(
+          session.get(), rows, positions, shape.bytes(positions),
+          state.bytes() + state.draft_bytes() + rows_bytes + other_bytes, std::to_string(positions) + " positions",
+          options.also_open ? ", " + megabytes_text(other_bytes) + " for the other open model" : "")) {
     return e;
   }
-  session->hidden.resize(static_cast<size_t>(hidden));
-  session->unread_hidden.resize(static_cast<size_t>(unread_hidden));
+  session->hidden.resize(hidden);
+  session->input_hidden.resize(input_hidden);
   if (Error e = allocate_kv_pool(shape, KvShape::chunks_of(positions), &session->pool)) return e;
   if (Error e = make_sequence(c, &session->pool, positions, options.drafts, &session->sequence)) return e;
   if (Error e = open_followers(session.get(), rows, positions, session->pool)) return e;
@@ -171,24 +168,24 @@ Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, floa
 }
 
 Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits, int64_t candidates) {
-  if (std::ssize(tokens) > std::min(session.most_drafts + 1, session.prefill_chunk)) {
-    return error("too many", "drafts", "at most " + std::to_string(session.most_drafts), std::to_string(tokens.size()));
+  if (std::ssize(tokens) > std::min(session.max_drafts + 1, session.prefill_chunk)) {
+    return error("too many", "drafts", "at most " + std::to_string(session.max_drafts), std::to_string(tokens.size()));
   }
   return evaluate_to(session, tokens, {.all = true, .logits = logits, .are_drafts = true, .candidates = candidates});
 }
 
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink) {
-  std::vector<float> logits(static_cast<size_t>(kSinkRows * session.model->config.vocab_size));
+  std::vector<float> logits(kSinkRows * session.model->config.vocab_size);
   return evaluate_to(session, tokens, {.all = true, .logits = logits.data(), .sink = &sink});
 }
 
 int64_t snapshot_bytes(const Session& session) {
-  return std::ssize(session.sequence.snapshots.kept) * session.sequence.state.bytes();
+  return std::ssize(session.sequence.snapshots.saved) * session.sequence.state.bytes();
 }
 
 void keep_snapshot(Session& session) {
   settle_drafts(*session.kernels, std::ssize(session.sequence.ids), &session.sequence.state);
-  keep(&session.sequence.snapshots, session.sequence.state, std::ssize(session.sequence.ids));
+  take_snapshot(&session.sequence.snapshots, session.sequence.state, std::ssize(session.sequence.ids));
 }
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// One conversation with a model: a sequence alone, with all that its passes need.
+// A session: one sequence that is evaluated and continued alone, as in a conversation.
 #pragma once
 
 #include <atomic>
@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "engine/session/continuation.h"
-#include "engine/session/draft_depth.h"
+#include "engine/session/drafts.h"
 #include "engine/session/pass_runner.h"
-#include "engine/session/sequence.h"
 
 namespace pinion {
 
@@ -23,59 +22,59 @@ struct Speculation;
 
 struct SessionOptions {
   KvType kv = KvType::q8;
-  int64_t capacity = 0;  // positions the cache can hold; 0 = the model's context length, which is also the limit
-  // Prompt tokens in one pass; changes speed and memory, never the result.
-  int64_t prefill_chunk = kDefaultPrefillChunk;
-  const Kernels* kernels = nullptr;                // null = the best this CPU has
-  int64_t snapshot_bytes = kDefaultSnapshotBytes;  // that copies of a recurrent state may take; 0 = none are kept
-  Team* prefill_team = nullptr;  // runs passes of several tokens; null = the team that runs those of one
-  int64_t drafts = 0;            // that a pass may have on trial, at most kMostDrafts
-  // A session that stays open beside this one: memory is checked for both.
-  const Session* also_open = nullptr;
-  bool keeps_hidden = false;  // the hidden states of the last pass, for an MTP layer to draft from
+  int64_t capacity = 0;  // positions of the cache; 0: the context length of the model, which is also the maximum
+  int64_t prefill_chunk = kDefaultPrefillChunk;    // prompt tokens per pass; affects speed and memory, never results
+  const Kernels* kernels = nullptr;                // null: the best for this CPU
+  int64_t snapshot_bytes = kDefaultSnapshotBytes;  // limit for snapshots of a recurrent state; 0: no snapshots
+  Team* prefill_team = nullptr;                    // for passes of several tokens; null: the team for single tokens
+  int64_t drafts = 0;                              // maximum in a pass, at most kMaxDrafts
+  const Session* also_open = nullptr;              // its untouched memory counts as used in the check of free memory
+  bool keeps_hidden = false;                       // record hidden states, for drafts of an MTP layer
 };
 
-// Sees the hidden states, [rows][hidden], of the last of `tokens`, which follow those `before`.
+// Receives the hidden states [rows][hidden] of the last `rows` of `tokens`, which follow the tokens `before`.
 using HiddenSink = std::function<void(std::span<const int32_t> before, std::span<const int32_t> tokens,
                                       std::span<const float> hidden)>;
 
 struct Session : PassRunner {
   int64_t prefill_chunk = 0;
-  int64_t most_drafts = 0;  // in a pass
-  KvPool pool;              // of the sequence alone
+  int64_t max_drafts = 0;  // in a pass
+  KvPool pool;             // of this sequence only
   Sequence sequence;
-  int64_t last_logit_row = 0;                      // of the last pass that gave logits: see panel_best()
-  Speculation* speculation = nullptr;              // drafts what decoding evaluates together; null: one by one
-  HiddenSink on_hidden;                            // after each pass, where they are kept; empty: nobody
-  std::vector<float> unread_hidden;                // of an MTP layer's model: those that go with the next tokens
-  const std::atomic<bool>* interrupted = nullptr;  // becomes true: no further pass of a prompt begins; null: never
+  int64_t last_logit_row = 0;                      // argument of panel_best() for the last computed logits
+  Speculation* speculation = nullptr;              // drafts for decoding; null: one token per pass
+  HiddenSink on_hidden;                            // called after each pass if hidden states are recorded; may be empty
+  std::vector<float> input_hidden;                 // MTP layer: hidden states that the next tokens are evaluated with
+  const std::atomic<bool>* interrupted = nullptr;  // true stops a prompt before its next pass; may be null
 };
 
-// Fails, with the figures, when the cache and what passes work in do not fit into the memory that is free now.
+// Fails, with the sizes, if cache and scratch exceed the free memory.
 Error open_session(const Model& model, Team& team, const SessionOptions& options, std::unique_ptr<Session>* out);
 
-// Appends tokens and computes logits: of the last token ([vocab]) or, with `all`, of each ([tokens, vocab]); null: of
-// none. An MTP layer's model reads a row of unread_hidden, [a pass's most rows][hidden], with each token. Fails on
-// an id outside the vocabulary, on a full cache, and when interrupted; after an interruption the session holds the
-// tokens that were evaluated until then. Logits that are NaN or infinite are an error that names the layer where that
-// began; the session is empty then. candidates: so many of a row's likeliest logits are enough, at most
-// kMostCandidates; of a model on several boards, others may be minus infinity then. 0: all are wanted.
+// Appends tokens and computes logits, [vocab] of the last token or, with `all`, [tokens][vocab]. logits: null: none.
+// candidates: number of a row's largest logits that suffice, at most kMaxCandidates; with several boards the others may
+// be minus infinity. 0: all logits. An MTP layer reads one row of input_hidden per token.
+// Errors: ids outside the vocabulary, a full cache; an interruption, after which the session holds the tokens evaluated
+// so far; NaN or infinity in the logits (the message names the first layer), after which the session is empty.
 Error evaluate(Session& session, std::span<const int32_t> tokens, bool all, float* logits, int64_t candidates = 0);
 
-// The same with the logits of each token, of which all but the first are on trial: only the first row's are looked at,
-// and rewind() can drop them. No more tokens than a prefill chunk, and no more on trial than SessionOptions::drafts.
+// Appends a token and drafts of its successors, with logits of all: [tokens][vocab]. Only the first row is checked for
+// NaN and infinity; rewind() can drop the drafts. At most a prefill chunk of tokens and SessionOptions::drafts drafts.
 Error evaluate_drafts(Session& session, std::span<const int32_t> tokens, float* logits, int64_t candidates = 0);
 
-// The same with the logits of each token, which are handed over as they come instead of being kept: [rows, vocab] of
-// the tokens from the one with the index `first` on.
+// Appends tokens and passes the logits of all to `sink`, pass by pass: [rows][vocab] of the tokens from index `first`.
 using LogitsSink = std::function<void(int64_t first, std::span<const float> logits)>;
 Error evaluate(Session& session, std::span<const int32_t> tokens, const LogitsSink& sink);
 
-// Writes accepted drafts to the recurrent state, if the model has one, and copies it, so that rewind can come back to
-// here.
+// Writes accepted drafts to the recurrent state and takes a snapshot of it, to which rewind() can return.
 void keep_snapshot(Session& session);
 
-// Bytes that the snapshots take now.
+// Current size of the snapshots.
 int64_t snapshot_bytes(const Session& session);
+
+// Continues `prompt`, the whole text of the sequence; the prefix that the session holds is not evaluated again. Errors:
+// an empty or too long prompt, ids outside the vocabulary, options out of range, errors of evaluate() and of the rules.
+Error generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
+               const OnToken& on_token, GenerateResult* out);
 
 }  // namespace pinion

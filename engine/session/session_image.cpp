@@ -30,50 +30,50 @@ ImageHeader header_of(const Session& session) {
   return header;
 }
 
-uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>> contents) {
+uint64_t checksum(ImageHeader header, std::span<const std::span<const std::byte>> parts) {
   header.checksum = 0;
   uint64_t hash = hash_words(kHashSeed, std::as_bytes(std::span(&header, 1)));
-  for (const std::span<const std::byte> part : contents) hash = hash_words(hash, part);
+  for (const std::span<const std::byte> part : parts) hash = hash_words(hash, part);
   return hash;
 }
 
-// The cache's blocks that hold the first `tokens`.
+// Cache blocks of the first `tokens` tokens.
 std::vector<std::span<std::byte>> blocks_of(const Session& session, int64_t tokens) {
   std::vector<std::span<std::byte>> blocks;
   for (int64_t i = 0; i < KvShape::chunks_of(tokens); ++i) {
-    const int32_t index = session.sequence.cache.blocks[static_cast<size_t>(i)];
-    blocks.emplace_back(session.pool.block(index), static_cast<size_t>(session.pool.shape.block_bytes()));
+    const int32_t index = session.sequence.cache.blocks[i];
+    blocks.emplace_back(session.pool.block(index), session.pool.shape.block_bytes());
   }
   return blocks;
 }
 
-// Zeroes the last chunk's unused positions: an image must not depend on tokens that were dropped.
-void clear_behind(Session& session) {
+// Zeroes the unused positions of the last block: an image must not depend on dropped tokens.
+void clear_unused_positions(Session& session) {
   const int64_t tokens = std::ssize(session.sequence.ids);
   for (int64_t position = tokens; position < round_up(tokens, kAttentionChunk); ++position) {
     session.sequence.cache.clear(position);
   }
 }
 
-// The tokens after those held, and a hash of the logits that they end with.
+// Evaluates the tokens that the session does not hold, and hashes the logits after the last one.
 Error evaluate_rest(Session& session, std::span<const int32_t> ids, uint64_t* hash) {
-  std::vector<float> logits(static_cast<size_t>(session.model->config.vocab_size));
+  std::vector<float> logits(session.model->config.vocab_size);
   if (Error e = evaluate(session, ids.subspan(session.sequence.ids.size()), false, logits.data())) return e;
   *hash = hash_floats(kHashSeed, logits);
   return {};
 }
 
-// The header, checked against the session and the length of the image.
+// Reads the header and checks it against the session, the length and the checksum.
 Error read_header(std::span<const std::byte> image, const std::string& where, const Session& session,
                   ImageHeader* out) {
   ImageHeader& h = *out;
-  if (image.size() < sizeof h) return error("no image of a session", where);
+  if (image.size() < sizeof h) return error("not a session image", where);
   std::memcpy(&h, image.data(), sizeof h);
-  const ImageHeader own = header_of(session);
-  if (std::memcmp(h.magic, own.magic, sizeof h.magic) != 0) return error("no image of a session", where);
-  if (h.layers != own.layers || h.kv_heads != own.kv_heads || h.head_dim != own.head_dim || h.kv_type != own.kv_type ||
-      h.state_bytes != own.state_bytes) {
-    return error("its cache has another shape than this model's", where);
+  const ImageHeader expected = header_of(session);
+  if (std::memcmp(h.magic, expected.magic, sizeof h.magic) != 0) return error("not a session image", where);
+  if (h.layers != expected.layers || h.kv_heads != expected.kv_heads || h.head_dim != expected.head_dim ||
+      h.kv_type != expected.kv_type || h.state_bytes != expected.state_bytes) {
+    return error("KV cache of another shape than this model's", where);
   }
   if (h.tokens < 1 || h.tokens > session.sequence.cache.capacity) {
     return error("does not fit", where, "at most " + std::to_string(session.sequence.cache.capacity) + " tokens",
@@ -81,8 +81,10 @@ Error read_header(std::span<const std::byte> image, const std::string& where, co
   }
   if (h.held < 0 || h.held >= h.tokens) return error("damaged", where);
   const int64_t bytes = std::ssize(image) - static_cast<int64_t>(sizeof h);
-  const int64_t want = padded_ids(h.tokens) * 4 + session.pool.shape.bytes(h.held) + (h.held > 0 ? h.state_bytes : 0);
-  if (bytes != want) return error("damaged", where, std::to_string(want) + " bytes", std::to_string(bytes));
+  const int64_t expected_bytes =
+      padded_ids(h.tokens) * 4 + session.pool.shape.bytes(h.held) + (h.held > 0 ? h.state_bytes : 0);
+  if (bytes != expected_bytes)
+    return error("damaged", where, std::to_string(expected_bytes) + " bytes", std::to_string(bytes));
   const std::span<const std::byte> contents = image.subspan(sizeof h);
   if (h.checksum != checksum(h, {&contents, 1})) return error("damaged", where);
   return {};
@@ -92,8 +94,8 @@ Error check_boards(const Session& session) {
   return session.model->exchange ? error("cannot be saved or restored on several boards", "session") : Error{};
 }
 
-// The held tokens' ids, keys, values and state, as they lie in the image behind the ids.
-void place(std::span<const int32_t> held, std::span<const std::byte> contents, Session* session) {
+// Copies cache and state of the held tokens into the session. contents: the image after its ids.
+void load_held(std::span<const int32_t> held, std::span<const std::byte> contents, Session* session) {
   session->sequence.ids.assign(held.begin(), held.end());
   take_blocks(&session->sequence.cache, std::ssize(held));
   const std::byte* from = contents.data();
@@ -102,7 +104,7 @@ void place(std::span<const int32_t> held, std::span<const std::byte> contents, S
     from += block.size();
   }
   if (session->sequence.state.layers == 0 || held.empty()) return;
-  std::memcpy(session->sequence.state.memory.data, from, static_cast<size_t>(session->sequence.state.bytes()));
+  std::memcpy(session->sequence.state.memory.data, from, session->sequence.state.bytes());
   keep_snapshot(*session);
 }
 
@@ -121,13 +123,13 @@ Error make_image(Session& session, std::unique_ptr<SessionImage>* out) {
   header.tokens = tokens;
   header.held = held;
   if (Error e = evaluate_rest(session, image->ids, &header.logits_hash)) return e;
-  clear_behind(session);
-  image->ids.resize(static_cast<size_t>(padded_ids(tokens)));
+  clear_unused_positions(session);
+  image->ids.resize(padded_ids(tokens));
   image->parts = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(image->ids))};
   std::ranges::copy(blocks_of(session, held), std::back_inserter(image->parts));
   const Sequence& sequence = session.sequence;
   if (sequence.state.layers > 0 && held > 0) {
-    const Arena& state = sequence.snapshots.kept.back().memory;
+    const Arena& state = sequence.snapshots.saved.back().memory;
     image->parts.push_back({state.data, static_cast<size_t>(sequence.state.bytes())});
   }
   header.checksum = checksum(header, std::span(image->parts).subspan(1));
@@ -140,18 +142,17 @@ Error restore_image(std::span<const std::byte> image, const std::string& where, 
   rewind(session->sequence, 0);
   ImageHeader header;
   if (Error e = read_header(image, where, *session, &header)) return e;
-  std::vector<int32_t> ids(static_cast<size_t>(header.tokens));
+  std::vector<int32_t> ids(header.tokens);
   const std::span<const std::byte> contents = image.subspan(sizeof header);
   std::memcpy(ids.data(), contents.data(), ids.size() * 4);
   const auto known = [&](int32_t id) { return id >= 0 && id < session->model->config.vocab_size; };
   if (!std::ranges::all_of(ids, known)) return error("not of this model: ids outside its vocabulary", where);
   session->sequence.long_factors = uses_long_factors(session->model->config, header.tokens);
   session->sequence.ropes = rope_frequencies(session->model->config, header.tokens);
-  place(std::span(ids).first(static_cast<size_t>(header.held)),
-        contents.subspan(static_cast<size_t>(padded_ids(header.tokens) * 4)), session);
+  load_held(std::span(ids).first(header.held), contents.subspan(padded_ids(header.tokens) * 4), session);
   uint64_t hash = 0;
   Error e = evaluate_rest(*session, ids, &hash);
-  if (!e && hash != header.logits_hash) e = error("not of this model: it gives other logits", where);
+  if (!e && hash != header.logits_hash) e = error("not of this model: different logits", where);
   if (e) rewind(session->sequence, 0);
   return e;
 }

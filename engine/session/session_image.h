@@ -1,14 +1,13 @@
-// A session as bytes, to go on with later or on another machine. Little-endian, in this order:
+// A session as bytes, to be continued later or on another machine. Little-endian:
 //
 //   header
 //   ids     int32 [tokens], padded to 8 bytes
-//   cache   the KV cache's chunks with the first `held` tokens
-//   state   the recurrent state after `held` tokens, if the model has one
+//   cache   KV cache blocks of the first `held` tokens
+//   state   recurrent state after `held` tokens, if the model has one
 //
-// `held` is less than `tokens`: all but the last token, or what the latest snapshot holds. The tokens after it are
-// evaluated again when the image is restored, and their logits must have the bits that they had when it was made. So
-// another model, config or mode is noticed, unless it leaves those logits as they were. Length, shapes and a checksum
-// are looked at before. The checksum is against damage; it is no signature.
+// held < tokens: all tokens except the last one, or those of the latest snapshot. Restoring evaluates the other tokens
+// again and compares the bits of their logits, which detects another model, config or mode. Length, shapes and a
+// checksum are checked before. The checksum detects damage; it is no signature.
 #pragma once
 
 #include <cstddef>
@@ -24,25 +23,25 @@ namespace pinion {
 struct ImageHeader {
   char magic[8];
   int64_t layers, kv_heads, head_dim, kv_type;  // of the KV cache
-  int64_t state_bytes;                          // of a recurrent state, 0 without one
+  int64_t state_bytes;                          // of the recurrent state; 0: none
   int64_t tokens;
   int64_t held;
   uint64_t logits_hash;  // after all tokens
-  uint64_t checksum;     // of all that stands before and after it
+  uint64_t checksum;     // of all other bytes of the image
 };
 
-// The pieces of an image, in order. They lie partly in the session, which must not change before they are written.
+// The bytes of an image. `parts` refer to the session, which must not change before they are written.
 struct SessionImage {
   ImageHeader header;
-  std::vector<int32_t> ids;  // padded to 8 bytes, as in the image
-  std::vector<std::span<const std::byte>> parts;
+  std::vector<int32_t> ids;                       // padded to 8 bytes, as in the image
+  std::vector<std::span<const std::byte>> parts;  // in order
 };
 
-// Of a session that holds at least one token, and of a model that is on one board. Evaluates the last of them again.
+// The session must hold at least one token, and its model be on one board. Evaluates the last token again.
 Error make_image(Session& session, std::unique_ptr<SessionImage>* out);
 
-// Replaces what the session holds. Errors: damaged, not of this model, more tokens than the session can hold; the
-// session is empty then. `where` names the image in errors.
+// Replaces the tokens of the session. Errors: damage, another model, more tokens than the session's capacity; the
+// session is empty then. where: name of the image in errors.
 Error restore_image(std::span<const std::byte> image, const std::string& where, Session* session);
 
 }  // namespace pinion

@@ -1,93 +1,204 @@
 #include "engine/session/speculation.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "engine/forward/rope.h"
+#include "engine/session/pass_runner.h"
 #include "kernels/base/clock.h"
 
 namespace pinion {
 namespace {
 
-// A pass as far as it is drafted.
-struct Draft {
-  int64_t drafts = 0;
-  double tokens = 1;     // that it is expected to give
-  double all_agree = 1;  // how likely
+// ---- Draft models ----
 
-  void add(double agrees) {
+// e^logit over the sum of each panel's largest e^logit: slightly too high, at a thousandth of the cost of a softmax.
+double estimated_probability(const DraftModel& model, int32_t id) {
+  const float logit = model.logits[id];
+  double sum = 0;
+  for (const int32_t best : panel_best(*model.session, model.session->last_logit_row)) {
+    sum += std::exp(static_cast<double>(model.logits[best] - logit));
+  }
+  return 1 / std::max(sum, 1.0);
+}
+
+// Index of the first token of the text that the session has not read.
+int64_t first_unread_token(const DraftModel& model) {
+  return std::ssize(model.session->sequence.ids) + int64_t{reads_hidden(model)};
+}
+
+int64_t hidden_size(const DraftModel& model) { return model.session->model->config.hidden_size; }
+
+// Evaluates the tokens after all unread hidden states. Without logits, a full cache is the only possible error; then
+// next_draft() finds the positions missing and returns no drafts.
+void evaluate_unread(DraftModel& model) {
+  const int64_t first = first_unread_token(model), count = model.unread_rows;
+  model.unread_rows = 0;
+  [[maybe_unused]] const Error full =
+      evaluate(*model.session, std::span(model.text).subspan(first, count), false, nullptr);
+}
+
+// Appends hidden states, zeros if `hidden` is null. Evaluates the unread ones whenever their buffer is full.
+void add_hidden(DraftModel& model, const float* hidden, int64_t rows) {
+  std::vector<float>& input = model.session->input_hidden;
+  const int64_t width = hidden_size(model), capacity = std::ssize(input) / width;
+  for (int64_t row = 0; row < rows; ++row) {
+    if (model.unread_rows == capacity) evaluate_unread(model);
+    float* to = input.data() + model.unread_rows++ * width;
+    hidden ? std::copy_n(hidden + row * width, width, to) : std::fill_n(to, width, 0.0f);
+  }
+}
+
+// Prepares an MTP layer for hidden states from `position` on, of the text `before` + `tokens`: drops its later
+// positions and those of another text. The last remaining position may have been evaluated with another next token; it
+// stays, because its hidden state is gone.
+void align_text(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens, int64_t position) {
+  int64_t known = common_prefix(model.text, before);
+  if (known == std::ssize(before)) {
+    known += common_prefix(std::span(model.text).subspan(before.size()), tokens);
+  }
+  const int64_t evaluated = std::ssize(model.session->sequence.ids), kept = std::min(known, position);
+  model.unread_rows = std::clamp<int64_t>(kept - evaluated, 0, model.unread_rows);
+  rewind(model.session->sequence, kept);
+  model.text.assign(before.begin(), before.end());
+  model.text.insert(model.text.end(), tokens.begin(), tokens.end());
+  const int64_t present = std::ssize(model.session->sequence.ids) + model.unread_rows;
+  add_hidden(model, nullptr, position - present);
+}
+
+// ---- Number of drafts ----
+
+// A pass with some drafts.
+struct DraftedPass {
+  int64_t drafts = 0;
+  double tokens = 1;     // expected
+  double all_agree = 1;  // probability
+
+  void add(double rate) {
     ++drafts;
-    all_agree *= agrees;
+    all_agree *= rate;
     tokens += all_agree;
   }
 };
 
-// Tokens a second, where `drawn` drafts were asked for.
-double rate(const DraftDepth& depth, const Draft& pass, int64_t drawn) {
-  return pass.tokens / (seconds_of(depth.passes, pass.drafts + 1) + static_cast<double>(drawn) * depth.draft_seconds);
+// Expected tokens per second if the model evaluates `drawn` drafts.
+double token_rate(const DraftDepth& depth, const DraftedPass& pass, int64_t drawn) {
+  return pass.tokens /
+         (expected_seconds(depth.passes, pass.drafts + 1) + static_cast<double>(drawn) * depth.draft_seconds);
 }
 
-// Whether any drafts more pay, if each agrees as often as the model's did lately.
-bool do_more_pay(const DraftDepth& depth, Draft pass) {
-  const double now = rate(depth, pass, pass.drafts);
-  while (pass.drafts < kMostDrafts) {
-    pass.add(depth.agrees);
-    if (rate(depth, pass, pass.drafts) > now) return true;
+// True if more drafts pay, assuming that each agrees as often as recent ones did.
+bool do_more_pay(const DraftDepth& depth, DraftedPass pass) {
+  const double now = token_rate(depth, pass, pass.drafts);
+  while (pass.drafts < kMaxDrafts) {
+    pass.add(depth.overall_rate);
+    if (token_rate(depth, pass, pass.drafts) > now) return true;
   }
   return false;
 }
 
-// Asks the small model for one draft after another, while that pays. It may find its own draft so unlikely that not
-// even a row for it pays.
-void ask_model(Speculation& speculation, const Continuation& text, int64_t most) {
+// Draws drafts from the model while they pay. Drops a drawn draft that is too unlikely to pay for its row.
+void draft_from_model(Speculation& speculation, const Continuation& text, int64_t max_drafts) {
   DraftDepth& depth = speculation.depth;
   begin_drafts(*speculation.model, text.history, text.sampler);
-  Draft pass;
-  const bool is_test = depth.always > 0;
-  const int64_t limit = is_test ? std::min(most, depth.always) : most;
+  DraftedPass pass;
+  const bool is_fixed = depth.fixed_drafts > 0;
+  const int64_t limit = is_fixed ? std::min(max_drafts, depth.fixed_drafts) : max_drafts;
   while (pass.drafts < limit) {
-    if (!is_test && !do_more_pay(depth, pass) && (pass.drafts > 0 || !try_again(depth.untried[0]))) {
-      return;
-    }
+    if (!is_fixed && !do_more_pay(depth, pass) && (pass.drafts > 0 || !is_retry_due(depth.skipped[0]))) return;
     const double start = now_seconds();
     const int64_t unread = std::ssize(speculation.model->text) - std::ssize(speculation.model->session->sequence.ids);
-    bool found = false;
-    int32_t id = 0;
-    double likely = 0;
-    speculation.failure = next_draft(*speculation.model, &found, &id, &likely);
-    if (!found) return;
+    std::optional<ModelDraft> draft;
+    speculation.failure = next_draft(*speculation.model, &draft);
+    if (!draft) return;
     const double seconds = now_seconds() - start;
-    // More tokens are a beginning to catch up with: they take longer than one, at least.
+    // With more than two unread tokens the time includes catching up with the text: an upper bound only.
     if (unread <= 2 || seconds < depth.draft_seconds) note_seconds(depth.draft_seconds, seconds);
-    const size_t bucket = bucket_of_likely(likely);
-    Draft with = pass;
-    with.add(depth.accepted[bucket]);
+    const size_t bucket = bucket_of_probability(draft->probability);
+    DraftedPass with = pass;
+    with.add(depth.rates[bucket]);
     const int64_t drawn = pass.drafts + 1;
-    if (!is_test && rate(depth, with, drawn) < rate(depth, pass, drawn) && !try_again(depth.untried[bucket])) return;
+    const bool pays = token_rate(depth, with, drawn) >= token_rate(depth, pass, drawn);
+    if (!is_fixed && !pays && !is_retry_due(depth.skipped[bucket])) return;
     pass = with;
-    speculation.drafts.ids.push_back(id);
+    speculation.drafts.ids.push_back(draft->id);
     speculation.drafts.buckets.push_back(bucket);
   }
 }
 
-// What the text's rules foresee. Whether that is anything.
-bool look_ahead(Speculation& speculation, const Continuation& text, int64_t most) {
-  const std::vector<int32_t> ids = text.rules ? text.rules->foreseen() : std::vector<int32_t>();
-  const int64_t count = std::min({choose_depth(speculation.depth, kForeseenMatch), most, std::ssize(ids)});
+// Returns false if the rules predict no tokens.
+bool draft_from_rules(Speculation& speculation, const Continuation& text, int64_t max_drafts) {
+  const std::vector<int32_t> ids = text.rules ? text.rules->jump_forward() : std::vector<int32_t>();
+  const int64_t count = std::min({choose_depth(speculation.depth, kJumpForwardMatch), max_drafts, std::ssize(ids)});
   speculation.drafts.ids.assign(ids.begin(), ids.begin() + count);
-  speculation.drafts.buckets.assign(static_cast<size_t>(count), bucket_of_match(kForeseenMatch));
+  speculation.drafts.buckets.assign(count, bucket_of_match(kJumpForwardMatch));
   return !ids.empty();
 }
 
-void look_back(Speculation& speculation, int64_t most) {
+void draft_from_text(Speculation& speculation, int64_t max_drafts) {
   const SuffixAutomaton& a = speculation.text;
   const int64_t known = std::ssize(a.text) - a.match_end;
-  const int64_t count = std::min({choose_depth(speculation.depth, a.match_length), most, known});
-  const std::span<const int32_t> ids =
-      std::span(a.text).subspan(static_cast<size_t>(a.match_end), static_cast<size_t>(count));
+  const int64_t count = std::min({choose_depth(speculation.depth, a.match_length), max_drafts, known});
+  const std::span<const int32_t> ids = std::span(a.text).subspan(a.match_end, count);
   speculation.drafts.ids.assign(ids.begin(), ids.end());
   speculation.drafts.buckets.assign(ids.size(), bucket_of_match(a.match_length));
 }
 
 }  // namespace
+
+Error check_draft_model(const ModelConfig& config) {
+  if (can_truncate(config)) return {};
+  return error("cannot draft: it has a recurrent state or dynamic rope", "draft model",
+               "a model whose sequence can be truncated at any token");
+}
+
+void read_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
+                 std::span<const float> hidden) {
+  const int64_t rows = std::ssize(hidden) / hidden_size(model);
+  align_text(model, before, tokens, std::ssize(before) + std::ssize(tokens) - rows);
+  add_hidden(model, hidden.data(), rows);
+}
+
+void begin_drafts(DraftModel& model, std::span<const int32_t> history, const Sampler& sampler) {
+  if (reads_hidden(model)) {
+    align_text(model, history, {}, std::ssize(history) - 1);
+  } else {
+    const int64_t known = common_prefix(model.text, history);
+    model.text.resize(known);
+    model.text.insert(model.text.end(), history.begin() + known, history.end());
+    rewind(model.session->sequence, std::min(known, std::ssize(history) - 1));
+  }
+  model.sampler.options = sampler.options;
+  model.sampler.prompt_tokens = sampler.prompt_tokens;
+  model.sampler.draws = sampler.draws;
+  model.sampler.allowed = sampler.allowed;  // of the first draft only; those of later drafts are unknown
+}
+
+Error next_draft(DraftModel& model, std::optional<ModelDraft>* out) {
+  Session& session = *model.session;
+  const int64_t vocab = session.model->config.vocab_size;
+  out->reset();
+  const std::span<const int32_t> unread = std::span(model.text).subspan(first_unread_token(model));
+  if (unread.empty() || std::ssize(model.text) > session.sequence.cache.capacity) return {};
+  if (reads_hidden(model) && std::ssize(unread) != model.unread_rows) return {};
+  if (std::ranges::any_of(unread, [&](int32_t id) { return id >= vocab; })) return {};
+  model.logits.resize(vocab);
+  if (Error e = evaluate(session, unread, false, model.logits.data())) {
+    if (session.interrupted && *session.interrupted) return {};
+    e.where = "the draft model's " + e.where;
+    return e;
+  }
+  if (reads_hidden(model)) {
+    model.unread_rows = 0;
+    add_hidden(model, session.hidden.data() + (std::ssize(unread) - 1) * hidden_size(model), 1);
+  }
+  const int32_t id = sample(model.sampler, model.logits, panel_best(session, session.last_logit_row), model.text);
+  model.sampler.allowed = {};
+  if (id >= model.vocab_size) return {};
+  *out = {.id = id, .probability = estimated_probability(model, id)};
+  model.text.push_back(id);
+  return {};
+}
 
 void use_speculation(Speculation* speculation, Session* session) {
   session->speculation = speculation;
@@ -101,11 +212,11 @@ void use_speculation(Speculation* speculation, Session* session) {
 
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history) {
   if (speculation.model) {
-    // An MTP layer's passes are short, and what one missed of a text could not be read again.
+    // Passes of an MTP layer are short, and it cannot read hidden states again that an interruption made it miss.
     if (!reads_hidden(*speculation.model)) speculation.model->session->interrupted = session.interrupted;
     speculation.model->vocab_size = session.model->config.vocab_size;
   } else {
-    follow(speculation.text, history);
+    set_text(speculation.text, history);
   }
 }
 
@@ -113,13 +224,13 @@ void add_token(Speculation& speculation, int32_t id) {
   if (!speculation.model) append(speculation.text, id);
 }
 
-void find_drafts(Speculation& speculation, const Continuation& text, int64_t most) {
+void find_drafts(Speculation& speculation, const Continuation& text, int64_t max_drafts) {
   speculation.drafts.ids.clear(), speculation.drafts.buckets.clear();
-  if (most < 1 || speculation.failure) return;
+  if (max_drafts < 1 || speculation.failure) return;
   if (speculation.model) {
-    ask_model(speculation, text, most);
-  } else if (!look_ahead(speculation, text, most)) {
-    look_back(speculation, most);
+    draft_from_model(speculation, text, max_drafts);
+  } else if (!draft_from_rules(speculation, text, max_drafts)) {
+    draft_from_text(speculation, max_drafts);
   }
 }
 

@@ -1,46 +1,85 @@
-// Speculation: several tokens in one pass, of which the text keeps those that it would have drawn anyway. Each token is
-// drawn from the same logits, with the same random number, as without it: the text is the same at any temperature.
-// Only its speed depends on what is drafted.
+// Speculative decoding: a pass evaluates several drafts, of which the text keeps those that it would have drawn anyway.
+// Each token is drawn from the same logits with the same random number as without drafts, so the text is the same at
+// any temperature. Drafts affect speed only. They come from the text itself, from a smaller model with the same
+// vocabulary, or from the model's own MTP layer.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/session/continuation.h"
-#include "engine/session/draft_depth.h"
-#include "engine/session/draft_model.h"
-#include "engine/session/ngram.h"
+#include "engine/session/drafts.h"
+#include "engine/session/sampler.h"
+#include "engine/session/session.h"
+#include "kernels/base/error.h"
+#include "loader/config/model_config.h"
 
 namespace pinion {
 
-// A pass's drafts, and how likely each was thought to agree.
+// A smaller model or an MTP layer, with a session that follows the text of the main model.
+//
+// An MTP layer predicts the token after next: its position i reads token i + 1 and the main model's hidden state i,
+// after the final norm. Beyond the first draft it reads its own hidden state instead. (Same scheme as vLLM:
+// qwen3_next_mtp.py and its proposer, which shifts the tokens.)
+struct DraftModel {
+  std::unique_ptr<Session> session;
+  int64_t vocab_size = 0;     // of the main model
+  Sampler sampler;            // copy of the text's: the same random numbers draw the same token more often
+  std::vector<int32_t> text;  // the text and the drafts after it
+  std::vector<float> logits;  // [vocab] after the whole text
+  int64_t unread_rows = 0;    // MTP layer: rows of Session::input_hidden that are not evaluated yet
+};
+
+inline bool reads_hidden(const DraftModel& model) { return model.session->model->reads_hidden(); }
+
+// Fails if the model cannot draft: its sequence must be truncated after rejected drafts.
+Error check_draft_model(const ModelConfig& config);
+
+// Stores the main model's hidden states of the last of `tokens`, which follow the tokens `before`. The MTP layer reads
+// them once a pass is full or drafts are requested. Missing states are replaced by zeros, which affects drafts only.
+void read_hidden(DraftModel& model, std::span<const int32_t> before, std::span<const int32_t> tokens,
+                 std::span<const float> hidden);
+
+// Sets the text that the next drafts continue, and its sampler.
+void begin_drafts(DraftModel& model, std::span<const int32_t> history, const Sampler& sampler);
+
+struct ModelDraft {
+  int32_t id;
+  double probability;  // estimate of the draft model
+};
+
+// Draws the next draft. nullopt: the text has ids outside the draft model's vocabulary or exceeds its context, the
+// draft is outside the main model's vocabulary, or the evaluation was interrupted.
+Error next_draft(DraftModel& model, std::optional<ModelDraft>* out);
+
+// The drafts of one pass.
 struct Drafts {
   std::vector<int32_t> ids;
-  std::vector<size_t> buckets;
+  std::vector<size_t> buckets;  // see Acceptance
 };
 
-// What drafts come from, and how many pay: kept from answer to answer of a chat.
+// Source and number of drafts, kept across the answers of a chat.
 struct Speculation {
-  SuffixAutomaton text;                    // all that was said, where there is no draft model
-  std::unique_ptr<DraftModel> model = {};  // null: the text itself
+  SuffixAutomaton text;                    // the text so far; unused with a draft model
+  std::unique_ptr<DraftModel> model = {};  // null: drafts come from the text
   DraftDepth depth = {};
   Drafts drafts = {};  // for the next pass
-  Error failure = {};  // of the draft model: nothing is drafted any more
+  Error failure = {};  // of the draft model; stops drafting
 };
 
-// From now on the session's texts are drafted for; an MTP layer reads along. Null: no longer.
+// Attaches drafts to a session; null: detaches them. An MTP layer reads the hidden states of all later passes.
 void use_speculation(Speculation* speculation, Session* session);
 
-// Before a text goes on from its prompt, in a session that speculates.
+// Call it before a prompt is continued. history: the prompt.
 void begin_text(Speculation& speculation, const Session& session, std::span<const int32_t> history);
 
-// Another token was drawn.
+// Call it for every drawn token.
 void add_token(Speculation& speculation, int32_t id);
 
-// Finds at most `most` ids that may follow the text, which has ended with a token that was drawn. Where that fails
-// there are none, then and later: the text needs them no more than before.
-void find_drafts(Speculation& speculation, const Continuation& text, int64_t most);
+// Sets speculation.drafts to at most `max_drafts` drafts after the text. After an error there are none, then and later.
+void find_drafts(Speculation& speculation, const Continuation& text, int64_t max_drafts);
 
 }  // namespace pinion

@@ -7,21 +7,19 @@
 #include <limits>
 #include <utility>
 
-#include "engine/team/cgroup.h"
-
 namespace pinion {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// A number on a file's first line; kUnlimited when there is none ("max", no such file).
-int64_t read_number(const std::string& path) {
+// The number at the start of a file; kUnlimited without one ("max", no such file).
+int64_t read_limit(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
   return file >> value ? value : kUnlimited;
 }
 
-// The number after `key` in a file of such lines ("MemAvailable: 123 kB", "active_file 456"); `otherwise` without one.
+// The number after `key` in lines such as "MemAvailable: 123 kB" or "active_file 456"; `otherwise` if there is none.
 int64_t read_field(const std::string& path, const std::string& key, int64_t otherwise) {
   std::ifstream file(path);
   std::string word, rest;
@@ -31,24 +29,24 @@ int64_t read_field(const std::string& path, const std::string& key, int64_t othe
   return otherwise;
 }
 
-// Where a group's limit and use are written. The page cache counts as used, but gives way.
+// Files of a group's limit and use. `used` includes the page cache, which the kernel frees on demand.
 struct MemoryFiles {
   const char* limit;
   const char* used;
   const char* active_cache;  // in memory.stat
   const char* inactive_cache;
 };
-// The second is where the kernel begins to slow a group down.
+// Above memory.high the kernel throttles the group.
 constexpr MemoryFiles kMemoryFiles[] = {
     {"memory.max", "memory.current", "active_file", "inactive_file"},
     {"memory.high", "memory.current", "active_file", "inactive_file"},
     {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file", "total_inactive_file"},
 };
 
-// Version 1 writes no limit as a number near kUnlimited.
+// Version 1 represents "no limit" by a number near kUnlimited.
 int64_t left_by(const std::string& group, const MemoryFiles& files) {
-  const int64_t limit = read_number(group + "/" + files.limit);
-  const int64_t used = read_number(group + "/" + files.used);
+  const int64_t limit = read_limit(group + "/" + files.limit);
+  const int64_t used = read_limit(group + "/" + files.used);
   if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
   const std::string stat = group + "/memory.stat";
   const int64_t cache = read_field(stat, files.active_cache, 0) + read_field(stat, files.inactive_cache, 0);
@@ -78,7 +76,7 @@ int64_t total_memory_bytes() { return read_field("/proc/meminfo", "MemTotal:", 0
 int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;  // Linux counts kilobytes
+  return usage.ru_maxrss * 1024;  // Linux reports kilobytes
 }
 
 Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std::string where,
@@ -88,5 +86,26 @@ Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std:
 }
 
 std::string megabytes_text(int64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
+
+std::vector<std::string> cgroup_folders(const std::string& root, const std::string& controller) {
+  std::vector<std::string> folders;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "0::/path", with version 1 also "4:cpu,cpuacct:/path"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool is_version_1 = controllers.find("," + controller + ",") != std::string::npos;
+    if (!is_version_1 && controllers != ",,") continue;
+    const std::string mount = root + "/sys/fs/cgroup" + (is_version_1 ? "/" + controller : "");
+    std::string path = line.substr(second + 1);
+    if (path == "/") path.clear();
+    folders.push_back(mount + path);
+    while (path.rfind('/') != std::string::npos) {
+      path.resize(path.rfind('/'));
+      folders.push_back(mount + path);
+    }
+  }
+  return folders;
+}
 
 }  // namespace pinion

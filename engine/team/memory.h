@@ -1,35 +1,39 @@
-// How much memory there is, as the system tells.
+// Memory of the machine and of this process's control groups.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernels/base/error.h"
 
 namespace pinion {
 
-// What can be allocated without swapping, and what sets that bound.
+// Bytes that can be allocated without swapping, and the limit that sets the bound.
 struct FreeMemory {
   int64_t bytes;
-  std::string limit;  // "free"; where a control group grants less: "left by /sys/fs/cgroup/x/memory.max"
+  std::string limit;  // "free", or "left by /sys/fs/cgroup/x/memory.max" if a control group grants less
 
   std::string text() const;  // "512 MB free"
 };
 
-// The least of MemAvailable and what each control group of this process still grants. `root`: of the file system, ""
-// but in tests.
+// Minimum of MemAvailable and the rest of each control group's limit. root: of the file system; not "" only in tests.
 FreeMemory free_memory(const std::string& root = "");
 int64_t available_memory_bytes();
 
 int64_t total_memory_bytes();  // 0: unknown
 
-// The most that this process has had resident.
-int64_t peak_rss_bytes();
+int64_t peak_rss_bytes();  // largest resident size of this process so far
 
-// Whether `bytes` fit into what is free. `what` is the error's, `detail` what is said about the bytes.
+// Fails with `what` if `bytes` exceed free.bytes. detail: follows the size in the message.
 Error check_memory(int64_t bytes, const FreeMemory& free, std::string what, std::string where,
                    const std::string& detail = {});
 
 std::string megabytes_text(int64_t bytes);  // "1234 MB", rounded up
+
+// Folders of the control groups that limit this process, innermost first, for `controller` ("cpu", "memory") in
+// version 1 and all controllers in version 2. Some may not exist: inside a container the path can be the host's while
+// only the container's own group is mounted, as the root. The walk up to the root finds that group.
+std::vector<std::string> cgroup_folders(const std::string& root, const std::string& controller);
 
 }  // namespace pinion

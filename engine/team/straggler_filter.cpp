@@ -5,35 +5,35 @@
 namespace pinion {
 
 StragglerFilter::StragglerFilter(std::span<const double> slowness) {
-  for (const double each : slowness) {
+  for (const double time : slowness) {
     active_.push_back(static_cast<int32_t>(workers_.size()));
-    workers_.push_back({.speed = 1 / each});
+    workers_.push_back({.speed = 1 / time});
   }
 }
 
-// Whether another worker waited for this one longer than the run would take longer without it. kWorth is below 1
-// because decode is memory-bound: losing a core costs less than its share of the speed.
-bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWaits> each, int64_t run_ns) const {
+// True if another worker waited for this one longer than the run would take without it. kWorth is below 1 because
+// decode is memory-bound: losing a core costs less than its fraction of the team's speed.
+bool StragglerFilter::is_too_slow_with(size_t culprit, std::span<const WorkerWaits> waits, int64_t run_ns) const {
   constexpr double kWorth = 0.8;
   int64_t lost_ns = 0;
   double speed = 0;
-  for (size_t i = 0; i < each.size(); ++i) {
-    if (i != culprit) lost_ns = std::max(lost_ns, each[i].waited_ns);
-    speed += workers_[static_cast<size_t>(active_[i])].speed;
+  for (size_t i = 0; i < waits.size(); ++i) {
+    if (i != culprit) lost_ns = std::max(lost_ns, waits[i].waited_ns);
+    speed += workers_[active_[i]].speed;
   }
-  const double share = workers_[static_cast<size_t>(active_[culprit])].speed / speed;
-  return static_cast<double>(lost_ns) > kWorth * share * static_cast<double>(run_ns) &&
-         each[culprit].away_ns > lost_ns / 2;
+  const double fraction = workers_[active_[culprit]].speed / speed;
+  return static_cast<double>(lost_ns) > kWorth * fraction * static_cast<double>(run_ns) &&
+         waits[culprit].away_ns > lost_ns / 2;
 }
 
-// Whether the run was slower than recent ones without this worker, by more than noise (1/16), and the worker was away
+// True if the run was slower than recent runs without this worker by more than noise (1/16), and the worker was away
 // long enough (1/8 of the run) to be the cause.
-bool StragglerFilter::was_faster_without(size_t culprit, std::span<const WorkerWaits> each, int64_t run_ns) const {
-  const int64_t without_ns = workers_[static_cast<size_t>(active_[culprit])].without_ns;
-  return without_ns > 0 && run_ns - without_ns > without_ns / 16 && each[culprit].away_ns > run_ns / 8;
+bool StragglerFilter::was_faster_without(size_t culprit, std::span<const WorkerWaits> waits, int64_t run_ns) const {
+  const int64_t without_ns = workers_[active_[culprit]].without_ns;
+  return without_ns > 0 && run_ns - without_ns > without_ns / 16 && waits[culprit].away_ns > run_ns / 8;
 }
 
-// Updates each worker's without_ns. Before judge(), which changes who rests.
+// Updates each worker's without_ns. Call it before judge(), which starts rests.
 void StragglerFilter::measure(int64_t run_ns) {
   for (State& worker : workers_) {
     if (worker.resting > 0) {
@@ -45,26 +45,26 @@ void StragglerFilter::measure(int64_t run_ns) {
   }
 }
 
-void StragglerFilter::judge(std::span<const WorkerWaits> each, int64_t run_ns) {
-  const auto culprit = static_cast<size_t>(std::ranges::max_element(each, {}, &WorkerWaits::away_ns) - each.begin());
-  const bool too_slow = is_too_slow_with(culprit, each, run_ns) || was_faster_without(culprit, each, run_ns);
-  for (size_t i = 0; i < each.size(); ++i) {
-    State& worker = workers_[static_cast<size_t>(active_[i])];
+void StragglerFilter::judge(std::span<const WorkerWaits> waits, int64_t run_ns) {
+  const auto culprit = static_cast<size_t>(std::ranges::max_element(waits, {}, &WorkerWaits::away_ns) - waits.begin());
+  const bool too_slow = is_too_slow_with(culprit, waits, run_ns) || was_faster_without(culprit, waits, run_ns);
+  for (size_t i = 0; i < waits.size(); ++i) {
+    State& worker = workers_[active_[i]];
     if (!too_slow || i != culprit) {
       worker.strikes = 0;
       worker.rest = kRest;
     } else if (++worker.strikes >= kStrikes) {
       worker.resting = worker.rest;
       worker.rest = std::min(2 * worker.rest, kLongestRest);
-      worker.strikes = kStrikes - 1;  // back for a single run, if that is no better
+      worker.strikes = kStrikes - 1;  // the first bad run after the rest starts the next one
     }
   }
 }
 
-void StragglerFilter::note(std::span<const WorkerWaits> each, int64_t run_ns) {
+void StragglerFilter::note(std::span<const WorkerWaits> waits, int64_t run_ns) {
   measure(run_ns);
   for (State& worker : workers_) worker.resting = std::max(0, worker.resting - 1);
-  if (each.size() > 1) judge(each, run_ns);
+  if (waits.size() > 1) judge(waits, run_ns);
   active_.clear();
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].resting == 0) active_.push_back(static_cast<int32_t>(i));

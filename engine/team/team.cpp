@@ -28,10 +28,10 @@
 namespace pinion {
 namespace {
 
-// Spins for so long before it gives the core away: long against a barrier's own time, short against a time slice. A
-// bound by time, since a pause is 5 to 140 cycles.
+// A worker spins this long before it yields its core: long against a barrier's latency, short against a time slice. A
+// bound by time, since a pause takes 5 to 140 cycles.
 constexpr int64_t kSpin_ns = 25'000;
-// Between two readings of another worker's CPU time: long enough to see it rise if that runs.
+// Between two readings of another worker's CPU time: long enough for it to rise if that worker runs.
 constexpr int64_t kGlance_ns = 5'000;
 
 cpu_set_t process_affinity() {
@@ -42,7 +42,7 @@ cpu_set_t process_affinity() {
 }
 
 // Threads outlive teams, so each remembers where it is pinned. Another worker may have moved it since (lend_core).
-// Failure costs speed only.
+// Failure costs only speed.
 void pin_thread(int32_t cpu) {
   static const cpu_set_t kUnpinned = process_affinity();  // first called before any pinning, by Team's constructor
   thread_local int32_t pinned_to = -1;
@@ -50,23 +50,23 @@ void pin_thread(int32_t cpu) {
   cpu_set_t set = kUnpinned;
   if (cpu >= 0) {
     CPU_ZERO(&set);
-    CPU_SET(static_cast<size_t>(cpu), &set);
+    CPU_SET(cpu, &set);
   }
-  // Where the CPU is no longer to be had, anywhere is better than a core that was lent.
+  // If the CPU is no longer available, any CPU is better than a borrowed core.
   if (sched_setaffinity(0, sizeof set, &set) != 0) sched_setaffinity(0, sizeof kUnpinned, &kUnpinned);
   pinned_to = cpu;
 }
 
-// -1: the system does not tell.
+// -1: unknown.
 int64_t cpu_time_ns(clockid_t thread = CLOCK_THREAD_CPUTIME_ID) {
   timespec time = {};
   if (clock_gettime(thread, &time) != 0) return -1;
   return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// What a worker lost in a run that began at start_ns. It was away for the time in which it neither waited at a barrier
-// nor had the CPU. That is 0 if nobody preempted it, or if it read from a disk: then another process was not the cause.
-// used_before_ns: its CPU time at the start.
+// Time lost by the calling worker in a run since start_ns. away_ns is the time without the CPU outside barriers; 0 if
+// the thread was never preempted, or read from a disk, which is not another process's fault. used_before_ns: its CPU
+// time at start_ns.
 WorkerWaits waits_of(const Worker& worker, int64_t start_ns, int64_t used_before_ns) {
   thread_local int64_t taken_before = 0, faults_before = 0;
   rusage usage = {};
@@ -80,7 +80,7 @@ WorkerWaits waits_of(const Worker& worker, int64_t start_ns, int64_t used_before
   return {worker.waited_ns, std::max<int64_t>(0, active_ns - used_ns)};
 }
 
-// Release and acquire: who reads the thread's number finds its clock.
+// The release store of the thread id publishes its clock.
 void take_seat(int32_t cpu, TeamState::Seat* seat) {
   clockid_t clock = 0;
   if (cpu < 0 || pthread_getcpuclockid(pthread_self(), &clock) != 0) return;
@@ -89,13 +89,14 @@ void take_seat(int32_t cpu, TeamState::Seat* seat) {
   seat->thread.store(static_cast<int32_t>(gettid()), std::memory_order_release);
 }
 
-static_assert(std::endian::native == std::endian::little);  // the system waits for the low half of a counter
+static_assert(std::endian::native == std::endian::little);  // a futex is the low half of a counter
 
 long futex(std::atomic<int64_t>* counter, int operation, int32_t value, const timespec* timeout = nullptr) {
   return syscall(SYS_futex, counter, operation | FUTEX_PRIVATE_FLAG, value, timeout, nullptr, 0);
 }
 
-// Until the generation changes, or 1 ms. Pairs with the last to arrive, who changes it and then looks who is asleep.
+// Sleeps until the generation changes, at most 1 ms. Pairs with the last worker to arrive, which changes the generation
+// and then reads the number of sleepers.
 void sleep_a_while(TeamState* state, int64_t generation) {
   constexpr timespec kTimeout = {.tv_sec = 0, .tv_nsec = 1'000'000};
   state->asleep.value.fetch_add(1, std::memory_order_seq_cst);
@@ -117,19 +118,19 @@ bool spin(const TeamState* state, int64_t generation, int64_t spin_ns) {
 void move_thread(int32_t thread, int32_t cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(static_cast<size_t>(cpu), &set);
+  CPU_SET(cpu, &set);
   sched_setaffinity(thread, sizeof set, &set);
 }
 
-// Moves a straggler to this worker's core. After the barrier it goes back to its own; if that has passed meanwhile, it
-// may have looked already where it is.
+// Moves a straggler to this worker's core. It returns to its own core after the barrier; if the barrier has been passed
+// meanwhile, it may have checked its CPU already, and is moved back here.
 void lend_core(const TeamState* state, int64_t generation, int32_t thread, const TeamState::Seat& straggler) {
   move_thread(thread, sched_getcpu());
   if (has_passed(state, generation)) move_thread(thread, straggler.cpu.load(std::memory_order_relaxed));
 }
 
-// Looks a moment at one that has not come. If its CPU time stands still, another process has its core: it gets this
-// worker's, unless another lent it one, and this one sleeps, to be in nobody's way.
+// Waits briefly for a worker that has not arrived. If its CPU time stands still, another process has its core: lends it
+// this worker's core, unless another worker did so, and sleeps to keep that core free.
 void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, bool can_lend) {
   const int32_t thread = other->thread.load(std::memory_order_acquire);
   const clockid_t clock = other->cpu_clock.load(std::memory_order_relaxed);
@@ -147,23 +148,23 @@ void wait_for_one(TeamState* state, int64_t generation, TeamState::Seat* other, 
 
 void wait_long(TeamState* state, int64_t generation, const Worker& worker) {
   while (!has_passed(state, generation)) {
-    bool is_anybody_away = false;
+    bool is_any_missing = false;
     for (int32_t i = 1; i < worker.count; ++i) {
-      TeamState::Seat& other = state->seats[static_cast<size_t>((worker.index + i) % worker.count)];
+      TeamState::Seat& other = state->seats[(worker.index + i) % worker.count];
       if (other.arrived.load(std::memory_order_relaxed) == generation) continue;
-      is_anybody_away = true;
+      is_any_missing = true;
       wait_for_one(state, generation, &other, worker.cpu >= 0);
       if (has_passed(state, generation)) return;
     }
-    if (!is_anybody_away) sched_yield();  // the last has come, and lost its core before it could say so
+    if (!is_any_missing) sched_yield();  // the last one was preempted between its arrival and its release
   }
 }
 
-// A central barrier. The last to arrive releases the others; its release pairs with their acquire. The acq_rel of each
-// arrival passes on the writes of all who came before it. Only the time after spinning counts as waited.
+// A central barrier. The last worker to arrive releases the others; its release pairs with their acquire. The acq_rel
+// of each arrival passes on the writes of all earlier ones. Only time after spinning counts as waited.
 void wait_for_all(TeamState* state, Worker* worker) {
   const int64_t generation = state->generation.value.load(std::memory_order_relaxed);
-  state->seats[static_cast<size_t>(worker->index)].arrived.store(generation, std::memory_order_relaxed);
+  state->seats[worker->index].arrived.store(generation, std::memory_order_relaxed);
   if (state->arrived.value.fetch_add(1, std::memory_order_acq_rel) + 1 == worker->count) {
     state->arrived.value.store(0, std::memory_order_relaxed);
     state->barriers.fetch_add(1, std::memory_order_relaxed);
@@ -182,20 +183,20 @@ void wait_for_all(TeamState* state, Worker* worker) {
 
 }  // namespace
 
-void TeamState::set_shares(std::span<const double> slowness) {
-  std::ranges::fill(shares, 0);
-  for (size_t i = 0; i < taken.size(); ++i) shares[i + 1] = shares[i] + (i < slowness.size() ? 1 / slowness[i] : 0);
-  const double total = shares.back();
-  for (double& share : shares) share /= total;
+void TeamState::set_bounds(std::span<const double> slowness) {
+  bounds[0] = 0;
+  for (size_t i = 0; i < taken.size(); ++i) bounds[i + 1] = bounds[i] + (i < slowness.size() ? 1 / slowness[i] : 0);
+  const double total = bounds.back();
+  for (double& bound : bounds) bound /= total;
 }
 
 void Worker::barrier() {
   if (listener) listener->on_barrier_enter();
   wait_for_all(state, this);
-  pin_thread(cpu);  // after a stay on a core that was lent
-  // Nobody claims from this half before the next barrier. Workers that an environment's limit kept away have ranges
-  // too.
-  for (size_t owner = static_cast<size_t>(index); owner < state->taken.size(); owner += static_cast<size_t>(count)) {
+  pin_thread(cpu);  // returns from a borrowed core
+  // No worker claims from this half before the next barrier. Ranges of workers that a thread limit kept away are
+  // cleared by the others.
+  for (size_t owner = index; owner < state->taken.size(); owner += count) {
     for (int32_t i = 0; i < loop; ++i) state->taken[owner].loops[half][i].store(0, std::memory_order_relaxed);
   }
   loop = 0;
@@ -220,13 +221,13 @@ std::vector<T> filled(std::span<const T> values, size_t count, T rest) {
 
 }  // namespace
 
-Error try_threads(int64_t count) {
-  thread_local int64_t tried = 1;  // OpenMP keeps the threads that this one has had it start: only more need a try
+Error check_threads(int64_t count) {
+  thread_local int64_t tried = 1;  // OpenMP keeps the threads it has started for this one: only more need a test
   std::latch all_tried(1);
   std::vector<std::jthread> threads;
   std::string reason;
   try {
-    threads.reserve(static_cast<size_t>(std::max<int64_t>(0, count - tried)));
+    threads.reserve(std::max<int64_t>(0, count - tried));
     while (tried + std::ssize(threads) < count) threads.emplace_back([&] { all_tried.wait(); });
   } catch (const std::system_error& failure) {
     reason = failure.code().message();
@@ -242,9 +243,9 @@ Error try_threads(int64_t count) {
                "a smaller --threads, or more room in `ulimit -u`, `ulimit -v` or the control group's pids.max", reason);
 }
 
-Team::Team(std::vector<int32_t> cpus, std::span<const SmeShare> sme, std::span<const double> slowness)
+Team::Team(std::vector<int32_t> cpus, std::span<const SmeUnits> sme, std::span<const double> slowness)
     : cpus_(cpus.empty() ? std::vector<int32_t>{-1} : std::move(cpus)),
-      sme_(filled(sme, cpus_.size(), SmeShare{})),
+      sme_(filled(sme, cpus_.size(), SmeUnits{})),
       slowness_(filled(slowness, cpus_.size(), 1.0)),
       everybody_(numbers_to(cpus_.size())),
       stragglers_(slowness_),
@@ -256,38 +257,38 @@ Team::Team(std::vector<int32_t> cpus, std::span<const SmeShare> sme, std::span<c
 
 void Team::unpin_caller() { pin_thread(-1); }
 
-void Team::configure(std::span<const int32_t> who) {
-  if (std::ranges::equal(who, configured_)) return;
-  configured_.assign(who.begin(), who.end());
+void Team::configure(std::span<const int32_t> workers) {
+  if (std::ranges::equal(workers, configured_)) return;
+  configured_.assign(workers.begin(), workers.end());
   use_sme_.clear();
   reserves_.clear();
-  taken_.clear();
-  slowness_of_them_.clear();
-  for (const int32_t worker : who) {
-    const SmeShare share = sme_[static_cast<size_t>(worker)];
-    use_sme_.push_back(std::ranges::count(taken_, share.group, &SmeShare::group) < share.units);
-    if (use_sme_.back()) taken_.push_back(share);
-    slowness_of_them_.push_back(slowness_[static_cast<size_t>(worker)]);
+  units_in_use_.clear();
+  configured_slowness_.clear();
+  for (const int32_t worker : workers) {
+    const SmeUnits sme = sme_[worker];
+    use_sme_.push_back(std::ranges::count(units_in_use_, sme.group, &SmeUnits::group) < sme.units);
+    if (use_sme_.back()) units_in_use_.push_back(sme);
+    configured_slowness_.push_back(slowness_[worker]);
   }
-  for (const double own : slowness_of_them_) {
-    double done = 0;  // by all that are faster, while this one does one task
-    for (const double other : slowness_of_them_) done += other < own ? own / other : 0;
+  for (const double slowness : configured_slowness_) {
+    double done = 0;  // tasks of all faster workers in the time of one task here
+    for (const double other : configured_slowness_) done += other < slowness ? slowness / other : 0;
     reserves_.push_back(static_cast<int64_t>(std::ceil(done)));
   }
-  state_->set_shares(slowness_of_them_);
+  state_->set_bounds(configured_slowness_);
 }
 
-void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {
+void Team::run_on(std::span<const int32_t> workers, WorkerFunction f) {
   ++regions_;
-  configure(who);
-  const auto wanted = static_cast<int32_t>(who.size());
+  configure(workers);
+  const auto wanted = static_cast<int32_t>(workers.size());
 #pragma omp parallel num_threads(wanted)
   {
     const int32_t index = omp_get_thread_num();
-    const auto i = static_cast<size_t>(index);
-    const int32_t cpu = cpus_[static_cast<size_t>(who[i])];
+    const int64_t i = index;
+    const int32_t cpu = cpus_[workers[i]];
     pin_thread(cpu);
-    // A limit of the environment may have given fewer threads than asked for, perhaps none of the fast ones.
+    // A thread limit of the environment may have left out workers, even all fast ones.
     const int32_t count = omp_get_num_threads();
     Worker worker{index, count, state_.get(), cpu, use_sme_[i], count == wanted ? reserves_[i] : 0};
     take_seat(cpu, &state_->seats[i]);
@@ -299,22 +300,22 @@ void Team::run_on(std::span<const int32_t> who, WorkerFunction f) {
 
 void Team::run_active(WorkerFunction f) {
   const std::span<const int32_t> active = stragglers_.active();
-  const std::span<WorkerWaits> each = std::span(waits_).first(active.size());
+  const std::span<WorkerWaits> waits = std::span(waits_).first(active.size());
   const int64_t start_ns = now_ns();
   run_on(active, [&](Worker& worker) {
     const int64_t used_before_ns = cpu_time_ns();
     f(worker);
-    each[static_cast<size_t>(worker.index)] = waits_of(worker, start_ns, used_before_ns);
+    waits[worker.index] = waits_of(worker, start_ns, used_before_ns);
   });
-  stragglers_.note(each, now_ns() - start_ns);
+  stragglers_.note(waits, now_ns() - start_ns);
 }
 
 Workers workers_of(Team* team) {
   if (!team) return {};
   return {team->size(),
-          [](void* lent, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) {
+          [](void* lender, int64_t pieces, void (*piece)(void* context, int64_t index), void* context) {
             std::atomic_flag has_thrown;
-            std::exception_ptr thrown;  // memory that ran out, say: it must not leave an OpenMP region
+            std::exception_ptr thrown;  // bad_alloc, for example: no exception may leave an OpenMP region
             const auto run_piece = [&](int64_t index) {
               try {
                 piece(context, index);
@@ -322,7 +323,7 @@ Workers workers_of(Team* team) {
                 if (!has_thrown.test_and_set()) thrown = std::current_exception();
               }
             };
-            static_cast<Team*>(lent)->run([&](Worker& worker) { worker.for_each(pieces, run_piece); });
+            static_cast<Team*>(lender)->run([&](Worker& worker) { worker.for_each(pieces, run_piece); });
             if (thrown) std::rethrow_exception(thrown);
           },
           team};

@@ -1,11 +1,11 @@
 // A team of pinned threads that runs one function together, stage by stage:
 //
 //   team.run([&](Worker& worker) {
-//     worker.for_each(panels, [&](int64_t panel) { ... });   // each done by exactly one worker
-//     worker.barrier();                                      // what was written before is seen by all after
+//     worker.for_each(panels, [&](int64_t panel) { ... });   // exactly one worker runs each task
+//     worker.barrier();                                      // writes before it are visible to all workers after it
 //   });
 //
-// run() is one OpenMP parallel region. Inside it nothing but the barrier and the claims synchronises.
+// run() is one OpenMP parallel region. Only the barrier and the claims synchronise inside it.
 #pragma once
 
 #include <algorithm>
@@ -16,40 +16,40 @@
 #include <span>
 #include <vector>
 
-#include "engine/team/sme_units.h"
 #include "engine/team/straggler_filter.h"
+#include "engine/team/topology.h"
 #include "kernels/base/error.h"
 #include "kernels/base/workers.h"
 
 namespace pinion {
 
-constexpr int kMaxLoops = 4;  // for_each calls between two barriers; one more is a bug
+constexpr int kMaxLoops = 4;  // for_each calls between two barriers
 
-// What the workers share. Each counter has a cache line (two, for prefetchers that fetch pairs) of its own.
+// State shared by the workers. Each counter has two cache lines of its own: some prefetchers fetch pairs.
 struct TeamState {
   struct alignas(128) Counter {
     std::atomic<int64_t> value{0};
   };
-  // How many tasks of a worker's own range are taken, for each loop since the last barrier. Double buffered: one half
-  // counts while the other is cleared.
+  // Claimed tasks of one worker's range, by loop since the last barrier. Double buffered: the workers count in one half
+  // while the other is cleared.
   struct alignas(128) Taken {
     std::atomic<int64_t> loops[2][kMaxLoops];
   };
-  // What the others must know of a worker to help it when they wait for it.
+  // State of a worker that the others need when they wait for it.
   struct alignas(128) Seat {
-    std::atomic<int64_t> arrived{-1};    // generation of the last barrier that it came to
-    std::atomic<int64_t> lent_core{-1};  // of the last barrier for which another lent it a core
-    std::atomic<int32_t> thread{0};      // the system's number; 0: not in a run, or not pinned
-    std::atomic<int32_t> cpu_clock{0};   // of that thread
-    std::atomic<int32_t> cpu{-1};        // its own
+    std::atomic<int64_t> arrived{-1};    // generation of the last barrier it reached
+    std::atomic<int64_t> lent_core{-1};  // generation of the last barrier for which it got another worker's core
+    std::atomic<int32_t> thread{0};      // thread id of the kernel; 0: not in a run, or not pinned
+    std::atomic<int32_t> cpu_clock{0};   // clockid_t of its CPU time
+    std::atomic<int32_t> cpu{-1};        // where it is pinned
   };
-  explicit TeamState(size_t workers) : taken(workers), seats(workers), shares(workers + 1) {}
+  explicit TeamState(size_t workers) : taken(workers), seats(workers), bounds(workers + 1) {}
 
-  // Who has which part, from each one's slowness (see Team); there may be fewer than workers.
-  void set_shares(std::span<const double> slowness);
-  // The first of `tasks` that is this worker's own; its own end where the next worker's begin.
-  int64_t begin(size_t owner, int64_t tasks) const {
-    return static_cast<int64_t>(shares[owner] * static_cast<double>(tasks));
+  // Divides tasks in proportion to the workers' speeds. Workers beyond slowness.size() get none.
+  void set_bounds(std::span<const double> slowness);
+  // First task of a worker's own range out of `tasks`; the range ends where that of worker + 1 begins.
+  int64_t begin(size_t worker, int64_t tasks) const {
+    return static_cast<int64_t>(bounds[worker] * static_cast<double>(tasks));
   }
 
   Counter arrived;
@@ -58,7 +58,7 @@ struct TeamState {
   std::atomic<int64_t> barriers{0};
   std::vector<Taken> taken;    // [workers]
   std::vector<Seat> seats;     // [workers]
-  std::vector<double> shares;  // [workers + 1], from 0 to 1: where each worker's own tasks begin
+  std::vector<double> bounds;  // [workers + 1], 0 to 1: worker i owns [bounds[i], bounds[i + 1]) of a stage's tasks
 };
 
 // Tasks [first, first + count).
@@ -67,11 +67,10 @@ struct TaskRange {
   int64_t count;
 };
 
-// Work stealing within one for_each. A worker first takes its own tasks: a range that is the same for every token, so
-// it reads the same weights. Then it steals from workers that are behind.
-// - Of its own it takes up to `most` at once, but at most half of what is left. It steals one by one. So nobody waits
-//   long at the end.
-// - A slow worker leaves the last `reserve` tasks to faster ones: they do them all in the time that it needs for one.
+// Work stealing within one for_each. A worker first takes its own range, which is the same for every token, so it reads
+// the same weights again. Then it steals single tasks from slower workers.
+// - A claim takes at most half of the rest of the worker's own range, so that the others do not wait long at the end.
+// - A slow worker leaves the last `reserve` tasks to faster workers, which finish them in the time it needs for one.
 struct Claims {
   TeamState& state;
   int64_t tasks;
@@ -79,7 +78,7 @@ struct Claims {
   int32_t loop;
   int32_t worker;
   int64_t reserve;
-  int32_t finished = 0;  // ranges that this worker has seen the end of
+  int32_t finished = 0;  // ranges that this worker has seen exhausted
 
   int64_t begin(size_t owner) const { return state.begin(owner, tasks); }
   std::atomic<int64_t>& taken(size_t owner) const { return state.taken[owner].loops[half][loop]; }
@@ -92,24 +91,24 @@ struct Claims {
     return count;
   }
 
-  // The next tasks, none where none are left for this worker.
-  TaskRange next(int64_t most = 1) {
-    if (reserve > 0) most = std::min(most, remaining() / reserve);
-    if (most == 0) return {0, 0};
+  // Claims 1 to `max_count` tasks; count 0: none are left for this worker.
+  TaskRange next(int64_t max_count = 1) {
+    if (reserve > 0) max_count = std::min(max_count, remaining() / reserve);
+    if (max_count == 0) return {0, 0};
     for (const auto workers = std::ssize(state.taken); finished < workers; ++finished) {
-      const auto owner = static_cast<size_t>((worker + finished) % workers);
+      const size_t owner = (worker + finished) % workers;
       const int64_t first = begin(owner), end = begin(owner + 1);
       const int64_t left = end - first - taken(owner).load(std::memory_order_relaxed);
-      if (left <= 0) continue;  // a look disturbs less than a claim
-      const int64_t wanted = finished == 0 ? std::clamp<int64_t>(left / 2, 1, most) : 1;
-      const int64_t task = first + taken(owner).fetch_add(wanted, std::memory_order_relaxed);
-      if (task < end) return {task, std::min(wanted, end - task)};
+      if (left <= 0) continue;  // a load disturbs the owner less than a claim
+      const int64_t count = finished == 0 ? std::clamp<int64_t>(left / 2, 1, max_count) : 1;
+      const int64_t task = first + taken(owner).fetch_add(count, std::memory_order_relaxed);
+      if (task < end) return {task, std::min(count, end - task)};
     }
     return {0, 0};
   }
 };
 
-// Told when its worker comes to a barrier and when it goes on.
+// Called when its worker enters and leaves a barrier.
 class WaitListener {
  public:
   virtual void on_barrier_enter() = 0;
@@ -123,40 +122,40 @@ struct Worker {
   int32_t index;
   int32_t count;
   TeamState* state;
-  int32_t cpu;                       // where it is pinned; -1: it is not
-  bool uses_sme;                     // where cores share SME units, as many use them as there are: it is one of those
-  int64_t reserve = 0;               // tasks that it leaves to faster workers at the end of a stage; 0 for the fastest
+  int32_t cpu;                       // where it is pinned; -1: nowhere
+  bool uses_sme;                     // one of as many workers per SmeUnits::group as the group has units
+  int64_t reserve = 0;               // see Claims; 0 for the fastest workers
   int32_t loop = 0;                  // for_each calls since the last barrier, the same for every worker
-  int32_t half = 0;                  // of TeamState::Taken, likewise
+  int32_t half = 0;                  // current half of TeamState::Taken, the same for every worker
   int64_t waited_ns = 0;             // at barriers, after spinning: long waits only
-  int64_t waited_used_ns = 0;        // CPU time in these waits
-  WaitListener* listener = nullptr;  // null: nobody is told
+  int64_t waited_used_ns = 0;        // CPU time used in these waits
+  WaitListener* listener = nullptr;  // may be null
 
   void barrier();
 
-  // The tasks that it takes first: its own.
-  TaskRange own(int64_t tasks) const {
-    const int64_t first = state->begin(static_cast<size_t>(index), tasks);
-    return {first, state->begin(static_cast<size_t>(index) + 1, tasks) - first};
+  // The range of `tasks` that it claims first.
+  TaskRange own_tasks(int64_t tasks) const {
+    const int64_t first = state->begin(index, tasks);
+    return {first, state->begin(index + 1, tasks) - first};
   }
 
-  // f(run) for runs of at most `most` tasks that make up [0, tasks), each run by one worker. All workers must make the
-  // same calls.
+  // Calls f(run) for disjoint runs of 1 to `max_count` tasks that cover [0, tasks). All workers must make the same
+  // for_each and for_each_run calls between two barriers.
   template <class F>
-  void for_each_run(int64_t tasks, int64_t most, F&& f) {
+  void for_each_run(int64_t tasks, int64_t max_count, F&& f) {
     assert(loop < kMaxLoops);
     Claims claims{*state, tasks, half, loop++, index, reserve};
-    for (TaskRange run = claims.next(most); run.count > 0; run = claims.next(most)) f(run);
+    for (TaskRange run = claims.next(max_count); run.count > 0; run = claims.next(max_count)) f(run);
   }
 
-  // f(task) for every task in [0, tasks), likewise.
+  // Calls f(task) for every task in [0, tasks).
   template <class F>
   void for_each(int64_t tasks, F&& f) {
     for_each_run(tasks, 1, [&](TaskRange run) { f(run.first); });
   }
 };
 
-// What a team runs, called where it stands: nothing is copied or allocated. It must outlive the run only.
+// Reference to the function of a run: no copy, no allocation. The function must outlive the run.
 class WorkerFunction {
  public:
   template <class F>
@@ -170,41 +169,40 @@ class WorkerFunction {
   void (*call_)(const void* object, Worker& worker);
 };
 
-// Whether this process may have so many threads, the caller's own among them. OpenMP ends the program where it cannot
-// start one, with a line of its own, so ask before a team runs for the first time.
-Error try_threads(int64_t count);
+// Fails if this process cannot have `count` threads, the calling one included. Call it before a team's first run:
+// OpenMP terminates the process when it cannot start a thread.
+Error check_threads(int64_t count);
 
 class Team {
  public:
-  // One worker per entry: the CPU it is pinned to, or -1 for a worker that is not pinned. Empty: one unpinned worker.
-  // sme: of each worker's core; where that is not said, all share one unit. slowness: how many times as long as the
-  // fastest each takes for a task; where that is not said, 1.
-  explicit Team(std::vector<int32_t> cpus, std::span<const SmeShare> sme = {}, std::span<const double> slowness = {});
+  // cpus: one worker each; -1: not pinned. Empty: one unpinned worker.
+  // sme: of each worker's core; missing entries share one unit. slowness: time per task relative to the fastest worker;
+  // missing entries are 1.
+  explicit Team(std::vector<int32_t> cpus, std::span<const SmeUnits> sme = {}, std::span<const double> slowness = {});
 
   int32_t size() const { return static_cast<int32_t>(cpus_.size()); }
   std::span<const int32_t> cpus() const { return cpus_; }
   int64_t regions() const { return regions_; }
   int64_t barriers() const { return state_->barriers.load(std::memory_order_relaxed); }
 
-  // f(worker) on every worker, the caller being worker 0; returns when all have returned.
+  // Calls f(worker) on every worker, of which the caller is worker 0; returns when all calls have returned.
   void run(WorkerFunction f) { run_on(everybody_, f); }
 
-  // Runs f on some of the workers only. `who`: ascending, not empty. Worker.index then counts from 0 to who.size() - 1;
-  // worker i runs on the CPU of who[i].
-  void run_on(std::span<const int32_t> who, WorkerFunction f);
+  // Calls f on some workers. workers: ascending, not empty. Worker.index counts from 0 to workers.size() - 1; worker i
+  // runs on the CPU of workers[i].
+  void run_on(std::span<const int32_t> workers, WorkerFunction f);
 
-  // Lets the calling thread, and threads that it starts, run on any of the process's CPUs until the next run.
-  static void unpin_caller();
-
-  // Runs f on the active workers: all but the stragglers (straggler_filter.h). For short runs that repeat, as in
-  // decode.
+  // Calls f on all workers but the current stragglers (straggler_filter.h). For short, repeated runs such as decode.
   void run_active(WorkerFunction f);
 
+  // Lets the calling thread, and threads it starts, use all CPUs of the process until the next run.
+  static void unpin_caller();
+
  private:
-  void configure(std::span<const int32_t> who);
+  void configure(std::span<const int32_t> workers);
 
   std::vector<int32_t> cpus_;
-  std::vector<SmeShare> sme_;
+  std::vector<SmeUnits> sme_;
   std::vector<double> slowness_;
   std::vector<int32_t> everybody_;
   StragglerFilter stragglers_;
@@ -212,16 +210,16 @@ class Team {
   std::unique_ptr<TeamState> state_;
   int64_t regions_ = 0;
 
-  // Of the last run's workers. Kept, so that no run after the first takes memory: in decode stragglers come and go.
+  // Configuration of the last run's workers. Members, so that later runs allocate nothing: stragglers change in decode.
   std::vector<int32_t> configured_;
   std::vector<bool> use_sme_;
   std::vector<int64_t> reserves_;
-  std::vector<SmeShare> taken_;  // units of theirs that are in use
-  std::vector<double> slowness_of_them_;
+  std::vector<SmeUnits> units_in_use_;
+  std::vector<double> configured_slowness_;
 };
 
-// The team for packing and the kernels' own operations: each shared piece of work is one run. Null: the caller alone.
-// What a piece throws, the caller catches, once all are done.
+// A team as the workers of packing and of kernel operations: each run_pieces() is one run. Null: the calling thread
+// alone. The caller gets an exception of a piece after all pieces have ended.
 Workers workers_of(Team* team);
 
 }  // namespace pinion

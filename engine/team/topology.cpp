@@ -1,5 +1,5 @@
-// hwloc finds cores, threads, sockets and caches; sysfs adds what tells one kind of core from another; the cgroup files
-// tell how much CPU time a container grants. Nothing here is fatal but a machine without a usable CPU.
+// hwloc finds cores, threads, sockets and caches, sysfs the properties that distinguish kinds of cores, and the cgroup
+// files the CPU time of a container. The only fatal case is a machine without a usable CPU.
 #include "engine/team/topology.h"
 
 #include <hwloc.h>
@@ -15,12 +15,21 @@
 #include <memory>
 #include <numeric>
 #include <sstream>
+#include <string>
 #include <tuple>
 
-#include "engine/team/cgroup.h"
+#include "engine/team/memory.h"
 
 namespace pinion {
 namespace {
+
+// Namespaces of SmeUnits::group: the upper half of the number.
+enum GroupSource : int64_t { kCluster, kCpu, kAffinity };
+int64_t group_of(GroupSource source, uint64_t number) {
+  return static_cast<int64_t>(source) << 32 | static_cast<int64_t>(number & 0xffffffffu);
+}
+
+uint64_t bit_field(uint64_t value, int first, int bits) { return value >> first & ((uint64_t{1} << bits) - 1); }
 
 template <auto destroy>
 struct Destroy {
@@ -32,16 +41,16 @@ struct Destroy {
 using TopologyHandle = std::unique_ptr<hwloc_topology, Destroy<hwloc_topology_destroy>>;
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, Destroy<hwloc_bitmap_free>>;
 
-// What sets kinds of cores apart. Any measure may be unknown: 0.
+// Properties that distinguish kinds of cores. 0: unknown.
 struct CoreTraits {
-  std::string type;      // the same for cores of one design: "IntelAtom", an Arm part number
-  int64_t capacity = 0;  // the kernel's figure for the work it does in a given time, 1024 for the fastest
+  std::string type;      // microarchitecture: "IntelAtom", an Arm part number
+  int64_t capacity = 0;  // see Core
   int64_t max_mhz = 0;
   int64_t efficiency = 0;  // hwloc's rank, the most powerful highest
-  std::string smidr;       // see sme_share
+  std::string smidr;       // see parse_smidr()
 };
 
-// The first word of a small file; empty when there is none.
+// The first word of a small file; empty without one.
 std::string read_word(const std::string& path) {
   std::ifstream file(path);
   std::string word;
@@ -49,13 +58,14 @@ std::string read_word(const std::string& path) {
   return word;
 }
 
-int64_t read_number(const std::string& path) {
+// 0 without a number.
+int64_t read_sysfs_number(const std::string& path) {
   std::ifstream file(path);
   int64_t number = 0;
   return file >> number ? number : 0;
 }
 
-// Implementer and part of an Arm core's identification register, without its variant and revision.
+// Implementer and part number from MIDR_EL1 of an Arm core, without variant and revision.
 std::string arm_part(const std::string& cpu_folder) {
   const std::string midr = read_word(cpu_folder + "/regs/identification/midr_el1");
   return midr.empty() ? midr : std::to_string(std::strtoull(midr.c_str(), nullptr, 16) & 0xff00fff0);
@@ -66,8 +76,8 @@ CoreTraits read_traits(hwloc_topology* machine, const std::string& root, const h
   CoreTraits traits;
   traits.type = arm_part(folder);
   traits.smidr = read_word(folder + "/regs/identification/smidr_el1");
-  traits.capacity = read_number(folder + "/cpu_capacity");
-  traits.max_mhz = read_number(folder + "/cpufreq/cpuinfo_max_freq") / 1000;
+  traits.capacity = read_sysfs_number(folder + "/cpu_capacity");
+  traits.max_mhz = read_sysfs_number(folder + "/cpufreq/cpuinfo_max_freq") / 1000;
 
   const int kind = hwloc_cpukinds_get_by_cpuset(machine, thread->cpuset, 0);
   int efficiency = 0;
@@ -89,14 +99,14 @@ bool is_faster(const CoreTraits& a, const CoreTraits& b) {
   return std::tie(a.capacity, a.max_mhz, a.efficiency) > std::tie(b.capacity, b.max_mhz, b.efficiency);
 }
 
-// Clusters of one design differ a little in clock (RK3588: 2304 and 2352 MHz; CIX P1: 2200 to 2500), as do the favoured
-// cores of a desktop part: those are one kind. Compact variants of the same design, clocked a third lower, are not.
+// Clusters of one design differ slightly in clock (RK3588: 2304 and 2352 MHz; CIX P1: 2200 to 2500), as do the favoured
+// cores of a desktop CPU: one kind. Compact variants of a design, clocked a third lower, are another kind.
 bool is_same_kind(const CoreTraits& fast, const CoreTraits& slow) {
   const auto is_near = [](int64_t more, int64_t less) { return more == 0 || less == 0 || less * 4 >= more * 3; };
   return fast.type == slow.type && is_near(fast.capacity, slow.capacity) && is_near(fast.max_mhz, slow.max_mhz);
 }
 
-// Numbers the kinds of cores[i], whose traits are traits[i], by their fastest member; returns how many there are.
+// Sets cores[i].kind by traits[i]; kinds are ordered by their fastest member. Returns the number of kinds.
 int32_t number_kinds(const std::vector<CoreTraits>& traits, std::vector<Core>& cores) {
   std::vector<size_t> order(cores.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -115,7 +125,7 @@ int32_t number_kinds(const std::vector<CoreTraits>& traits, std::vector<Core>& c
 constexpr hwloc_obj_type_t kCaches[] = {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE,
                                         HWLOC_OBJ_L1CACHE};
 
-// Of the last cache that the thread's core has; of its package where none is known.
+// Index of the core's last-level cache; of its package if no cache is known.
 int32_t cluster_of(hwloc_topology* machine, hwloc_obj* thread, int32_t package) {
   for (const hwloc_obj_type_t level : kCaches) {
     const hwloc_obj* cache = hwloc_get_ancestor_obj_by_type(machine, level, thread);
@@ -124,7 +134,7 @@ int32_t cluster_of(hwloc_topology* machine, hwloc_obj* thread, int32_t package) 
   return package;
 }
 
-// Nodes without CPUs of their own, such as a second kind of memory, have those of the node beside them.
+// A node without CPUs of its own, such as a second kind of memory, shares those of its neighbour and does not count.
 int32_t memory_nodes(hwloc_topology* machine, const hwloc_bitmap_s* usable) {
   const Bitmap left(hwloc_bitmap_dup(usable));
   int32_t nodes = 0;
@@ -148,27 +158,27 @@ int64_t last_level_cache_bytes(hwloc_topology* machine, const hwloc_bitmap_s* us
   return 0;
 }
 
-// CPUs' worth of time that one group grants: version 2 has "max 100000" or "150000 100000" in one file, version 1 a
-// file for each number. Infinite when it sets no limit.
+// CPU time that a group grants, in CPUs; infinite without a limit. Version 2 has "max 100000" or "150000 100000" in one
+// file, version 1 a file for each number.
 double group_quota(const std::string& folder) {
   int64_t quota_us = 0, period_us = 0;
   std::ifstream both(folder + "/cpu.max");
   if (!(both >> quota_us >> period_us)) {
-    quota_us = read_number(folder + "/cpu.cfs_quota_us");
-    period_us = read_number(folder + "/cpu.cfs_period_us");
+    quota_us = read_sysfs_number(folder + "/cpu.cfs_quota_us");
+    period_us = read_sysfs_number(folder + "/cpu.cfs_period_us");
   }
   if (quota_us <= 0 || period_us <= 0) return std::numeric_limits<double>::infinity();
   return static_cast<double>(quota_us) / static_cast<double>(period_us);
 }
 
-// The tightest CPU limit; 0 = none.
+// The tightest limit; 0: none.
 double cgroup_quota(const std::string& root) {
-  double least = std::numeric_limits<double>::infinity();
-  for (const std::string& folder : cgroup_folders(root, "cpu")) least = std::min(least, group_quota(folder));
-  return std::isinf(least) ? 0 : least;
+  double quota = std::numeric_limits<double>::infinity();
+  for (const std::string& folder : cgroup_folders(root, "cpu")) quota = std::min(quota, group_quota(folder));
+  return std::isinf(quota) ? 0 : quota;
 }
 
-// One entry in out->cores for each core with a usable thread, in the order of those threads' numbers.
+// Fills out->cores and out->cpus, in the order of the threads' numbers.
 void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bitmap_s* usable, Topology* out) {
   std::vector<CoreTraits> traits;
   std::vector<const hwloc_obj*> seen;
@@ -179,7 +189,7 @@ void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bi
     const hwloc_obj* core = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_CORE, thread);
     const auto known_core = core == nullptr ? seen.end() : std::ranges::find(seen, core);
     if (known_core != seen.end()) {
-      out->cores[static_cast<size_t>(known_core - seen.begin())].siblings.push_back(cpu);
+      out->cores[known_core - seen.begin()].siblings.push_back(cpu);
       continue;
     }
     seen.push_back(core);
@@ -187,7 +197,7 @@ void list_cores(hwloc_topology* machine, const std::string& root, const hwloc_bi
     const hwloc_obj* package = hwloc_get_ancestor_obj_by_type(machine, HWLOC_OBJ_PACKAGE, thread);
     const int32_t socket = package == nullptr ? 0 : static_cast<int32_t>(package->logical_index);
     const CoreTraits& known = traits.back();
-    const SmeShare sme = sme_share(known.smidr, cpu, cluster_of(machine, thread, socket));
+    const SmeUnits sme = parse_smidr(known.smidr, cpu, cluster_of(machine, thread, socket));
     out->cores.push_back({cpu, 0, socket, sme, known.max_mhz, known.capacity});
   }
   out->kinds = number_kinds(traits, out->cores);
@@ -208,34 +218,33 @@ Error load_machine(TopologyHandle* out) {
 Error describe(hwloc_topology* machine, const std::string& root, const hwloc_bitmap_s* usable, Topology* out) {
   *out = {};
   list_cores(machine, root, usable, out);
-  if (out->cores.empty()) return error("no CPU that this process may use", "topology");
+  if (out->cores.empty()) return error("no CPU available to this process", "topology");
   out->last_level_cache_bytes = last_level_cache_bytes(machine, usable);
   out->memory_nodes = memory_nodes(machine, usable);
   out->cpu_quota = cgroup_quota(root);
   return {};
 }
 
-// How many times as long as a core of the fastest kind it takes for the same work; 0 = unknown. A kernel that knows
-// nothing about capacities gives every core the same.
+// Time per task relative to the fastest kind; 0: unknown. A kernel without capacities reports the same for every core.
 double known_slowness(const Topology& topology, const Core& core) {
   if (core.kind == 0) return 1;
   int64_t fastest = 0;
-  for (const Core& one : topology.cores) fastest = std::max(fastest, one.capacity);
+  for (const Core& each : topology.cores) fastest = std::max(fastest, each.capacity);
   if (core.capacity == 0 || core.capacity == fastest) return 0;
   return static_cast<double>(fastest) / static_cast<double>(core.capacity);
 }
 
-// Cores less than half as fast as the fastest stay out: they add little, and in a stage with few tasks every barrier
-// waits for them. On a phone with 1 prime, 3 big and 4 little cores the prime and the big ones (3/4 of its speed) make
-// the team; the little ones (below 1/3) do not.
+// Cores below half the speed of the fastest add little, and in a stage with few tasks every barrier waits for them. On
+// a phone with 1 prime, 3 big and 4 little cores, the prime and the big ones (3/4 of its speed) make the team; the
+// little ones (below 1/3) stay out.
 bool is_worth_a_worker(const Topology& topology, const Core& core) {
   const double slowness = known_slowness(topology, core);
   return slowness == 0 ? core.kind < topology.kinds - 1 : slowness <= 2;
 }
 
 const Core* core_of(const Topology& topology, int32_t cpu) {
-  const auto core = std::ranges::find_if(topology.cores, [cpu](const Core& one) {
-    return one.cpu == cpu || std::ranges::find(one.siblings, cpu) != one.siblings.end();
+  const auto core = std::ranges::find_if(topology.cores, [cpu](const Core& each) {
+    return each.cpu == cpu || std::ranges::find(each.siblings, cpu) != each.siblings.end();
   });
   return core == topology.cores.end() ? nullptr : &*core;
 }
@@ -244,7 +253,7 @@ bool is_cut_by_quota(const Topology& topology, size_t cores) {
   return topology.cpu_quota > 0 && topology.cpu_quota < static_cast<double>(cores);
 }
 
-// "3" or "0-3"; the last is no less than the first.
+// "3" or "0-3", first <= last.
 bool parse_range(std::string_view text, int32_t* first, int32_t* last) {
   const char* end = text.data() + text.size();
   const auto [after_first, first_code] = std::from_chars(text.data(), end, *first);
@@ -257,6 +266,17 @@ bool parse_range(std::string_view text, int32_t* first, int32_t* last) {
 }
 
 }  // namespace
+
+SmeUnits parse_smidr(std::string_view smidr, int32_t cpu, int32_t cluster) {
+  const uint64_t value = std::strtoull(std::string(smidr).c_str(), nullptr, 16);
+  const uint64_t implementer = bit_field(value, 24, 8);
+  if (implementer == 0) return {group_of(kCluster, static_cast<uint64_t>(cluster)), 1};
+  constexpr uint64_t kByAffinity = 0, kShared = 3;  // values of SH
+  const uint64_t sharing = bit_field(value, 13, 2), affinity = bit_field(value, 32, 20) << 12 | bit_field(value, 0, 12);
+  const bool is_shared = sharing == kShared || (sharing == kByAffinity && affinity != 0);
+  if (!is_shared) return {group_of(kCpu, static_cast<uint64_t>(cpu)), 1};
+  return {group_of(kAffinity, affinity), static_cast<int32_t>(bit_field(value, 56, 4)) + 1};
+}
 
 Error read_topology(Topology* out) {
   TopologyHandle machine;
@@ -312,17 +332,17 @@ std::string why_default_team(const Topology& topology) {
   return text + "; no more than the " + quota.str() + " CPUs that the container grants";
 }
 
-std::vector<SmeShare> sme_shares_of(const Topology& topology, std::span<const int32_t> cpus) {
-  std::vector<SmeShare> shares;
+std::vector<SmeUnits> sme_units_of(const Topology& topology, std::span<const int32_t> cpus) {
+  std::vector<SmeUnits> units;
   for (const int32_t cpu : cpus) {
     const Core* core = core_of(topology, cpu);
-    shares.push_back(core == nullptr ? SmeShare{} : core->sme);
+    units.push_back(core == nullptr ? SmeUnits{} : core->sme);
   }
-  return shares;
+  return units;
 }
 
 std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus) {
-  constexpr double kCautious = 4;  // too much costs part of the help that the core would be, too little delays barriers
+  constexpr double kCautious = 4;  // too large wastes some of the core's speed, too small delays barriers
   std::vector<double> slowness;
   for (const int32_t cpu : cpus) {
     const Core* core = core_of(topology, cpu);
@@ -356,23 +376,23 @@ Error parse_cores(std::string_view list, const Topology& topology, std::vector<i
     return {};
   }
   for (;;) {
-    const std::string_view part = list.substr(0, list.find(','));
+    const std::string_view item = list.substr(0, list.find(','));
     int32_t first = 0, last = 0;
-    if (!parse_range(part, &first, &last)) {
+    if (!parse_range(item, &first, &last)) {
       return error("not a CPU, a range or a kind of core", where, "numbers like 0-3,8 or one of big, little, all",
-                   "\"" + std::string(part) + "\"");
+                   "\"" + std::string(item) + "\"");
     }
     for (int64_t cpu = first; cpu <= last; ++cpu) {
       if (std::ranges::find(topology.cpus, cpu) == topology.cpus.end()) {
-        return error("this process may not use that CPU", where, cpus_text(topology.cpus), std::to_string(cpu));
+        return error("CPU not available to this process", where, cpus_text(topology.cpus), std::to_string(cpu));
       }
       if (std::ranges::find(*out, cpu) != out->end()) {
-        return error("a CPU is named twice", where, {}, std::to_string(cpu));
+        return error("CPU listed twice", where, {}, std::to_string(cpu));
       }
       out->push_back(static_cast<int32_t>(cpu));
     }
-    if (part.size() == list.size()) return {};
-    list.remove_prefix(part.size() + 1);
+    if (item.size() == list.size()) return {};
+    list.remove_prefix(item.size() + 1);
   }
 }
 

@@ -1,4 +1,4 @@
-// Which cores there are, which of them this process may use, and which make a good team.
+// The cores of a machine, their kinds and shared SME units, and the team that suits them.
 #pragma once
 
 #include <cstdint>
@@ -7,61 +7,74 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/team/sme_units.h"
 #include "kernels/base/error.h"
 
 namespace pinion {
 
+// SME units of a core. All cores with the same `group` share `units` units and wait for one another there.
+struct SmeUnits {
+  int64_t group = 0;
+  int32_t units = 1;
+
+  bool operator==(const SmeUnits&) const = default;
+};
+
+// Decodes SMIDR_EL1 of a CPU, as Linux prints it ("0x0000000041000001"). Fields (Arm Architecture Reference Manual,
+// DDI 0487): SH and Affinity: are the units shared; Affinity2 and Affinity: by which cores; NSMC: number of units - 1.
+// Without a register, or with a virtual machine's that has no implementer, all cores of the last-level cache `cluster`
+// share one unit.
+SmeUnits parse_smidr(std::string_view smidr, int32_t cpu, int32_t cluster);
+
 struct Core {
-  int32_t cpu;           // the operating system's number of its first hardware thread that the process may use
-  int32_t kind;          // 0 = fastest kind of core, rising as they get slower
-  int32_t package;       // socket
-  SmeShare sme;          // the SME units that it uses, if it has SME, and with whom
-  int64_t max_mhz;       // 0 = unknown
-  int64_t capacity = 0;  // the kernel's figure for the work it does in a given time, 1024 for the fastest; 0 = unknown
-  std::vector<int32_t> siblings = {};  // its other hardware threads that the process may use
+  int32_t cpu;                         // the kernel's number of the first usable hardware thread
+  int32_t kind;                        // 0: fastest kind of core; larger is slower
+  int32_t package;                     // socket
+  SmeUnits sme;                        // meaningless without SME
+  int64_t max_mhz;                     // 0: unknown
+  int64_t capacity = 0;                // the kernel's relative speed, 1024 for the fastest core; 0: unknown
+  std::vector<int32_t> siblings = {};  // other usable hardware threads
 };
 
+// Usable: in the affinity mask of the process.
 struct Topology {
-  std::vector<Core> cores;    // one per physical core that the process may run on, in the order of their numbers
-  std::vector<int32_t> cpus;  // every hardware thread that it may run on
+  std::vector<Core> cores;    // every physical core with a usable thread, by number
+  std::vector<int32_t> cpus;  // every usable hardware thread
   int32_t kinds = 1;
-  int64_t last_level_cache_bytes = 0;  // of all last-level caches that those cores have, together; 0 = unknown
-  int32_t memory_nodes = 1;            // of memory, each the nearest of some of those cores
-  double cpu_quota = 0;                // CPUs' worth of time that a container grants; 0 = no limit
+  int64_t last_level_cache_bytes = 0;  // sum over the caches of these cores; 0: unknown
+  int32_t memory_nodes = 1;            // NUMA nodes of these cores
+  double cpu_quota = 0;                // CPU time that the container grants, in CPUs; 0: unlimited
 };
 
-std::string cpu_name();  // "AMD EPYC 7B13", the board's name where the CPU has none
+std::string cpu_name();  // "AMD EPYC 7B13"; the board's name if the CPU has none
 
-// Asks hwloc and sysfs about this machine, limited to the CPUs of the process's affinity mask.
+// This machine, from hwloc and sysfs.
 Error read_topology(Topology* out);
 
-// The same about a machine whose /sys and /proc were copied to `root`, for a process that may use `cpus` (empty: all).
-// For tests: it sets an environment variable that hwloc reads.
+// Another machine, from a copy of its /sys and /proc at `root`. cpus: the usable ones; empty: all. Sets an environment
+// variable while hwloc reads.
 Error read_recorded_topology(const std::string& root, std::span<const int32_t> cpus, Topology* out);
 
-// Its cores, the fastest kind first, of one kind by number.
+// Sorted by kind, fastest first, then by number.
 std::vector<Core> fastest_first(const Topology& topology);
 
-// CPUs of the default team, fastest kind first: one worker per physical core, at least one, and no more than the
-// container's quota. Kinds below half of the fastest one's capacity stay out. Where the kernel reports no capacities,
-// the slowest of several kinds stays out.
+// CPUs of the default team, fastest kind first: one worker per physical core, at least one, at most cpu_quota. Excludes
+// kinds below half of the fastest capacity or, if the kernel reports no capacities, the slowest of several kinds.
 std::vector<int32_t> default_team(const Topology& topology);
 
-// Why it is that: "one worker a core; without the 4 of the slowest kind".
+// The reason for that choice: "one worker a core; without the 4 of the slowest kind".
 std::string why_default_team(const Topology& topology);
 
-// The SME units of each CPU's core, in the order of `cpus`; those of the default SmeShare for one that is not known.
-std::vector<SmeShare> sme_shares_of(const Topology& topology, std::span<const int32_t> cpus);
+// SME units of each CPU's core; the default SmeUnits for an unknown CPU.
+std::vector<SmeUnits> sme_units_of(const Topology& topology, std::span<const int32_t> cpus);
 
-// The time that each CPU's core takes for a task; the fastest kind takes 1. In the order of `cpus`. A CPU outside the
-// topology counts as 1, a slower kind whose capacity is unknown as 4.
+// Time per task of each CPU's core relative to the fastest kind. Unknown CPUs count as 1, slower kinds of unknown
+// capacity as 4.
 std::vector<double> slowness_of(const Topology& topology, std::span<const int32_t> cpus);
 
-// {0, 1, 2, 3, 8}: "0-3,8"; -1, a worker that is not pinned, is "any".
+// {0, 1, 2, 3, 8}: "0-3,8"; -1 (an unpinned worker): "any".
 std::string cpus_text(std::span<const int32_t> cpus);
 
-// "0-3,8": CPU numbers in that order; "big", "little", "all": by kind. Each must be one the process may run on.
+// "0-3,8": these CPUs in this order; "big", "little", "all": cores by kind. Errors: syntax, unusable or repeated CPUs.
 Error parse_cores(std::string_view list, const Topology& topology, std::vector<int32_t>* out);
 
 }  // namespace pinion

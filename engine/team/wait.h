@@ -1,4 +1,4 @@
-// How a worker waits for another's write without giving up its core.
+// Waits for another worker's write without giving up the core.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,18 @@ namespace pinion {
 #if defined(__x86_64__)
 inline void pause_cpu() { __builtin_ia32_pause(); }
 #elif defined(__aarch64__)
-// YIELD does nothing on cores with one thread each. ISB takes about as long as PAUSE does on x86.
+// YIELD does nothing on cores with one thread. ISB takes about as long as PAUSE on x86.
 inline void pause_cpu() { asm volatile("isb"); }
 
-// Linux sends every core an event each 100 us, where the clock can: then WFE is sure to end.
+// Linux sends every core an event each 100 us if the timer supports it. WFE is then sure to end.
 inline bool has_event_stream() {
   constexpr unsigned long kEventStream = 1ul << 2;  // HWCAP_EVTSTRM
   static const bool has = (getauxval(AT_HWCAP) & kEventStream) != 0;
   return has;
 }
 
-// Sleeps until somebody writes the cache line of a value that is still `old`, or an event comes. The exclusive load
-// watches the line; SEVL and the first WFE use up an event that came before it. It orders nothing.
+// Sleeps while the value is `old`, until a write to its cache line or another event. The exclusive load watches the
+// line; SEVL and the first WFE consume an earlier event. Imposes no memory order.
 inline void wait_for_write(const std::atomic<int64_t>& value, int64_t old) {
   int64_t seen;
   asm volatile(
@@ -43,8 +43,8 @@ inline void wait_for_write(const std::atomic<int64_t>& value, int64_t old) {
 inline void pause_cpu() {}
 #endif
 
-// Waits for a value other than `old`, as long as a barrier should take: one or two microseconds, on Arm64 until an
-// event. True if it is another; what was written before it is then seen, too.
+// Waits one or two microseconds, the time of a barrier, for a value other than `old`; on Arm64 until an event. Returns
+// true if the value has changed, and then acquires the writes before it.
 inline bool wait_a_moment(const std::atomic<int64_t>& value, int64_t old) {
   constexpr int kPauses = 64;
   for (int i = 0; i < kPauses; ++i) {

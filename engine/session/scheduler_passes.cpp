@@ -1,0 +1,275 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/forward/rope.h"
+#include "engine/session/scheduler.h"
+#include "kernels/base/clock.h"
+
+namespace pinion {
+namespace {
+
+// ---- Drafts ----
+
+// Drafts may lengthen a pass by this fraction if it includes requests without drafts.
+constexpr double kMaxDelay = 0.1;
+
+// Tokens that may follow: those of the rules, else those that followed the same suffix before.
+std::span<const int32_t> predicted_tokens(const RequestDrafts& drafts) {
+  if (!drafts.jump_forward.empty()) return drafts.jump_forward;
+  return std::span(drafts.text.text).subspan(drafts.text.match_end);
+}
+
+int64_t match_length(const RequestDrafts& drafts) {
+  return drafts.jump_forward.empty() ? drafts.text.match_length : kJumpForwardMatch;
+}
+
+// Limited to the block of the next token: drafts never cost another request a block. 0 if longrope's factors change.
+int64_t max_drafts(const ModelConfig& c, const ScheduledRequest& request) {
+  const int64_t total = request.total();
+  const int64_t end = std::min(request.sequence.cache.capacity, round_up(total, kAttentionChunk));
+  const int64_t count = std::min({kMaxDrafts, end - total, std::ssize(predicted_tokens(*request.drafts)),
+                                  request.text.options.max_tokens - std::ssize(request.text.result.ids) - 1});
+  const bool has_long_factors = request.sequence.long_factors;
+  const bool changes =
+      uses_long_factors(c, total) != has_long_factors || uses_long_factors(c, total + count) != has_long_factors;
+  return changes ? 0 : count;
+}
+
+// Adds the text up to `tokens` to the automaton: after each pass, so that no pass is delayed by a whole prompt. Does
+// nothing for tokens that are evaluated again after a preemption.
+void extend_automaton(ScheduledRequest& request, int64_t tokens) {
+  if (!request.spec.speculate_ngram) return;
+  SuffixAutomaton& automaton = request.drafts->text;
+  for (int64_t i = std::ssize(automaton.text); i < tokens; ++i) append(automaton, request.text.history[i]);
+}
+
+void list_drafters(Scheduler& s) {
+  for (const auto& request : s.running) {
+    if (!request->drafts) continue;
+    extend_automaton(*request, request->total());
+    if (request->text.rules) request->drafts->jump_forward = request->text.rules->jump_forward();
+    const int64_t count = max_drafts(s.model->config, *request);
+    if (count < 1) continue;
+    s.drafter_requests.push_back(request.get());
+    s.drafters.push_back({&request->drafts->acceptance, match_length(*request->drafts), count});
+  }
+}
+
+void choose_fixed_drafts(int64_t count, int64_t room, std::span<Drafter> drafters) {
+  for (Drafter& drafter : drafters) {
+    drafter.drafts = drafter.match_length > 0 ? std::min({count, drafter.max_drafts, room}) : 0;
+    room -= drafter.drafts;
+  }
+}
+
+void set_draft_tokens(ScheduledRequest& request, int64_t count) {
+  if (count == 0) return;
+  RequestDrafts& drafts = *request.drafts;
+  const std::span<const int32_t> ids = predicted_tokens(drafts).first(count);
+  drafts.tokens.assign(1, request.text.history.back());
+  drafts.tokens.insert(drafts.tokens.end(), ids.begin(), ids.end());
+  drafts.buckets.assign(ids.size(), bucket_of_match(match_length(drafts)));
+}
+
+// Sets RequestDrafts::tokens. A pass with prompts gets no drafts: it has many rows already.
+void choose_drafts(Scheduler& s) {
+  s.drafters.clear(), s.drafter_requests.clear();
+  int64_t drafting = 0;
+  for (const auto& request : s.running) {
+    if (!request->drafts) continue;
+    request->drafts->tokens.clear(), request->drafts->buckets.clear();
+    ++drafting;
+  }
+  const bool all_decode = std::ranges::all_of(s.running, [](const auto& request) { return request->is_decoding(); });
+  s.is_pass_timed = drafting > 0 && all_decode;
+  if (!s.is_pass_timed) return;
+  list_drafters(s);
+  const int64_t rows = std::ssize(s.running), max_rows = std::min(s.options.pass_rows, PassSeconds::kMaxRows);
+  const double max_seconds = drafting < rows ? (1 + kMaxDelay) * expected_seconds(s.pass_seconds, rows)
+                                             : std::numeric_limits<double>::infinity();
+  if (s.fixed_drafts > 0) {
+    choose_fixed_drafts(s.fixed_drafts, max_rows - rows, s.drafters);
+  } else {
+    choose_depths(s.pass_seconds, rows, max_rows, max_seconds, s.drafters);
+  }
+  for (size_t i = 0; i < s.drafters.size(); ++i) set_draft_tokens(*s.drafter_requests[i], s.drafters[i].drafts);
+}
+
+// ---- Segments ----
+
+// The position up to which the next tokens have the rope frequencies of their first evaluation. Clears the sequence if
+// longrope's factors change.
+int64_t next_stop(const ModelConfig& c, ScheduledRequest& request) {
+  Sequence& sequence = request.sequence;
+  const int64_t total = request.total();
+  if (uses_long_factors(c, total) != sequence.long_factors) {
+    clear(sequence);
+    sequence.long_factors = !sequence.long_factors;
+    sequence.ropes = rope_frequencies(c, total);
+  }
+  if (!frequencies_follow_length(c)) return total;
+  const int64_t stop = std::max(request.text.sampler.prompt_tokens, request.evaluated() + 1);
+  sequence.ropes = rope_frequencies(c, stop);
+  return stop;
+}
+
+// Number of unevaluated tokens before `end` that need logits: the last token of the text, and prompt tokens that still
+// lack log probabilities.
+int64_t logit_rows_to(const ScheduledRequest& request, int64_t end) {
+  if (!lacks_prompt_logprobs(request.text)) return end == request.total();
+  return std::max<int64_t>(0, end - std::max(request.evaluated(), std::ssize(request.text.result.prompt_logprobs)));
+}
+
+// ---- Results ----
+
+std::span<const float> logits_of(const Scheduler& s, int64_t row, int64_t rows) {
+  const int64_t vocab = s.model->config.vocab_size;
+  return std::span(s.logits).subspan(row * vocab, rows * vocab);
+}
+
+void draw_from_row(const Scheduler& s, ScheduledRequest& request, int64_t row) {
+  choose_token(request.text, logits_of(s, row, 1), panel_best(s, row), s.model->eos_ids);
+}
+
+// True if the segment includes the last token of the text, whose logits give the next one.
+bool ends_text(const ScheduledRequest& request, const Segment& segment) {
+  return segment.position + segment.committed() == request.total();
+}
+
+// Draws the next token of each request whose text the pass has completed. A draw from all logits of a large vocabulary
+// takes up to a millisecond: several of them share the team.
+void draw_tokens(Scheduler& s) {
+  s.draws.clear();
+  int64_t row = 0, long_draws = 0;
+  for (size_t i = 0; i < s.segments.size(); ++i) {
+    ScheduledRequest& request = *s.segment_requests[i];
+    const int64_t committed_rows = s.segments[i].logit_rows - s.segments[i].drafts;
+    const bool draws = ends_text(request, s.segments[i]) && request.text.options.max_tokens > 0;
+    if (draws && are_logits_finite(s, row, committed_rows)) {
+      s.draws.emplace_back(&request, row + committed_rows - 1);
+      long_draws += candidates_needed(request.text) != 1;
+    }
+    row += s.segments[i].logit_rows;
+  }
+  run_pieces(workers_of(long_draws > 1 ? s.prefill_team : nullptr), std::ssize(s.draws), [&](int64_t i) {
+    const auto& [request, from] = s.draws[i];
+    draw_from_row(s, *request, from);
+  });
+}
+
+// Returns false at the end of the text.
+bool append_token(const Scheduler& s, ScheduledRequest& request) {
+  const auto on_token = [&request](int32_t id) { return request.spec.on_token(id, request.text.result); };
+  return append_choice(request.text, s.model->eos_ids, request.sequence.cache.capacity, on_token);
+}
+
+// Appends the drawn token, then draws from the rows of drafts after `row` as long as drafts agree, and drops the other
+// drafts. Returns false at the end of the text.
+bool append_tokens(Scheduler& s, ScheduledRequest& request, const Segment& segment, int64_t row) {
+  GenerateResult& result = request.text.result;
+  if (request.first_token_ns == 0) {
+    request.first_token_ns = now_ns();
+  } else {
+    ++result.decode_passes;
+  }
+  if (request.text.options.max_tokens <= 0) return false;
+  bool continues = append_token(s, request);
+  if (segment.drafts == 0) return continues;
+  const std::span<const int32_t> drafts = segment.tokens.subspan(1);
+  int64_t agreed = 0;
+  const auto agrees =
+      [&] {  // logits with NaN or infinity are evaluated again without drafts, then reported as an error
+        return agreed < segment.drafts && request.text.history.back() == drafts[agreed] &&
+               are_logits_finite(s, row + agreed + 1, 1);
+      };
+  while (continues && agrees()) {
+    draw_from_row(s, request, row + ++agreed);
+    continues = append_token(s, request);
+  }
+  result.drafted += segment.drafts;
+  result.accepted += agreed;
+  const std::span<const size_t> buckets = request.drafts->buckets;
+  note_acceptance(request.drafts->acceptance, continues ? buckets : buckets.first(agreed), agreed);
+  rewind(request.sequence, segment.position + 1 + agreed);
+  return continues;
+}
+
+void end_request(Scheduler& s, const ScheduledRequest* ended, const Error& error) {
+  const auto at = std::ranges::find(s.running, ended, &std::unique_ptr<ScheduledRequest>::get);
+  const std::unique_ptr<ScheduledRequest> request = std::move(*at);
+  s.running.erase(at);
+  GenerateResult& result = request->text.result;
+  const int64_t now = now_ns();
+  if (request->first_token_ns == 0) request->first_token_ns = now;
+  result.prefill_seconds = static_cast<double>(request->first_token_ns - request->submitted_ns) * 1e-9;
+  result.decode_seconds = static_cast<double>(now - request->first_token_ns) * 1e-9;
+  release(s, *request, !error);
+  request->spec.on_end(error, std::move(result));
+}
+
+}  // namespace
+
+void fill_pass(Scheduler& s) {
+  s.segments.clear(), s.segment_requests.clear();
+  choose_drafts(s);
+  const int64_t decoding = std::ranges::count_if(s.running, [](const auto& request) { return request->is_decoding(); });
+  int64_t prompt_rows =
+      decoding > 0 ? std::min(s.options.rows_beside_decode, s.options.pass_rows - decoding) : s.options.pass_rows;
+  int64_t prompt_logit_rows = s.extra_logit_rows;
+  for (size_t i = 0; i < s.running.size(); ++i) {  // an iteration may preempt the last requests
+    ScheduledRequest& request = *s.running[i];
+    const bool is_decoding = request.is_decoding();
+    const int64_t stop = next_stop(s.model->config, request), start = request.evaluated();
+    int64_t count = is_decoding ? 1 : std::min(prompt_rows, stop - start);
+    const bool is_scored = lacks_prompt_logprobs(request.text);
+    if (is_scored) count = std::min(count, count - logit_rows_to(request, start + count) + prompt_logit_rows);
+    if (count == 0) continue;
+    if (!free_blocks_for(s, request, start + count)) return preempt_last(s);
+    take_blocks(&request.sequence.cache, start + count);
+    Segment segment = {.cache = &request.sequence.cache,
+                       .state = &request.sequence.state,
+                       .ropes = request.sequence.ropes,
+                       .tokens = std::span(request.text.history).subspan(start, count),
+                       .position = start,
+                       .logit_rows = logit_rows_to(request, start + count),
+                       .candidates = candidates_needed(request.text)};
+    if (is_scored) prompt_logit_rows -= segment.logit_rows;
+    if (!is_decoding) prompt_rows -= count;
+    if (request.drafts && !request.drafts->tokens.empty()) {
+      segment.tokens = request.drafts->tokens;
+      segment.logit_rows = segment.size();
+      segment.drafts = segment.size() - 1;
+    }
+    s.segment_requests.push_back(&request);
+    s.segments.push_back(segment);
+  }
+}
+
+void finish_pass(Scheduler& s) {
+  draw_tokens(s);
+  int64_t row = 0;
+  for (size_t i = 0; i < s.segments.size(); ++i) {
+    ScheduledRequest& request = *s.segment_requests[i];
+    const Segment& segment = s.segments[i];
+    request.sequence.ids.insert(request.sequence.ids.end(), segment.tokens.begin(), segment.tokens.end());
+    const int64_t committed_rows = segment.logit_rows - segment.drafts;
+    Error e;
+    if (!are_logits_finite(s, row, committed_rows)) e = error("NaN or infinity; the weights may be damaged", "logits");
+    if (!e) {
+      add_prompt_logprobs(request.text, logits_of(s, row, committed_rows), s.model->config.vocab_size,
+                          workers_of(s.prefill_team));
+    }
+    const bool continues =
+        !e && (!ends_text(request, segment) || append_tokens(s, request, segment, row + committed_rows - 1));
+    if (!e) e = request.text.failure;
+    row += segment.logit_rows;
+    if (!continues) {
+      end_request(s, &request, e);
+    } else if (request.drafts) {
+      extend_automaton(request, request.evaluated());
+    }
+  }
+}
+
+}  // namespace pinion
