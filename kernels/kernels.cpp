@@ -13,9 +13,9 @@ namespace pinion {
 namespace {
 
 #if defined(PINION_SME2_NEEDS_SVE2)
-constexpr uint32_t kCpuBesideSme2 = kCpuSve2;  // see isa/sme2.cmake
+constexpr uint32_t kCpuNeededBySme2 = kCpuSve2;  // see isa/sme2.cmake
 #elif defined(PINION_SME2)
-constexpr uint32_t kCpuBesideSme2 = 0;
+constexpr uint32_t kCpuNeededBySme2 = 0;
 #endif
 
 // Relaxed order suffices, because results do not depend on the row.
@@ -30,7 +30,7 @@ std::span<const Variant> kernel_variants() {
   static constexpr Variant kVariants[] = {
 #if defined(__aarch64__)
 #if defined(PINION_SME2)
-      {"sme2", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16 | kCpuSme2 | kCpuBesideSme2, sme2_kernels},
+      {"sme2", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16 | kCpuSme2 | kCpuNeededBySme2, sme2_kernels},
 #endif
       {"neon_bf16", kCpuNeon | kCpuDotprod | kCpuI8mm | kCpuBf16, neon_bf16_kernels},
       {"neon_i8mm", kCpuNeon | kCpuDotprod | kCpuI8mm, neon_i8mm_kernels},

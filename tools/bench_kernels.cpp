@@ -1,9 +1,8 @@
-// Google Benchmark of the matmul kernels and of attention. A matmul's figure stands beside a limit of the machine that
-// was measured right before and after it, so that the ratio holds on machines whose speed wanders.
+// Google Benchmark of the matmul kernels and of attention. Matmuls are reported beside a limit of the machine, measured
+// right before and after them, so that the ratio is valid on machines whose speed varies.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -15,21 +14,19 @@
 #include "engine/measure/statistics.h"
 #include "engine/team/team.h"
 #include "engine/team/topology.h"
+#include "kernels/base/clock.h"
 #include "kernels/cpu.h"
 #include "kernels/ops/gemm.h"
 #include "kernels/ops/ops.h"
 #include "kernels/ops/tiles.h"
-#include "loader/files/arena.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {
 
 using benchmark::State;
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kStreamedBytes = int64_t{384} << 20;  // beyond any last-level cache
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 [[noreturn]] void fail(const std::string& message) {
   std::fprintf(stderr, "bench_kernels: %s\n", message.c_str());
@@ -43,7 +40,7 @@ Arena bytes(int64_t size) {
   return arena;
 }
 
-// Read before any thread is pinned.
+// The CPUs of the default team, read before any thread is pinned.
 const std::vector<int32_t>& all_cpus() {
   static const std::vector<int32_t> cpus = [] {
     Topology topology;
@@ -61,18 +58,17 @@ double roof(Team& team) {
   return read_bandwidth(team, buffer, 4);
 }
 
-// --- decode: one row by a matrix that must come from memory
-// -------------------------------------------------------------
+// Decode: one row by a matrix larger than the caches.
 
-// Runs what streams so many bytes, with the roof beside it.
+// Times run(), which reads streamed_bytes from memory, and reports its bandwidth beside the roof.
 void measure_stream(State& state, Team& team, int64_t streamed_bytes, const std::function<void()>& run) {
   run();
   const double before = roof(team);
   std::vector<double> times;
   for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
+    const double start = now_seconds();
     run();
-    const double seconds = seconds_since(start);
+    const double seconds = now_seconds() - start;
     times.push_back(seconds);
     state.SetIterationTime(seconds);
   }
@@ -85,7 +81,7 @@ void measure_stream(State& state, Team& team, int64_t streamed_bytes, const std:
 
 constexpr int64_t kStreamedK = 4096;
 
-// The documented flat [K/4, N/4, 4, 4].
+// sdot_gemv over the flat layout [K/4, N/4, 4, 4].
 void gemv_flat(State& state, const Kernels& kernels, int32_t threads) {
   constexpr int64_t k = kStreamedK, n = kStreamedBytes / k;
   const Arena weights = bytes(k * n);
@@ -98,7 +94,7 @@ void gemv_flat(State& state, const Kernels& kernels, int32_t threads) {
   });
 }
 
-// Some panels, one behind the other, by one row or by a few.
+// One row or a few rows by consecutive panels.
 void multiply_panels(const Kernels& kernels, Format format, int64_t rows, const int8_t* a, const std::byte* b,
                      int64_t panels, int32_t* sums, float* values) {
   constexpr int64_t k = kStreamedK;
@@ -114,15 +110,15 @@ void multiply_panels(const Kernels& kernels, Format format, int64_t rows, const 
   }
 }
 
-// Panels as the engine has them.
+// GEMV over panels, cut into tasks as in the engine.
 void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format format, int64_t rows) {
   const int64_t panel = panel_bytes(format, kStreamedK), panels = kStreamedBytes / panel;
   const Arena weights = bytes(panel * panels);
-  const std::vector<int8_t> a(static_cast<size_t>(rows * kStreamedK), 3);
-  std::vector<int32_t> sums(static_cast<size_t>(panels * rows * kPanelColumns));
+  const std::vector<int8_t> a(rows * kStreamedK, 3);
+  std::vector<int32_t> sums(panels * rows * kPanelColumns);
   std::vector<float> values(sums.size());
   Team team = team_of(threads);
-  constexpr int64_t kAtOnce = 4;  // panels of records
+  constexpr int64_t kAtOnce = 4;  // panels of a task, for formats with groups
   const int64_t step = traits_of(format).group_k > 0 ? kAtOnce : 1;
   measure_stream(state, team, panel * panels, [&] {
     team.run([&](Worker& worker) {
@@ -135,17 +131,16 @@ void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format f
   });
 }
 
-// --- prefill: several rows
-// ---------------------------------------------------------------------------------------------
+// Prefill: several rows.
 
 #if defined(__x86_64__)
-// int8 multiply-adds a second of VPDPBUSD on registers alone: twelve chains hide its latency.
+// int8 multiply-adds per second of VPDPBUSD on registers alone; twelve chains hide its latency.
 [[gnu::target("avx512f,avx512vnni")]] double peak_macs() {
   using Vector = int32_t __attribute__((vector_size(64)));
   constexpr int64_t kSteps = 1000000;
   Vector x = {}, w = {};
   Vector s0 = {}, s1 = {}, s2 = {}, s3 = {}, s4 = {}, s5 = {}, s6 = {}, s7 = {}, s8 = {}, s9 = {}, s10 = {}, s11 = {};
-  const Clock::time_point start = Clock::now();
+  const double start = now_seconds();
   for (int64_t i = 0; i < kSteps; ++i) {
     asm volatile(
         "vpdpbusd %13, %12, %0\n vpdpbusd %13, %12, %1\n vpdpbusd %13, %12, %2\n vpdpbusd %13, %12, %3\n"
@@ -155,7 +150,7 @@ void gemv_panels(State& state, const Kernels& kernels, int32_t threads, Format f
           "+v"(s11)
         : "v"(x), "v"(w));
   }
-  return kSteps * 12 * 64 / seconds_since(start);
+  return kSteps * 12 * 64 / (now_seconds() - start);
 }
 bool has_peak() { return (cpu_features() & kCpuAvx512Vnni) != 0; }
 #else
@@ -176,11 +171,11 @@ void report_macs(State& state, double macs, double best_seconds, double peak, in
   state.counters["peak_share"] = macs / best_seconds / (peak * threads);
 }
 
-// The way in, as others use it: A packed, multiplied by a packed B, dequantised to float.
+// gemm_batch: packs A, multiplies by a packed B, dequantises to float.
 void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int64_t k, int64_t n) {
   const Arena a = bytes(m * k), b = bytes(k * n), packed = bytes(gemm_packed_b_bytes(GemmType::s8, n, k));
   gemm_pack_b(GemmType::s8, {b.data, n}, n, k, packed.data);
-  const std::vector<float> row_scale(static_cast<size_t>(m), 0.01f), column_scale(static_cast<size_t>(n), 0.01f);
+  const std::vector<float> row_scale(m, 0.01f), column_scale(n, 0.01f);
   const Arena c = bytes(m * n * 4);
   GemmBatch args = {.type = GemmType::s8, .m = m, .n = n, .k = k};
   args.a = a.data, args.lda = k, args.b = packed.data, args.b_packed = true, args.c = c.data, args.ldc = n;
@@ -190,11 +185,11 @@ void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int6
   Team team = team_of(threads);
   double best = 1e9, peak = best_peak();
   for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
+    const double start = now_seconds();
     if (Error e = gemm_batch(&kernels, workers_of(&team), args, {scratch.data, static_cast<size_t>(scratch_bytes)})) {
       fail(e.message());
     }
-    const double seconds = seconds_since(start);
+    const double seconds = now_seconds() - start;
     best = std::min(best, seconds);
     state.SetIterationTime(seconds);
   }
@@ -202,7 +197,7 @@ void gemm(State& state, const Kernels& kernels, int32_t threads, int64_t m, int6
   report_macs(state, static_cast<double>(m * n * k), best, peak, threads);
 }
 
-// The kernel alone, on rows that are packed: nothing is dequantised but the groups.
+// Kernels::gemm_grouped alone, on packed rows and without epilogue.
 void gemm_grouped(State& state, const Kernels& kernels, int32_t threads, Format format, int64_t m, int64_t k,
                   int64_t n) {
   const int64_t block = block_rows(kernels.s8_shape, m), panel = panel_bytes(format, k);
@@ -211,17 +206,17 @@ void gemm_grouped(State& state, const Kernels& kernels, int32_t threads, Format 
   Team team = team_of(threads);
   double best = 1e9, peak = best_peak();
   for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
+    const double start = now_seconds();
     team.run([&](Worker& worker) {
       std::vector<float> tile(kTileRows * kPanelColumns);
       worker.for_each(panel_count(n), [&](int64_t i) {
-        each_tile(0, m, block, [&](int64_t first, int64_t count) {
+        for_each_row_tile(0, m, block, [&](int64_t first, int64_t count) {
           kernels.gemm_grouped(a + first * k, {block, block * k}, count, {weights.data + i * panel, k, format},
                                tile.data());
         });
       });
     });
-    const double seconds = seconds_since(start);
+    const double seconds = now_seconds() - start;
     best = std::min(best, seconds);
     state.SetIterationTime(seconds);
   }
@@ -229,47 +224,47 @@ void gemm_grouped(State& state, const Kernels& kernels, int32_t threads, Format 
   report_macs(state, static_cast<double>(m * n * k), best, peak, threads);
 }
 
-// Query rows over a chunk of the KV cache, which each worker has in its own cache.
+// Attention over one chunk of the KV cache, which stays in each worker's cache.
 void attend(State& state, const Kernels& kernels, int32_t threads, int64_t rows, KvType type) {
   constexpr int64_t kHeadDim = 128, kPlane = kAttentionChunk * kHeadDim, kCalls = 64;
   const std::vector<bf16> data(3 * kPlane, to_bf16(0.5f));  // any codes and positive scales
   const int64_t plane_bytes = type == KvType::q8 ? kPlane : 2 * kPlane;
   const auto* keys = reinterpret_cast<const std::byte*>(data.data());
   const AttentionChunk chunk = {type, keys, keys + plane_bytes, kHeadDim, kHeadDim};
-  std::vector<float> q(static_cast<size_t>(rows * kHeadDim), 1.0f);
+  std::vector<float> q(rows * kHeadDim, 1.0f);
   for (int64_t r = 0; r < rows; ++r) make_query_row(kernels, q.data() + r * kHeadDim, kHeadDim, 0.1f, type);
-  const std::vector<AttentionSpan> spans(static_cast<size_t>(rows), {0, kAttentionChunk});
+  const std::vector<AttentionSpan> spans(rows, {0, kAttentionChunk});
   Team team = team_of(threads);
   double best = 1e9;
   for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
+    const double start = now_seconds();
     team.run([&](Worker&) {
-      const auto floats = [rows](int64_t each) { return std::vector<float>(static_cast<size_t>(rows * each)); };
+      const auto floats = [rows](int64_t n) { return std::vector<float>(rows * n); };
       std::vector<float> scores = floats(kScoreFloats), max = floats(1), sum = floats(1), acc = floats(kHeadDim);
       for (int64_t i = 0; i < kCalls; ++i) {
         attend_chunk(kernels, chunk, q.data(), rows, spans.data(), scores.data(), {max.data(), sum.data(), acc.data()});
       }
     });
-    const double seconds = seconds_since(start);
+    const double seconds = now_seconds() - start;
     best = std::min(best, seconds);
     state.SetIterationTime(seconds);
   }
   state.counters["GMAC/s"] = static_cast<double>(threads * kCalls * rows * 2 * kPlane) / best * 1e-9;
 }
 
-// A row of an input, which each worker rotates for itself.
+// The Hadamard rotation of one input row, by each worker.
 void rotate(State& state, const Kernels& kernels, int32_t threads, int64_t k) {
   constexpr int64_t kCalls = 4096;
-  const std::vector<float> x(static_cast<size_t>(k), 1.0f);
+  const std::vector<float> x(k, 1.0f);
   Team team = team_of(threads);
   double best = 1e9;
   for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
+    const double start = now_seconds();
     team.run([&](Worker&) {
-      std::vector<float> out(static_cast<size_t>(k));
+      std::vector<float> out(k);
       for (int64_t i = 0; i < kCalls; ++i) kernels.rotate(x.data(), k, rotation_of(k), out.data());
     });
-    const double seconds = seconds_since(start);
+    const double seconds = now_seconds() - start;
     best = std::min(best, seconds);
     state.SetIterationTime(seconds);
   }

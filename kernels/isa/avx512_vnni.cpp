@@ -1,7 +1,6 @@
-// AVX-512 with VNNI. One operand of VPDPBUSD is unsigned. For w8, 128 is added to one: for unpacked rows to w (128 *
+// AVX-512 with VNNI. One operand of VPDPBUSD is unsigned, so for w8 128 is added to it: for unpacked rows to w (128 *
 // sum(x) is subtracted), for packed rows to x (128 * column_sum is subtracted). The result is exact, because int32
-// arithmetic wraps and the final sums fit. Codes of formats with groups are unsigned already; zero * sum(x) is
-// subtracted.
+// arithmetic wraps and the final sums fit. Codes of formats with groups are unsigned; zero * sum(x) is subtracted.
 #include "kernels/lanes/avx512.h"
 
 #include "kernels/lanes/grouped_tiles.h"  // over the lanes above

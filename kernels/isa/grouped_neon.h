@@ -40,15 +40,13 @@ int32_t sum_of_codes(const int8_t* a) {
   return vaddlvq_s16(pairs);
 }
 
-// Initial value of the sums of code * x: -zero * x_sum, where x_sum is the sum of x; 0 if each column has its own zero
-// point.
+// Initial value of the sums of code * x: -zero * x_sum, with x_sum = sum(x); 0 if each column has its own zero point.
 template <class Record>
 int32x4_t initial_sums(int32_t x_sum) {
   return vdupq_n_s32(Record::kHasZeros ? 0 : -Record::kZero * x_sum);
 }
 
-// acc[column + i] += float(sum[i] - zero[i] * x_sum) * scale[i] for eight columns; zero only if the format has zero
-// points.
+// acc[column + i] += float(sum[i] - zero[i] * x_sum) * scale[i] for eight columns; zero[i] = 0 without zero points.
 template <class Record>
 void scale_group(int32x4_t low, int32x4_t high, int32_t x_sum, const std::byte* record, int64_t column, float* acc) {
   if constexpr (Record::kHasZeros) {

@@ -15,7 +15,7 @@ struct Pairs {
 
   template <int R, int W, class From>
   [[gnu::always_inline]] static void add(const Left* a, int64_t row, From from, Lanes (&acc)[R][W]) {
-    bfloat16x8_t x[R];  // each pair four times: for the forms with a lane GCC 12 uses registers they cannot encode
+    bfloat16x8_t x[R];  // each pair four times: GCC 12 assigns registers that the forms with a lane cannot encode
     unrolled<R>([&](auto r) {
       uint32_t pair;
       __builtin_memcpy(&pair, a + r * row, sizeof pair);

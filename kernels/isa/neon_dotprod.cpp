@@ -33,8 +33,7 @@ template <class Access>
   int32x4_t sum[kVectors];
   unrolled<kVectors>([&](auto v) { sum[v] = vdupq_n_s32(0); });
   int64_t i = k / 16 * 16;
-  // always_inline, because GCC would call it, with the sums in memory: the loop over the rest of the streams uses it,
-  // too.
+  // always_inline, because it is used twice and GCC would call it, with the sums in memory.
   const auto add = [&](auto, const int8_t* codes, const int8_t* rows) __attribute__((always_inline)) {
     const int8x16_t x = vld1q_s8(codes);
     unrolled<4>([&](auto lane) {
@@ -157,8 +156,7 @@ void gemv_grouped(const int8_t* a, const GroupedPanel& first, int64_t panels, fl
   });
 }
 
-// Vectors of 4 columns of a tile. Registers: 6 x 2 sums and 6 x 2 totals, 2 of w, 3 of x; or 6 x 4 sums, 4 of w, 3 of
-// x.
+// Vectors of 4 columns of a tile. Registers: 6 x 2 sums, 6 x 2 totals, 2 of w, 3 of x; or 6 x 4 sums, 4 of w, 3 of x.
 template <class Slice>
 constexpr int kTileVectors = kHoldsTotals<Slice> ? 2 : 4;
 
@@ -257,7 +255,7 @@ template <class Record>
                            : GroupStart{vaddq_s32(magic_zero(), all), vdup_n_s16(0)};
 }
 
-// acc += float(sum - zero * x_sum) * scale for R rows by 8 columns; zero only if the format has zero points.
+// acc += float(sum - zero * x_sum) * scale for R rows by 8 columns; zero = 0 without zero points.
 template <class Record, int R, int V>
 [[gnu::always_inline]] inline void scale_rows(const GroupStart* start, int32x4_t (&sum)[R][V], int v,
                                               const std::byte* record, int64_t column, float* acc) {

@@ -1,5 +1,4 @@
-// Flash attention over one chunk of a float or bf16 cache, over sixteen lanes: q K, softmax, p V; and the merging of
-// chunks.
+// Flash attention over a chunk of a float or bf16 cache, over sixteen lanes: q K, softmax, p V; and merging of chunks.
 #pragma once
 
 #include <cstdint>

@@ -141,8 +141,7 @@ inline float weigh_row(float* scores, const float* scales, int64_t from, int64_t
   return fold(sum, Lanes::add);
 }
 
-// Encodes a row of weights and returns the scale of the codes: NaN if the row holds NaN (then `sum` is NaN) or
-// infinity.
+// Encodes a row of weights and returns the scale of the codes: NaN if the row holds infinity or NaN (then sum is NaN).
 template <class Product>
 float encode_weights(const float* weights, int64_t from, int64_t to, float largest, float sum, std::byte* out) {
   const bool is_whole = sum == sum && largest < __builtin_inff();

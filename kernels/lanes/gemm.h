@@ -15,12 +15,12 @@ namespace {
 #if !defined(PINION_PAIRS)  // else the including file defines its own Pairs
 
 // Products of pairs of bf16, summed by fma: the first element of a pair, then the second. The right operand is sixteen
-// pairs, the left operand one pair in the form that store_left writes. This is the definition: it widens both to float.
+// pairs, the left operand one pair in the form that store_left writes. This definition widens both to float.
 struct Pairs {
   using Left = float;
   static constexpr bool kWidens = false;  // true: many rows widen the right operand before the tiles (gemm_many)
 
-  // As Right::add in gemm.h.
+  // As Right::add below.
   template <int R, int W, class From>
   [[gnu::always_inline]] static void add(const Left* a, int64_t row, From from, Lanes (&acc)[R][W]) {
     const bf16_pair* p[W];

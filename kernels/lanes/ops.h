@@ -147,8 +147,7 @@ void advance_blocks(const StateSteps& s, int64_t v, float* state) {
     });
     for (int64_t i = 0; i < s.key_dim; ++i) {
       const Lanes key = Lanes::broadcast(k[i]), query = Lanes::broadcast(q[i]);
-      // All loads before all stores: blocks may be a multiple of 4096 bytes apart, and then a load waits for a store to
-      // another block.
+      // All loads before all stores: if blocks are a multiple of 4096 bytes apart, a load waits for an earlier store.
       Lanes next[B];
       unrolled<B>([&](auto b) {
         next[b] = Lanes::fma(key, change[b], Lanes::mul(Lanes::load(state + b * block + i * kLanes), decay));

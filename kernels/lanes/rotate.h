@@ -58,8 +58,7 @@ template <int Distance, int R>
   });
 }
 
-// Steps of one pass. The first pass, over neighbouring vectors, includes the steps within vectors and may apply the
-// signs.
+// Steps of a pass. The first pass, over neighbouring vectors, includes the steps within vectors and may apply signs.
 enum class Steps : uint8_t { first_of_signed, first, later };
 
 // The steps with distances stride, 2 stride ... R stride / 2, over R vectors that are `stride` elements apart. at:

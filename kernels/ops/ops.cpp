@@ -46,8 +46,8 @@ void strip_sums(const Kernels& kernels, const int8_t* a, const int8_t* b, int64_
   }
 }
 
-// Calls f(first, count) for all strips of n columns, at most max_count at a time. Four pieces per worker balance the
-// load.
+// Calls f(first, count) for all strips of n columns, at most max_count at a time, in four pieces per worker for
+// balance.
 template <class F>
 void run_strips(const OpOptions& options, int64_t n, int64_t max_count, F f) {
   const int64_t wanted = options.workers.count <= 1 ? 1 : 4 * options.workers.count;

@@ -1,15 +1,15 @@
-// The floating-point kernels against double precision. Scalar only: the others give its bits.
+// The floating-point kernels against double precision. Only scalar is tested: the other variants give its bits.
 #include <numbers>
 
 #include "kernels/lanes/scalar.h"
 
-#include "kernels/lanes/ops.h"  // over the lanes above: exp_lanes is its own affair otherwise
+#include "kernels/lanes/ops.h"  // over the lanes above, for exp_lanes and others that no table exports
 #include "tests/kernels/attention.h"
 
 namespace pinion {
 namespace {
 
-// Distance in units of the last place that a float of this size has.
+// |actual - expected| in units in the last place of a float near `expected`.
 double ulps(float actual, double expected) {
   if (expected >= 0x1.ffffffp127) return actual == kInfinity ? 0 : kInfinity;  // rounds to infinity
   const double unit = std::ldexp(1.0, std::max(std::ilogb(expected == 0 ? 0x1p-149 : expected), -126) - 23);
@@ -29,21 +29,21 @@ struct Worst {
   double error = 0;
   float at = 0;
 
-  void see(double e, float x) {
+  void update(double e, float x) {
     if (!(e <= error)) error = e, at = x;
   }
 };
 
-void see_exp(const std::vector<float>& x, Worst* worst) {
+void update_exp(const std::vector<float>& x, Worst* worst) {
   for (size_t i = 0; i + kLanes <= x.size(); i += kLanes) {
     float y[kLanes];
     exp_lanes(Lanes::load(&x[i])).store(y);
-    for (size_t j = 0; j < kLanes; ++j) worst->see(ulps(y[j], std::exp(static_cast<double>(x[i + j]))), x[i + j]);
+    for (size_t j = 0; j < kLanes; ++j) worst->update(ulps(y[j], std::exp(static_cast<double>(x[i + j]))), x[i + j]);
   }
 }
 
 TEST(Exp, WholeRange) {
-  // Every kStep-th bit pattern; odd, so the low bits vary.
+  // Every kStep-th bit pattern; kStep is odd, so the low bits vary.
   constexpr uint32_t kStep = 4099 * static_cast<uint32_t>(kStride);
   std::vector<float> x;
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += kStep) {
@@ -52,11 +52,11 @@ TEST(Exp, WholeRange) {
   }
   x.resize(x.size() / kLanes * kLanes);
   Worst worst;
-  see_exp(x, &worst);
+  update_exp(x, &worst);
   EXPECT_LE(worst.error, 2) << "ulp at " << worst.at;
 }
 
-TEST(Exp, WhereItMatters) {
+TEST(Exp, CriticalRanges) {
   struct Range {
     float low, high;
   };
@@ -65,7 +65,7 @@ TEST(Exp, WhereItMatters) {
   Random random;
   for (const Range& range : kRanges) {
     Worst worst;
-    see_exp(random.floats(1600000 / kStride / kLanes * kLanes, range.low, range.high), &worst);
+    update_exp(random.floats(1600000 / kStride / kLanes * kLanes, range.low, range.high), &worst);
     EXPECT_LE(worst.error, 2) << "ulp at " << worst.at << " in [" << range.low << ", " << range.high << "]";
   }
 }
@@ -91,7 +91,7 @@ TEST(Exp, FoldsInOrder) {
   for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(i == 3 ? 40 : i);
   EXPECT_EQ(fold(Lanes::load(x), Lanes::add), 120 - 3 + 40);
   EXPECT_EQ(fold(Lanes::load(x), Lanes::max), 40);
-  // 8 apart first: the big ones meet and cancel before they can swallow the small one.
+  // Lanes 8 apart are added first, so the large values cancel before they absorb the small one.
   const float cancelling[kLanes] = {1e30f, 1, 0, 0, 0, 0, 0, 0, -1e30f};
   EXPECT_EQ(fold(Lanes::load(cancelling), Lanes::add), 1);
 }
@@ -106,25 +106,25 @@ TEST(SiluMul, Accuracy) {
     scalar_kernels().silu_mul(gate.data(), up.data(), static_cast<int64_t>(gate.size()), out.data());
     for (size_t i = 0; i < gate.size(); ++i) {
       const double x = gate[i];
-      worst.see(ulps(out[i], x / (1 + std::exp(-x)) * up[i]), gate[i]);
+      worst.update(ulps(out[i], x / (1 + std::exp(-x)) * up[i]), gate[i]);
     }
   }
   EXPECT_LE(worst.error, 5) << "ulp at " << worst.at;
 
-  // Where exp is no normal number any more it has lost bits, and so has the product.
+  // A denormal exp has lost bits, and so has its product.
   std::vector<float> gate = random.floats(1000, -110, -87), out(1000);
   const std::vector<float> up(1000, 1.0f);
   scalar_kernels().silu_mul(gate.data(), up.data(), 1000, out.data());
   for (size_t i = 0; i < gate.size(); ++i) EXPECT_NEAR(out[i], gate[i] * std::exp(static_cast<double>(gate[i])), 2e-43);
 }
 
-void see_tanh(const std::vector<float>& x, Worst* worst) {
+void update_tanh(const std::vector<float>& x, Worst* worst) {
   for (size_t i = 0; i + kLanes <= x.size(); i += kLanes) {
     float y[kLanes];
     tanh_lanes(Lanes::load(&x[i])).store(y);
     for (size_t j = 0; j < kLanes; ++j) {
       const double exact = std::tanh(static_cast<double>(x[i + j]));
-      worst->see(ulps(std::abs(y[j]), std::abs(exact)), x[i + j]);
+      worst->update(ulps(std::abs(y[j]), std::abs(exact)), x[i + j]);
       EXPECT_EQ(y[j] < 0, exact < 0) << x[i + j];
     }
   }
@@ -134,7 +134,7 @@ TEST(Tanh, Accuracy) {
   Random random;
   for (float range : {1e-30f, 1e-3f, 0.625f, 0.7f, 3.0f, 10.0f, 100.0f}) {
     Worst worst;
-    see_tanh(random.floats(160000 / kStride / kLanes * kLanes, -range, range), &worst);
+    update_tanh(random.floats(160000 / kStride / kLanes * kLanes, -range, range), &worst);
     EXPECT_LE(worst.error, 3) << "ulp at " << worst.at;
   }
 }
@@ -149,12 +149,12 @@ TEST(Gelu, Accuracy) {
       gelu(Lanes::load(&x[i])).store(y);
       for (size_t j = 0; j < kLanes; ++j) {
         const double v = x[i + j], exact = v * std::erfc(-v / std::numbers::sqrt2) / 2;
-        (v < -4 ? far_below : worst).see(std::abs(y[j] - exact) / std::abs(exact), x[i + j]);
+        (v < -4 ? far_below : worst).update(std::abs(y[j] - exact) / std::abs(exact), x[i + j]);
       }
     }
   }
   EXPECT_LE(worst.error, 1e-6) << "at " << worst.at;
-  // x^2 / 2, rounded, is an exponent here.
+  // The error of x^2 / 2, which is an exponent here, dominates.
   EXPECT_LE(far_below.error, 8e-6) << "at " << far_below.at;
 }
 
@@ -169,7 +169,7 @@ TEST(GeluTanh, Accuracy) {
       for (size_t j = 0; j < kLanes; ++j) {
         const double v = x[i + j];
         const double exact = 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
-        worst.see(std::abs(y[j] - exact) / std::max(std::abs(exact), 1e-3), x[i + j]);
+        worst.update(std::abs(y[j] - exact) / std::max(std::abs(exact), 1e-3), x[i + j]);
       }
     }
   }
@@ -187,7 +187,7 @@ TEST(ClampedSwiglu, Accuracy) {
     for (size_t j = 0; j < kLanes; ++j) {
       const double x = std::min<double>(gate[i + j], 7), v = std::clamp<double>(value[i + j], -7, 7);
       const double exact = (v + 1) * x / (1 + std::exp(-1.702 * x));
-      worst.see(std::abs(y[j] - exact) / std::max(std::abs(exact), 1e-3), gate[i + j]);
+      worst.update(std::abs(y[j] - exact) / std::max(std::abs(exact), 1e-3), gate[i + j]);
     }
   }
   EXPECT_LE(worst.error, 2e-6) << "at " << worst.at;
@@ -205,7 +205,7 @@ TEST(Xielu, Accuracy) {
       for (size_t j = 0; j < kLanes; ++j) {
         const double v = x[i + j], e = std::min<double>(v, kCurve.e);
         const double exact = v > 0 ? kCurve.p * v * v + kCurve.b * v : (std::expm1(e) - v) * kCurve.n + kCurve.b * v;
-        worst.see(std::abs(y[j] - exact) / std::max({std::abs(exact), std::abs(v), 1e-5}), x[i + j]);
+        worst.update(std::abs(y[j] - exact) / std::max({std::abs(exact), std::abs(v), 1e-5}), x[i + j]);
       }
     }
   }
@@ -225,7 +225,7 @@ TEST(LayerNorm, Accuracy) {
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(1e-6f));
     Worst worst;
     for (size_t i = 0; i < x.size(); ++i)
-      worst.see(std::abs(out[i] - ((x[i] - mean) * inverse * weight[i] + bias[i])), x[i]);
+      worst.update(std::abs(out[i] - ((x[i] - mean) * inverse * weight[i] + bias[i])), x[i]);
     EXPECT_LE(worst.error, 2e-6) << "n " << n;
   }
 }
@@ -240,13 +240,13 @@ TEST(RmsNorm, Accuracy) {
     for (float v : x) squares += static_cast<double>(v) * v;
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(1e-6f));
     Worst worst;
-    for (size_t i = 0; i < x.size(); ++i) worst.see(ulps(out[i], x[i] * inverse * weight[i]), x[i]);
-    // Half an ulp from each of six roundings, and half of what n / 16 additions in a lane may pile up at worst.
+    for (size_t i = 0; i < x.size(); ++i) worst.update(ulps(out[i], x[i] * inverse * weight[i]), x[i]);
+    // Half an ulp from each of six roundings, and half of the worst error of n / 16 additions in a lane.
     EXPECT_LE(worst.error, 4 + static_cast<double>(n) / 64) << "n " << n;
   }
 }
 
-// Row r's scores over its span. A cache of bf16 takes rounded queries.
+// Scores of row r over its span. For a bf16 cache queries are rounded.
 std::vector<double> exact_scores(const AttentionCase& c, size_t r) {
   std::vector<double> scores;
   const auto d = static_cast<size_t>(c.head_dim);
@@ -262,7 +262,7 @@ std::vector<double> exact_scores(const AttentionCase& c, size_t r) {
   return scores;
 }
 
-// softmax(q k^T * scale) v of every row; a cache of bf16 takes rounded probabilities, too, relative to the largest.
+// softmax(q k^T * scale) v of every row. For a bf16 cache probabilities, relative to the largest, are rounded, too.
 std::vector<double> exact_attention(const AttentionCase& c) {
   std::vector<double> out;
   const auto d = static_cast<size_t>(c.head_dim);
@@ -299,7 +299,7 @@ TEST(Attend, Accuracy) {
     for (const KvType type : kTypes) {
       const AttentionCase c = random_attention(random, head_dim, type, {{0, 256}, {100, 256}, {0, 9}, {7, 8}});
       const State state = split(attend(scalar_kernels(), Edge::end, c), c.rows());
-      // A probability near the middle of two bf16 may become the other one, which changes a row by up to 1e-4.
+      // A probability near the midpoint of two bf16 may round the other way, which changes a row by up to 1e-4.
       EXPECT_LE(relative_error(normalised(state), exact_attention(c)), type == KvType::f32    ? 1e-6
                                                                        : type == KvType::bf16 ? 2e-4
                                                                                               : 2e-2)
@@ -308,7 +308,7 @@ TEST(Attend, Accuracy) {
   }
 }
 
-TEST(Attend, AccuracyUnderACap) {
+TEST(Attend, AccuracyWithCap) {
   Random random;
   for (const float cap : {0.5f, 3.0f, 50.0f}) {
     AttentionCase c = random_attention(random, 64, KvType::f32, {{0, 256}, {100, 200}, {7, 8}});
@@ -318,7 +318,7 @@ TEST(Attend, AccuracyUnderACap) {
   }
 }
 
-// A context of several chunks, merged in order, against one softmax over all of it.
+// Several chunks, merged in order, against one softmax over all positions.
 TEST(MergeAttention, Accuracy) {
   constexpr int32_t kParts = 5;
   Random random;

@@ -1,4 +1,4 @@
-// An attention problem in plain [position][head_dim] form, and the kernels' run over it from buffers at guard pages.
+// An attention problem as plain [position][head_dim] arrays, and runs of the kernels with buffers at guard pages.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace pinion {
 
-// One kv head's part of a chunk and the query rows that share it.
+// The keys and values of one kv head in one chunk, and the query rows that share them.
 struct AttentionCase {
   int32_t head_dim = 16;
   float scale = 1;
@@ -43,27 +43,26 @@ inline AttentionCase random_attention(Random& random, int32_t head_dim, KvType t
 inline void put(float* to, float value) { *to = value; }
 inline void put(bf16* to, float value) { *to = to_operand(value); }
 
-// The keys as they lie in a cache. Positions that no query sees hold NaN: they are not written yet.
+// The keys in the layout of a cache. Positions that no query attends to hold NaN: a cache has not written them yet.
 template <class T>
 std::vector<T> cached_keys(const AttentionCase& c) {
-  std::vector<T> keys(static_cast<size_t>(round_up(c.positions(), kKeyLanes) * c.head_dim));
+  std::vector<T> keys(round_up(c.positions(), kKeyLanes) * c.head_dim);
   for (T& key : keys) put(&key, kNan);
   for (int64_t p = 0; p < c.positions(); ++p) {
     for (int64_t d = 0; d < c.head_dim; ++d) {
-      put(&keys[static_cast<size_t>(key_at<T>(p, d, c.head_dim))], c.keys[static_cast<size_t>(p * c.head_dim + d)]);
+      put(&keys[key_at<T>(p, d, c.head_dim)], c.keys[p * c.head_dim + d]);
     }
   }
   return keys;
 }
 
-// Likewise the values; a pair that lacks a position holds zeros there.
+// The values in the layout of a cache; the missing position of a pair is zero.
 template <class T>
 std::vector<T> cached_values(const AttentionCase& c) {
-  std::vector<T> values(static_cast<size_t>(round_up(c.positions(), sizeof(T) == sizeof(bf16) ? 2 : 1) * c.head_dim));
+  std::vector<T> values(round_up(c.positions(), sizeof(T) == sizeof(bf16) ? 2 : 1) * c.head_dim);
   for (int64_t p = 0; p < c.positions(); ++p) {
     for (int64_t d = 0; d < c.head_dim; ++d) {
-      put(&values[static_cast<size_t>(value_at<T>(p, d, c.head_dim))],
-          c.values[static_cast<size_t>(p * c.head_dim + d)]);
+      put(&values[value_at<T>(p, d, c.head_dim)], c.values[p * c.head_dim + d]);
     }
   }
   return values;
@@ -91,19 +90,19 @@ Result attend_typed(const Kernels& kernels, Edge edge, const AttentionCase& c) {
   return attend_chunk(kernels, edge, c, keys.data, values.data);
 }
 
-// A head's codes and their scale, as the contract of quantize has them.
+// The codes of a head, by quantize; returns their scale.
 inline float encode(const float* x, int64_t n, std::vector<int8_t>* codes) {
-  codes->resize(static_cast<size_t>(padded_k(n)));
+  codes->resize(padded_k(n));
   float scale;
   scalar_kernels().quantize(x, n, codes->data(), &scale);
   return scale;
 }
 
-// A chunk of q8. Positions that no query sees hold -128, no code, and their keys have NaN for a scale; values' scales
-// are finite everywhere. Any centre will do: it is half of key 0.
+// A q8 chunk. Positions that no query attends to hold -128, which is no code; their key scales are NaN, their value
+// scales finite. The centre may be any vector: it is half of key 0.
 inline std::vector<int8_t> cached_codes(const AttentionCase& c) {
   const int64_t d = c.head_dim;
-  std::vector<int8_t> chunk(static_cast<size_t>(q8_chunk_bytes(d)), -128);
+  std::vector<int8_t> chunk(q8_chunk_bytes(d), -128);
   std::vector<float> scales(2 * kAttentionChunk, 3e38f);
   std::fill_n(scales.begin(), kAttentionChunk, kNan);
   std::vector<int8_t> centre, key, value;
@@ -112,25 +111,25 @@ inline std::vector<int8_t> cached_codes(const AttentionCase& c) {
   const float centre_scale = encode(x.data(), d, &centre);
   for (int64_t p = 0; p < c.positions(); ++p) {
     for (int64_t i = 0; i < d; ++i) {
-      const float taken = p < kCentred ? 0.0f : centre_scale * centre[static_cast<size_t>(i)];
-      x[static_cast<size_t>(i)] = c.keys[static_cast<size_t>(p * d + i)] - taken;
+      const float taken = p < kCentred ? 0.0f : centre_scale * centre[i];
+      x[i] = c.keys[p * d + i] - taken;
     }
-    float* scale = &scales[static_cast<size_t>(p)];
+    float* scale = &scales[p];
     scale[0] = encode(x.data(), d, &key);
-    scale[kAttentionChunk] = encode(&c.values[static_cast<size_t>(p * d)], d, &value);
+    scale[kAttentionChunk] = encode(&c.values[p * d], d, &value);
     if (std::isnan(scale[kAttentionChunk])) scale[0] = kNan, scale[kAttentionChunk] = 0;
     for (int64_t i = 0; i < d; ++i) {
-      chunk[static_cast<size_t>(key_code_at(p, i, d))] = key[static_cast<size_t>(i)];
-      chunk[static_cast<size_t>(kAttentionChunk * d + value_code_at(p, i, d))] = value[static_cast<size_t>(i)];
+      chunk[key_code_at(p, i, d)] = key[i];
+      chunk[kAttentionChunk * d + value_code_at(p, i, d)] = value[i];
     }
   }
-  std::memcpy(&chunk[static_cast<size_t>(q8_scales_at(d))], scales.data(), scales.size() * 4);
-  std::memcpy(&chunk[static_cast<size_t>(q8_centre_at(d))], &centre_scale, 4);
+  std::memcpy(&chunk[q8_scales_at(d)], scales.data(), scales.size() * 4);
+  std::memcpy(&chunk[q8_centre_at(d)], &centre_scale, 4);
   std::copy_n(centre.begin(), d, chunk.begin() + q8_centre_at(d) + 4);
   return chunk;
 }
 
-// max of all rows, then sum, then acc.
+// Result: max of all rows, then sum, then acc.
 inline Result attend(const Kernels& kernels, Edge edge, const AttentionCase& c) {
   if (c.type == KvType::f32) return attend_typed<float>(kernels, edge, c);
   if (c.type == KvType::bf16) return attend_typed<bf16>(kernels, edge, c);
@@ -138,7 +137,7 @@ inline Result attend(const Kernels& kernels, Edge edge, const AttentionCase& c) 
   return attend_chunk(kernels, edge, c, chunk.data, chunk.data + kAttentionChunk * c.head_dim);
 }
 
-// The softmax state of some rows, in memory of its own.
+// The softmax state of some rows, as vectors.
 struct State {
   std::vector<float> max, sum, acc;
 };

@@ -1,12 +1,12 @@
-// What every table gives for fixed inputs, as one number for each kernel: it has to be the same on every machine and
-// with every compiler. (The other tests hold a machine's tables against its scalar one, over many shapes.)
+// One hash per kernel for fixed inputs, which must be the same for every table, machine and compiler. The other tests
+// compare the tables of one machine with its scalar table, over many shapes.
 #include "kernels/base/math.h"
 #include "tests/kernels/attention.h"
 
 namespace pinion {
 namespace {
 
-// FNV-1a over the bytes.
+// FNV-1a over the bytes of the result.
 uint64_t hash(const Result& result) {
   uint64_t h = 0xcbf29ce484222325u;
   const auto mix = [&h](const void* data, size_t bytes) {
@@ -40,7 +40,7 @@ Result int8_matmul(const Kernels& k, Random& random) {
 // Three groups of codes by one row and by three.
 void multiply_groups(const Kernels& k, Random& random, Format format, Result* result) {
   const int64_t depth = 3 * traits_of(format).group_k;
-  std::vector<uint8_t> records(static_cast<size_t>(3 * record_bytes(format)));
+  std::vector<uint8_t> records(3 * record_bytes(format));
   for (uint8_t& byte : records) byte = static_cast<uint8_t>(random.next());
   for (int64_t group = 0; group < 3; ++group) {
     uint8_t* scales = records.data() + group * record_bytes(format) + code_bytes(format);
@@ -53,7 +53,7 @@ void multiply_groups(const Kernels& k, Random& random, Format format, Result* re
   const GroupedPanel panel = {reinterpret_cast<const std::byte*>(records.data()), depth, format};
   std::vector<float> one(kPanelColumns), several(3 * kPanelColumns);
   k.gemv_grouped(a.data(), panel, 1, one.data());
-  std::vector<int8_t> packed(static_cast<size_t>(4 * depth));
+  std::vector<int8_t> packed(4 * depth);
   k.pack_s8(a.data(), depth, 3, depth, 4, packed.data());
   k.gemm_grouped(packed.data(), {4, 4 * depth}, 3, panel, several.data());
   append(result->floats, one);
@@ -72,7 +72,7 @@ Result ternary_matmul(const Kernels& k, Random& random) {
   return result;
 }
 
-Result one_row(const Kernels& k, Random& random) {
+Result int8_row(const Kernels& k, Random& random) {
   const std::vector<int8_t> a = random.codes(100), panel = random.codes(100 * kPanelColumns, -128);
   Result result = {.sums = std::vector<int32_t>(kPanelColumns)};
   k.gemv_s8(a.data(), panel.data(), 4 * kPanelColumns, 100, result.sums.data());
@@ -134,7 +134,7 @@ Result clamped_gated(const Kernels& k, Random& random) {
   return result;
 }
 
-Result bent(const Kernels& k, Random& random) {
+Result xielu_activated(const Kernels& k, Random& random) {
   const std::vector<float> sums = random.floats(20 * kPanelColumns, -9, 9);
   Result result = {.floats = std::vector<float>(20 * 50)};
   const Epilogue ops = {.activates = true, .activation = Activation::xielu, .xielu = {0.75f, 1.25f, 0.5f, -1e-6f}};
@@ -142,14 +142,14 @@ Result bent(const Kernels& k, Random& random) {
   return result;
 }
 
-Result centred(const Kernels& k, Random& random) {
+Result layer_normalised(const Kernels& k, Random& random) {
   const std::vector<float> x = random.floats(333, -2, 5), weight = random.floats(333), bias = random.floats(333);
   Result result = {.floats = std::vector<float>(333)};
   k.layer_norm(x.data(), weight.data(), bias.data(), 333, 1e-5f, result.floats.data());
   return result;
 }
 
-Result normed(const Kernels& k, Random& random) {
+Result rms_normalised(const Kernels& k, Random& random) {
   const std::vector<float> x = random.floats(333, -2, 2), weight = random.floats(333);
   Result result = {.floats = std::vector<float>(333)};
   k.rms_norm(x.data(), weight.data(), 333, 1e-5f, result.floats.data());
@@ -163,7 +163,7 @@ Result rotated(const Kernels& k, Random& random) {
   return result;
 }
 
-Result attended_below(float cap, const Kernels& k, Random& random) {
+Result attended_with_cap(float cap, const Kernels& k, Random& random) {
   AttentionCase first = random_attention(random, 48, KvType::bf16, {{0, 256}, {3, 256}, {200, 256}});
   AttentionCase second = random_attention(random, 48, KvType::f32, {{0, 30}, {0, 31}, {0, 32}});
   first.cap = second.cap = cap;
@@ -180,8 +180,8 @@ Result unrotated(const Kernels& k, Random& random) {
   k.unrotate(result.floats.data(), 512, 128, result.floats.data());
   return result;
 }
-Result attended(const Kernels& k, Random& random) { return attended_below(0, k, random); }
-Result attended_capped(const Kernels& k, Random& random) { return attended_below(1.5f, k, random); }
+Result attended(const Kernels& k, Random& random) { return attended_with_cap(0, k, random); }
+Result attended_capped(const Kernels& k, Random& random) { return attended_with_cap(1.5f, k, random); }
 
 Result convolved(const Kernels& k, Random& random) {
   const std::vector<float> x = random.floats(4 * 50, -3, 3), weight = random.floats(4 * 50),
@@ -193,7 +193,7 @@ Result convolved(const Kernels& k, Random& random) {
   return result;
 }
 
-Result convolved_plainly(const Kernels& k, Random& random) {
+Result convolved_without_activation(const Kernels& k, Random& random) {
   const std::vector<float> x = random.floats(3 * 50, -3, 3), weight = random.floats(3 * 50), bias = random.floats(50);
   const float* rows[] = {x.data(), x.data() + 50, x.data() + 100};
   Result result = {.floats = std::vector<float>(50)};
@@ -201,7 +201,7 @@ Result convolved_plainly(const Kernels& k, Random& random) {
   return result;
 }
 
-Result recurred_by(bool delta_rule, const Kernels& k, Random& random) {
+Result advanced_by(bool delta_rule, const Kernels& k, Random& random) {
   const std::vector<float> q = random.floats(9 * 30), key = random.floats(9 * 30, -0.2f, 0.2f),
                            decay = random.floats(9, 0, 1), beta = random.floats(9, 0, 1);
   std::vector<float> v = random.floats(9 * 40), state(48 * 30);
@@ -210,11 +210,11 @@ Result recurred_by(bool delta_rule, const Kernels& k, Random& random) {
   append(v, state);
   return {.floats = v};
 }
-Result recurred(const Kernels& k, Random& random) { return recurred_by(true, k, random); }
-Result recurred_without_correction(const Kernels& k, Random& random) { return recurred_by(false, k, random); }
+Result advanced(const Kernels& k, Random& random) { return advanced_by(true, k, random); }
+Result advanced_without_delta_rule(const Kernels& k, Random& random) { return advanced_by(false, k, random); }
 
-// Doubles, as pairs of integers.
-Result computed(const Kernels&, Random& random) {
+// Results of the portable functions; doubles as pairs of integers.
+Result portable_numbers(const Kernels&, Random& random) {
   std::vector<double> all;
   for (float x : random.floats(1000, 0, 700)) {
     double sine, cosine;
@@ -242,7 +242,7 @@ constexpr Golden kGolden[] = {
     {"quantize", quantized, 0x13369a5b0813552au},
     {"rotate", hadamard_rotated, 0xac1a69841fb2c0fcu},
     {"gemm_s8", int8_matmul, 0x8e207ab7eedcea33u},
-    {"gemv_s8", one_row, 0x800bd8995315adaau},
+    {"gemv_s8", int8_row, 0x800bd8995315adaau},
     {"gemv_grouped and gemm_grouped of w4", four_bit_matmul, 0x51a4b4f50beea7b8u},
     {"gemv_grouped and gemm_grouped of w2", ternary_matmul, 0x11a99b416a31b1c0u},
     {"gemm_bf16", bf16_matmul, 0x226a3a29e9005685u},
@@ -251,22 +251,22 @@ constexpr Golden kGolden[] = {
     {"cap and gelu_tanh", gelu_gated, 0x2f0ac9a9d859ce55u},
     {"gelu", gelu_activated, 0x233abdcf974029fau},
     {"clamped_swiglu", clamped_gated, 0x97c0477ca37174b7u},
-    {"rms_norm", normed, 0x982e3e5c6573bd7cu},
-    {"xielu", bent, 0xc96f89b329675cu},
-    {"layer_norm", centred, 0x7d5b23961946c620u},
+    {"rms_norm", rms_normalised, 0x982e3e5c6573bd7cu},
+    {"xielu", xielu_activated, 0xc96f89b329675cu},
+    {"layer_norm", layer_normalised, 0x7d5b23961946c620u},
     {"rope", rotated, 0x45e47466c825e75au},
     {"attend and merge_attention", attended, 0x337811eadfdc15e6u},
     {"attend_s8", attended_codes, 0xceb5fcb998e34e6bu},
     {"unrotate", unrotated, 0x123f12d18f6b905fu},
-    {"attend under a cap", attended_capped, 0x8b09630f1f4fdac0u},
+    {"attend with a cap", attended_capped, 0x8b09630f1f4fdac0u},
     {"convolve and sigmoid_mul", convolved, 0x6b47d3129de025abu},
-    {"convolve with a bias", convolved_plainly, 0xb6c7f087cd717c80u},
-    {"advance_state", recurred, 0x81e8b58979372015u},
-    {"advance_state without correction", recurred_without_correction, 0xbb7d10add93fba17u},
-    {"the portable functions", computed, 0x51d78d08c4fca143u},
+    {"convolve with a bias", convolved_without_activation, 0xb6c7f087cd717c80u},
+    {"advance_state", advanced, 0x81e8b58979372015u},
+    {"advance_state without the delta rule", advanced_without_delta_rule, 0xbb7d10add93fba17u},
+    {"the portable functions", portable_numbers, 0x51d78d08c4fca143u},
 };
 
-TEST(Bits, AreThoseOfEveryMachine) {
+TEST(Bits, MatchTheGoldenHashes) {
   for (const Golden& golden : kGolden) {
     for (const Kernels* kernels : available_kernels()) {
       Random random;

@@ -1,4 +1,4 @@
-// A few rows as they lie: each has the sums that the scalar kernels give it alone, in every way through the weights.
+// Few unpacked rows: each row has the sums that the scalar GEMV gives it alone, for every access pattern.
 #include "kernels/access_pattern.h"
 #include "tests/kernels/guarded.h"
 
@@ -16,15 +16,14 @@ Case random_case(Random& random, int64_t rows, int64_t k, int64_t lda) {
   return {rows, k, lda, random.codes((rows - 1) * lda + k)};
 }
 
-// Every shape around a tile's rows, a record, the piece of a panel that several tiles share. k is a multiple of
-// group_k.
+// Shapes around the rows of a tile, a record, and the slice of a panel that tiles share. k is a multiple of group_k.
 template <class F>
-void each_case(const Kernels& table, int64_t group_k, F f) {
+void for_each_case(const Kernels& table, int64_t group_k, F f) {
   Random random;
   for (int64_t rows = 1; rows <= table.few_rows; ++rows) {
     int64_t last = 0;
-    for (const int64_t least : {32, 64, 96, 256, 288, 1056}) {
-      const int64_t k = round_up(least, group_k);
+    for (const int64_t min_k : {32, 64, 96, 256, 288, 1056}) {
+      const int64_t k = round_up(min_k, group_k);
       if (k > last) f(random, random_case(random, rows, k, k + rows % 3 * 32));
       last = k;
     }
@@ -32,8 +31,8 @@ void each_case(const Kernels& table, int64_t group_k, F f) {
 }
 
 template <class F>
-void each_way(F f) {
-  const size_t own = access_pattern();
+void for_each_access_pattern(F f) {
+  const size_t previous_row = access_pattern();
   for (const Kernels* table : available_kernels()) {
     if (table->few_rows == 1) continue;
     for (size_t way = 0; way < std::size(kAccessPatterns); ++way) {
@@ -41,14 +40,14 @@ void each_way(F f) {
       f(*table, std::string(table->name) + ", " + std::string(kAccessPatterns[way].name));
     }
   }
-  use_access_pattern(own);
+  use_access_pattern(previous_row);
 }
 
 TEST(FewRows, W8) {
-  each_way([](const Kernels& table, const std::string& name) {
-    each_case(table, kGroupK, [&](Random& random, const Case& c) {
+  for_each_access_pattern([](const Kernels& table, const std::string& name) {
+    for_each_case(table, kGroupK, [&](Random& random, const Case& c) {
       const std::vector<int8_t> weights = random.codes(c.k * kPanelColumns);
-      std::vector<int32_t> want(static_cast<size_t>(c.rows * kPanelColumns));
+      std::vector<int32_t> want(c.rows * kPanelColumns);
       for (int64_t r = 0; r < c.rows; ++r) {
         scalar_kernels().gemv_s8(c.a.data() + r * c.lda, weights.data(), 4 * kPanelColumns, c.k,
                                  want.data() + r * kPanelColumns);
@@ -63,7 +62,7 @@ TEST(FewRows, W8) {
   });
 }
 
-// Codes of a record are any bytes, scales are f16 near 1, zeros at most kMaxZero.
+// Records with arbitrary codes, f16 scales near 1, and zero points of at most kMaxZero.
 std::vector<std::byte> random_records(Random& random, int64_t k, Format format) {
   std::vector<std::byte> records;
   for (int64_t g = 0; g < kPanels * k / traits_of(format).group_k; ++g) {
@@ -81,7 +80,7 @@ std::vector<std::byte> random_records(Random& random, int64_t k, Format format) 
 
 void expect_rows_grouped(const Kernels& table, const std::string& name, Random& random, const Case& c, Format format) {
   const std::vector<std::byte> records = random_records(random, c.k, format);
-  std::vector<float> want(static_cast<size_t>(kPanels * c.rows * kPanelColumns)), row(kPanels * kPanelColumns);
+  std::vector<float> want(kPanels * c.rows * kPanelColumns), row(kPanels * kPanelColumns);
   for (int64_t r = 0; r < c.rows; ++r) {
     scalar_kernels().gemv_grouped(c.a.data() + r * c.lda, {records.data(), c.k, format}, kPanels, row.data());
     for (int64_t p = 0; p < kPanels; ++p) {
@@ -98,10 +97,10 @@ void expect_rows_grouped(const Kernels& table, const std::string& name, Random& 
 }
 
 TEST(FewRows, Grouped) {
-  each_way([](const Kernels& table, const std::string& name) {
+  for_each_access_pattern([](const Kernels& table, const std::string& name) {
     for (const Format format : {Format::w4, Format::w4z, Format::w2}) {
-      each_case(table, traits_of(format).group_k,
-                [&](Random& random, const Case& c) { expect_rows_grouped(table, name, random, c, format); });
+      for_each_case(table, traits_of(format).group_k,
+                    [&](Random& random, const Case& c) { expect_rows_grouped(table, name, random, c, format); });
     }
   });
 }

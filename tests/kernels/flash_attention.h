@@ -31,7 +31,7 @@ std::vector<float> floats(const std::vector<T>& x) {
   return y;
 }
 
-// How K or V lies in memory: from a position, a kv head to the next.
+// Strides of K or V, from one position and from one kv head to the next.
 struct Strides {
   int64_t n, h;
 };
@@ -42,7 +42,7 @@ struct Attention {
   float scale;
   std::vector<T> q, k, v;  // q [heads][head_dim]; k, v dense [kv_heads][seq_len][head_dim]
   Strides ks, vs;
-  bool default_heads;  // strides of heads are left to the operation
+  bool default_heads;  // head strides are 0: the operation computes them
 
   int64_t heads() const { return kv_heads * group; }
   std::string describe() const {
@@ -57,10 +57,10 @@ struct Shape {
   int64_t seq_len, head_dim, kv_heads, group;
 };
 
-enum class Lay { dense, padded, heads_inside };
+enum class CacheOrder { dense, padded, heads_inside };
 
 template <class T>
-Attention<T> random_attention(Random& random, const Shape& s, Lay lay) {
+Attention<T> random_attention(Random& random, const Shape& s, CacheOrder lay) {
   Attention<T> a = {.seq_len = s.seq_len,
                     .head_dim = s.head_dim,
                     .kv_heads = s.kv_heads,
@@ -72,24 +72,24 @@ Attention<T> random_attention(Random& random, const Shape& s, Lay lay) {
                     .ks = {s.head_dim, s.seq_len * s.head_dim},
                     .vs = {s.head_dim, s.seq_len * s.head_dim},
                     .default_heads = true};
-  if (lay == Lay::padded) {
+  if (lay == CacheOrder::padded) {
     a.ks = {s.head_dim + 3, s.seq_len * (s.head_dim + 3) + 7};
     a.vs = {s.head_dim + 1, s.seq_len * (s.head_dim + 1)};
     a.default_heads = false;
-  } else if (lay == Lay::heads_inside) {  // [position][head][head_dim]
+  } else if (lay == CacheOrder::heads_inside) {  // [position][head][head_dim]
     a.ks = a.vs = {s.kv_heads * s.head_dim, s.head_dim};
     a.default_heads = false;
   }
   return a;
 }
 
-// As bf16 caches take queries and probabilities, and as results of this size are stored.
+// Rounding of queries and probabilities for a bf16 cache, and of results.
 template <class T>
 double operand(double x) {
   return sizeof(T) == sizeof(float) ? x : to_float(to_operand(static_cast<float>(x)));
 }
 
-// Scores become probabilities relative to their maximum, rounded relative to their chunk's.
+// Replaces scores by probabilities relative to the maximum of all, rounded relative to the maximum of their chunk.
 template <class T>
 void exponentials(std::vector<double>& scores) {
   const double max = std::ranges::max(scores);
@@ -100,12 +100,12 @@ void exponentials(std::vector<double>& scores) {
   }
 }
 
-// Softmax attention in double precision, in bf16 where the operation is.
+// Softmax attention in double precision, with the bf16 roundings of the operation.
 template <class T>
-std::vector<double> define(const Attention<T>& a) {
+std::vector<double> definition(const Attention<T>& a) {
   std::vector<double> out;
   const size_t d = static_cast<size_t>(a.head_dim);
-  std::vector<double> weight(static_cast<size_t>(a.seq_len));
+  std::vector<double> weight(a.seq_len);
   for (int64_t h = 0; h < a.heads(); ++h) {
     const T* q = &a.q[static_cast<size_t>(h) * d];
     const size_t base = static_cast<size_t>(h / a.group * a.seq_len) * d;
@@ -125,11 +125,11 @@ std::vector<double> define(const Attention<T>& a) {
   return out;
 }
 
-// As it lies in memory, up to the last element; NaN between the rows.
+// K or V with its strides, up to the last element; NaN between the rows.
 template <class T>
-std::vector<T> lay_out(const Attention<T>& a, const std::vector<T>& dense, const Strides& strides) {
+std::vector<T> with_strides(const Attention<T>& a, const std::vector<T>& dense, const Strides& strides) {
   const int64_t last = (a.kv_heads - 1) * strides.h + (a.seq_len - 1) * strides.n + a.head_dim;
-  std::vector<T> x(static_cast<size_t>(last), number<T>(kNan));
+  std::vector<T> x(last, number<T>(kNan));
   for (int64_t h = 0; h < a.kv_heads; ++h) {
     for (int64_t p = 0; p < a.seq_len; ++p) {
       std::copy_n(dense.begin() + (h * a.seq_len + p) * a.head_dim, a.head_dim,
@@ -141,7 +141,7 @@ std::vector<T> lay_out(const Attention<T>& a, const std::vector<T>& dense, const
 
 template <class T>
 std::vector<float> attend(const Attention<T>& a, const OpOptions& options, Edge edge) {
-  const Guarded<T> q(a.q, edge), k(lay_out(a, a.k, a.ks), edge), v(lay_out(a, a.v, a.vs), edge),
+  const Guarded<T> q(a.q, edge), k(with_strides(a, a.k, a.ks), edge), v(with_strides(a, a.v, a.vs), edge),
       out(a.heads() * a.head_dim, edge);
   const FlashAttnDecode<T> args = {.q = q.data,
                                    .k = k.data,
@@ -159,7 +159,7 @@ std::vector<float> attend(const Attention<T>& a, const OpOptions& options, Edge 
   const int64_t bytes = flash_attn_decode_scratch_bytes(args, options);
   EXPECT_EQ(bytes % kAlignmentBytes, 0);  // so that either edge of a page is aligned
   const Guarded<std::byte> scratch(bytes, edge);
-  std::memset(scratch.data, 0xff, static_cast<size_t>(bytes));  // NaN: what is left from before must not count
+  std::memset(scratch.data, 0xff, bytes);  // NaN: earlier contents must have no effect
   EXPECT_EQ(flash_attn_decode(args, {scratch.data, static_cast<size_t>(bytes)}, options).message(), "");
   return floats(out.copy());
 }

@@ -1,11 +1,11 @@
-// flash_attn_decode over codes: against softmax attention of the numbers that they stand for, the same bits from every
-// table and for any number of workers.
+// flash_attn_decode over codes, against softmax attention of the dequantised numbers; the same bits for every table and
+// number of workers.
 #include "tests/kernels/flash_attention.h"
 
 namespace pinion {
 namespace {
 
-// Codes and scales, as numbers in `wide` once more.
+// Codes and scales; `wide` holds the same numbers dequantised.
 struct CodedAttention {
   std::vector<bf16> q;
   std::vector<int8_t> k, v;
@@ -20,7 +20,7 @@ CodedAttention random_codes(Random& random, const Shape& s) {
                       .v = random.codes(positions * s.head_dim),
                       .k_scale = random.floats(positions, 0.005f, 0.02f),
                       .v_scale = random.floats(positions, -0.005f, 0.01f),
-                      .wide = random_attention<float>(random, s, Lay::dense)};
+                      .wide = random_attention<float>(random, s, CacheOrder::dense)};
   const auto d = static_cast<size_t>(s.head_dim);
   for (size_t i = 0; i < a.q.size(); ++i) a.wide.q[i] = to_float(a.q[i]);
   for (size_t i = 0; i < a.k.size(); ++i)
@@ -49,7 +49,7 @@ std::vector<float> attend(const CodedAttention& a, const OpOptions& options, Edg
   const FlashAttnDecode<int8_t> args = arguments(a, out.data);
   const int64_t bytes = flash_attn_decode_scratch_bytes(args, options);
   const Guarded<std::byte> scratch(bytes, edge);
-  std::memset(scratch.data, 0xff, static_cast<size_t>(bytes));
+  std::memset(scratch.data, 0xff, bytes);
   EXPECT_EQ(flash_attn_decode(args, {scratch.data, static_cast<size_t>(bytes)}, options).message(), "");
   return floats(out.copy());
 }
@@ -60,8 +60,8 @@ TEST(FlashAttnDecode, Codes) {
        {Shape{1, 1, 1, 1}, {255, 16, 1, 2}, {257, 64, 2, 4}, {600, 80, 1, 17}, {300, 128, 2, 1}, {20, 300, 1, 3}}) {
     const CodedAttention a = random_codes(random, shape);
     const std::vector<float> first = attend(a, {&scalar_kernels()}, Edge::end);
-    EXPECT_LE(relative_error(first, define(a.wide)), 2e-2) << a.wide.describe();
-    in_turn([&](const OpOptions& options, Edge edge, const std::string& label) {
+    EXPECT_LE(relative_error(first, definition(a.wide)), 2e-2) << a.wide.describe();
+    for_each_table([&](const OpOptions& options, Edge edge, const std::string& label) {
       EXPECT_TRUE(same_bits(attend(a, options, edge), first)) << label << ": " << a.wide.describe();
     });
   }

@@ -1,5 +1,5 @@
-// flash_attn_decode: against softmax attention in double precision, the same bits from every table and for any number
-// of workers, whatever lies between the rows; every mistake in the arguments is an error.
+// flash_attn_decode against softmax attention in double precision; the same bits for every table, number of workers and
+// padding between rows; every wrong argument is an error.
 #include "tests/kernels/flash_attention.h"
 
 namespace pinion {
@@ -8,19 +8,19 @@ namespace {
 template <class T>
 void expect_attention(const Attention<T>& a, bool all) {
   const std::vector<float> first = attend(a, {&scalar_kernels()}, Edge::end);
-  EXPECT_LE(relative_error(first, define(a)), sizeof(T) == 4 ? 1e-5 : 5e-4) << a.describe();
+  EXPECT_LE(relative_error(first, definition(a)), sizeof(T) == 4 ? 1e-5 : 5e-4) << a.describe();
   const auto run = [&](const OpOptions& options, Edge edge, const std::string& label) {
     EXPECT_TRUE(same_bits(attend(a, options, edge), first)) << label << ": " << a.describe();
   };
   if (all) {
-    everywhere(run);
+    for_each_table_and_crew(run);
   } else {
-    in_turn(run);
+    for_each_table(run);
   }
 }
 
 TEST(FlashAttnDecode, HandWorked) {
-  // Two heads on one kv head of two positions. Head 0 sees scores 0 and 0: the mean. Head 1 sees ln 3 apart
+  // Two heads on one kv head of two positions. Head 0 has scores 0 and 0: the mean. The scores of head 1 differ by ln 3
   // (1.0986...): a quarter and three quarters.
   Attention<float> a = {.seq_len = 2,
                         .head_dim = 2,
@@ -41,12 +41,12 @@ TEST(FlashAttnDecode, HandWorked) {
   expect_attention(a, true);
 }
 
-// Every head_dim with every length; the group, the kv heads and the layout vary along.
+// Every head_dim with every length; group size, kv heads and layout vary along.
 TEST(FlashAttnDecode, Shapes) {
   constexpr int64_t kDims[] = {1, 5, 16, 64, 80, 128, 256, 320};
   constexpr int64_t kLengths[] = {1, 15, 16, 17, 255, 256, 257, 1000};
   constexpr int64_t kGroups[] = {1, 2, 7, 20};
-  constexpr Lay kLays[] = {Lay::dense, Lay::padded, Lay::heads_inside};
+  constexpr CacheOrder kLays[] = {CacheOrder::dense, CacheOrder::padded, CacheOrder::heads_inside};
   Random random;
   for (size_t i = 0; i < 64; i += static_cast<size_t>(kStride)) {
     const Shape shape = {.seq_len = kLengths[i / 8],
@@ -58,36 +58,36 @@ TEST(FlashAttnDecode, Shapes) {
   }
 }
 
-// More tasks than workers and fewer, groups larger than one call of the kernel takes, for every crew and table.
-TEST(FlashAttnDecode, Everywhere) {
+// More tasks than workers and fewer, and groups larger than one kernel call, for every table and number of workers.
+TEST(FlashAttnDecode, AllTablesAndWorkers) {
   Random random;
   for (const Shape& shape : {Shape{300, 16, 3, 20}, {600, 24, 1, 7}, {40, 64, 1, 1}, {2100, 32, 2, 2}}) {
-    expect_attention(random_attention<bf16>(random, shape, Lay::padded), true);
-    expect_attention(random_attention<float>(random, shape, Lay::heads_inside), true);
+    expect_attention(random_attention<bf16>(random, shape, CacheOrder::padded), true);
+    expect_attention(random_attention<float>(random, shape, CacheOrder::heads_inside), true);
   }
 }
 
-// The bits are those of the table's own steps: chunks from the first to the last, then one division.
+// The result has the bits of the table's kernels applied to the chunks in order, followed by one division.
 TEST(FlashAttnDecode, ChunksAreMergedInOrder) {
   Random random;
   constexpr int64_t kLength = 900, kDim = 16;
   for (int i = 0; i < 10; ++i) {
-    const Attention<float> a = random_attention<float>(random, {kLength, kDim, 1, 1}, Lay::dense);
+    const Attention<float> a = random_attention<float>(random, {kLength, kDim, 1, 1}, CacheOrder::dense);
     float max = 0, sum = 0, acc[kDim] = {};
     for (int64_t first = 0; first < kLength; first += kAttentionChunk) {
       const int64_t count = std::min<int64_t>(kAttentionChunk, kLength - first);
       std::vector<float> keys(kAttentionChunk * kDim);
       for (int64_t p = 0; p < count; ++p) {
         for (int64_t d = 0; d < kDim; ++d) {
-          keys[static_cast<size_t>(key_at<float>(p, d, kDim))] = a.k[static_cast<size_t>((first + p) * kDim + d)];
+          keys[key_at<float>(p, d, kDim)] = a.k[(first + p) * kDim + d];
         }
       }
       float next_max, next_sum, next_acc[kDim], scores[kScoreFloats];
       const AttentionSpan span = {0, static_cast<int32_t>(count)};
       std::vector<float> q = a.q;
       scalar_kernels().make_query(q.data(), kDim, a.scale, true);
-      scalar_kernels().attend({KvType::f32, keys.data(), &a.v[static_cast<size_t>(first * kDim)], kDim, kDim}, q.data(),
-                              1, &span, scores, {&next_max, &next_sum, next_acc});
+      scalar_kernels().attend({KvType::f32, keys.data(), &a.v[first * kDim], kDim, kDim}, q.data(), 1, &span, scores,
+                              {&next_max, &next_sum, next_acc});
       if (first == 0) {
         max = next_max, sum = next_sum;
         std::copy_n(next_acc, kDim, acc);
@@ -101,15 +101,15 @@ TEST(FlashAttnDecode, ChunksAreMergedInOrder) {
   }
 }
 
-// The largest score decides, wherever it is; exp of the distance underflows for the others.
+// One score dominates, at any position; the exponentials of the others underflow.
 TEST(FlashAttnDecode, LargeScores) {
   Random random;
   for (int64_t winner : {0, 255, 256, 599}) {
     for (float scale : {100.0f, 1e10f, 1e30f}) {
-      Attention<float> a = random_attention<float>(random, {600, 16, 1, 2}, Lay::padded);
+      Attention<float> a = random_attention<float>(random, {600, 16, 1, 2}, CacheOrder::padded);
       a.scale = scale;
       std::fill(a.q.begin(), a.q.end(), 1.0f);
-      std::fill(a.k.begin(), a.k.begin() + 300 * 16, -2.0f);  // far below: whole chunks vanish
+      std::fill(a.k.begin(), a.k.begin() + 300 * 16, -2.0f);  // whole chunks underflow
       std::fill(a.k.begin() + 300 * 16, a.k.end(), -1.0f);
       std::fill_n(a.k.begin() + winner * 16, 16, 3.0f);
       expect_attention(a, false);
@@ -117,8 +117,8 @@ TEST(FlashAttnDecode, LargeScores) {
       for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], a.v[static_cast<size_t>(winner) * 16 + i % 16]);
     }
   }
-  // All equal and large: the mean.
-  Attention<bf16> a = random_attention<bf16>(random, {300, 16, 1, 2}, Lay::dense);
+  // Equal large scores: the mean.
+  Attention<bf16> a = random_attention<bf16>(random, {300, 16, 1, 2}, CacheOrder::dense);
   a.scale = 1e20f;
   std::fill(a.k.begin(), a.k.end(), number<bf16>(-1e10f));
   std::fill(a.q.begin(), a.q.end(), number<bf16>(1));
@@ -130,22 +130,22 @@ void expect_any_scale() {
   Random random;
   for (float scale : {0.0f, -1.0f, -0.125f}) {
     for (int64_t seq_len : {1, 5, 16, 300}) {
-      Attention<T> a = random_attention<T>(random, {seq_len, 16, 1, 2}, Lay::dense);
+      Attention<T> a = random_attention<T>(random, {seq_len, 16, 1, 2}, CacheOrder::dense);
       a.scale = scale;
       expect_attention(a, false);
     }
   }
 }
 
-TEST(FlashAttnDecode, AnyScale) {
+TEST(FlashAttnDecode, Scales) {
   expect_any_scale<float>();
   expect_any_scale<bf16>();
 }
 
-// Of bf16 down to denormals: what is too small to be an operand is zero in every table.
+// bf16 inputs down to denormals: magnitudes below kMinOperand are zero in every table.
 TEST(FlashAttnDecode, TinyNumbers) {
   Random random;
-  Attention<bf16> a = random_attention<bf16>(random, {300, 48, 1, 2}, Lay::padded);
+  Attention<bf16> a = random_attention<bf16>(random, {300, 48, 1, 2}, CacheOrder::padded);
   const auto shrink = [](std::vector<bf16>* all) {
     for (size_t i = 0; i < all->size(); ++i) {
       bf16& x = (*all)[i];
@@ -153,28 +153,28 @@ TEST(FlashAttnDecode, TinyNumbers) {
     }
   };
   shrink(&a.k), shrink(&a.v);
-  in_turn([&, first = attend(a, {&scalar_kernels()}, Edge::end)](const OpOptions& options, Edge edge,
-                                                                 const std::string& label) {
+  for_each_table([&, first = attend(a, {&scalar_kernels()}, Edge::end)](const OpOptions& options, Edge edge,
+                                                                        const std::string& label) {
     EXPECT_TRUE(same_bits(attend(a, options, edge), first)) << label;
   });
   shrink(&a.q);
   expect_attention(a, false);
 }
 
-// One position: its values, whatever the score.
-TEST(FlashAttnDecode, OnePositionIsItsValues) {
+// With one position the result is its value, for any score.
+TEST(FlashAttnDecode, OnePositionGivesItsValue) {
   Random random;
-  const Attention<bf16> a = random_attention<bf16>(random, {1, 80, 2, 3}, Lay::padded);
+  const Attention<bf16> a = random_attention<bf16>(random, {1, 80, 2, 3}, CacheOrder::padded);
   const std::vector<float> out = attend(a, {}, Edge::end);
   for (size_t h = 0; h < 6; ++h) {
     for (size_t i = 0; i < 80; ++i) EXPECT_EQ(out[h * 80 + i], wide(a.v[h / 3 * 80 + i]));
   }
 }
 
-// The result may take the query's place.
+// out may be q.
 TEST(FlashAttnDecode, InPlace) {
   Random random;
-  const Attention<float> a = random_attention<float>(random, {20, 24, 1, 3}, Lay::dense);
+  const Attention<float> a = random_attention<float>(random, {20, 24, 1, 3}, CacheOrder::dense);
   std::vector<float> q = a.q;
   alignas(64) static std::byte scratch[1 << 20];
   EXPECT_FALSE(flash_attn_decode<float>({.q = q.data(),
@@ -192,7 +192,7 @@ TEST(FlashAttnDecode, InPlace) {
   EXPECT_EQ(q, attend(a, {}, Edge::end));
 }
 
-// Four heads on two kv heads, four positions: sound, for tests that spoil it.
+// Valid arguments, four heads on two kv heads, four positions, that each test invalidates in one way.
 template <class T>
 FlashAttnDecode<T> small_attention(const std::vector<T>& x, std::vector<T>* out) {
   return {.q = x.data(),
@@ -208,11 +208,11 @@ FlashAttnDecode<T> small_attention(const std::vector<T>& x, std::vector<T>* out)
 }
 
 TEST(FlashAttnDecode, Errors) {
-  const auto refused = [](const std::string& what, const std::function<void(FlashAttnDecode<bf16>&)>& spoil) {
+  const auto refused = [](const std::string& what, const std::function<void(FlashAttnDecode<bf16>&)>& invalidate) {
     std::vector<bf16> x(256), out(256, bf16{7});
     alignas(64) static std::byte scratch[1 << 20];
     FlashAttnDecode<bf16> args = small_attention(x, &out);
-    spoil(args);
+    invalidate(args);
     const Error e = flash_attn_decode<bf16>(args, scratch);
     if (what.empty()) {
       EXPECT_FALSE(e) << e.message();
@@ -240,7 +240,7 @@ TEST(FlashAttnDecode, Errors) {
   refused("null", [](auto& a) { a.out = nullptr; });
 }
 
-TEST(FlashAttnDecode, ScratchMustSuffice) {
+TEST(FlashAttnDecode, SmallScratchIsRefused) {
   std::vector<float> x(256), out(64, 7.0f);
   alignas(64) static std::byte scratch[1 << 20];
   const FlashAttnDecode<float> args = small_attention(x, &out);

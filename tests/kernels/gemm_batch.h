@@ -1,5 +1,5 @@
-// gemm_batch written out: exact int64 sums or fma sequentially in k, then the epilogue in their order, and ways to run
-// it whose bits must be those.
+// The definition of gemm_batch, with exact int64 sums or fma in the order of k and then the epilogue, and runs of
+// gemm_batch that must give these bits.
 #pragma once
 
 #include "kernels/ops/gemm.h"
@@ -37,7 +37,7 @@ inline float wide(int8_t x) { return x; }
 inline float wide(uint8_t x) { return x; }
 inline int32_t wide(int32_t x) { return x; }
 
-// Any NaN equals any other, of bf16 too.
+// Compares bits, except that all NaNs are equal.
 template <class R>
 testing::AssertionResult same(const std::vector<R>& actual, const std::vector<R>& expected) {
   std::vector<decltype(wide(R{}))> have, want;
@@ -61,9 +61,9 @@ T number(float x) {
   }
 }
 
-// What lies where nothing may be used: no code of A, NaN; in C any number that can be told from a result.
+// Padding that must not be used: for A a value that is no code, or NaN; for C a value that differs from results.
 template <class T>
-T foreign() {
+T padding_value() {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(sizeof(T) == 1 ? 128 : 123456789);
   } else {
@@ -71,10 +71,10 @@ T foreign() {
   }
 }
 
-// Dense operands: a [batch][m][k], b [batch][k][n], c [results][m][n]. Empty: not given.
+// Dense operands: a [batch][m][k], b [batch][k][n], c [results][m][n]. Empty vectors are absent operands.
 template <class T, class R>
 struct Problem {
-  GemmBatch g = {};  // sizes and numbers; pointers and strides are put in place by run()
+  GemmBatch g = {};  // sizes and factors; run() sets pointers and strides
   std::vector<T> a = {}, b = {};
   std::vector<R> c = {};
   std::vector<float> row_scale = {}, column_scale = {}, bias = {}, gate = {};
@@ -114,21 +114,21 @@ Problem<T, R> random_problem(Random& random, const Size& size) {
   p.a = numbers<T>(random, size.batch * size.m * size.k);
   p.b = numbers<T>(random, size.batch * size.k * size.n);
   if constexpr (std::is_same_v<T, int8_t>) {
-    for (size_t i = 0; i < p.b.size(); i += 11) p.b[i] = -128;  // weights may be that
+    for (size_t i = 0; i < p.b.size(); i += 11) p.b[i] = -128;  // valid for weights
   }
-  p.c.assign(static_cast<size_t>(p.results() * size.m * size.n), foreign<R>());  // beta is 0: not read
+  p.c.assign(p.results() * size.m * size.n, padding_value<R>());  // beta is 0: not read
   return p;
 }
 
-// Sum (r, c) of product i on: exact, or by fma sequentially in i, then k.
+// Sum (r, c) of the products from i on: exact, or by fma in the order of i and then k.
 template <class T, class R>
 auto sum_of(const Problem<T, R>& p, int64_t first, int64_t r, int64_t c) {
   using Sum = std::conditional_t<std::is_same_v<T, int8_t>, int64_t, float>;
   Sum sum = 0;
   for (int64_t i = first; i < (p.g.reduce ? p.g.batch : first + 1); ++i) {
     for (int64_t k = 0; k < p.g.k; ++k) {
-      const T x = p.a[static_cast<size_t>((i * p.g.m + r) * p.g.k + k)];
-      const T w = p.b[static_cast<size_t>((i * p.g.k + k) * p.g.n + c)];
+      const T x = p.a[(i * p.g.m + r) * p.g.k + k];
+      const T w = p.b[(i * p.g.k + k) * p.g.n + c];
       if constexpr (std::is_same_v<T, int8_t>) {
         sum += int64_t{x} * w;
       } else {
@@ -142,12 +142,12 @@ auto sum_of(const Problem<T, R>& p, int64_t first, int64_t r, int64_t c) {
 template <class T, class R>
 float finish(const Problem<T, R>& p, float value, int64_t r, int64_t c, R old) {
   if (!p.row_scale.empty()) {
-    value = (value * p.row_scale[static_cast<size_t>(r)]) * p.column_scale[static_cast<size_t>(c)];
+    value = (value * p.row_scale[r]) * p.column_scale[c];
   }
   value = value * p.g.alpha;
-  if (!p.bias.empty()) value = value + p.bias[static_cast<size_t>(c)];
+  if (!p.bias.empty()) value = value + p.bias[c];
   if (!p.gate.empty()) {
-    scalar_kernels().silu_mul(&p.gate[static_cast<size_t>(r * p.g.n + c)], &value, 1, &value);
+    scalar_kernels().silu_mul(&p.gate[r * p.g.n + c], &value, 1, &value);
   }
   if constexpr (!std::is_same_v<R, int32_t>) {
     if (p.g.beta != 0) value = value + p.g.beta * wide(old);
@@ -157,9 +157,9 @@ float finish(const Problem<T, R>& p, float value, int64_t r, int64_t c, R old) {
   return value;
 }
 
-// The definition: C as it must be, dense.
+// The definition: the expected C, dense.
 template <class T, class R>
-std::vector<R> define(const Problem<T, R>& p) {
+std::vector<R> definition(const Problem<T, R>& p) {
   std::vector<R> c = p.c;
   size_t at = 0;
   for (int64_t i = 0; i < p.results(); ++i) {
@@ -177,13 +177,13 @@ std::vector<R> define(const Problem<T, R>& p) {
   return c;
 }
 
-// Dense [count][rows][columns] into rows `ld` apart and matrices `stride` apart; what lies between is `between`. Ends
-// with the last element.
+// Copies dense [count][rows][columns] to rows `ld` apart and matrices `stride` apart, with `padding` as padding, up to
+// the last element.
 template <class T>
 std::vector<T> spread(const std::vector<T>& dense, int64_t count, int64_t rows, int64_t columns, int64_t ld,
-                      int64_t stride, T between) {
+                      int64_t stride, T padding) {
   if (dense.empty()) return {};
-  std::vector<T> x(static_cast<size_t>((count - 1) * stride + (rows - 1) * ld + columns), between);
+  std::vector<T> x((count - 1) * stride + (rows - 1) * ld + columns, padding);
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t r = 0; r < rows; ++r) {
       std::copy_n(dense.begin() + (i * rows + r) * columns, columns, x.begin() + i * stride + r * ld);
@@ -207,30 +207,29 @@ constexpr Form kForms[] = {{false, 1, Edge::begin, true},
                            {false, 5, Edge::begin, false, false, true},
                            {false, 1, Edge::end, true, true, true}};
 
-// Matrices [rows][columns] as [columns][rows].
+// Transposes matrices [rows][columns].
 template <class T>
 std::vector<T> transposed(const std::vector<T>& dense, int64_t rows, int64_t columns) {
   std::vector<T> x(dense.size());
   for (int64_t i = 0; i < std::ssize(dense); ++i) {
     const int64_t matrix = i / (rows * columns), row = i / columns % rows;
-    x[static_cast<size_t>((matrix * columns + i % columns) * rows + row)] = dense[static_cast<size_t>(i)];
+    x[(matrix * columns + i % columns) * rows + row] = dense[i];
   }
   return x;
 }
 
-// Operands as they lie in memory: rows, or where they are transposed columns, `more` elements further apart than they
-// are long.
+// Operands with strides: rows, or columns if transposed, are followed by `more` elements of padding.
 template <class T>
-struct Laid {
+struct Strided {
   int64_t ld, stride;
   std::vector<T> elements;
 };
 template <class T>
-Laid<T> lay_out(const std::vector<T>& dense, int64_t count, int64_t rows, int64_t columns, bool is_transposed,
-                int64_t more) {
-  if (is_transposed) return lay_out(transposed(dense, rows, columns), count, columns, rows, false, more);
+Strided<T> with_strides(const std::vector<T>& dense, int64_t count, int64_t rows, int64_t columns, bool is_transposed,
+                        int64_t more) {
+  if (is_transposed) return with_strides(transposed(dense, rows, columns), count, columns, rows, false, more);
   const int64_t ld = columns + more, stride = rows * ld + more / 2;
-  return {ld, stride, spread(dense, count, rows, columns, ld, stride, foreign<T>())};
+  return {ld, stride, spread(dense, count, rows, columns, ld, stride, padding_value<T>())};
 }
 
 inline std::vector<int64_t> offsets_of(int64_t count, int64_t stride) {
@@ -239,13 +238,13 @@ inline std::vector<int64_t> offsets_of(int64_t count, int64_t stride) {
   return offsets;
 }
 
-// C as it lies in memory, with all that must not have changed around it.
+// C with its strides; the padding must not have changed.
 template <class T, class R>
 std::vector<R> run(const Kernels* kernels, const Form& form, const Problem<T, R>& p) {
   GemmBatch g = p.g;
   const Workers workers = crew(form.workers);
-  const Laid<T> a_laid = lay_out(p.a, g.batch, g.m, g.k, form.a_transposed, 3);
-  const Laid<T> b_laid = lay_out(p.b, g.batch, g.k, g.n, form.b_transposed, 5);
+  const Strided<T> a_laid = with_strides(p.a, g.batch, g.m, g.k, form.a_transposed, 3);
+  const Strided<T> b_laid = with_strides(p.b, g.batch, g.k, g.n, form.b_transposed, 5);
   g.lda = a_laid.ld, g.a_stride = a_laid.stride, g.a_transposed = form.a_transposed;
   g.ldb = b_laid.ld, g.b_stride = b_laid.stride, g.b_transposed = form.b_transposed;
   g.ldc = g.n + 1, g.c_stride = g.m * g.ldc + 2;
@@ -253,7 +252,7 @@ std::vector<R> run(const Kernels* kernels, const Form& form, const Problem<T, R>
   const Edge edge = form.edge;
   const Guarded<T> a(a_laid.elements, edge);
   const Guarded<T> b(b_laid.elements, edge);
-  const Guarded<R> c(spread(p.c, p.results(), g.m, g.n, g.ldc, g.c_stride, foreign<R>()), edge);
+  const Guarded<R> c(spread(p.c, p.results(), g.m, g.n, g.ldc, g.c_stride, padding_value<R>()), edge);
   const Guarded<float> row_scale(p.row_scale, edge), column_scale(p.column_scale, edge), bias(p.bias, edge),
       gate(spread(p.gate, 1, g.m, g.n, g.gate_stride, 0, kNan), edge);
   g.a = a.data, g.b = b.data, g.c = c.data;
@@ -279,7 +278,7 @@ std::vector<R> run(const Kernels* kernels, const Form& form, const Problem<T, R>
   }
   const int64_t bytes = gemm_scratch_bytes(kernels, g);
   const Guarded<std::byte> scratch(bytes, edge);
-  std::memset(scratch.data, 0xff, static_cast<size_t>(bytes));  // NaN: what is left from before must not count
+  std::memset(scratch.data, 0xff, bytes);  // NaN: earlier contents must have no effect
   const Error e = gemm_batch(kernels, workers, g, {scratch.data, static_cast<size_t>(bytes)});
   EXPECT_EQ(e.message(), "");
   return c.copy();
@@ -288,44 +287,44 @@ std::vector<R> run(const Kernels* kernels, const Form& form, const Problem<T, R>
 template <class T, class R>
 void expect_defined(const Problem<T, R>& p, const Kernels* kernels, const Form& form, const std::vector<R>& expected) {
   const std::vector<R> laid_out =
-      spread(expected, p.results(), p.g.m, p.g.n, p.g.n + 1, p.g.m * (p.g.n + 1) + 2, foreign<R>());
+      spread(expected, p.results(), p.g.m, p.g.n, p.g.n + 1, p.g.m * (p.g.n + 1) + 2, padding_value<R>());
   EXPECT_TRUE(same(run(kernels, form, p), laid_out))
-      << (kernels ? kernels->name : "the best") << (form.b_packed ? ", B packed" : "")
+      << (kernels ? kernels->name : "default table") << (form.b_packed ? ", B packed" : "")
       << (form.a_transposed ? ", A transposed" : "") << (form.b_transposed ? ", B transposed" : "")
       << (form.offsets ? ", offsets" : "") << ", workers " << form.workers << ": " << p.describe();
 }
 
-// Every table in every form.
+// Runs every table in every form.
 template <class T, class R>
-void expect_everywhere(const Problem<T, R>& p) {
-  const std::vector<R> expected = define(p);
+void expect_all_forms(const Problem<T, R>& p) {
+  const std::vector<R> expected = definition(p);
   for (const Kernels* kernels : available_kernels()) {
     for (const Form& form : kForms) expect_defined(p, kernels, form, expected);
   }
   expect_defined<T, R>(p, nullptr, kForms[0], expected);
 }
 
-// Every table in one form, each in another one than the others and than the time before: for loops over many sizes.
+// Runs every table in one form, which varies with the table and the call: for loops over many sizes.
 template <class T, class R>
-void expect_in_turn(const Problem<T, R>& p) {
+void expect_next_form(const Problem<T, R>& p) {
   static size_t turn = 0;
-  const std::vector<R> expected = define(p);
+  const std::vector<R> expected = definition(p);
   size_t form = turn++;
   for (const Kernels* kernels : available_kernels()) {
     expect_defined(p, kernels, kForms[form++ % std::size(kForms)], expected);
   }
 }
 
-// Everywhere, where that takes no minutes.
+// run_on_all_tables for small problems, else run_in_turn.
 template <class T, class R>
-void expect_in_most(const Problem<T, R>& p) {
-  if (kStride > 1) return expect_in_turn(p);
-  expect_everywhere(p);
+void expect_forms(const Problem<T, R>& p) {
+  if (kStride > 1) return expect_next_form(p);
+  expect_all_forms(p);
 }
 
-// f(T{}, R{}) for every pair of types.
+// Calls f(T{}, R{}) for every pair of types.
 template <class F>
-void each_type(F f) {
+void for_each_type(F f) {
   f(int8_t{}, int32_t{});
   f(int8_t{}, float{});
   f(int8_t{}, bf16{});

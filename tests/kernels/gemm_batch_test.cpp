@@ -1,10 +1,8 @@
-// gemm_batch against its definition: the bits must not depend on the kernels, the workers, or on who packed B.
+// gemm_batch against its definition: the bits must not depend on the table, the workers or the packing of B.
 #include "tests/kernels/gemm_batch.h"
 
 namespace pinion {
 namespace {
-
-// --- by hand -------------------------------------------------------------------------------------------------------
 
 template <class T, class R>
 Problem<T, R> two_by_two() {
@@ -15,21 +13,21 @@ Problem<T, R> two_by_two() {
   p.g.type = kType<T>, p.g.result = kResult<R>, p.g.m = 2, p.g.n = 2, p.g.k = 3;
   for (float v : {1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}) p.a.push_back(number<T>(v));
   for (float v : {1.0f, 0.0f, 2.0f, 1.0f, 0.0f, -1.0f}) p.b.push_back(number<T>(v));
-  p.c.assign(4, foreign<R>());
+  p.c.assign(4, padding_value<R>());
   return p;
 }
 
 TEST(GemmBatch, HandWorked) {
-  each_type([]<class T, class R>(T, R) {
+  for_each_type([]<class T, class R>(T, R) {
     const Problem<T, R> p = two_by_two<T, R>();
     std::vector<R> by_hand;
     for (float v : {5.0f, -1.0f, 14.0f, -1.0f}) by_hand.push_back(number<R>(v));
-    ASSERT_TRUE(same(define(p), by_hand));
-    expect_everywhere(p);
+    ASSERT_TRUE(same(definition(p), by_hand));
+    expect_all_forms(p);
   });
 }
 
-TEST(GemmBatch, EpilogueByHand) {
+TEST(GemmBatch, EpilogueHandWorked) {
   Problem<int8_t, float> p = two_by_two<int8_t, float>();
   p.row_scale = {0.5f, 2}, p.column_scale = {4, 8};  // 10 -4; 112 -16
   p.g.alpha = 0.25f;                                 // 2.5 -1; 28 -4
@@ -38,25 +36,25 @@ TEST(GemmBatch, EpilogueByHand) {
   p.c = {6, 2, 2, 0};
   p.g.beta = 0.5f;               // 3 1; 1161 -200
   p.g.low = -100, p.g.high = 2;  // 2 1; 2 -100
-  ASSERT_EQ(define(p), (std::vector<float>{2, 1, 2, -100}));
-  expect_everywhere(p);
+  ASSERT_EQ(definition(p), (std::vector<float>{2, 1, 2, -100}));
+  expect_all_forms(p);
 
   // bf16 rounds to nearest even: 257 and 259 lie halfway between 256, 258 and 260.
   Problem<float, bf16> rounded = two_by_two<float, bf16>();
   rounded.bias = {252, 260};  // 257 259; 266 259
-  ASSERT_TRUE(same(define(rounded), {to_bf16(256), to_bf16(260), to_bf16(266), to_bf16(260)}));
-  expect_everywhere(rounded);
+  ASSERT_TRUE(same(definition(rounded), {to_bf16(256), to_bf16(260), to_bf16(266), to_bf16(260)}));
+  expect_all_forms(rounded);
 }
 
-// What is rounded, where what is too large ends, and what NaN is.
-TEST(GemmBatch, NarrowResultsByHand) {
+// Rounding, saturation and NaN of the narrow result types.
+TEST(GemmBatch, NarrowResultsHandWorked) {
   const std::vector<float> values = {2.5f, 3.5f, -2.5f, 127.5f, 300, -0.5f, -200, kNan};
   const auto one_row = [&]<class R>(R, const std::vector<R>& by_hand) {
     Problem<float, R> p;
     p.g.result = kResult<R>, p.g.m = 1, p.g.n = std::ssize(values), p.g.k = 1;
-    p.a = {1}, p.b = values, p.c.assign(values.size(), foreign<R>());
-    ASSERT_TRUE(same(define(p), by_hand));
-    expect_everywhere(p);
+    p.a = {1}, p.b = values, p.c.assign(values.size(), padding_value<R>());
+    ASSERT_TRUE(same(definition(p), by_hand));
+    expect_all_forms(p);
   };
   one_row(int8_t{}, std::vector<int8_t>{2, 4, -2, 127, 127, 0, -128, 0});
   one_row(uint8_t{}, std::vector<uint8_t>{2, 4, 0, 128, 255, 0, 0, 0});
@@ -65,35 +63,34 @@ TEST(GemmBatch, NarrowResultsByHand) {
   halves.g.result = GemmResult::f16, halves.g.m = 1, halves.g.n = 6, halves.g.k = 1;
   halves.a = {1}, halves.c.resize(6);
   halves.b = {1 + 0x1p-11f, 1 + 0x3p-11f, 65519, 65520, -0x1p-25f, 0x3p-25f};
-  expect_everywhere(halves);
+  expect_all_forms(halves);
   std::vector<uint16_t> bits;
-  for (f16 h : define(halves)) bits.push_back(h.bits);
+  for (f16 h : definition(halves)) bits.push_back(h.bits);
   EXPECT_EQ(bits, (std::vector<uint16_t>{0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x8000, 0x0002}));
 }
 
-// A bit of everything that a sum in another order, or of products that are rounded, would get wrong.
-TEST(GemmBatch, FloatsAreFusedAndInOrder) {
+// Sums that another order, or rounded products, would change.
+TEST(GemmBatch, FloatSumsAreFmaInOrder) {
   Problem<float, float> p;
   p.g.m = 1, p.g.n = 1, p.g.k = 4;
   p.a = {0x1p24f, 1, 1, -0x1p24f};
   p.b = {1, 1, 1, 1};
   p.c = {kNan};
-  ASSERT_EQ(define(p), std::vector<float>{0});  // 2^24 + 1 is 2^24 again, twice
-  expect_everywhere(p);
+  ASSERT_EQ(definition(p), std::vector<float>{0});  // 2^24 + 1 is 2^24 again, twice
+  expect_all_forms(p);
 
   p.g.k = 2;
   p.a = {1, 1 + 0x1p-12f};
   p.b = {-1, 1 + 0x1p-12f};
-  ASSERT_EQ(define(p), std::vector<float>{0x1p-11f + 0x1p-24f});  // a product rounded by itself loses the last part
-  expect_everywhere(p);
+  ASSERT_EQ(definition(p),
+            std::vector<float>{0x1p-11f + 0x1p-24f});  // a product rounded on its own would lose the last bits
+  expect_all_forms(p);
 }
-
-// --- sizes ---------------------------------------------------------------------------------------------------------
 
 TEST(GemmBatch, EveryRowCount) {
   Random random;
   for (int64_t m = 1; m <= 70; m += m < 20 ? 1 : kStride) {
-    each_type([&]<class T, class R>(T, R) { expect_in_turn(random_problem<T, R>(random, {m, 66, 35})); });
+    for_each_type([&]<class T, class R>(T, R) { expect_next_form(random_problem<T, R>(random, {m, 66, 35})); });
   }
 }
 
@@ -101,7 +98,7 @@ TEST(GemmBatch, Columns) {
   Random random;
   for (int64_t n : {1, 2, 15, 16, 17, 31, 48, 63, 64, 65, 127, 128, 129, 200}) {
     for (int64_t m : {1, 7}) {
-      each_type([&]<class T, class R>(T, R) { expect_in_turn(random_problem<T, R>(random, {m, n, 33})); });
+      for_each_type([&]<class T, class R>(T, R) { expect_next_form(random_problem<T, R>(random, {m, n, 33})); });
     }
   }
 }
@@ -110,16 +107,16 @@ TEST(GemmBatch, EveryK) {
   Random random;
   for (int64_t k = 1; k <= 70; k += k < 9 ? 1 : kStride) {
     for (int64_t m : {1, 3}) {
-      each_type([&]<class T, class R>(T, R) { expect_in_turn(random_problem<T, R>(random, {m, 65, k})); });
+      for_each_type([&]<class T, class R>(T, R) { expect_next_form(random_problem<T, R>(random, {m, 65, k})); });
     }
   }
 }
 
-// More rows than a tile, more panels than workers and fewer; one panel that is cut along its rows.
+// More rows than a tile, more panels than workers and fewer; one panel whose rows are cut.
 TEST(GemmBatch, ManyTiles) {
   Random random;
   for (const Size& size : {Size{193, 10, 20}, {130, 300, 34}, {67, 128, 300, 2}, {20, 70, 30, 9}}) {
-    each_type([&]<class T, class R>(T, R) { expect_in_most(random_problem<T, R>(random, size)); });
+    for_each_type([&]<class T, class R>(T, R) { expect_forms(random_problem<T, R>(random, size)); });
   }
 }
 
@@ -128,15 +125,15 @@ TEST(GemmBatch, Batches) {
   for (int64_t batch : {0, 1, 2, 3}) {
     for (bool reduce : {false, true}) {
       for (const Size& size : {Size{1, 65, 36}, {1, 3, 5}, {9, 70, 33}}) {
-        each_type([&]<class T, class R>(T, R) {
-          expect_in_most(random_problem<T, R>(random, {size.m, size.n, size.k, batch, reduce}));
+        for_each_type([&]<class T, class R>(T, R) {
+          expect_forms(random_problem<T, R>(random, {size.m, size.n, size.k, batch, reduce}));
         });
       }
     }
   }
 }
 
-// Nothing to do; nothing to sum (k or the reduced batch is zero): C = finish(0).
+// Empty results, and empty sums (k or the reduced batch is zero): C = epilogue(0).
 TEST(GemmBatch, Zeros) {
   Random random;
   for (const Size& size : {Size{0, 5, 6},
@@ -148,30 +145,28 @@ TEST(GemmBatch, Zeros) {
                            {3, 66, 6, 0, true},
                            {3, 5, 0, 2},
                            {3, 5, 0, 2, true}}) {
-    each_type([&]<class T, class R>(T, R) {
+    for_each_type([&]<class T, class R>(T, R) {
       Problem<T, R> p = random_problem<T, R>(random, size);
-      expect_in_most(p);
+      expect_forms(p);
       for (R& c : p.c) c = number<R>(3);
       p.g.beta = 1;
-      if constexpr (!std::is_same_v<R, int32_t>) p.bias.assign(static_cast<size_t>(size.n), 0.5f);
-      expect_in_most(p);
+      if constexpr (!std::is_same_v<R, int32_t>) p.bias.assign(size.n, 0.5f);
+      expect_forms(p);
     });
   }
 }
 
-TEST(GemmBatch, MostTermsReduced) {
+TEST(GemmBatch, MaximumReducedTerms) {
   Random random;
-  each_type([&]<class T, class R>(T, R) {
-    for (int64_t m : {1, 5}) expect_in_turn(random_problem<T, R>(random, {m, 9, 6, kMaxGemmTerms, true}));
+  for_each_type([&]<class T, class R>(T, R) {
+    for (int64_t m : {1, 5}) expect_next_form(random_problem<T, R>(random, {m, 9, 6, kMaxGemmTerms, true}));
   });
 }
-
-// --- numbers -------------------------------------------------------------------------------------------------------
 
 TEST(GemmBatch, EveryEpilogue) {
   Random random;
   for (int set = 0; set < 64; set += set < 8 ? 1 : static_cast<int>(std::min<int64_t>(kStride, 5))) {
-    each_type([&]<class T, class R>(T, R) {
+    for_each_type([&]<class T, class R>(T, R) {
       if constexpr (!std::is_same_v<R, int32_t>) {
         Problem<T, R> p = random_problem<T, R>(random, {1 + set % 8, 70, 21, 1 + set % 2});
         if (set & 1) p.row_scale = random.floats(p.g.m), p.column_scale = random.floats(p.g.n);
@@ -183,56 +178,56 @@ TEST(GemmBatch, EveryEpilogue) {
           p.g.beta = 0.7f;
         }
         if (set & 32) p.g.low = -0.9f, p.g.high = 1.1f;
-        expect_in_turn(p);
+        expect_next_form(p);
       }
     });
   }
 }
 
-TEST(GemmBatch, ClampsFromOneSide) {
+TEST(GemmBatch, OneSidedClamp) {
   Random random;
   Problem<float, float> p = random_problem<float, float>(random, {3, 20, 8});
-  p.b[5] = kNan;  // a column of NaN: those stay
+  p.b[5] = kNan;  // a column of NaN, which stay NaN
   p.g.low = 0;
-  expect_everywhere(p);
+  expect_all_forms(p);
   p.g.low = -kInfinity, p.g.high = -0.25f;
-  expect_everywhere(p);
+  expect_all_forms(p);
 }
 
 TEST(GemmBatch, AlphaZeroAndMinusOne) {
   Random random;
-  each_type([&]<class T, class R>(T, R) {
+  for_each_type([&]<class T, class R>(T, R) {
     if constexpr (!std::is_same_v<R, int32_t>) {
       Problem<T, R> p = random_problem<T, R>(random, {4, 5, 6});
       for (float alpha : {0.0f, -1.0f, 0x1p-126f}) {
         p.g.alpha = alpha;
-        expect_in_turn(p);
+        expect_next_form(p);
       }
     }
   });
 }
 
-TEST(GemmBatch, Int32ResultsAreAddedTo) {
+TEST(GemmBatch, Int32ResultsAccumulate) {
   Random random;
   for (const Size& size : {Size{1, 70, 36}, {1, 70, 35}, {9, 70, 35, 2}, {9, 70, 35, 3, true}}) {
     Problem<int8_t, int32_t> p = random_problem<int8_t, int32_t>(random, size);
     p.g.beta = 1;
     for (int32_t& c : p.c) c = static_cast<int32_t>(random.next() % 2000000) - 1000000;
-    expect_everywhere(p);
+    expect_all_forms(p);
   }
 }
 
-// Adding to C wraps around, as everything of int32 does here (int64 sums, cut off, in the definition).
+// int32 additions to C wrap around; the definition truncates int64 sums.
 TEST(GemmBatch, Int32ResultsWrap) {
   Problem<int8_t, int32_t> p = two_by_two<int8_t, int32_t>();
   p.g.beta = 1;
   p.c = {std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min(), 0, 0};
-  ASSERT_EQ(define(p), (std::vector<int32_t>{std::numeric_limits<int32_t>::min() + 4,
-                                             std::numeric_limits<int32_t>::max(), 14, -1}));
-  expect_everywhere(p);
+  ASSERT_EQ(definition(p), (std::vector<int32_t>{std::numeric_limits<int32_t>::min() + 4,
+                                                 std::numeric_limits<int32_t>::max(), 14, -1}));
+  expect_all_forms(p);
 }
 
-// The largest sums there are: one term of kMaxK, and many that come to it.
+// The largest sums: one term of kMaxK, and many terms of kMaxK together.
 TEST(GemmBatch, LargestSumsAreExact) {
   struct Shape {
     int64_t batch, m;
@@ -246,30 +241,30 @@ TEST(GemmBatch, LargestSumsAreExact) {
            .n = 2,
            .k = kMaxK / shape.batch,
            .reduce = true};
-    p.a.assign(static_cast<size_t>(shape.m * kMaxK), 127);
+    p.a.assign(shape.m * kMaxK, 127);
     for (int64_t i = 0; i < kMaxK; ++i) p.b.push_back(-128), p.b.push_back(127);
-    p.c.assign(static_cast<size_t>(2 * shape.m), 99);
-    const std::vector<int32_t> expected = define(p);
+    p.c.assign(2 * shape.m, 99);
+    const std::vector<int32_t> expected = definition(p);
     ASSERT_EQ(expected[0], 127 * -128 * int32_t{kMaxK});
     ASSERT_EQ(expected[1], 127 * 127 * int32_t{kMaxK});
-    expect_in_turn(p);
+    expect_next_form(p);
   }
 }
 
 TEST(GemmBatch, AllMagnitudes) {
   Random random;
   for (int64_t m : {1, 7}) {
-    each_type([&]<class T, class R>(T, R) {
+    for_each_type([&]<class T, class R>(T, R) {
       if constexpr (!std::is_same_v<T, int8_t>) {
         Problem<T, R> p = random_problem<T, R>(random, {m, 40, 9});
         for (T& v : p.a) v = number<T>(random.spread(-149, 128));
-        for (T& v : p.b) v = number<T>(random.spread(-149, 100));  // sums that overflow among them
-        expect_in_turn(p);
+        for (T& v : p.b) v = number<T>(random.spread(-149, 100));  // some sums overflow
+        expect_next_form(p);
         p.a.front() = number<T>(kInfinity), p.b.back() = number<T>(kNan);
-        expect_in_turn(p);
+        expect_next_form(p);
         for (T& v : p.a) v = number<T>(random.spread(-149, -80));
-        for (T& v : p.b) v = number<T>(random.spread(-70, 10));  // and ones that vanish
-        expect_in_turn(p);
+        for (T& v : p.b) v = number<T>(random.spread(-70, 10));  // some sums underflow
+        expect_next_form(p);
       }
     });
   }

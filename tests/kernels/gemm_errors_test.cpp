@@ -1,13 +1,11 @@
-// gemm_batch's arguments: what packing B gives and what scratch is asked for, and that each mistake is an error that
-// names it and leaves C alone.
+// Arguments of gemm_batch: the packed form of B, the size of the scratch, and errors, which name the wrong argument and
+// leave C unchanged.
 #include <functional>
 
 #include "tests/kernels/gemm_batch.h"
 
 namespace pinion {
 namespace {
-
-// --- packing -------------------------------------------------------------------------------------------------------
 
 TEST(GemmPackB, Layout) {
   Random random;
@@ -25,7 +23,7 @@ TEST(GemmPackB, Layout) {
     for (int64_t c = 0; c < 128; ++c) {
       int32_t sum = 0;
       for (int64_t i = 0; i < 64; ++i) {
-        const int8_t expected = c < n && i < k ? codes[static_cast<size_t>(i * ldb + c)] : int8_t{0};
+        const int8_t expected = c < n && i < k ? codes[i * ldb + c] : int8_t{0};
         ASSERT_EQ(code[c / 64 * 64 * 64 + i / 4 * 256 + c % 64 * 4 + i % 4], expected) << c << " " << i;
         sum += expected;
       }
@@ -40,15 +38,15 @@ TEST(GemmPackB, Layout) {
     const auto* element = reinterpret_cast<const bf16*>(packed_bf16.data);
     for (int64_t c = 0; c < 128; ++c) {
       for (int64_t i = 0; i < k; ++i) {
-        const bf16 expected = c < n ? floats[static_cast<size_t>(i * ldb + c)] : bf16{0};
+        const bf16 expected = c < n ? floats[i * ldb + c] : bf16{0};
         ASSERT_EQ(element[c / 64 * 64 * k + i * 64 + c % 64].bits, expected.bits) << c << " " << i;
       }
     }
   }
 }
 
-// A single row is mostly taken as it is: then there must be nothing to provide for it.
-TEST(GemmScratch, ARowOfItsOwnNeedsNone) {
+// Most single rows are multiplied unpacked and need no scratch.
+TEST(GemmScratch, SingleRowNeedsNone) {
   const auto bytes = [](GemmType type, int64_t k, bool reduce) {
     return gemm_scratch_bytes(nullptr,
                               {.type = type, .batch = 2, .m = 1, .n = 10, .k = k, .reduce = reduce, .b_packed = true});
@@ -62,10 +60,8 @@ TEST(GemmScratch, ARowOfItsOwnNeedsNone) {
   EXPECT_GT(bytes(GemmType::f16, 12, false), 0);
 }
 
-// --- mistakes ------------------------------------------------------------------------------------------------------
-
-// A sound problem of int8 with float results, which each test spoils in one way.
-struct Sound {
+// A valid int8 problem with float results that each test invalidates in one way.
+struct ValidCall {
   std::vector<int8_t> a = std::vector<int8_t>(64), b = std::vector<int8_t>(64);
   std::vector<float> c = std::vector<float>(64, 7.0f), numbers = std::vector<float>(64, 1.0f);
   alignas(64) std::byte scratch[16384];
@@ -90,9 +86,9 @@ struct Sound {
   Error multiply() { return gemm_batch(nullptr, {}, g, {scratch + scratch_offset, scratch_bytes}); }
 };
 
-void expect_refused(const std::string& argument, const std::function<void(Sound&)>& spoil) {
-  Sound s;
-  spoil(s);
+void expect_refused(const std::string& argument, const std::function<void(ValidCall&)>& invalidate) {
+  ValidCall s;
+  invalidate(s);
   const Error e = s.multiply();
   ASSERT_TRUE(e) << argument;
   EXPECT_EQ(e.where.substr(0, 12), "gemm_batch: ") << e.message();
@@ -100,8 +96,8 @@ void expect_refused(const std::string& argument, const std::function<void(Sound&
   EXPECT_EQ(s.c, std::vector<float>(64, 7.0f)) << e.message();
 }
 
-TEST(GemmErrors, TheSoundProblemIsAccepted) {
-  Sound s;
+TEST(GemmErrors, ValidProblemIsAccepted) {
+  ValidCall s;
   EXPECT_EQ(s.multiply().message(), "");
   EXPECT_EQ(s.c[0], 0);
   EXPECT_EQ(s.c[29], 0);
@@ -109,71 +105,72 @@ TEST(GemmErrors, TheSoundProblemIsAccepted) {
 }
 
 TEST(GemmErrors, Sizes) {
-  expect_refused("batch", [](Sound& s) { s.g.batch = -1; });
-  expect_refused("m", [](Sound& s) { s.g.m = -1; });
-  expect_refused("n", [](Sound& s) { s.g.n = -1; });
-  expect_refused("k", [](Sound& s) { s.g.k = -1; });
-  expect_refused("lda", [](Sound& s) { s.g.lda = 3; });
-  expect_refused("ldb", [](Sound& s) { s.g.ldb = 4; });
-  expect_refused("lda", [](Sound& s) { s.g.a_transposed = true, s.g.lda = 2; });
-  expect_refused("ldb", [](Sound& s) { s.g.b_transposed = true, s.g.ldb = 3; });
-  expect_refused("b_offsets", [](Sound& s) {
+  expect_refused("batch", [](ValidCall& s) { s.g.batch = -1; });
+  expect_refused("m", [](ValidCall& s) { s.g.m = -1; });
+  expect_refused("n", [](ValidCall& s) { s.g.n = -1; });
+  expect_refused("k", [](ValidCall& s) { s.g.k = -1; });
+  expect_refused("lda", [](ValidCall& s) { s.g.lda = 3; });
+  expect_refused("ldb", [](ValidCall& s) { s.g.ldb = 4; });
+  expect_refused("lda", [](ValidCall& s) { s.g.a_transposed = true, s.g.lda = 2; });
+  expect_refused("ldb", [](ValidCall& s) { s.g.b_transposed = true, s.g.ldb = 3; });
+  expect_refused("b_offsets", [](ValidCall& s) {
     static constexpr int64_t kOffsets[] = {0, 32};
     s.g.b = s.scratch, s.g.b_packed = true, s.g.b_offsets = kOffsets;
   });
-  expect_refused("ldc", [](Sound& s) { s.g.ldc = 4; });
-  expect_refused("c_stride", [](Sound& s) { s.g.c_stride = 14; });
-  expect_refused("c_stride", [](Sound& s) { s.g.c_stride = -14; });
-  expect_refused("b_stride", [](Sound& s) { s.g.b = s.scratch, s.g.b_packed = true, s.g.b_stride = 32; });
-  expect_refused("gate_stride", [](Sound& s) { s.g.gate = s.numbers.data(), s.g.gate_stride = 4; });
-  expect_refused("k", [](Sound& s) { s.g.k = s.g.lda = kMaxK + 1; });
-  expect_refused("k", [](Sound& s) { s.g.reduce = true, s.g.k = s.g.lda = kMaxK / 2 + 1; });
-  expect_refused("batch", [](Sound& s) { s.g.reduce = true, s.g.batch = kMaxGemmTerms + 1; });
+  expect_refused("ldc", [](ValidCall& s) { s.g.ldc = 4; });
+  expect_refused("c_stride", [](ValidCall& s) { s.g.c_stride = 14; });
+  expect_refused("c_stride", [](ValidCall& s) { s.g.c_stride = -14; });
+  expect_refused("b_stride", [](ValidCall& s) { s.g.b = s.scratch, s.g.b_packed = true, s.g.b_stride = 32; });
+  expect_refused("gate_stride", [](ValidCall& s) { s.g.gate = s.numbers.data(), s.g.gate_stride = 4; });
+  expect_refused("k", [](ValidCall& s) { s.g.k = s.g.lda = kMaxK + 1; });
+  expect_refused("k", [](ValidCall& s) { s.g.reduce = true, s.g.k = s.g.lda = kMaxK / 2 + 1; });
+  expect_refused("batch", [](ValidCall& s) { s.g.reduce = true, s.g.batch = kMaxGemmTerms + 1; });
 }
 
 TEST(GemmErrors, Pointers) {
-  expect_refused("a", [](Sound& s) { s.g.a = nullptr; });
-  expect_refused("b", [](Sound& s) { s.g.b = nullptr; });
-  expect_refused("b", [](Sound& s) { s.g.b = s.scratch + 4, s.g.b_packed = true, s.g.b_stride = 4096; });
-  expect_refused("row_scale", [](Sound& s) { s.g.row_scale = s.numbers.data(); });
-  expect_refused("column_scale", [](Sound& s) { s.g.column_scale = s.numbers.data(); });
-  expect_refused("c", [](Sound& s) { s.g.c = nullptr; });
-  expect_refused("c", [](Sound& s) { s.g.c = nullptr, s.g.k = 0; });
-  expect_refused("c", [](Sound& s) { s.g.c = nullptr, s.g.batch = 0, s.g.reduce = true; });  // it is written
+  expect_refused("a", [](ValidCall& s) { s.g.a = nullptr; });
+  expect_refused("b", [](ValidCall& s) { s.g.b = nullptr; });
+  expect_refused("b", [](ValidCall& s) { s.g.b = s.scratch + 4, s.g.b_packed = true, s.g.b_stride = 4096; });
+  expect_refused("row_scale", [](ValidCall& s) { s.g.row_scale = s.numbers.data(); });
+  expect_refused("column_scale", [](ValidCall& s) { s.g.column_scale = s.numbers.data(); });
+  expect_refused("c", [](ValidCall& s) { s.g.c = nullptr; });
+  expect_refused("c", [](ValidCall& s) { s.g.c = nullptr, s.g.k = 0; });
+  expect_refused(
+      "c", [](ValidCall& s) { s.g.c = nullptr, s.g.batch = 0, s.g.reduce = true; });  // C is written even without terms
 }
 
 TEST(GemmErrors, Scratch) {
-  Sound s;
+  ValidCall s;
   const int64_t bytes = gemm_scratch_bytes(nullptr, s.g);
   s.scratch_bytes = static_cast<size_t>(bytes);
   EXPECT_EQ(s.multiply().message(), "");
-  expect_refused("scratch", [&](Sound& t) { t.scratch_bytes = static_cast<size_t>(bytes - 1); });
-  expect_refused("scratch", [](Sound& t) { t.scratch_bytes = 0; });
-  expect_refused("scratch", [](Sound& t) { t.scratch_offset = 32, t.scratch_bytes -= 32; });
+  expect_refused("scratch", [&](ValidCall& t) { t.scratch_bytes = static_cast<size_t>(bytes - 1); });
+  expect_refused("scratch", [](ValidCall& t) { t.scratch_bytes = 0; });
+  expect_refused("scratch", [](ValidCall& t) { t.scratch_offset = 32, t.scratch_bytes -= 32; });
 }
 
 TEST(GemmErrors, Int32ResultsArePlain) {
-  const auto refused = [](const char* argument, const std::function<void(Sound&)>& spoil) {
-    expect_refused(argument, [&](Sound& s) {
+  const auto refused = [](const char* argument, const std::function<void(ValidCall&)>& invalidate) {
+    expect_refused(argument, [&](ValidCall& s) {
       s.g.result = GemmResult::s32;
-      spoil(s);
+      invalidate(s);
     });
   };
-  refused("alpha", [](Sound& s) { s.g.alpha = 2; });
-  refused("beta", [](Sound& s) { s.g.beta = 0.5f; });
-  refused("beta", [](Sound& s) { s.g.beta = kNan; });
-  refused("epilogue", [](Sound& s) { s.g.row_scale = s.g.column_scale = s.numbers.data(); });
-  refused("epilogue", [](Sound& s) { s.g.bias = s.numbers.data(); });
-  refused("epilogue", [](Sound& s) { s.g.gate = s.numbers.data(), s.g.gate_stride = 5; });
-  refused("epilogue", [](Sound& s) { s.g.low = 0; });
-  refused("epilogue", [](Sound& s) { s.g.high = 0; });
-  refused("result", [](Sound& s) { s.g.type = GemmType::f32; });
-  refused("result", [](Sound& s) { s.g.type = GemmType::bf16; });
+  refused("alpha", [](ValidCall& s) { s.g.alpha = 2; });
+  refused("beta", [](ValidCall& s) { s.g.beta = 0.5f; });
+  refused("beta", [](ValidCall& s) { s.g.beta = kNan; });
+  refused("epilogue", [](ValidCall& s) { s.g.row_scale = s.g.column_scale = s.numbers.data(); });
+  refused("epilogue", [](ValidCall& s) { s.g.bias = s.numbers.data(); });
+  refused("epilogue", [](ValidCall& s) { s.g.gate = s.numbers.data(), s.g.gate_stride = 5; });
+  refused("epilogue", [](ValidCall& s) { s.g.low = 0; });
+  refused("epilogue", [](ValidCall& s) { s.g.high = 0; });
+  refused("result", [](ValidCall& s) { s.g.type = GemmType::f32; });
+  refused("result", [](ValidCall& s) { s.g.type = GemmType::bf16; });
 }
 
-// Nothing is read that need not be there.
-TEST(GemmErrors, NullWhereNothingIsRead) {
-  Sound s;
+// Pointers may be null if nothing is read through them.
+TEST(GemmErrors, UnreadPointersMayBeNull) {
+  ValidCall s;
   s.g.a = s.g.b = nullptr, s.g.k = 0;
   EXPECT_EQ(s.multiply().message(), "");
   s.g.c = nullptr, s.g.m = 0;

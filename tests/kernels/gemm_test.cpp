@@ -1,5 +1,5 @@
-// The matmuls: every variant against scalar over rows and k below, at and above each block, and scalar against sums
-// written out here. The same problem is given in blocks of several sizes, as one term and as several.
+// The matmuls: every variant against scalar, for rows and k below, at and above each tile, and scalar against plain
+// sums. The same problem is packed into row blocks of several sizes, as one term and as several.
 #include <algorithm>
 
 #include "kernels/ops/tiles.h"
@@ -23,15 +23,15 @@ S8Panel pack(const S8Case& c) {
   S8Panel panel = {std::vector<int8_t>(c.w.size()), std::vector<int32_t>(kPanelColumns)};
   for (int64_t i = 0; i < c.k; ++i) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
-      const int8_t code = c.w[static_cast<size_t>(i * kPanelColumns + n)];
-      panel.codes[static_cast<size_t>(i / 4 * 256 + n * 4 + i % 4)] = code;
-      panel.column_sum[static_cast<size_t>(n)] += code;
+      const int8_t code = c.w[i * kPanelColumns + n];
+      panel.codes[i / 4 * 256 + n * 4 + i % 4] = code;
+      panel.column_sum[n] += code;
     }
   }
   return panel;
 }
 
-// How the same problem may be put: rows of a block (0: what the table would choose) and the number of terms.
+// A form of the problem: rows of a row block (0: the table's choice) and number of terms.
 struct Form {
   int64_t block;
   int64_t terms;
@@ -42,7 +42,7 @@ int64_t block_of(const Form& form, const PackShape& shape, int64_t rows) {
   return form.block > 0 ? round_up(form.block, shape.row_multiple) : block_rows(shape, rows);
 }
 
-// Bounds of the terms: whole units of k, as even as that goes; some are empty where there is too little.
+// Bounds of terms of similar size, multiples of `unit`; some terms are empty if k is small.
 std::vector<int64_t> cut(int64_t k, int64_t terms, int64_t unit) {
   std::vector<int64_t> bounds;
   for (int64_t i = 0; i <= terms; ++i) bounds.push_back(k / unit * i / terms * unit);
@@ -50,10 +50,10 @@ std::vector<int64_t> cut(int64_t k, int64_t terms, int64_t unit) {
   return bounds;
 }
 
-// Rows lie apart, and what is between them must not be used.
+// Rows of A are padded, and the padding must not be used.
 template <class T>
-std::vector<T> spread_rows(const std::vector<T>& a, int64_t rows, int64_t k, int64_t lda, T between) {
-  std::vector<T> spread(static_cast<size_t>((rows - 1) * lda + k), between);
+std::vector<T> spread_rows(const std::vector<T>& a, int64_t rows, int64_t k, int64_t lda, T padding) {
+  std::vector<T> spread((rows - 1) * lda + k, padding);
   for (int64_t r = 0; r < rows; ++r) std::copy_n(a.begin() + r * k, k, spread.begin() + r * lda);
   return spread;
 }
@@ -78,7 +78,7 @@ Result gemm_s8(const Kernels& kernels, Edge edge, const S8Case& c, const S8Panel
   return {.sums = acc.copy()};
 }
 
-// Row by row, with the rows of four k as far apart as row_bytes.
+// gemv_s8 for each row, with rows of four k that are row_bytes apart.
 Result gemv_s8(const Kernels& kernels, Edge edge, const S8Case& c, const S8Panel& panel, int64_t row_bytes) {
   const Guarded<int8_t> a(c.a, edge);
   const Guarded<int8_t> weights(spread_rows<int8_t>(panel.codes, c.k / 4, 256, row_bytes, 99), edge);
@@ -92,15 +92,16 @@ Result gemv_s8(const Kernels& kernels, Edge edge, const S8Case& c, const S8Panel
 Result gemm_s8_everywhere(const std::string& name, const S8Case& c) {
   const S8Panel panel = pack(c);
   const std::string label = name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k);
-  const Result expected = run_everywhere(
+  const Result expected = run_on_all_tables(
       label, [&](const Kernels& kernels, Edge edge) { return gemm_s8(kernels, edge, c, panel, kForms[0]); });
-  const Form& other = kForms[1 + static_cast<size_t>(c.rows + c.k / kGroupK) % (std::size(kForms) - 1)];
+  const Form& second_form = kForms[1 + static_cast<size_t>(c.rows + c.k / kGroupK) % (std::size(kForms) - 1)];
   const std::string put =
-      label + ", blocks of " + std::to_string(other.block) + ", terms " + std::to_string(other.terms);
-  expect_same(run_everywhere(put, [&](const Kernels& k, Edge edge) { return gemm_s8(k, edge, c, panel, other); }),
-              expected, put);
+      label + ", blocks of " + std::to_string(second_form.block) + ", terms " + std::to_string(second_form.terms);
   expect_same(
-      run_everywhere("gemv: " + label, [&](const Kernels& k, Edge edge) { return gemv_s8(k, edge, c, panel, 256); }),
+      run_on_all_tables(put, [&](const Kernels& k, Edge edge) { return gemm_s8(k, edge, c, panel, second_form); }),
+      expected, put);
+  expect_same(
+      run_on_all_tables("gemv: " + label, [&](const Kernels& k, Edge edge) { return gemv_s8(k, edge, c, panel, 256); }),
       expected, "gemv: " + label);
   return expected;
 }
@@ -135,7 +136,7 @@ TEST(GemmS8, EveryK) {
   for (int64_t k = 32; k <= 2048; k += 32 * kStride) gemm_s8_everywhere("random", random_s8(random, 1 + k / 32 % 7, k));
 }
 
-TEST(GemmS8, AgainstSumsInRowOrder) {
+TEST(GemmS8, AgainstPlainSums) {
   Random random;
   const S8Case c = random_s8(random, 9, 160);
   std::vector<int32_t> expected;
@@ -143,7 +144,7 @@ TEST(GemmS8, AgainstSumsInRowOrder) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
       int64_t sum = 0;
       for (int64_t i = 0; i < c.k; ++i) {
-        sum += c.a[static_cast<size_t>(r * c.k + i)] * c.w[static_cast<size_t>(i * 64 + n)];
+        sum += c.a[r * c.k + i] * c.w[i * 64 + n];
       }
       expected.push_back(static_cast<int32_t>(sum));
     }
@@ -151,7 +152,7 @@ TEST(GemmS8, AgainstSumsInRowOrder) {
   EXPECT_EQ(gemm_s8_everywhere("random", c).sums, expected);
 }
 
-// What would saturate or wrap somewhere inside: 16-bit pairs, the unsigned side's offset, its correction.
+// Inputs that would saturate or wrap 16-bit pairs, the offset of the unsigned operand or its correction.
 struct Pattern {
   const char* name;
   int (*a)(int64_t i);
@@ -186,7 +187,7 @@ S8Case pattern_s8(const Pattern& pattern, int64_t rows, int64_t k) {
   return c;
 }
 
-TEST(GemmS8, Adversarial) {
+TEST(GemmS8, ExtremeCodes) {
   for (const Pattern& pattern : kPatterns) {
     for (int64_t rows : {1, 2, 3, 4, 7}) gemm_s8_everywhere(pattern.name, pattern_s8(pattern, rows, 64));
     gemm_s8_everywhere(pattern.name, pattern_s8(pattern, 7, 2048 / kStride / 32 * 32));
@@ -202,7 +203,7 @@ TEST(GemmS8, LargestKIsExact) {
   }
 }
 
-// k in steps of four, as the flat layout [K/4, N/4, 4, 4] of the public operations has it.
+// k in steps of four, from the flat layout [K/4, N/4, 4, 4] of the public operations.
 TEST(GemvS8, EveryFourthK) {
   Random random;
   for (int64_t k = 4; k <= 140; k += 4 * (kStride > 1 ? 3 : 1)) {
@@ -210,7 +211,7 @@ TEST(GemvS8, EveryFourthK) {
     const S8Panel panel = pack(c);
     std::vector<Result> results;
     for (int64_t row_bytes : {256, 260, 1024}) {
-      results.push_back(run_everywhere("k " + std::to_string(k), [&](const Kernels& kernels, Edge edge) {
+      results.push_back(run_on_all_tables("k " + std::to_string(k), [&](const Kernels& kernels, Edge edge) {
         return gemv_s8(kernels, edge, c, panel, row_bytes);
       }));
       expect_same(results.back(), results.front(), "rows further apart");
@@ -218,10 +219,10 @@ TEST(GemvS8, EveryFourthK) {
   }
 }
 
-// Element (r, i) of packed rows lies at [r / block][i / group][r % block][i % group].
+// Element (r, i) of packed rows is at [r / block][i / group][r % block][i % group].
 TEST(Pack, Layout) {
   Random random;
-  constexpr int64_t kRows = 9, k = 45, whole = 64;
+  constexpr int64_t kRows = 9, k = 45, padded_to = 64;
   const std::vector<int8_t> codes = random.codes(kRows * k);
   const std::vector<float> floats = random.floats(kRows * k);
   for (const Kernels* kernels : available_kernels()) {
@@ -229,20 +230,20 @@ TEST(Pack, Layout) {
     const int8_t zero_code = [&] {
       int8_t packed[32 * kTileRows], zero = 0;
       kernels->pack_s8(&zero, 1, 1, 1, kernels->s8_shape.row_multiple, packed);
-      return packed[1];  // a padded one
+      return packed[1];  // padding
     }();
     for (int64_t wanted : {2, 4, 6, 16}) {
       const int64_t block = round_up(wanted, std::max(kernels->s8_shape.row_multiple, kernels->f32_shape.row_multiple));
       const int64_t rows = (kRows + block - 1) / block * block;
-      const Guarded<int8_t> packed(rows * whole, Edge::end);
+      const Guarded<int8_t> packed(rows * padded_to, Edge::end);
       const Guarded<float> packed_floats(rows * k, Edge::begin);
       kernels->pack_s8(codes.data(), k, kRows, k, block, packed.data);
       kernels->pack_f32(floats.data(), k, kRows, k, block, packed_floats.data);
       for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < whole; ++i) {
+        for (int64_t i = 0; i < padded_to; ++i) {
           const bool real = r < kRows && i < k;
           const size_t from = real ? static_cast<size_t>(r * k + i) : 0;
-          const int64_t at = r / block * block * whole + i / g * block * g + r % block * g + i % g;
+          const int64_t at = r / block * block * padded_to + i / g * block * g + r % block * g + i % g;
           ASSERT_EQ(packed.data[at] ^ zero_code, real ? codes[from] : 0) << kernels->name << " row " << r << " k " << i;
           if (i >= k) continue;
           ASSERT_EQ(packed_floats.data[r / block * block * k + i * block + r % block], real ? floats[from] : 0.0f);
@@ -252,7 +253,7 @@ TEST(Pack, Layout) {
   }
 }
 
-// Float problem: a [rows][k], w [k][64], which is the panel as it lies; once bf16 and once the same numbers as floats.
+// Float problem: a [rows][k], w [k][64], which is also the layout of the panel, in bf16 and as the same floats.
 struct Bf16Case {
   int64_t rows, k;
   std::vector<float> a;
@@ -287,7 +288,7 @@ Result gemm_float(const Kernels& kernels, Edge edge, const Bf16Case& c, const Fo
   return {.floats = acc.copy()};
 }
 
-// By fma, sequentially in k from 0.
+// Sums by fma from 0 in the order of k.
 void expect_sequential_fma(const std::string& name, const Bf16Case& c) {
   const std::string label = name + ", rows " + std::to_string(c.rows) + ", k " + std::to_string(c.k);
   Result expected;
@@ -295,17 +296,17 @@ void expect_sequential_fma(const std::string& name, const Bf16Case& c) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
       float sum = 0;
       for (int64_t i = 0; i < c.k; ++i) {
-        sum = std::fma(c.a[static_cast<size_t>(r * c.k + i)], to_float(c.w[static_cast<size_t>(i * kPanelColumns + n)]),
-                       sum);
+        sum = std::fma(c.a[r * c.k + i], to_float(c.w[i * kPanelColumns + n]), sum);
       }
       expected.floats.push_back(sum);
     }
   }
   const Form& form = kForms[static_cast<size_t>(c.rows + c.k) % std::size(kForms)];
-  expect_same(run_everywhere(label, [&](const Kernels& k, Edge edge) { return gemm_float<bf16>(k, edge, c, form); }),
+  expect_same(run_on_all_tables(label, [&](const Kernels& k, Edge edge) { return gemm_float<bf16>(k, edge, c, form); }),
               expected, "contract: " + label);
-  expect_same(run_everywhere(label, [&](const Kernels& k, Edge edge) { return gemm_float<float>(k, edge, c, form); }),
-              expected, "contract, floats: " + label);
+  expect_same(
+      run_on_all_tables(label, [&](const Kernels& k, Edge edge) { return gemm_float<float>(k, edge, c, form); }),
+      expected, "contract, floats: " + label);
 }
 
 Bf16Case random_bf16(Random& random, int64_t rows, int64_t k) {
@@ -326,7 +327,7 @@ TEST(GemmBf16, AllMagnitudes) {
   for (int64_t rows : {1, 7}) {
     Bf16Case c = random_bf16(random, rows, 33);
     for (float& v : c.a) v = random.spread(-149, 128);
-    for (bf16& v : c.w) v = bf16{static_cast<uint16_t>(random.next())};  // NaN and infinity among them
+    for (bf16& v : c.w) v = bf16{static_cast<uint16_t>(random.next())};  // including NaN and infinity
     expect_sequential_fma("every encoding", c);
     for (bf16& v : c.w) v = to_bf16(random.spread(-149, 0));
     expect_sequential_fma("no overflow", c);
@@ -337,7 +338,7 @@ TEST(GemmBf16, HandWorked) {
   Bf16Case c = {1, 3, {2, 3, 0.5f}, std::vector<bf16>(3 * 64)};
   c.w[5] = to_bf16(10), c.w[64 + 5] = to_bf16(-1), c.w[2 * 64 + 5] = to_bf16(8);
   const auto run = [&](const Kernels& kernels, Edge edge) { return gemm_float<bf16>(kernels, edge, c, kForms[0]); };
-  const std::vector<float> acc = run_everywhere("by hand", run).floats;
+  const std::vector<float> acc = run_on_all_tables("by hand", run).floats;
   EXPECT_EQ(acc[5], 2.0f * 10 - 3 + 4);
   EXPECT_EQ(acc[6], 0);
 }

@@ -1,5 +1,5 @@
-// The matmuls of formats with groups: every variant against scalar over rows and groups below, at and above each block,
-// and scalar against sums written out here, by the picture in layout.h.
+// The matmuls of formats with groups: every variant against scalar, for rows and groups below, at and above each tile,
+// and scalar against plain sums over the layout of layout.h.
 #include <algorithm>
 
 #include "kernels/half.h"
@@ -92,19 +92,19 @@ Result gemm(const Kernels& kernels, Edge edge, const Case& c, const std::vector<
   return {.floats = acc.copy()};
 }
 
-// In blocks of the table's choice (0) and of another size.
+// Sizes of row blocks; 0: the table's choice.
 std::vector<float> expect_contract(const std::string& name, const Case& c) {
   const std::string label = name + ", " + c.name();
   const std::vector<std::byte> records = pack(c);
   EXPECT_EQ(static_cast<int64_t>(records.size()), panel_bytes(c.format, c.k));
   const Result expected = {.floats = by_contract(c)};
   const auto check = [&](const std::string& how, auto run) {
-    expect_same(run_everywhere(how + ": " + label, run), expected, how + " by contract: " + label);
+    expect_same(run_on_all_tables(how + ": " + label, run), expected, how + " by contract: " + label);
   };
   check("gemv", [&](const Kernels& k, Edge edge) { return gemv(k, edge, c, records); });
   constexpr int64_t kBlocks[] = {1, 2, 16, 32};
-  const int64_t other = kBlocks[static_cast<size_t>(c.rows + c.k / c.group()) % std::size(kBlocks)];
-  for (const int64_t block : {int64_t{0}, other}) {
+  const int64_t second_block = kBlocks[static_cast<size_t>(c.rows + c.k / c.group()) % std::size(kBlocks)];
+  for (const int64_t block : {int64_t{0}, second_block}) {
     check("gemm in blocks of " + std::to_string(block),
           [&](const Kernels& k, Edge edge) { return gemm(k, edge, c, records, block); });
   }
@@ -112,12 +112,12 @@ std::vector<float> expect_contract(const std::string& name, const Case& c) {
 }
 
 std::vector<int> random_below(Random& random, int64_t n, uint32_t end) {
-  std::vector<int> x(static_cast<size_t>(n));
+  std::vector<int> x(n);
   for (int& v : x) v = static_cast<int>(random.next() % end);
   return x;
 }
 
-// Codes are any that the bits can hold.
+// Random codes from all that the bits can hold.
 Case random_case(Random& random, int64_t rows, int64_t groups, Format format) {
   Case c = {rows, 0, format, {}, {}, {}, {}};
   c.k = groups * c.group();
@@ -132,26 +132,26 @@ Case random_case(Random& random, int64_t rows, int64_t groups, Format format) {
 // Two groups, all weights 0 but a few.
 TEST(Grouped, HandWorked) {
   for (const Format format : kGroupedFormats) {
-    const int zero = format == Format::w2 ? 1 : format == Format::w4z ? 3 : 8, most = format == Format::w2 ? 3 : 15;
+    const int zero = format == Format::w2 ? 1 : format == Format::w4z ? 3 : 8, max_code = format == Format::w2 ? 3 : 15;
     Case c = {2, 0, format, {}, {}, std::vector<int>(128, zero), std::vector<f16>(128, to_f16(0.5f))};
-    const int64_t second = c.group();  // where the second group begins
+    const int64_t second = c.group();  // first k of the second group
     c.k = 2 * second;
     c.a = std::vector<int8_t>(at(2, 0, c.k));
     c.codes = std::vector<int>(at(c.k, 0, 64), zero);
     c.a[0] = 1, c.a[5] = 2, c.a[at(0, second, c.k)] = 3;
     c.a[at(1, c.k - 1, c.k)] = -127;
-    c.codes[at(0, 7, 64)] = most, c.codes[at(5, 7, 64)] = 0, c.codes[at(second, 7, 64)] = zero + 1;
+    c.codes[at(0, 7, 64)] = max_code, c.codes[at(5, 7, 64)] = 0, c.codes[at(second, 7, 64)] = zero + 1;
     c.codes[at(c.k - 1, 63, 64)] = 0;
     c.scales[at(1, 7, 64)] = to_f16(-2.0f);
     const std::vector<float> acc = expect_contract("by hand", c);
-    const auto first = static_cast<float>(1 * (most - zero) + 2 * (0 - zero));
+    const auto first = static_cast<float>(1 * (max_code - zero) + 2 * (0 - zero));
     EXPECT_EQ(acc[7], first * 0.5f + 3 * 1 * -2.0f);
     EXPECT_EQ(acc[8], 0.0f);
     EXPECT_EQ(acc[64 + 63], static_cast<float>(-127 * (0 - zero)) * 0.5f);
   }
 }
 
-// Panels that lie one behind the other are multiplied together, and each is what it is alone.
+// Consecutive panels that are multiplied together have the bits of each panel alone.
 TEST(Grouped, SeveralPanelsAtOnce) {
   Random random;
   for (const int64_t groups : {1, 2, 5}) {
@@ -170,7 +170,7 @@ TEST(Grouped, SeveralPanelsAtOnce) {
         append(expected.floats, by_contract(c));
       }
       const std::string label = std::to_string(panels) + " panels of " + traits_of(format).name;
-      const Result result = run_everywhere(label, [&](const Kernels& kernels, Edge edge) {
+      const Result result = run_on_all_tables(label, [&](const Kernels& kernels, Edge edge) {
         const Guarded<int8_t> row(a, edge);
         const Guarded<std::byte> weights(records, edge);
         const Guarded<float> acc(panels * 64, edge);
@@ -199,18 +199,18 @@ TEST(Grouped, EveryGroupCount) {
   }
 }
 
-// What would saturate or wrap somewhere inside: 16-bit sums, the unsigned side's offset, its correction.
+// Inputs that would saturate or wrap 16-bit sums, the offset of the unsigned operand or its correction.
 TEST(Grouped, ExtremeCodes) {
   Random random;
   const auto extreme = [&](int pattern, int64_t i) { return pattern == 2 ? i % 2 == 0 : pattern == 1; };
-  const auto check = [&](Format format, int zero, int most) {
+  const auto check = [&](Format format, int zero, int max_code) {
     for (int x = 0; x < 3; ++x) {
       for (int w = 0; w < 3; ++w) {
         for (const int64_t rows : {1, 7}) {
           Case c = random_case(random, rows, 5, format);
           for (size_t i = 0; i < c.a.size(); ++i) c.a[i] = extreme(x, static_cast<int64_t>(i)) ? 127 : -127;
           for (size_t i = 0; i < c.codes.size(); ++i) {
-            c.codes[i] = extreme(w, static_cast<int64_t>(i) / 64) ? most : 0;
+            c.codes[i] = extreme(w, static_cast<int64_t>(i) / 64) ? max_code : 0;
           }
           std::ranges::fill(c.zeros, zero);
           expect_contract("extremes " + std::to_string(x) + " by " + std::to_string(w), c);

@@ -1,5 +1,5 @@
-// What the kernel tests share: buffers between guard pages, numbers to fill them with, and the comparison of every
-// variant with the scalar one.
+// Shared by the kernel tests: buffers between guard pages, random numbers, and the comparison of every variant with the
+// scalar one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@
 
 namespace pinion {
 
-// Loops over shapes take every kStride-th: Arm64 usually runs in the emulator, many times slower. A prime, so that all
-// residues of a block come up.
+// Loops over shapes take every kStride-th shape on Arm64, which usually runs in the much slower emulator. The stride is
+// a prime, so that all residues of a tile occur.
 #if defined(__aarch64__)
 constexpr int64_t kStride = 7;
 #else
@@ -31,10 +31,10 @@ constexpr int64_t kStride = 1;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Which end of a buffer touches a page that may not be accessed.
+// The end of a buffer that is adjacent to a guard page.
 enum class Edge { begin, end };
 
-// The rest of a buffer's pages holds this and must go on doing so.
+// The rest of the buffer's pages is filled with this byte and must not change.
 constexpr unsigned char kPoison = 0x5a;
 
 template <class T>
@@ -60,7 +60,7 @@ struct Guarded {
     bool intact = true;
     for (const unsigned char* p = base_; p < first; ++p) intact &= *p == kPoison;
     for (const unsigned char* p = last; p < base_ + room_; ++p) intact &= *p == kPoison;
-    EXPECT_TRUE(intact) << "bytes beside a buffer of " << size_ << " elements were overwritten";
+    EXPECT_TRUE(intact) << "bytes next to a buffer of " << size_ << " elements were overwritten";
     munmap(base_ - page_, room_ + 2 * page_);
   }
   Guarded(const Guarded&) = delete;
@@ -75,7 +75,7 @@ struct Guarded {
   unsigned char* base_ = nullptr;
 };
 
-// The same numbers on every machine (the standard distributions promise no such thing): xorshift32.
+// xorshift32: the same numbers on every machine, which the standard distributions do not guarantee.
 struct Random {
   uint32_t state = 0x9e3779b9u;
 
@@ -93,12 +93,12 @@ struct Random {
     return next() & 1 ? magnitude : -magnitude;
   }
   std::vector<float> floats(int64_t n, float low = -1, float high = 1) {
-    std::vector<float> x(static_cast<size_t>(n));
+    std::vector<float> x(n);
     for (float& v : x) v = uniform(low, high);
     return x;
   }
   std::vector<int8_t> codes(int64_t n, int low = -127) {
-    std::vector<int8_t> x(static_cast<size_t>(n));
+    std::vector<int8_t> x(n);
     for (int8_t& v : x) v = static_cast<int8_t>(low + static_cast<int>(next() % static_cast<uint32_t>(128 - low)));
     return x;
   }
@@ -115,7 +115,7 @@ inline float bits_float(uint32_t bits) {
   return x;
 }
 
-// All that one call of a kernel wrote, by type.
+// Everything that one call of a kernel wrote, by type.
 struct Result {
   std::vector<int8_t> codes = {};
   std::vector<int32_t> sums = {};
@@ -126,7 +126,7 @@ inline void append(std::vector<float>& to, const std::vector<float>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-// Any NaN equals any other: its sign and payload are the instruction's own business.
+// Compares bits, except that all NaNs are equal: their sign and payload depend on the instruction.
 template <class T>
 bool same_bits(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -162,14 +162,13 @@ inline std::vector<const Kernels*> available_kernels() {
   return tables;
 }
 
-// run(kernels, edge) -> Result: every table, with its buffers at either edge, must give the bits of scalar. Returns
-// these.
+// Calls run(kernels, edge) -> Result for every table and both edges, expects the bits of scalar and returns them.
 template <class Run>
-Result run_everywhere(const std::string& label, Run run) {
+Result run_on_all_tables(const std::string& label, Run run) {
   const Result expected = run(scalar_kernels(), Edge::end);
   for (const Kernels* kernels : available_kernels()) {
     for (Edge edge : {Edge::begin, Edge::end}) {
-      const std::string at = edge == Edge::begin ? ", at the page's begin" : ", at the page's end";
+      const std::string at = edge == Edge::begin ? ", at the start of the page" : ", at the end of the page";
       expect_same(run(*kernels, edge), expected, std::string(kernels->name) + ": " + label + at);
     }
   }
@@ -179,8 +178,8 @@ Result run_everywhere(const std::string& label, Run run) {
 constexpr float kSpecial[] = {0.0f,    -0.0f,  1.0f,    -1.0f, 88.7f,  -88.7f,    89.0f,      -89.0f, 104.0f,
                               -104.0f, 1e-40f, -1e-40f, 3e38f, -3e38f, kInfinity, -kInfinity, kNan};
 
-// Ordinary values with special ones strewn in.
-inline std::vector<float> spiced(Random& random, int64_t n) {
+// Ordinary values with some special ones.
+inline std::vector<float> with_special_values(Random& random, int64_t n) {
   std::vector<float> x = random.floats(n, -20, 20);
   for (size_t i = 0; i < x.size(); i += 3) x[i] = kSpecial[random.next() % std::size(kSpecial)];
   return x;

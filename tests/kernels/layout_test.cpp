@@ -1,4 +1,4 @@
-// The packed layout against the picture in its header, and bf16 conversion against double arithmetic.
+// The packed layout against the picture in layout.h, and bf16 conversion against double arithmetic.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,14 +19,14 @@ TEST(Layout, Picture) {
   EXPECT_EQ(bf16_offset(1, 0), 64);
 }
 
-TEST(Layout, OnePanelIsTheDocumentedArray) {
+TEST(Layout, OnePanelIsTheFlatArray) {
   constexpr int64_t kK = 96;
   std::set<int64_t> seen;
   for (int64_t k = 0; k < kK; ++k) {
     for (int64_t n = 0; n < kPanelColumns; ++n) {
       // [K/4, N/4, 4, 4] with N = 64: indices k / 4, n / 4, n % 4, k % 4.
       EXPECT_EQ(w8_offset(k, n), ((k / 4 * (kPanelColumns / 4) + n / 4) * 4 + n % 4) * 4 + k % 4);
-      EXPECT_EQ(w8_offset(k, n + 3 * kPanelColumns), w8_offset(k, n));  // in its own panel
+      EXPECT_EQ(w8_offset(k, n + 3 * kPanelColumns), w8_offset(k, n));  // offsets are within a panel
       seen.insert(w8_offset(k, n));
     }
   }
@@ -34,8 +34,8 @@ TEST(Layout, OnePanelIsTheDocumentedArray) {
   EXPECT_EQ(*seen.rbegin(), panel_bytes(Format::w8, kK) - 1);
 }
 
-// Two codes a byte, all bytes of a record's first 1024.
-TEST(Layout, EveryNibbleOfW4IsOneCode) {
+// The first 1024 bytes of a record hold two codes each.
+TEST(Layout, W4HasOneCodePerNibble) {
   for (const Format format : {Format::w4, Format::w4z}) {
     std::set<int64_t> seen;
     for (int64_t k = 0; k < 64; ++k) {
@@ -51,8 +51,8 @@ TEST(Layout, EveryNibbleOfW4IsOneCode) {
   }
 }
 
-// Four codes a byte, all bytes of a record's first 2048.
-TEST(Layout, EveryTwoBitsOfW2AreOneCode) {
+// The first 2048 bytes of a record hold four codes each.
+TEST(Layout, W2HasOneCodePerTwoBits) {
   EXPECT_EQ(record_bytes(Format::w2), 2048 + 128);
   std::set<int64_t> seen;
   for (int64_t k = 0; k < 256; ++k) {
@@ -77,10 +77,10 @@ TEST(Layout, Sizes) {
   EXPECT_EQ(panel_bytes(Format::w8, 33), 64 * 64);
   EXPECT_EQ(panel_bytes(Format::bf16, 33), 64 * 64 * 2);
   EXPECT_EQ(packed_bytes(Format::bf16, 65, 33), 2 * 64 * 64 * 2);
-  EXPECT_EQ(packed_bytes(Format::w8, 65, 33), 2 * 64 * 64 + 128 * (4 + 4));  // and scales and column sums
+  EXPECT_EQ(packed_bytes(Format::w8, 65, 33), 2 * 64 * 64 + 128 * (4 + 4));  // panels, scales, column sums
   EXPECT_EQ(panel_bytes(Format::w4, 33), 2 * (1024 + 128));
   EXPECT_EQ(panel_bytes(Format::w4z, 33), 2 * (1024 + 128 + 64));
-  EXPECT_EQ(packed_bytes(Format::w4, 65, 33), 2 * 2 * (1024 + 128) + 128 * 4);  // and the columns' own scales
+  EXPECT_EQ(packed_bytes(Format::w4, 65, 33), 2 * 2 * (1024 + 128) + 128 * 4);  // panels, column scales
   EXPECT_EQ(panel_bytes(Format::w2, 256), 2 * (2048 + 128));
   EXPECT_EQ(packed_bytes(Format::w2, 65, 128), 2 * (2048 + 128) + 128 * 4);
   for (int64_t n : {1, 63, 64, 65}) {
@@ -92,7 +92,7 @@ TEST(Layout, Sizes) {
   }
 }
 
-TEST(Bf16, EveryEncodingSurvives) {
+TEST(Bf16, EveryEncodingRoundTrips) {
   for (uint32_t i = 0; i < 65536; ++i) {
     const float x = to_float(bf16{static_cast<uint16_t>(i)});
     EXPECT_EQ(float_bits(x), i << 16);
@@ -102,8 +102,8 @@ TEST(Bf16, EveryEncodingSurvives) {
   }
 }
 
-// A bf16 magnitude as a number; the encoding of infinity counts as the next power of two, which is where rounding to
-// it begins.
+// The number of a bf16 magnitude. The encoding of infinity is the next power of two, from which rounding to infinity is
+// measured.
 double magnitude(uint32_t encoding) {
   return encoding == 0x7f80 ? 0x1p128 : to_float(bf16{static_cast<uint16_t>(encoding)});
 }

@@ -1,4 +1,4 @@
-// The portable functions against the C library's in higher precision.
+// The portable functions against the C library in higher precision.
 #include "kernels/base/math.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kSamples = 100000 / kStride;
 
-// In [0, 1), all 53 bits random.
+// Uniform in [0, 1), 53 random bits.
 double uniform(Random& random) {
   const uint64_t high = random.next();
   return static_cast<double>((high << 32 | random.next()) >> 11) * 0x1p-53;
@@ -111,8 +111,8 @@ TEST(PortableSincos, Quadrants) {
   EXPECT_EQ(cosine, 1);
 }
 
-// Of published tables, and the distribution by the C library.
-TEST(NormalQuantile, IsTheDistributionsInverse) {
+// Values of published tables, and the distribution function of the C library.
+TEST(NormalQuantile, InvertsTheDistribution) {
   EXPECT_EQ(normal_quantile(0.5), 0);
   EXPECT_NEAR(normal_quantile(0.95), 1.6448536269514722, 1e-12);
   EXPECT_NEAR(normal_quantile(0.975), 1.9599639845400545, 1e-12);

@@ -1,5 +1,5 @@
-// Products with 4-bit weights as others call them: by hand, against the definition written out here, the same bits from
-// every table however the work is split, each part in buffers of its own between guard pages.
+// matmul_w4 against its definition: the same bits for every table and every cut into parts, each part in buffers of its
+// own between guard pages.
 #include "kernels/ops/matmul_w4.h"
 
 #include <algorithm>
@@ -37,11 +37,11 @@ struct Problem {
   }
 };
 
-// The definition: quantize's codes, exact sums of groups, fma in their order, the scales, the epilogue.
-std::vector<float> define(const Problem& p) {
+// The definition: codes by quantize, exact group sums, fma in the order of groups, the scales, the epilogue.
+std::vector<float> definition(const Problem& p) {
   const int64_t n = p.mm.n, k = p.mm.k, groups = (k + p.group - 1) / p.group;
   std::vector<float> out;
-  std::vector<int8_t> codes(static_cast<size_t>(padded_k(k)));
+  std::vector<int8_t> codes(padded_k(k));
   for (int64_t r = 0; r < p.mm.m; ++r) {
     float scale;
     scalar_kernels().quantize(p.x.data() + r * k, k, codes.data(), &scale);
@@ -51,14 +51,13 @@ std::vector<float> define(const Problem& p) {
         const auto of_group = static_cast<size_t>(c * groups + first / p.group);
         int64_t sum = 0;
         for (int64_t i = first; i < std::min(k, first + 32); ++i) {
-          sum += codes[static_cast<size_t>(i)] *
-                 (p.codes[static_cast<size_t>(c * k + i)] - (p.mm.has_zero_points ? p.zeros[of_group] : 8));
+          sum += codes[i] * (p.codes[c * k + i] - (p.mm.has_zero_points ? p.zeros[of_group] : 8));
         }
         total = std::fma(static_cast<float>(sum), to_float(p.scales[of_group]), total);
       }
-      float value = total * scale * (p.column_scale.empty() ? 1.0f : p.column_scale[static_cast<size_t>(c)]);
-      if (!p.bias.empty()) value += p.bias[static_cast<size_t>(c)];
-      if (!p.gate.empty()) scalar_kernels().silu_mul(&p.gate[static_cast<size_t>(r * n + c)], &value, 1, &value);
+      float value = total * scale * (p.column_scale.empty() ? 1.0f : p.column_scale[c]);
+      if (!p.bias.empty()) value += p.bias[c];
+      if (!p.gate.empty()) scalar_kernels().silu_mul(&p.gate[r * n + c], &value, 1, &value);
       if (value < p.low) value = p.low;
       if (value > p.high) value = p.high;
       out.push_back(value);
@@ -67,7 +66,7 @@ std::vector<float> define(const Problem& p) {
   return out;
 }
 
-// How many steps of rows and of columns make a part; 0: all in one.
+// Size of the parts in steps of rows and columns; 0: everything in one part.
 struct Split {
   int64_t rows, columns;
 };
@@ -94,7 +93,7 @@ std::vector<std::byte> packed_rhs(const Problem& p, const MatmulW4& mm, Edge edg
   return packed.copy();
 }
 
-// Rows [m0, m1) packed, in a buffer of their own; their numbers lie a little further apart than they are long.
+// Packs rows [m0, m1) into a buffer of their own, from rows with padding.
 template <class T>
 std::vector<std::byte> packed_lhs(const MatmulW4& mm, const std::vector<T>& dense, int64_t m0, int64_t m1, Edge edge) {
   const int64_t ldx = mm.k + 3;
@@ -139,7 +138,7 @@ std::vector<float> run(const Problem& p, const std::vector<T>& x, const MatmulW4
   const int64_t rows = split.rows ? split.rows * sizes.m_step : std::max<int64_t>(1, mm.m);
   const int64_t columns = split.columns ? split.columns * sizes.n_step : std::max<int64_t>(1, mm.n);
   const std::vector<std::byte> rhs = packed_rhs(p, mm, edge, workers);
-  std::vector<float> out(static_cast<size_t>(mm.m * mm.n), kNan);
+  std::vector<float> out(mm.m * mm.n, kNan);
   for (int64_t m0 = (mm.m - 1) / rows * rows; m0 >= 0; m0 -= rows) {  // the last part first
     const int64_t m1 = std::min(mm.m, m0 + rows);
     const std::vector<std::byte> lhs = packed_lhs(mm, x, m0, m1, edge);
@@ -150,12 +149,12 @@ std::vector<float> run(const Problem& p, const std::vector<T>& x, const MatmulW4
   return out;
 }
 
-// Whole and in parts, on every table, rows of floats and (where they are such numbers) of bf16.
+// Whole and in parts, on every table, for rows of floats and, if the numbers allow it, of bf16.
 std::vector<float> expect_definition(Problem p, bool as_bf16) {
   if (as_bf16) p.x = to_float(to_bf16(p.x));
   p.pack_nibbles();
-  const std::vector<float> expected = define(p);
-  in_turn([&](const OpOptions& options, Edge edge, const std::string& label) {
+  const std::vector<float> expected = definition(p);
+  for_each_table([&](const OpOptions& options, Edge edge, const std::string& label) {
     MatmulW4 mm = p.mm;
     mm.kernels = options.kernels;
     for (const Split& split : {Split{0, 0}, {1, 1}, {2, 0}, {0, 1}, {3, 2}}) {
@@ -213,7 +212,7 @@ TEST(MatmulW4, Shapes) {
   }
 }
 
-TEST(MatmulW4, EpilogueIsAPartToo) {
+TEST(MatmulW4, EpilogueOfParts) {
   Random random;
   for (int64_t m : {1, 40}) {
     Problem p = random_problem(random, m, 150, 64, true, 64);
@@ -223,7 +222,7 @@ TEST(MatmulW4, EpilogueIsAPartToo) {
   }
 }
 
-TEST(MatmulW4, DamageShowsInItsRowAlone) {
+TEST(MatmulW4, NanStaysInItsRow) {
   Random random;
   for (float bad : {kNan, kInfinity, -kInfinity}) {
     Problem p = random_problem(random, 3, 65, 300, false, 32);
@@ -233,7 +232,7 @@ TEST(MatmulW4, DamageShowsInItsRowAlone) {
   }
 }
 
-TEST(MatmulW4, NothingToDo) {
+TEST(MatmulW4, EmptyProduct) {
   for (const MatmulW4& mm : {MatmulW4{.m = 0, .n = 5, .k = 3}, {.m = 5, .n = 0, .k = 3}}) {
     MatmulW4Sizes sizes;
     EXPECT_FALSE(matmul_w4_sizes(mm, &sizes));
@@ -245,7 +244,7 @@ TEST(MatmulW4, NothingToDo) {
   EXPECT_FALSE(matmul_w4_pack_rhs({.m = 5, .n = 0, .k = 3}, {}, nullptr));
 }
 
-// As kernels/README.md shows it.
+// The example of kernels/README.md.
 Error columns_at_a_time(const MatmulW4& mm, const MatmulW4Weights& weights, const float* x, const float* bias,
                         std::byte* lhs, std::byte* rhs, float* out) {
   MatmulW4Sizes sizes;
@@ -264,7 +263,7 @@ Error columns_at_a_time(const MatmulW4& mm, const MatmulW4Weights& weights, cons
   return {};
 }
 
-TEST(MatmulW4, TheExample) {
+TEST(MatmulW4, ReadmeExample) {
   Random random;
   Problem p = random_problem(random, 5, 130, 40, false, 32);
   p.bias = random.floats(130), p.low = 0;
@@ -276,7 +275,7 @@ TEST(MatmulW4, TheExample) {
   const MatmulW4Weights weights = {.codes = p.nibbles.data(), .scales = p.scales.data()};
   const Error e = columns_at_a_time(p.mm, weights, p.x.data(), p.bias.data(), lhs.data, rhs.data, out.data);
   EXPECT_EQ(e.message(), "");
-  EXPECT_TRUE(same_bits(out.copy(), define(p)));
+  EXPECT_TRUE(same_bits(out.copy(), definition(p)));
 }
 
 }  // namespace

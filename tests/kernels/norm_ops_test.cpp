@@ -1,4 +1,4 @@
-// rms_norm and swiglu on bf16 against double precision: rounded to nearest, the same bits from every table.
+// rms_norm and swiglu on bf16 against double precision, rounded to nearest; the same bits for every table.
 #include <algorithm>
 
 #include "tests/kernels/ops.h"
@@ -6,8 +6,8 @@
 namespace pinion {
 namespace {
 
-// Distance from the exact result in units of bf16's last place there. Rounded to nearest it is half a unit and what
-// fp32 adds, far below one per cent of a unit; cut off it would be up to a whole one.
+// Error in units in the last place of bf16. Rounding to nearest gives half a unit, and fp32 arithmetic adds far less
+// than one per cent of a unit; truncation would give up to one unit.
 double bf16_ulps(bf16 actual, double exact) {
   const double unit = std::ldexp(1.0, std::max(exact == 0 ? -126 : std::ilogb(exact), -126) - 7);
   return std::abs(pinion::to_float(actual) - exact) / unit;
@@ -21,7 +21,7 @@ void expect_rms_norm(const std::vector<float>& x, const std::vector<float>& weig
   for (bf16 v : in) squares += std::pow(static_cast<double>(pinion::to_float(v)), 2);
   const double inverse = 1 / std::sqrt(squares / static_cast<double>(d) + eps);
   std::vector<float> first;
-  in_turn([&](const OpOptions& options, Edge edge, const std::string& label) {
+  for_each_table([&](const OpOptions& options, Edge edge, const std::string& label) {
     const Guarded<bf16> from(in, edge), by(w, edge), out(d, edge), same(in, edge);
     EXPECT_FALSE(rms_norm(from.data, by.data, out.data, d, eps, options));
     EXPECT_FALSE(rms_norm(same.data, by.data, same.data, d, eps, options));  // in place
@@ -30,8 +30,7 @@ void expect_rms_norm(const std::vector<float>& x, const std::vector<float>& weig
     if (first.empty()) first = result;
     EXPECT_TRUE(same_bits(result, first)) << label << ", d " << d;
     for (int64_t i = 0; i < d; ++i) {
-      const double exact =
-          pinion::to_float(in[static_cast<size_t>(i)]) * inverse * pinion::to_float(w[static_cast<size_t>(i)]);
+      const double exact = pinion::to_float(in[i]) * inverse * pinion::to_float(w[i]);
       ASSERT_LE(bf16_ulps(out.data[i], exact), kRounded) << label << ", d " << d << ", element " << i;
     }
   });
@@ -50,10 +49,10 @@ TEST(RmsNorm, AgainstDouble) {
   for (int64_t d : {1, 2, 15, 16, 17, 31, 33, 64, 100, 257, 896, 4096, 5001}) {
     expect_rms_norm(random.floats(d), random.floats(d, -2, 2), 1e-6f);
     expect_rms_norm(random.floats(d, -1e4f, 1e4f), random.floats(d, 0.5f, 2), 1e-5f);
-    std::vector<float> x(static_cast<size_t>(d));
-    for (float& v : x) v = random.spread(-40, 60);  // squares far apart
+    std::vector<float> x(d);
+    for (float& v : x) v = random.spread(-40, 60);  // squares of very different size
     expect_rms_norm(x, random.floats(d), 1e-5f);
-    for (float& v : x) v = random.spread(-30, -20);  // eps decides
+    for (float& v : x) v = random.spread(-30, -20);  // eps dominates
     expect_rms_norm(x, random.floats(d), 1e-5f);
   }
 }
@@ -77,7 +76,7 @@ void expect_swiglu(const std::vector<float>& gate, const std::vector<float>& up)
     exact.push_back(x / (1 + std::exp(-x)) * pinion::to_float(u[i]));
   }
   std::vector<float> first;
-  in_turn([&](const OpOptions& options, Edge edge, const std::string& label) {
+  for_each_table([&](const OpOptions& options, Edge edge, const std::string& label) {
     const Guarded<bf16> a(g, edge), b(u, edge), out(n, edge);
     EXPECT_FALSE(swiglu(a.data, b.data, out.data, n, options));
     const std::vector<float> result = to_float(out.copy());
@@ -96,7 +95,7 @@ void expect_swiglu(const std::vector<float>& gate, const std::vector<float>& up)
 }
 
 TEST(Swiglu, HandWorked) {
-  // silu(0) = 0; silu(x) = x and 0 far out; silu(1) = 0.731059 is 0.73046875 as bf16.
+  // silu(0) = 0; for large |x| silu(x) is x or 0; silu(1) = 0.731059 is 0.73046875 in bf16.
   const std::vector<bf16> gate = to_bf16({0, 100, -200, 1}), up = to_bf16({5, -3, 1, 1});
   std::vector<bf16> out(4);
   EXPECT_FALSE(swiglu(gate.data(), up.data(), out.data(), 4));
@@ -108,15 +107,15 @@ TEST(Swiglu, AgainstDouble) {
   for (int64_t n : {1, 15, 16, 17, 63, 64, 65, 1000, 8191, 8192, 8193}) {
     expect_swiglu(random.floats(n, -6, 6), random.floats(n, -3, 3));
     expect_swiglu(random.floats(n, -100, 100), random.floats(n, -8, 8));
-    std::vector<float> gate(static_cast<size_t>(n)), up(static_cast<size_t>(n));
-    for (float& v : gate) v = std::max(random.spread(-60, 60), -80.0f);  // below, exp is no longer a normal number
+    std::vector<float> gate(n), up(n);
+    for (float& v : gate) v = std::max(random.spread(-60, 60), -80.0f);  // exp is denormal below
     for (float& v : up) v = random.spread(-60, 60);
     expect_swiglu(gate, up);
   }
   expect_swiglu({}, {});
 }
 
-// On both sides of where the workers get their share; the last piece is short.
+// Below and above kSwigluSharedElements; the last piece is short.
 TEST(Swiglu, Shared) {
   Random random;
   for (int64_t n : {kSwigluSharedElements, kSwigluSharedElements + 1, 5 * kSwigluSharedElements / 2 + 3}) {

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm: every table gives what the contract says, to the bit.
+// RMSNorm and LayerNorm: every table gives the bits of the contract.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ void check_rms_norm(const std::string& label, const std::vector<float>& x, const
     const auto run = [&](const Kernels& kernels, Edge edge) {
       return rms_norm(kernels, edge, x, weight, eps, in_place);
     };
-    expect_same(run_everywhere(label, run), expected, "contract: " + label);
+    expect_same(run_on_all_tables(label, run), expected, "contract: " + label);
   }
 }
 
@@ -60,16 +60,16 @@ TEST(RmsNorm, Values) {
   check_rms_norm("zeros", std::vector<float>(45), weight, 1e-5f);
   check_rms_norm("denormals", std::vector<float>(45, 1e-40f), weight, 1e-5f);
   check_rms_norm("squares overflow", std::vector<float>(45, 3e38f), weight, 1e-5f);
-  check_rms_norm("damage", spiced(random, 45), weight, 1e-5f);
+  check_rms_norm("damage", with_special_values(random, 45), weight, 1e-5f);
   check_rms_norm("no eps, zeros", std::vector<float>(45), weight, 0);
 }
 
 TEST(RmsNorm, HandWorked) {
-  // Mean square 4, so every x becomes 1 and the weights are the answer.
+  // The mean square is 4, so every x becomes 1 and the weights are the result.
   const auto run = [&](const Kernels& kernels, Edge edge) {
     return rms_norm(kernels, edge, {2, -2, 2, 2}, {1, 2, 3, 4}, 0, false);
   };
-  EXPECT_EQ(run_everywhere("by hand", run).floats, (std::vector<float>{1, -2, 3, 4}));
+  EXPECT_EQ(run_on_all_tables("by hand", run).floats, (std::vector<float>{1, -2, 3, 4}));
 }
 
 Result layer_norm(const Kernels& kernels, Edge edge, const std::vector<float>& x, const std::vector<float>& weight,
@@ -97,7 +97,7 @@ void check_layer_norm(const std::string& label, const std::vector<float>& x, con
     const auto run = [&](const Kernels& kernels, Edge edge) {
       return layer_norm(kernels, edge, x, weight, bias, 1e-5f, in_place);
     };
-    expect_same(run_everywhere(label, run), expected, "contract: " + label);
+    expect_same(run_on_all_tables(label, run), expected, "contract: " + label);
   }
 }
 
@@ -115,15 +115,15 @@ TEST(LayerNorm, Values) {
   const std::vector<float> weight = random.floats(45, -2, 2), bias = random.floats(45);
   check_layer_norm("of one value", std::vector<float>(45, 0.75f), weight, bias);
   check_layer_norm("overflows", std::vector<float>(45, 3e38f), weight, bias);
-  check_layer_norm("damage", spiced(random, 45), weight, bias);
+  check_layer_norm("damage", with_special_values(random, 45), weight, bias);
 }
 
 TEST(LayerNorm, HandWorked) {
-  // Mean 5, deviations of 2.
+  // The mean is 5, all deviations are 2.
   const auto run = [&](const Kernels& kernels, Edge edge) {
     return layer_norm(kernels, edge, {7, 3, 7, 3}, {1, 2, 3, 4}, {0, 10, 20, 30}, 0, false);
   };
-  EXPECT_EQ(run_everywhere("by hand", run).floats, (std::vector<float>{1, 8, 23, 26}));
+  EXPECT_EQ(run_on_all_tables("by hand", run).floats, (std::vector<float>{1, 8, 23, 26}));
 }
 
 }  // namespace

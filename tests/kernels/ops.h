@@ -1,4 +1,4 @@
-// What the tests of the public operations share: every table with every number of workers, conversions, refusals.
+// Shared by the tests of the public operations: every table with every number of workers, conversions, errors.
 #pragma once
 
 #include "kernels/ops/ops.h"
@@ -11,9 +11,9 @@
 
 namespace pinion {
 
-// f(options, edge, label): every table, each with other workers and another edge than the time before.
+// Calls f(options, edge, label) for every table; workers and edge vary with the table and the call.
 template <class F>
-void in_turn(F f) {
+void for_each_table(F f) {
   static size_t turn = 0;
   size_t now = turn++;
   for (const Kernels* kernels : available_kernels()) {
@@ -24,9 +24,9 @@ void in_turn(F f) {
   }
 }
 
-// Likewise, every table with every number of workers.
+// Calls f(options, edge, label) for every table with every number of workers.
 template <class F>
-void everywhere(F f) {
+void for_each_table_and_crew(F f) {
   for (const Kernels* kernels : available_kernels()) {
     for (int32_t workers : kCrews) {
       const std::string label = std::string(kernels->name) + ", workers " + std::to_string(workers);

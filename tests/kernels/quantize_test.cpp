@@ -1,4 +1,4 @@
-// Activation codes: every variant against scalar, and scalar against the contract worked out independently.
+// Activation codes: every variant against scalar, and scalar against an independent version of the contract.
 #include <algorithm>
 
 #include "tests/kernels/guarded.h"
@@ -6,7 +6,7 @@
 namespace pinion {
 namespace {
 
-// x: rows of n, the last one possibly shorter.
+// x: rows of n elements; the last one may be shorter.
 Result quantize_rows(const Kernels& kernels, Edge edge, const std::vector<float>& x, int64_t n) {
   const int64_t total = static_cast<int64_t>(x.size());
   const int64_t rows = std::max<int64_t>(1, (total + n - 1) / n);
@@ -20,11 +20,12 @@ Result quantize_rows(const Kernels& kernels, Edge edge, const std::vector<float>
   return {.codes = codes.copy(), .floats = scale.copy()};
 }
 
-Result quantize_everywhere(const std::string& label, const std::vector<float>& x, int64_t n) {
-  return run_everywhere(label, [&](const Kernels& kernels, Edge edge) { return quantize_rows(kernels, edge, x, n); });
+Result quantize_on_all_tables(const std::string& label, const std::vector<float>& x, int64_t n) {
+  return run_on_all_tables(label,
+                           [&](const Kernels& kernels, Edge edge) { return quantize_rows(kernels, edge, x, n); });
 }
 
-// The contract, word by word.
+// The contract of quantize.
 Result contract(const std::vector<float>& x, int64_t n) {
   Result result;
   for (size_t row = 0; row < x.size(); row += static_cast<size_t>(n)) {
@@ -47,7 +48,7 @@ Result contract(const std::vector<float>& x, int64_t n) {
   return result;
 }
 
-// The two halves of quantize over a row: nothing is padded.
+// The two steps of quantize over a row, without padding.
 Result encode_row(const Kernels& kernels, Edge edge, const std::vector<float>& x, float scale) {
   const int64_t n = static_cast<int64_t>(x.size());
   const Guarded<float> in(x, edge);
@@ -56,16 +57,17 @@ Result encode_row(const Kernels& kernels, Edge edge, const std::vector<float>& x
   kernels.encode(in.data, n, scale, codes.data);
   const Guarded<float> place(x, edge);
   kernels.encode(place.data, n, scale, reinterpret_cast<int8_t*>(place.data));
-  EXPECT_EQ(std::memcmp(place.data, codes.data, static_cast<size_t>(n)), 0) << kernels.name << ": in place";
+  EXPECT_EQ(std::memcmp(place.data, codes.data, n), 0) << kernels.name << ": in place";
   return {.codes = codes.copy(), .floats = {largest}};
 }
 
-Result encode_everywhere(const std::string& label, const std::vector<float>& x, float scale) {
-  return run_everywhere(label, [&](const Kernels& kernels, Edge edge) { return encode_row(kernels, edge, x, scale); });
+Result encode_on_all_tables(const std::string& label, const std::vector<float>& x, float scale) {
+  return run_on_all_tables(label,
+                           [&](const Kernels& kernels, Edge edge) { return encode_row(kernels, edge, x, scale); });
 }
 
 void expect_contract(const std::string& label, const std::vector<float>& x, int64_t n) {
-  expect_same(quantize_everywhere(label, x, n), contract(x, n), "contract: " + label);
+  expect_same(quantize_on_all_tables(label, x, n), contract(x, n), "contract: " + label);
 }
 
 std::vector<float> every_bf16(uint32_t step) {
@@ -75,29 +77,29 @@ std::vector<float> every_bf16(uint32_t step) {
 }
 
 TEST(Quantize, HandWorked) {
-  // amax 127 makes the scale 1. Ties go to the even neighbour.
+  // max|x| 127 makes the scale 1. Ties go to even.
   const std::vector<float> x = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f, 0.49999997f, 0.50000006f};
-  const Result result = quantize_everywhere("ties", x, 11);
+  const Result result = quantize_on_all_tables("ties", x, 11);
   std::vector<int8_t> codes = {127, 0, 2, 2, 0, -2, -2, 126, -126, 0, 1};
   codes.resize(32);
   EXPECT_EQ(result.codes, codes);
   EXPECT_EQ(result.floats, std::vector<float>{1});
 
-  // The same times 2^k, exactly: scale 2^k, the same codes.
+  // The same row times 2^k has scale 2^k and the same codes.
   for (int exponent : {-119, -60, 60, 120}) {
     std::vector<float> scaled = x;
     for (float& v : scaled) v = std::ldexp(v, exponent);
-    const Result same = quantize_everywhere("ties times 2^" + std::to_string(exponent), scaled, 11);
+    const Result same = quantize_on_all_tables("ties times 2^" + std::to_string(exponent), scaled, 11);
     EXPECT_EQ(same.codes, codes) << exponent;
     EXPECT_EQ(same.floats[0], std::ldexp(1.0f, exponent));
   }
 }
 
-TEST(Quantize, EveryBf16EncodingAlone) { expect_contract("one encoding a row", every_bf16(1), 1); }
+TEST(Quantize, Bf16EncodingsAlone) { expect_contract("one encoding a row", every_bf16(1), 1); }
 
-TEST(Quantize, EveryBf16EncodingInRows) {
+TEST(Quantize, Bf16EncodingsInRows) {
   expect_contract("neighbours", every_bf16(1), 37);  // of similar magnitude
-  expect_contract("mixed", every_bf16(0x9e37), 37);  // an odd step visits all, scattered; NaN and infinity among them
+  expect_contract("mixed", every_bf16(0x9e37), 37);  // an odd step visits all encodings, including NaN and infinity
   expect_contract("mixed, few", every_bf16(0x9e37), 5);
 }
 
@@ -105,14 +107,14 @@ TEST(Quantize, Lengths) {
   Random random;
   for (int64_t n : {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 100, 257, 2048}) {
     expect_contract("uniform, n " + std::to_string(n), random.floats(n), n);
-    // The largest at each end: neither the first nor the last element may be missed.
+    // The largest element is the first or the last one.
     std::vector<float> x = random.floats(n);
     x.front() = 5;
     expect_contract("largest first, n " + std::to_string(n), x, n);
     x.back() = -7;
     expect_contract("largest last, n " + std::to_string(n), x, n);
   }
-  const Result empty = quantize_everywhere("empty", {}, 1);
+  const Result empty = quantize_on_all_tables("empty", {}, 1);
   EXPECT_TRUE(empty.codes.empty());
   EXPECT_EQ(empty.floats, std::vector<float>{0});
 }
@@ -137,29 +139,29 @@ TEST(Quantize, Magnitudes) {
   expect_contract("minus zero", std::vector<float>(20, -0.0f), 20);
 }
 
-TEST(Quantize, DamageShows) {
+TEST(Quantize, NanPropagates) {
   for (float bad : {kNan, -kNan, kInfinity, -kInfinity, bits_float(0x7f800001u), bits_float(0xffffffffu)}) {
     for (size_t at : {0u, 15u, 16u, 39u}) {
       std::vector<float> x(40, 1.0f);
       x[at] = bad;
-      const Result result = quantize_everywhere("damage", x, 40);
+      const Result result = quantize_on_all_tables("damage", x, 40);
       EXPECT_TRUE(std::isnan(result.floats[0]));
       EXPECT_EQ(result.codes, std::vector<int8_t>(64));
     }
   }
 }
 
-// The largest magnitude gives the scale, which gives the codes: what quantize does at once.
+// max_magnitude and encode together give the scale and codes of quantize.
 void expect_halves_agree(const std::string& label, const std::vector<float>& x) {
   const int64_t n = static_cast<int64_t>(x.size());
-  Result whole = quantize_everywhere(label, x, std::max<int64_t>(1, n));
+  Result whole = quantize_on_all_tables(label, x, std::max<int64_t>(1, n));
   whole.codes.resize(x.size());
-  const Result halves = encode_everywhere(label, x, whole.floats[0]);
+  const Result halves = encode_on_all_tables(label, x, whole.floats[0]);
   EXPECT_EQ(halves.codes, whole.codes) << label;
   EXPECT_TRUE(same_bits(code_scale(halves.floats[0]), whole.floats[0])) << label;
 }
 
-TEST(QuantizeHalves, AgreeWithTheWhole) {
+TEST(QuantizeSteps, AgreeWithQuantize) {
   Random random;
   for (int64_t n = 0; n <= 70; ++n) {
     const std::string label = "halves, n " + std::to_string(n);
@@ -175,8 +177,8 @@ TEST(QuantizeHalves, AgreeWithTheWhole) {
   }
 }
 
-TEST(MaxMagnitude, ByHand) {
-  const auto largest = [](const std::vector<float>& x) { return encode_everywhere("largest", x, 0).floats[0]; };
+TEST(MaxMagnitude, HandWorked) {
+  const auto largest = [](const std::vector<float>& x) { return encode_on_all_tables("largest", x, 0).floats[0]; };
   EXPECT_EQ(largest({}), 0);
   EXPECT_EQ(largest({1, -3, 2}), 3);
   EXPECT_EQ(float_bits(largest({-0.0f})), 0u);
@@ -191,18 +193,18 @@ TEST(MaxMagnitude, ByHand) {
   }
 }
 
-// By a scale that is not the row's own: what is too large becomes the largest code.
-TEST(Encode, ByHand) {
+// With a scale from another row, values out of range become the largest code.
+TEST(Encode, HandWorked) {
   const std::vector<float> x = {1, -1, 3, 5, -5, 253, 254, 255, -400, 1e30f, -1e38f, 0, 0.99f};
-  EXPECT_EQ(encode_everywhere("by hand", x, 2).codes,
+  EXPECT_EQ(encode_on_all_tables("by hand", x, 2).codes,
             (std::vector<int8_t>{0, 0, 2, 2, -2, 126, 127, 127, -127, 127, -127, 0, 0}));
-  EXPECT_EQ(encode_everywhere("no scale", x, 0).codes, std::vector<int8_t>(13));
-  EXPECT_EQ(encode_everywhere("damage", x, kNan).codes, std::vector<int8_t>(13));
+  EXPECT_EQ(encode_on_all_tables("no scale", x, 0).codes, std::vector<int8_t>(13));
+  EXPECT_EQ(encode_on_all_tables("damage", x, kNan).codes, std::vector<int8_t>(13));
 }
 
-// All 65,280 finite encodings by one scale, and by quantize up to the largest that the scale is for; the others give
-// NaN and no codes.
-TEST(Quantize, EveryBf16EncodingByOneScale) {
+// All 65,280 finite encodings by one scale, and by quantize up to the largest that has this scale; the others give NaN
+// and zero codes.
+TEST(Quantize, Bf16EncodingsByOneScale) {
   std::vector<float> finite;
   for (float v : every_bf16(0x9e37)) {
     if (std::isfinite(v)) finite.push_back(v);
@@ -220,15 +222,15 @@ TEST(Quantize, EveryBf16EncodingByOneScale) {
       up_to.push_back(v);
       expected_up_to.push_back(expected.back());
     }
-    EXPECT_EQ(encode_everywhere(label, finite, scale).codes, expected);
-    Result result = quantize_everywhere(label, up_to, std::ssize(up_to));
+    EXPECT_EQ(encode_on_all_tables(label, finite, scale).codes, expected);
+    Result result = quantize_on_all_tables(label, up_to, std::ssize(up_to));
     result.codes.resize(up_to.size());
     EXPECT_EQ(result.codes, expected_up_to) << label;
     EXPECT_EQ(result.floats[0], scale) << label;
     EXPECT_EQ(*std::max_element(expected_up_to.begin(), expected_up_to.end()), 127);
     if (kStride > 1 && amax == 1.0f) break;
   }
-  const Result damaged = quantize_everywhere("every encoding in one row", every_bf16(1), 65536);
+  const Result damaged = quantize_on_all_tables("every encoding in one row", every_bf16(1), 65536);
   EXPECT_TRUE(std::isnan(damaged.floats[0]));
   EXPECT_EQ(damaged.codes, std::vector<int8_t>(65536));
 }

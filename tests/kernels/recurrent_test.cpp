@@ -1,4 +1,4 @@
-// Kernels of layers with a recurrent state: every variant against scalar, and scalar against the contracts written out.
+// Kernels of recurrent layers: every variant against scalar, and scalar against plain code of the contracts.
 #include <algorithm>
 #include <memory>
 
@@ -9,14 +9,14 @@ namespace {
 
 constexpr float kSpecial[] = {0.0f, -0.0f, 104.0f, -104.0f, 1e-40f, 3e38f, -3e38f, kInfinity, -kInfinity, kNan};
 
-TEST(SigmoidMul, AsDefined) {
+TEST(SigmoidMul, Definition) {
   Random random;
   for (int64_t n : {1, 15, 16, 17, 33, 256}) {
     std::vector<float> gate = random.floats(n, -30, 30);
     for (size_t i = 0; i < gate.size(); i += 5) gate[i] = kSpecial[i / 5 % std::size(kSpecial)];
     const std::vector<float> x = random.floats(n, -4, 4);
     for (const bool in_place : {false, true}) {
-      const Result result = run_everywhere("n " + std::to_string(n), [&](const Kernels& k, Edge edge) {
+      const Result result = run_on_all_tables("n " + std::to_string(n), [&](const Kernels& k, Edge edge) {
         const Guarded<float> g(gate, edge), in(x, edge), out(n, edge);
         k.sigmoid_mul(g.data, in.data, n, in_place ? in.data : out.data);
         return Result{.floats = in_place ? in.copy() : out.copy()};
@@ -33,7 +33,7 @@ TEST(SigmoidMul, AsDefined) {
   }
 }
 
-TEST(Convolve, AsDefined) {
+TEST(Convolve, Definition) {
   Random random;
   for (int64_t taps : {1, 2, 4, 7}) {
     for (int64_t n : {1, 12, 16, 20, 65}) {
@@ -43,28 +43,27 @@ TEST(Convolve, AsDefined) {
       for (int64_t t = 0; t < taps; ++t) inputs.push_back(random.floats(n, -3, 3));
       const std::vector<float> weight = random.floats((taps - 1) * stride + n), bias = random.floats(n);
       const auto run = [&](const Kernels& k, Edge edge) {
-        std::vector<std::unique_ptr<Guarded<float>>> held;
+        std::vector<std::unique_ptr<Guarded<float>>> stored;
         std::vector<const float*> rows;
         for (const std::vector<float>& input : inputs) {
-          held.push_back(std::make_unique<Guarded<float>>(input, edge));
-          rows.push_back(held.back()->data);
+          stored.push_back(std::make_unique<Guarded<float>>(input, edge));
+          rows.push_back(stored.back()->data);
         }
         const Guarded<float> w(weight, edge), b(bias, edge), out(n, edge);
         k.convolve(rows.data(), {w.data, has_bias ? b.data : nullptr, stride, taps, activates}, n, out.data);
         return Result{.floats = out.copy()};
       };
-      const Result result = run_everywhere("taps " + std::to_string(taps) + ", n " + std::to_string(n), run);
+      const Result result = run_on_all_tables("taps " + std::to_string(taps) + ", n " + std::to_string(n), run);
       for (int64_t i = 0; i < n; ++i) {
-        float sum = has_bias ? bias[static_cast<size_t>(i)] : 0.0f;
+        float sum = has_bias ? bias[i] : 0.0f;
         for (int64_t t = 0; t < taps; ++t) {
-          sum = std::fma(inputs[static_cast<size_t>(t)][static_cast<size_t>(i)],
-                         weight[static_cast<size_t>(t * stride + i)], sum);
+          sum = std::fma(inputs[t][i], weight[t * stride + i], sum);
         }
         const double wide = sum;
         if (activates) {
-          EXPECT_NEAR(result.floats[static_cast<size_t>(i)], wide / (1 + std::exp(-wide)), 1e-5) << i;
+          EXPECT_NEAR(result.floats[i], wide / (1 + std::exp(-wide)), 1e-5) << i;
         } else {
-          EXPECT_EQ(result.floats[static_cast<size_t>(i)], sum) << i;
+          EXPECT_EQ(result.floats[i], sum) << i;
         }
       }
     }
@@ -78,7 +77,7 @@ struct Rule {
   bool delta_rule = true;
 
   int64_t columns() const { return round_up(value_dim, 16); }
-  float& at(int64_t i, int64_t j) { return state[static_cast<size_t>((j / 16 * key_dim + i) * 16 + j % 16)]; }
+  float& at(int64_t i, int64_t j) { return state[(j / 16 * key_dim + i) * 16 + j % 16]; }
 };
 
 Rule random_rule(Random& random, int64_t count, int64_t key_dim, int64_t value_dim) {
@@ -91,25 +90,25 @@ Rule random_rule(Random& random, int64_t count, int64_t key_dim, int64_t value_d
             .decay = random.floats(count, 0.5f, 1),
             .beta = random.floats(count, 0, 1),
             .state = {}};
-  r.state.resize(static_cast<size_t>(r.columns() * key_dim));
+  r.state.resize(r.columns() * key_dim);
   for (int64_t i = 0; i < key_dim; ++i) {
     for (int64_t j = 0; j < value_dim; ++j) r.at(i, j) = random.uniform(-1, 1);
   }
   return r;
 }
 
-// The contract, number by number.
-Result written_out(Rule r) {
+// The contract of advance_state.
+Result by_contract(Rule r) {
   Result result;
   for (int64_t t = 0; t < r.count; ++t) {
     const float* q = r.q.data() + t * r.key_dim;
     const float* k = r.k.data() + t * r.key_dim;
-    const float decay = r.decay[static_cast<size_t>(t)];
+    const float decay = r.decay[t];
     for (int64_t j = 0; j < r.value_dim; ++j) {
-      float held = 0, out = 0;
-      for (int64_t i = 0; i < r.key_dim; ++i) held = std::fma(k[i], r.at(i, j), held);
-      const float kept = held * decay, value = r.v[static_cast<size_t>(t * r.value_dim + j)];
-      const float change = (r.delta_rule ? value - kept : value) * r.beta[static_cast<size_t>(t)];
+      float stored = 0, out = 0;
+      for (int64_t i = 0; i < r.key_dim; ++i) stored = std::fma(k[i], r.at(i, j), stored);
+      const float prediction = stored * decay, value = r.v[t * r.value_dim + j];
+      const float change = (r.delta_rule ? value - prediction : value) * r.beta[t];
       for (int64_t i = 0; i < r.key_dim; ++i) {
         const float decayed = r.at(i, j) * decay;
         r.at(i, j) = std::fma(k[i], change, decayed);
@@ -122,7 +121,7 @@ Result written_out(Rule r) {
   return result;
 }
 
-// pass: tokens in one call.
+// pass: tokens of one call.
 Result run_rule(const Rule& r, int64_t pass, bool in_place, const Kernels& kernels, Edge edge) {
   const Guarded<float> q(r.q, edge), k(r.k, edge), v(r.v, edge), decay(r.decay, edge), beta(r.beta, edge);
   const Guarded<float> state(r.state, edge), out(r.count * r.value_dim, edge);
@@ -138,24 +137,24 @@ Result run_rule(const Rule& r, int64_t pass, bool in_place, const Kernels& kerne
   return result;
 }
 
-TEST(AdvanceState, AsWrittenOutHoweverTheTokensAreCut) {
+TEST(AdvanceState, DefinitionForEveryCutOfTheTokens) {
   Random random;
   for (int64_t key_dim : {1, 12, 128}) {
     for (int64_t value_dim : {1, 16, 20, 64, 100, 128}) {
       Rule rule = random_rule(random, 5, key_dim, value_dim);
       rule.delta_rule = value_dim != 20 && value_dim != 128;
-      const Result expected = written_out(rule);
+      const Result expected = by_contract(rule);
       for (int64_t pass : {1, 2, 5}) {
         const std::string label =
             std::to_string(key_dim) + " by " + std::to_string(value_dim) + " in passes of " + std::to_string(pass);
         const auto run = [&](const Kernels& k, Edge edge) { return run_rule(rule, pass, pass == 2, k, edge); };
-        expect_same(run_everywhere(label, run), expected, label);
+        expect_same(run_on_all_tables(label, run), expected, label);
       }
     }
   }
 }
 
-// What is written under one key decays, and what another key writes does not touch it.
+// A value stored under one key decays; writes under another key do not change it.
 TEST(AdvanceState, HandWorked) {
   const std::vector<float> q = {1, 0, 1, 1}, k = {1, 0, 0, 1}, v = {5, 7}, decay = {1, 0.5f}, beta = {1, 0.5f};
   std::vector<float> state(2 * 16), out(2);
@@ -167,8 +166,8 @@ TEST(AdvanceState, HandWorked) {
   EXPECT_EQ(out[1], 6);
 }
 
-// Without the correction a key's second value is added to what is left of the first.
-TEST(AdvanceState, HandWorkedWithoutCorrection) {
+// Without the delta rule, the second value of a key is added to the decayed first one.
+TEST(AdvanceState, HandWorkedWithoutDeltaRule) {
   const std::vector<float> q = {1, 1}, k = {1, 1}, v = {5, 7}, decay = {1, 0.5f}, beta = {1, 2};
   std::vector<float> state(16), out(2);
   scalar_kernels().advance_state({2, 1, 1, q.data(), k.data(), v.data(), decay.data(), beta.data(), out.data(), false},

@@ -1,4 +1,4 @@
-// The Hadamard rotation: every variant against scalar, and scalar against the matrix and the steps written out.
+// The Hadamard rotation: every variant against scalar, and scalar against the matrix and the steps of the contract.
 #include <bit>
 
 #include "tests/kernels/guarded.h"
@@ -15,15 +15,15 @@ std::vector<float> rotated(const Kernels& kernels, Edge edge, const std::vector<
   return out.copy();
 }
 
-std::vector<float> rotated_everywhere(const std::vector<float>& x, int64_t block) {
+std::vector<float> rotated_on_all_tables(const std::vector<float>& x, int64_t block) {
   const std::string label = std::to_string(x.size()) + " in blocks of " + std::to_string(block);
   const auto run = [&](const Kernels& kernels, Edge edge) {
     return Result{.floats = rotated(kernels, edge, x, block)};
   };
-  return run_everywhere(label, run).floats;
+  return run_on_all_tables(label, run).floats;
 }
 
-// -1 to the number of pairs of neighbouring bits that are both set.
+// The sign of element i: -1 to the number of pairs of bits (0 and 1, 2 and 3 ...) that are both set.
 float sign_of(size_t i) {
   bool odd = false;
   for (; i > 0; i /= 4) odd ^= i % 4 == 3;
@@ -45,12 +45,12 @@ std::vector<float> by_steps(std::vector<float> x, int64_t block) {
 }
 
 TEST(Rotate, HandWorked) {
-  EXPECT_EQ(rotated_everywhere({1, 2, 3, 4}, 4), (std::vector<float>{2, 6, 4, -8})) << "of 1, 2, 3, -4";
-  EXPECT_EQ(rotated_everywhere({1, 2, 3, 4, 5, 6}, 2), (std::vector<float>{3, -1, 7, -1, 11, -1}));
-  EXPECT_EQ(rotated_everywhere({7, -3}, 1), (std::vector<float>{7, -3}));
+  EXPECT_EQ(rotated_on_all_tables({1, 2, 3, 4}, 4), (std::vector<float>{2, 6, 4, -8})) << "of 1, 2, 3, -4";
+  EXPECT_EQ(rotated_on_all_tables({1, 2, 3, 4, 5, 6}, 2), (std::vector<float>{3, -1, 7, -1, 11, -1}));
+  EXPECT_EQ(rotated_on_all_tables({7, -3}, 1), (std::vector<float>{7, -3}));
 }
 
-// Element (i, j) of Sylvester's matrix is -1 where i & j has an odd number of bits.
+// Element (i, j) of Sylvester's matrix is -1 if i & j has an odd number of bits, else 1.
 TEST(Rotate, IsTheHadamardMatrix) {
   constexpr int64_t kBlock = 128;
   for (size_t j = 0; j < kBlock; ++j) {
@@ -67,12 +67,12 @@ TEST(Rotate, EveryBlockAndLength) {
     for (const int64_t blocks : {1, 2, 3, 5, 9, 17}) {
       if (block * blocks > 20000) continue;
       const std::vector<float> x = random.floats(block * blocks, -3, 3);
-      EXPECT_TRUE(same_bits(rotated_everywhere(x, block), by_steps(x, block))) << blocks << " of " << block;
+      EXPECT_TRUE(same_bits(rotated_on_all_tables(x, block), by_steps(x, block))) << blocks << " of " << block;
     }
   }
 }
 
-TEST(Rotate, ProductsAreTheBlockTimesWhatTheyWere) {
+TEST(Rotate, DotProductsGrowByTheBlockSize) {
   for (const int64_t block : {2, 8, 16, 256, 1024}) {
     std::vector<float> x, y;  // whole numbers, so that sums stay exact
     for (int64_t i = 0; i < 2 * block; ++i)
@@ -85,23 +85,23 @@ TEST(Rotate, ProductsAreTheBlockTimesWhatTheyWere) {
   }
 }
 
-// What a mean becomes: of equal size everywhere, where the block is an even power of two.
+// A constant row becomes numbers of equal magnitude if the block is an even power of two.
 TEST(Rotate, SpreadsAMeanEvenly) {
-  for (const float y : rotated_everywhere(std::vector<float>(1024, 1.0f), 1024)) EXPECT_EQ(std::abs(y), 32.0f);
+  for (const float y : rotated_on_all_tables(std::vector<float>(1024, 1.0f), 1024)) EXPECT_EQ(std::abs(y), 32.0f);
 }
 
-// Damage stays in its block and shows in all of it.
+// NaN and infinity spread over their block and no further.
 TEST(Rotate, InfinityAndNan) {
   Random random;
   for (const float special : {kInfinity, -kInfinity, kNan}) {
     std::vector<float> x = random.floats(3 * 64);
     x[70] = special;
-    const std::vector<float> y = rotated_everywhere(x, 64);
+    const std::vector<float> y = rotated_on_all_tables(x, 64);
     for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isfinite(y[i]), i / 64 != 1) << i;
   }
 }
 
-TEST(Unrotate, TakesItBack) {
+TEST(Unrotate, InvertsRotate) {
   Random random;
   for (int64_t block = 16; block <= 1024; block *= 2) {
     for (const int64_t blocks : {1, 3, 8}) {
@@ -116,7 +116,7 @@ TEST(Unrotate, TakesItBack) {
         EXPECT_TRUE(same_bits(in.copy(), out.copy())) << kernels.name << ": in place";
         return Result{.floats = out.copy()};
       };
-      EXPECT_EQ(run_everywhere("unrotate", back).floats, x) << blocks << " of " << block;
+      EXPECT_EQ(run_on_all_tables("unrotate", back).floats, x) << blocks << " of " << block;
     }
   }
 }

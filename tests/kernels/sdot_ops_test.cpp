@@ -1,5 +1,5 @@
-// The int8 operations: against exact sums and the definition of the quantised row, the same bits from every table and
-// for any number of workers, from buffers at guard pages; every mistake in the arguments is an error.
+// The int8 operations against exact sums and the definition of a quantised row: the same bits for every table and
+// number of workers, with buffers at guard pages; every wrong argument is an error.
 #include <algorithm>
 
 #include "tests/kernels/ops.h"
@@ -7,13 +7,11 @@
 namespace pinion {
 namespace {
 
-// --- sdot_pack_weights, sdot_gemv ----------------------------------------------------------------------------------
-
 std::vector<int8_t> packed(const std::vector<int8_t>& b, int64_t k, int64_t n) {
   std::vector<int8_t> to(b.size());
   for (int64_t i = 0; i < k; ++i) {
     for (int64_t c = 0; c < n; ++c) {
-      to[static_cast<size_t>(((i / 4 * (n / 4) + c / 4) * 4 + c % 4) * 4 + i % 4)] = b[static_cast<size_t>(i * n + c)];
+      to[((i / 4 * (n / 4) + c / 4) * 4 + c % 4) * 4 + i % 4] = b[i * n + c];
     }
   }
   return to;
@@ -28,7 +26,7 @@ TEST(SdotPackWeights, HandWorked) {
   const std::vector<int8_t> by_hand = {0,  10, 20, 30, 1,  11, 21, 31, 2,  12, 22, 32, 3,  13, 23, 33,
                                        40, 50, 60, 70, 41, 51, 61, 71, 42, 52, 62, 72, 43, 53, 63, 73};
   EXPECT_EQ(packed(b, 8, 4), by_hand);
-  everywhere([&](const OpOptions& options, Edge edge, const std::string& label) {
+  for_each_table_and_crew([&](const OpOptions& options, Edge edge, const std::string& label) {
     const Guarded<int8_t> from(b, edge), to(32, edge);
     EXPECT_FALSE(sdot_pack_weights(from.data, to.data, 8, 4, options));
     EXPECT_EQ(to.copy(), by_hand) << label;
@@ -40,7 +38,7 @@ TEST(SdotPackWeights, Shapes) {
   for (int64_t n : {4, 12, 60, 64, 68, 128, 132}) {
     for (int64_t k : {4, 8, 36}) {
       const std::vector<int8_t> b = random.codes(k * n, -128), expected = packed(b, k, n);
-      in_turn([&](const OpOptions& options, Edge edge, const std::string& label) {
+      for_each_table([&](const OpOptions& options, Edge edge, const std::string& label) {
         const Guarded<int8_t> from(b, edge), to(k * n, edge);
         EXPECT_FALSE(sdot_pack_weights(from.data, to.data, k, n, options));
         EXPECT_EQ(to.copy(), expected) << label << ", k " << k << ", n " << n;
@@ -51,7 +49,7 @@ TEST(SdotPackWeights, Shapes) {
 
 // a [k], b [k][n] row-major.
 std::vector<int64_t> sums(const std::vector<int8_t>& a, const std::vector<int8_t>& b, int64_t n) {
-  std::vector<int64_t> sum(static_cast<size_t>(n));
+  std::vector<int64_t> sum(n);
   for (size_t i = 0; i < a.size(); ++i) {
     for (size_t c = 0; c < sum.size(); ++c) sum[c] += a[i] * b[i * sum.size() + c];
   }
@@ -70,14 +68,14 @@ void expect_gemv(const std::vector<int8_t>& a, const std::vector<int8_t>& b, int
     EXPECT_EQ(c.copy(), expected) << label << ", k " << k << ", n " << n;
   };
   if (all) {
-    everywhere(run);
+    for_each_table_and_crew(run);
   } else {
-    in_turn(run);
+    for_each_table(run);
   }
 }
 
 TEST(SdotGemv, HandWorked) {
-  // Columns: 1 2 3 4 by x, x by 10, nothing, the extremes.
+  // Columns: 1 2 3 4, ten times x, zero, extremes.
   const std::vector<int8_t> a = {1, 2, 3, -127};
   expect_gemv(a, {1, 10, 0, 127, 2, 10, 0, 127, 3, 10, 0, 127, 4, 10, 0, -128}, 4, true);
   EXPECT_EQ(sums(a, {1, 10, 0, 127, 2, 10, 0, 127, 3, 10, 0, 127, 4, 10, 0, -128}, 4),
@@ -94,8 +92,8 @@ TEST(SdotGemv, Shapes) {
   for (int64_t k = 4; k <= 280; k += 4 * kStride) {
     expect_gemv(random.codes(k, -127), random.codes(k * 76, -128), 76, false);
   }
-  expect_gemv(random.codes(516, -127), random.codes(516 * 1100, -128), 1100, true);   // several strips a piece
-  expect_gemv(random.codes(36, -127), random.codes(36 * 20004, -128), 20004, false);  // more than 16
+  expect_gemv(random.codes(516, -127), random.codes(516 * 1100, -128), 1100, true);   // several strips per piece
+  expect_gemv(random.codes(36, -127), random.codes(36 * 20004, -128), 20004, false);  // more than 16 strips per piece
 }
 
 TEST(SdotGemv, LargestSumsAreExact) {
@@ -108,9 +106,9 @@ TEST(SdotGemv, LargestSumsAreExact) {
   }
 }
 
-TEST(SdotGemv, NothingToSum) {
+TEST(SdotGemv, EmptySums) {
   expect_gemv({}, {}, 0, true);
-  in_turn([](const OpOptions& options, Edge edge, const std::string& label) {
+  for_each_table([](const OpOptions& options, Edge edge, const std::string& label) {
     const Guarded<int8_t> none(0, edge);
     const Guarded<int32_t> c(68, edge);
     EXPECT_FALSE(sdot_gemv(none.data, none.data, c.data, 0, 68, options));
@@ -150,16 +148,15 @@ TEST(SdotErrors, NothingIsWritten) {
   for (bf16 v : out) EXPECT_EQ(v.bits, 7);
 }
 
-// --- sdot_gemv_fused_bf16 ------------------------------------------------------------------------------------------
-
-// The whole row is quantised at once, sums are exact, then (float(sum) * x_scale) * w_scale.
-std::vector<float> define_fused(const std::vector<bf16>& x, const std::vector<int8_t>& b, const std::vector<float>& w) {
+// The definition: the row is quantised as a whole, sums are exact, the result is (float(sum) * x_scale) * w_scale.
+std::vector<float> fused_definition(const std::vector<bf16>& x, const std::vector<int8_t>& b,
+                                    const std::vector<float>& w) {
   const int64_t k = std::ssize(x);
   const std::vector<float> floats = to_float(x);
-  std::vector<int8_t> codes(static_cast<size_t>(padded_k(k)));
+  std::vector<int8_t> codes(padded_k(k));
   float scale;
   scalar_kernels().quantize(floats.data(), k, codes.data(), &scale);
-  codes.resize(static_cast<size_t>(k));
+  codes.resize(k);
   std::vector<float> out;
   const std::vector<int64_t> exact = sums(codes, b, std::ssize(w));
   for (size_t c = 0; c < w.size(); ++c) {
@@ -171,7 +168,7 @@ std::vector<float> define_fused(const std::vector<bf16>& x, const std::vector<in
 std::vector<float> expect_fused(const std::vector<bf16>& x, const std::vector<int8_t>& b, const std::vector<float>& w,
                                 bool all) {
   const int64_t k = std::ssize(x), n = std::ssize(w);
-  const std::vector<float> expected = define_fused(x, b, w);
+  const std::vector<float> expected = fused_definition(x, b, w);
   const std::vector<int8_t> weights = packed(b, k, n);
   const auto run = [&](const OpOptions& options, Edge edge, const std::string& label) {
     const Guarded<bf16> in(x, edge), out(n, edge);
@@ -181,9 +178,9 @@ std::vector<float> expect_fused(const std::vector<bf16>& x, const std::vector<in
     EXPECT_TRUE(same_bits(to_float(out.copy()), expected)) << label << ", k " << k << ", n " << n;
   };
   if (all) {
-    everywhere(run);
+    for_each_table_and_crew(run);
   } else {
-    in_turn(run);
+    for_each_table(run);
   }
   return expected;
 }
@@ -202,19 +199,19 @@ TEST(SdotGemvFused, Shapes) {
       expect_fused(to_bf16(random.floats(k, -3, 3)), random.codes(k * n, -128), random.floats(n, 0.001f, 0.1f), false);
     }
   }
-  // Several strips for each worker, more than one call takes; several pieces of x.
+  // More strips per worker than one call takes; x longer than the codes on the stack.
   expect_fused(to_bf16(random.floats(1028)), random.codes(1028 * 1100, -128), random.floats(1100), true);
   expect_fused(to_bf16(random.floats(12)), random.codes(12 * 20004, -128), random.floats(20004), false);
 }
 
-// The codes of x are kept kCodes = 16384 at a time.
+// The stack holds kStackCodes = 16384 codes of x at a time.
 TEST(SdotGemvFused, LongRows) {
   Random random;
   for (int64_t k : {int64_t{16380}, int64_t{16384}, int64_t{16384 + 4}, int64_t{40000}, kMaxK}) {
-    if (kStride > 1 && k == kMaxK) continue;  // LargestSums goes as far
+    if (kStride > 1 && k == kMaxK) continue;  // LargestSums covers it
     std::vector<float> x = random.floats(k);
     const std::vector<int8_t> b = random.codes(k * 68, -128);
-    x.back() = 3;  // the largest, of the last piece
+    x.back() = 3;  // the largest element comes last
     expect_fused(to_bf16(x), b, random.floats(68), k == 16384 + 4);
     x.front() = -5;
     expect_fused(to_bf16(x), b, random.floats(68), false);
@@ -227,13 +224,13 @@ TEST(SdotGemvFused, LargestSums) {
   EXPECT_EQ(out[0], 127 * 128 * 131072.0f);
 }
 
-TEST(SdotGemvFused, ZerosAndDamage) {
+TEST(SdotGemvFused, ZerosAndNan) {
   Random random;
   for (int64_t k : {int64_t{40}, int64_t{16388}}) {
     const std::vector<int8_t> b = random.codes(k * 68, -128);
     const std::vector<float> w = random.floats(68);
     for (float v : {0.0f, -0.0f, 0x1p-120f, -0x1p-133f}) {  // too small for a scale
-      const std::vector<bf16> x(static_cast<size_t>(k), pinion::to_bf16(v));
+      const std::vector<bf16> x(k, pinion::to_bf16(v));
       for (float y : expect_fused(x, b, w, false)) EXPECT_EQ(y, 0) << v;
     }
     for (float bad : {kNan, -kNan, kInfinity, -kInfinity}) {
@@ -243,15 +240,15 @@ TEST(SdotGemvFused, ZerosAndDamage) {
         for (float y : expect_fused(to_bf16(x), b, w, false)) EXPECT_TRUE(std::isnan(y)) << bad << " at " << at;
       }
     }
-    // Infinity and NaN in different places: neither hides the other.
+    // Infinity and NaN at different positions: neither hides the other.
     std::vector<float> x = random.floats(k);
     x.front() = kInfinity, x.back() = kNan;
     for (float y : expect_fused(to_bf16(x), b, w, false)) EXPECT_TRUE(std::isnan(y));
   }
 }
 
-// Workers that count nobody are the caller alone.
-TEST(Ops, NobodyAtWorkIsTheCaller) {
+// A worker count of zero means the calling thread alone.
+TEST(Ops, ZeroWorkersMeanTheCaller) {
   const OpOptions nobody = {.workers = {.count = 0}};
   const std::vector<int8_t> a = {1, 2, 3, 4}, b(4 * 4, 1);
   std::vector<int32_t> c(4);

@@ -9,7 +9,7 @@ namespace {
 
 bool available(const Variant& variant) { return (variant.needs & ~cpu_features()) == 0; }
 
-// PINION_KERNELS as it was before comes back at the end.
+// Restores PINION_KERNELS at the end of the scope.
 class Select : public testing::Test {
  protected:
   void SetUp() override {
@@ -86,7 +86,7 @@ TEST_F(Select, NamesTheCpuLacksAreErrors) {
   }
 }
 
-TEST(Tables, AreWhole) {
+TEST(Tables, HaveNoNullEntries) {
   std::set<std::string> names;
   for (const Variant& variant : kernel_variants()) EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
   EXPECT_EQ(kernel_variants().back().needs, 0u);

@@ -1,6 +1,6 @@
-// What a kernel must leave as it was: the registers that belong to its caller, the floating-point modes and, on Arm64,
-// streaming mode and ZA, which must be off. Every entry of every variant is called straight from assembly, between
-// registers that hold canaries and a look at what has become of them.
+// Kernels must preserve the callee-saved registers, the floating-point modes and, on Arm64, streaming mode and ZA,
+// which are off. Assembly calls every entry of every variant with canaries in the registers and compares them
+// afterwards.
 #include <algorithm>
 
 #include "kernels/ops/tiles.h"
@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-// A call as the assembly below makes it: up to six integers and pointers, and one float.
+// A call by the assembly below: up to six integers or pointers and one float.
 struct Call {
   void* function;
   uint64_t arguments[6];
@@ -24,7 +24,7 @@ constexpr size_t kRegisters = kCanaries + 2;
 constexpr const char* kNames[kRegisters] = {"x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27",  "x28",
                                             "d8",  "d9",  "d10", "d11", "d12", "d13", "d14", "d15", "FPCR", "SVCR"};
 
-// Only a CPU with SME has SVCR. It is read by its number, for assemblers that do not know it.
+// Only CPUs with SME have SVCR. It is read by number, because older assemblers lack its name.
 asm(R"(
   .text
   .p2align 4
@@ -87,7 +87,7 @@ call_between_canaries:  // (const Call*, uint64_t* registers, has SME)
 
 #elif defined(__x86_64__)
 
-// rbx, rbp, r12 to r15; of MXCSR the control bits, of the flags the direction.
+// rbx, rbp, r12 to r15, the control bits of MXCSR, the direction flag.
 constexpr size_t kCanaries = 6;
 constexpr size_t kRegisters = kCanaries + 3;
 constexpr const char* kNames[kRegisters] = {"rbx", "rbp",   "r12",      "r13",           "r14",
@@ -159,8 +159,8 @@ uint64_t as_word(T value) {
     return static_cast<uint64_t>(value);
 }
 
-void expect_kept(const Call& call, const std::string& label) {
-  // The modes are those of a thread that has changed nothing: an empty function leaves them so.
+void expect_preserved(const Call& call, const std::string& label) {
+  // The expected modes are those of a new thread, which an empty function preserves.
   static constexpr auto kNothing = +[] {};
   uint64_t modes[kRegisters] = {};
   const Call nothing = {reinterpret_cast<void*>(kNothing), {}, 0};
@@ -173,9 +173,9 @@ void expect_kept(const Call& call, const std::string& label) {
   for (size_t i = 0; i < kRegisters; ++i) EXPECT_EQ(after[i], before[i]) << label << ": " << kNames[i];
 }
 
-// References are pointers to the machine, and a float argument does not count among the integers.
+// References are pointers in the ABI, and a float argument has a register class of its own.
 template <class R, class... P, class... A>
-void expect_kept(const std::string& label, R (*kernel)(P...), A... arguments) {
+void expect_preserved(const std::string& label, R (*kernel)(P...), A... arguments) {
   static_assert(sizeof...(P) == sizeof...(A));
   Call call = {reinterpret_cast<void*>(kernel), {}, 0};
   size_t n = 0;
@@ -186,11 +186,11 @@ void expect_kept(const std::string& label, R (*kernel)(P...), A... arguments) {
       call.arguments[n++] = as_word(argument);
   };
   (add(arguments), ...);
-  expect_kept(call, label);
+  expect_preserved(call, label);
 }
 
-TEST(State, IsTheCallers) {
-  constexpr int64_t kRows = 40, k = 128, kHeadDim = 32;  // rows: more than any variant's tile, and not a multiple of it
+TEST(State, IsPreserved) {
+  constexpr int64_t kRows = 40, k = 128, kHeadDim = 32;  // rows: above the tile of every variant, and no multiple of it
   Random random;
   const std::vector<int8_t> codes = random.codes(kRows * k), weights = random.codes(k * kPanelColumns);
   const std::vector<float> x = random.floats(kRows * k), w = random.floats(k * kPanelColumns);
@@ -210,7 +210,7 @@ TEST(State, IsTheCallers) {
                         .beta = 1,
                         .low = -1,
                         .high = 1};
-  const auto* records = reinterpret_cast<const std::byte*>(weights.data());  // of any bytes
+  const auto* records = reinterpret_cast<const std::byte*>(weights.data());  // arbitrary bytes
   const GroupedPanel panels[] = {{records, k, Format::w4}, {records, k, Format::w4z}, {records, k, Format::w2}};
   const std::vector<float> cache = random.floats(2 * kKeyLanes * kHeadDim);
   std::vector<bf16> cache16;
@@ -231,18 +231,18 @@ TEST(State, IsTheCallers) {
 
   for (const Kernels* t : available_kernels()) {
     const std::string name = std::string(t->name) + ": ";
-    expect_kept(name + "quantize", t->quantize, x.data(), k, quantized.data(), out.data());
-    expect_kept(name + "max_magnitude", t->max_magnitude, x.data(), k);
-    expect_kept(name + "encode", t->encode, x.data(), k, 0.01f, quantized.data());
-    expect_kept(name + "gemv_s8", t->gemv_s8, codes.data(), weights.data(), 256, k, sums.data());
+    expect_preserved(name + "quantize", t->quantize, x.data(), k, quantized.data(), out.data());
+    expect_preserved(name + "max_magnitude", t->max_magnitude, x.data(), k);
+    expect_preserved(name + "encode", t->encode, x.data(), k, 0.01f, quantized.data());
+    expect_preserved(name + "gemv_s8", t->gemv_s8, codes.data(), weights.data(), 256, k, sums.data());
     for (const GroupedPanel& panel : panels) {
-      expect_kept(name + "gemv_grouped", t->gemv_grouped, codes.data(), &panel, 1, out.data());
+      expect_preserved(name + "gemv_grouped", t->gemv_grouped, codes.data(), &panel, 1, out.data());
     }
     for (int64_t rows = 2; rows <= t->few_rows; ++rows) {
       const std::string few = ", rows " + std::to_string(rows);
-      expect_kept(name + "rows_s8" + few, t->rows_s8, codes.data(), k, rows, weights.data(), k, sums.data());
+      expect_preserved(name + "rows_s8" + few, t->rows_s8, codes.data(), k, rows, weights.data(), k, sums.data());
       for (const GroupedPanel& panel : panels) {
-        expect_kept(name + "rows_grouped" + few, t->rows_grouped, codes.data(), k, rows, &panel, 1, out.data());
+        expect_preserved(name + "rows_grouped" + few, t->rows_grouped, codes.data(), k, rows, &panel, 1, out.data());
       }
     }
     for (int64_t rows : {int64_t{1}, int64_t{2}, int64_t{9}, kRows}) {
@@ -253,53 +253,54 @@ TEST(State, IsTheCallers) {
       const GemmTerm s8 = {packed.data(), weights.data(), k}, f32 = {packed_floats.data(), w.data(), k},
                      b16 = {packed_floats.data(), w16.data(), k};
       const RowBlocks blocks = {block, block * k}, float_blocks = {float_block, float_block * k * 4};
-      expect_kept(name + "pack_s8" + tile, t->pack_s8, codes.data(), k, rows, k, block, packed.data());
-      expect_kept(name + "gemm_s8" + tile, t->gemm_s8, &s8, 1, &blocks, rows, column_sum.data(), sums.data());
+      expect_preserved(name + "pack_s8" + tile, t->pack_s8, codes.data(), k, rows, k, block, packed.data());
+      expect_preserved(name + "gemm_s8" + tile, t->gemm_s8, &s8, 1, &blocks, rows, column_sum.data(), sums.data());
       for (const GroupedPanel& panel : panels) {
-        expect_kept(name + "gemm_grouped" + tile, t->gemm_grouped, packed.data(), &blocks, rows, &panel, out.data());
+        expect_preserved(name + "gemm_grouped" + tile, t->gemm_grouped, packed.data(), &blocks, rows, &panel,
+                         out.data());
       }
-      expect_kept(name + "pack_f32" + tile, t->pack_f32, x.data(), k, rows, k, float_block, packed_floats.data());
-      expect_kept(name + "gemm_bf16" + tile, t->gemm_bf16, &b16, 1, &float_blocks, rows, out.data());
-      expect_kept(name + "gemm_f32" + tile, t->gemm_f32, &f32, 1, &float_blocks, rows, out.data());
+      expect_preserved(name + "pack_f32" + tile, t->pack_f32, x.data(), k, rows, k, float_block, packed_floats.data());
+      expect_preserved(name + "gemm_bf16" + tile, t->gemm_bf16, &b16, 1, &float_blocks, rows, out.data());
+      expect_preserved(name + "gemm_f32" + tile, t->gemm_f32, &f32, 1, &float_blocks, rows, out.data());
     }
-    expect_kept(name + "epilogue_s32", t->epilogue_s32, sums.data(), 3, 50, &ops, out.data(), 50);
-    expect_kept(name + "epilogue_f32", t->epilogue_f32, x.data(), 3, 50, &ops, out.data(), 50);
-    expect_kept(name + "to_bf16", t->to_bf16, w.data(), std::ssize(w), w16.data());
-    expect_kept(name + "to_float", t->to_float, w16.data(), k, out.data());
-    expect_kept(name + "silu_mul", t->silu_mul, x.data(), w.data(), 50, out.data());
-    expect_kept(name + "rms_norm", t->rms_norm, x.data(), w.data(), 50, 1e-5f, out.data());
-    expect_kept(name + "layer_norm", t->layer_norm, x.data(), w.data(), w.data(), 50, 1e-5f, out.data());
-    expect_kept(name + "silu_mul_bf16", t->silu_mul_bf16, w16.data(), w16.data(), 50, out16.data());
-    expect_kept(name + "rms_norm_bf16", t->rms_norm_bf16, w16.data(), w16.data(), 50, 1e-5f, out16.data());
-    expect_kept(name + "rope", t->rope, out.data(), x.data(), w.data(), 20);
+    expect_preserved(name + "epilogue_s32", t->epilogue_s32, sums.data(), 3, 50, &ops, out.data(), 50);
+    expect_preserved(name + "epilogue_f32", t->epilogue_f32, x.data(), 3, 50, &ops, out.data(), 50);
+    expect_preserved(name + "to_bf16", t->to_bf16, w.data(), std::ssize(w), w16.data());
+    expect_preserved(name + "to_float", t->to_float, w16.data(), k, out.data());
+    expect_preserved(name + "silu_mul", t->silu_mul, x.data(), w.data(), 50, out.data());
+    expect_preserved(name + "rms_norm", t->rms_norm, x.data(), w.data(), 50, 1e-5f, out.data());
+    expect_preserved(name + "layer_norm", t->layer_norm, x.data(), w.data(), w.data(), 50, 1e-5f, out.data());
+    expect_preserved(name + "silu_mul_bf16", t->silu_mul_bf16, w16.data(), w16.data(), 50, out16.data());
+    expect_preserved(name + "rms_norm_bf16", t->rms_norm_bf16, w16.data(), w16.data(), 50, 1e-5f, out16.data());
+    expect_preserved(name + "rope", t->rope, out.data(), x.data(), w.data(), 20);
     for (const AttentionChunk& chunk : chunks) {
       const bool is_q8 = chunk.type == KvType::q8;
       for (float* row : {query.data(), query.data() + kHeadDim}) {
         if (is_q8) {
-          expect_kept(name + "make_query_s8", t->make_query_s8, row, kHeadDim, 0.25f);
+          expect_preserved(name + "make_query_s8", t->make_query_s8, row, kHeadDim, 0.25f);
         } else {
-          expect_kept(name + "make_query", t->make_query, row, kHeadDim, 0.25f, chunk.type == KvType::f32);
+          expect_preserved(name + "make_query", t->make_query, row, kHeadDim, 0.25f, chunk.type == KvType::f32);
         }
       }
-      expect_kept(name + (is_q8 ? "attend_s8" : "attend"), is_q8 ? t->attend_s8 : t->attend, &chunk, query.data(), 2,
-                  spans, scores.data(), &state);
+      expect_preserved(name + (is_q8 ? "attend_s8" : "attend"), is_q8 ? t->attend_s8 : t->attend, &chunk, query.data(),
+                       2, spans, scores.data(), &state);
     }
-    expect_kept(name + "rotate", t->rotate, x.data(), 96, 32, out.data());
-    expect_kept(name + "unrotate", t->unrotate, x.data(), 96, 32, out.data());
-    expect_kept(name + "merge_attention", t->merge_attention, &state, &next, 2, kHeadDim);
-    expect_kept(name + "sigmoid_mul", t->sigmoid_mul, x.data(), w.data(), 50, out.data());
-    expect_kept(name + "convolve", t->convolve, inputs, &convolution, 50, out.data());
-    expect_kept(name + "advance_state", t->advance_state, &steps, memory.data());
-    expect_kept(name + "argmax", t->argmax, x.data(), 50);
+    expect_preserved(name + "rotate", t->rotate, x.data(), 96, 32, out.data());
+    expect_preserved(name + "unrotate", t->unrotate, x.data(), 96, 32, out.data());
+    expect_preserved(name + "merge_attention", t->merge_attention, &state, &next, 2, kHeadDim);
+    expect_preserved(name + "sigmoid_mul", t->sigmoid_mul, x.data(), w.data(), 50, out.data());
+    expect_preserved(name + "convolve", t->convolve, inputs, &convolution, 50, out.data());
+    expect_preserved(name + "advance_state", t->advance_state, &steps, memory.data());
+    expect_preserved(name + "argmax", t->argmax, x.data(), 50);
   }
 }
 
 #if defined(__aarch64__)
 
-// A caller may have left its ZA on, to be saved by whoever needs the registers (TPIDR2_EL0 says where to): it must find
-// it on, and unsaved. Instructions and registers by number, as above.
-TEST(State, ZaSavedLazilyIsLeftAlone) {
-  if (!has_sme()) GTEST_SKIP() << "without SME there is no ZA that a caller could have left on";
+// A caller may have live ZA contents that a new user of ZA must save (lazy save, TPIDR2_EL0). Kernels must leave them
+// on and unsaved. Instructions and registers are given by number, as above.
+TEST(State, LazilySavedZaIsPreserved) {
+  if (!has_sme()) GTEST_SKIP() << "no SME, so no live ZA";
   constexpr int64_t kRows = 40, k = 32;
   Random random;
   const std::vector<float> x = random.floats(kRows * k), w = random.floats(k * kPanelColumns);

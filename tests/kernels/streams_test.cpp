@@ -1,4 +1,4 @@
-// The ways through the weights, all of them, whichever this CPU's kernels take.
+// All access patterns, whatever pattern the kernels of this CPU use.
 #include "kernels/lanes/streams.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ void expect_every_step() {
   constexpr int64_t kStep = 4 * Rows;
   for (const int64_t row_bytes : {256, 768}) {
     for (int64_t k = kStep; k <= 160 * Rows; k += k < 40 * Rows ? kStep : 15 * kStep) {
-      const std::vector<int8_t> a(static_cast<size_t>(k)), b(static_cast<size_t>(k / 4 * row_bytes));
+      const std::vector<int8_t> a(k), b(k / 4 * row_bytes);
       std::set<int64_t> seen;
       for_each_four_k<Access, Rows>(a.data(), b.data(), row_bytes, k, [&](auto, const int8_t* x, const int8_t* w) {
         EXPECT_EQ((x - a.data()) * row_bytes, (w - b.data()) * 4);
@@ -41,10 +41,10 @@ TYPED_TEST(Streams, EverySixteenKComeOnce) { expect_every_step<TypeParam, 4>(); 
 template <class Access, class Record>
 void expect_every_record(int64_t groups, int64_t panels) {
   constexpr int64_t kRecordBytes = Record::kBytes;
-  const std::vector<int8_t> a(static_cast<size_t>(groups * Record::kK));
-  const std::vector<std::byte> records(static_cast<size_t>(panels * groups * kRecordBytes));
-  std::vector<float> acc(static_cast<size_t>(panels * kPanelColumns));
-  std::vector<int64_t> next_group(static_cast<size_t>(panels));  // of each panel: its groups come in order
+  const std::vector<int8_t> a(groups * Record::kK);
+  const std::vector<std::byte> records(panels * groups * kRecordBytes);
+  std::vector<float> acc(panels * kPanelColumns);
+  std::vector<int64_t> next_group(panels);  // of each panel; groups come in order
   int64_t group = -1;
   for_each_record<Access, Record>(
       a.data(), {records.data(), groups * Record::kK, Record::kFormat}, panels, acc.data(),
@@ -59,12 +59,12 @@ void expect_every_record(int64_t groups, int64_t panels) {
         if (group + kAhead < groups) {
           EXPECT_EQ(ahead, record + kAhead * kRecordBytes);
         } else {
-          EXPECT_GT(ahead, record);  // of the panel that comes after these
+          EXPECT_GT(ahead, record);  // in the next panel
         }
         EXPECT_EQ(accumulate, group > 0);
-        EXPECT_EQ(next_group[static_cast<size_t>(panel)]++, group);
+        EXPECT_EQ(next_group[panel]++, group);
       });
-  EXPECT_EQ(next_group, std::vector<int64_t>(static_cast<size_t>(panels), groups));
+  EXPECT_EQ(next_group, std::vector<int64_t>(panels, groups));
 }
 
 TYPED_TEST(Streams, EveryRecordComesInItsPanelsOrder) {

@@ -1,4 +1,4 @@
-// Which table multiplies, and how rows and tiles are cut.
+// The choice of the table that multiplies, and the cuts into row blocks and tiles.
 #include "kernels/ops/tiles.h"
 
 #include <algorithm>
@@ -9,15 +9,17 @@
 namespace pinion {
 namespace {
 
-TEST(GemmKernels, TheFirstThatTakesSoFewRows) {
+TEST(GemmKernels, FirstTableWhoseMinRowsFit) {
   const std::vector<const Kernels*> tables = available_kernels();
   for (GemmType type : {GemmType::s8, GemmType::bf16, GemmType::f32}) {
-    const auto least = [&](const Kernels* k) { return (type == GemmType::s8 ? k->s8_shape : k->f32_shape).min_rows; };
-    ASSERT_EQ(least(tables.back()), 1);  // or there would be nothing to fall to
+    const auto min_rows_of = [&](const Kernels* k) {
+      return (type == GemmType::s8 ? k->s8_shape : k->f32_shape).min_rows;
+    };
+    ASSERT_EQ(min_rows_of(tables.back()), 1);  // the last table takes any number of rows
     for (size_t from = 0; from < tables.size(); ++from) {
       for (int64_t m : {0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 64, 1000}) {
         size_t expected = from;
-        while (expected + 1 < tables.size() && m < least(tables[expected])) ++expected;
+        while (expected + 1 < tables.size() && m < min_rows_of(tables[expected])) ++expected;
         if (m == 0) expected = tables.size() - 1;
         EXPECT_EQ(&gemm_kernels(tables[from], type, m), tables[expected]) << tables[from]->name << ", rows " << m;
         if (from == 0) {
@@ -28,7 +30,7 @@ TEST(GemmKernels, TheFirstThatTakesSoFewRows) {
   }
 }
 
-TEST(Tiles, TheGridCoversEveryRowOnce) {
+TEST(Tiles, GridCoversEveryRowOnce) {
   for (int64_t block : {1, 2, 4, 6, 8, 16, 64}) {
     for (int64_t rows = 0; rows <= 300; rows += rows < 70 ? 1 : 23) {
       for (int64_t panels : {1, 2, 3, 7, 40, 1000}) {
@@ -39,10 +41,10 @@ TEST(Tiles, TheGridCoversEveryRowOnce) {
           ASSERT_EQ(grid.panels, panels) << label;
           ASSERT_GE(grid.row_ranges, 0) << label;
           ASSERT_EQ(grid.range_rows % block, 0) << label;
-          // Parts follow each other without a gap, none is empty, and a part's tiles do the same inside it.
+          // Ranges follow each other without a gap, none is empty, and the tiles of a range do the same inside it.
           int64_t next = 0;
-          for (int64_t part = 0; part < grid.row_ranges; ++part) {
-            const int64_t begin = part * grid.range_rows, end = std::min(rows, begin + grid.range_rows);
+          for (int64_t range = 0; range < grid.row_ranges; ++range) {
+            const int64_t begin = range * grid.range_rows, end = std::min(rows, begin + grid.range_rows);
             ASSERT_EQ(begin, next) << label;
             ASSERT_LT(begin, end) << label;
             for_each_row_tile(begin, end, block, [&](int64_t first, int64_t count) {
@@ -62,13 +64,13 @@ TEST(Tiles, TheGridCoversEveryRowOnce) {
   }
 }
 
-TEST(Tiles, NobodyAtWorkIsOne) {
-  const TileGrid none = tile_grid(100, 4, 3, 0), one = tile_grid(100, 4, 3, 1);
-  EXPECT_EQ(none.row_ranges, one.row_ranges);
-  EXPECT_EQ(none.range_rows, one.range_rows);
+TEST(Tiles, ZeroWorkersCountAsOne) {
+  const TileGrid zero_workers = tile_grid(100, 4, 3, 0), one_worker = tile_grid(100, 4, 3, 1);
+  EXPECT_EQ(zero_workers.row_ranges, one_worker.row_ranges);
+  EXPECT_EQ(zero_workers.range_rows, one_worker.range_rows);
 }
 
-TEST(Tiles, BlocksAreEvenAndWithinTheShape) {
+TEST(Tiles, RowBlocksAreEvenAndWithinTheShape) {
   EXPECT_EQ(block_rows({6, 1, 4}, 16), 6);  // 6 + 6 + 4
   EXPECT_EQ(block_rows({6, 1, 4}, 7), 4);   // 4 + 3
   EXPECT_EQ(block_rows({8, 2, 8}, 9), 6);   // 6 + 3
@@ -86,9 +88,11 @@ TEST(Tiles, BlocksAreEvenAndWithinTheShape) {
       const int64_t block = block_rows(shape, rows);
       ASSERT_EQ(block % shape.row_multiple, 0) << rows;
       ASSERT_LE(block, std::min<int64_t>(shape.rows, kTileRows)) << rows;
-      ASSERT_EQ((rows + block - 1) / block, (rows + shape.rows - 1) / shape.rows) << rows;  // no more than need be
-      for (int64_t most = rows; most <= rows + 70; ++most) {
-        ASSERT_GE(packed_rows(shape, most), (rows + block - 1) / block * block) << rows << " of at most " << most;
+      ASSERT_EQ((rows + block - 1) / block, (rows + shape.rows - 1) / shape.rows)
+          << rows;  // as few row blocks as possible
+      for (int64_t max_rows = rows; max_rows <= rows + 70; ++max_rows) {
+        ASSERT_GE(packed_rows(shape, max_rows), (rows + block - 1) / block * block)
+            << rows << " of at most " << max_rows;
       }
     }
   }

@@ -1,4 +1,4 @@
-// Kernels over tiles and rows: every variant against scalar, and scalar against the contracts' formulas written out.
+// Kernels over tiles and rows: every variant against scalar, and scalar against the formulas of the contracts.
 #include <algorithm>
 
 #include "tests/kernels/guarded.h"
@@ -6,7 +6,7 @@
 namespace pinion {
 namespace {
 
-// Sums that a float cannot hold: ties of the conversion, and the largest.
+// Sums that float cannot represent: ties of the conversion, and the largest.
 std::vector<int32_t> hard_sums(Random& random, int64_t n) {
   constexpr int32_t kHard[] = {2130706432, -2130706432, INT32_MAX, INT32_MIN, 16777217, -16777217, 16777219, 0};
   std::vector<int32_t> sums;
@@ -15,7 +15,7 @@ std::vector<int32_t> hard_sums(Random& random, int64_t n) {
   return sums;
 }
 
-TEST(Finish, Dequantizes) {
+TEST(Epilogue, Dequantizes) {
   Random random;
   for (int64_t rows : {0, 1, 2, 5}) {
     const std::vector<int32_t> sums = hard_sums(random, rows * kPanelColumns);
@@ -36,19 +36,19 @@ TEST(Finish, Dequantizes) {
                            tile.data, kPanelColumns);
       return Result{.floats = tile.copy()};
     };
-    expect_same(run_everywhere("rows " + std::to_string(rows), run), expected, "contract");
+    expect_same(run_on_all_tables("rows " + std::to_string(rows), run), expected, "contract");
   }
 }
 
-// Which of the steps are taken.
+// The steps of an epilogue.
 struct Steps {
   bool scales, alpha, bias, gate, beta, clamp, cap;
   Activation activation;
   bool activates = false;
 };
 
-// One number through epilogue, as the scalar kernels compute it; its formula is accuracy_test's affair.
-float finished(float x, const Epilogue& ops) {
+// One number through the scalar epilogue, whose formulas accuracy_test checks.
+float scalar_epilogue(float x, const Epilogue& ops) {
   float sums[kPanelColumns] = {x}, out;
   scalar_kernels().epilogue_f32(sums, 1, 1, ops, &out, 1);
   return out;
@@ -58,7 +58,7 @@ constexpr float kLimit = 0.5f;  // of clamped_swiglu
 constexpr Xielu kCurve = {0.75f, 1.25f, 0.5f, -0.125f};
 
 void check_epilogue(Random& random, int64_t rows, int64_t columns, const Steps& steps) {
-  const int64_t ldo = columns + 3, gate_stride = columns + 2;  // what lies between the rows must stay
+  const int64_t ldo = columns + 3, gate_stride = columns + 2;  // the padding of rows must not change
   const std::vector<float> tile = random.floats(rows * round_up(columns, kPanelColumns));
   const std::vector<float> row_scale = random.floats(rows), column_scale = random.floats(columns);
   const std::vector<float> bias = random.floats(columns), gates = random.floats(rows * gate_stride, -6, 6);
@@ -66,18 +66,19 @@ void check_epilogue(Random& random, int64_t rows, int64_t columns, const Steps& 
   Result expected = {.floats = before};
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
-      float value = tile[static_cast<size_t>(r * kPanelColumns + c)];
-      float& to = expected.floats[static_cast<size_t>(r * ldo + c)];
-      if (steps.scales) value = value * row_scale[static_cast<size_t>(r)] * column_scale[static_cast<size_t>(c)];
+      float value = tile[r * kPanelColumns + c];
+      float& to = expected.floats[r * ldo + c];
+      if (steps.scales) value = value * row_scale[r] * column_scale[c];
       if (steps.alpha) value = 1.5f * value;
-      if (steps.bias) value = value + bias[static_cast<size_t>(c)];
-      if (steps.cap) value = finished(value, {.cap = 0.4f});
+      if (steps.bias) value = value + bias[c];
+      if (steps.cap) value = scalar_epilogue(value, {.cap = 0.4f});
       if (steps.gate) {
-        const float* gate = &gates[static_cast<size_t>(r * gate_stride + c)];
-        value = finished(value, {.gate = gate, .activation = steps.activation, .limit = kLimit, .xielu = kCurve});
+        const float* gate = &gates[r * gate_stride + c];
+        value =
+            scalar_epilogue(value, {.gate = gate, .activation = steps.activation, .limit = kLimit, .xielu = kCurve});
       }
       if (steps.activates) {
-        value = finished(value, {.activates = true, .activation = steps.activation, .xielu = kCurve});
+        value = scalar_epilogue(value, {.activates = true, .activation = steps.activation, .xielu = kCurve});
       }
       if (steps.beta) value = value + -0.75f * to;
       if (steps.clamp) value = std::clamp(value, -0.25f, 0.5f);
@@ -101,10 +102,10 @@ void check_epilogue(Random& random, int64_t rows, int64_t columns, const Steps& 
     return Result{.floats = out.copy()};
   };
   const std::string label = "columns " + std::to_string(columns);
-  expect_same(run_everywhere(label, run), expected, "contract: " + label);
+  expect_same(run_on_all_tables(label, run), expected, "contract: " + label);
 }
 
-TEST(Finish, EveryWidthAndStep) {
+TEST(Epilogue, EveryWidthAndStep) {
   Random random;
   for (int64_t columns = 1; columns <= kPanelColumns; ++columns) {
     const auto bit = [&](int i) { return (columns >> i) % 2 == 1; };
@@ -119,14 +120,14 @@ TEST(Finish, EveryWidthAndStep) {
   }
 }
 
-TEST(Finish, ASingleRowOfSeveralPanels) {
+TEST(Epilogue, SingleRowOfSeveralPanels) {
   Random random;
   const Steps all = {true, true, true, true, true, true, true, Activation::silu};
   for (const int64_t columns : {65, 80, 127, 128, 129, 256}) check_epilogue(random, 1, columns, all);
 }
 
-// Far out a cap is reached, a gate is 0 or itself; what is no number stays none.
-TEST(Finish, CapAndGatesAtTheEnds) {
+// At large magnitudes a cap is reached and a gate is 0 or its input; NaN stays NaN.
+TEST(Epilogue, CapAndGatesAtLargeMagnitudes) {
   const std::vector<float> x = {0, 1000, -1000, kInfinity, -kInfinity, kNan};
   const std::vector<float> gates = {3, 1e4f, -1e4f, 3e38f, -3e38f, kNan};
   const auto count = static_cast<int64_t>(x.size());
@@ -139,33 +140,33 @@ TEST(Finish, CapAndGatesAtTheEnds) {
     return Result{.floats = out.copy()};
   };
   const auto capped = [&](const Kernels& k, Edge edge) { return finish(k, edge, x, {.cap = 30}); };
-  expect_same(run_everywhere("cap", capped), {.floats = {0, 30, -30, 30, -30, kNan}}, "contract");
+  expect_same(run_on_all_tables("cap", capped), {.floats = {0, 30, -30, 30, -30, kNan}}, "contract");
   for (const Activation activation : {Activation::gelu, Activation::gelu_tanh}) {
     const auto gated = [&](const Kernels& k, Edge edge) {
       return finish(k, edge, {0, 2, 2, 1, 1, 1}, {.gate_stride = count, .activation = activation});
     };
-    expect_same(run_everywhere("gelu", gated), {.floats = {0, 2e4f, -0.0f, 3e38f, -0.0f, kNan}}, "contract");
+    expect_same(run_on_all_tables("gelu", gated), {.floats = {0, 2e4f, -0.0f, 3e38f, -0.0f, kNan}}, "contract");
   }
-  // A limit at which the sigmoid is 1: 64 (v + 1), v from -64 to 64.
+  // At this limit the sigmoid is 1: 64 (v + 1), v from -64 to 64.
   const auto clamped = [&](const std::vector<float>& values) {
-    return run_everywhere("clamped", [&, values](const Kernels& k, Edge edge) {
+    return run_on_all_tables("clamped", [&, values](const Kernels& k, Edge edge) {
       return finish(k, edge, values, {.gate_stride = count, .activation = Activation::clamped_swiglu, .limit = 64});
     });
   };
   const auto activated = [&](Activation activation) {
-    return run_everywhere("activated", [&, activation](const Kernels& k, Edge edge) {
+    return run_on_all_tables("activated", [&, activation](const Kernels& k, Edge edge) {
       return finish(k, edge, {0, 3, -2, 2e19f, -1e30f, kNan},
                     {.activates = true, .activation = activation, .xielu = {2, 1, 0.5f, -64}});
     });
   };
   expect_same(activated(Activation::relu_squared), {.floats = {0, 9, 0, kInfinity, 0, kNan}}, "contract");
-  // Down here expm1 is -1: -1 - 0; (2 * 3 + 0.5) * 3; -1 + 2 - 1; -1 + 1e30 - 0.5e30.
+  // expm1 is -1 for these: -1 - 0; (2 * 3 + 0.5) * 3; -1 + 2 - 1; -1 + 1e30 - 0.5e30.
   expect_same(activated(Activation::xielu), {.floats = {-1, 19.5f, 0, kInfinity, 0.5e30f, kNan}}, "contract");
   expect_same(clamped({-1, 2, 2, 1, 1, 1}), {.floats = {0, 192, -0.0f, 128, -0.0f, kNan}}, "contract");
   expect_same(clamped({-1, 1000, -1000, -1000, kNan, 1}), {.floats = {0, 4160, 0, -4032, kNan, kNan}}, "contract");
 }
 
-TEST(Finish, InPlace) {
+TEST(Epilogue, InPlace) {
   Random random;
   const std::vector<float> before = random.floats(3 * kPanelColumns), bias = random.floats(50);
   Result expected = {.floats = before};
@@ -177,20 +178,20 @@ TEST(Finish, InPlace) {
     kernels.epilogue_f32(tile.data, 3, 50, {.bias = added.data}, tile.data, kPanelColumns);
     return Result{.floats = tile.copy()};
   };
-  expect_same(run_everywhere("in place", run), expected, "contract");
+  expect_same(run_on_all_tables("in place", run), expected, "contract");
 }
 
-// Steps that are left out change nothing: not the sign of a zero, and what out held is not looked at.
-TEST(Finish, NothingToDo) {
+// Skipped steps change nothing, not even the sign of a zero, and out is not read.
+TEST(Epilogue, SkippedSteps) {
   const auto run = [&](const Kernels& kernels, Edge edge) {
     const Guarded<float> tile(std::vector<float>(kPanelColumns, -0.0f), edge), out(std::vector<float>(20, kNan), edge);
     kernels.epilogue_f32(tile.data, 1, 20, {}, out.data, 20);
     return Result{.floats = out.copy()};
   };
-  expect_same(run_everywhere("minus zero", run), {.floats = std::vector<float>(20, -0.0f)}, "contract");
+  expect_same(run_on_all_tables("minus zero", run), {.floats = std::vector<float>(20, -0.0f)}, "contract");
 }
 
-TEST(Finish, ClampKeepsDamage) {
+TEST(Epilogue, ClampKeepsNan) {
   const auto run = [&](const Kernels& kernels, Edge edge) {
     std::vector<float> sums(kPanelColumns, kNan);
     sums[1] = kInfinity, sums[2] = -kInfinity;
@@ -198,10 +199,10 @@ TEST(Finish, ClampKeepsDamage) {
     kernels.epilogue_f32(tile.data, 1, 3, {.low = -2, .high = 3}, out.data, 3);
     return Result{.floats = out.copy()};
   };
-  expect_same(run_everywhere("clamp", run), {.floats = {kNan, 3, -2}}, "contract");
+  expect_same(run_on_all_tables("clamp", run), {.floats = {kNan, 3, -2}}, "contract");
 }
 
-// Every bf16 there is survives the way to float and back; every rounding case of float goes where bf16.h says.
+// Every bf16 survives conversion to float and back; every rounding case of float follows half.h.
 TEST(Convert, EveryEncoding) {
   std::vector<bf16> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint16_t>(i);
@@ -230,11 +231,11 @@ TEST(Convert, EveryEncoding) {
       for (int64_t i = 0; i < n; ++i) EXPECT_EQ(back.data[i].bits, in.data[i].bits);
       return Result{.floats = out.copy()};
     };
-    run_everywhere("n " + std::to_string(n), run);
+    run_on_all_tables("n " + std::to_string(n), run);
   }
 }
 
-// Which argument the result overwrites.
+// The argument that the result overwrites.
 enum class Alias { none, first, second };
 
 Result silu_mul(const Kernels& kernels, Edge edge, const std::vector<float>& gate, const std::vector<float>& up,
@@ -249,13 +250,13 @@ Result silu_mul(const Kernels& kernels, Edge edge, const std::vector<float>& gat
 TEST(SiluMul, LengthsAndAliases) {
   Random random;
   for (int64_t n : {0, 1, 2, 7, 15, 16, 17, 31, 32, 33, 100, 257}) {
-    const std::vector<float> gate = spiced(random, n);
-    const std::vector<float> up = spiced(random, n);
+    const std::vector<float> gate = with_special_values(random, n);
+    const std::vector<float> up = with_special_values(random, n);
     std::vector<Result> results;
     for (Alias alias : {Alias::none, Alias::first, Alias::second}) {
       const auto run = [&](const Kernels& kernels, Edge edge) { return silu_mul(kernels, edge, gate, up, alias); };
-      results.push_back(run_everywhere("n " + std::to_string(n), run));
-      expect_same(results.back(), results.front(), "the same where the result overwrites an argument");
+      results.push_back(run_on_all_tables("n " + std::to_string(n), run));
+      expect_same(results.back(), results.front(), "the result overwrites an argument");
     }
   }
 }
@@ -264,8 +265,8 @@ TEST(SiluMul, HandWorked) {
   const auto run = [&](const Kernels& kernels, Edge edge) {
     return silu_mul(kernels, edge, {0, 200, -200, 64, kNan}, {3, 2, 2, 0.5f, 1}, Alias::none);
   };
-  // 0 / 2; exp(-200) vanishes, on either side; 64 / (1 + 1e-28) = 64; damage shows.
-  expect_same(run_everywhere("by hand", run), {.floats = {0, 400, -0.0f, 32, kNan}}, "by hand");
+  // 0 / 2; exp(-200) underflows, for either sign; 64 / (1 + 1e-28) = 64; NaN propagates.
+  expect_same(run_on_all_tables("by hand", run), {.floats = {0, 400, -0.0f, 32, kNan}}, "by hand");
 }
 
 Result rope(const Kernels& kernels, Edge edge, const std::vector<float>& x, const std::vector<float>& cosines,
@@ -285,14 +286,14 @@ TEST(Rope, EveryHalf) {
       expected.floats[i + h] = x[i + h] * c[i] + x[i] * s[i];
     }
     const auto run = [&](const Kernels& kernels, Edge edge) { return rope(kernels, edge, x, c, s); };
-    expect_same(run_everywhere("half " + std::to_string(half), run), expected, "contract");
+    expect_same(run_on_all_tables("half " + std::to_string(half), run), expected, "contract");
   }
 }
 
 TEST(Rope, HandWorked) {
-  // Pairs (1, 3) and (2, 4): the first by a right angle, the second not at all.
+  // Pairs (1, 3) and (2, 4): the first is rotated by a right angle, the second by zero.
   const auto run = [&](const Kernels& kernels, Edge edge) { return rope(kernels, edge, {1, 2, 3, 4}, {0, 1}, {1, 0}); };
-  EXPECT_EQ(run_everywhere("by hand", run).floats, (std::vector<float>{-3, 2, 1, 4}));
+  EXPECT_EQ(run_on_all_tables("by hand", run).floats, (std::vector<float>{-3, 2, 1, 4}));
 }
 
 void expect_argmax(const std::vector<float>& x, int32_t expected) {
@@ -300,7 +301,7 @@ void expect_argmax(const std::vector<float>& x, int32_t expected) {
     const Guarded<float> in(x, edge);
     return Result{.sums = {static_cast<int32_t>(kernels.argmax(in.data, static_cast<int64_t>(x.size())))}};
   };
-  EXPECT_EQ(run_everywhere("n " + std::to_string(x.size()), run).sums[0], expected) << "n " << x.size();
+  EXPECT_EQ(run_on_all_tables("n " + std::to_string(x.size()), run).sums[0], expected) << "n " << x.size();
 }
 
 TEST(Argmax, HandWorked) {
@@ -315,16 +316,16 @@ TEST(Argmax, HandWorked) {
   expect_argmax({kNan, -kInfinity}, 1);
   expect_argmax({-kInfinity, -kInfinity}, 0);
   expect_argmax({1, kInfinity, kInfinity}, 1);
-  expect_argmax({kNan, kNan}, 0);  // nobody won: still an index
+  expect_argmax({kNan, kNan}, 0);  // NaN never wins, but the result is an index
 }
 
-TEST(Argmax, EveryPlace) {
+TEST(Argmax, EveryPosition) {
   for (int64_t n : {1, 15, 16, 17, 32, 33, 50}) {
     for (int64_t at = 0; at < n; ++at) {
-      std::vector<float> x(static_cast<size_t>(n), -2.0f);
-      x[static_cast<size_t>(at)] = -1;
+      std::vector<float> x(n, -2.0f);
+      x[at] = -1;
       expect_argmax(x, static_cast<int32_t>(at));
-      x.back() = -1;  // an equal later on changes nothing
+      x.back() = -1;  // an equal later element changes nothing
       expect_argmax(x, static_cast<int32_t>(at));
       for (float& v : x) v = v == -2.0f ? kNan : v;
       expect_argmax(x, static_cast<int32_t>(at));
