@@ -1,4 +1,4 @@
-// A token is decoded in memory that was taken before.
+// Decoding allocates no memory.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -36,20 +36,20 @@ namespace {
 int64_t allocations_of_tokens(const std::string& folder, Quant quant, int32_t workers) {
   std::unique_ptr<Model> model;
   EXPECT_EQ(load_model(folder, {.quant = quant}, &model).message(), "");
-  Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
+  Team team(std::vector<int32_t>(workers, -1));
   std::unique_ptr<Session> session;
   EXPECT_EQ(open_session(*model, team, {.capacity = 64}, &session).message(), "");
-  std::vector<float> logits(static_cast<size_t>(model->config.vocab_size));
+  std::vector<float> logits(model->config.vocab_size);
   const auto evaluate_tokens = [&](int count) {
     for (int32_t i = 1; i <= count; ++i) EXPECT_FALSE(evaluate(*session, std::span(&i, 1), false, logits.data()));
   };
-  evaluate_tokens(2);  // the first starts threads
+  evaluate_tokens(2);  // the first run starts threads
   const int64_t before = allocations;
   evaluate_tokens(20);
   return allocations - before;
 }
 
-TEST(Allocation, NoneForATokenThatIsDecoded) {
+TEST(Allocation, DecodedTokensAllocateNothing) {
   for (const char* name : {"/stories260k", "/families/qwen3_5", "/families/qwen3_moe", "/families/gpt_oss",
                            "/families/lfm2", "/families/granite_hybrid", "/families/falcon_h1"}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
@@ -60,8 +60,7 @@ TEST(Allocation, NoneForATokenThatIsDecoded) {
   }
 }
 
-// The counter counts.
-TEST(Allocation, IsSeen) {
+TEST(Allocation, CounterWorks) {
   const int64_t before = allocations;
   std::vector<int> some(1000);
   EXPECT_EQ(some[999], 0);

@@ -1,4 +1,4 @@
-// What the roof is made of: bytes that were really read, in time that really passed.
+// Read bandwidth: the bytes are really read, and the time really passes.
 #include "engine/measure/bandwidth.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Words that are all different, so that one left out or read twice changes their sum.
+// All words differ, so that a missing or repeated one changes their xor.
 void fill(const ReadBuffer& buffer) {
   for (int64_t at = 0; at < kBufferBytes; at += 8) {
     const uint64_t word = static_cast<uint64_t>(at + 1) * 0x9e3779b97f4a7c15u;
@@ -24,16 +24,15 @@ void fill(const ReadBuffer& buffer) {
   }
 }
 
-// The words that `streams` streams of blocks read in a part: of each eighth, whole blocks of 8 KB from each stream's
-// first byte on.
+// The xor of the words that one worker reads: in each of 8 windows, whole steps of 8 KB from the start of each stream.
 uint64_t expected_sum(const ReadBuffer& buffer, int streams, int64_t* bytes) {
   const int64_t window = kBufferBytes / 8, stride = window / streams / 64 * 64, run = stride / 8192 * 8192;
   uint64_t sum = 0;
-  for (int64_t part = 0; part < 8; ++part) {
+  for (int64_t w = 0; w < 8; ++w) {
     for (int64_t stream = 0; stream < streams; ++stream) {
       for (int64_t at = 0; at < run; at += 8) {
         uint64_t word;
-        std::memcpy(&word, buffer.arena.data + part * window + stream * stride + at, 8);
+        std::memcpy(&word, buffer.arena.data + w * window + stream * stride + at, 8);
         sum ^= word;
       }
     }
@@ -57,21 +56,21 @@ TEST(Bandwidth, OneWorkerReadsEveryWordOnce) {
   }
 }
 
-TEST(Bandwidth, APassEndsWithTheFirstWorker) {
+TEST(Bandwidth, FirstWorkerEndsPass) {
   for (const int32_t workers : {2, 3}) {
-    Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
+    Team team(std::vector<int32_t>(workers, -1));
     ReadBuffer buffer;
     ASSERT_EQ(allocate_read_buffer(team, kBufferBytes, &buffer).message(), "");
-    EXPECT_EQ(buffer.part_bytes, workers == 2 ? int64_t{8} << 20 : int64_t{4} << 20) << "whole huge pages";
+    EXPECT_EQ(buffer.worker_bytes, workers == 2 ? int64_t{8} << 20 : int64_t{4} << 20) << "whole huge pages";
     for (const ReadPass& pass : read_passes(team, buffer, 3)) {
-      EXPECT_GT(pass.bytes, buffer.part_bytes * 9 / 10) << "one has read its part";
-      EXPECT_LE(pass.bytes, workers * buffer.part_bytes);
+      EXPECT_GT(pass.bytes, buffer.worker_bytes * 9 / 10) << "one worker has read its range";
+      EXPECT_LE(pass.bytes, workers * buffer.worker_bytes);
     }
   }
 }
 
-// Less time was counted than passed, so the rate is no less than what was read by the clock of the caller.
-TEST(Bandwidth, CountsTimeThatPassed) {
+// The measured time is at most the caller's, so the rate is at least the caller's.
+TEST(Bandwidth, TimeMatchesCallersClock) {
   Team team({-1});
   ReadBuffer buffer;
   ASSERT_EQ(allocate_read_buffer(team, kBufferBytes, &buffer).message(), "");
@@ -87,7 +86,7 @@ TEST(Bandwidth, CountsTimeThatPassed) {
   EXPECT_LE(counted, seconds_since(again));
 }
 
-TEST(Bandwidth, StopsWhenItIsTold) {
+TEST(Bandwidth, StopFlagEndsReading) {
   Team team({-1, -1});
   std::atomic<bool> stop{true};
   ReadBuffer buffer;
@@ -102,7 +101,7 @@ TEST(Bandwidth, StopsWhenItIsTold) {
 
 TEST(Bandwidth, BarriersAreCountedAndTimed) {
   for (const int32_t workers : {1, 2, 3}) {
-    Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
+    Team team(std::vector<int32_t>(workers, -1));
     const auto start = std::chrono::steady_clock::now();
     const double seconds = barrier_seconds(team, 2);
     EXPECT_GT(seconds, 0);
@@ -111,7 +110,7 @@ TEST(Bandwidth, BarriersAreCountedAndTimed) {
   }
 }
 
-TEST(Bandwidth, RefusesTooMuchAndTooLittle) {
+TEST(Bandwidth, RefusesBadBufferSizes) {
   Team team({});
   ReadBuffer buffer;
   EXPECT_TRUE(

@@ -1,4 +1,4 @@
-// Texts in a scheduler, and the same alone.
+// Texts in a scheduler, and the same texts from generate().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "engine/session/generate.h"
 #include "engine/session/scheduler.h"
+#include "engine/session/session.h"
 #include "tests/engine/stories.h"
 #include "tests/engine/texts.h"
 
@@ -23,7 +23,7 @@ inline GenerateResult alone(Session& session, const TextCase& text) {
   return result;
 }
 
-// Submits texts and collects what becomes of them.
+// Submits requests and collects their results.
 struct Batch {
   Scheduler& scheduler;
   std::map<int64_t, GenerateResult> results = {};
@@ -56,7 +56,7 @@ struct Batch {
     EXPECT_FALSE(e) << e.message();
     return *id;
   }
-  // Two of three draft.
+  // Two of three use drafts.
   int64_t submit_any(const TextCase& text) { return submit(text, text.options.sampler.seed % 3 > 0); }
   void finish() {
     while (step(scheduler)) {
@@ -64,12 +64,12 @@ struct Batch {
   }
 };
 
-// Nothing is left over: every block is unused once the texts that have ended are forgotten.
+// Expects that no request is left, and that the prefix cache holds all used blocks.
 inline void expect_nothing_held(Scheduler& s) {
   EXPECT_TRUE(s.running.empty());
   EXPECT_TRUE(s.waiting.empty());
-  EXPECT_EQ(std::ssize(s.unused), s.options.sequences);
-  for (EndedText& text : s.ended) release_blocks(&text.cache, 0);
+  EXPECT_EQ(std::ssize(s.free_sequences), s.options.sequences);
+  for (CachedPrefix& prefix : s.prefix_cache) release_blocks(&prefix.cache, 0);
   EXPECT_EQ(std::ssize(s.pool.unused), s.pool.blocks());
   for (const int32_t holders : s.pool.holders) EXPECT_EQ(holders, 0);
 }

@@ -1,4 +1,4 @@
-// Several boards as threads of one process.
+// Boards as threads of one process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,16 +14,15 @@
 #include "engine/boards/exchange.h"
 #include "engine/runtime/follow.h"
 #include "engine/runtime/load.h"
-#include "engine/session/follower.h"
 
 namespace pinion {
 
-// What the boards of one run have in common.
+// State shared by the boards.
 struct Hub {
-  explicit Hub(int32_t ranks) : all(ranks), buffers(static_cast<size_t>(ranks)) {}
+  explicit Hub(int32_t ranks) : all(ranks), buffers(ranks) {}
 
   std::barrier<> all;
-  std::vector<std::byte*> buffers;  // by rank, of the call under way
+  std::vector<std::byte*> buffers;  // [ranks] of the current call
   std::vector<std::byte> message;
 };
 
@@ -33,21 +32,21 @@ class ThreadExchange final : public Exchange {
 
   void gather(std::byte* bytes, std::span<const int64_t> begins) override { take(bytes, begins, true); }
   void gather_on_first(std::byte* bytes, std::span<const int64_t> begins) override { take(bytes, begins, is_first()); }
-  void tell(std::span<const std::byte> message) override {
+  void broadcast(std::span<const std::byte> message) override {
     hub_.message.assign(message.begin(), message.end());
     hub_.all.arrive_and_wait();
     hub_.all.arrive_and_wait();
   }
-  void hear(std::vector<std::byte>* message) override {
+  void receive(std::vector<std::byte>* message) override {
     hub_.all.arrive_and_wait();
     *message = hub_.message;
     hub_.all.arrive_and_wait();
   }
-  [[noreturn]] void give_up() override { std::abort(); }
+  [[noreturn]] void abort_all() override { std::abort(); }
 
  private:
   void take(std::byte* bytes, std::span<const int64_t> begins, bool wants) {
-    hub_.buffers[static_cast<size_t>(shares().rank)] = bytes;
+    hub_.buffers[shares().rank] = bytes;
     hub_.all.arrive_and_wait();
     for (size_t i = 0; wants && i < hub_.buffers.size(); ++i) {
       if (i != static_cast<size_t>(shares().rank)) {
@@ -60,13 +59,13 @@ class ThreadExchange final : public Exchange {
   Hub& hub_;
 };
 
-// f(exchange) on each of so many boards at once. parts: Shares::parts.
+// f(exchange) on each of so many boards at once. bounds: Shares::bounds.
 template <class F>
-void on_boards(int32_t ranks, int64_t unit, F f, const std::vector<double>& parts = {}) {
+void on_boards(int32_t ranks, int64_t unit, F f, const std::vector<double>& bounds = {}) {
   Hub hub(ranks);
   std::vector<std::thread> others;
   const auto run = [&](int32_t rank) {
-    ThreadExchange exchange({rank, ranks, unit, parts}, &hub);
+    ThreadExchange exchange({rank, ranks, unit, bounds}, &hub);
     f(exchange);
   };
   for (int32_t rank = 1; rank < ranks; ++rank) others.emplace_back(run, rank);
@@ -74,36 +73,36 @@ void on_boards(int32_t ranks, int64_t unit, F f, const std::vector<double>& part
   for (std::thread& other : others) other.join();
 }
 
-// f(model) on the first of the boards that have loaded the model together; the others follow. sizes: of each one's
-// packed weights, may be null.
+// Loads a model on all boards and calls f(model) on board 0; the others follow. sizes: receives the bytes of each
+// board's packed weights; may be null.
 template <class F>
 void with_shared_model(const std::string& folder, const LoadOptions& options, int32_t ranks, int64_t unit, F f,
-                       std::vector<int64_t>* sizes = nullptr, const std::vector<double>& parts = {}) {
-  if (sizes) sizes->resize(static_cast<size_t>(ranks));
+                       std::vector<int64_t>* sizes = nullptr, const std::vector<double>& bounds = {}) {
+  if (sizes) sizes->resize(ranks);
   const auto run = [&](Exchange& exchange) {
     LoadOptions own = options;
     own.exchange = &exchange;
     std::unique_ptr<Model> model;
     const Error e = load_model(folder, own, &model);
     ASSERT_FALSE(e) << e.message();
-    if (sizes) (*sizes)[static_cast<size_t>(exchange.shares().rank)] = model->weight_bytes;
+    if (sizes) (*sizes)[exchange.shares().rank] = model->weight_bytes;
     if (exchange.is_first()) {
       f(*model);
-      return end_following(exchange);
+      return stop_followers(exchange);
     }
     Team team({-1});
     const Kernels* kernels = nullptr;
     ASSERT_FALSE(select_kernels({}, &kernels));
     Follower follower = {model.get(), &team, &team, kernels};
     for (std::vector<std::byte> message;;) {
-      exchange.hear(&message);
+      exchange.receive(&message);
       MessageReader reader(message);
-      const auto order = static_cast<Order>(reader.number());
-      if (order == Order::end) return;
-      obey(follower, order, reader);
+      const auto command = static_cast<BoardCommand>(reader.number());
+      if (command == BoardCommand::end) return;
+      execute(follower, command, reader);
     }
   };
-  on_boards(ranks, unit, run, parts);
+  on_boards(ranks, unit, run, bounds);
 }
 
 }  // namespace pinion

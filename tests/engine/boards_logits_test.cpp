@@ -1,4 +1,4 @@
-// What of the logits travels to the first of several boards, and that the tokens drawn are those of one.
+// Logits that other boards send to board 0: their number, and equality of the drawn tokens with those of one board.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/session/speculation.h"
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "loader/files/mapped_file.h"
 #include "tests/engine/batch.h"
 #include "tests/engine/boards.h"
@@ -16,7 +16,7 @@
 namespace pinion {
 namespace {
 
-// The stories model with other embeddings, which are its head, too. change: of the numbers of an id.
+// The stories model with changed embeddings, which are also its head. change: edits the row of an id.
 void write_stories(const TempFolder& folder, const std::function<void(int32_t id, std::span<bf16> row)>& change) {
   std::string config, file;
   ASSERT_FALSE(read_text_file(kStories + "/config.json", 1 << 20, &config));
@@ -36,7 +36,7 @@ void write_stories(const TempFolder& folder, const std::function<void(int32_t id
   folder.write("model.safetensors", file);
 }
 
-// Every id has the embedding of its remainder by 128, and so the logit: there are four of each, on different boards.
+// All ids with the same remainder by 128 have the same embedding and logit: four of each, on different boards.
 void write_ties(const TempFolder& folder) {
   std::vector<std::vector<bf16>> firsts;
   write_stories(folder, [&](int32_t id, std::span<bf16> row) {
@@ -52,7 +52,7 @@ struct DrawnOnBoards {
   const char* name;
   SamplerOptions sampler;
   std::optional<int32_t> logprobs = {};
-  int64_t candidates;  // that travel; 0: all logits
+  int64_t candidates;  // sent by each board; 0: all logits
 };
 
 const DrawnOnBoards kDrawn[] = {
@@ -69,7 +69,7 @@ const DrawnOnBoards kDrawn[] = {
     {.name = "log probabilities", .sampler = {}, .logprobs = 2, .candidates = 0},
 };
 
-// What the logits' exchanges of a pass of so many rows are, in bytes of all boards; negative, as Traffic has them.
+// Sizes of the logits' gathers in a pass of `rows` rows, negative as in Exchange::Traffic.
 std::vector<int64_t> sizes_of_logits(const Model& model, int64_t candidates, int64_t rows) {
   const Division& columns = model.head.rows;
   if (candidates == 0) {
@@ -79,20 +79,20 @@ std::vector<int64_t> sizes_of_logits(const Model& model, int64_t candidates, int
     }
     return sizes;
   }
-  int64_t told = 0;
+  int64_t sent = 0;
   for (int32_t board = 1; board < model.shares().ranks; ++board) {
-    told += std::min(candidates, columns.of(model.shares(), board).count);
+    sent += std::min(candidates, columns.of(model.shares(), board).count);
   }
-  return {-rows * told * 8};
+  return {-rows * sent * 8};
 }
 
-void expect_few_travel(const Model& alone, const Model& shared) {
+void expect_few_logits_sent(const Model& alone, const Model& shared) {
   Team team({-1});
   std::unique_ptr<Session> session, of_one;
   ASSERT_FALSE(open_session(shared, team, {.drafts = 3}, &session));
   ASSERT_FALSE(open_session(alone, team, {}, &of_one));
   Exchange::Traffic& traffic = shared.exchange->traffic;
-  traffic.keeps_sizes = true;
+  traffic.records_sizes = true;
   for (const DrawnOnBoards& drawn : kDrawn) {
     SCOPED_TRACE(drawn.name);
     const TextCase text = {.prompt = {1, 70, 33, 200, 70, 33},
@@ -105,7 +105,7 @@ void expect_few_travel(const Model& alone, const Model& shared) {
     const GenerateResult expected = pinion::alone(*of_one, text);
     for (const bool drafts : {false, true}) {
       Speculation speculation;
-      speculation.depth.always = 3;
+      speculation.depth.fixed_drafts = 3;
       use_speculation(drafts ? &speculation : nullptr, session.get());
       rewind(session->sequence, 0);
       traffic.sizes.clear();
@@ -125,7 +125,7 @@ void expect_few_travel(const Model& alone, const Model& shared) {
   }
 }
 
-TEST(BoardsLogits, OnlyTheLikeliestLogitsTravelWhereADrawNeedsNoMore) {
+TEST(BoardsLogits, OnlyNeededLogitsAreSent) {
   const TempFolder ties;
   ASSERT_NO_FATAL_FAILURE(write_ties(ties));
   for (const auto& [folder, ranks] : std::vector<std::pair<std::string, int32_t>>{
@@ -133,12 +133,12 @@ TEST(BoardsLogits, OnlyTheLikeliestLogitsTravelWhereADrawNeedsNoMore) {
     SCOPED_TRACE(folder + " on " + std::to_string(ranks));
     std::unique_ptr<Model> model;
     ASSERT_FALSE(load_model(folder, {}, &model));
-    with_shared_model(folder, {}, ranks, 4, [&](const Model& shared) { expect_few_travel(*model, shared); });
+    with_shared_model(folder, {}, ranks, 4, [&](const Model& shared) { expect_few_logits_sent(*model, shared); });
   }
 }
 
-// Rows on trial, and the first board's logits beside the others' candidates.
-TEST(BoardsLogits, CandidatesOfSeveralRowsTravelTogether) {
+// Several rows, as with drafts: all logits of board 0, candidates of the others.
+TEST(BoardsLogits, CandidatesOfSeveralRowsInOneGather) {
   std::unique_ptr<Model> model;
   ASSERT_FALSE(load_model(kStories, {}, &model));
   const auto vocab = static_cast<size_t>(model->config.vocab_size);
@@ -149,7 +149,7 @@ TEST(BoardsLogits, CandidatesOfSeveralRowsTravelTogether) {
     std::unique_ptr<Session> session;
     ASSERT_FALSE(open_session(shared, team, {}, &session));
     shared.exchange->traffic = {};
-    shared.exchange->traffic.keeps_sizes = true;
+    shared.exchange->traffic.records_sizes = true;
     std::vector<float> logits(alone.size());
     ASSERT_FALSE(evaluate(*session, ids, true, logits.data(), 2));
     EXPECT_EQ(shared.exchange->traffic.sizes.back(), sizes_of_logits(shared, 2, 5).back());
@@ -157,25 +157,25 @@ TEST(BoardsLogits, CandidatesOfSeveralRowsTravelTogether) {
     for (size_t row = 0; row < ids.size(); ++row) {
       const auto of_row = [&](const std::vector<float>& all) { return std::span(all).subspan(row * vocab, vocab); };
       EXPECT_TRUE(std::ranges::equal(of_row(logits).first(first), of_row(alone).first(first)));
-      int64_t told = 0;
+      int64_t received = 0;
       for (size_t id = first; id < vocab; ++id) {
         if (of_row(logits)[id] == -std::numeric_limits<float>::infinity()) continue;
         EXPECT_EQ(of_row(logits)[id], of_row(alone)[id]) << id;
-        ++told;
+        ++received;
       }
-      EXPECT_EQ(told, 4) << "two of each other board";
+      EXPECT_EQ(received, 4) << "two from each other board";
       const auto likeliest = std::ranges::max_element(of_row(alone)) - of_row(alone).begin();
       EXPECT_EQ(std::ranges::count(panel_best(*session, static_cast<int64_t>(row)), likeliest), 1);
     }
   });
 }
 
-// Whichever board has the row of the head whose logit is too large for one.
-TEST(BoardsLogits, LogitsThatAreNoNumbersAreAnError) {
-  for (const int32_t unfit : {3, 200, 511}) {
+// Infinity in one logit, on each of the boards.
+TEST(BoardsLogits, NonFiniteLogitsAreAnError) {
+  for (const int32_t infinite : {3, 200, 511}) {
     const TempFolder folder;
     ASSERT_NO_FATAL_FAILURE(write_stories(folder, [&](int32_t id, std::span<bf16> row) {
-      if (id == unfit) std::ranges::fill(row, to_bf16(3e38f));
+      if (id == infinite) std::ranges::fill(row, to_bf16(3e38f));
     }));
     with_shared_model(folder.string(), {.quant = Quant::none}, 3, 4, [&](const Model& shared) {
       Team team({-1});
@@ -186,7 +186,7 @@ TEST(BoardsLogits, LogitsThatAreNoNumbersAreAnError) {
         const Error e = generate(
             *session, std::vector<int32_t>{1, 70, 33}, {.max_tokens = 4, .sampler = sampler, .hash_logits = false},
             [](int32_t) { return true; }, &result);
-        EXPECT_NE(e.message().find("NaN or infinity, first from head;"), std::string::npos) << unfit << e.message();
+        EXPECT_NE(e.message().find("NaN or infinity, first from head;"), std::string::npos) << infinite << e.message();
         EXPECT_TRUE(session->sequence.ids.empty());
       }
     });

@@ -1,4 +1,4 @@
-// Several boards that share a model: how it is divided, and that the bits are those of one board.
+// Several boards that share a model: its division, and equality with the bits of one board.
 #include "tests/engine/boards.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 const std::string kFamilies = PINION_TEST_DATA "/families";
 const std::string kDemo = PINION_SOURCE_DIR "/configs/demo";
 
-TEST(Shares, WholeUnitsFollowOneAnother) {
+TEST(Shares, UnitsAreWholeAndConsecutive) {
   const Division columns = {300, 64};  // five panels, the last one of 44 columns
   const auto of = [&](int32_t ranks, int32_t board) {
     const RowRange range = columns.of({.ranks = ranks}, board);
@@ -33,7 +33,7 @@ TEST(Shares, WholeUnitsFollowOneAnother) {
   EXPECT_EQ(of(4, 3), (std::array<int64_t, 2>{256, 44}));
 }
 
-TEST(Shares, OneUnitIsTheFirstBoards) {
+TEST(Shares, SingleUnitBelongsToBoard0) {
   const Division columns = {40, 40};
   EXPECT_EQ(columns.of({.ranks = 3}, 0).count, 40);
   for (const int32_t board : {1, 2}) {
@@ -42,17 +42,17 @@ TEST(Shares, OneUnitIsTheFirstBoards) {
   }
 }
 
-TEST(Shares, FasterBoardsHaveMore) {
-  const Shares shares = {.ranks = 3, .parts = parts_by({3.0, 1.0, 2.0})};
-  EXPECT_EQ(shares.parts, (std::vector<double>{0, 0.5, 4.0 / 6.0, 1}));
+TEST(Shares, FasterBoardsGetLargerShares) {
+  const Shares shares = {.ranks = 3, .bounds = bounds_by_speed({3.0, 1.0, 2.0})};
+  EXPECT_EQ(shares.bounds, (std::vector<double>{0, 0.5, 4.0 / 6.0, 1}));
   for (const auto& [units, begins] : std::vector<std::pair<int64_t, std::array<int64_t, 4>>>{
            {12, {0, 6, 8, 12}}, {5, {0, 3, 3, 5}}, {1, {0, 1, 1, 1}}, {0, {0, 0, 0, 0}}}) {
     for (int32_t board = 0; board <= 3; ++board) EXPECT_EQ(shares.begin(units, board), begins[board]) << units;
   }
 }
 
-// Heads and panels in other numbers than the boards', one of which has next to nothing.
-TEST(Boards, UnevenPartsGiveTheSameBits) {
+// Numbers of heads and panels that are no multiple of the boards; one board has almost nothing.
+TEST(Boards, UnevenSharesGiveTheSameBits) {
   const std::vector<double> speeds[] = {{1.0, 2.5}, {5.0, 0.01, 3.0}};
   for (const std::vector<double>& each : speeds) {
     std::unique_ptr<Model> model;
@@ -64,22 +64,22 @@ TEST(Boards, UnevenPartsGiveTheSameBits) {
     with_shared_model(
         kDemo, {}, static_cast<int32_t>(each.size()), kPanelColumns,
         [&](const Model& shared) { EXPECT_TRUE(same_bits(all_logits(shared, ids, 35, run), alone)); }, &sizes,
-        parts_by(each));
+        bounds_by_speed(each));
     for (size_t i = 1; i < each.size(); ++i) EXPECT_EQ(sizes[i] > sizes[0], each[i] > each[0]) << i;
   }
 }
 
-// What a pass exchanges can be done again without it.
-TEST(Boards, RehearseWhatAPassExchanged) {
+// The gathers of a pass can be repeated without the pass.
+TEST(Boards, GathersOfAPassAreRecorded) {
   with_shared_model(kStories, {}, 2, 4, [&](const Model& shared) {
     Team team({-1});
     std::unique_ptr<Session> session;
     ASSERT_FALSE(open_session(shared, team, {}, &session));
-    std::vector<float> logits(static_cast<size_t>(shared.config.vocab_size));
+    std::vector<float> logits(shared.config.vocab_size);
     ASSERT_FALSE(evaluate(*session, some_tokens(3, 100), false, logits.data()));
     Exchange& exchange = *shared.exchange;
     exchange.traffic = {};
-    exchange.traffic.keeps_sizes = true;
+    exchange.traffic.records_sizes = true;
     ASSERT_FALSE(evaluate(*session, some_tokens(1, 100), false, logits.data()));
     const ModelConfig& c = shared.config;
     EXPECT_EQ(exchange.traffic.gathers, 4 * c.layers + 2);
@@ -94,13 +94,13 @@ TEST(Boards, RehearseWhatAPassExchanged) {
     EXPECT_EQ(exchange.traffic.sizes.back(), -3 * 8) << "three logits of one board, with their ids";
   });
   on_boards(3, kPanelColumns, [](Exchange& exchange) {
-    EXPECT_GE(rehearse(exchange, std::vector<int64_t>{4096, -640, 3}, 5), 0);
+    EXPECT_GE(time_gathers(exchange, std::vector<int64_t>{4096, -640, 3}, 5), 0);
     EXPECT_EQ(numbers_of_all(exchange, exchange.shares().rank), (std::vector<double>{0, 1, 2}));
   });
 }
 
-// Of the passes that the first board profiles, and of no others.
-TEST(Boards, EachTellsWhereItsTimeWent) {
+// Only passes that board 0 profiles count.
+TEST(Boards, ProfilesOfAllBoards) {
   with_shared_model(kStories, {}, 3, 4, [&](const Model& shared) {
     Team team({-1});
     std::unique_ptr<Session> session;
@@ -119,24 +119,24 @@ TEST(Boards, EachTellsWhereItsTimeWent) {
     const auto of = [](const BoardProfile& board, Stage stage) { return board.stages[static_cast<size_t>(stage)]; };
     for (const BoardProfile& board : boards) {
       EXPECT_GT(of(board, Stage::down).work_ns, 0);
-      EXPECT_EQ(of(board, Stage::head).work_ns, 0) << "no logits were wanted";
+      EXPECT_EQ(of(board, Stage::head).work_ns, 0) << "no logits were requested";
       EXPECT_GT(board.exchange_ns, 0);
     }
     EXPECT_EQ(of(boards[0], Stage::down).work_ns, own.workers[0].stages[static_cast<size_t>(Stage::down)].work_ns);
     const std::vector<BoardProfile> later = session->followers.profiles({});
-    for (const BoardProfile& board : later) EXPECT_EQ(of(board, Stage::down).work_ns, 0) << "told already";
+    for (const BoardProfile& board : later) EXPECT_EQ(of(board, Stage::down).work_ns, 0) << "already reported";
   });
 }
 
-TEST(Agree, AllHearOfTheFirstFailure) {
+TEST(Agree, AllBoardsGetTheFirstFailure) {
   on_boards(3, kPanelColumns, [](Exchange& exchange) {
     const int32_t rank = exchange.shares().rank;
     EXPECT_FALSE(agree(exchange, {}));
     const Error own = rank == 0 ? Error{} : error("too small", "disk " + std::to_string(rank), "1", "0");
-    const std::string told = agree(exchange, own).message();
-    EXPECT_EQ(told, rank == 2   ? own.message()
-                    : rank == 1 ? own.message()
-                                : "board 1: disk 1: too small: want 1, have 0");
+    const std::string message = agree(exchange, own).message();
+    EXPECT_EQ(message, rank == 2   ? own.message()
+                       : rank == 1 ? own.message()
+                                   : "board 1: disk 1: too small: want 1, have 0");
     EXPECT_FALSE(agree(exchange, error(std::string(5000, 'x'), "")).message().empty());
     EXPECT_FALSE(agree_on(exchange, 7, "differs"));
     EXPECT_EQ(agree_on(exchange, rank == 2 ? 8 : 7, "differs").message(), "board 2: differs");
@@ -160,7 +160,7 @@ void expect_same_logits(const std::string& folder, const LoadOptions& options, i
   });
 }
 
-// The models are so small that panels would be one board's; a unit of 4 rows gives all of them some.
+// In these small models whole panels would all go to one board; units of 4 rows give each board some.
 TEST_P(SharedFamilies, HaveTheBitsOfOneBoard) {
   constexpr struct {
     Quant quant;
@@ -183,7 +183,7 @@ std::vector<std::string> families() {
 INSTANTIATE_TEST_SUITE_P(Boards, SharedFamilies, testing::ValuesIn(families()),
                          [](const auto& family) { return family.param; });
 
-TEST(Boards, TheDemoModelIsDividedByPanels) {
+TEST(Boards, DemoModelIsDividedByPanels) {
   for (const int32_t ranks : {2, 3, 4}) {
     for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
       const KvType kv = quant == Quant::none ? KvType::f32 : KvType::q8;
@@ -193,7 +193,7 @@ TEST(Boards, TheDemoModelIsDividedByPanels) {
   }
 }
 
-TEST(Boards, HoldAndCacheOnlyTheirRows) {
+TEST(Boards, EachBoardCachesOnlyItsRows) {
   const TempFolder cache;
   std::unique_ptr<Model> whole;
   ASSERT_FALSE(load_model(kDemo, {.cache_folder = cache.string()}, &whole));
@@ -213,8 +213,8 @@ TEST(Boards, HoldAndCacheOnlyTheirRows) {
   with_shared_model(kDemo, options, 3, kPanelColumns, [](const Model& model) { EXPECT_TRUE(model.from_cache()); });
 }
 
-// Beginnings that texts share are blocks that are copied, on every board.
-TEST(Boards, TextsOfASchedulerAreWhatTheyAreAlone) {
+// Shared prefixes copy blocks on every board.
+TEST(Boards, SchedulerTextsEqualSingleBoardTexts) {
   std::unique_ptr<Model> model;
   ASSERT_FALSE(load_model(kStories, {}, &model));
   Team team({-1});
@@ -222,15 +222,15 @@ TEST(Boards, TextsOfASchedulerAreWhatTheyAreAlone) {
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   std::mt19937 random(3);
   std::vector<TextCase> texts;
-  const std::vector<int32_t> beginning = some_tokens(290, model->config.vocab_size);
+  const std::vector<int32_t> prefix = some_tokens(290, model->config.vocab_size);
   for (int i = 0; i < 10; ++i) {
     TextCase& text = texts.emplace_back(random_text(random, model->config.vocab_size, 20));
-    text.options.hash_logits = i % 3 == 0;  // else some texts need few of the logits
-    if (i % 2 == 0) text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
+    text.options.hash_logits = i % 3 == 0;  // the others need few of the logits
+    if (i % 2 == 0) text.prompt.insert(text.prompt.begin(), prefix.begin(), prefix.end());
   }
   with_shared_model(kStories, {}, 3, 4, [&](const Model& shared) {
     const auto scheduler = opened(shared, team, {.sequences = 4, .pass_rows = 96, .rows_beside_decode = 24});
-    scheduler->always_drafts = 3;
+    scheduler->fixed_drafts = 3;
     Batch batch{*scheduler};
     std::map<int64_t, size_t> submitted;
     for (size_t i = 0; i < texts.size(); ++i) submitted[batch.submit_any(texts[i])] = i;
@@ -241,7 +241,7 @@ TEST(Boards, TextsOfASchedulerAreWhatTheyAreAlone) {
   });
 }
 
-TEST(Boards, AFollowerWithoutMemoryIsHeardOf) {
+TEST(Boards, FollowerReportsTooLittleMemory) {
   with_shared_model(kStories, {}, 2, 4, [&](const Model& shared) {
     Followers followers;
     const Error e = followers.open(shared.exchange, {1, 1, KvType::f32, int64_t{1} << 40});
@@ -250,7 +250,7 @@ TEST(Boards, AFollowerWithoutMemoryIsHeardOf) {
   });
 }
 
-TEST(Boards, ASessionIsNotSaved) {
+TEST(Boards, SessionCannotBeSaved) {
   with_shared_model(kStories, {}, 2, 4, [&](const Model& shared) {
     Team team({-1});
     std::unique_ptr<Session> session;

@@ -1,4 +1,4 @@
-// Weights of 4 bits made for a text: the same bytes for any threads, of every kind of model, and what is refused.
+// Calibrated 4-bit weights: the same bytes for any number of threads and kind of model, and refused options.
 #include "engine/runtime/calibration.h"
 #include "engine/runtime/load.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 std::unique_ptr<Model> load(const std::string& folder, int32_t threads, std::vector<int32_t> calibration) {
   std::unique_ptr<Model> model;
-  Team team(std::vector<int32_t>(static_cast<size_t>(threads), -1));
+  Team team(std::vector<int32_t>(threads, -1));
   LoadOptions options = {.quant = Quant::w4a8, .team = &team};
   options.calibration = std::move(calibration);
   EXPECT_EQ(load_model(folder, options, &model).message(), "");
@@ -35,7 +35,7 @@ TEST(Calibration, SameBytesForAnyThreads) {
   }
 }
 
-TEST(Calibration, WindowsBeginWithThePrefix) {
+TEST(Calibration, WindowsBeginWithPrefix) {
   const std::vector<int32_t> prefix = {1}, text = some_tokens(1100, 500);
   const std::vector<int32_t> ids = calibration_windows(prefix, text);
   ASSERT_EQ(ids.size(), 1103u);

@@ -1,12 +1,10 @@
-// The figures of `pinion quality`, worked out by hand.
-#include "engine/measure/divergence.h"
+// Statistics of `pinion quality`, against hand-worked values.
+#include "engine/measure/statistics.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-
-#include "engine/measure/statistics.h"
 
 namespace pinion {
 namespace {
@@ -23,7 +21,7 @@ TEST(CompareLogits, HandWorked) {
   EXPECT_NEAR(compare_logits(reference, other, 2).loss, std::log(4.0), 1e-6);
 }
 
-TEST(CompareLogits, TheSameAndHuge) {
+TEST(CompareLogits, EqualAndHugeLogits) {
   const float logits[] = {1e4f, -1e4f, 1e4f};
   const Divergence d = compare_logits(logits, logits, 2);
   EXPECT_EQ(d.kl, 0);
@@ -32,13 +30,13 @@ TEST(CompareLogits, TheSameAndHuge) {
   EXPECT_NEAR(compare_logits(logits, logits, 1).loss, 2e4 + std::log(2.0), 1e-6);
 }
 
-TEST(CompareLogits, TheLowestAmongEquals) {
+TEST(CompareLogits, LowestIdAmongEquals) {
   const float first[] = {1, 2, 2}, second[] = {2, 2, 1}, third[] = {1, 2, 1};
   EXPECT_FALSE(compare_logits(first, second, 0).same_top);
   EXPECT_TRUE(compare_logits(first, third, 0).same_top);
 }
 
-TEST(CompareLogits, DamageShows) {
+TEST(CompareLogits, NanPropagates) {
   const float good[] = {1, 2}, bad[] = {1, std::numeric_limits<float>::quiet_NaN()};
   EXPECT_TRUE(std::isnan(compare_logits(good, bad, 0).kl));
   EXPECT_TRUE(std::isnan(compare_logits(good, bad, 0).loss));

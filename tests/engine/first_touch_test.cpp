@@ -1,5 +1,5 @@
-// First touch: afterwards every page that holds panels is there, and still zero.
-#include "engine/runtime/first_touch.h"
+// First touch makes every page with panels resident, and leaves it zero.
+#include "engine/runtime/load.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -15,8 +15,7 @@
 namespace pinion {
 namespace {
 
-// A model of two layers, one with experts, whose matrices lie one after another with pages that nobody reads between,
-// but for a gate and what it multiplies: their panels are interleaved.
+// A model of two layers, one with experts. Unused pages separate the matrices, except the interleaved gate and up.
 struct Placed {
   Model model;
   std::vector<Linear*> matrices;
@@ -46,9 +45,9 @@ struct Placed {
       for (Linear* l : {&e.gate, &e.up, &e.down}) add(l, Format::w8, 256, 256);
     }
     add(&model.head, Format::w8, 1000, 512);
-    void* pages = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(pages, MAP_FAILED);
-    madvise(pages, static_cast<size_t>(bytes), MADV_NOHUGEPAGE);
+    madvise(pages, bytes, MADV_NOHUGEPAGE);
     arena = static_cast<std::byte*>(pages);
     std::byte* at = arena;
     for (Linear* linear : matrices) {
@@ -59,24 +58,24 @@ struct Placed {
     Matrix* interleaved[] = {&plain.gate.weight, &plain.up.weight};
     place_interleaved(interleaved, static_cast<const std::byte*>(plain.gate.weight.panels));
   }
-  ~Placed() { munmap(arena, static_cast<size_t>(bytes)); }
+  ~Placed() { munmap(arena, bytes); }
 
-  // Whether each page of the arena is there.
+  // For each page of the arena: is it resident?
   std::vector<bool> resident() const {
     const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
-    std::vector<unsigned char> flags(static_cast<size_t>((bytes + page - 1) / page));
-    EXPECT_EQ(mincore(arena, static_cast<size_t>(bytes), flags.data()), 0);
+    std::vector<unsigned char> flags((bytes + page - 1) / page);
+    EXPECT_EQ(mincore(arena, bytes, flags.data()), 0);
     std::vector<bool> pages;
     for (const unsigned char flag : flags) pages.push_back(flag & 1);
     return pages;
   }
 };
 
-TEST(FirstTouch, EveryPageOfPanelsAndNoOther) {
+TEST(FirstTouch, OnlyPagesOfPanelsAreTouched) {
   for (const int32_t workers : {1, 2, 3, 5}) {
     Placed placed;
     ASSERT_EQ(std::ranges::count(placed.resident(), true), 0);
-    Team team(std::vector<int32_t>(static_cast<size_t>(workers), -1));
+    Team team(std::vector<int32_t>(workers, -1));
     touch_first(team, placed.model, placed.arena);
 
     const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
@@ -86,7 +85,7 @@ TEST(FirstTouch, EveryPageOfPanelsAndNoOther) {
       for (int64_t panel = 0; panel < panel_count(m.n); ++panel) {
         const int64_t first = panel_of(m, panel) - placed.arena;
         const int64_t last = first + panel_bytes(m.format, m.k) - 1;
-        for (int64_t i = first / page; i <= last / page; ++i) wanted[static_cast<size_t>(i)] = true;
+        for (int64_t i = first / page; i <= last / page; ++i) wanted[i] = true;
       }
     }
     EXPECT_EQ(placed.resident(), wanted) << workers << " workers";
@@ -94,15 +93,15 @@ TEST(FirstTouch, EveryPageOfPanelsAndNoOther) {
   }
 }
 
-TEST(FirstTouch, EveryTaskIsOneWorkersOwn) {
+TEST(FirstTouch, EveryTaskHasOneOwner) {
   Team team({-1, -1, -1}, {}, std::vector<double>{1, 2, 4});
   for (const int64_t tasks : {0, 1, 2, 7, 64}) {
-    std::vector<int> owners(static_cast<size_t>(tasks));  // each element has one writer
+    std::vector<int> owners(tasks);  // each element has one writer
     team.run([&](Worker& worker) {
-      const TaskRange own = worker.own(tasks);
-      for (int64_t i = own.first; i < own.first + own.count; ++i) ++owners[static_cast<size_t>(i)];
+      const TaskRange own = worker.own_tasks(tasks);
+      for (int64_t i = own.first; i < own.first + own.count; ++i) ++owners[i];
     });
-    EXPECT_EQ(owners, std::vector<int>(static_cast<size_t>(tasks), 1)) << tasks;
+    EXPECT_EQ(owners, std::vector<int>(tasks, 1)) << tasks;
   }
 }
 

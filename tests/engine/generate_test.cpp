@@ -1,5 +1,5 @@
-// The loop from a prompt to its tokens: what it reuses, where it stops, and that an interruption loses nothing.
-#include "engine/session/generate.h"
+// generate(): reuse of the prefix, reasons to stop, interruption.
+#include "engine/session/session.h"
 
 #include <gtest/gtest.h>
 
@@ -11,22 +11,22 @@
 namespace pinion {
 namespace {
 
-TEST(Generate, ReusesThePrefixItHolds) {
+TEST(Generate, ReusesHeldPrefix) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1, -1});
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   const std::vector<int32_t> prompt = some_tokens(20, model->config.vocab_size);
-  const auto go_on = [](int32_t) { return true; };
+  const auto keep_going = [](int32_t) { return true; };
   GenerateResult first, again, longer;
-  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &first));
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, keep_going, &first));
   EXPECT_EQ(first.finish_reason, FinishReason::length);
   EXPECT_EQ(first.prefilled_tokens, 20);
   EXPECT_EQ(first.ids.size(), 12u);
   EXPECT_EQ(first.decode_passes, 11);
-  EXPECT_EQ(first.regions, 11);  // one a token
+  EXPECT_EQ(first.regions, 11);  // one per token
 
-  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, go_on, &again));
+  ASSERT_FALSE(generate(*session, prompt, {.max_tokens = 12, .sampler = {}, .ignore_eos = true}, keep_going, &again));
   EXPECT_EQ(again.prefilled_tokens, 1);  // only the logits of the last token
   EXPECT_EQ(again.ids, first.ids);
   EXPECT_EQ(again.logits_hash, first.logits_hash);
@@ -34,12 +34,12 @@ TEST(Generate, ReusesThePrefixItHolds) {
   std::vector<int32_t> grown = prompt;
   grown.insert(grown.end(), first.ids.begin(), first.ids.end());
   grown.push_back(5);
-  ASSERT_FALSE(generate(*session, grown, {.max_tokens = 1, .sampler = {}, .ignore_eos = true}, go_on, &longer));
-  EXPECT_EQ(longer.reused_tokens, 31);  // the twelfth id was drawn, never evaluated
+  ASSERT_FALSE(generate(*session, grown, {.max_tokens = 1, .sampler = {}, .ignore_eos = true}, keep_going, &longer));
+  EXPECT_EQ(longer.reused_tokens, 31);  // the twelfth id was drawn but not evaluated
   EXPECT_EQ(longer.prefilled_tokens, 2);
 }
 
-TEST(Generate, HasABarrierMoreForEachLatent) {
+TEST(Generate, LatentsAddOneBarrierEach) {
   std::unique_ptr<Model> model;
   ASSERT_FALSE(load_model(PINION_TEST_DATA "/families/minicpm3", {.quant = Quant::w8a8}, &model));
   Team team({-1, -1});
@@ -49,7 +49,7 @@ TEST(Generate, HasABarrierMoreForEachLatent) {
   ASSERT_FALSE(generate(
       *session, some_tokens(20, model->config.vocab_size), {.max_tokens = 11, .sampler = {}, .ignore_eos = true},
       [](int32_t) { return true; }, &result));
-  // A layer: the latents, q, k and v, attention, o, gate and up, down. Beside them: embedding, head, the region's end.
+  // Per layer: 2 latents, qkv, attention, o, gate_up, down. Per pass: embedding, head, end of the region.
   EXPECT_EQ(result.barriers, 10 * (2 * (5 + 2) + 3));
 }
 
@@ -63,7 +63,7 @@ TEST(Generate, StopsForEveryReason) {
   ASSERT_FALSE(generate(
       *session, prompt, {.max_tokens = 100, .sampler = {}, .ignore_eos = true}, [](int32_t) { return true; }, &result));
   EXPECT_EQ(result.finish_reason, FinishReason::context);
-  EXPECT_EQ(result.ids.size(), 7u);  // six fill the cache, the seventh needs no room
+  EXPECT_EQ(result.ids.size(), 7u);  // six fill the cache, the seventh is not evaluated
 
   int seen = 0;
   ASSERT_FALSE(generate(
@@ -88,25 +88,25 @@ TEST(Generate, StopsForEveryReason) {
   EXPECT_TRUE(generate(*session, {}, {}, [](int32_t) { return true; }, &result));
 }
 
-TEST(Generate, BansWhatItWouldSay) {
+TEST(Generate, LogitBiasBansTokens) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   const std::vector<int32_t> prompt = some_tokens(20, model->config.vocab_size);
-  const auto go_on = [](int32_t) { return true; };
+  const auto keep_going = [](int32_t) { return true; };
   GenerateOptions options = {.max_tokens = 1, .sampler = {}, .ignore_eos = true, .logprobs = 2};
   GenerateResult result, banned;
-  ASSERT_FALSE(generate(*session, prompt, options, go_on, &result));
+  ASSERT_FALSE(generate(*session, prompt, options, keep_going, &result));
   options.sampler.logit_bias = {{result.ids[0], -std::numeric_limits<float>::infinity()}};
-  ASSERT_FALSE(generate(*session, prompt, options, go_on, &banned));
+  ASSERT_FALSE(generate(*session, prompt, options, keep_going, &banned));
   EXPECT_EQ(banned.ids[0], result.logprobs[0].top[1].id);
-  EXPECT_EQ(banned.logprobs[0].top, result.logprobs[0].top) << "the model's own";
+  EXPECT_EQ(banned.logprobs[0].top, result.logprobs[0].top) << "of the unmodified logits";
   EXPECT_EQ(banned.logits_hash, result.logits_hash);
 
   const auto refusal = [&](std::vector<LogitBias> bias) {
     options.sampler.logit_bias = std::move(bias);
-    return generate(*session, prompt, options, go_on, &result).message();
+    return generate(*session, prompt, options, keep_going, &result).message();
   };
   EXPECT_EQ(refusal({{5, 1}, {512, 1}}), "logit bias: token id: not in the vocabulary: want 0 to 511, have 512");
   EXPECT_EQ(refusal({{-1, 1}}), "logit bias: token id: not in the vocabulary: want 0 to 511, have -1");
@@ -115,23 +115,24 @@ TEST(Generate, BansWhatItWouldSay) {
   EXPECT_EQ(refusal({{5, INFINITY}}), "logit bias: out of range: want finite, or minus infinity, have inf");
 }
 
-TEST(Generate, AnInterruptedPromptGoesOnLater) {
+TEST(Generate, InterruptedPromptContinuesLater) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {.kv = KvType::q8, .capacity = 0, .prefill_chunk = 8}, &session));
   std::atomic<bool> interrupted = true;
   const std::vector<int32_t> prompt = some_tokens(30, model->config.vocab_size);
-  const auto go_on = [](int32_t) { return true; };
+  const auto keep_going = [](int32_t) { return true; };
   const GenerateOptions options = {.max_tokens = 5, .sampler = {}, .ignore_eos = true};
   GenerateResult whole, rest;
-  ASSERT_FALSE(generate(*session, prompt, options, go_on, &whole));
+  ASSERT_FALSE(generate(*session, prompt, options, keep_going, &whole));
   rewind(session->sequence, 3);
   session->interrupted = &interrupted;
-  EXPECT_EQ(generate(*session, prompt, options, go_on, &rest).message(), "prompt: interrupted after 8 of 27 tokens");
+  EXPECT_EQ(generate(*session, prompt, options, keep_going, &rest).message(),
+            "prompt: interrupted after 8 of 27 tokens");
   EXPECT_EQ(session->sequence.ids.size(), 11u);
   interrupted = false;
-  ASSERT_FALSE(generate(*session, prompt, options, go_on, &rest));
+  ASSERT_FALSE(generate(*session, prompt, options, keep_going, &rest));
   EXPECT_EQ(rest.reused_tokens, 11);
   EXPECT_EQ(rest.ids, whole.ids);
   EXPECT_EQ(rest.logits_hash, whole.logits_hash);

@@ -1,10 +1,10 @@
-// Log probabilities: by hand, and the same bits however a model runs.
-#include "engine/session/logprobs.h"
+// Log probabilities: hand-worked values, and the same bits for any threads, chunks and kernels.
+#include "engine/session/sampler.h"
 
 #include <cmath>
 #include <limits>
 
-#include "engine/session/generate.h"
+#include "engine/session/session.h"
 #include "tests/engine/one_result.h"
 
 namespace pinion {
@@ -23,12 +23,12 @@ TEST(Logprobs, HandWorked) {
   EXPECT_EQ(found.top[0].id, 1);
   EXPECT_NEAR(found.top[0].logprob, std::log(1.0 / 2), 1e-6);
   EXPECT_EQ(found.top[1].id, 3);
-  EXPECT_EQ(found.top[2].id, 0) << "the lower id of equals";
+  EXPECT_EQ(found.top[2].id, 0) << "the lower id among equals";
   EXPECT_EQ(logprobs_of(logits, 0, 0).top.size(), 0u);
   EXPECT_EQ(logprobs_of(logits, 0, 9).top.size(), 4u);
 }
 
-TEST(Logprobs, AgreeWithTheLibrary) {
+TEST(Logprobs, MatchStandardLibrary) {
   std::vector<float> logits;
   for (int i = 0; i < 5000; ++i) logits.push_back(12 * std::sin(static_cast<float>(i)));
   long double sum = 0;
@@ -39,25 +39,25 @@ TEST(Logprobs, AgreeWithTheLibrary) {
   }
 }
 
-TEST(Logprobs, WhatIsImpossibleOrDamaged) {
+TEST(Logprobs, MinusInfinityAndNan) {
   const float impossible[] = {0, -kInfinity, 0};
   EXPECT_EQ(logprobs_of(impossible, 1, 1).token.logprob, -static_cast<double>(kInfinity));
   EXPECT_NEAR(logprobs_of(impossible, 0, 1).token.logprob, -std::log(2.0), 1e-8);
   const float damaged[] = {0, kNan, 1};
   EXPECT_TRUE(std::isnan(logprobs_of(damaged, 0, 3).token.logprob));
   EXPECT_EQ(logprobs_of(damaged, 0, 3).top[0].id, 2);
-  EXPECT_EQ(logprobs_of(damaged, 0, 3).top[2].id, 1) << "NaN goes last";
+  EXPECT_EQ(logprobs_of(damaged, 0, 3).top[2].id, 1) << "NaN sorts last";
 }
 
-struct Way {
+struct Variation {
   int32_t threads;
   int64_t chunk;
   const Kernels* kernels;
 };
 
 void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt, bool by_all_kernels) {
-  const auto generate_by = [&](const Way& way) {
-    Team team(std::vector<int32_t>(static_cast<size_t>(way.threads), -1));
+  const auto generate_by = [&](const Variation& way) {
+    Team team(std::vector<int32_t>(way.threads, -1));
     std::unique_ptr<Session> session;
     const Error opened =
         open_session(model, team, {.capacity = 300, .prefill_chunk = way.chunk, .kernels = way.kernels}, &session);
@@ -65,9 +65,9 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
     GenerateOptions options = {.max_tokens = 10, .sampler = {}, .ignore_eos = true};
     options.logprobs = options.prompt_logprobs = 3;
     GenerateResult result;
-    const auto go_on = [](int32_t) { return true; };
-    EXPECT_FALSE(generate(*session, prompt, options, go_on, &result));
-    EXPECT_FALSE(generate(*session, prompt, options, go_on, &result)) << "once more, all of it held";
+    const auto keep_going = [](int32_t) { return true; };
+    EXPECT_FALSE(generate(*session, prompt, options, keep_going, &result));
+    EXPECT_FALSE(generate(*session, prompt, options, keep_going, &result)) << "again, with the whole prompt held";
     EXPECT_EQ(result.reused_tokens, 0);
     return result;
   };
@@ -81,40 +81,40 @@ void expect_same_logprobs(const Model& model, const std::vector<int32_t>& prompt
   Team team({-1});
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(model, team, {.capacity = 300}, &session));
-  std::vector<float> logits(prompt.size() * static_cast<size_t>(vocab));
+  std::vector<float> logits(prompt.size() * vocab);
   ASSERT_FALSE(evaluate(*session, prompt, true, logits.data()));
   std::vector<Logprobs> whole;
   for (size_t i = 1; i < prompt.size(); ++i) {
-    const auto row = std::span(logits).subspan((i - 1) * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
+    const auto row = std::span(logits).subspan((i - 1) * vocab, vocab);
     whole.push_back(logprobs_of(row, prompt[i], 3));
   }
   EXPECT_EQ(expected.prompt_logprobs, whole);
   EXPECT_EQ(expected.logprobs[0].token.id, expected.logprobs[0].top[0].id) << "greedy";
 
-  std::vector<Way> ways = {{2, 7, nullptr}, {1, 1, nullptr}};
+  std::vector<Variation> ways = {{2, 7, nullptr}, {1, 1, nullptr}};
   for (const Variant& variant : kernel_variants()) {
     if (by_all_kernels && !(variant.needs & ~cpu_features())) ways.push_back({2, 50, &variant.table()});
   }
-  for (const Way& way : ways) {
+  for (const Variation& way : ways) {
     const GenerateResult other = generate_by(way);
     EXPECT_EQ(other.prompt_logprobs, expected.prompt_logprobs) << way.threads << " " << way.chunk;
     EXPECT_EQ(other.logprobs, expected.logprobs) << way.threads << " " << way.chunk;
   }
 }
 
-// Those of generated tokens alone cost the prompt nothing: what is held of it is not evaluated again.
-TEST(Logprobs, OfThePromptOrOfTheAnswerAlone) {
+// Without prompt_logprobs, the held prompt is not evaluated again.
+TEST(Logprobs, PromptOrAnswerOnly) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   const std::vector<int32_t> prompt = some_tokens(50, model->config.vocab_size);
-  const auto go_on = [](int32_t) { return true; };
+  const auto keep_going = [](int32_t) { return true; };
   const auto generate_with = [&](std::optional<int32_t> of_answer, std::optional<int32_t> of_prompt) {
     GenerateOptions options = {.max_tokens = 4, .sampler = {}, .ignore_eos = true};
     options.logprobs = of_answer, options.prompt_logprobs = of_prompt;
     GenerateResult result;
-    EXPECT_FALSE(generate(*session, prompt, options, go_on, &result));
+    EXPECT_FALSE(generate(*session, prompt, options, keep_going, &result));
     return result;
   };
   const GenerateResult both = generate_with(2, 1), answer = generate_with(2, {}), of_prompt = generate_with({}, 1);
@@ -129,17 +129,17 @@ TEST(Logprobs, OfThePromptOrOfTheAnswerAlone) {
   GenerateResult result;
   GenerateOptions options;
   options.prompt_logprobs = -1;
-  EXPECT_EQ(generate(*session, prompt, options, go_on, &result).message(),
+  EXPECT_EQ(generate(*session, prompt, options, keep_going, &result).message(),
             "log probabilities: out of range: want at least 0, have -1");
 }
 
-TEST(Logprobs, TheSameBitsHoweverAModelRuns) {
+TEST(Logprobs, SameBitsForAnyExecution) {
   const auto model = load_stories(Quant::w8a8);
   expect_same_logprobs(*model, some_tokens(100, model->config.vocab_size), true);
 }
 
-// Ropes that look at the length of the whole prompt, and a recurrent state.
-TEST(Logprobs, OfPromptsThatCannotBeCut) {
+// Rope frequencies that depend on the length of the prompt, and recurrent states.
+TEST(Logprobs, PromptsThatCannotBeTruncated) {
   for (const char* family : {"llama_dynamic", "phi3_crossing", "qwen3_5", "lfm2", "granite_hybrid"}) {
     std::unique_ptr<Model> model;
     const Error e = load_model(PINION_TEST_DATA "/families/" + std::string(family), {.quant = Quant::w8a8}, &model);

@@ -1,5 +1,5 @@
-// Qwen3.5 models made by hand, whose MTP layer is always right. Embeddings are one-hot and no layer adds anything, so
-// the hidden state of a token is that token, and the head says what follows it.
+// Hand-made Qwen3.5 models with an MTP layer that is always right. Embeddings are one-hot and layers add nothing, so
+// the hidden state of a token is its one-hot vector, and the head determines the next token.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@
 
 namespace pinion {
 
-constexpr int64_t kMadeHidden = 64, kMadeVocab = 40;  // a norm of one-hot numbers is exact: their root is 8
-constexpr int32_t kMadeFirst = 3;                     // of the tokens that follow one another in a circle
+constexpr int64_t kMadeHidden = 64, kMadeVocab = 40;  // the norm of a one-hot vector is exact: sqrt(64) is 8
+constexpr int32_t kMadeFirst = 3;                     // first token of the cycle
 
 inline int32_t made_next(int32_t id) { return id + 1 < kMadeVocab ? std::max(id + 1, kMadeFirst) : kMadeFirst; }
 
-// Writes a checkpoint of a config's tensors, with the MTP layer's: zeros, or what fill makes of them.
+// Writes a checkpoint with all tensors of a config and its MTP layer. fill: sets values that are not zero.
 using FillTensor = std::function<void(const std::string& name, std::vector<float>& values)>;
 inline void write_made(const TempFolder& folder, const std::string& config_text, const FillTensor& fill) {
   folder.write("config.json", config_text);
@@ -33,7 +33,7 @@ inline void write_made(const TempFolder& folder, const std::string& config_text,
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
     int64_t n = 1;
     for (const int64_t size : shape) n *= size;
-    std::vector<float> values(static_cast<size_t>(n));
+    std::vector<float> values(n);
     fill(name, values);
     const size_t first = data.size();
     data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
@@ -73,16 +73,16 @@ inline nlohmann::json made_config() {
   return config;
 }
 
-// What the MTP layer looks at to say what follows.
+// Input from which the MTP layer predicts.
 enum class MadeFrom {
-  token,   // the head's rows are random: each token has a distribution of what follows, which the next token's gives
-  hidden,  // tokens follow in a circle: the hidden state is a token whose successor's successor is wanted
+  token,   // the head's rows are random: the token determines the distribution of its successor
+  hidden,  // tokens form a cycle: the prediction is the second successor of the token in the hidden state
 };
 
 inline void write_made(const TempFolder& folder, MadeFrom from) {
   write_made(folder, made_config().dump(), [&](const std::string& name, std::vector<float>& values) {
     const auto at = [&](int64_t row, int64_t column, int64_t columns) -> float& {
-      return values[static_cast<size_t>(row * columns + column)];
+      return values[row * columns + column];
     };
     for (int32_t id = 0; id < kMadeVocab; ++id) {
       if (name == "model.embed_tokens.weight") at(id, id, kMadeHidden) = 1;

@@ -1,4 +1,4 @@
-// What is free in trees of /proc and /sys that are written here, and how too little of it is said.
+// Free memory in synthetic trees of /proc and /sys, and the error for too little.
 #include "engine/team/memory.h"
 
 #include <gtest/gtest.h>
@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/team/cgroup.h"
 #include "tests/temp_folder.h"
 
 namespace pinion {
 namespace {
 
 struct Machine : TempFolder {
-  // "PATH:CONTENT"; \n in the content is a line's end.
+  // Each file as "PATH:CONTENT".
   explicit Machine(const std::vector<std::string>& files) {
     for (const std::string& file : files) {
       const size_t colon = file.find(':');
@@ -31,14 +30,14 @@ constexpr int64_t kFree_bytes = 3000 * 1024;
 
 FreeMemory free_in(const std::vector<std::string>& files) { return free_memory(Machine(files).string()); }
 
-TEST(FreeMemory, WithoutGroupsTheMachineSays) {
+TEST(FreeMemory, MemAvailableWithoutGroups) {
   const FreeMemory free = free_in({kMeminfo});
   EXPECT_EQ(free.bytes, kFree_bytes);
   EXPECT_EQ(free.text(), "4 MB free");
-  EXPECT_GT(free_in({}).bytes, int64_t{1} << 60);  // nothing is known: nothing is refused
+  EXPECT_GT(free_in({}).bytes, int64_t{1} << 60);  // unknown: no limit
 }
 
-TEST(FreeMemory, ItsOwnGroupOfVersion2) {
+TEST(FreeMemory, OwnGroupOfVersion2) {
   const FreeMemory free =
       free_in({kMeminfo, kGroup + "0::/a", kMount + "a/memory.max:1000000", kMount + "a/memory.current:700000",
                kMount + "a/memory.stat:anon 1\nactive_file 30000\ninactive_file 20000"});
@@ -46,7 +45,7 @@ TEST(FreeMemory, ItsOwnGroupOfVersion2) {
   EXPECT_EQ(free.limit, "left by /sys/fs/cgroup/a/memory.max");
 }
 
-TEST(FreeMemory, AnOuterGroupOfVersion2) {
+TEST(FreeMemory, OuterGroupOfVersion2) {
   const std::vector<std::string> files = {
       kMeminfo,
       kGroup + "0::/a/b/c",
@@ -64,7 +63,7 @@ TEST(FreeMemory, AnOuterGroupOfVersion2) {
   EXPECT_EQ(free_in(slowed).limit, "left by /sys/fs/cgroup/a/b/memory.high");
 }
 
-TEST(FreeMemory, AContainerSeesItsGroupAsTheRoot) {
+TEST(FreeMemory, ContainerGroupMountedAsRoot) {
   const std::vector<std::string> group = {kMeminfo, kMount + "memory.max:500000", kMount + "memory.current:1"};
   std::vector<std::string> named = group, rooted = group;
   named.push_back(kGroup + "0::/docker/0123");
@@ -75,7 +74,7 @@ TEST(FreeMemory, AContainerSeesItsGroupAsTheRoot) {
   }
 }
 
-TEST(FreeMemory, Version1AndItsOuterGroups) {
+TEST(FreeMemory, Version1AndOuterGroups) {
   const std::string group = kMount + "memory/box/";
   const std::vector<std::string> files = {kMeminfo,
                                           kGroup + "4:cpu,cpuacct:/else\n3:hugetlb,memory:/box/inner\n0::/",
@@ -90,7 +89,7 @@ TEST(FreeMemory, Version1AndItsOuterGroups) {
   EXPECT_EQ(free_in(files).limit, "left by /sys/fs/cgroup/memory/box/memory.limit_in_bytes");
 }
 
-TEST(FreeMemory, AFullGroupAndAnUnlimitedOne) {
+TEST(FreeMemory, FullAndUnlimitedGroups) {
   EXPECT_EQ(free_in({kMeminfo, kGroup + "0::/", kMount + "memory.max:5", kMount + "memory.current:9"}).bytes, 0);
   const FreeMemory unlimited =
       free_in({kMeminfo, kGroup + "4:memory:/", kMount + "memory/memory.limit_in_bytes:9223372036854771712",
@@ -99,7 +98,7 @@ TEST(FreeMemory, AFullGroupAndAnUnlimitedOne) {
   EXPECT_EQ(unlimited.limit, "free");
 }
 
-TEST(FreeMemory, FilesThatSayNothingLimitNothing) {
+TEST(FreeMemory, MalformedFilesSetNoLimit) {
   for (const std::string line : {"", "no colons", "0:memory", "::", "x:y:z"}) {
     EXPECT_EQ(free_in({kMeminfo, kGroup + line, kMount + "memory.max:twelve", kMount + "memory.current:"}).bytes,
               kFree_bytes)
@@ -107,7 +106,7 @@ TEST(FreeMemory, FilesThatSayNothingLimitNothing) {
   }
 }
 
-TEST(Cgroups, FromItsOwnUpToTheRoot) {
+TEST(Cgroups, InnermostToRoot) {
   const Machine machine({kGroup + "2:cpu:/a/b\n0::/c"});
   const std::string mount = machine.string() + "/sys/fs/cgroup";
   EXPECT_EQ(cgroup_folders(machine.string(), "cpu"),
@@ -115,7 +114,7 @@ TEST(Cgroups, FromItsOwnUpToTheRoot) {
   EXPECT_EQ(cgroup_folders(machine.string(), "memory"), std::vector<std::string>({mount + "/c", mount}));
 }
 
-TEST(CheckMemory, SaysWhatIsNeededWhatThereIsAndWhoseLimit) {
+TEST(CheckMemory, ErrorHasSizesAndLimit) {
   const FreeMemory free = {400'000'000, "left by /sys/fs/cgroup/box/memory.max"};
   EXPECT_FALSE(check_memory(400'000'000, free, "too little memory for the weights", "some/model"));
   EXPECT_EQ(check_memory(1'500'000'001, free, "too little memory for the weights", "some/model").message(),

@@ -1,5 +1,5 @@
-// The longest end of a text that occurred before, against a search by hand.
-#include "engine/session/ngram.h"
+// The longest suffix of a text that occurred before, against a naive search.
+#include "engine/session/drafts.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-int64_t longest_end(std::span<const int32_t> text) {
+int64_t longest_suffix(std::span<const int32_t> text) {
   const int64_t size = std::ssize(text);
   for (int64_t length = size - 1; length > 0; --length) {
     for (int64_t begin = 0; begin + length < size; ++begin) {
@@ -23,7 +23,7 @@ TEST(SuffixAutomaton, HandWorked) {
   SuffixAutomaton a;
   const int32_t text[] = {7, 8, 9, 1, 7, 8, 9, 2, 8, 9};
   const int64_t lengths[] = {0, 0, 0, 0, 1, 2, 3, 0, 1, 2};
-  const int64_t ends[] = {0, 0, 0, 0, 1, 2, 3, 0, 6, 7};  // of two places the later one
+  const int64_t ends[] = {0, 0, 0, 0, 1, 2, 3, 0, 6, 7};  // the later of two occurrences
   for (size_t i = 0; i < std::size(text); ++i) {
     append(a, text[i]);
     EXPECT_EQ(a.match_length, lengths[i]) << i;
@@ -31,13 +31,13 @@ TEST(SuffixAutomaton, HandWorked) {
   }
 }
 
-TEST(SuffixAutomaton, FindsWhatASearchFinds) {
+TEST(SuffixAutomaton, MatchesNaiveSearch) {
   std::mt19937 random(1);
   for (const int32_t letters : {1, 2, 3, 20}) {
     SuffixAutomaton a;
     for (int i = 0; i < 150; ++i) {
       append(a, static_cast<int32_t>(random() % static_cast<uint32_t>(letters)));
-      ASSERT_EQ(a.match_length, longest_end(a.text)) << letters << " letters, " << i;
+      ASSERT_EQ(a.match_length, longest_suffix(a.text)) << letters << " letters, " << i;
       ASSERT_LT(a.match_end, std::ssize(a.text));
       EXPECT_TRUE(
           std::equal(a.text.end() - a.match_length, a.text.end(), a.text.begin() + a.match_end - a.match_length));
@@ -46,11 +46,11 @@ TEST(SuffixAutomaton, FindsWhatASearchFinds) {
   }
 }
 
-TEST(SuffixAutomaton, FollowsATextThatChanges) {
+TEST(SuffixAutomaton, SetTextHandlesChangedTexts) {
   SuffixAutomaton a, fresh;
   const std::vector<int32_t> first = {1, 2, 3, 1, 2}, longer = {1, 2, 3, 1, 2, 3}, other = {1, 2, 4, 2};
   for (const std::vector<int32_t>& text : {first, longer, other}) {
-    follow(a, text);
+    set_text(a, text);
     fresh = {};
     for (const int32_t id : text) append(fresh, id);
     EXPECT_EQ(a.text, text);

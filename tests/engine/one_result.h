@@ -1,4 +1,4 @@
-// A model's logits, however it runs: threads, prompt chunks, kernels.
+// Expects the same logits for any threads, prompt chunks and kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,19 +20,19 @@ struct Run {
   SessionOptions options = {};
 };
 
-// Logits of every position: a prompt in passes of the session's chunk, then the rest one by one.
+// Logits of every position: `prompt` tokens in chunks, then the others one by one.
 inline std::vector<float> all_logits(const Model& model, const std::vector<int32_t>& ids, int64_t prompt,
                                      const Run& run) {
-  Team team(std::vector<int32_t>(static_cast<size_t>(run.threads), -1));
+  Team team(std::vector<int32_t>(run.threads, -1));
   std::unique_ptr<Session> session;
   const Error opened = open_session(model, team, run.options, &session);
   EXPECT_FALSE(opened) << opened.message();
   const int64_t vocab = model.config.vocab_size;
-  std::vector<float> logits(ids.size() * static_cast<size_t>(vocab));
+  std::vector<float> logits(ids.size() * vocab);
   const std::span<const int32_t> all = ids;
-  EXPECT_FALSE(evaluate(*session, all.first(static_cast<size_t>(prompt)), true, logits.data()));
-  for (size_t i = static_cast<size_t>(prompt); i < ids.size(); ++i) {
-    EXPECT_FALSE(evaluate(*session, all.subspan(i, 1), false, logits.data() + i * static_cast<size_t>(vocab)));
+  EXPECT_FALSE(evaluate(*session, all.first(prompt), true, logits.data()));
+  for (size_t i = prompt; i < ids.size(); ++i) {
+    EXPECT_FALSE(evaluate(*session, all.subspan(i, 1), false, logits.data() + i * vocab));
   }
   EXPECT_EQ(session->sequence.ids, ids);
   return logits;
@@ -42,7 +42,7 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Expects the reference's bits of every way to run it.
+// Compares all variations with one thread and one pass.
 inline void expect_one_result(const Model& model, int64_t tokens, KvType kv) {
   const std::vector<int32_t> ids = some_tokens(tokens, model.config.vocab_size);
   const auto run = [&](int32_t threads, int64_t chunk, int64_t prompt, const Kernels* kernels = nullptr) {

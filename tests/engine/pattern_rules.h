@@ -1,15 +1,15 @@
-// Rules of a text that a test knows in advance: of each eight tokens three may be half of all tokens, five are given.
+// Predictable rules: among each eight tokens, three may be any of half the vocabulary, five are fixed.
 #pragma once
 
 #include <vector>
 
-#include "engine/session/text_rules.h"
+#include "engine/session/continuation.h"
 
 namespace pinion {
 
 class PatternRules : public TextRules {
  public:
-  PatternRules(uint64_t seed, int64_t most_tokens) : seed_(seed), most_tokens_(most_tokens) {}
+  PatternRules(uint64_t seed, int64_t max_tokens) : seed_(seed), max_tokens_(max_tokens) {}
 
   Error begin(int64_t vocab_size, std::span<const int32_t>) override {
     vocab_ = vocab_size;
@@ -22,8 +22,8 @@ class PatternRules : public TextRules {
     allow();
     return {};
   }
-  // Every fourth time wrong from the second on.
-  std::vector<int32_t> foreseen() override {
+  // Every fourth prediction is wrong from the second token on.
+  std::vector<int32_t> jump_forward() override {
     std::vector<int32_t> ids;
     for (int64_t step = step_; is_given(step); ++step) ids.push_back(given(step));
     if (ids.size() > 1 && step_ % 4 == 0) ids[1] = static_cast<int32_t>((ids[1] + 1) % vocab_);
@@ -35,13 +35,13 @@ class PatternRules : public TextRules {
 
  private:
   void allow() {
-    allowed.assign(static_cast<size_t>((vocab_ + 31) / 32), is_given(step_) ? 0 : 0xA5A5A5A5u ^ (seed_ % 2 ? ~0u : 0));
-    if (is_given(step_)) allowed[static_cast<size_t>(given(step_)) / 32] |= uint32_t{1} << (given(step_) % 32);
-    is_over = step_ == most_tokens_;
+    allowed.assign((vocab_ + 31) / 32, is_given(step_) ? 0 : 0xA5A5A5A5u ^ (seed_ % 2 ? ~0u : 0));
+    if (is_given(step_)) allowed[given(step_) / 32] |= uint32_t{1} << (given(step_) % 32);
+    is_complete = step_ == max_tokens_;
   }
 
   uint64_t seed_;
-  int64_t most_tokens_, vocab_ = 0, step_ = 0;
+  int64_t max_tokens_, vocab_ = 0, step_ = 0;
 };
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// Which cores and what chunk a run takes: asked for, tuned, default, in that order; and what contradicts itself.
+// CPUs and chunk of a run: requested, tuned, default, in this order; contradictory options.
 #include "engine/runtime/plan.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ Plan planned(const PlanOptions& options, const Topology& topology, const Tuning&
   return plan;
 }
 
-TEST(Plan, DefaultTeamWhereNobodySaysAnything) {
+TEST(Plan, DefaultTeam) {
   const Plan plan = planned({}, recorded("rk3588"));
   EXPECT_EQ(plan.decode.cpus, Cpus({4, 5, 6, 7}));
   EXPECT_EQ(plan.prefill.cpus, plan.decode.cpus);
@@ -57,7 +57,7 @@ TEST(Plan, TunedTeamsAndChunk) {
   EXPECT_EQ(plan.why_chunk, "tuned");
 }
 
-TEST(Plan, TheTunedWayThroughTheWeightsWhereItIsKnown) {
+TEST(Plan, TunedAccessPattern) {
   Tuning tuning = tuned_for({4, 5}, {4, 5}, 128);
   const AccessPattern& last = *std::rbegin(kAccessPatterns);
   tuning.machine->access = last.name;
@@ -69,7 +69,7 @@ TEST(Plan, TheTunedWayThroughTheWeightsWhereItIsKnown) {
   EXPECT_EQ(planned({}, recorded("rk3588")).access, default_access_pattern());
 }
 
-TEST(Plan, WhatIsAskedForIsForBothAndLeavesTheRestTuned) {
+TEST(Plan, OptionsOverrideTuning) {
   const Tuning tuning = tuned_for({4, 5}, {4, 5, 6, 7, 0}, 128);
   const Plan cores = planned({.cpus = {6, 0}}, recorded("rk3588"), tuning);
   EXPECT_EQ(cores.decode.cpus, Cpus({6, 0}));
@@ -82,18 +82,18 @@ TEST(Plan, WhatIsAskedForIsForBothAndLeavesTheRestTuned) {
   EXPECT_EQ(chunk.decode.cpus, Cpus({4, 5}));
 }
 
-TEST(Plan, ThreadsCutOrExtendTheTeam) {
+TEST(Plan, ThreadsShortenOrExtendTheTeam) {
   const Topology board = recorded("rk3588");
   EXPECT_EQ(planned({.threads = 2}, board).decode.cpus, Cpus({4, 5}));
-  EXPECT_EQ(planned({.threads = 6}, board).decode.cpus, Cpus({4, 5, 6, 7, 0, 1})) << "the fastest others first";
+  EXPECT_EQ(planned({.threads = 6}, board).decode.cpus, Cpus({4, 5, 6, 7, 0, 1})) << "other cores, fastest first";
   EXPECT_EQ(planned({.cpus = {1, 0, 7}, .threads = 2}, board).decode.cpus, Cpus({1, 0}));
   EXPECT_EQ(planned({.cpus = {1, 0, 7}, .threads = 3}, board).decode.cpus, Cpus({1, 0, 7}));
-  EXPECT_EQ(planned({.threads = 1}, board, tuned_for({6, 7}, {4}, 128)).decode.cpus, Cpus({6})) << "of the tuned team";
-  EXPECT_EQ(planned({.threads = 9}, board).decode.cpus, Cpus(9, -1)) << "more than there are cores: unpinned";
+  EXPECT_EQ(planned({.threads = 1}, board, tuned_for({6, 7}, {4}, 128)).decode.cpus, Cpus({6})) << "the tuned team";
+  EXPECT_EQ(planned({.threads = 9}, board).decode.cpus, Cpus(9, -1)) << "more than cores: unpinned";
   EXPECT_EQ(planned({.threads = 2}, board).why_team, "--threads");
 }
 
-TEST(Plan, MoreThreadsThanCoresThatWereNamed) {
+TEST(Plan, MoreThreadsThanNamedCores) {
   Plan plan;
   const Error e = make_plan({.cpus = {4, 5}, .threads = 3}, recorded("rk3588"), kNoTuning, &plan);
   EXPECT_EQ(e.message(), "--threads: more threads than cores: want at most 2, have 3");

@@ -1,7 +1,6 @@
-// Recorded machines: tests/data/topology/NAME.txt has lines of PATH:CONTENT, as this prints them in
-// /sys/devices/system/cpu: grep -rs ''
-// $PWD/{online,possible,present,cpu[0-9]*/{topology,cache,cpufreq,cpu_capacity,regs}} (without the leading slash; files
-// that nothing reads left out).
+// Recorded machines: tests/data/topology/NAME.txt has lines of PATH:CONTENT, without the leading slash and without
+// unused files. Recorded in /sys/devices/system/cpu by:
+//   grep -rs '' $PWD/{online,possible,present,cpu[0-9]*/{topology,cache,cpufreq,cpu_capacity,regs}}
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +18,7 @@ namespace pinion {
 
 using Cpus = std::vector<int32_t>;
 
-// Writes its files below `root`; more: lines that are added to the recording.
+// Writes the files of a recording below `root`. more: additional lines.
 inline void unpack_recording(const std::string& name, const std::filesystem::path& root,
                              const std::vector<std::string>& more = {}) {
   std::ifstream recording(PINION_TEST_DATA "/topology/" + name + ".txt");

@@ -1,4 +1,4 @@
-// Opening a model and its sessions in the one way that programs have: what options mean, and what they default to.
+// open_runtime() and its sessions: meaning and defaults of options.
 #include "engine/runtime/runtime.h"
 
 #include <gtest/gtest.h>
@@ -17,13 +17,13 @@ const std::string kFamilies = PINION_TEST_DATA "/families/";
 
 Plan plan_of(int32_t decode, int32_t prefill, int64_t chunk) {
   Plan plan;
-  plan.decode.cpus.assign(static_cast<size_t>(decode), -1);
-  plan.prefill.cpus.assign(static_cast<size_t>(prefill), -1);
+  plan.decode.cpus.assign(decode, -1);
+  plan.prefill.cpus.assign(prefill, -1);
   plan.prefill_chunk = chunk;
   return plan;
 }
 
-TEST(Runtime, GivesTheNumbersOfItsParts) {
+TEST(Runtime, SameBitsAsLoadModelAndSession) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     RuntimeOptions options;
     options.model = kStories;
@@ -40,15 +40,15 @@ TEST(Runtime, GivesTheNumbersOfItsParts) {
     EXPECT_EQ(session->pool.shape.type, runtime.kv);
 
     const std::vector<int32_t> ids = some_tokens(12, runtime.model->config.vocab_size);
-    std::vector<float> logits(ids.size() * static_cast<size_t>(runtime.model->config.vocab_size));
+    std::vector<float> logits(ids.size() * runtime.model->config.vocab_size);
     ASSERT_FALSE(evaluate(*session, ids, true, logits.data()));
     const std::unique_ptr<Model> model = load_stories(quant);
     EXPECT_TRUE(same_bits(logits, all_logits(*model, ids, 1, {1, {.kv = runtime.kv}})));
   }
 }
 
-// A file may list any number of ids, and each of them again and again.
-TEST(Runtime, ManyEndsOfTextAreTakenOnce) {
+// A file may repeat ids any number of times.
+TEST(Runtime, RepeatedEosIdsAreDeduplicated) {
   const TempFolder folder;
   for (const char* name : {"config.json", "model.safetensors"}) {
     std::filesystem::copy_file(std::filesystem::path(kStories) / name, folder / name);
@@ -65,7 +65,7 @@ TEST(Runtime, ManyEndsOfTextAreTakenOnce) {
   EXPECT_TRUE(std::ranges::is_sorted(ends));
 }
 
-TEST(Runtime, OptionsAreTaken) {
+TEST(Runtime, OptionsApply) {
   RuntimeOptions options;
   options.model = kStories;
   options.kv = KvType::f32;
@@ -74,7 +74,7 @@ TEST(Runtime, OptionsAreTaken) {
   ASSERT_EQ(open_runtime(options, &runtime).message(), "");
   EXPECT_EQ(runtime.kv, KvType::f32);
   EXPECT_EQ(runtime.kernels, &scalar_kernels());
-  EXPECT_GE(runtime.team->size(), 1) << "as planned for this machine";
+  EXPECT_GE(runtime.team->size(), 1) << "the default plan of this machine";
   std::unique_ptr<Session> session;
   ASSERT_EQ(open_session(runtime, {.capacity = 1 << 30}, &session).message(), "");
   EXPECT_EQ(session->sequence.cache.capacity, context_length(runtime.model->config))
@@ -88,10 +88,10 @@ TEST(Runtime, SyntheticWeights) {
   Runtime runtime;
   ASSERT_EQ(open_runtime(options, &runtime).message(), "");
   EXPECT_EQ(runtime.model->config.family, "qwen3");
-  EXPECT_FALSE(runtime.cache_keeper.joinable()) << "nothing to keep";
+  EXPECT_FALSE(runtime.cache_keeper.joinable()) << "nothing to cache";
 }
 
-TEST(Runtime, KeepsPackedWeightsForTheNextStart) {
+TEST(Runtime, CachesPackedWeights) {
   const TempFolder cache;
   RuntimeOptions options;
   options.model = kStories;
@@ -101,20 +101,20 @@ TEST(Runtime, KeepsPackedWeightsForTheNextStart) {
     Runtime first;
     ASSERT_EQ(open_runtime(options, &first).message(), "");
     EXPECT_FALSE(first.model->from_cache());
-  }  // waits for the writer
+  }  // the destructor waits for the writer
   Runtime second;
   ASSERT_EQ(open_runtime(options, &second).message(), "");
   EXPECT_TRUE(second.model->from_cache());
 }
 
-TEST(Runtime, ModeThatAFolderSuggests) {
+TEST(Runtime, DefaultQuantOfFolders) {
   EXPECT_EQ(default_quant(kFamilies + "llama_gptq"), Quant::w4a8) << "codes of 4 bits that stay";
   EXPECT_EQ(default_quant(kFamilies + "qwen3_codes"), Quant::w8a8);
   EXPECT_EQ(default_quant(kFamilies + "qwen3"), Quant::w8a8);
-  EXPECT_EQ(default_quant("/no/such/folder"), Quant::w8a8) << "what loads it tells";
+  EXPECT_EQ(default_quant("/no/such/folder"), Quant::w8a8) << "loading reports the error";
 }
 
-TEST(Runtime, ErrorsAreThoseOfItsParts) {
+TEST(Runtime, ErrorsOfItsParts) {
   RuntimeOptions options;
   options.model = "/no/such/folder";
   options.plan = plan_of(1, 1, 64);

@@ -1,5 +1,4 @@
-// The sampler: each filter on cases worked by hand, the distribution of its draws, and ids that every machine must
-// draw.
+// The sampler: hand-worked cases of each filter, the distribution of draws, and recorded ids for every machine.
 #include "engine/session/sampler.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Probabilities 0.5, 0.25, 0.125, 0.125 of ids 2, 0, 1, 3.
+// Ids 2, 0, 1, 3 have probabilities 0.5, 0.25, 0.125, 0.125.
 const std::vector<float> kHalves = {std::log(0.25f), std::log(0.125f), std::log(0.5f), std::log(0.125f)};
 
 int32_t greedy(const std::vector<float>& logits, std::vector<int32_t> history = {}, float penalty = 1) {
@@ -36,7 +35,7 @@ std::vector<int32_t> draw(SamplerOptions options, const std::vector<float>& logi
   return ids;
 }
 
-// The ids that 2000 draws meet.
+// The distinct ids of 2000 draws.
 std::set<int32_t> drawn(SamplerOptions options, const std::vector<float>& logits) {
   const std::vector<int32_t> ids = draw(options, logits, 2000);
   return {ids.begin(), ids.end()};
@@ -44,7 +43,7 @@ std::set<int32_t> drawn(SamplerOptions options, const std::vector<float>& logits
 
 using Ids = std::set<int32_t>;
 
-TEST(Greedy, TakesTheLargestAndTheLowerIdOfEqualOnes) {
+TEST(Greedy, LargestLogitLowerIdAmongEquals) {
   EXPECT_EQ(greedy({1, 3, 2}), 1);
   EXPECT_EQ(greedy({3, 1, 3}), 0);
   EXPECT_EQ(greedy({-2, -1, -1}), 1);
@@ -56,14 +55,14 @@ TEST(Greedy, NanNeverWins) {
   EXPECT_EQ(greedy({kNan, kNan}), 0);
 }
 
-TEST(RepetitionPenalty, DividesPositiveAndMultipliesNegativeLogitsOnce) {
+TEST(RepetitionPenalty, DividesPositiveMultipliesNegative) {
   EXPECT_EQ(greedy({3, 2, 1}, {0}, 2), 1);            // 1.5, 2, 1
-  EXPECT_EQ(greedy({3, 2, 1}, {0, 0, 1}, 1.25f), 0);  // 2.4, 1.6, 1: once, however often it was seen
+  EXPECT_EQ(greedy({3, 2, 1}, {0, 0, 1}, 1.25f), 0);  // 2.4, 1.6, 1: once per id
   EXPECT_EQ(greedy({-1, -1.5f, -3}, {0}, 2), 1);      // -2, -1.5, -3
-  EXPECT_EQ(greedy({3, 2, 1}, {-1, 7}, 2), 0);        // ids outside the vocabulary count for nothing
+  EXPECT_EQ(greedy({3, 2, 1}, {-1, 7}, 2), 0);        // ids outside the vocabulary are ignored
 }
 
-// What is left of the logits.
+// Logits after the penalties.
 std::vector<float> adjusted(const SamplerOptions& options, const std::vector<float>& logits,
                             const std::vector<int32_t>& history, int64_t prompt_tokens = 0) {
   Sampler sampler{.options = options, .prompt_tokens = prompt_tokens};
@@ -75,7 +74,7 @@ std::vector<float> adjusted(const SamplerOptions& options, const std::vector<flo
 
 using Logits = std::vector<float>;
 
-TEST(PresenceAndFrequency, AreOfGeneratedTokensOnly) {
+TEST(PresenceAndFrequency, CountGeneratedTokensOnly) {
   const std::vector<int32_t> history = {3, 3, 0, 1, 1, 1, -1, 7};  // the first two are the prompt's
   EXPECT_EQ(adjusted({.presence_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 1.5f, 3, 4}));
   EXPECT_EQ(adjusted({.frequency_penalty = 0.5f}, {1, 2, 3, 4}, history, 2), Logits({0.5f, 0.5f, 3, 4}));
@@ -84,11 +83,11 @@ TEST(PresenceAndFrequency, AreOfGeneratedTokensOnly) {
   EXPECT_EQ(adjusted({.presence_penalty = 1}, {1, 2}, {0, 1}, 9), Logits({1, 2})) << "nothing was generated";
 }
 
-TEST(PresenceAndFrequency, ComeAfterTheRepetitionPenalty) {
+TEST(PresenceAndFrequency, FollowRepetitionPenalty) {
   EXPECT_EQ(adjusted({.repetition_penalty = 2, .presence_penalty = 1}, {4, 4}, {0, 1}, 1), Logits({2, 1}));
 }
 
-TEST(Dry, TakesMoreTheLongerTheRepetition) {
+TEST(Dry, LongerRepetitionsCostMore) {
   const SamplerOptions dry = {.dry_multiplier = 1, .dry_base = 2, .dry_allowed_length = 2};
   const Logits zeros(10, 0);
   const auto lowered = [&](const SamplerOptions& options, const std::vector<int32_t>& history) {
@@ -120,8 +119,8 @@ TEST(Dry, TakesMoreTheLongerTheRepetition) {
   EXPECT_EQ(lowered(dry, long_history)[7], -kInfinity);
 }
 
-// Its author's description, word by word: for each place of the last token, how far the text before it is the same.
-TEST(Dry, IsWhatTheDescriptionSays) {
+// The algorithm of DRY's description, literally: compares the text before each occurrence of the last token.
+TEST(Dry, MatchesReferenceAlgorithm) {
   uint32_t state = 1;
   for (int round = 0; round < 300; ++round) {
     std::vector<int32_t> history;
@@ -153,9 +152,9 @@ TEST(Dry, IsWhatTheDescriptionSays) {
 TEST(LogitBias, HandWorked) {
   EXPECT_EQ(adjusted({.logit_bias = {{0, 2.5f}, {2, -1}}}, {1, 2, 3, 4}, {}), Logits({3.5f, 2, 2, 4}));
   EXPECT_EQ(draw({.logit_bias = {{1, 0.5f}}}, {1, 0.6f, 1.05f}, 1), std::vector<int32_t>({1}));
-  // Before penalties: 2 + 2 halved is 2, not 2 / 2 + 2.
+  // Before penalties: (2 + 2) / 2, not 2 / 2 + 2.
   EXPECT_EQ(adjusted({.repetition_penalty = 2, .logit_bias = {{1, 2}}}, {1, 2, 2.5f}, {1}), Logits({1, 2, 2.5f}));
-  // No logit of a smaller vocabulary.
+  // An id outside a smaller vocabulary.
   EXPECT_EQ(adjusted({.logit_bias = {{1, 1}, {4, 1}, {900, 1}}}, {1, 2, 3, 4}, {}), Logits({1, 3, 3, 4}));
 }
 
@@ -166,8 +165,8 @@ TEST(LogitBias, BansAndForces) {
   EXPECT_EQ(draw({.logit_bias = {{0, -kInfinity}, {1, -kInfinity}}}, {3, 2, 1}, 1), std::vector<int32_t>({2}));
 }
 
-// The same as logits that had it from the beginning, though the likeliest of each panel are those without it.
-TEST(LogitBias, IsASumInWhicheverPanels) {
+// Equals logits with the bias included, although panel_best is that of the logits without it.
+TEST(LogitBias, UpdatesThePanels) {
   std::mt19937 random(41);
   const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
   int changed = 0;
@@ -207,15 +206,15 @@ TEST(LogitBias, IsASumInWhicheverPanels) {
   EXPECT_GT(changed, 1000);
 }
 
-TEST(TopK, KeepsTheMostLikely) {
+TEST(TopK, KeepsMostLikely) {
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 1}, kHalves), Ids({2}));
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, kHalves), Ids({2, 0}));
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, kHalves), Ids({2, 0, 1}));  // 1 and 3 are equally likely
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 9}, kHalves), Ids({0, 1, 2, 3}));
 }
 
-// Panels are 64 logits: those wanted in one, spread over several, among more than k equal ones, and beside NaN.
-TEST(TopK, FindsThemInWhicheverPanelsTheyLie) {
+// The top k in one panel of 64 logits, in several, among more than k equals, and beside NaN.
+TEST(TopK, FindsCandidatesInAllPanels) {
   std::vector<float> logits(300, 0.0f);
   for (const int32_t id : {70, 71, 75}) logits[static_cast<size_t>(id)] = 5;
   logits[299] = 4.5f;
@@ -223,11 +222,13 @@ TEST(TopK, FindsThemInWhicheverPanelsTheyLie) {
   logits[130] = kNan;
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}, logits), Ids({70, 71, 75}));
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 4}, logits), Ids({70, 71, 75, 299}));
-  EXPECT_EQ(drawn({.temperature = 4, .top_k = 6}, logits), Ids({0, 1, 70, 71, 75, 299}));  // the first two of many
-  EXPECT_EQ(drawn({.temperature = 4, .top_k = 8}, logits), Ids({0, 1, 2, 3, 70, 71, 75, 299}));  // more than panels
+  EXPECT_EQ(drawn({.temperature = 4, .top_k = 6}, logits),
+            Ids({0, 1, 70, 71, 75, 299}));  // the first two of many equals
+  EXPECT_EQ(drawn({.temperature = 4, .top_k = 8}, logits),
+            Ids({0, 1, 2, 3, 70, 71, 75, 299}));  // more candidates than panels
 }
 
-// With the others as if they could not come, whatever filters are on.
+// All other logits are minus infinity, with any filters.
 TEST(CandidatesNeeded, GiveTheSameTokens) {
   std::mt19937 random(42);
   const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
@@ -253,12 +254,12 @@ TEST(CandidatesNeeded, GiveTheSameTokens) {
   }
 }
 
-TEST(CandidatesNeeded, AreAllWhereOthersAreLookedAt) {
+TEST(CandidatesNeeded, AllForBiasAndPenalties) {
   EXPECT_EQ(candidates_needed({}), 1);
   EXPECT_EQ(candidates_needed({.temperature = 1}), 0);
   EXPECT_EQ(candidates_needed({.temperature = 1, .top_p = 0.9f, .min_p = 0.1f}), 0);
-  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = kMostCandidates}), kMostCandidates);
-  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = kMostCandidates + 1}), 0);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = kMaxCandidates}), kMaxCandidates);
+  EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = kMaxCandidates + 1}), 0);
   EXPECT_EQ(candidates_needed({.repetition_penalty = 1.1f}), 0);
   EXPECT_EQ(candidates_needed({.temperature = 1, .top_k = 4, .presence_penalty = 0.1f}), 0);
   EXPECT_EQ(candidates_needed({.frequency_penalty = 0.1f}), 0);
@@ -266,7 +267,7 @@ TEST(CandidatesNeeded, AreAllWhereOthersAreLookedAt) {
   EXPECT_EQ(candidates_needed({.logit_bias = {{3, 1.0f}}}), 0);
 }
 
-TEST(TopK, IsOfThePenalisedLogits) {
+TEST(TopK, UsesPenalisedLogits) {
   std::vector<float> logits(300, 0.0f);
   logits[10] = 8;
   logits[200] = 3;
@@ -279,7 +280,7 @@ TEST(TopK, IsOfThePenalisedLogits) {
   }
 }
 
-TEST(TopP, KeepsTheFewestThatReachP) {
+TEST(TopP, KeepsFewestThatReachP) {
   EXPECT_EQ(drawn({.temperature = 1, .top_p = 0}, kHalves), Ids({2}));
   EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.49f}, kHalves), Ids({2}));
   EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.51f}, kHalves), Ids({2, 0}));
@@ -287,23 +288,23 @@ TEST(TopP, KeepsTheFewestThatReachP) {
   EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.99f}, kHalves), Ids({0, 1, 2, 3}));
 }
 
-TEST(TopP, CountsWhatTopKLeft) {
-  // Of ids 2 and 0 alone, id 2 has two thirds.
+TEST(TopP, AppliesAfterTopK) {
+  // Among ids 2 and 0, id 2 has probability 2/3.
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 2, .top_p = 0.6f}, kHalves), Ids({2}));
 }
 
-TEST(TopP, ComesAfterTemperature) {
-  // At half the temperature the probabilities are squared: 16 : 4 : 1 : 1.
+TEST(TopP, AppliesAfterTemperature) {
+  // Half the temperature squares the probabilities: 16 : 4 : 1 : 1.
   EXPECT_EQ(drawn({.temperature = 0.5f, .top_p = 0.72f}, kHalves), Ids({2}));
 }
 
-TEST(MinP, DropsThoseFarFromTheMostLikely) {
+TEST(MinP, DropsUnlikelyTokens) {
   EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.2f}, kHalves), Ids({0, 1, 2, 3}));
   EXPECT_EQ(drawn({.temperature = 1, .min_p = 0.3f}, kHalves), Ids({2, 0}));
   EXPECT_EQ(drawn({.temperature = 1, .min_p = 1}, kHalves), Ids({2}));
 }
 
-TEST(Draw, LeavesOutWhatIsImpossible) {
+TEST(Draw, SkipsImpossibleTokens) {
   EXPECT_EQ(drawn({.temperature = 1}, {kNan, 1, -kInfinity, 1, kNan}), Ids({1, 3}));
   EXPECT_EQ(drawn({.temperature = 1}, {-kInfinity, -kInfinity}), Ids({0}));
   EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.9f}, {kNan, kNan}), Ids({0}));
@@ -311,7 +312,7 @@ TEST(Draw, LeavesOutWhatIsImpossible) {
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 2}, {0, kInfinity, 5}), Ids({1}));
 }
 
-TEST(Draw, FollowsTheSoftmax) {
+TEST(Draw, FollowsSoftmax) {
   constexpr int kDraws = 100'000;
   const float temperature = 0.8f;
   std::vector<float> logits;
@@ -328,7 +329,7 @@ TEST(Draw, FollowsTheSoftmax) {
   }
 }
 
-TEST(Seed, FixesTheDraws) {
+TEST(Seed, DeterminesDraws) {
   const std::vector<float> flat(1000, 0.0f);
   const std::vector<int32_t> first = draw({.temperature = 1, .seed = 1}, flat, 50);
   EXPECT_EQ(first, draw({.temperature = 1, .seed = 1}, flat, 50));
@@ -336,8 +337,8 @@ TEST(Seed, FixesTheDraws) {
   EXPECT_GT(std::set<int32_t>(first.begin(), first.end()).size(), 40u);
 }
 
-// A vocabulary of a real size; ids recorded once. Another architecture, compiler or library must draw the same.
-TEST(Seed, DrawsTheRecordedIdsOnEveryMachine) {
+// A vocabulary of realistic size. Every architecture, compiler and library must draw the recorded ids.
+TEST(Seed, DrawsRecordedIds) {
   std::vector<float> logits(151'936);
   uint32_t state = 1;
   for (float& logit : logits) {

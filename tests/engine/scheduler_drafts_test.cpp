@@ -1,4 +1,4 @@
-// Texts that speculate beside others: each is the one that it is alone.
+// Requests with drafts beside others: each text equals that of generate().
 #include <gtest/gtest.h>
 
 #include "tests/engine/batch.h"
@@ -6,8 +6,8 @@
 namespace pinion {
 namespace {
 
-// Short prompts, so that most passes have none, and blocks for half of the texts.
-TEST(SchedulerDrafts, EveryTextIsWhatItIsAloneWhateverIsDrafted) {
+// Short prompts, so that most passes have none, and blocks for half of the requests.
+TEST(SchedulerDrafts, TextsEqualGenerate) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::mt19937 random(30);
@@ -23,7 +23,7 @@ TEST(SchedulerDrafts, EveryTextIsWhatItIsAloneWhateverIsDrafted) {
       submitted[batch.submit_any(text)] = text;
     }
     do {
-      scheduler->always_drafts = below(random, kMostDrafts + 1);
+      scheduler->fixed_drafts = below(random, kMaxDrafts + 1);
     } while (step(*scheduler));
     for (const auto& [id, text] : submitted) expect_same_text(alone(*session, text), batch.results[id]);
     EXPECT_GT(scheduler->preempted, 0);
@@ -33,26 +33,26 @@ TEST(SchedulerDrafts, EveryTextIsWhatItIsAloneWhateverIsDrafted) {
   }
 }
 
-// Each pass gives the token that was drawn and the drafts that agreed, and never takes a block for drafts.
+// Each pass yields a drawn token and the accepted drafts. Drafts never take a block.
 TEST(SchedulerDrafts, DraftsTakeFewerPasses) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 2, .context = 300});
-  const auto vocab = static_cast<size_t>(model->config.vocab_size);
+  const size_t vocab = model->config.vocab_size;
   Batch batch{*scheduler};
   TextCase text = {.prompt = {}, .options = {.max_tokens = 80, .sampler = {}, .ignore_eos = true}, .stop_after = 1000};
   for (int i = 0; i < 200; ++i) text.prompt.push_back(10 + i % 5);
-  for (int32_t id = 10; id < 15; ++id) text.options.sampler.logit_bias.push_back({id, 20});  // it says these alone
+  for (int32_t id = 10; id < 15; ++id) text.options.sampler.logit_bias.push_back({id, 20});  // the only tokens it draws
   const int64_t plain = batch.submit(text);
   batch.finish();
   EXPECT_EQ(scheduler->logits.size(), 2 * vocab);
-  scheduler->always_drafts = 7;
+  scheduler->fixed_drafts = 7;
   const int64_t before = scheduler->passes, speculating = batch.submit(text, true);
   text.prompt[0] = 11;
   const int64_t beside = batch.submit(text);  // without drafts
   while (!batch.results.contains(speculating) && step(*scheduler)) {
-    for (const auto& stream : scheduler->running) {
-      EXPECT_EQ(std::ssize(stream->sequence.cache.blocks), KvShape::chunks_of(held(*stream)));
+    for (const auto& request : scheduler->running) {
+      EXPECT_EQ(std::ssize(request->sequence.cache.blocks), KvShape::chunks_of(request->evaluated()));
     }
   }
   const GenerateResult& result = batch.results[speculating];
@@ -66,8 +66,8 @@ TEST(SchedulerDrafts, DraftsTakeFewerPasses) {
   expect_nothing_held(*scheduler);
 }
 
-// Passes with prompts hold no drafts, and of those without only what pays: nothing where a row costs what a text does.
-TEST(SchedulerDrafts, DraftsOnlyWhereTheyPay) {
+// Passes with prompts hold no drafts. Other passes hold drafts that pay: none if a row costs as much as a pass.
+TEST(SchedulerDrafts, OnlyDraftsThatPay) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 2, .rows_beside_decode = 16});
@@ -78,8 +78,8 @@ TEST(SchedulerDrafts, DraftsOnlyWhereTheyPay) {
   batch.submit(text, true);
   step(*scheduler);
   const auto pretend = [&](double row_cost) {
-    for (int64_t rows = 1; rows <= PassSeconds::kMostRows; ++rows) {
-      scheduler->pass_seconds.by_rows[static_cast<size_t>(rows)] = 1 + row_cost * static_cast<double>(rows - 1);
+    for (int64_t rows = 1; rows <= PassSeconds::kMaxRows; ++rows) {
+      scheduler->pass_seconds.by_rows[rows] = 1 + row_cost * static_cast<double>(rows - 1);
     }
   };
   const auto drafts = [&] { return scheduler->segments[0].drafts; };
@@ -87,17 +87,17 @@ TEST(SchedulerDrafts, DraftsOnlyWhereTheyPay) {
   for (const double cost : costs) {
     pretend(cost);
     ASSERT_TRUE(step(*scheduler));
-    EXPECT_EQ(drafts(), cost == 0);  // behind the last occurrence of what it repeats there is one token
+    EXPECT_EQ(drafts(), cost == 0);  // one token follows the last occurrence of the suffix
   }
   EXPECT_EQ(scheduler->running[0]->text.result.ids, std::vector<int32_t>(1 + 2 + 1 + 2, 12));
   text.prompt = some_tokens(40, model->config.vocab_size);
   batch.submit(text);
-  for (int i = 0; i < 3; ++i) {  // 40 tokens by 16
+  for (int i = 0; i < 3; ++i) {  // 40 tokens in chunks of 16
     pretend(0);
     step(*scheduler);
     EXPECT_EQ(drafts(), 0);
   }
-  // Beside a text that does not speculate no pass takes a tenth longer, though 2.9 / 1.24 is more than 2 / 1.12.
+  // With a request without drafts a pass may take at most 10 % longer, although 2.9 / 1.24 exceeds 2 / 1.12.
   for (const double cost : {0.12, 0.1}) {
     pretend(cost);
     step(*scheduler);

@@ -1,4 +1,4 @@
-// Log probabilities of many texts at once: those that generate() gives.
+// Log probabilities of many requests: equal to those of generate().
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,11 +8,11 @@
 namespace pinion {
 namespace {
 
-// A prompt's log probabilities need all its rows, 64 in a pass: it shares no beginning, but gives others one. The
-// logits of so many rows are memory that nobody else pays for.
-TEST(SchedulerLogprobs, LogprobsOfAPrompt) {
+// Log probabilities of a prompt need the logits of all its rows, 64 per pass. The request uses no cached prefix but
+// leaves one. The memory for these rows is allocated with the first such request.
+TEST(SchedulerLogprobs, PromptLogprobs) {
   const auto model = load_stories(Quant::w8a8);
-  const auto vocab = static_cast<size_t>(model->config.vocab_size);
+  const size_t vocab = model->config.vocab_size;
   Team team({-1, -1, -1});
   const auto scheduler = opened(*model, team, {.sequences = 3});
   Batch batch{*scheduler};
@@ -36,8 +36,8 @@ TEST(SchedulerLogprobs, LogprobsOfAPrompt) {
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   expect_same_text(alone(*session, text), batch.results[scored]);
-  for (EndedText& ended : scheduler->ended) release_blocks(&ended.cache, 0);
-  scheduler->ended.clear();
+  for (CachedPrefix& prefix : scheduler->prefix_cache) release_blocks(&prefix.cache, 0);
+  scheduler->prefix_cache.clear();
   const int64_t again = batch.submit(text);
   batch.finish();
   text.options.prompt_logprobs = {};
@@ -48,8 +48,8 @@ TEST(SchedulerLogprobs, LogprobsOfAPrompt) {
   expect_nothing_held(*scheduler);
 }
 
-// It was read to the middle when its memory was taken: what is known is kept, the rest comes when it is read again.
-TEST(SchedulerLogprobs, LogprobsOfAPromptThatIsReadAgain) {
+// A preemption in the middle of a prompt keeps its known log probabilities; the others follow in the second evaluation.
+TEST(SchedulerLogprobs, PreemptedPrompt) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1, -1, -1});
   const auto scheduler =
@@ -66,24 +66,24 @@ TEST(SchedulerLogprobs, LogprobsOfAPromptThatIsReadAgain) {
   batch.submit(first);
   const int64_t other = batch.submit(scored);
   int64_t logit_rows = 0;
-  size_t known_when_taken = 0;
+  size_t known_at_preemption = 0;
   while (step(*scheduler)) {
     for (const Segment& segment : scheduler->segments) logit_rows += segment.logit_rows;
-    if (scheduler->preempted == 1 && known_when_taken == 0) {
-      known_when_taken = scheduler->waiting.front()->text.result.prompt_logprobs.size();
+    if (scheduler->preempted == 1 && known_at_preemption == 0) {
+      known_at_preemption = scheduler->waiting.front()->text.result.prompt_logprobs.size();
     }
   }
-  EXPECT_GT(known_when_taken, 100u);
-  EXPECT_LT(known_when_taken, scored.prompt.size() - 1);
-  EXPECT_EQ(logit_rows, 100 + 440 + 19) << "each once";
+  EXPECT_GT(known_at_preemption, 100u);
+  EXPECT_LT(known_at_preemption, scored.prompt.size() - 1);
+  EXPECT_EQ(logit_rows, 100 + 440 + 19) << "each row once";
   std::unique_ptr<Session> session;
   ASSERT_FALSE(open_session(*model, team, {}, &session));
   expect_same_text(alone(*session, scored), batch.results[other]);
   expect_nothing_held(*scheduler);
 }
 
-// Each is what it is alone, whoever chooses its tokens.
-TEST(SchedulerLogprobs, TextsShareTheWorkers) {
+// Workers that draw tokens in parallel do not change them.
+TEST(SchedulerLogprobs, ParallelDraws) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1, -1, -1});
   const auto scheduler = opened(*model, team, {.sequences = 8});
@@ -106,8 +106,8 @@ TEST(SchedulerLogprobs, TextsShareTheWorkers) {
   expect_nothing_held(*scheduler);
 }
 
-// Told after the first rows of the prompt that have logits, not after the last.
-TEST(SchedulerLogprobs, LogprobsThatAreNoNumbers) {
+// The error comes after the first chunk of the prompt, not after the last.
+TEST(SchedulerLogprobs, NonFiniteLogits) {
   const auto model = load_stories(Quant::none);
   std::vector<float> norm(model->final_norm.weight, model->final_norm.weight + model->config.hidden_size);
   norm[3] = NAN;

@@ -1,4 +1,4 @@
-// Many texts at once: each is the one that it is alone, whoever joins, leaves or shares its beginning.
+// Many requests: each text equals that of generate(), with any other requests and shared prefixes.
 #include "engine/session/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -14,34 +14,33 @@
 namespace pinion {
 namespace {
 
-// Texts that share beginnings of up to 400 tokens.
-std::vector<TextCase> texts_with_shared_beginnings(std::mt19937& random, int64_t vocab, int count,
-                                                   uint32_t most_tokens) {
-  std::vector<std::vector<int32_t>> beginnings;
+// Texts with common prefixes of up to 400 tokens.
+std::vector<TextCase> texts_with_shared_prefixes(std::mt19937& random, int64_t vocab, int count, uint32_t most_tokens) {
+  std::vector<std::vector<int32_t>> prefixes;
   for (const uint32_t length : {0u, 7u, 200u, 256u, 300u, 400u}) {
-    std::vector<int32_t>& one = beginnings.emplace_back();
-    for (uint32_t i = 0; i < length; ++i) one.push_back(static_cast<int32_t>(3 + below(random, 300)));
+    std::vector<int32_t>& prefix = prefixes.emplace_back();
+    for (uint32_t i = 0; i < length; ++i) prefix.push_back(static_cast<int32_t>(3 + below(random, 300)));
   }
   std::vector<TextCase> texts;
   for (int i = 0; i < count; ++i) {
     TextCase& text = texts.emplace_back(random_text(random, vocab, most_tokens));
-    const std::vector<int32_t>& beginning = beginnings[below(random, static_cast<uint32_t>(beginnings.size()))];
-    text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
+    const std::vector<int32_t>& prefix = prefixes[below(random, static_cast<uint32_t>(prefixes.size()))];
+    text.prompt.insert(text.prompt.begin(), prefix.begin(), prefix.end());
   }
   return texts;
 }
 
-TEST(Scheduler, EveryTextIsWhatItIsAlone) {
+TEST(Scheduler, TextsEqualGenerate) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::mt19937 random(26);
   for (const KvType kv : {KvType::q8, KvType::bf16}) {
     std::unique_ptr<Session> session;
     ASSERT_FALSE(open_session(*model, team, {.kv = kv}, &session));
-    // Room for some: others wait, and lose their memory to those before them.
+    // Room for some: others wait or are preempted.
     const auto scheduler =
         opened(*model, team, {.kv = kv, .sequences = 12, .positions = 1800, .pass_rows = 96, .rows_beside_decode = 24});
-    const std::vector<TextCase> texts = texts_with_shared_beginnings(random, model->config.vocab_size, 60, 40);
+    const std::vector<TextCase> texts = texts_with_shared_prefixes(random, model->config.vocab_size, 60, 40);
     Batch batch{*scheduler};
     std::map<int64_t, size_t> submitted;
     int64_t cancelled = 0;
@@ -50,7 +49,7 @@ TEST(Scheduler, EveryTextIsWhatItIsAlone) {
       if (below(random, 20) == 0 && !submitted.empty()) {
         cancelled += cancel(*scheduler, std::prev(submitted.end())->first);
       }
-      scheduler->always_drafts = below(random, kMostDrafts + 1);
+      scheduler->fixed_drafts = below(random, kMaxDrafts + 1);
       step(*scheduler);
     }
     batch.finish();
@@ -61,7 +60,7 @@ TEST(Scheduler, EveryTextIsWhatItIsAlone) {
   }
 }
 
-// Texts join, end, are cancelled and lose their memory, pass after pass. PINION_SOAK_PASSES=10000 for the long run.
+// Requests join, end, are cancelled and preempted. Long run: PINION_SOAK_PASSES=10000.
 TEST(Scheduler, Soak) {
   const char* asked = std::getenv("PINION_SOAK_PASSES");
   const int64_t passes = asked ? std::atoll(asked) : 60;
@@ -84,7 +83,7 @@ TEST(Scheduler, Soak) {
   };
   const auto report = [&] {
     std::printf(
-        "%lld passes, %lld texts as alone, %lld cancelled, %lld preempted; %lld of %lld drafts accepted; at most %.1f "
+        "%lld passes, %lld texts equal, %lld cancelled, %lld preempted; %lld of %lld drafts accepted; at most %.1f "
         "MB, at half time %.1f MB\n",
         static_cast<long long>(scheduler->passes), static_cast<long long>(compared), static_cast<long long>(cancelled),
         static_cast<long long>(scheduler->preempted), static_cast<long long>(batch.accepted),
@@ -93,23 +92,24 @@ TEST(Scheduler, Soak) {
     std::fflush(stdout);
   };
   while (scheduler->passes < passes && !HasFailure()) {
-    if (texts.empty()) texts = texts_with_shared_beginnings(random, model->config.vocab_size, 100, 120);
-    const bool is_quiet = scheduler->passes % 250 >= 50 && !scheduler->running.empty();  // drafts come without prompts
+    if (texts.empty()) texts = texts_with_shared_prefixes(random, model->config.vocab_size, 100, 120);
+    const bool is_quiet =
+        scheduler->passes % 250 >= 50 && !scheduler->running.empty();  // passes without prompts have drafts
     while (!is_quiet && !texts.empty() && scheduler->waiting.size() < 4 && below(random, 4) > 0) {
       submitted[batch.submit_any(texts.back())] = texts.back();
       texts.pop_back();
     }
     if (below(random, 10) == 0 && !submitted.empty()) {
-      const auto one = std::next(submitted.begin(), below(random, static_cast<uint32_t>(submitted.size())));
-      if (cancel(*scheduler, one->first)) submitted.erase(one), ++cancelled;
+      const auto victim = std::next(submitted.begin(), below(random, static_cast<uint32_t>(submitted.size())));
+      if (cancel(*scheduler, victim->first)) submitted.erase(victim), ++cancelled;
     }
-    if (scheduler->passes % 4 == 0) scheduler->always_drafts = below(random, 3) * below(random, 6);
+    if (scheduler->passes % 4 == 0) scheduler->fixed_drafts = below(random, 3) * below(random, 6);
     step(*scheduler);
     compare();
     if (scheduler->passes == passes / 2) resident_bytes = peak_rss_bytes();
     if (scheduler->passes % 1000 == 0) report();
   }
-  scheduler->always_drafts = 4;
+  scheduler->fixed_drafts = 4;
   batch.finish();
   compare();
   EXPECT_TRUE(submitted.empty());
@@ -134,13 +134,13 @@ TEST(Scheduler, EveryFamily) {
         opened(*model, team, {.sequences = 5, .positions = context, .pass_rows = 20, .rows_beside_decode = 7});
     Batch batch{*scheduler};
     std::map<int64_t, TextCase> submitted;
-    const std::vector<int32_t> beginning = random_text(random, model->config.vocab_size, 30).prompt;
+    const std::vector<int32_t> prefix = random_text(random, model->config.vocab_size, 30).prompt;
     for (int i = 0; i < 20; ++i) {
       TextCase text = random_text(random, model->config.vocab_size, 30);
-      if (i % 2) text.prompt.insert(text.prompt.begin(), beginning.begin(), beginning.end());
-      text.prompt.resize(std::min<size_t>(text.prompt.size(), static_cast<size_t>(context)));
+      if (i % 2) text.prompt.insert(text.prompt.begin(), prefix.begin(), prefix.end());
+      text.prompt.resize(std::min<size_t>(text.prompt.size(), context));
       submitted[batch.submit(text, i % 3 > 0)] = text;
-      scheduler->always_drafts = 4;
+      scheduler->fixed_drafts = 4;
       step(*scheduler);
     }
     batch.finish();
@@ -149,13 +149,13 @@ TEST(Scheduler, EveryFamily) {
       rewind(session->sequence, 0);
       expect_same_text(alone(*session, text), batch.results[id]);
     }
-    EXPECT_EQ(batch.drafted > 0, can_be_cut(model->config)) << family;
+    EXPECT_EQ(batch.drafted > 0, can_truncate(model->config)) << family;
     expect_nothing_held(*scheduler);
   }
 }
 
-// A text that does not fit beside those that run waits, and is read once.
-TEST(Scheduler, NothingIsReadAgainAndAgain) {
+// A request that does not fit beside the running ones waits, and is evaluated once.
+TEST(Scheduler, NoRepeatedEvaluation) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 3, .positions = 768, .rows_beside_decode = 16});
@@ -173,11 +173,10 @@ TEST(Scheduler, NothingIsReadAgainAndAgain) {
   }
   EXPECT_EQ(batch.results[one].ids.size(), 100u);
   EXPECT_EQ(batch.results[other].ids.size(), 100u);
-  EXPECT_LE(rows, 250 + 400 + 2 * 100 + 400);  // at most once more than needed
+  EXPECT_LE(rows, 250 + 400 + 2 * 100 + 400);  // at most one repetition
 }
 
-// Of several ended texts the one that has most in common is the donor.
-TEST(Scheduler, TheBestDonorOfMany) {
+TEST(Scheduler, LongestCachedPrefixIsUsed) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 2});
@@ -194,7 +193,7 @@ TEST(Scheduler, TheBestDonorOfMany) {
   const int64_t id = batch.submit(text);
   batch.finish();
   EXPECT_EQ(batch.results[id].reused_tokens, 150);
-  // The same again, and a text without a token to draw.
+  // The same prompt again, with no token to draw.
   text.options.max_tokens = 0;
   const int64_t again = batch.submit(text);
   batch.finish();
@@ -204,8 +203,8 @@ TEST(Scheduler, TheBestDonorOfMany) {
   expect_nothing_held(*scheduler);
 }
 
-// 300 tokens that another text holds: its first 256 by reference, 44 as a copy, the last is evaluated.
-TEST(Scheduler, ABeginningIsNotReadTwice) {
+// Another request holds 300 tokens: 256 are shared, 44 copied; the last token is evaluated.
+TEST(Scheduler, SharedPrefixIsEvaluatedOnce) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 3});
@@ -229,7 +228,7 @@ TEST(Scheduler, ABeginningIsNotReadTwice) {
     EXPECT_EQ(batch.results[id].prefilled_tokens, 1);
     EXPECT_EQ(batch.results[id].ids, batch.results[first].ids);
   }
-  // Two that come together: the second waits for what the first one reads.
+  // Two simultaneous requests: the second waits for the prefix of the first.
   text.prompt[0] += 1;
   const int64_t one = batch.submit(text), other = batch.submit(text);
   batch.finish();
@@ -238,7 +237,7 @@ TEST(Scheduler, ABeginningIsNotReadTwice) {
   expect_nothing_held(*scheduler);
 }
 
-TEST(Scheduler, AConversationTakesItsBlocksAlong) {
+TEST(Scheduler, ConversationKeepsItsBlocks) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1, -1});
   const auto scheduler = opened(*model, team, {.sequences = 2});
@@ -248,15 +247,15 @@ TEST(Scheduler, AConversationTakesItsBlocksAlong) {
                    .stop_after = 1000};
   const int64_t first = batch.submit(text);
   batch.finish();
-  const std::vector<int32_t> blocks = scheduler->ended.front().cache.blocks;
+  const std::vector<int32_t> blocks = scheduler->prefix_cache.front().cache.blocks;
   const std::vector<int32_t>& answer = batch.results[first].ids;
   text.prompt.insert(text.prompt.end(), answer.begin(), answer.end());
   text.prompt.push_back(7);
   const int64_t second = batch.submit(text);
   batch.finish();
   EXPECT_EQ(batch.results[second].reused_tokens, 307);  // the last token of an answer is not evaluated
-  ASSERT_EQ(scheduler->ended.size(), 1u);
-  EXPECT_EQ(scheduler->ended.front().cache.blocks, blocks);
+  ASSERT_EQ(scheduler->prefix_cache.size(), 1u);
+  EXPECT_EQ(scheduler->prefix_cache.front().cache.blocks, blocks);
   expect_nothing_held(*scheduler);
 
   const auto alone = opened(*model, team, {.sequences = 1});
@@ -266,7 +265,7 @@ TEST(Scheduler, AConversationTakesItsBlocksAlong) {
   EXPECT_EQ(batch.results[second].ids, anew.results[same].ids);
 }
 
-TEST(Scheduler, APromptDoesNotHoldOthersUp) {
+TEST(Scheduler, PromptsDoNotDelayDecoding) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 3, .pass_rows = 64, .rows_beside_decode = 16});
@@ -279,15 +278,15 @@ TEST(Scheduler, APromptDoesNotHoldOthersUp) {
   batch.submit(text);
   for (size_t i = 0; i < 12; ++i) {
     step(*scheduler);
-    EXPECT_EQ(scheduler->running[0]->text.result.ids.size(), i + 2);  // one a pass
+    EXPECT_EQ(scheduler->running[0]->text.result.ids.size(), i + 2);  // one per pass
     EXPECT_EQ(std::ssize(scheduler->running[1]->sequence.ids),
               std::min<int64_t>(200, 16 * (static_cast<int64_t>(i) + 1)));
   }
   batch.finish();
 }
 
-// A pass may have more rows than one text has positions.
-TEST(Scheduler, ShortTexts) {
+// A pass may have more rows than the context has positions.
+TEST(Scheduler, ShortContexts) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 12, .context = 30, .pass_rows = 200});
@@ -307,8 +306,8 @@ TEST(Scheduler, ShortTexts) {
   EXPECT_EQ(batch.results.size(), 12u);
 }
 
-// Of many thousand prompts only those that run need room for all that they may become.
-TEST(Scheduler, ATextThatWaitsTakesNoMemoryForItsAnswer) {
+// Among thousands of requests only running ones reserve memory for their answers.
+TEST(Scheduler, WaitingRequestsReserveNothing) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   const auto scheduler = opened(*model, team, {.sequences = 1});
@@ -333,12 +332,12 @@ TEST(Scheduler, BadRequests) {
   EXPECT_EQ(open_scheduler(*model, team, {.sequences = 0}, &scheduler).message(),
             "sequences: out of range: want at least 1, have 0");
   EXPECT_EQ(open_scheduler(*model, team, {.sequences = 8, .pass_rows = 8}, &scheduler).message(),
-            "rows of a pass: out of range: want more than the 8 texts have, have 8");
+            "rows of a pass: out of range: want more than the 8 sequences, have 8");
   EXPECT_EQ(open_scheduler(*model, team, {.positions = 100}, &scheduler).message(),
             "positions: out of range: want at least one context of 512, have 100");
   const Error e =
       open_scheduler(*model, team, {.sequences = 1000, .positions = int64_t{1} << 33, .pass_rows = 2000}, &scheduler);
-  EXPECT_NE(e.message().find("session: too little memory for 8589934592 positions of 1000 texts: want"),
+  EXPECT_NE(e.message().find("session: too little memory for 8589934592 positions of 1000 sequences: want"),
             std::string::npos)
       << e.message();
   scheduler = opened(*model, team, {});

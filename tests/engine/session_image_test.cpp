@@ -1,7 +1,7 @@
-// A session kept as bytes: it goes on with the same bits, elsewhere too, and nothing else passes for it.
+// Session images: continuation with the same bits in another session, and refusal of all other bytes.
 #include "engine/session/session_image.h"
 
-#include "engine/session/generate.h"
+#include "engine/session/session.h"
 #include "tests/engine/stories.h"
 
 namespace pinion {
@@ -43,8 +43,8 @@ const std::string kFamilies = PINION_TEST_DATA "/families/";
 
 class SessionImages : public testing::TestWithParam<std::string> {};
 
-// Recurrent states, caches of a part of the layers, longrope before, at and after its factors change.
-TEST_P(SessionImages, GoOnWithTheSameBits) {
+// Recurrent states, caches of some layers only, longrope before, at and after its change of factors.
+TEST_P(SessionImages, ContinueWithTheSameBits) {
   const std::string folder = GetParam() == "stories260k" ? kStories : kFamilies + GetParam();
   for (const KvType kv : {KvType::q8, KvType::bf16, KvType::f32}) {
     Opened first(folder, {.kv = kv});
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(, SessionImages,
                                          "qwen3_moe"),
                          [](const auto& name) { return name.param; });
 
-TEST(SessionImage, OfOneTokenAndOfMoreThanAChunk) {
+TEST(SessionImage, OneTokenToMoreThanOneBlock) {
   Opened first(kStories), second(kStories);
   for (const int64_t tokens : {1, 2, 256, 257, 258}) {
     rewind(first.session->sequence, 0);
@@ -102,7 +102,7 @@ TEST(SessionImage, RefusesDamage) {
   EXPECT_EQ(opened.restore(image), "");
 }
 
-// With a right checksum, as somebody else's program may write it.
+// With a correct checksum, as another program may write it.
 TEST(SessionImage, RefusesIdsOutsideTheVocabulary) {
   Opened opened(kStories);
   std::vector<int32_t> prompt = some_tokens(20, 512);
@@ -112,21 +112,21 @@ TEST(SessionImage, RefusesIdsOutsideTheVocabulary) {
   EXPECT_EQ(e.message(), "f: not of this model: ids outside its vocabulary");
 }
 
-TEST(SessionImage, RefusesWhatOtherModelsHeld) {
+TEST(SessionImage, RefusesOtherModels) {
   Opened w8a8(kStories), none(kStories, {}, Quant::none), wide(kStories, {.kv = KvType::f32}), small(kStories);
   small.open({.kv = KvType::q8, .capacity = 10});
   w8a8.answer(some_tokens(20, 512), 0);
   const Bytes image = w8a8.image();
-  EXPECT_EQ(none.restore(image), "f: not of this model: it gives other logits");
-  EXPECT_EQ(wide.restore(image), "f: its cache has another shape than this model's");
+  EXPECT_EQ(none.restore(image), "f: not of this model: different logits");
+  EXPECT_EQ(wide.restore(image), "f: KV cache of another shape than this model's");
   EXPECT_EQ(small.restore(image), "f: does not fit: want at most 10 tokens, have 20");
-  // The same shapes, and a single weight of a norm that differs.
+  // The same shapes, but one different weight in a norm.
   Opened other(kStories);
   const float* norm = other.model->layers[4].attention_norm.weight;
   std::vector<float> moved(norm, norm + other.model->config.hidden_size);
   moved[11] *= 1.5f;
   other.model->layers[4].attention_norm.weight = moved.data();
-  EXPECT_EQ(other.restore(image), "f: not of this model: it gives other logits");
+  EXPECT_EQ(other.restore(image), "f: not of this model: different logits");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One conversation: the same bits for any threads, prompt chunks and kernels; reuse, limits and errors.
+// Sessions: the same bits for any threads, prompt chunks and kernels; truncation, limits and errors.
 #include "engine/session/session.h"
 
 #include <gtest/gtest.h>
@@ -26,14 +26,14 @@ std::unique_ptr<Model> make_model(const std::string& json, Quant quant) {
   return model;
 }
 
-TEST(Session, SameBitsHoweverItRuns) {
+TEST(Session, SameBitsForAnyExecution) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto model = load_stories(quant);
     expect_one_result(*model, 40, quant == Quant::none ? KvType::f32 : KvType::q8);
   }
 }
 
-// The head in every format beside a body in every other, and single matrices that stay bf16.
+// The head in each format with the body in each other one, and single bf16 matrices.
 TEST(Session, SameBitsFromMixedFormats) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     for (const Format head : {Format::bf16, Format::w8, Format::w4}) {
@@ -52,7 +52,7 @@ TEST(Session, SameBitsAcrossAttentionChunks) {
   for (const KvType kv : {KvType::bf16, KvType::q8}) expect_one_result(*model, kAttentionChunk + 20, kv);
 }
 
-// More panels than a tile holds of a single row's sums: 79 of the head, 66 of gates and as many of what they multiply.
+// More panels than a tile has for one row's sums: 79 of the head, 66 each of gate and up.
 TEST(Session, SameBitsFromWideMatrices) {
   const std::string wide = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 4164,
       "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 5003,
@@ -62,8 +62,8 @@ TEST(Session, SameBitsFromWideMatrices) {
   }
 }
 
-// Teams of different sizes alternately, each larger than the other once.
-TEST(Session, SameBitsWhereAnotherTeamTakesThePrompt) {
+// Decode and prefill teams of different sizes, each of them the larger one once.
+TEST(Session, SameBitsWithAPrefillTeam) {
   const auto model = load_stories(Quant::w8a8);
   const std::vector<int32_t> ids = some_tokens(40, model->config.vocab_size);
   const std::vector<float> reference = all_logits(*model, ids, 40, {1, {}});
@@ -71,7 +71,7 @@ TEST(Session, SameBitsWhereAnotherTeamTakesThePrompt) {
     Team prefill({-1, -1});
     const SessionOptions options = {.prefill_chunk = 9, .prefill_team = &prefill};
     EXPECT_TRUE(same_bits(all_logits(*model, ids, 28, {threads, options}), reference));
-    EXPECT_EQ(prefill.regions(), 3) << "28 are three passes of 9, and one token that is the other team's";
+    EXPECT_EQ(prefill.regions(), 3) << "28 tokens: three passes of 9, and one token of the decode team";
   }
 }
 
@@ -88,8 +88,8 @@ void count_gemm_grouped(const int8_t* a, const RowBlocks& blocks, int64_t rows, 
   best_kernels().gemm_grouped(a, blocks, rows, panel, acc);
 }
 
-// As with SME: one worker of a cluster runs one table, the others another on the same packed rows.
-TEST(Session, SameBitsFromAMixedTeam) {
+// As with SME: one worker of a cluster uses one kernel table, the others another one on the same packed rows.
+TEST(Session, SameBitsFromMixedKernelTables) {
   for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
     std::unique_ptr<Model> model;
     ASSERT_FALSE(load_model(kStories, {.quant = quant, .head = Format::bf16}, &model));
@@ -97,17 +97,17 @@ TEST(Session, SameBitsFromAMixedTeam) {
     Kernels follower = best_kernels(), mixed = best_kernels();
     follower.gemm_s8 = count_gemm_s8;
     follower.gemm_grouped = count_gemm_grouped;
-    mixed.follower = &follower;
+    mixed.companion = &follower;
     follower_calls = 0;
     const std::vector<float> reference = all_logits(*model, ids, 60, {1, {}});
     EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {1, {.kernels = &mixed}}), reference));
-    EXPECT_EQ(follower_calls, 0) << "the first worker leads";
+    EXPECT_EQ(follower_calls, 0) << "the first worker uses its own table";
     EXPECT_TRUE(same_bits(all_logits(*model, ids, 60, {4, {.kernels = &mixed}}), reference));
-    EXPECT_GT(follower_calls, 0) << "three of four workers do not";
+    EXPECT_GT(follower_calls, 0) << "three of four workers use the companion";
   }
 }
 
-// A window that begins inside one attention chunk and ends in another, heads that are no multiple of 16 wide.
+// A window across two attention chunks, and a head_dim that is no multiple of 16.
 TEST(Session, SameBitsWithASlidingWindow) {
   const auto model = make_model(R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 70,
       "hidden_size": 40, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -117,7 +117,7 @@ TEST(Session, SameBitsWithASlidingWindow) {
   for (const KvType kv : {KvType::bf16, KvType::q8}) expect_one_result(*model, 560, kv);
 }
 
-// Soft caps, four norms a layer, GeGLU, layers that slide and rotate differently.
+// Soft caps, four norms per layer, GeGLU, layers with different windows and ropes.
 TEST(Session, SameBitsFromGemma) {
   const auto gemma2 = make_model(R"({"architectures": ["Gemma2ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10,
@@ -131,7 +131,7 @@ TEST(Session, SameBitsFromGemma) {
   expect_one_result(*gemma3, 60, KvType::f32);
 }
 
-// Norms over all heads and after the branches; a layer that does not know positions; scaled branches.
+// Norms over all heads and after the branches; a layer without rope; scaled branches.
 TEST(Session, SameBitsFromOtherFamilies) {
   const auto olmo2 = make_model(R"({"architectures": ["Olmo2ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})",
@@ -148,7 +148,7 @@ TEST(Session, SameBitsFromOtherFamilies) {
   expect_one_result(*granite, 40, KvType::q8);
 }
 
-// Experts that few tokens choose and that all do, layers with and without, more tokens for one than a tile's rows.
+// Experts of few and of all tokens, layers with and without experts, more tokens per expert than rows of a tile.
 TEST(Session, SameBitsFromMixturesOfExperts) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     const auto qwen = make_model(R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 72,
@@ -180,9 +180,9 @@ TEST(Session, SameBitsFromSinksAndFusedExperts) {
   expect_one_result(*long_text, kAttentionChunk + 50, KvType::f32);
 }
 
-// Experts that are rows of one tensor; rows that are packed in another order than the file's, with their codes; a
-// branch norm beside a rope that some layers lack.
-TEST(Session, SameBitsHoweverTheFileHasItsRows) {
+// Experts as rows of one tensor; rows packed in another order than the file's, with their codes; a branch norm, and a
+// rope that some layers lack.
+TEST(Session, SameBitsForAnyOrderOfRows) {
   for (const std::string family : {"granite_moe", "glm_codes", "glm_gptq"}) {
     for (const Quant quant : {Quant::w8a8, Quant::w4a8}) {
       std::unique_ptr<Model> model;
@@ -192,7 +192,7 @@ TEST(Session, SameBitsHoweverTheFileHasItsRows) {
   }
 }
 
-// An expert wider than everything else of the model: what is quantised for its down matrix has rows of that width.
+// Experts wider than all other matrices: the widest quantised rows are the inputs of their down matrices.
 TEST(Session, SameBitsFromWideExperts) {
   const std::string wide = R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 70, "hidden_size": 32,
       "intermediate_size": 32, "moe_intermediate_size": 500, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -204,7 +204,7 @@ TEST(Session, SameBitsFromWideExperts) {
   }
 }
 
-// A few experts' matrices, or all matrices of one kind, stay bf16: inputs are wanted in both forms.
+// Some experts' matrices, or all matrices of one role, stay bf16: inputs are needed in both forms.
 TEST(Session, SameBitsFromExpertsOfMixedFormats) {
   for (const std::string keep : {".w2", "experts.1.", "experts.0.w3"}) {
     std::unique_ptr<Model> model;
@@ -213,7 +213,7 @@ TEST(Session, SameBitsFromExpertsOfMixedFormats) {
   }
 }
 
-// Matrices that share an input, some with the file's codes, which take it as it is, others rotated, others bf16.
+// Matrices with a common input: some use the file's codes and the unrotated input, others the rotated one or bf16.
 TEST(Session, SameBitsFromCodesBesideRotatedWeights) {
   for (const std::string family : {"llama_mixed", "qwen3_moe_mixed"}) {
     for (const std::vector<std::string>& keep : {std::vector<std::string>{}, {"v_proj", "up_proj"}}) {
@@ -225,7 +225,7 @@ TEST(Session, SameBitsFromCodesBesideRotatedWeights) {
   }
 }
 
-// A state that every token changes, beside attention with gates: passes shorter than the convolution, and longer ones.
+// Recurrent layers beside gated attention; passes shorter and longer than the convolution.
 TEST(Session, SameBitsFromARecurrentState) {
   for (const Quant quant : {Quant::none, Quant::w8a8, Quant::w4a8}) {
     std::unique_ptr<Model> model;
@@ -245,8 +245,8 @@ TEST(Session, SameBitsFromARecurrentState) {
   expect_one_result(*wide, 40, KvType::q8);
 }
 
-// Whatever the way to a sequence's length, it is rotated by the factors for that length.
-TEST(Session, LongRopeBeginsAnewWhereTheFactorsChange) {
+// A sequence always uses the factors for its length.
+TEST(Session, LongRopeReevaluatesAtFactorChange) {
   const auto model = make_model(R"({"architectures": ["Phi3ForCausalLM"], "vocab_size": 70, "hidden_size": 40,
       "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 200,
       "original_max_position_embeddings": 20, "partial_rotary_factor": 0.4, "rope_scaling": {"type": "longrope",
@@ -272,12 +272,12 @@ TEST(Session, LongRopeBeginsAnewWhereTheFactorsChange) {
   }
   rewind(session->sequence, 12);
   ASSERT_FALSE(evaluate(*session, all.subspan(12, 3), false, logits.data()));
-  EXPECT_TRUE(same_bits(logits, fresh(15))) << "back to the short factors";
+  EXPECT_TRUE(same_bits(logits, fresh(15))) << "short factors again";
   EXPECT_EQ(session->sequence.ids.size(), 15u);
 }
 
-// More query heads on one kv head than one attention task takes.
-TEST(Session, SameBitsWithMoreQueryHeadsThanATaskTakes) {
+// More query heads per kv head than one attention task handles.
+TEST(Session, SameBitsWithManyQueryHeads) {
   const auto model = make_model(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64,
       "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 70,
       "num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
@@ -286,7 +286,7 @@ TEST(Session, SameBitsWithMoreQueryHeadsThanATaskTakes) {
   for (const KvType kv : {KvType::f32, KvType::bf16, KvType::q8}) expect_one_result(*model, 30, kv);
 }
 
-TEST(Session, FindsTheLikeliestIdOfEachPanelOfTheLastRow) {
+TEST(Session, PanelBestOfLastRow) {
   const auto model = load_stories(Quant::w8a8);
   const auto vocab = static_cast<size_t>(model->config.vocab_size);
   const std::vector<int32_t> ids = some_tokens(9, model->config.vocab_size);
@@ -307,7 +307,7 @@ TEST(Session, FindsTheLikeliestIdOfEachPanelOfTheLastRow) {
   }
 }
 
-TEST(Session, RewindForgetsExactly) {
+TEST(Session, RewindDropsExactly) {
   const auto model = load_stories(Quant::w8a8);
   const auto vocab = static_cast<size_t>(model->config.vocab_size);
   const std::vector<int32_t> ids = some_tokens(60, model->config.vocab_size);
@@ -324,8 +324,8 @@ TEST(Session, RewindForgetsExactly) {
   EXPECT_TRUE(same_bits(first, second));
 }
 
-// Whatever an older text has left behind the last token, which may share a pair with it.
-void expect_old_texts_forgotten(const Model& model, KvType kv) {
+// Remains of an older text after the last token, which may be in the same pair of positions, have no effect.
+void expect_old_texts_ignored(const Model& model, KvType kv) {
   const auto vocab = static_cast<size_t>(model.config.vocab_size);
   const std::vector<int32_t> ids = some_tokens(60, model.config.vocab_size);
   Team team({-1, -1});
@@ -336,7 +336,7 @@ void expect_old_texts_forgotten(const Model& model, KvType kv) {
   KvCache& cache = session->sequence.cache;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> damage(static_cast<size_t>(model.config.head_dim), nan);
-  const auto start_anew = [&] {
+  const auto reset_with_nan = [&] {
     rewind(session->sequence, 0);
     take_blocks(&cache, 60);
     for (int64_t position = 0; position < 60; ++position) {
@@ -353,21 +353,21 @@ void expect_old_texts_forgotten(const Model& model, KvType kv) {
     }
   };
   for (const size_t count : {1, 2, 9, 16, 29}) {
-    start_anew();
+    reset_with_nan();
     ASSERT_FALSE(evaluate(*session, all.first(count), false, first.data()));
     EXPECT_FALSE(std::isnan(first[0])) << count;
-    start_anew();
+    reset_with_nan();
     for (size_t i = 0; i < count; ++i) ASSERT_FALSE(evaluate(*session, all.subspan(i, 1), false, second.data()));
     EXPECT_TRUE(same_bits(first, second)) << count << ", one by one";
   }
 }
 
-TEST(Session, OldTextsAreForgotten) {
+TEST(Session, OldTextsHaveNoEffect) {
   const auto model = load_stories(Quant::w8a8);
-  for (const KvType kv : {KvType::f32, KvType::bf16, KvType::q8}) expect_old_texts_forgotten(*model, kv);
+  for (const KvType kv : {KvType::f32, KvType::bf16, KvType::q8}) expect_old_texts_ignored(*model, kv);
 }
 
-TEST(Session, RefusesWhatDoesNotFitAndStaysAsItWas) {
+TEST(Session, RefusedTokensChangeNothing) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> session;
@@ -382,7 +382,7 @@ TEST(Session, RefusesWhatDoesNotFitAndStaysAsItWas) {
   EXPECT_TRUE(session->sequence.ids.empty());
 }
 
-TEST(Session, ACacheThatDoesNotFitIsAnErrorWithFigures) {
+TEST(Session, TooLargeCacheIsAnErrorWithSizes) {
   const auto model = make_model(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64,
       "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 64,
       "num_key_value_heads": 64, "head_dim": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
@@ -396,8 +396,8 @@ TEST(Session, ACacheThatDoesNotFitIsAnErrorWithFigures) {
       << e.message();
 }
 
-// 5 layers, 4 heads of 8 padded to 16, with scales and centres: 206080 bytes of K and V for 256 positions.
-TEST(Session, WhatTheSessionBesideItHasNotTouchedCountsToo) {
+// 5 layers, 4 heads of 8 padded to 16, with scales and centres: 206080 bytes of K and V per 256 positions.
+TEST(Session, UntouchedMemoryOfOtherSessionCounts) {
   const auto model = load_stories(Quant::w8a8);
   Team team({-1});
   std::unique_ptr<Session> first, second;

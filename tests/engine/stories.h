@@ -1,4 +1,4 @@
-// The stories model, and token ids to give it.
+// The stories model, and token ids for it.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Who takes part: rules on made-up runs of 10 ms.
+// The filter on synthetic runs of 10 ms.
 #include "engine/team/straggler_filter.h"
 
 #include <gtest/gtest.h>
@@ -17,42 +17,42 @@ std::vector<int32_t> active_of(const StragglerFilter& filter) {
   return {filter.active().begin(), filter.active().end()};
 }
 
-// A run in which `culprit` was away for so long and the others waited as long; nobody was where that is -1.
+// A run in which `culprit` was away for away_ns and the others waited as long; -1: no worker was away.
 void note_run(StragglerFilter& filter, int32_t culprit, int64_t away_ns) {
-  std::vector<WorkerWaits> each;
+  std::vector<WorkerWaits> waits;
   for (const int32_t worker : filter.active()) {
-    each.push_back(worker == culprit ? WorkerWaits{0, away_ns} : WorkerWaits{culprit >= 0 ? away_ns : 0, 0});
+    waits.push_back(worker == culprit ? WorkerWaits{0, away_ns} : WorkerWaits{culprit >= 0 ? away_ns : 0, 0});
   }
-  filter.note(each, kRun);
+  filter.note(waits, kRun);
 }
 
-// How many runs it takes until so many are active, at most 1000.
+// Number of runs until `count` workers are active, at most 1000.
 int runs_until(StragglerFilter& filter, size_t count, int32_t culprit, int64_t away_ns) {
   int runs = 0;
   for (; filter.active().size() != count && runs < 1000; ++runs) note_run(filter, culprit, away_ns);
   return runs;
 }
 
-TEST(StragglerFilter, AllAreActiveWhereNobodyIsAway) {
+TEST(StragglerFilter, AllAreActiveWithoutStragglers) {
   StragglerFilter filter(kAlike.first(3));
   for (int i = 0; i < 1000; ++i) note_run(filter, -1, 0);
   EXPECT_EQ(active_of(filter), (std::vector<int32_t>{0, 1, 2}));
 }
 
-TEST(StragglerFilter, OneThatIsAwayForHalfTheTimeRestsLongerAndLonger) {
+TEST(StragglerFilter, RestsDouble) {
   for (const int32_t culprit : {0, 1}) {
     StragglerFilter filter(kAlike.first(2));
     EXPECT_EQ(runs_until(filter, 1, culprit, kRun / 2), StragglerFilter::kStrikes);
     EXPECT_EQ(active_of(filter), (std::vector<int32_t>{1 - culprit}));
     for (int rest = StragglerFilter::kRest; rest <= StragglerFilter::kLongestRest; rest *= 2) {
       EXPECT_EQ(runs_until(filter, 2, culprit, kRun / 2), rest);
-      EXPECT_EQ(runs_until(filter, 1, culprit, kRun / 2), 1);  // one run shows that nothing is better
+      EXPECT_EQ(runs_until(filter, 1, culprit, kRun / 2), 1);  // one run shows no improvement
     }
     EXPECT_EQ(runs_until(filter, 2, culprit, kRun / 2), StragglerFilter::kLongestRest);
   }
 }
 
-TEST(StragglerFilter, OneGoodRunForgivesAll) {
+TEST(StragglerFilter, OneGoodRunClearsTheRecord) {
   StragglerFilter filter(kAlike.first(2));
   runs_until(filter, 1, 1, kRun / 2);
   EXPECT_EQ(runs_until(filter, 2, 1, kRun / 2), StragglerFilter::kRest);
@@ -61,14 +61,14 @@ TEST(StragglerFilter, OneGoodRunForgivesAll) {
   EXPECT_EQ(runs_until(filter, 2, 1, kRun / 2), StragglerFilter::kRest);
 }
 
-TEST(StragglerFilter, InterruptionsHereAndThereAreNoReason) {
+TEST(StragglerFilter, RareInterruptionsCauseNoRest) {
   StragglerFilter filter(kAlike.first(2));
   for (int i = 0; i < 1000; ++i) note_run(filter, i % 4 == 3 ? -1 : 1, kRun / 2);
   EXPECT_EQ(filter.active().size(), 2u);
 }
 
-// Of two, one is worth 0.4 of a run; of eight 0.1.
-TEST(StragglerFilter, AWorkerStaysWhileItIsWorthMoreThanTheWait) {
+// One of two workers is worth 0.4 of a run, one of eight 0.1.
+TEST(StragglerFilter, StaysWhileWorthMoreThanTheWait) {
   StragglerFilter two(kAlike.first(2)), eight(kAlike.first(8));
   EXPECT_EQ(runs_until(two, 1, 1, kRun * 39 / 100), 1000);
   EXPECT_EQ(runs_until(eight, 7, 5, kRun * 9 / 100), 1000);
@@ -76,23 +76,23 @@ TEST(StragglerFilter, AWorkerStaysWhileItIsWorthMoreThanTheWait) {
   EXPECT_EQ(active_of(eight), (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
 }
 
-// The first is there all the time, `culprit` away for a fifth of the run, which alone is no reason.
+// `culprit` is away for a fifth of the run, which alone causes no strike.
 void note_short_absence(StragglerFilter& filter, int32_t culprit, int64_t run_ns) {
-  std::vector<WorkerWaits> each;
+  std::vector<WorkerWaits> waits;
   for (const int32_t worker : filter.active()) {
-    each.push_back(worker == culprit ? WorkerWaits{0, run_ns / 5} : WorkerWaits{run_ns / 5, 0});
+    waits.push_back(worker == culprit ? WorkerWaits{0, run_ns / 5} : WorkerWaits{run_ns / 5, 0});
   }
-  filter.note(each, run_ns);
+  filter.note(waits, run_ns);
 }
 
-TEST(StragglerFilter, OneThatRestedIsMeasuredByTheRunsWithoutIt) {
+TEST(StragglerFilter, ComparesWithRunsWithoutTheWorker) {
   StragglerFilter filter(kAlike.first(2));
   for (int i = 0; i < 1000; ++i) note_short_absence(filter, 1, 2 * kRun);
   ASSERT_EQ(filter.active().size(), 2u);
 
   runs_until(filter, 1, 1, kRun / 2);
-  runs_until(filter, 2, 1, kRun / 2);                                            // those without it take kRun
-  for (int i = 0; i < 10; ++i) note_short_absence(filter, 1, kRun + kRun / 17);  // as good as without it
+  runs_until(filter, 2, 1, kRun / 2);                                            // runs without it take kRun
+  for (int i = 0; i < 10; ++i) note_short_absence(filter, 1, kRun + kRun / 17);  // as fast as without it
   for (int i = 0; i < 10; ++i) filter.note(std::vector<WorkerWaits>{{kRun / 9, 0}, {0, kRun / 9}}, 2 * kRun);
   for (int i = 0; i < StragglerFilter::kStrikes; ++i) {
     EXPECT_EQ(filter.active().size(), 2u);
@@ -101,19 +101,19 @@ TEST(StragglerFilter, OneThatRestedIsMeasuredByTheRunsWithoutIt) {
   EXPECT_EQ(active_of(filter), std::vector<int32_t>{0});
 }
 
-TEST(StragglerFilter, TheMeasureIsForgotten) {
+TEST(StragglerFilter, RunsWithoutAWorkerAreForgotten) {
   StragglerFilter filter(kAlike.first(2));
   runs_until(filter, 1, 1, kRun / 2);
   runs_until(filter, 2, 1, kRun / 2);
   for (int i = 0; i <= StragglerFilter::kRemembered; ++i) note_run(filter, -1, 0);
-  for (int i = 0; i < 1000; ++i) note_short_absence(filter, 1, 2 * kRun);  // a longer context, say
+  for (int i = 0; i < 1000; ++i) note_short_absence(filter, 1, 2 * kRun);  // a longer context, for example
   EXPECT_EQ(filter.active().size(), 2u);
 }
 
-TEST(StragglerFilter, TheMeasureIsOneWorkersOwn) {
+TEST(StragglerFilter, RunsWithoutAWorkerCountForItOnly) {
   StragglerFilter filter(kAlike.first(4));
   runs_until(filter, 3, 1, kRun / 2);
-  for (int i = 0; i < 1000; ++i) {  // 1 is away whenever it comes back, 2 for a fifth of some runs
+  for (int i = 0; i < 1000; ++i) {  // 1 is away in all its runs, 2 for a fifth of some runs
     if (filter.active().size() == 4) {
       note_run(filter, 1, kRun / 2);
     } else if (i % 16 < 8) {
@@ -125,8 +125,8 @@ TEST(StragglerFilter, TheMeasureIsOneWorkersOwn) {
   }
 }
 
-// Of a fast worker and one of a quarter of its speed, the one is worth 0.64, the other 0.16.
-TEST(StragglerFilter, AFastWorkerIsWorthMore) {
+// Two workers, one of them with a quarter of the other's speed: the fast one is worth 0.64, the slow one 0.16.
+TEST(StragglerFilter, FastWorkersAreWorthMore) {
   constexpr double kSlowness[] = {1, 4};
   StragglerFilter fast(kSlowness), slow(kSlowness);
   EXPECT_EQ(runs_until(fast, 1, 0, kRun * 63 / 100), 1000);
@@ -135,25 +135,25 @@ TEST(StragglerFilter, AFastWorkerIsWorthMore) {
   EXPECT_EQ(runs_until(slow, 1, 1, kRun * 17 / 100), StragglerFilter::kStrikes);
 }
 
-// A core that is shared, but nobody waits for its worker.
-TEST(StragglerFilter, BeingAwayWhileOthersAreAtWorkIsNoReason) {
+// A shared core, but no other worker waits for its worker.
+TEST(StragglerFilter, AbsenceWithoutWaitsCausesNoRest) {
   StragglerFilter filter(kAlike.first(2));
   for (int i = 0; i < 1000; ++i) filter.note(std::vector<WorkerWaits>{{kRun / 2, kRun / 2}, {0, kRun / 5}}, kRun);
   EXPECT_EQ(filter.active().size(), 2u);
 }
 
-TEST(StragglerFilter, WaitingForOneThatWasNotAwayIsNoReason) {
+TEST(StragglerFilter, WaitsWithoutAbsenceCauseNoRest) {
   StragglerFilter filter(kAlike.first(2));
   for (int i = 0; i < 1000; ++i) filter.note(std::vector<WorkerWaits>{{kRun / 2, 0}, {0, kRun / 5}}, kRun);
   EXPECT_EQ(filter.active().size(), 2u);
 }
 
-TEST(StragglerFilter, NeverNobody) {
+TEST(StragglerFilter, OneWorkerIsAlwaysActive) {
   StragglerFilter alone(kAlike.first(1));
   for (int i = 0; i < 100; ++i) alone.note(std::vector<WorkerWaits>{{0, kRun}}, kRun);
   EXPECT_EQ(active_of(alone), std::vector<int32_t>{0});
   StragglerFilter filter(kAlike.first(3));
-  for (int i = 0; i < 5000; ++i) {  // whoever is there first is away
+  for (int i = 0; i < 5000; ++i) {  // the first active worker is away
     note_run(filter, filter.active().front(), kRun / 2);
     ASSERT_FALSE(filter.active().empty());
   }

@@ -1,5 +1,5 @@
-// Texts whose tokens are under rules: what is drawn, how they end, and what goes wrong.
-#include "engine/session/text_rules.h"
+// Texts with rules: drawn tokens, the end of the text, errors.
+#include "engine/session/continuation.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-TEST(TextRules, TheSamplerSeesWhatIsAllowed) {
+TEST(TextRules, SamplerDrawsAllowedTokens) {
   std::vector<float> logits(70, 0.0f);
   logits[3] = 5, logits[40] = 4, logits[69] = 6, logits[20] = -1;
   const std::vector<uint32_t> allowed = {1u << 3 | 1u << 20, 1u << 8, 0};
@@ -29,7 +29,7 @@ TEST(TextRules, TheSamplerSeesWhatIsAllowed) {
   sampler.allowed = {};
   sampler.options = {};
   EXPECT_EQ(sample(sampler, logits, {}, {}), 69);
-  // Rules that know fewer ids allow none of the others.
+  // Ids beyond the mask are not allowed.
   sampler.allowed = std::span(allowed).first(2);
   EXPECT_EQ(sample(sampler, logits, {}, {}), 3);
 }
@@ -39,51 +39,51 @@ struct Stories {
   Team team{{-1, -1}};
   std::unique_ptr<Session> session;
 
-  Stories() { EXPECT_FALSE(open_session(*model, team, {.drafts = kMostDrafts}, &session)); }
+  Stories() { EXPECT_FALSE(open_session(*model, team, {.drafts = kMaxDrafts}, &session)); }
   Error generate_with(const TextCase& text, GenerateResult* result) {
     return generate(*session, text.prompt, text.options, [](int32_t) { return true; }, result);
   }
 };
 
-TextCase ruled(int64_t most_tokens) {
+TextCase with_rules(int64_t max_tokens) {
   TextCase text = {.prompt = {1, 5, 6}, .options = {.max_tokens = 60}, .stop_after = 1000};
-  text.options.rules = [most_tokens] { return std::make_unique<PatternRules>(4, most_tokens); };
+  text.options.rules = [max_tokens] { return std::make_unique<PatternRules>(4, max_tokens); };
   return text;
 }
 
-TEST(TextRules, EachTokenIsAllowedAndTheEndIsTheirs) {
+TEST(TextRules, TokensAreAllowedAndRulesEndTheText) {
   Stories s;
   GenerateResult result;
-  ASSERT_FALSE(s.generate_with(ruled(21), &result));
+  ASSERT_FALSE(s.generate_with(with_rules(21), &result));
   PatternRules rules(4, 21);
   ASSERT_FALSE(rules.begin(s.model->config.vocab_size, {}));
   ASSERT_EQ(result.ids.size(), 21u);
   for (const int32_t id : result.ids) ASSERT_FALSE(rules.add(id));
   EXPECT_EQ(result.finish_reason, FinishReason::stop);
-  TextCase cut = ruled(21);
+  TextCase cut = with_rules(21);
   cut.options.max_tokens = 20;
   ASSERT_FALSE(s.generate_with(cut, &result));
   EXPECT_EQ(result.finish_reason, FinishReason::length);
-  ASSERT_FALSE(s.generate_with(ruled(0), &result));
+  ASSERT_FALSE(s.generate_with(with_rules(0), &result));
   EXPECT_EQ(result.ids.size(), 0u);
   EXPECT_EQ(result.finish_reason, FinishReason::stop);
 }
 
-TEST(TextRules, WhatTheyForeseeIsDrafted) {
+TEST(TextRules, JumpForwardTokensAreDrafted) {
   Stories s;
   GenerateResult plain, with;
-  ASSERT_FALSE(s.generate_with(ruled(40), &plain));
+  ASSERT_FALSE(s.generate_with(with_rules(40), &plain));
   Speculation speculation;
-  speculation.depth.always = 5;
+  speculation.depth.fixed_drafts = 5;
   s.session->speculation = &speculation;
-  ASSERT_FALSE(s.generate_with(ruled(40), &with));
+  ASSERT_FALSE(s.generate_with(with_rules(40), &with));
   expect_same_text(plain, with);
   EXPECT_GT(with.accepted, 12);
   EXPECT_LT(with.decode_passes, 30);
   const auto scheduler = opened(*s.model, s.team, {.sequences = 2, .context = 300});
-  scheduler->always_drafts = 5;
+  scheduler->fixed_drafts = 5;
   Batch batch{*scheduler};
-  const int64_t one = batch.submit(ruled(40)), other = batch.submit(ruled(40), true);
+  const int64_t one = batch.submit(with_rules(40)), other = batch.submit(with_rules(40), true);
   batch.finish();
   expect_same_text(plain, batch.results[one]);
   expect_same_text(plain, batch.results[other]);
@@ -91,12 +91,12 @@ TEST(TextRules, WhatTheyForeseeIsDrafted) {
   expect_nothing_held(*scheduler);
 }
 
-// Fails where the test says so.
+// Fails after good_tokens tokens; -1: at the beginning.
 class BrokenRules : public TextRules {
  public:
   explicit BrokenRules(int64_t good_tokens) : left_(good_tokens) {}
   Error begin(int64_t vocab_size, std::span<const int32_t>) override {
-    allowed.assign(static_cast<size_t>((vocab_size + 31) / 32), ~0u);
+    allowed.assign((vocab_size + 31) / 32, ~0u);
     return left_ < 0 ? error("broken", "rules") : Error{};
   }
   Error add(int32_t) override { return left_-- == 0 ? error("broken", "rules") : Error{}; }
@@ -105,11 +105,11 @@ class BrokenRules : public TextRules {
   int64_t left_;
 };
 
-TEST(TextRules, FailuresEndTheTextWithAnError) {
+TEST(TextRules, FailuresEndTheText) {
   Stories s;
   const auto scheduler = opened(*s.model, s.team, {.sequences = 2, .context = 300});
   for (const int64_t good_tokens : {-1, 0, 3}) {
-    TextCase text = ruled(9);
+    TextCase text = with_rules(9);
     text.options.rules = [good_tokens] { return std::make_unique<BrokenRules>(good_tokens); };
     GenerateResult result;
     EXPECT_EQ(s.generate_with(text, &result).message(), "rules: broken");
@@ -126,12 +126,12 @@ TEST(TextRules, FailuresEndTheTextWithAnError) {
     EXPECT_EQ(failures, std::vector<std::string>(2, "rules: broken"));
   }
   expect_nothing_held(*scheduler);
-  // The one token that may come is banned.
-  TextCase banned = ruled(9);
+  // The only allowed token is banned.
+  TextCase banned = with_rules(9);
   const int32_t fourth = PatternRules(4, 9).given(3);
   banned.options.sampler.logit_bias = {{fourth, -kInfinity}};
   GenerateResult result;
-  EXPECT_EQ(s.generate_with(banned, &result).message(), "grammar: no token is left that may come");
+  EXPECT_EQ(s.generate_with(banned, &result).message(), "grammar: no allowed token is left");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Prompts and samplers of every kind, for tests that compare two ways to the same text.
+// Random prompts and options, for tests that compare two ways to generate the same text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,12 +14,12 @@ namespace pinion {
 struct TextCase {
   std::vector<int32_t> prompt;
   GenerateOptions options;
-  int64_t stop_after;  // tokens, by the callback
+  int64_t stop_after;  // tokens; the callback then returns false
 };
 
 inline uint32_t below(std::mt19937& random, uint32_t n) { return static_cast<uint32_t>(random() % n); }
 
-inline GenerateOptions random_options(std::mt19937& random, uint32_t most_tokens) {
+inline GenerateOptions random_options(std::mt19937& random, uint32_t max_tokens) {
   GenerateOptions options;
   SamplerOptions& s = options.sampler;
   s.seed = random();
@@ -31,7 +31,7 @@ inline GenerateOptions random_options(std::mt19937& random, uint32_t most_tokens
   s.presence_penalty = below(random, 3) ? 0.0f : 0.5f;
   s.frequency_penalty = below(random, 3) ? 0.0f : 0.2f;
   s.dry_multiplier = below(random, 3) ? 0.0f : 0.8f;
-  options.max_tokens = 1 + below(random, most_tokens);
+  options.max_tokens = 1 + below(random, max_tokens);
   options.ignore_eos = below(random, 2) == 0;
   options.tokens_per_hash = 1;
   if (s.seed % 5 == 0) s.logit_bias = {{7, 2.0f}, {20, -100.0f}, {21, 1.0f}};
@@ -41,21 +41,21 @@ inline GenerateOptions random_options(std::mt19937& random, uint32_t most_tokens
   return options;
 }
 
-// A prompt that repeats itself.
-inline TextCase random_text(std::mt19937& random, int64_t vocab, uint32_t most_tokens) {
+// A prompt with repetitions.
+inline TextCase random_text(std::mt19937& random, int64_t vocab, uint32_t max_tokens) {
   TextCase text;
   const uint32_t period = 3 + below(random, 12), length = 8 + below(random, 40);
-  std::vector<int32_t> part;
+  std::vector<int32_t> unit;
   for (uint32_t i = 0; i < period; ++i) {
-    part.push_back(static_cast<int32_t>(3 + below(random, static_cast<uint32_t>(vocab - 3))));
+    unit.push_back(static_cast<int32_t>(3 + below(random, static_cast<uint32_t>(vocab - 3))));
   }
-  for (uint32_t i = 0; i < length; ++i) text.prompt.push_back(part[i % period]);
-  text.options = random_options(random, most_tokens);
+  for (uint32_t i = 0; i < length; ++i) text.prompt.push_back(unit[i % period]);
+  text.options = random_options(random, max_tokens);
   text.stop_after = below(random, 4) == 0 ? 1 + below(random, 20) : 1000;
   return text;
 }
 
-// Every logit that a token was drawn from is in the hashes.
+// The hashes cover all logits that tokens were drawn from.
 inline void expect_same_text(const GenerateResult& a, const GenerateResult& b) {
   EXPECT_EQ(a.ids, b.ids);
   EXPECT_EQ(a.finish_reason, b.finish_reason);

@@ -1,4 +1,4 @@
-// What tune would measure on known boards, how it chooses among made-up measurements, and the file it keeps.
+// Candidates of `pinion tune` on known boards, the choice among synthetic measurements, and the tune file.
 #include "engine/measure/tuning.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(CandidateTeams, SnapdragonWithThreeKinds) {
             Teams({{7, 4, 5, 6}, {7}, {7, 4}, {7, 4, 5, 6, 0, 1}, {7, 4, 5, 6, 0, 1, 2, 3}}));
 }
 
-TEST(CandidateTeams, HybridWithTheSecondThreadsOfItsFastCores) {
+TEST(CandidateTeams, HybridWithSiblingThreads) {
   EXPECT_EQ(candidate_teams(recorded("x86_hybrid")), Teams({{0, 2, 4, 6},
                                                             {0},
                                                             {0, 2},
@@ -46,7 +46,7 @@ TEST(CandidateTeams, HybridWithTheSecondThreadsOfItsFastCores) {
                                                             {0, 2, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15, 1, 3, 5, 7}}));
 }
 
-TEST(CandidateTeams, NoMoreThanTheContainerGrants) {
+TEST(CandidateTeams, AtMostTheContainersQuota) {
   EXPECT_EQ(candidate_teams(recorded("x86_smt")), Teams({{0, 1}, {0}}));  // 2.5 CPUs of four cores
   EXPECT_EQ(candidate_teams(recorded("vm_2cores")), Teams({{0}}));        // 1.5
 }
@@ -56,14 +56,14 @@ TEST(CandidateTeams, OnlyUsableCpus) {
   EXPECT_EQ(candidate_teams(recorded("x86_hybrid", {0, 1})), Teams({{0}, {0, 1}}));
 }
 
-TEST(CandidateChunks, AreThoseThatThePromptTellsApart) {
+TEST(CandidateChunks, OnlyChunksThatDiffer) {
   EXPECT_EQ(candidate_chunks(1024, 256), std::vector<int64_t>({256, 32, 64, 128, 512, 1024}));
   EXPECT_EQ(candidate_chunks(256, 256), std::vector<int64_t>({256, 32, 64, 128}));
-  EXPECT_EQ(candidate_chunks(64, 256), std::vector<int64_t>({256, 32}));  // 64 in one pass is what 256 makes of it
+  EXPECT_EQ(candidate_chunks(64, 256), std::vector<int64_t>({256, 32}));  // a chunk of 64 equals one of 256
   EXPECT_EQ(candidate_chunks(16, 256), std::vector<int64_t>({256}));
 }
 
-TEST(Median, OfOddEvenAndNone) {
+TEST(Median, OddEvenAndEmpty) {
   EXPECT_EQ(median_of({3, 1, 2}), 2);
   EXPECT_EQ(median_of({4, 1, 2, 3}), 2.5);
   EXPECT_EQ(median_of({}), 0);
@@ -73,28 +73,30 @@ Measured measured(int64_t size, std::vector<double> rates, bool is_default = fal
   return {size, is_default, std::move(rates)};
 }
 
-TEST(BestOf, TheFastestByMedian) {
+TEST(BestOf, FastestByMedian) {
   // The means are 10, 14, 12.
-  EXPECT_EQ(best_of(std::vector{measured(4, {10, 10, 10}, true), measured(2, {11, 11, 20}), measured(1, {12, 12, 12})}),
+  EXPECT_EQ(best_candidate(
+                std::vector{measured(4, {10, 10, 10}, true), measured(2, {11, 11, 20}), measured(1, {12, 12, 12})}),
             2u);
 }
 
-TEST(BestOf, NearTheFastestTheDefaultElseTheSmallest) {
-  EXPECT_EQ(best_of(std::vector{measured(4, {98.1}, true), measured(2, {98.5}), measured(8, {100})}), 0u);
-  EXPECT_EQ(best_of(std::vector{measured(4, {97.9}, true), measured(2, {98.1}), measured(3, {99}), measured(8, {100})}),
+TEST(BestOf, DefaultElseSmallestWithin2Percent) {
+  EXPECT_EQ(best_candidate(std::vector{measured(4, {98.1}, true), measured(2, {98.5}), measured(8, {100})}), 0u);
+  EXPECT_EQ(best_candidate(
+                std::vector{measured(4, {97.9}, true), measured(2, {98.1}), measured(3, {99}), measured(8, {100})}),
             1u);
-  EXPECT_EQ(best_of(std::vector{measured(4, {97.9}, true), measured(2, {97.9}), measured(8, {100})}), 2u);
-  EXPECT_EQ(best_of(std::vector{measured(4, {50}, true), measured(2, {99}), measured(2, {100})}), 2u);
+  EXPECT_EQ(best_candidate(std::vector{measured(4, {97.9}, true), measured(2, {97.9}), measured(8, {100})}), 2u);
+  EXPECT_EQ(best_candidate(std::vector{measured(4, {50}, true), measured(2, {99}), measured(2, {100})}), 2u);
 }
 
-TEST(ClearlyBehind, WhoseBestRoundIsATenthBelow) {
+TEST(ClearlyBehind, BestRoundTenPercentBelow) {
   const std::vector all = {measured(4, {50, 50}, true), measured(2, {80, 89}), measured(1, {60, 91}),
                            measured(3, {100, 100}), measured(5, {})};
-  const std::vector<bool> expected = {false, true, false, false, false};  // the default stays, to be compared with
+  const std::vector<bool> expected = {false, true, false, false, false};  // the default is always measured
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(is_clearly_behind(all[i], all), expected[i]) << i;
 }
 
-TEST(MachineKey, SaysWhatMustBeTheSame) {
+TEST(MachineKey, IncludesAllConditions) {
   const std::string key = machine_key("Some CPU", recorded("rk3588"));
   EXPECT_EQ(key, "Some CPU; CPUs 0-7; cores of kind 0: 4-7; cores of kind 1: 0-3; last-level caches: 3145728");
   EXPECT_NE(machine_key("Other CPU", recorded("rk3588")), key);
@@ -131,7 +133,7 @@ TEST(TuneFile, ReadsWhatItWrote) {
   EXPECT_EQ(find_machine(read, "three"), nullptr);
 }
 
-TEST(TuneFile, WithoutAnAccessPatternItIsTheDefaults) {
+TEST(TuneFile, DefaultAccessPattern) {
   std::string text = tune_file_text(std::vector{some_machine("one")});
   const std::string field = "\"access\": \"ahead\",";
   text.erase(text.find(field), field.size());
@@ -143,7 +145,7 @@ TEST(TuneFile, WithoutAnAccessPatternItIsTheDefaults) {
 TEST(TuneFile, EveryPrefixIsRefused) {
   const std::string text = tune_file_text(std::vector{some_machine("one")});
   std::vector<TunedMachine> read;
-  for (size_t size = 0; size + 1 < text.size(); ++size) {  // the newline at the end may go
+  for (size_t size = 0; size + 1 < text.size(); ++size) {  // the final newline is optional
     EXPECT_TRUE(parse_tune_file(text.substr(0, size), "F", &read)) << size;
     EXPECT_TRUE(read.empty());
   }
@@ -162,7 +164,7 @@ TEST(TuneFile, WrongFieldsAreNamed) {
       {"\"decode\"", "\"decoding\"", "decode: cpus"},
       {"4,", "-4,", "cpus"},
       {"4,", "5000000000,", "cpus"},
-      {"4,", "5,", "a CPU is named twice"},
+      {"4,", "5,", "CPU listed twice"},
       {"12.5", "-12.5", "tokens_per_second"},
       {"12.5", "\"12.5\"", "tokens_per_second"},
       {"88.0", "null", "default_tokens_per_second"},
@@ -190,7 +192,7 @@ TEST(TuneFile, WrongFieldsAreNamed) {
 TEST(TuneFile, CpusMustBeUsable) {
   EXPECT_FALSE(check_usable(some_machine("one"), recorded("rk3588")));
   const Error e = check_usable(some_machine("one"), recorded("rk3588", {4, 5, 6, 7}));
-  EXPECT_EQ(e.message(), "tuned team: this process may not use that CPU: want 4-7, have 0");
+  EXPECT_EQ(e.message(), "tuned team: CPU not available to this process: want 4-7, have 0");
 }
 
 }  // namespace

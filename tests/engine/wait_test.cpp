@@ -7,19 +7,19 @@
 namespace pinion {
 namespace {
 
-TEST(Wait, ReturnsAtOnceWhereTheValueIsAnother) {
+TEST(Wait, ReturnsAtOnceAfterAChange) {
   const std::atomic<int64_t> value{7};
   EXPECT_TRUE(wait_a_moment(value, 6));
   EXPECT_TRUE(wait_a_moment(value, (int64_t{1} << 40) + 7));
 }
 
-// It must end though nobody writes: a team larger than the machine gives its cores away after that.
-TEST(Wait, EndsWhereNobodyWrites) {
+// A team larger than the machine yields its cores after that.
+TEST(Wait, EndsWithoutAWrite) {
   const std::atomic<int64_t> value{7};
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(wait_a_moment(value, 7));
 }
 
-TEST(Wait, SeesWhatWasWrittenBefore) {
+TEST(Wait, AcquiresEarlierWrites) {
   for (int64_t round = 0; round < 200; ++round) {
     std::atomic<int64_t> value{round};
     int64_t plain = 0;
@@ -34,7 +34,7 @@ TEST(Wait, SeesWhatWasWrittenBefore) {
 
 #if defined(__aarch64__)
 // The emulator has no event stream, but its WFE always ends.
-TEST(Wait, SleepEndsWhereTheValueIsAnother) {
+TEST(Wait, SleepEndsAfterAChange) {
   const std::atomic<int64_t> value{(int64_t{1} << 40) + 7};
   wait_for_write(value, 7);
   wait_for_write(value, 0);

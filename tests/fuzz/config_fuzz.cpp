@@ -1,4 +1,4 @@
-// Any bytes as config.json and as generation_config.json: refused, or the numbers are fit to compute with.
+// Arbitrary bytes as config.json and generation_config.json: refused, or consistent values.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,13 +27,13 @@ static void check_model(std::string_view text) {
     require(static_cast<int64_t>(experts.layers.size()) == config.layers);
     require(experts.groups > 0 && experts.count % experts.groups == 0 && experts.groups_kept <= experts.groups);
     require(experts.per_token <= experts.count / experts.groups * experts.groups_kept);
-    require(experts.group_best <= pinion::kMostGroups);
+    require(experts.group_best <= pinion::kMaxExpertGroups);
   }
   if (config.quantization) {
     require(!config.quantization->groups.empty());
     require(!config.quantization->by_tensors || config.quantization->groups.size() == 1);
     for (const auto& [targets, scheme] : config.quantization->groups) {
-      require((scheme.bits == 4 || scheme.bits == 8) && scheme.group_size >= 0 && scheme.block_rows > 0);
+      require((scheme.bits == 4 || scheme.bits == 8) && scheme.group_size >= 0 && scheme.rows_per_scale > 0);
     }
   }
   require(static_cast<int64_t>(config.windows.size()) == config.layers);
@@ -56,8 +56,8 @@ static void check_model(std::string_view text) {
   require(config.kv_layers.empty() || static_cast<int64_t>(config.kv_layers.size()) == config.layers);
   require(config.gate_sparsity.empty() || static_cast<int64_t>(config.gate_sparsity.size()) == config.layers);
   require(config.intermediate_sizes.empty() || static_cast<int64_t>(config.intermediate_sizes.size()) == config.layers);
-  require(config.altup.streams <= pinion::kMostStreams);
-  require(config.altup.streams == 0 || config.altup.active < config.altup.streams);
+  require(config.altup.inputs <= pinion::kMaxAltupInputs);
+  require(config.altup.inputs == 0 || config.altup.active < config.altup.inputs);
   for (const int32_t rope : config.layer_ropes) {
     require(rope >= pinion::kNoRope && rope < static_cast<int64_t>(config.ropes.size()));
   }

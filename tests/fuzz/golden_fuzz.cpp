@@ -1,4 +1,4 @@
-// Any bytes as a golden file and as a list of prompts: refused, or every number is in its range.
+// Arbitrary bytes as a golden file and as a list of prompts: refused, or every number is in its range.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>

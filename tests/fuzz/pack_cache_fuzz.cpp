@@ -1,5 +1,5 @@
-// Any bytes as a file of packed weights, and any words laid over the right one: it counts only where it is the right
-// one.
+// Arbitrary bytes as a file of packed weights, and the correct file with overwritten bytes: accepted only if its header
+// and hashes are correct.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,14 +13,13 @@
 
 #include "loader/files/mapped_file.h"
 #include "loader/pack/pack_cache.h"
-#include "loader/pack/seal.h"
 #include "tests/fuzz/check.h"
 
 namespace {
 
 constexpr size_t kHeaderBytes = 4096, kPackedBytes = 64;
 
-// A header as pack_cache_of() writes it, in full pages.
+// A header in the format of pack_cache_of(), padded to whole pages.
 const std::string& right_header() {
   static const std::string header = [] {
     std::string text = "pinion packed weights\nversion 1\nbytes 64\nat 0 w8 [1, 64] m\n";
@@ -43,8 +42,8 @@ const std::string& right_file() {
   return file;
 }
 
-// Whether a file with these bytes is taken.
-bool is_taken(std::string_view bytes) {
+// True if a file with these bytes is accepted.
+bool is_accepted(std::string_view bytes) {
   const int file = memfd_create("packed", MFD_CLOEXEC);
   pinion::require(file >= 0 && write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
   pinion::PackCache cache;
@@ -64,17 +63,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const std::string& right = right_file();
   std::string changed = right;
-  pinion::require(is_taken(right));
-  pinion::require(!is_taken(input) || input.starts_with(right_header()));
+  pinion::require(is_accepted(right));
+  pinion::require(!is_accepted(input) || input.starts_with(right_header()));
   uint16_t place = 0;
   for (size_t at = 0; at + sizeof place < size; at += sizeof place + 1) {
     std::memcpy(&place, data + at, sizeof place);
     if (place % (changed.size() + 1) == changed.size()) changed.pop_back();
     changed[place % changed.size()] = input[at + sizeof place];
   }
-  // Weights are compared with their hashes later, and when that was is anybody's to write.
+  // Opening compares neither the weights with their hashes nor the mark of the last comparison.
   const bool is_right = changed.size() == right.size() && changed.starts_with(right_header()) &&
                         changed.compare(kHashesAt, kHashesBytes, right, kHashesAt, kHashesBytes) == 0;
-  pinion::require(is_taken(changed) == is_right);
+  pinion::require(is_accepted(changed) == is_right);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: refused, or every byte of every tensor may be read.
+// Arbitrary bytes as a safetensors file: refused, or every byte of every tensor is readable.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +18,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const std::byte byte : tensor.contents()) sum += static_cast<unsigned>(byte);
   }
   pinion::require(!next || next == file.data() + file.size());
-  [[maybe_unused]] volatile unsigned kept = sum;  // so that the reads are not left out
+  [[maybe_unused]] volatile unsigned kept = sum;  // keeps the compiler from removing the reads
   return 0;
 }

@@ -1,5 +1,5 @@
-// Any bytes as a session's image, and any words laid over true images, with the checksum that somebody else's program
-// would give them: refused with the session left empty, or a session that goes on.
+// Arbitrary bytes as a session image, and valid images with overwritten words and a correct checksum: refused with the
+// session left empty, or a session that can continue.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -29,21 +29,21 @@ void correct_checksum(Bytes& image) {
   std::memcpy(image.data(), &header, sizeof header);
 }
 
-// 32-bit words, each with the place where it is laid over the image; what is left of the input lengthens the image.
+// Overwrites words of the image by pairs of offset and word; appends the rest of the input.
 Bytes patched(Bytes image, std::span<const std::byte> input) {
   struct Patch {
-    uint32_t place, word;
+    uint32_t offset, word;
   } patch;
   for (; input.size() >= sizeof patch; input = input.subspan(sizeof patch)) {
     std::memcpy(&patch, input.data(), sizeof patch);
-    std::memcpy(image.data() + patch.place % (image.size() - 3), &patch.word, sizeof patch.word);
+    std::memcpy(image.data() + patch.offset % (image.size() - 3), &patch.word, sizeof patch.word);
   }
   image.insert(image.end(), input.begin(), input.end());
   correct_checksum(image);
   return image;
 }
 
-// A session of a small model, and an image of it.
+// A session of a small model, with its image.
 struct Case {
   std::unique_ptr<pinion::Model> model;
   pinion::Team team{{-1}};
@@ -81,7 +81,7 @@ struct Case {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // A window and more than a chunk of the cache; a recurrent state beside it; rope factors that change at 21 tokens.
+  // A sliding window and more than one cache block; a recurrent state; longrope factors that change at 21 tokens.
   static Case cases[] = {{"mistral_window", pinion::KvType::q8, 258},
                          {"qwen3_5", pinion::KvType::f32, 3},
                          {"phi3_crossing", pinion::KvType::bf16, 20}};

@@ -1,5 +1,5 @@
-// Any bytes as a matrix of codes: a line of JSON with its shape and the quantization_config, then the safetensors file.
-// Refused with an error, or all rows may be read, with the same numbers in whatever pieces.
+// Arbitrary bytes as a quantised matrix: a line of JSON with its shape and the quantization_config, then the
+// safetensors file. Refused with an error, or all rows are readable, with the same numbers in any split.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
