@@ -22,6 +22,7 @@ struct TeamCpus {
 
 TeamCpus team_on(const Topology& topology, std::vector<int32_t> cpus);
 
+// Teams, chunk and access pattern of a run.
 struct Plan {
   TeamCpus decode;
   TeamCpus prefill;

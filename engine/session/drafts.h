@@ -36,9 +36,8 @@ void append(SuffixAutomaton& automaton, int32_t id);
 // Makes the automaton that of `text`; appends only if `text` extends the current one.
 void set_text(SuffixAutomaton& automaton, std::span<const int32_t> text);
 
-constexpr int64_t kMaxDrafts = 15;  // of a text in a pass, in addition to the drawn token
-// Match length assumed for TextRules::jump_forward().
-constexpr int64_t kJumpForwardMatch = 16;
+constexpr int64_t kMaxDrafts = 15;         // of a text in a pass, in addition to the drawn token
+constexpr int64_t kJumpForwardMatch = 16;  // match length assumed for TextRules::jump_forward()
 
 // Duration of passes by number of rows.
 struct PassSeconds {
@@ -65,7 +64,7 @@ struct Acceptance {
 size_t bucket_of_match(int64_t length);
 size_t bucket_of_probability(double probability);
 
-// Records the drafts of a pass by their buckets; the first `accepted` agreed, the next one did not.
+// Records the drafts of a pass by their buckets; the first `accepted` agreed, the next one, if any, did not.
 void note_acceptance(Acceptance& acceptance, std::span<const size_t> buckets, int64_t accepted);
 
 // A text that may have drafts in the next pass.

@@ -102,7 +102,7 @@ Error open_scheduler(const Model& model, Team& team, const SchedulerOptions& opt
 
 // Errors: those of generate() for prompt and options. The first request with log probabilities of its prompt, drafts or
 // rules allocates extra_logit_rows, and fails if there is too little memory.
-Error submit(Scheduler& scheduler, TextRequest request, int64_t* id);
+Error submit(Scheduler& scheduler, TextRequest spec, int64_t* id);
 
 // Ends a request between two passes. Returns false for an unknown id.
 bool cancel(Scheduler& scheduler, int64_t id);
@@ -143,8 +143,8 @@ struct PrefixSource {
 // Never includes the last token of the text: its logits are needed.
 PrefixSource find_prefix(const Scheduler& scheduler, const ScheduledRequest& request, bool long_factors);
 
-// Gives `sequence` the blocks of a prefix. Takes over a cached prefix of which `text` begins with every token.
-// Otherwise shares whole blocks and copies the last, partial block, for which other cached prefixes may be evicted.
+// Gives `sequence` the blocks of a prefix. Takes over a cached prefix if `text` begins with all of it. Otherwise shares
+// whole blocks and copies the last, partial block, for which other cached prefixes may be evicted.
 void share_prefix(Scheduler& scheduler, const PrefixSource& source, Sequence* sequence, std::span<const int32_t> text);
 
 // True if the whole text of the request fits without preemption.
