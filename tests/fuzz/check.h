@@ -1,4 +1,4 @@
-// What fuzz targets ask of whatever they call.
+// Checks for fuzz targets.
 #pragma once
 
 #include <cstdlib>
@@ -9,10 +9,10 @@
 namespace pinion {
 
 inline void require(bool condition) {
-  if (!condition) std::abort();  // what libFuzzer reports
+  if (!condition) std::abort();  // libFuzzer reports it
 }
 
-// Whether it is an error, which must be one line.
+// True for an error, whose message must be one line.
 inline bool failed(const Error& e) {
   require(e.message().find('\n') == std::string::npos);
   return static_cast<bool>(e);

@@ -1,4 +1,4 @@
-// What must hold for every tokenizer that a file gave: it encodes and decodes without harm, streamed or at once.
+// Checks a loaded tokenizer: it encodes, and incremental decoding equals decoding at once.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ inline void check_tokenizer(const std::shared_ptr<const Tokenizer>& tokenizer) {
   std::vector<int32_t> ids;
   if (failed(encode(*tokenizer, kText, {}, &ids))) return;
   const std::string text = decode(*tokenizer, ids, false);
-  StreamDecoder decoder(tokenizer, false);
-  std::string streamed;
-  for (const int32_t id : ids) streamed += decoder.put(id);
-  streamed += decoder.finish();
-  require(streamed == text);
+  IncrementalDecoder decoder(tokenizer, false);
+  std::string incremental;
+  for (const int32_t id : ids) incremental += decoder.put(id);
+  incremental += decoder.finish();
+  require(incremental == text);
 }
 
 }  // namespace pinion

@@ -1,9 +1,9 @@
-// Any bytes as tekken.json or as a list of ranks: refused with an error, or a tokenizer that does no harm.
+// Any bytes as tekken.json or as a list of ranks: an error, or a usable tokenizer.
 #include <cstddef>
 #include <cstdint>
 
 #include "tests/fuzz/check_tokenizer.h"
-#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tokenizer = std::make_shared<pinion::Tokenizer>();

@@ -1,4 +1,4 @@
-// Any regular expression on any text: refused, or spans that cover the text from left to right, or an error in words.
+// Any regular expression on any text: an error, or spans that cover the text from left to right.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 using namespace pinion;
 
-// A byte of options, then the expression up to a zero byte, then the text.
+// Input: a byte of options, the expression, a zero byte, the text.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Regex regex;
   if (failed(compile_regex(bytes.substr(0, cut), data[0] & 1, "pattern", &regex))) return 0;
   const std::string text = to_utf8(std::string_view(bytes).substr(std::min(cut + 1, bytes.size())));
-  RegexFinder finder(text.size(), 0.01);  // libFuzzer would rather have many inputs than slow ones
+  RegexFinder finder(text.size(), 0.01);  // keeps slow inputs short
   for (int round = 0; round < 2; ++round) {
     size_t covered = 0;
     const Error e = finder.find(regex, text, [&](const Span& span) {

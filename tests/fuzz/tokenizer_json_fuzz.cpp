@@ -1,9 +1,9 @@
-// Any bytes as tokenizer.json: refused with an error, or a tokenizer that encodes and decodes without harm.
+// Any bytes as tokenizer.json: an error, or a usable tokenizer.
 #include <cstddef>
 #include <cstdint>
 
 #include "tests/fuzz/check_tokenizer.h"
-#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tokenizer = std::make_shared<pinion::Tokenizer>();

@@ -1,5 +1,5 @@
-// How much memory a long text takes while it is encoded: 20 bytes a byte of text at most. The sentencepiece library
-// takes ten times that, so there it matters that what cannot fit into a context never gets to it.
+// Memory to encode a long text: at most 20 bytes per byte of text. The sentencepiece library takes ten times that, so
+// texts that exceed the context must not reach it.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -13,13 +13,13 @@
 
 namespace {
 
-int64_t live_bytes = 0, most_bytes = 0;  // of what operator new gave
+int64_t live_bytes = 0, max_bytes = 0;  // allocated by operator new
 
 void* allocate(size_t bytes) {
   void* memory = std::malloc(bytes);
   if (!memory) std::abort();
   live_bytes += static_cast<int64_t>(malloc_usable_size(memory));
-  most_bytes = std::max(most_bytes, live_bytes);
+  max_bytes = std::max(max_bytes, live_bytes);
   return memory;
 }
 
@@ -42,16 +42,16 @@ namespace {
 
 constexpr int64_t kTextBytes = 2'000'000;
 
-// Bytes that encoding takes beyond the text, for each byte of it.
+// Peak memory of encoding, per byte of text.
 double bytes_taken(const std::string& name, const EncodeOptions& options, bool expect_error) {
   std::shared_ptr<const Tokenizer> tokenizer;
   EXPECT_FALSE(load_tokenizer(PINION_TEST_DATA "/tokenizers/" + name, &tokenizer));
   std::string text;
   while (std::ssize(text) < kTextBytes) text += "Once upon a time, in 1897, the dog\nwent to Zürich by train. ";
-  const int64_t before = most_bytes = live_bytes;
+  const int64_t before = max_bytes = live_bytes;
   std::vector<int32_t> ids;
   EXPECT_EQ(static_cast<bool>(encode(*tokenizer, text, options, &ids)), expect_error) << name;
-  const double taken = static_cast<double>(most_bytes - before) / static_cast<double>(text.size());
+  const double taken = static_cast<double>(max_bytes - before) / static_cast<double>(text.size());
   testing::Test::RecordProperty(name, std::to_string(taken));
   return taken;
 }
@@ -63,12 +63,11 @@ TEST(Encode, TakesLittleMemory) {
   }
 }
 
-// Long before all of it is encoded.
-TEST(Encode, RefusesWhatIsTooLong) {
+TEST(Encode, RejectsLongTextsEarly) {
   for (const char* name : {"llama3", "llama2", "sentencepiece_bpe", "sentencepiece_unigram"}) {
-    EXPECT_LE(bytes_taken(name, {.most_tokens = 1000}, true), 0.01) << name;
+    EXPECT_LE(bytes_taken(name, {.max_tokens = 1000}, true), 0.01) << name;
   }
-  EXPECT_LE(bytes_taken("llama3", {.most_tokens = kTextBytes / 20}, true), 5) << "half way";
+  EXPECT_LE(bytes_taken("llama3", {.max_tokens = kTextBytes / 20}, true), 5) << "half way";
 }
 
 }  // namespace

@@ -1,18 +1,18 @@
-// Hand-worked cases of what tokenizer.json may contain, and of what it must not.
+// Hand-worked cases of valid and invalid tokenizer.json files.
 #include <gtest/gtest.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/tokenizer/encoded.h"
-#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
 namespace {
 
 const Json kNone = Json::object();
 
-// A file around a character-level model; `fields` replaces top-level fields, `model` fields of the model.
+// A file with a character-level model; `fields` replaces top-level fields, `model` fields of the model.
 std::string make_file(const Json& fields = kNone, const Json& model = kNone) {
   Json vocabulary = Json::object();
   for (const char c : std::string("abcdefghijklmnopqrstuvwxyz .,0123456789AB")) {
@@ -57,7 +57,7 @@ TEST(Bpe, MergesByRankThenFromTheLeft) {
   EXPECT_EQ(tokens(make_file(), ""), "");
 }
 
-// As a text, because a Json keeps neither the order of members nor what is given twice.
+// A text, since Json keeps neither the order of members nor duplicates.
 std::string model_file(const std::string& members) { return R"({"model": {"type": "BPE", )" + members + "}}"; }
 
 TEST(Bpe, MembersComeInAnyOrder) {
@@ -67,7 +67,7 @@ TEST(Bpe, MembersComeInAnyOrder) {
   EXPECT_EQ(tokens(model_file(merges + ", " + vocabulary), "abcab"), "abc|ab");
 }
 
-TEST(Bpe, TheLastOfTwoRules) {
+TEST(Bpe, LastDuplicateCounts) {
   Tokenizer tokenizer;
   const std::string file = R"({"model": 5, "model": {"vocab": {"a": 7}, "merges": [],
     "vocab": {"a": 9, "b": -1, "a": 1, "b": 1, "c": 3}}})";
@@ -75,7 +75,7 @@ TEST(Bpe, TheLastOfTwoRules) {
   EXPECT_EQ(vocab_size(tokenizer), 4);
   EXPECT_EQ(token_id(tokenizer, "a"), 1);
   EXPECT_EQ(token_id(tokenizer, "b"), 1);
-  EXPECT_EQ(token_text(tokenizer, 1), "b");  // of two tokens the greater
+  EXPECT_EQ(token_text(tokenizer, 1), "b");  // the greater of two tokens
   EXPECT_EQ(token_text(tokenizer, 2), "");
   EXPECT_EQ(token_text(tokenizer, 3), "c");
   EXPECT_EQ(load_error(model_file(R"("vocab": {"a": 1}, "vocab": [1], "merges": [])")),
@@ -84,7 +84,7 @@ TEST(Bpe, TheLastOfTwoRules) {
             "file: model: vocab: missing or wrong type: want an object");
 }
 
-TEST(Bpe, BadVocabulariesAndMergesAreRefused) {
+TEST(Bpe, RejectsBadVocabulariesAndMerges) {
   const auto vocabulary_error = [](const std::string& members) {
     return load_error(model_file("\"vocab\": {" + members + "}, \"merges\": []"));
   };
@@ -121,7 +121,7 @@ TEST(Bpe, UnknownCharacters) {
   EXPECT_EQ(tokens(make_file(kNone, {{"unk_token", "."}, {"fuse_unk", true}}), "aéüb"), "a|.|b");
 }
 
-// Texts whose pieces are told apart by what no longer merges: a b | c d across a cut.
+// Tokens do not merge across a split: a b | c d.
 TEST(Split, EveryBehavior) {
   EXPECT_EQ(tokens(make_file(split("b", "Isolated")), "abcd"), "a|b|cd");
   EXPECT_EQ(tokens(make_file(split("x", "Removed")), "axbxab"), "a|b|ab");
@@ -133,8 +133,8 @@ TEST(Split, EveryBehavior) {
   EXPECT_EQ(tokens(make_file(split("", "Isolated")), "abcd"), "a|b|c|d");  // an empty match between characters
 }
 
-TEST(Split, RegularExpressionsMeanWhatOnigurumaMeans) {
-  EXPECT_EQ(tokens(make_file(split("\\s", "Removed")), "a\u180Eb"), "ab");  // U+180E is no white space, only unknown
+TEST(Split, RegexesFollowOniguruma) {
+  EXPECT_EQ(tokens(make_file(split("\\s", "Removed")), "a\u180Eb"), "ab");  // U+180E is no white space and unknown
   EXPECT_EQ(tokens(make_file(split("\\s", "Removed")), "a\u0085b\u3000a"), "a|b|a");
   EXPECT_EQ(tokens(make_file(split("\\u0062", "Isolated")), "abab"), "a|b|a|b");
   EXPECT_EQ(tokens(make_file(split("(?i:AB)", "Removed")), "cabd"), "c|d");
@@ -156,7 +156,7 @@ TEST(Metaspace, PrependSchemes) {
   EXPECT_EQ(tokens(file("first"), " a"), "▁a");
 }
 
-TEST(AddedTokens, FlagsDecideWhatIsTaken) {
+TEST(AddedTokens, FlagsControlMatches) {
   const auto file = [](const Json& flags) {
     Json token = {{"content", "cd"}, {"special", true}};
     token.update(flags);
@@ -171,7 +171,7 @@ TEST(AddedTokens, FlagsDecideWhatIsTaken) {
   EXPECT_EQ(tokens(make_file({{"added_tokens", longest}}), "abcabb"), "abc|ab|b");
 }
 
-TEST(AddedTokens, NormalizedOnesAreSoughtAfterNormalising) {
+TEST(AddedTokens, NormalizedTokensMatchNormalizedText) {
   const Json lower = {{"type", "Lowercase"}};
   const Json added = {{{"content", "Ab"}, {"normalized", true}}, {{"content", "C"}, {"normalized", false}}};
   EXPECT_EQ(tokens(make_file({{"normalizer", lower}, {"added_tokens", added}}), "xABCc"), "x|ab|C|c");
@@ -186,7 +186,7 @@ TEST(Template, SurroundsTheText) {
   EXPECT_EQ(tokens(make_file({{"post_processor", step}}), "x", {.add_special = false}), "x");
 }
 
-TEST(BadFiles, AreRefusedByName) {
+TEST(BadFiles, ErrorsNameTheField) {
   const auto has = [](const std::string& file, const std::string& part) {
     EXPECT_NE(load_error(file).find(part), std::string::npos) << load_error(file);
   };
@@ -218,7 +218,7 @@ TEST(BadFiles, AreRefusedByName) {
   has("{\"normalizer\":" + deep + "}", "deep");
 }
 
-TEST(BadFiles, TextsThatTakeTooLongAreRefused) {
+TEST(BadFiles, SlowTextsAreRejected) {
   Tokenizer tokenizer;
   ASSERT_FALSE(load_tokenizer_json(make_file(split("(a+)+$", "Isolated")), "file", &tokenizer));
   std::vector<int32_t> ids;
@@ -227,35 +227,35 @@ TEST(BadFiles, TextsThatTakeTooLongAreRefused) {
   EXPECT_NE(e.message().find("too much time"), std::string::npos) << e.message();
 }
 
-// Every pre-tokeniser calls the next one.
-TEST(BadFiles, VeryManyComponentsAreRefused) {
+// Each pre-tokeniser calls the next one.
+TEST(BadFiles, TooManyComponentsAreRejected) {
   Json steps = Json::array();
   for (int i = 0; i < 1000; ++i) steps.push_back({{"type", "WhitespaceSplit"}});
   const std::string e = load_error(make_file({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", steps}}}}));
   EXPECT_NE(e.find("at most 64"), std::string::npos) << e;
 }
 
-TEST(BadFiles, EveryPrefixIsRefused) {
+TEST(BadFiles, EveryPrefixIsRejected) {
   const std::string file = make_file(split("\\s", "Removed"));
   for (size_t length = 0; length < file.size(); ++length) EXPECT_NE(load_error(file.substr(0, length)), "") << length;
 }
 
-TEST(Decoder, StripsNoMoreThanThereIs) {
+TEST(Decoder, StripStopsAtTheEndOfTheToken) {
   const Json step = {{"type", "Strip"}, {"content", "a"}, {"start", 3}, {"stop", 3}};
   Tokenizer tokenizer;
   ASSERT_FALSE(load_tokenizer_json(make_file({{"decoder", step}}), "file", &tokenizer));
-  EXPECT_EQ(decode(tokenizer, encoded(tokenizer, "aba")), "b");  // "ab" loses its a, "a" all it has
+  EXPECT_EQ(decode(tokenizer, encoded(tokenizer, "aba")), "b");  // "ab" loses its a, "a" becomes empty
 }
 
-TEST(Unicode, ReplacesEachIllFormedPart) {
+TEST(Unicode, ReplacesIllFormedParts) {
   EXPECT_EQ(to_utf8("a\xC0\xAF"), "a\uFFFD\uFFFD");                    // overlong
   EXPECT_EQ(to_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");            // a surrogate
-  EXPECT_EQ(to_utf8("\xF0\x9F\x98 x"), "\uFFFD x");                    // cut short: one part
+  EXPECT_EQ(to_utf8("\xF0\x9F\x98 x"), "\uFFFD x");                    // truncated: one part
   EXPECT_EQ(to_utf8("\xF4\x90\x80\x80"), "\uFFFD\uFFFD\uFFFD\uFFFD");  // above U+10FFFF
   EXPECT_EQ(to_utf8("é\U0001F600"), "é\U0001F600");
 }
 
-TEST(Unicode, OrdersManyMarksQuickly) {
+TEST(Unicode, SortsManyMarksQuickly) {
   std::string marks = "a";
   for (int i = 0; i < 200000; ++i) marks += i % 2 == 0 ? "\u0301" : "\u0323";
   EXPECT_EQ(normalize(marks, NormalForm::kNfc).substr(0, 3), "\u1EA1");

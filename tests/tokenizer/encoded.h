@@ -1,4 +1,4 @@
-// The ids of a text that can be encoded.
+// Encodes a text and expects no error.
 #pragma once
 
 #include <gtest/gtest.h>

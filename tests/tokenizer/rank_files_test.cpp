@@ -1,4 +1,4 @@
-// Hand-worked cases of files by rank: what they may contain, and what they must not.
+// Hand-worked cases of valid and invalid files by rank.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -6,7 +6,7 @@
 
 #include "tests/temp_folder.h"
 #include "tests/tokenizer/encoded.h"
-#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
 namespace {
@@ -83,14 +83,14 @@ std::string tekken_error(const Json& file) {
 TEST(Ranks, LowestRankMergesFirst) {
   EXPECT_EQ(list_tokens({"ab", "bc", "abc"}, "xabc"), "x|abc");
   EXPECT_EQ(list_tokens({"bc", "ab"}, "xabc"), "x|a|bc");
-  EXPECT_EQ(list_tokens({"bc", "ab", "abc"}, "xabc"), "x|abc");  // a and bc make it as well
-  EXPECT_EQ(list_tokens({"aa"}, "xaaa"), "x|aa|a");              // the left one first
-  EXPECT_EQ(list_tokens({"abcd", "bc"}, "xabcd"), "x|a|bc|d");   // no two tokens make abcd
-  EXPECT_EQ(list_tokens({"abcd", "bc"}, "abcd"), "abcd");        // but here it is the whole piece
+  EXPECT_EQ(list_tokens({"bc", "ab", "abc"}, "xabc"), "x|abc");  // also a merge of a and bc
+  EXPECT_EQ(list_tokens({"aa"}, "xaaa"), "x|aa|a");              // leftmost first
+  EXPECT_EQ(list_tokens({"abcd", "bc"}, "xabcd"), "x|a|bc|d");   // no merge makes abcd
+  EXPECT_EQ(list_tokens({"abcd", "bc"}, "abcd"), "abcd");        // a whole word
   EXPECT_EQ(list_tokens({"\xC3\xA9"}, "\xC3\xA9"), "Ã©");        // é, as byte-level BPE spells it
 }
 
-TEST(Ranks, AnyOrderBlankLinesAndCarriageReturns) {
+TEST(Ranks, AcceptsAnyOrderAndBlankLines) {
   Tokenizer tokenizer;
   std::string lines;
   const std::vector<std::string> tokens = ranked({"ab"});
@@ -124,7 +124,7 @@ TEST(Ranks, SettingsNameSpecialTokens) {
             "file: no such token: \"<bos>\"");
 }
 
-TEST(Ranks, BadListsAreRefused) {
+TEST(Ranks, BadListsAreRejected) {
   const std::vector<std::string> tokens = ranked({"ab"});
   const std::string lines = rank_list(tokens), start = rank_list(ranked({}));
   EXPECT_EQ(list_error(lines), "");
@@ -144,12 +144,12 @@ TEST(Ranks, BadListsAreRefused) {
   EXPECT_EQ(list_error("YWI= 0\n"), "file: no token for byte 0");
   std::string many;
   for (int i = 0; i <= 128000; ++i) many += "YQ== 0\n";
-  EXPECT_EQ(list_error(many), "file: list of ranks is not Llama 3's: want at most 128000 tokens");
+  EXPECT_EQ(list_error(many), "file: not Llama 3's list of ranks: want at most 128000 tokens");
   for (size_t length = 0; length < lines.size(); length += 7) EXPECT_NE(list_error(lines.substr(0, length)), "");
 }
 
-TEST(Ranks, TooManyMergesAreRefused) {
-  std::string word;  // every part of it, from three letters on, is another token
+TEST(Ranks, TooManyMergesAreRejected) {
+  std::string word;  // all its substrings of three or more letters differ
   for (char a = 'a'; a < 'z'; ++a) {
     for (char b = static_cast<char>(a + 1); b <= 'z'; ++b) word += {a, b};
   }
@@ -159,7 +159,7 @@ TEST(Ranks, TooManyMergesAreRefused) {
       longer.push_back(word.substr(begin, bytes));
     }
   }
-  EXPECT_EQ(list_error(rank_list(ranked(longer))), "file: too many pairs of tokens make a token: want at most 2000000");
+  EXPECT_EQ(list_error(rank_list(ranked(longer))), "file: too many merges: want at most 2000000");
 }
 
 TEST(Tekken, SpecialTokensComeFirst) {
@@ -175,7 +175,7 @@ TEST(Tekken, SpecialTokensComeFirst) {
             (std::vector<int32_t>{4 + 256, 2, 4 + 'u', 4 + 'n', 4 + 'u', 4 + 's', 4 + 'e', 4 + 'd', 3}));
 }
 
-TEST(Tekken, OldVersionsListNoSpecialTokens) {
+TEST(Tekken, OldVersionsHaveDefaultSpecialTokens) {
   Json file = tekken(ranked({}));
   file["config"]["default_num_special_tokens"] = 20;
   file["config"]["default_vocab_size"] = 20 + 256;
@@ -189,7 +189,7 @@ TEST(Tekken, OldVersionsListNoSpecialTokens) {
   EXPECT_EQ(tekken_error(file), "file: special_tokens: missing or wrong type: want a list");
 }
 
-TEST(Tekken, BadFilesAreRefused) {
+TEST(Tekken, BadFilesAreRejected) {
   const Json good = tekken(ranked({"ab"}));
   EXPECT_EQ(tekken_error(good), "");
   const struct {
@@ -227,7 +227,7 @@ TEST(Tekken, BadFilesAreRefused) {
       {"/special_tokens/1", "1", "special_tokens: 1: wrong type"},
       {"/special_tokens/1/rank", "2", "special_tokens: 1: rank: out of range"},
       {"/special_tokens/1/token_str", "null", "token_str: missing field"},
-      {"/special_tokens/1/token_str", "\"\"", "special token without a text: 1"},
+      {"/special_tokens/1/token_str", "\"\"", "special token without text: 1"},
       {"/special_tokens/1/token_str", "\"</s>\"", "special token given twice: \"</s>\""},
       {"/special_tokens/1/token_str", "\"<SPECIAL_3>\"", "special token given twice: \"<SPECIAL_3>\""},
       {"/special_tokens/1/token_str", "\"<bos>\"", "no such token: \"<s>\""},
@@ -241,7 +241,7 @@ TEST(Tekken, BadFilesAreRefused) {
   }
 }
 
-TEST(Files, AreTakenInOrder) {
+TEST(Files, HaveAnOrderOfPreference) {
   const TempFolder folder;
   const auto size = [&] {
     std::shared_ptr<const Tokenizer> tokenizer;

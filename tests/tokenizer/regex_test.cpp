@@ -1,4 +1,4 @@
-// Matches far apart, and expressions that would take for ever.
+// Distant matches, and patterns of exponential time.
 #include "tokenizer/tokens/regex.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::string matches(const std::string& pattern, const std::string& text, bool li
   return e ? "error: " + e.message() : result;
 }
 
-TEST(Regex, FindsWhatIsFarAway) {
+TEST(Regex, FindsDistantMatches) {
   for (const size_t distance : {254, 255, 256, 257, 258, 511, 512, 513, 100'000}) {
     const std::string gap(distance, '.');
     EXPECT_EQ(matches("[ab]", gap + "a" + gap + "b"), "a|b") << distance;
@@ -39,14 +39,14 @@ TEST(Regex, FindsWhatIsFarAway) {
   EXPECT_EQ(matches("x*", std::string(300, '.') + "xx"), "xx");
 }
 
-TEST(Regex, AnExpressionMayTakeTooLongForOnePlace) {
+TEST(Regex, TimesOutAtOnePosition) {
   EXPECT_EQ(matches("(a+)+$", std::string(60, 'a') + "b"),
             "error: a regular expression of the tokenizer: takes too much time for this text");
 }
 
-// Each part takes thousands of steps; what they take together is limited. (A part shorter than the shortest match, or a
-// single last letter that is not there, PCRE2 would miss at once.)
-TEST(Regex, AnExpressionMayTakeTooLongForAllParts) {
+// Each part takes thousands of steps, below PCRE2's limit; the sum is limited. (PCRE2 rejects at once a part shorter
+// than the shortest match, or one without a required last letter.)
+TEST(Regex, TimesOutOverAllParts) {
   const Regex slow = compiled("(?:a?){12}a{12}[bc]");
   const std::string part(24, 'a');
   RegexFinder finder(part.size(), 0.1);
@@ -57,7 +57,7 @@ TEST(Regex, AnExpressionMayTakeTooLongForAllParts) {
   EXPECT_GT(parts, 1);
 }
 
-TEST(Regex, AnErrorEndsTheSearch) {
+TEST(Regex, ErrorsEndTheSearch) {
   RegexFinder finder(4);
   int spans = 0;
   const Error e =

@@ -1,5 +1,5 @@
-// Special tokens that people type: what stands for them, and the ids that come of it.
-#include "tokenizer/tokens/special_token_escape.h"
+// Escapes of special tokens that users type.
+#include "tokenizer/templates/special_token_escape.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ const std::vector<AddedToken> kTokens = {
     {.content = "<b>", .special = true},      {.content = "[x]", .special = true},
     {.content = "</think>", .special = true}, {.content = "[/THINK]", .special = true}};
 
-// The content of one message, escapes shown as '?'.
+// The content of a message after escaping, with '?' for each escape.
 std::string shown(const OrderedJson& content, const char* role = "user") {
   OrderedJson messages = {{{"role", role}, {"content", content}}}, tools;
   std::vector<Escape> escapes;
@@ -25,28 +25,28 @@ std::string shown(const OrderedJson& content, const char* role = "user") {
   return unescaped(text, escapes);
 }
 
-TEST(SpecialTokenEscape, StandForTheFirstCharacterOfATypedToken) {
+TEST(SpecialTokenEscape, ReplacesTheFirstCharacterOfATypedToken) {
   EXPECT_EQ(shown("a <|end|> b"), "\"a ?|end|> b\"");
-  EXPECT_EQ(shown("<|end|><b>"), "\"?|end|>?b>\"");  // else the second would be found once the first is not
+  EXPECT_EQ(shown("<|end|><b>"), "\"?|end|>?b>\"");  // unescaped, <b> would match
   EXPECT_EQ(shown("<think> [y] < |end|> \u00e9"), "\"<think> [y] < |end|> \u00e9\"");
   EXPECT_EQ(shown({{{"text", "[x]"}, {"<b>", {"<b>"}}}}), R"([{"text":"?x]","?b>":["?b>"]}])");
 }
 
-TEST(SpecialTokenEscape, StandForTheBeginningOfATokenAtTheEnd) {
+TEST(SpecialTokenEscape, ReplacesTokenPrefixesAtTheEnd) {
   EXPECT_EQ(shown("a <|en"), "\"a ?|en\"");
-  EXPECT_EQ(shown("a <|en \n"), "\"a ?|en \\n\"");  // templates trim
+  EXPECT_EQ(shown("a <|en \n"), "\"a ?|en \\n\"");  // a template may trim the newline
   EXPECT_EQ(shown("a <|en\x1c"), "\"a ?|en\\u001c\"");
   EXPECT_EQ(shown("[y] <"), "\"[y] ?\"");
 }
 
-// A template may take text out of the middle.
-TEST(SpecialTokenEscape, StandWhereTwoCharactersAreThoseOfAToken) {
+// A template may remove text from the middle.
+TEST(SpecialTokenEscape, ReplacesPrefixesOfTwoCharacters) {
   EXPECT_EQ(shown("<|en/thinkd|> [ x] <c>"), "\"?|en/thinkd|> [ x] <c>\"");
   EXPECT_EQ(shown("<br> </s>"), "\"?br> ?/s>\"");
   EXPECT_EQ(shown("<think>a</think></s>", "assistant"), "\"<think>a</think></s>\"");
 }
 
-TEST(SpecialTokenEscape, LeaveTheMarksOfThoughtsInAnswersAndWordsInRoles) {
+TEST(SpecialTokenEscape, KeepsThinkingMarksAndRoles) {
   EXPECT_EQ(shown("a</think><b>", "assistant"), "\"a</think>?b>\"");
   EXPECT_EQ(shown("a</think><b>"), "\"a?/think>?b>\"");
   EXPECT_EQ(shown("[THINK]a[/THINK]<b>", "assistant"), "\"[THINK]a[/THINK]?b>\"");
@@ -61,7 +61,7 @@ TEST(SpecialTokenEscape, LeaveTheMarksOfThoughtsInAnswersAndWordsInRoles) {
   EXPECT_NE(tools[0]["name"], "[x]");
 }
 
-TEST(SpecialTokenEscape, LeaveTheMarksOfToolCallsInAnswers) {
+TEST(SpecialTokenEscape, KeepsToolCallMarksInAnswers) {
   const std::vector<AddedToken> tokens = {{.content = "<tool_call>"}, {.content = "<tool_response>"}};
   OrderedJson messages = {{{"role", "assistant"}, {"content", "<tool_call><tool_response>"}},
                           {{"role", "user"}, {"content", "<tool_call>"}}};
@@ -72,7 +72,7 @@ TEST(SpecialTokenEscape, LeaveTheMarksOfToolCallsInAnswers) {
   EXPECT_EQ(messages[1]["content"], "\U00100000tool_call>");
 }
 
-TEST(SpecialTokenEscape, AreCharactersThatOccurNowhere) {
+TEST(SpecialTokenEscape, UsesUnusedCharacters) {
   OrderedJson messages = {{{"role", "user"}, {"content", "\U00100000[x]\U00100001"}}}, tools;
   std::vector<Escape> escapes;
   EXPECT_EQ(escape_special_tokens(kTokens, messages.dump(), &messages, &tools, &escapes).message(), "");

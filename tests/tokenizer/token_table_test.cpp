@@ -1,5 +1,5 @@
-// The tables against std::map, and by hand what a vocabulary may do: a text twice, an id twice, holes.
-#include "tokenizer/tokens/token_table.h"
+// The tables against std::map, and hand-worked vocabularies with duplicate texts, duplicate ids and holes.
+#include "tokenizer/tokens/bpe.h"
 
 #include <gtest/gtest.h>
 
@@ -11,11 +11,11 @@
 namespace pinion {
 namespace {
 
-TEST(TokenTable, EmptyHasNothing) {
+TEST(TokenTable, EmptyTableFindsNothing) {
   TokenTable table;
   EXPECT_EQ(table.find(""), -1);
   EXPECT_EQ(table.find("a"), -1);
-  table.list_by_id();
+  table.index_by_id();
   EXPECT_EQ(table.highest_id(), -1);
   EXPECT_EQ(table.text(0), "");
   EXPECT_EQ(table.text(-1), "");
@@ -27,7 +27,7 @@ TEST(TokenTable, FindsTextsAndIds) {
   EXPECT_TRUE(table.set("a", 0));
   EXPECT_TRUE(table.set("", 5));
   EXPECT_TRUE(table.set(std::string_view("a\0b", 3), 4));
-  table.list_by_id();
+  table.index_by_id();
   EXPECT_EQ(table.size(), 4u);
   EXPECT_EQ(table.highest_id(), 5);
   EXPECT_EQ(table.find("ab"), 3);
@@ -43,11 +43,11 @@ TEST(TokenTable, FindsTextsAndIds) {
   EXPECT_EQ(table.text(6), "");
 }
 
-TEST(TokenTable, TheLastIdOfATextRules) {
+TEST(TokenTable, LastIdOfATextCounts) {
   TokenTable table;
   EXPECT_TRUE(table.set("a", 9));
   EXPECT_FALSE(table.set("a", 1));
-  table.list_by_id();
+  table.index_by_id();
   EXPECT_EQ(table.size(), 1u);
   EXPECT_EQ(table.find("a"), 1);
   EXPECT_EQ(table.text(1), "a");
@@ -55,16 +55,16 @@ TEST(TokenTable, TheLastIdOfATextRules) {
   EXPECT_EQ(table.highest_id(), 1);
 }
 
-TEST(TokenTable, TheGreatestTextOfAnIdIsListed) {
+TEST(TokenTable, GreatestTextOfAnIdIsIndexed) {
   TokenTable table;
   for (const char* text : {"b", "\xC3\xA9", "a"}) table.set(text, 2);
-  table.list_by_id();
-  EXPECT_EQ(table.text(2), "\xC3\xA9");  // by bytes from 0 to 255
+  table.index_by_id();
+  EXPECT_EQ(table.text(2), "\xC3\xA9");  // bytes compare as unsigned
   for (const char* text : {"b", "\xC3\xA9", "a"}) EXPECT_EQ(table.find(text), 2);
 }
 
-// Ids from so small a range meet; what is not reserved grows, and in full tables texts lie far from where they belong.
-TEST(TokenTable, IsAMap) {
+// Small ranges give duplicates, unreserved tables grow, and full tables have long probe sequences.
+TEST(TokenTable, EqualsStdMap) {
   std::mt19937 random(1);
   for (const size_t reserved : {size_t{0}, size_t{3}, size_t{20'000}}) {
     TokenTable table;
@@ -75,7 +75,7 @@ TEST(TokenTable, IsAMap) {
       const auto id = static_cast<int32_t>(random() % 5'000);
       EXPECT_EQ(table.set(text, id), ids.insert_or_assign(text, id).second);
     }
-    table.list_by_id();
+    table.index_by_id();
     EXPECT_EQ(table.size(), ids.size());
     std::map<int32_t, std::string> texts;
     for (const auto& [text, id] : ids) texts[id] = text;
@@ -87,9 +87,9 @@ TEST(TokenTable, IsAMap) {
   }
 }
 
-TEST(MergeTable, EmptyHasNothing) { EXPECT_EQ(MergeTable().find(0, 0), nullptr); }
+TEST(MergeTable, EmptyTableFindsNothing) { EXPECT_EQ(MergeTable().find(0, 0), nullptr); }
 
-TEST(MergeTable, KeepsAPairsFirstMergeUnlessItIsAssigned) {
+TEST(MergeTable, InsertKeepsTheFirstMerge) {
   MergeTable table;
   EXPECT_EQ(table.insert(1, 2, {10, 3})->rank, 10);
   EXPECT_EQ(table.insert(2, 1, {11, 4})->rank, 11);
@@ -103,7 +103,7 @@ TEST(MergeTable, KeepsAPairsFirstMergeUnlessItIsAssigned) {
   EXPECT_EQ(table.find(1, 2)->id, 6);
 }
 
-TEST(MergeTable, IsAMap) {
+TEST(MergeTable, EqualsStdMap) {
   std::mt19937 random(2);
   for (const size_t reserved : {size_t{0}, size_t{3}, size_t{20'000}}) {
     MergeTable table;

@@ -1,4 +1,4 @@
-// Ids and decoded text against the reference libraries: fixtures by tools/reference/make_tokenizers.py.
+// Ids and decoded text against the reference libraries; fixtures from tools/reference/make_tokenizers.py.
 #include "tokenizer/tokens/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include "loader/files/json.h"
 #include "tests/temp_folder.h"
 #include "tests/tokenizer/encoded.h"
+#include "tokenizer/templates/special_token_escape.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -35,8 +36,8 @@ Json read(const std::filesystem::path& path) {
   return json;
 }
 
-std::string decode_stream(const std::shared_ptr<const Tokenizer>& tokenizer, const Ids& ids, bool skip_special) {
-  StreamDecoder decoder(tokenizer, skip_special);
+std::string decode_incrementally(const std::shared_ptr<const Tokenizer>& tokenizer, const Ids& ids, bool skip_special) {
+  IncrementalDecoder decoder(tokenizer, skip_special);
   std::string text;
   for (const int32_t id : ids) {
     const std::string piece = decoder.put(id);
@@ -53,7 +54,7 @@ class Fixture : public testing::TestWithParam<const char*> {
   std::shared_ptr<const Tokenizer> tokenizer = load(kData / GetParam());
 };
 
-TEST_P(Fixture, SpecialTokensThatAreTypedAreText) {
+TEST_P(Fixture, TypedSpecialTokensAreText) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto text = texts[i].get<std::string>();
     nlohmann::ordered_json messages = {{{"role", "user"}, {"content", text}}}, tools;
@@ -97,29 +98,29 @@ TEST_P(Fixture, DecodesLikeTheReference) {
   }
 }
 
-TEST_P(Fixture, StreamsWhatItDecodes) {
+TEST_P(Fixture, IncrementalDecodingEqualsDecode) {
   for (const Json& item : expected["ids"]) {
     const auto ids = item.get<Ids>();
-    EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, ids)) << item;
+    EXPECT_EQ(decode_incrementally(tokenizer, ids, true), decode(*tokenizer, ids)) << item;
   }
   for (const Json& item : expected["random"]) {
     const auto ids = item[0].get<Ids>();
-    EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, ids)) << item[0];
-    EXPECT_EQ(decode_stream(tokenizer, ids, false), decode(*tokenizer, ids, false)) << item[0];
+    EXPECT_EQ(decode_incrementally(tokenizer, ids, true), decode(*tokenizer, ids)) << item[0];
+    EXPECT_EQ(decode_incrementally(tokenizer, ids, false), decode(*tokenizer, ids, false)) << item[0];
   }
 }
 
-// Prompt and answer, joined, are the text of all tokens, wherever the one ends.
-TEST_P(Fixture, GoesOnWhereAPromptEnds) {
+// The joined text of prompt and answer equals that of all tokens, wherever the prompt ends.
+TEST_P(Fixture, DecodingContinuesAPrompt) {
   for (const Json& item : expected["ids"]) {
     const auto ids = item.get<Ids>();
     const std::string whole = decode(*tokenizer, ids);
     for (size_t cut = 0; cut <= ids.size(); cut += 1 + ids.size() / 32) {
       const std::span prompt(ids.data(), cut);
       const std::string before = decode(*tokenizer, prompt);
-      if (before.ends_with("\uFFFD") || !whole.starts_with(before)) continue;  // the cut may go through a character
-      if (before.empty() && cut > 0) continue;                                 // blanks that are left out, perhaps
-      StreamDecoder decoder(tokenizer, true, !has_text(*tokenizer, prompt));
+      if (before.ends_with("\uFFFD") || !whole.starts_with(before)) continue;  // the cut may split a character
+      if (before.empty() && cut > 0) continue;                                 // maybe dropped blanks
+      IncrementalDecoder decoder(tokenizer, true, !has_text(*tokenizer, prompt));
       std::string text = before;
       for (size_t i = cut; i < ids.size(); ++i) text += decoder.put(ids[i]);
       EXPECT_EQ(text + decoder.finish(), whole) << item << " cut at " << cut;
@@ -127,20 +128,20 @@ TEST_P(Fixture, GoesOnWhereAPromptEnds) {
   }
 }
 
-TEST_P(Fixture, TakesInvalidUtf8AsReplacementCharacters) {
+TEST_P(Fixture, InvalidUtf8BecomesReplacementCharacters) {
   const std::string bad = "a\xFF\xE4\xBD z\xC3";
   EXPECT_EQ(encoded(*tokenizer, bad), encoded(*tokenizer, "a\uFFFD\uFFFD z\uFFFD"));
 }
 
-TEST_P(Fixture, PassesOverIdsOutsideTheVocabulary) {
+TEST_P(Fixture, IgnoresUnknownIds) {
   const Ids inside = encoded(*tokenizer, "the river");
   Ids ids{-1, 1 << 30};
   for (const int32_t id : inside) ids.insert(ids.end(), {id, vocab_size(*tokenizer)});
   EXPECT_EQ(decode(*tokenizer, ids), decode(*tokenizer, inside));
-  EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, inside));
+  EXPECT_EQ(decode_incrementally(tokenizer, ids, true), decode(*tokenizer, inside));
 }
 
-TEST_P(Fixture, TakesLongTextsInLittleTime) {
+TEST_P(Fixture, EncodesLongTextsQuickly) {
   constexpr size_t kBytes = 250000;
   std::string text, word;
   while (text.size() < kBytes) {
@@ -151,7 +152,7 @@ TEST_P(Fixture, TakesLongTextsInLittleTime) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_GT(encoded(*tokenizer, input).size(), 1000);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    // A tenth of a second on a free core; a quadratic loop would take minutes on any.
+    // 0.1 s on an idle core; a quadratic loop would take minutes.
     EXPECT_LT(seconds.count(), 60);
   }
 }
@@ -162,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Fixture,
                                          "sentencepiece_unigram", "tekken_ranks", "llama3_ranks"),
                          [](const auto& kind) { return std::string(kind.param); });
 
-TEST(BadFolders, AreRefused) {
+TEST(BadFolders, AreRejected) {
   const TempFolder folder;
   const auto refused = [&] {
     std::shared_ptr<const Tokenizer> tokenizer;
@@ -170,7 +171,7 @@ TEST(BadFolders, AreRefused) {
   };
   EXPECT_NE(refused().find("no tokenizer"), std::string::npos);
   std::filesystem::create_directories(folder / "tokenizer.model");
-  EXPECT_NE(refused().find("cannot be read"), std::string::npos);
+  EXPECT_NE(refused().find("is a folder, not a file"), std::string::npos);
   std::filesystem::remove(folder / "tokenizer.model");
   std::ifstream whole(kData / "sentencepiece_bpe" / "tokenizer.model", std::ios::binary);
   const std::string bytes(std::istreambuf_iterator<char>(whole), {});
@@ -187,7 +188,7 @@ TEST(BadFolders, AreRefused) {
   }
 }
 
-TEST(Stories260k, TokensWithoutARowAreRefused) {
+TEST(Stories260k, TokensWithoutARowAreRejected) {
   const TempFolder folder;
   const Json whole = read(std::filesystem::path(PINION_TEST_DATA) / "stories260k" / "tokenizer.json");
   const auto message = [&](const auto& change) {
@@ -202,7 +203,7 @@ TEST(Stories260k, TokensWithoutARowAreRefused) {
   EXPECT_EQ(message([](Json&) {}), "");
   EXPECT_EQ(message([](Json& json) { json["model"]["vocab"]["zzz"] = 600; }),
             file +
-                ": \"zzz\": a token has no row of the embedding: want an id below 512, config.json's vocab_size, "
+                ": \"zzz\": token has no embedding row: want an id below 512, config.json's vocab_size, "
                 "have 600");
   const auto add_token = [](Json& json) {
     Json token = json["added_tokens"][0];
@@ -210,14 +211,15 @@ TEST(Stories260k, TokensWithoutARowAreRefused) {
     token["content"] = "<picture>";
     json["added_tokens"].push_back(token);
   };
-  EXPECT_EQ(message(add_token), "");  // as Gemma 3 1B has one
+  EXPECT_EQ(message(add_token), "");  // as in Gemma 3 1B
   const auto surround = [&](Json& json) {
     add_token(json);
     json["post_processor"]["single"][0]["SpecialToken"]["id"] = "<picture>";
     json["post_processor"]["special_tokens"]["<picture>"] = {
         {"id", "<picture>"}, {"ids", {512}}, {"tokens", {"<picture>"}}};
   };
-  EXPECT_NE(message(surround).find("\"<picture>\": a token has no row"), std::string::npos) << message(surround);
+  EXPECT_NE(message(surround).find("\"<picture>\": token has no embedding row"), std::string::npos)
+      << message(surround);
   const auto empty = [](Json& json) {
     json["model"]["vocab"] = Json::object();
     json["model"]["merges"] = Json::array();
@@ -225,8 +227,8 @@ TEST(Stories260k, TokensWithoutARowAreRefused) {
   EXPECT_EQ(message(empty), file + ": model: vocab: no tokens");
 }
 
-// A sentencepiece folder's tokens of its own: flags from tokenizer_config.json, ids from added_tokens.json.
-TEST(Sentencepiece, HasAddedTokens) {
+// Added tokens of a sentencepiece folder: flags from tokenizer_config.json, ids from added_tokens.json.
+TEST(Sentencepiece, ReadsAddedTokens) {
   const TempFolder folder;
   std::filesystem::copy_file(kData / "sentencepiece_bpe" / "tokenizer.model", folder / "tokenizer.model");
   std::ofstream(folder / "added_tokens.json") << R"({"<end>": 9001})";
@@ -244,10 +246,10 @@ TEST(Sentencepiece, HasAddedTokens) {
   expected.insert(expected.end(), {9001, 9001});
   EXPECT_EQ(ids, expected);
   EXPECT_EQ(decode(*tokenizer, ids), "the<cut> cat");
-  EXPECT_EQ(decode_stream(tokenizer, ids, false), "<s> the<cut> cat<end><end>");
+  EXPECT_EQ(decode_incrementally(tokenizer, ids, false), "<s> the<cut> cat<end><end>");
 }
 
-// The model of the demo engine's tests has both files; tokenizer.json rules where both are there.
+// The demo model has both files; tokenizer.json takes precedence.
 TEST(Stories260k, BothFilesGiveTheExpectedIds) {
   const std::filesystem::path source = std::filesystem::path(PINION_TEST_DATA) / "stories260k";
   const TempFolder folder;
@@ -264,7 +266,7 @@ TEST(Stories260k, BothFilesGiveTheExpectedIds) {
       EXPECT_EQ(encoded(*tokenizer, item["prompt"].get<std::string>()), item["prompt_ids"].get<Ids>());
       const auto ids = item["greedy_ids"].get<Ids>();
       EXPECT_EQ(decode(*tokenizer, ids), item["text"].get<std::string>());
-      EXPECT_EQ(decode_stream(tokenizer, ids, true), decode(*tokenizer, ids));
+      EXPECT_EQ(decode_incrementally(tokenizer, ids, true), decode(*tokenizer, ids));
     }
   }
 }

@@ -1,4 +1,4 @@
-// See added_tokens.h. The order of the checks is that of Hugging Face's tokenizers library.
+// The order of the checks is that of Hugging Face's tokenizers library.
 #include "tokenizer/tokens/added_tokens.h"
 
 #include <algorithm>
@@ -9,7 +9,9 @@
 namespace pinion {
 namespace {
 
-// The start of the last character of `text`.
+constexpr char kPrivateUseLead = '\xF4';  // first byte in UTF-8 of all private-use characters of plane 16
+
+// Offset of the last character of `text`.
 size_t last_char(std::string_view text) {
   size_t at = text.size() - 1;
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
@@ -54,7 +56,7 @@ AddedTokenFinder make_finder(std::vector<AddedToken> tokens) {
   return finder;
 }
 
-// Each byte narrows the range of sorted tokens that still fit.
+// Each byte narrows the range of the sorted tokens that still match.
 const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view text, size_t at) {
   const auto byte = [](char c) { return static_cast<unsigned char>(c); };
   if (!finder.first_bytes[byte(text[at])]) return nullptr;
@@ -71,9 +73,9 @@ const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view te
   return longest;
 }
 
-std::vector<TextPart> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special) {
-  std::vector<TextPart> parts;
-  size_t covered = 0;
+std::vector<TextRun> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special) {
+  std::vector<TextRun> runs;
+  size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const AddedToken* found = longest_at(finder, text, at);
     if (found == nullptr) {
@@ -85,14 +87,30 @@ std::vector<TextPart> split_added(const AddedTokenFinder& finder, std::string_vi
     at = end;
     if (token.special && !parse_special) continue;
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
-    if (token.lstrip) begin = std::max(skip_space_left(text, begin, covered), covered);
+    if (token.lstrip) begin = std::max(skip_space_left(text, begin, done), done);
     if (token.rstrip) end = skip_space_right(text, end);
-    if (covered < begin) parts.push_back({text.substr(covered, begin - covered), -1});
-    parts.push_back({text.substr(begin, end - begin), token.id});
-    covered = end;
+    if (done < begin) runs.push_back({text.substr(done, begin - done), -1});
+    runs.push_back({text.substr(begin, end - begin), token.id});
+    done = end;
   }
-  if (covered < text.size()) parts.push_back({text.substr(covered), -1});
-  return parts;
+  if (done < text.size()) runs.push_back({text.substr(done), -1});
+  return runs;
+}
+
+std::string unescaped(std::string_view text, const std::vector<Escape>& escapes, std::vector<size_t>* restored) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t lead = escapes.empty() ? text.size() : std::min(text.find(kPrivateUseLead, at), text.size());
+    result += text.substr(at, lead - at);
+    at = lead;
+    if (at == text.size()) break;
+    const auto found =
+        std::ranges::find_if(escapes, [&](const Escape& pair) { return text.substr(at).starts_with(pair.escaped); });
+    if (restored != nullptr && found != escapes.end()) restored->push_back(result.size());
+    result += found == escapes.end() ? text.substr(at, 1) : std::string_view(found->original);
+    at += found == escapes.end() ? 1 : found->escaped.size();
+  }
+  return result;
 }
 
 }  // namespace pinion

@@ -1,4 +1,5 @@
-// Added tokens: texts that are tokens of their own, found in the text before the model sees it.
+// Added tokens: texts that are one token each, found before the model sees a text. And the escapes that keep special
+// tokens typed by users from being found.
 #pragma once
 
 #include <bitset>
@@ -10,16 +11,16 @@
 namespace pinion {
 
 struct AddedToken {
-  std::string content;  // what to seek
+  std::string content;
   int32_t id = -1;
-  bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the white space on its left along
+  bool single_word = false;  // matches only between characters that are no word characters
+  bool lstrip = false;       // includes white space on its left
   bool rstrip = false;       // ... on its right
-  bool normalized = false;   // sought in the normalised text; `content` is normalised too
+  bool normalized = false;   // matches in the normalised text; `content` is normalised too
   bool special = false;
 };
 
-// The tokens to seek in one pass, sorted by content.
+// Tokens to find in one pass, sorted by content.
 struct AddedTokenFinder {
   std::vector<AddedToken> tokens;
   std::bitset<256> first_bytes;
@@ -30,12 +31,22 @@ AddedTokenFinder make_finder(std::vector<AddedToken> tokens);
 // The longest token that begins at `at`, or null.
 const AddedToken* longest_at(const AddedTokenFinder& finder, std::string_view text, size_t at);
 
-struct TextPart {
+struct TextRun {
   std::string_view text;
-  int32_t id;  // the added token it is; -1: text between
+  int32_t id;  // of the added token; -1: plain text
 };
 
-// Cuts `text` at the leftmost, longest added tokens. No part of plain text is empty. Special ones can be passed over.
-std::vector<TextPart> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special);
+// Splits `text` at the leftmost, longest added tokens. No run of plain text is empty. parse_special false: special
+// tokens are plain text.
+std::vector<TextRun> split_added(const AddedTokenFinder& finder, std::string_view text, bool parse_special);
+
+// A private-use character in place of the first character of a special token (templates/special_token_escape.h).
+struct Escape {
+  std::string escaped, original;  // one character each
+};
+
+// Restores the original characters; `restored`: their offsets in the result.
+std::string unescaped(std::string_view text, const std::vector<Escape>& escapes,
+                      std::vector<size_t>* restored = nullptr);
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// See pipeline.h. The semantics, corner cases included, are those of Hugging Face's tokenizers library.
+// The semantics, including corner cases, are those of Hugging Face's tokenizers library.
 #include "tokenizer/tokens/pipeline.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-// `*cut_front`: the text no longer begins with what it began with.
+// Sets `*cut_front` if the beginning of the text was removed.
 Error replace_matches(const Regex& pattern, std::string_view content, RegexFinder& finder, std::string* text,
                       bool* cut_front) {
   std::string result;
@@ -37,7 +37,7 @@ std::string replace_text(std::string_view text, std::string_view what, std::stri
 }
 
 std::string strip_white_space(std::string_view text, bool left, bool right) {
-  size_t begin = text.size(), end = 0;  // of what is not white space
+  size_t begin = text.size(), end = 0;  // without white space
   for (size_t at = 0; at < text.size();) {
     const size_t start = at;
     if (is_white_space(next_char(text, &at))) continue;
@@ -49,33 +49,33 @@ std::string strip_white_space(std::string_view text, bool left, bool right) {
   return std::string(text.substr(std::min(begin, end), end - std::min(begin, end)));
 }
 
-Error apply(const Normalizer& step, RegexFinder& finder, TextPiece* piece) {
+Error apply_normalizer(const Normalizer& step, RegexFinder& finder, NormalizedText* out) {
   bool cut_front = false;
   switch (step.kind) {
     case Normalizer::Kind::kForm:
-      piece->text = normalize(piece->text, step.form);
+      out->text = normalize(out->text, step.form);
       break;
     case Normalizer::Kind::kLowercase:
-      piece->text = lowercase(piece->text);
+      out->text = lowercase(out->text);
       break;
     case Normalizer::Kind::kPrepend:
-      if (!piece->text.empty()) piece->text.insert(0, step.text);
+      if (!out->text.empty()) out->text.insert(0, step.text);
       break;
     case Normalizer::Kind::kReplace:
-      if (Error e = replace_matches(step.pattern, step.text, finder, &piece->text, &cut_front)) return e;
+      if (Error e = replace_matches(step.pattern, step.text, finder, &out->text, &cut_front)) return e;
       break;
     case Normalizer::Kind::kStrip: {
       size_t at = 0;
-      cut_front = step.left && !piece->text.empty() && is_white_space(next_char(piece->text, &at));
-      piece->text = strip_white_space(piece->text, step.left, step.right);
+      cut_front = step.left && !out->text.empty() && is_white_space(next_char(out->text, &at));
+      out->text = strip_white_space(out->text, step.left, step.right);
       break;
     }
   }
-  piece->at_start = piece->at_start && !cut_front;
+  out->at_start = out->at_start && !cut_front;
   return {};
 }
 
-// Whether a span belongs to the piece that the one before it is in.
+// True if a span extends the word of the span before it.
 bool is_joined(SplitBehavior behavior, const Span& before, const Span& span) {
   switch (behavior) {
     case SplitBehavior::kContiguous:
@@ -91,12 +91,12 @@ bool is_joined(SplitBehavior behavior, const Span& before, const Span& span) {
   return false;
 }
 
-// Calls `on_piece` with the bounds of one piece after the other.
-Error split(const PreTokenizer& step, std::string_view text, RegexFinder& finder,
-            const std::function<Error(size_t begin, size_t end)>& on_piece) {
+// Calls `on_word` with the bounds of one word after the other.
+Error split_words(const PreTokenizer& step, std::string_view text, RegexFinder& finder,
+                  const std::function<Error(size_t begin, size_t end)>& on_word) {
   Span before{};
-  size_t begin = 0, end = 0;  // of the piece that may still grow
-  const auto finish = [&] { return begin == end ? Error{} : on_piece(begin, end); };
+  size_t begin = 0, end = 0;  // of the word that may still grow
+  const auto finish = [&] { return begin == end ? Error{} : on_word(begin, end); };
   const auto take = [&](Span span) -> Error {
     span.match = span.match != step.invert;
     if (end > 0 && is_joined(step.behavior, before, span)) {
@@ -125,25 +125,25 @@ Error run_steps(std::span<const PreTokenizer> steps, std::string_view text, bool
                 const OnWord& on_word) {
   if (steps.empty()) return on_word(text);
   const PreTokenizer& step = steps.front();
-  const auto go_on = [&](std::string_view piece, bool is_first) {
-    return run_steps(steps.subspan(1), piece, is_first, finder, on_word);
+  const auto run_rest = [&](std::string_view word, bool is_first) {
+    return run_steps(steps.subspan(1), word, is_first, finder, on_word);
   };
   switch (step.kind) {
     case PreTokenizer::Kind::kSplit:
-      return split(step, text, finder, [&](size_t begin, size_t end) {
-        return go_on(text.substr(begin, end - begin), at_start && begin == 0);
+      return split_words(step, text, finder, [&](size_t begin, size_t end) {
+        return run_rest(text.substr(begin, end - begin), at_start && begin == 0);
       });
     case PreTokenizer::Kind::kMetaspace:
-      return go_on(metaspace(step, text, at_start), at_start);
+      return run_rest(metaspace(step, text, at_start), at_start);
     case PreTokenizer::Kind::kPrefixSpace:
-      return text.starts_with(' ') ? go_on(text, at_start) : go_on(' ' + std::string(text), at_start);
+      return text.starts_with(' ') ? run_rest(text, at_start) : run_rest(' ' + std::string(text), at_start);
     case PreTokenizer::Kind::kBytes:
-      return go_on(bytes_to_chars(text), at_start);
+      return run_rest(bytes_to_chars(text), at_start);
   }
   return {};
 }
 
-// The bytes a token of byte-level BPE stands for; a token with any other character stands for itself.
+// The bytes of a token in the alphabet of byte-level BPE; a token with any other character stands for itself.
 std::string chars_to_bytes(const std::string& token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
@@ -189,27 +189,27 @@ std::string strip_ends(std::string_view token, const Decoder& step) {
   return std::string(token);
 }
 
-std::string join(const std::vector<std::string>& tokens) {
+std::string concatenated(const std::vector<std::string>& tokens) {
   std::string text;
   for (const std::string& token : tokens) text += token;
   return text;
 }
 
-// `first`: the first of `tokens` is the first of the text.
-std::vector<std::string> apply(const Decoder& step, std::vector<std::string> tokens, bool first) {
+// `at_start`: the tokens begin the text.
+std::vector<std::string> apply_decoder(const Decoder& step, std::vector<std::string> tokens, bool at_start) {
   switch (step.kind) {
     case Decoder::Kind::kByteLevel:
       for (std::string& token : tokens) token = chars_to_bytes(token);
-      return {to_utf8(join(tokens))};
+      return {to_utf8(concatenated(tokens))};
     case Decoder::Kind::kFuse:
-      return {join(tokens)};
+      return {concatenated(tokens)};
     case Decoder::Kind::kByteFallback:
       return decode_byte_tokens(tokens);
     case Decoder::Kind::kReplace: {
       RegexFinder finder(0);
       bool cut_front = false;
       for (std::string& token : tokens) {
-        // One that takes too long stays as it is.
+        // On a timeout the token stays unchanged.
         std::ignore = replace_matches(step.pattern, step.text, finder, &token, &cut_front);
       }
       return tokens;
@@ -219,7 +219,7 @@ std::vector<std::string> apply(const Decoder& step, std::vector<std::string> tok
       return tokens;
     case Decoder::Kind::kMetaspace:
       for (std::string& token : tokens) {
-        const bool drop = first && step.prepended && &token == &tokens.front();
+        const bool drop = at_start && step.prepended && &token == &tokens.front();
         token = replace_text(token, step.text, drop ? "" : " ");
       }
       return tokens;
@@ -231,7 +231,7 @@ bool joins_tokens(const Decoder& step) {
   return step.kind == Decoder::Kind::kFuse || step.kind == Decoder::Kind::kByteLevel;
 }
 
-// After the tokens are joined, a step must treat each part of the text alike, or a part cannot be decoded on its own.
+// True if the step, after the tokens are joined, gives the same result for a text and for its parts.
 bool is_local(const Decoder& step) {
   return step.kind == Decoder::Kind::kFuse || (step.kind == Decoder::Kind::kStrip && step.stop == 0) ||
          (step.kind == Decoder::Kind::kMetaspace && !step.prepended);
@@ -247,9 +247,9 @@ std::optional<char> fallback_byte(std::string_view token) {
   return static_cast<char>(byte);
 }
 
-Error normalize(const Pipeline& pipeline, RegexFinder& finder, TextPiece* piece) {
+Error normalize(const Pipeline& pipeline, RegexFinder& finder, NormalizedText* text) {
   for (const Normalizer& step : pipeline.normalizers) {
-    if (Error e = apply(step, finder, piece)) return e;
+    if (Error e = apply_normalizer(step, finder, text)) return e;
   }
   return {};
 }
@@ -270,12 +270,12 @@ std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tok
   }
   bool joined = false;
   for (const Decoder& step : pipeline.decoders) {
-    // What a joined text is stripped of at its start, it is stripped of once.
+    // A joined text is stripped once, at its start.
     const bool done_before = joined && !at_start && step.kind == Decoder::Kind::kStrip;
-    if (!done_before) tokens = apply(step, std::move(tokens), at_start);
+    if (!done_before) tokens = apply_decoder(step, std::move(tokens), at_start);
     joined = joined || joins_tokens(step);
   }
-  return join(tokens);
+  return concatenated(tokens);
 }
 
 std::string bytes_of_token(const Pipeline& pipeline, const std::string& token) {

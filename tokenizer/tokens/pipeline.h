@@ -1,5 +1,5 @@
-// What happens to text around the model, as tokenizer.json lists it: normalisers, pre-tokenisers, decoders. Each list
-// is flat (a Sequence is its members); a component of the file may become several steps here.
+// The processing of text around the BPE model, as tokenizer.json lists it: normalisers, pre-tokenisers, decoders. Each
+// list is flat (a Sequence is replaced by its members); one component of the file may become several steps.
 #pragma once
 
 #include <cstdint>
@@ -20,25 +20,25 @@ struct Normalizer {
   Kind kind;
   NormalForm form = NormalForm::kNfc;
   Regex pattern = {};              // kReplace
-  std::string text = {};           // kPrepend, and what kReplace puts in
+  std::string text = {};           // kPrepend; kReplace: the replacement
   bool left = true, right = true;  // kStrip
 };
 
-// What becomes of the matches of a pattern that cuts text into pieces.
+// The treatment of matches when a pattern splits text into words.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct PreTokenizer {
   enum class Kind {
     kSplit,
-    kMetaspace,    // spaces become `text`, which is also put in front where `prepend` says so
-    kPrefixSpace,  // a space in front where there is none
-    kBytes,        // bytes become characters
+    kMetaspace,    // replaces spaces by `text`, and prepends it by `prepend`
+    kPrefixSpace,  // prepends a space if there is none
+    kBytes,        // maps bytes to characters (bytes_to_chars)
   };
   enum class Prepend { kAlways, kFirst, kNever };
   Kind kind;
   Regex pattern = {};
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // the pattern describes what lies between matches
+  bool invert = false;  // the pattern describes the text between matches
   std::string text = {};
   Prepend prepend = Prepend::kAlways;
 };
@@ -46,45 +46,45 @@ struct PreTokenizer {
 struct Decoder {
   enum class Kind { kByteLevel, kReplace, kByteFallback, kFuse, kStrip, kMetaspace };
   Kind kind;
-  Regex pattern = {};     // kReplace
-  std::string text = {};  // what kReplace puts in, what kStrip removes, what kMetaspace turns into a space
-  int64_t start = 0;      // kStrip: at most so many at the start of each token
+  Regex pattern = {};  // kReplace
+  std::string text =
+      {};  // kReplace: the replacement; kStrip: the text to remove; kMetaspace: the text that becomes a space
+  int64_t start = 0;      // kStrip: maximum count at the start of each token
   int64_t stop = 0;       // ... and at the end
-  bool prepended = true;  // kMetaspace: the first token's is no space
+  bool prepended = true;  // kMetaspace: drops that of the first token
 };
 
-constexpr size_t kMostPreTokenizers = 64;  // each calls the next
+constexpr size_t kMaxPreTokenizers = 64;  // each calls the next one
 
 struct Pipeline {
   std::vector<Normalizer> normalizers;
   std::vector<PreTokenizer> pre_tokenizers;
   std::vector<Decoder> decoders;
-  bool spaced = false;  // there is no decoder: tokens are joined by spaces
+  bool spaced = false;  // no decoder: tokens are joined by spaces
 };
 
-struct TextPiece {
+struct NormalizedText {
   std::string text;
-  bool at_start;  // nothing of the input lies before it
+  bool at_start;  // it begins where the input begins
 };
 
-Error normalize(const Pipeline& pipeline, RegexFinder& finder, TextPiece* piece);
+Error normalize(const Pipeline& pipeline, RegexFinder& finder, NormalizedText* text);
 
-// Calls `on_word` with one word after the other: all of them at once would take ten times the text's memory.
+// Calls `on_word` for one word after the other: a list of all words would take ten times the memory of the text.
 using OnWord = std::function<Error(std::string_view word)>;
 Error pre_tokenize(const Pipeline& pipeline, std::string_view text, bool at_start, RegexFinder& finder,
                    const OnWord& on_word);
 
-// `at_start`: these are the first tokens of the text. Later tokens are decoded with at_start false, and the joined
-// results are the same as for all at once wherever can_end_at() allowed the cut and the text before it does not end in
-// U+FFFD, which may be half a character.
+// `at_start`: the tokens begin a text. Later tokens are decoded with at_start false; the joined results equal those of
+// one call if can_end_at() allows the cut and the first text does not end in U+FFFD, which may be half a character.
 std::string decode_tokens(const Pipeline& pipeline, std::vector<std::string> tokens, bool at_start);
 
-std::optional<char> fallback_byte(std::string_view token);  // that <0xXX> spells
+std::optional<char> fallback_byte(std::string_view token);  // the byte of a token <0xXX>
 
-// What a token adds to the middle of a text: bytes that need not be whole characters.
+// The bytes of a token in the middle of a text; they may be part of a character.
 std::string bytes_of_token(const Pipeline& pipeline, const std::string& token);
 
-// No token that comes after `token` changes what it decodes to.
+// True if no later token changes the text of `token`.
 bool can_end_at(const Pipeline& pipeline, std::string_view token);
 
 }  // namespace pinion

@@ -1,67 +1,44 @@
-// Reads the two kinds of files of byte-level BPE by rank, tiktoken's: Mistral's tekken.json, and the tokenizer.model of
-// Llama 3, a list of lines "BASE64 RANK". They hold no merges: two tokens merge where their joined bytes are a token,
-// the lowest rank first.
+// Reads tiktoken's byte-level BPE by rank: Mistral's tekken.json, and the tokenizer.model of Llama 3, a list of lines
+// "BASE64 RANK". The files list no merges: two tokens merge if their joined bytes are a token, the lowest rank first.
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
-#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
 namespace {
 
-// Each way to cut a token in two is looked up, so work grows with the square of its length, and memory with the ways
-// that give two tokens. Mistral's longest token has 76 bytes, and there are 269 443 such ways.
-constexpr size_t kLongestTokenBytes = 512;
-constexpr size_t kMostMerges = 2'000'000;
+// Every split of a token in two is looked up: time grows with the square of its length, memory with the splits into two
+// tokens. Mistral's longest token has 76 bytes, and its file 269,443 such splits.
+constexpr size_t kMaxTokenBytes = 512;
+constexpr size_t kMaxMerges = 2'000'000;
 
-// A list of ranks does not say how to split text. Later models' lists look the same, are longer and split differently.
+// A list of ranks lacks the split pattern. Lists of later models look the same, are longer and split differently.
 constexpr size_t kLlama3Tokens = 128'000;
 constexpr const char* kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Llama 3's special tokens follow the list: these names, then numbered ones.
+// Llama 3's special tokens have the ids after the list: these names, then numbered names.
 constexpr size_t kLlama3SpecialTokens = 256;
-constexpr const char* kLlama3Names[] = {
-    "<|begin_of_text|>",
-    "<|end_of_text|>",
-    "<|reserved_special_token_0|>",
-    "<|reserved_special_token_1|>",
-    "<|finetune_right_pad_id|>",
-    "<|step_id|>",
-    "<|start_header_id|>",
-    "<|end_header_id|>",
-    "<|eom_id|>",
-    "<|eot_id|>",
-    "<|python_tag|>",
-};
-constexpr int kLlama3FirstNumber = 2;  // of the numbered ones that follow
+constexpr const char* kLlama3SpecialNames =
+    "<|begin_of_text|> <|end_of_text|> <|reserved_special_token_0|> <|reserved_special_token_1|> "
+    "<|finetune_right_pad_id|> <|step_id|> <|start_header_id|> <|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|>";
+constexpr int kLlama3FirstNumber = 2;  // of the numbered names
 
-// What tekken.json means up to its version v7 where it lists no special tokens.
-constexpr const char* kTekkenV7Names[] = {
-    "<unk>",
-    "<s>",
-    "</s>",
-    "[INST]",
-    "[/INST]",
-    "[AVAILABLE_TOOLS]",
-    "[/AVAILABLE_TOOLS]",
-    "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]",
-    "[TOOL_CALLS]",
-    "[IMG]",
-    "<pad>",
-    "[IMG_BREAK]",
-    "[IMG_END]",
-    "[PREFIX]",
-    "[MIDDLE]",
-    "[SUFFIX]",
-    "[SYSTEM_PROMPT]",
-    "[/SYSTEM_PROMPT]",
-    "[TOOL_CONTENT]",
-};
+// The special tokens of tekken.json up to version v7, if it lists none.
+constexpr const char* kTekkenV7SpecialNames =
+    "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS] "
+    "[IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]";
+
+std::vector<std::string> split_names(const char* names) {
+  std::istringstream words(names);
+  return {std::istream_iterator<std::string>(words), {}};
+}
 
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -79,7 +56,7 @@ bool decode_base64(std::string_view text, std::string* bytes) {
   if (text.size() % 4 != 0) return false;
   for (int n = 0; n < 2 && text.ends_with('='); ++n) text.remove_suffix(1);
   uint32_t bits = 0;
-  int count = 0;  // of bits not given out yet
+  int count = 0;  // pending bits
   size_t at = 0;
   for (const char digit : text) {
     const int8_t value = kBase64Values[static_cast<unsigned char>(digit)];
@@ -96,14 +73,14 @@ bool decode_base64(std::string_view text, std::string* bytes) {
 
 std::string byte_token(int byte) { return bytes_to_chars(std::string(1, static_cast<char>(byte))); }
 
-// `tokens`: by rank, spelled in the alphabet of byte-level BPE; empty where none was read yet. The caller knows where.
+// `tokens`: by rank, in the alphabet of byte-level BPE; empty: not read yet. The caller sets the place of the error.
 Error set_token(std::string_view base64, int64_t rank, std::vector<std::string>* tokens) {
   std::string bytes;
-  if (!decode_base64(base64, &bytes) || bytes.empty() || bytes.size() > kLongestTokenBytes) {
-    return error("bad token", {}, "base64 of 1 to " + std::to_string(kLongestTokenBytes) + " bytes",
+  if (!decode_base64(base64, &bytes) || bytes.empty() || bytes.size() > kMaxTokenBytes) {
+    return error("bad token", {}, "base64 of 1 to " + std::to_string(kMaxTokenBytes) + " bytes",
                  brief(std::string(base64)));
   }
-  std::string& token = (*tokens)[static_cast<size_t>(rank)];
+  std::string& token = (*tokens)[rank];
   if (!token.empty()) return error("rank given twice", {}, {}, std::to_string(rank));
   token = bytes_to_chars(bytes);
   return {};
@@ -122,34 +99,34 @@ Error find_merges(const std::vector<std::string>& tokens, size_t first_id, const
       const int32_t right = bpe->tokens.find(token.substr(cut));
       if (right >= 0) bpe->merges.insert(left, right, merge);
     }
-    if (bpe->merges.size() > kMostMerges) {
-      return error("too many pairs of tokens make a token", where, "at most " + std::to_string(kMostMerges));
+    if (bpe->merges.size() > kMaxMerges) {
+      return error("too many merges", where, "at most " + std::to_string(kMaxMerges));
     }
   }
   return {};
 }
 
-// `tokens` as set_token() left them, all of them read.
+// `tokens`: by rank, all set.
 Error build_model(const std::vector<std::string>& tokens, size_t first_id, const std::string& where, BpeModel* bpe) {
   bpe->ignore_merges = true;
   size_t bytes = 0;
   for (const std::string& token : tokens) bytes += token.size();
   bpe->tokens.reserve(tokens.size(), bytes);
-  bpe->merges.reserve(2 * tokens.size());  // about as many as in known files
+  bpe->merges.reserve(2 * tokens.size());  // about the number in known files
   for (size_t rank = 0; rank < tokens.size(); ++rank) {
     if (!bpe->tokens.set(tokens[rank], static_cast<int32_t>(first_id + rank))) {
       return error("token given twice", where, {}, brief(tokens[rank]));
     }
   }
-  bpe->tokens.list_by_id();
+  bpe->tokens.index_by_id();
   for (int byte = 0; byte < 256; ++byte) {
     if (!bpe->tokens.contains(byte_token(byte))) return error("no token for byte " + std::to_string(byte), where);
   }
   return find_merges(tokens, first_id, where, bpe);
 }
 
-// tiktoken's regular expressions are Rust's. What that dialect reads otherwise than Oniguruma's, which compile_regex()
-// takes: ^ and $ do not match at line breaks, -- and ~~ work on sets.
+// tiktoken's regular expressions are in Rust's dialect. It differs from Oniguruma's, which compile_regex() reads: ^ and
+// $ do not match at line breaks, and -- and ~~ are set operators.
 Error compile_rust_regex(const std::string& pattern, const std::string& where, Regex* out) {
   for (const std::string_view part : {"$", "--", "~~"}) {
     if (pattern.find(part) != std::string::npos) {
@@ -172,17 +149,17 @@ Error build_pipeline(const std::string& pattern, const std::string& where, Pipel
   return {};
 }
 
-// The token the settings name, else the usual one.
-Error find_token(const Tokenizer& tokenizer, const std::string& named, const std::string& usual,
+// The token that the settings name, else the default one.
+Error find_token(const Tokenizer& tokenizer, const std::string& named, const std::string& default_name,
                  const std::string& where, std::optional<int32_t>* out) {
-  const std::string& name = named.empty() ? usual : named;
+  const std::string& name = named.empty() ? default_name : named;
   const int32_t id = token_id(tokenizer, name);
   if (id < 0) return error("no such token", where, {}, brief(name));
   *out = id;
   return {};
 }
 
-// `names`: of the special tokens, by id. The settings may name them otherwise: models give reserved ones a meaning.
+// `names`: of the special tokens, by id. The settings may rename reserved ones.
 Error add_special_tokens(const std::vector<std::string>& names, size_t first_id, const TokenizerSettings& settings,
                          const std::string& where, Tokenizer* out) {
   std::set<int32_t> renamed;
@@ -191,7 +168,7 @@ Error add_special_tokens(const std::vector<std::string>& names, size_t first_id,
   std::set<std::string_view> seen;
   for (const std::string& name : names) {
     const auto id = static_cast<int32_t>(first_id++);
-    if (name.empty()) return error("special token without a text", where, {}, std::to_string(id));
+    if (name.empty()) return error("special token without text", where, {}, std::to_string(id));
     if (!seen.insert(name).second) return error("special token given twice", where, {}, brief(name));
     if (!renamed.contains(id)) tokens.push_back({.content = name, .id = id, .special = true});
   }
@@ -207,7 +184,7 @@ Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens)
     return error("too few tokens", file.where + ": vocab", std::to_string(tokens->size()),
                  std::to_string(list->size()));
   }
-  for (size_t i = 0; i < tokens->size(); ++i) {  // files hold more than the model has
+  for (size_t i = 0; i < tokens->size(); ++i) {  // files list more tokens than the model has
     JsonFields fields{(*list)[i], file.where + ": vocab: " + std::to_string(i)};
     const int64_t rank = fields.integer("rank", {}, 0, static_cast<int64_t>(tokens->size()) - 1);
     const std::string base64 = fields.text("token_bytes");
@@ -217,12 +194,12 @@ Error read_tekken_vocabulary(JsonFields& file, std::vector<std::string>* tokens)
   return {};
 }
 
-// `names`: as many as there are special tokens; the file lists the first of them.
+// Fills all of `names`; the file lists the first ones.
 Error read_tekken_names(JsonFields& file, const std::string& version, std::vector<std::string>* names) {
   const Json* list = file.find("special_tokens");
   std::vector<std::string> listed;
   if (list == nullptr && (version == "v3" || version == "v7")) {
-    listed.assign(std::begin(kTekkenV7Names), std::end(kTekkenV7Names));
+    listed = split_names(kTekkenV7SpecialNames);
   } else if (list == nullptr || !list->is_array()) {
     file.fail("special_tokens", "missing or wrong type", "a list");
     return file.error;
@@ -244,8 +221,8 @@ Error read_tekken_names(JsonFields& file, const std::string& version, std::vecto
   return {};
 }
 
-// The caller knows where.
-Error read_line(std::string_view line, std::vector<std::string>* tokens) {
+// The caller sets the place of the error.
+Error read_rank_line(std::string_view line, std::vector<std::string>* tokens) {
   const size_t space = std::min(line.find(' '), line.size());
   const char* const end = line.data() + line.size();
   int64_t rank = -1;
@@ -264,12 +241,12 @@ Error load_tekken(std::string_view text, const std::string& where, const Tokeniz
   if (Error e = parse_json(text, where, &json)) return e;
   JsonFields file{json, where};
   JsonFields config = file.fields("config");
-  const int64_t specials = config.integer("default_num_special_tokens", {}, 1, kMostTokens);
-  const int64_t size = config.integer("default_vocab_size", {}, specials + 1, kMostTokens);
+  const int64_t specials = config.integer("default_num_special_tokens", {}, 1, kMaxVocabSize);
+  const int64_t size = config.integer("default_vocab_size", {}, specials + 1, kMaxVocabSize);
   const std::string pattern = config.text("pattern"), version = config.text("version");
   if (config.error) return config.error;
   const auto first_id = static_cast<size_t>(specials);
-  std::vector<std::string> tokens(static_cast<size_t>(size - specials)), names(first_id);
+  std::vector<std::string> tokens(size - specials), names(first_id);
   if (Error e = read_tekken_names(file, version, &names)) return e;
   if (Error e = read_tekken_vocabulary(file, &tokens)) return e;
   if (Error e = build_model(tokens, first_id, where + ": vocab", &out->bpe)) return e;
@@ -292,14 +269,14 @@ Error load_rank_list(std::string_view bytes, const std::string& where, const Tok
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.empty()) lines.push_back(line);
     if (lines.size() > kLlama3Tokens) {
-      return error("list of ranks is not Llama 3's", where, "at most " + std::to_string(kLlama3Tokens) + " tokens");
+      return error("not Llama 3's list of ranks", where, "at most " + std::to_string(kLlama3Tokens) + " tokens");
     }
   }
   std::vector<std::string> tokens(lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (Error e = read_line(lines[i], &tokens)) return e.where = where + ": token " + std::to_string(i), e;
+    if (Error e = read_rank_line(lines[i], &tokens)) return e.where = where + ": token " + std::to_string(i), e;
   }
-  std::vector<std::string> names(std::begin(kLlama3Names), std::end(kLlama3Names));
+  std::vector<std::string> names = split_names(kLlama3SpecialNames);
   for (int number = kLlama3FirstNumber; names.size() < kLlama3SpecialTokens; ++number) {
     names.push_back("<|reserved_special_token_" + std::to_string(number) + "|>");
   }

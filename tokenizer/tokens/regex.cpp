@@ -1,5 +1,4 @@
-// See regex.h. The translation covers where the two dialects differ in meaning; what PCRE2 would silently read
-// differently and no known tokenizer uses is refused by name.
+// Translates constructs that the two dialects read differently. A construct that no known tokenizer uses is an error.
 #include "tokenizer/tokens/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -14,22 +13,22 @@
 namespace pinion {
 namespace {
 
-constexpr size_t kJitStackLeastBytes = size_t{32} << 10;
-constexpr size_t kJitStackMostBytes = size_t{16} << 20;
-// One call of PCRE2 tries so many places at most, each with PCRE2's own limit on steps: compiled code does not tell how
-// many it took, and cannot be interrupted.
+constexpr size_t kMinJitStackBytes = size_t{32} << 10;
+constexpr size_t kMaxJitStackBytes = size_t{16} << 20;
+// Start positions that one call of PCRE2 tries, each with PCRE2's own limit of steps: compiled code neither counts its
+// steps nor can be interrupted.
 constexpr size_t kWindowBytes = 256;
-constexpr int kCallsPerCheck = 64;        // reading the clock takes longer than a usual match
-constexpr int kWeightOfNone = 8;          // a call without a match has tried all places
-constexpr double kSecondsPerByte = 5e-6;  // a hundred times what real tokenizers take
+constexpr int kCallsPerCheck = 64;        // reading the clock takes longer than a typical match
+constexpr int kFailedCallWeight = 8;      // a call without a match has tried all positions
+constexpr double kSecondsPerByte = 5e-6;  // 100 times the cost of real tokenizers
 
-// Reads the pattern left to right, copying what both dialects read alike.
-struct Translator {
+// Reads the pattern from left to right and copies common syntax.
+struct RegexTranslator {
   std::string_view in;
   std::string out = {};
   size_t at = 0;
   bool in_class = false;
-  std::string refused = {};  // the construct that is not supported
+  std::string refused = {};  // an unsupported construct
 
   bool next_is(std::string_view text) const { return in.substr(at).starts_with(text); }
   void copy(size_t length) {
@@ -42,13 +41,13 @@ struct Translator {
   }
 };
 
-// PCRE2's \s has U+180E, which lost the property White_Space; its \w depends on the release.
+// The class of \w, which depends on the release of PCRE2.
 constexpr std::string_view kWordSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
-// Escapes that mean something else to PCRE2, or to one of the two only. (\b in a class is a backspace to both.)
+// Escapes that differ in PCRE2, or exist in only one dialect. (\b in a class is a backspace in both.)
 constexpr std::string_view kForeignEscapes = "bBhHRXKyYgGkCMQENO";
 
-void translate_word(Translator& t, bool negated) {
+void translate_word(RegexTranslator& t, bool negated) {
   if (t.in_class && negated) {
     t.refused = "\\W inside [ ]";
   } else if (t.in_class) {
@@ -58,11 +57,11 @@ void translate_word(Translator& t, bool negated) {
   }
 }
 
-void translate_escape(Translator& t) {
+void translate_escape(RegexTranslator& t) {
   const char kind = t.at + 1 < t.in.size() ? t.in[t.at + 1] : '\0';
   switch (kind) {
     case 's':
-      return t.replace(2, "\\p{White_Space}");
+      return t.replace(2, "\\p{White_Space}");  // PCRE2's \s includes U+180E, which is no white space
     case 'S':
       return t.replace(2, "\\P{White_Space}");
     case 'v':
@@ -91,20 +90,20 @@ void translate_escape(Translator& t) {
 }
 
 // {n,m}+ repeats greedily in Oniguruma and is possessive in PCRE2.
-void translate_brace(Translator& t) {
+void translate_brace(RegexTranslator& t) {
   const size_t close = t.in.find('}', t.at);
   const std::string_view body = t.in.substr(t.at + 1, close == std::string_view::npos ? 0 : close - t.at - 1);
   const bool interval = !body.empty() && body.find_first_not_of("0123456789,") == std::string_view::npos;
   if (interval && t.in.substr(close + 1).starts_with('+')) {
     t.refused = "an interval followed by +";
   } else if (interval && body.starts_with(',')) {
-    t.replace(1, "{0");  // {,n} is an interval only in newer releases of PCRE2
+    t.replace(1, "{0");  // {,n} is an interval only in new releases of PCRE2
   } else {
     t.copy(1);
   }
 }
 
-void translate_in_class(Translator& t) {
+void translate_in_class(RegexTranslator& t) {
   if (t.next_is("[:")) {
     t.refused = "[:name:]";
   } else if (t.next_is("[")) {
@@ -117,14 +116,14 @@ void translate_in_class(Translator& t) {
   }
 }
 
-void translate_one(Translator& t) {
+void translate_next(RegexTranslator& t) {
   if (t.next_is("\\")) return translate_escape(t);
   if (t.in_class) return translate_in_class(t);
   if (t.next_is("[")) {
     t.in_class = true;
     t.copy(1);
     if (t.next_is("^")) t.copy(1);
-    if (t.next_is("]")) t.replace(1, "\\]");  // a first ] is an ordinary character
+    if (t.next_is("]")) t.replace(1, "\\]");  // a leading ] is an ordinary character
     return;
   }
   if (t.next_is("{")) return translate_brace(t);
@@ -144,15 +143,15 @@ void translate_one(Translator& t) {
 
 Error too_slow() { return error("takes too much time for this text", "a regular expression of the tokenizer"); }
 
-// The first place from `at` on where a character begins.
-size_t next_start(std::string_view text, size_t at) {
+// Offset of the first character at `at` or later.
+size_t next_character_start(std::string_view text, size_t at) {
   while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
   return std::min(at, text.size());
 }
 
-Error translate(const std::string& pattern, const std::string& where, std::string* out) {
-  Translator t{.in = pattern};
-  while (t.at < t.in.size() && t.refused.empty()) translate_one(t);
+Error translate_regex(const std::string& pattern, const std::string& where, std::string* out) {
+  RegexTranslator t{.in = pattern};
+  while (t.at < t.in.size() && t.refused.empty()) translate_next(t);
   if (!t.refused.empty()) return error("regular expression uses " + t.refused + ", which is not supported", where);
   *out = std::move(t.out);
   return {};
@@ -163,14 +162,14 @@ Error translate(const std::string& pattern, const std::string& where, std::strin
 Error compile_regex(const std::string& pattern, bool literal, const std::string& where, Regex* out) {
   std::string translated = pattern;
   if (!literal) {
-    if (Error e = translate(pattern, where, &translated)) return e;
+    if (Error e = translate_regex(pattern, where, &translated)) return e;
   }
   const uint32_t options = PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT |
                            (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
   int code = 0;
   size_t offset = 0;
   pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
-  pcre2_set_newline(context, PCRE2_NEWLINE_LF);  // whatever the library was built with
+  pcre2_set_newline(context, PCRE2_NEWLINE_LF);  // the default depends on the build of the library
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), options,
                                        &code, &offset, context);
   pcre2_compile_context_free(context);
@@ -179,7 +178,7 @@ Error compile_regex(const std::string& pattern, bool literal, const std::string&
     pcre2_get_error_message(code, text, sizeof(text));
     return error("regular expression does not compile", where, {}, reinterpret_cast<const char*>(text));
   }
-  (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);  // without it the interpreter does the work
+  (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);  // on failure the interpreter runs
   *out = Regex(compiled, [](const pcre2_code* regex) { pcre2_code_free(const_cast<pcre2_code*>(regex)); });
   return {};
 }
@@ -187,7 +186,7 @@ Error compile_regex(const std::string& pattern, bool literal, const std::string&
 struct RegexFinder::Scratch {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackLeastBytes, kJitStackMostBytes, nullptr);
+  pcre2_jit_stack* stack = pcre2_jit_stack_create(kMinJitStackBytes, kMaxJitStackBytes, nullptr);
 
   Scratch() { pcre2_jit_stack_assign(context, nullptr, stack); }
   ~Scratch() {
@@ -203,23 +202,23 @@ RegexFinder::RegexFinder(size_t text_bytes, double base_seconds)
     : scratch_(std::make_shared<Scratch>()),
       end_seconds_(thread_seconds() + base_seconds + kSecondsPerByte * static_cast<double>(text_bytes)) {}
 
-// The first match that begins at `from` or behind; without one an empty span at the text's end that is no match.
+// The first match that begins at `from` or later; without one an empty span at the end that is no match.
 Error RegexFinder::match(const Regex& regex, std::string_view text, size_t from, Span* out) {
-  // The text is well-formed; having it checked at every match would make the search quadratic.
+  // A check of the UTF-8 at every match would make the search quadratic.
   const auto run = [&](uint32_t options) {
     return pcre2_match(regex.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                        options | PCRE2_NO_UTF_CHECK, scratch_->data, scratch_->context);
   };
   for (;;) {
-    const size_t last = next_start(text, from + kWindowBytes);
+    const size_t last = next_character_start(text, from + kWindowBytes);
     pcre2_set_offset_limit(scratch_->context, last);
     int found = run(0);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = run(PCRE2_NO_JIT);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH) return too_slow();
-    calls_to_check_ -= found < 0 ? kWeightOfNone : 1;
-    if (calls_to_check_ < 0) {
+    calls_until_check_ -= found < 0 ? kFailedCallWeight : 1;
+    if (calls_until_check_ < 0) {
       if (thread_seconds() > end_seconds_) return too_slow();
-      calls_to_check_ = kCallsPerCheck;
+      calls_until_check_ = kCallsPerCheck;
     }
     if (found >= 0) {
       const size_t* bounds = pcre2_get_ovector_pointer(scratch_->data);
@@ -227,7 +226,7 @@ Error RegexFinder::match(const Regex& regex, std::string_view text, size_t from,
       return {};
     }
     if (last == text.size()) break;
-    from = next_start(text, last + 1);
+    from = next_character_start(text, last + 1);
   }
   *out = {text.size(), text.size(), false};
   return {};
@@ -236,20 +235,20 @@ Error RegexFinder::match(const Regex& regex, std::string_view text, size_t from,
 Error RegexFinder::find(const Regex& regex, std::string_view text, const OnSpan& on_span) {
   if (text.empty()) return on_span({0, 0, false});
   size_t covered = 0;  // the end of the last span
-  bool any = false;
+  bool has_match = false;
   Span found{};
   for (size_t from = 0; from <= text.size();) {
     if (Error e = match(regex, text, from, &found)) return e;
     if (!found.match) break;
-    // An empty match right behind a match is none; behind any empty match the search moves on by a character.
+    // An empty match at the end of a match does not count; after an empty match the search advances by one character.
     const bool is_empty = found.begin == found.end;
-    if (!is_empty || found.begin != covered || !any) {
+    if (!is_empty || found.begin != covered || !has_match) {
       if (covered != found.begin) {
         if (Error e = on_span({covered, found.begin, false})) return e;
       }
       if (Error e = on_span(found)) return e;
       covered = found.end;
-      any = true;
+      has_match = true;
     }
     from = is_empty ? found.end + std::max<size_t>(utf8_length(text.substr(found.end)), 1) : found.end;
   }

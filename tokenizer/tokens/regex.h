@@ -1,4 +1,4 @@
-// Regular expressions as tokenizer files write them: Oniguruma's syntax (Ruby's), run by PCRE2.
+// Regular expressions of tokenizer files: Oniguruma's syntax (Ruby's), run by PCRE2.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace pinion {
 
 using Regex = std::shared_ptr<const pcre2_real_code_8>;
 
-// `literal`: the pattern is plain text to be found as it stands.
+// `literal`: the pattern is plain text. `where` names it in errors.
 Error compile_regex(const std::string& pattern, bool literal, const std::string& where, Regex* out);
 
 struct Span {
@@ -25,15 +25,15 @@ struct Span {
 
 using OnSpan = std::function<Error(const Span&)>;
 
-// Finds the matches of some expressions in the parts of one text; holds PCRE2's working memory. Expressions come from
-// strangers: what they take is limited for the text as a whole, by steps for each place and by time for all.
+// Finds matches in the parts of one text and holds PCRE2's working memory. Patterns and texts are untrusted, so the
+// cost is limited: in steps for each position, and in CPU time for the text as a whole.
 class RegexFinder {
  public:
-  // `text_bytes`: the whole text's.
+  // `text_bytes`: size of the whole text, which adds to the base time.
   explicit RegexFinder(size_t text_bytes, double base_seconds = 5.0);
 
-  // Cuts `text` (well-formed UTF-8) into matches and what lies between them, from left to right. An empty text is one
-  // span, no match. An error of `on_span` ends it.
+  // Splits `text` (well-formed UTF-8) into matches and the spans between them, from left to right. An empty text is one
+  // span without a match. An error of `on_span` ends the search and is returned.
   Error find(const Regex& regex, std::string_view text, const OnSpan& on_span);
 
  private:
@@ -41,8 +41,8 @@ class RegexFinder {
   Error match(const Regex& regex, std::string_view text, size_t from, Span* out);
 
   std::shared_ptr<Scratch> scratch_;
-  double end_seconds_;      // of this thread's computing time
-  int calls_to_check_ = 0;  // until the clock is read again
+  double end_seconds_;         // in CPU time of the thread
+  int calls_until_check_ = 0;  // of the clock
 };
 
 }  // namespace pinion

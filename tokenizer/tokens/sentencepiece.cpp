@@ -1,12 +1,12 @@
-// The model part of tokenizer.model, by the sentencepiece library. What surrounds it (BOS, added tokens) comes from the
-// settings files, as Hugging Face's LlamaTokenizer has it.
+// The model of tokenizer.model, run by the sentencepiece library. BOS, EOS and added tokens come from the settings
+// files, as in Hugging Face's LlamaTokenizer.
 #include <sentencepiece_processor.h>
 #include <nlohmann/json.hpp>
 
 #include <array>
 #include <cstdio>
 
-#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
@@ -14,7 +14,7 @@ namespace {
 
 using sentencepiece::SentencePieceProcessor;
 
-// A token with visible text that is the same anywhere, to stand before a part that is not the start of the text.
+// A piece that decodes to the same visible text anywhere, for decode_pieces().
 int32_t find_context_piece(const SentencePieceProcessor& model) {
   for (int id = 0; id < model.GetPieceSize(); ++id) {
     const std::string& piece = model.IdToPiece(id);
@@ -24,7 +24,7 @@ int32_t find_context_piece(const SentencePieceProcessor& model) {
   return -1;
 }
 
-// Protocol buffers: a number in groups of seven bits, the lowest first. Stops at the end of `bytes`.
+// A number of a protocol buffer: groups of seven bits, the lowest first.
 uint64_t take_varint(std::string_view* bytes) {
   uint64_t value = 0;
   for (int shift = 0; !bytes->empty() && shift < 64; shift += 7) {
@@ -36,7 +36,7 @@ uint64_t take_varint(std::string_view* bytes) {
   return value;
 }
 
-// The next field's number; its value goes to *number or *text. 0: the end, or a kind that these messages lack.
+// The number of the next field; its value goes to *number or *text. 0: the end, or an unexpected kind.
 uint64_t take_field(std::string_view* bytes, uint64_t* number, std::string_view* text) {
   constexpr uint64_t kVarint = 0, kBytes = 2, kFourBytes = 5;
   if (bytes->empty()) return 0;
@@ -48,8 +48,8 @@ uint64_t take_field(std::string_view* bytes, uint64_t* number, std::string_view*
   return tag >> 3;
 }
 
-// The library tells every type of a piece but this one. The model is a message whose field 1 is one piece each; field 3
-// of a piece is its type.
+// The library has no function for this type of piece. Field 1 of the model is a piece (repeated), and its field 3 the
+// type.
 std::vector<bool> find_user_defined(std::string_view model) {
   constexpr uint64_t kPieces = 1, kType = 3, kUserDefined = 4;
   std::vector<bool> found;
@@ -58,14 +58,14 @@ std::vector<bool> find_user_defined(std::string_view model) {
   while (const uint64_t field = take_field(&model, &number, &piece)) {
     if (field != kPieces) continue;
     found.push_back(false);
-    while (const uint64_t part = take_field(&piece, &number, &text)) {
-      if (part == kType) found.back() = number == kUserDefined;
+    while (const uint64_t piece_field = take_field(&piece, &number, &text)) {
+      if (piece_field == kType) found.back() = number == kUserDefined;
     }
   }
   return found;
 }
 
-// Control tokens and the unknown token are never text of their own; they show, if at all, under their names.
+// Control pieces and the unknown piece are no text; if shown at all, they appear under their names.
 void add_control_tokens(Tokenizer* out) {
   const SentencePieceProcessor& model = *out->sentencepiece;
   for (int id = 0; id < model.GetPieceSize(); ++id) {
@@ -74,7 +74,8 @@ void add_control_tokens(Tokenizer* out) {
   }
 }
 
-// Without the library, which would find the whole again: each character's own token, else its bytes', else none's.
+// Spells a text without the library, which would find the whole piece again: each character becomes its own piece, else
+// its bytes, else the unknown piece.
 void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids) {
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
@@ -94,7 +95,7 @@ void spell(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_
   }
 }
 
-// As pieces have it.
+// Spaces as in pieces.
 std::string with_visible_spaces(std::string_view text) {
   std::string result;
   for (const char c : text) result += c == ' ' ? "\u2581" : std::string(1, c);
@@ -124,23 +125,22 @@ Error load_sentencepiece(std::string_view bytes, const std::string& where, const
   return {};
 }
 
-void encode_pieces(const Tokenizer& tokenizer, std::string_view text, std::vector<int32_t>* ids) {
-  std::vector<int> pieces;
-  // Fails only for a model that is not loaded.
-  if (!tokenizer.sentencepiece->Encode({text.data(), text.size()}, &pieces).ok()) return;
-  ids->insert(ids->end(), pieces.begin(), pieces.end());
-}
-
-void encode_guarded(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
-                    std::vector<int32_t>* ids) {
-  std::vector<size_t> places;
-  const std::string whole = unescaped(text, options.escapes, &places);
-  if (options.guarded.empty()) return encode_pieces(tokenizer, whole, ids);
+void encode_pieces(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
+                   std::vector<int32_t>* ids) {
+  std::vector<size_t> restored;
+  const std::string whole = unescaped(text, options.escapes, &restored);
+  if (options.guarded.empty()) {
+    std::vector<int> pieces;
+    // Fails only for a model that is not loaded.
+    if (!tokenizer.sentencepiece->Encode(whole, &pieces).ok()) return;
+    ids->insert(ids->end(), pieces.begin(), pieces.end());
+    return;
+  }
   const sentencepiece::ImmutableSentencePieceText encoded = tokenizer.sentencepiece->EncodeAsImmutableProto(whole);
   for (const auto& piece : encoded.pieces()) {
     const auto id = static_cast<int32_t>(piece.id());
-    const auto place = std::ranges::lower_bound(places, piece.begin());
-    const bool is_typed = (place != places.end() && *place < piece.end()) ||
+    const auto next = std::ranges::lower_bound(restored, piece.begin());
+    const bool is_typed = (next != restored.end() && *next < piece.end()) ||
                           with_visible_spaces(piece.surface()) != piece_text(tokenizer, id);
     if (is_typed && std::ranges::find(options.guarded, id) != options.guarded.end() &&
         !tokenizer.sentencepiece->IsUnknown(id)) {
@@ -157,7 +157,7 @@ std::string decode_pieces(const Tokenizer& tokenizer, const std::vector<int>& id
   if (at_start || tokenizer.context_piece < 0) {
     return tokenizer.sentencepiece->Decode(ids, &text).ok() ? text : std::string();
   }
-  // The library strips the space of the first token it sees; an earlier token takes that place, and is cut off again.
+  // The library strips the space of the first piece. So another piece is put before it, and its text removed again.
   std::vector<int> with_context{tokenizer.context_piece};
   with_context.insert(with_context.end(), ids.begin(), ids.end());
   if (!tokenizer.sentencepiece->Decode(with_context, &text).ok()) return {};
@@ -177,14 +177,14 @@ std::string piece_bytes(const Tokenizer& tokenizer, int32_t id) {
 }
 
 bool is_user_defined_piece(const Tokenizer& tokenizer, int32_t id) {
-  return static_cast<size_t>(id) < tokenizer.user_defined.size() && tokenizer.user_defined[static_cast<size_t>(id)];
+  return std::cmp_less(id, tokenizer.user_defined.size()) && tokenizer.user_defined[id];
 }
 
 int32_t piece_count(const Tokenizer& tokenizer) { return tokenizer.sentencepiece->GetPieceSize(); }
 
 int32_t piece_id(const Tokenizer& tokenizer, std::string_view piece) {
   const int id = tokenizer.sentencepiece->PieceToId({piece.data(), piece.size()});
-  // The library answers with the unknown token where it has none.
+  // For unknown texts the library returns the unknown piece.
   return id >= 0 && tokenizer.sentencepiece->IdToPiece(id) == piece ? id : -1;
 }
 

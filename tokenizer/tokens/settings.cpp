@@ -1,15 +1,13 @@
-// See settings.h.
 #include "tokenizer/tokens/settings.h"
 
 #include <charconv>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 namespace pinion {
 namespace {
 
-constexpr const char* kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
 
 // "added_tokens_decoder": {"ID": {"content": "text", flags}}.
 void read_decoder_tokens(JsonFields& config, TokenizerSettings* out) {
@@ -28,8 +26,8 @@ void read_decoder_tokens(JsonFields& config, TokenizerSettings* out) {
   }
 }
 
-void read_special_tokens(JsonFields& config, TokenizerSettings* out) {
-  for (const char* name : kSpecialNames) {
+void read_named_tokens(JsonFields& config, TokenizerSettings* out) {
+  for (const char* name : kSpecialTokens) {
     out->added.push_back({.content = setting_token(config, name), .special = true});
   }
   const Json* more = config.find("additional_special_tokens");
@@ -42,8 +40,8 @@ void read_special_tokens(JsonFields& config, TokenizerSettings* out) {
   }
 }
 
-// The settings of one file; what an earlier file named rules.
-Error read_config(const std::filesystem::path& path, TokenizerSettings* out) {
+// Reads one settings file; tokens named in an earlier file take precedence.
+Error read_tokenizer_config(const std::filesystem::path& path, TokenizerSettings* out) {
   Json json;
   if (Error e = read_json_file(path, &json, {.duplicate_keys = true})) return e;
   JsonFields config{json, path.string()};
@@ -52,12 +50,12 @@ Error read_config(const std::filesystem::path& path, TokenizerSettings* out) {
   out->add_bos = config.boolean("add_bos_token", out->add_bos);
   out->add_eos = config.boolean("add_eos_token", out->add_eos);
   read_decoder_tokens(config, out);
-  read_special_tokens(config, out);
+  read_named_tokens(config, out);
   return config.error;
 }
 
-// added_tokens.json, which older sentencepiece folders have: {"text": id}.
-Error read_added_tokens(const std::filesystem::path& path, TokenizerSettings* out) {
+// added_tokens.json of older sentencepiece folders: {"text": id}.
+Error read_added_tokens_json(const std::filesystem::path& path, TokenizerSettings* out) {
   Json json;
   if (Error e = read_json_file(path, &json, {.duplicate_keys = true})) return e;
   if (!json.is_object()) return error("wrong type", path.string(), "an object", brief(json));
@@ -80,27 +78,14 @@ std::string setting_token(JsonFields& settings, std::string_view name) {
   return content;
 }
 
-Error read_file(const std::filesystem::path& path, std::string* out) {
-  std::error_code failed;
-  const bool regular = std::filesystem::is_regular_file(path, failed);
-  const uintmax_t bytes = regular ? std::filesystem::file_size(path, failed) : 0;
-  if (!regular || failed || bytes > kMaxJsonBytes) {
-    return error("cannot be read", path.string(), "a file of at most " + std::to_string(kMaxJsonBytes) + " bytes");
-  }
-  std::ifstream file(path, std::ios::binary);
-  out->resize(bytes);
-  file.read(out->data(), static_cast<std::streamsize>(bytes));
-  return file ? Error{} : error("cannot be read", path.string());
-}
-
 Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out) {
   std::error_code missing;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     if (!std::filesystem::exists(folder / name, missing)) continue;
-    if (Error e = read_config(folder / name, out)) return e;
+    if (Error e = read_tokenizer_config(folder / name, out)) return e;
   }
   if (!std::filesystem::exists(folder / "added_tokens.json", missing)) return {};
-  return read_added_tokens(folder / "added_tokens.json", out);
+  return read_added_tokens_json(folder / "added_tokens.json", out);
 }
 
 }  // namespace pinion

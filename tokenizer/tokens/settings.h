@@ -15,17 +15,15 @@ namespace pinion {
 struct TokenizerSettings {
   std::string bos_token, eos_token;  // empty: none
   bool add_bos = true, add_eos = false;
-  // Every token that is named somewhere; one may come more than once, each time with part of the facts. Id -1: not
-  // given. tokenizer.json has all this itself, the other kinds do not.
+  // All tokens named in the files; a token may be listed several times, each time with some of its properties. Id -1:
+  // not given. tokenizer.json repeats these fields, other formats lack them.
   std::vector<AddedToken> added;
 };
 
-// Files that do not exist are no error.
+// Missing files are no error.
 Error read_settings(const std::filesystem::path& folder, TokenizerSettings* out);
 
-// A token of a settings file: "text", or {"content": "text", ...}. Empty when absent.
+// A token of a settings file: "text", or {"content": "text", ...}. Empty if absent.
 std::string setting_token(JsonFields& settings, std::string_view name);
-
-Error read_file(const std::filesystem::path& path, std::string* out);
 
 }  // namespace pinion

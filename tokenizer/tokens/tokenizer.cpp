@@ -1,5 +1,4 @@
-// See tokenizer.h. Encoding: added tokens are cut out first, then the text between goes through normaliser,
-// pre-tokeniser and model.
+// Encoding: added tokens are split off first; the text between them goes through normaliser, pre-tokeniser and model.
 #include "tokenizer/tokens/tokenizer.h"
 
 #include <algorithm>
@@ -8,8 +7,9 @@
 #include <map>
 #include <utility>
 
-#include "loader/files/foreign_file.h"
-#include "tokenizer/tokens/parts.h"
+#include "loader/files/hints.h"
+#include "loader/files/mapped_file.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
 namespace {
@@ -19,87 +19,87 @@ const AddedToken* find_added(const Tokenizer& tokenizer, int32_t id) {
   return found == tokenizer.added.end() ? nullptr : &found->second;
 }
 
-bool is_blank(std::string_view text) {
+bool is_white_space_only(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     if (!is_white_space(next_char(text, &at))) return false;
   }
   return true;
 }
 
-// Guarded tokens of the normalised kind become marks, private-use characters of plane 15 that occur nowhere in the
-// text, before it is normalised: what looks like such a token afterwards was none.
-struct Marks {
-  AddedTokenFinder written;  // as texts spell them
-  std::unordered_map<int32_t, std::string> marks;
-  AddedTokenFinder sought;  // in the normalised text: the marks, and the tokens that are not guarded
+// Guarded tokens that match in the normalised text are replaced by placeholders before normalisation: private-use
+// characters of plane 15 that do not occur in the text. So normalisation cannot produce such a token.
+struct Placeholders {
+  AddedTokenFinder spelled;  // the guarded tokens as spelled in the text
+  std::unordered_map<int32_t, std::string> by_id;
+  AddedTokenFinder normalized;  // to find in the normalised text: the placeholders, and the tokens that are not guarded
 };
 
-Marks make_marks(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options) {
-  Marks result;
+Placeholders make_placeholders(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options) {
+  Placeholders result;
   const auto is_guarded = [&](int32_t id) { return std::ranges::find(options.guarded, id) != options.guarded.end(); };
-  std::vector<AddedToken> sought, written;
-  std::ranges::copy_if(tokenizer.normalized_tokens.tokens, std::back_inserter(sought),
+  std::vector<AddedToken> normalized, spelled;
+  std::ranges::copy_if(tokenizer.normalized_tokens.tokens, std::back_inserter(normalized),
                        [&](const AddedToken& token) { return !is_guarded(token.id); });
-  if (sought.size() == tokenizer.normalized_tokens.tokens.size()) return {{}, {}, tokenizer.normalized_tokens};
+  if (normalized.size() == tokenizer.normalized_tokens.tokens.size()) return {{}, {}, tokenizer.normalized_tokens};
   char32_t next = 0xF0000;
   for (const auto& [content, id] : tokenizer.added_ids) {
     const AddedToken* token = find_added(tokenizer, id);
     if (token == nullptr || !token->normalized || !is_guarded(id) || text.find(content) == text.npos) continue;
-    std::string mark;
+    std::string placeholder;
     do {
-      mark.clear();
-      append_utf8(next++, &mark);
-    } while (text.find(mark) != text.npos);
-    written.push_back({.content = content, .id = id});
-    sought.push_back(*token);
-    sought.back().content = mark;
-    result.marks[id] = std::move(mark);
+      placeholder.clear();
+      append_utf8(next++, &placeholder);
+    } while (text.find(placeholder) != text.npos);
+    spelled.push_back({.content = content, .id = id});
+    normalized.push_back(*token);
+    normalized.back().content = placeholder;
+    result.by_id[id] = std::move(placeholder);
   }
-  result.written = make_finder(std::move(written));
-  result.sought = make_finder(std::move(sought));
+  result.spelled = make_finder(std::move(spelled));
+  result.normalized = make_finder(std::move(normalized));
   return result;
 }
 
-std::string marked(const Marks& marks, std::string_view text) {
+std::string put_placeholders(const Placeholders& placeholders, std::string_view text) {
   std::string result;
-  for (const TextPart& part : split_added(marks.written, text, true)) {
-    result += part.id >= 0 ? std::string_view(marks.marks.at(part.id)) : part.text;
+  for (const TextRun& run : split_added(placeholders.spelled, text, true)) {
+    result += run.id >= 0 ? std::string_view(placeholders.by_id.at(run.id)) : run.text;
   }
   return result;
 }
 
-Error too_many(int64_t most_tokens) {
-  return error("too long", "text", "at most " + std::to_string(most_tokens) + " tokens");
+Error too_long(int64_t max_tokens) {
+  return error("too long", "text", "at most " + std::to_string(max_tokens) + " tokens");
 }
 
-// What one text needs beyond the tokenizer.
+// The state of encoding one text.
 struct Encoding {
   const Tokenizer& tokenizer;
   const EncodeOptions& options;
-  Marks marks;
+  Placeholders placeholders;
   RegexFinder finder;
   BpeScratch scratch = {};
   std::vector<int32_t>* ids;
 };
 
-// Text between added tokens of the raw kind.
+// Encodes text between tokens that match in the raw text.
 Error encode_text(Encoding& encoding, std::string_view text, bool at_start) {
   const Pipeline& pipeline = encoding.tokenizer.pipeline;
   const EncodeOptions& options = encoding.options;
-  TextPiece whole{marked(encoding.marks, text), at_start};
+  NormalizedText whole{put_placeholders(encoding.placeholders, text), at_start};
   if (Error e = normalize(pipeline, encoding.finder, &whole)) return e;
-  const auto encode_one = [&](std::string_view word) {
+  const auto on_word = [&](std::string_view word) {
     encode_word(encoding.tokenizer.bpe, word, &encoding.scratch, encoding.ids);
-    return std::ssize(*encoding.ids) > options.most_tokens ? too_many(options.most_tokens) : Error{};
+    return std::ssize(*encoding.ids) > options.max_tokens ? too_long(options.max_tokens) : Error{};
   };
-  for (const TextPart& part : split_added(encoding.marks.sought, whole.text, options.parse_special)) {
-    if (part.id >= 0) {
-      encoding.ids->push_back(part.id);
+  for (const TextRun& run : split_added(encoding.placeholders.normalized, whole.text, options.parse_special)) {
+    if (run.id >= 0) {
+      encoding.ids->push_back(run.id);
       continue;
     }
-    const bool is_first = whole.at_start && part.text.data() == whole.text.data();
-    const std::string plain = unescaped(part.text, options.escapes);
-    if (Error e = pre_tokenize(pipeline, plain, is_first, encoding.finder, encode_one)) return e;
+    const bool is_first = whole.at_start && run.text.data() == whole.text.data();
+    const std::string plain = unescaped(run.text, options.escapes);
+    if (Error e = pre_tokenize(pipeline, plain, is_first, encoding.finder, on_word)) return e;
   }
   return {};
 }
@@ -108,7 +108,7 @@ bool is_kept(const Tokenizer& tokenizer, int32_t id, bool skip_special) {
   return !token_text(tokenizer, id).empty() && !(skip_special && is_special(tokenizer, id));
 }
 
-// Sentencepiece decodes the runs between added tokens.
+// sentencepiece decodes the runs between added tokens.
 std::string decode_runs(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool at_start) {
   std::string text;
   std::vector<int> run;
@@ -128,8 +128,8 @@ std::string decode_runs(const Tokenizer& tokenizer, std::span<const int32_t> ids
   return text;
 }
 
-// `ids` are kept ones.
-std::string decode_part(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool at_start) {
+// `ids`: filtered by is_kept().
+std::string decode_kept(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool at_start) {
   if (tokenizer.sentencepiece) return decode_runs(tokenizer, ids, at_start);
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
@@ -137,11 +137,11 @@ std::string decode_part(const Tokenizer& tokenizer, std::span<const int32_t> ids
   return decode_tokens(tokenizer.pipeline, std::move(tokens), at_start);
 }
 
-// A token may be named more than once, each time with part of the facts.
-std::map<std::string, AddedToken> join_facts(const std::vector<AddedToken>& tokens) {
+// Joins the properties of tokens that are listed several times.
+std::map<std::string, AddedToken> join_tokens(const std::vector<AddedToken>& tokens) {
   std::map<std::string, AddedToken> joined;
   for (const AddedToken& token : tokens) {
-    const auto [entry, fresh] = joined.try_emplace(token.content, token);
+    const auto [entry, is_new] = joined.try_emplace(token.content, token);
     if (entry->second.id < 0) entry->second.id = token.id;
     entry->second.special = entry->second.special || token.special;
   }
@@ -157,7 +157,7 @@ bool may_cut_after(const Tokenizer& tokenizer, int32_t id) {
 Error load_file(const std::filesystem::path& file, const TokenizerSettings& settings, Tokenizer* out) {
   const std::string where = file.string();
   std::string bytes;
-  if (Error e = read_file(file, &bytes)) return e;
+  if (Error e = read_text_file(file, kMaxJsonBytes, &bytes)) return e;
   if (const std::string_view kind = foreign_content(bytes); !kind.empty()) return error(std::string(kind), where);
   if (file.filename() == "tokenizer.json") return load_tokenizer_json(bytes, where, out);
   if (file.filename() == "tekken.json") return load_tekken(bytes, where, settings, out);
@@ -168,18 +168,18 @@ Error load_file(const std::filesystem::path& file, const TokenizerSettings& sett
 }  // namespace
 
 Error add_tokens(const std::vector<AddedToken>& tokens, const std::string& where, Tokenizer* out) {
-  std::vector<AddedToken> sought;
-  for (auto& [content, token] : join_facts(tokens)) {
+  std::vector<AddedToken> raw;
+  for (auto& [content, token] : join_tokens(tokens)) {
     AddedToken added = token;
     if (added.id < 0) added.id = token_id(*out, content);
-    if (added.id < 0) continue;  // named, and nowhere given an id
-    if (added.id >= kMostTokens) return error("token id is too large", where, {}, std::to_string(added.id));
+    if (added.id < 0) continue;  // no file gives an id
+    if (added.id >= kMaxVocabSize) return error("token id is too large", where, {}, std::to_string(added.id));
     out->size = std::max(out->size, added.id + 1);
     out->added_ids.emplace(content, added.id);
     out->added.insert_or_assign(added.id, added);
-    sought.push_back(std::move(added));
+    raw.push_back(std::move(added));
   }
-  out->raw_tokens = make_finder(std::move(sought));
+  out->raw_tokens = make_finder(std::move(raw));
   return {};
 }
 
@@ -202,7 +202,7 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
   tokenizer->file = file.string();
   if (const int32_t id = token_id(*tokenizer, settings.bos_token); id >= 0) tokenizer->bos = id;
   if (const int32_t id = token_id(*tokenizer, settings.eos_token); id >= 0) tokenizer->eos = id;
-  if (file.filename() != "tokenizer.json") {  // which says itself what surrounds a text
+  if (file.filename() != "tokenizer.json") {  // which lists the tokens around a text itself
     if (settings.add_bos && tokenizer->bos) tokenizer->prefix.push_back(*tokenizer->bos);
     if (settings.add_eos && tokenizer->eos) tokenizer->suffix.push_back(*tokenizer->eos);
   }
@@ -216,50 +216,51 @@ Error load_tokenizer(const std::string& folder, std::shared_ptr<const Tokenizer>
 Error encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options,
              std::vector<int32_t>* out) {
   out->clear();
-  // No token stands for more text, unless white space goes with it or normalising makes the text shorter.
-  if (std::cmp_greater(text.size() / tokenizer.longest_token_bytes, options.most_tokens)) {
-    return too_many(options.most_tokens);
+  // No token covers more text, except by stripped white space or a normalisation that shortens the text.
+  if (std::cmp_greater(text.size() / tokenizer.longest_token_bytes, options.max_tokens)) {
+    return too_long(options.max_tokens);
   }
   if (options.add_special) *out = tokenizer.prefix;
   const std::string clean = to_utf8(text);
-  Encoding encoding{tokenizer, options, make_marks(tokenizer, clean, options), RegexFinder(clean.size()), {}, out};
-  for (const TextPart& part : split_added(tokenizer.raw_tokens, clean, options.parse_special)) {
-    if (part.id >= 0) {
-      out->push_back(part.id);
+  Encoding encoding{tokenizer, options, make_placeholders(tokenizer, clean, options), RegexFinder(clean.size()),
+                    {},        out};
+  for (const TextRun& run : split_added(tokenizer.raw_tokens, clean, options.parse_special)) {
+    if (run.id >= 0) {
+      out->push_back(run.id);
     } else if (tokenizer.sentencepiece) {
-      encode_guarded(tokenizer, part.text, options, out);
-    } else if (Error e = encode_text(encoding, part.text, part.text.data() == clean.data())) {
+      encode_pieces(tokenizer, run.text, options, out);
+    } else if (Error e = encode_text(encoding, run.text, run.text.data() == clean.data())) {
       return e;
     }
   }
   if (options.add_special) out->insert(out->end(), tokenizer.suffix.begin(), tokenizer.suffix.end());
-  return std::ssize(*out) > options.most_tokens ? too_many(options.most_tokens) : Error{};
+  return std::ssize(*out) > options.max_tokens ? too_long(options.max_tokens) : Error{};
 }
 
 std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special) {
   std::vector<int32_t> kept;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(kept),
                [&](int32_t id) { return is_kept(tokenizer, id, skip_special); });
-  return decode_part(tokenizer, kept, true);
+  return decode_kept(tokenizer, kept, true);
 }
 
-StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special, bool at_start)
+IncrementalDecoder::IncrementalDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special, bool at_start)
     : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), begins_(at_start), at_start_(at_start) {}
 
-std::string StreamDecoder::put(int32_t id) {
+std::string IncrementalDecoder::put(int32_t id) {
   if (!is_kept(*tokenizer_, id, skip_special_)) return {};
   pending_.push_back(id);
   if (!may_cut_after(*tokenizer_, id)) return {};
-  std::string text = decode_part(*tokenizer_, pending_, at_start_);
-  // Until there is text, what is stripped at its start may still be to come.
+  std::string text = decode_kept(*tokenizer_, pending_, at_start_);
+  // Until there is text, a later token may still be stripped at the start.
   if (text.ends_with(kReplacement) || (at_start_ && text.empty())) return {};
   pending_.clear();
   at_start_ = false;
   return text;
 }
 
-std::string StreamDecoder::finish() {
-  std::string text = decode_part(*tokenizer_, pending_, at_start_);
+std::string IncrementalDecoder::finish() {
+  std::string text = decode_kept(*tokenizer_, pending_, at_start_);
   pending_.clear();
   at_start_ = begins_;
   return text;
@@ -291,30 +292,30 @@ std::optional<int32_t> eos_id(const Tokenizer& tokenizer) { return tokenizer.eos
 int32_t vocab_size(const Tokenizer& tokenizer) { return tokenizer.size; }
 
 Error check_rows(const Tokenizer& tokenizer, int64_t rows) {
-  const auto is_around = [&](int32_t id) {
+  const auto surrounds_text = [&](int32_t id) {
     return std::ranges::count(tokenizer.prefix, id) + std::ranges::count(tokenizer.suffix, id) > 0;
   };
   for (auto id = static_cast<int32_t>(std::min<int64_t>(rows, tokenizer.size)); id < tokenizer.size; ++id) {
     const std::string text = token_text(tokenizer, id);
-    if (text.empty() || (tokenizer.added.contains(id) && !is_around(id))) continue;
-    return error("a token has no row of the embedding", tokenizer.file + ": \"" + text + "\"",
+    if (text.empty() || (tokenizer.added.contains(id) && !surrounds_text(id))) continue;
+    return error("token has no embedding row", tokenizer.file + ": \"" + text + "\"",
                  "an id below " + std::to_string(rows) + ", config.json's vocab_size", std::to_string(id));
   }
   return {};
 }
 
-std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view written) {
+std::vector<AddedToken> special_tokens(const Tokenizer& tokenizer, std::string_view template_text) {
   std::vector<AddedToken> tokens;
-  const auto is_written = [&](const std::string& content) {
-    return written.find(content) != written.npos && !is_blank(content);
+  const auto is_in_template = [&](const std::string& content) {
+    return template_text.find(content) != template_text.npos && !is_white_space_only(content);
   };
   for (const auto& [id, token] : tokenizer.added) {
-    if (token.special || is_written(token.content)) tokens.push_back(token);
+    if (token.special || is_in_template(token.content)) tokens.push_back(token);
   }
   if (!tokenizer.sentencepiece) return tokens;
   for (int32_t id = 0; id < piece_count(tokenizer); ++id) {
     if (!is_user_defined_piece(tokenizer, id) || tokenizer.added.contains(id)) continue;
-    if (std::string content = piece_text(tokenizer, id); is_written(content)) {
+    if (std::string content = piece_text(tokenizer, id); is_in_template(content)) {
       tokens.push_back({.content = std::move(content), .id = id});
     }
   }
@@ -327,7 +328,7 @@ bool is_special(const Tokenizer& tokenizer, int32_t id) {
 }
 
 bool has_text(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
-  constexpr size_t kFew = 16;  // within which almost every text begins
+  constexpr size_t kFew = 16;  // almost every text begins within these
   return !decode(tokenizer, ids.first(std::min(ids.size(), kFew))).empty() || !decode(tokenizer, ids).empty();
 }
 

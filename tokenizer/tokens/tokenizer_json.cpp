@@ -1,19 +1,19 @@
-// Reads tokenizer.json: the BPE model, the added tokens, what surrounds every text. "truncation" and "padding" are
-// left aside: they describe one way of calling, not the tokenizer.
+// Reads tokenizer.json: the BPE model, the added tokens, the tokens around every text. "truncation" and "padding" are
+// ignored: they are options of a call, not of the tokenizer.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "loader/files/flat_json.h"
-#include "tokenizer/tokens/parts.h"
+#include "loader/files/json.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
 namespace {
 
-constexpr char kHexDigits[] = "0123456789ABCDEF";
+constexpr char kUpperHexDigits[] = "0123456789ABCDEF";
 
-// Fields that change what a word becomes in ways not implemented here.
-Error refuse_variants(JsonFields& model) {
+// Checks the fields for variants of BPE that are not implemented.
+Error check_variants(JsonFields& model) {
   const std::string type = model.text("type", "BPE");
   if (model.error) return model.error;
   if (type != "BPE") return error("model type is not supported", model.where, "\"BPE\"", "\"" + type + "\"");
@@ -25,19 +25,19 @@ Error refuse_variants(JsonFields& model) {
 }
 
 bool is_token_id(const FlatJson::Node& value) {
-  return value.kind == FlatJson::Kind::kCount && value.at < static_cast<uint64_t>(kMostTokens);
+  return value.kind == FlatJson::Kind::kCount && value.at < static_cast<uint64_t>(kMaxVocabSize);
 }
 
-// Once there is a bad id: unless the token comes again with a good one, it is the first in the order of tokens.
+// The error for the first bad id in the order of tokens. A token may come again with a good id, which counts.
 Error find_bad_id(const FlatJson& vocabulary, const std::string& where) {
-  std::map<std::string_view, size_t> values;  // nodes, by token
-  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.behind(key + 1)) {
+  std::map<std::string_view, size_t> values;  // nodes by token
+  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.next(key + 1)) {
     values.insert_or_assign(vocabulary.text(key), key + 1);
   }
   for (const auto& [token, value] : values) {
     if (is_token_id(vocabulary.nodes[value])) continue;
     return error("bad token id", where + ": " + brief(std::string(token)),
-                 "an integer from 0 to " + std::to_string(kMostTokens - 1), brief(vocabulary, value));
+                 "an integer from 0 to " + std::to_string(kMaxVocabSize - 1), brief(vocabulary, value));
   }
   return {};
 }
@@ -50,7 +50,7 @@ Error read_vocabulary(JsonFields& model, const FlatJson& vocabulary, BpeModel* b
   if (vocabulary.nodes[0].size == 0) return error("no tokens", where);
   bpe->tokens.reserve(vocabulary.nodes[0].size, vocabulary.texts.size());
   bool has_bad_id = false;
-  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.behind(key + 1)) {
+  for (size_t key = 1; key < vocabulary.nodes.size(); key = vocabulary.next(key + 1)) {
     const FlatJson::Node& value = vocabulary.nodes[key + 1];
     if (is_token_id(value)) {
       bpe->tokens.set(vocabulary.text(key), static_cast<int32_t>(value.at));
@@ -58,7 +58,7 @@ Error read_vocabulary(JsonFields& model, const FlatJson& vocabulary, BpeModel* b
       has_bad_id = true;
     }
   }
-  bpe->tokens.list_by_id();
+  bpe->tokens.index_by_id();
   return has_bad_id ? find_bad_id(vocabulary, where) : Error{};
 }
 
@@ -66,7 +66,7 @@ struct TokenPair {
   std::string_view left, right;
 };
 
-// A merge is "left right", or since 2024 ["left", "right"], which lets tokens hold spaces.
+// A merge is "left right", or since 2024 ["left", "right"], which allows spaces in tokens.
 std::optional<TokenPair> read_merge(const FlatJson& merges, size_t node) {
   const auto is_text = [&](size_t at) { return merges.nodes[at].kind == FlatJson::Kind::kText; };
   if (merges.nodes[node].kind == FlatJson::Kind::kList && merges.nodes[node].size == 2 && is_text(node + 1) &&
@@ -84,7 +84,7 @@ bool is_version_line(const FlatJson& merges, size_t node) {
   return merges.nodes[node].kind == FlatJson::Kind::kText && merges.text(node).starts_with("#version");
 }
 
-// The id of both joined, -1: none. `guess` is tried first.
+// The id of the merged token, -1: none. `guess` is tried first.
 int32_t find_joined(const TokenTable& tokens, const TokenPair& pair, int32_t guess) {
   const std::string_view guessed = tokens.text(guess);
   const bool fits = guessed.size() == pair.left.size() + pair.right.size() && guessed.starts_with(pair.left) &&
@@ -98,13 +98,13 @@ Error read_merges(JsonFields& model, const FlatJson& merges, BpeModel* bpe) {
   if (model.error) return model.error;
   bpe->merges.reserve(merges.nodes[0].size);
   int32_t rank = 0, joined = -1;
-  for (size_t node = 1; node < merges.nodes.size(); node = merges.behind(node)) {
+  for (size_t node = 1; node < merges.nodes.size(); node = merges.next(node)) {
     if (is_version_line(merges, node)) continue;
     const auto where = [&] { return model.where + ": merges: " + std::to_string(rank); };
     const std::optional<TokenPair> pair = read_merge(merges, node);
     if (!pair) return error("bad merge", where(), "two tokens", brief(merges, node));
     const int32_t left = bpe->tokens.find(pair->left), right = bpe->tokens.find(pair->right);
-    joined = find_joined(bpe->tokens, *pair, joined + 1);  // as a rule its id follows the last one's
+    joined = find_joined(bpe->tokens, *pair, joined + 1);  // usually the next id
     if (left < 0 || right < 0 || joined < 0) {
       return error("merge of tokens that are not in the vocabulary", where(), {}, brief(merges, node));
     }
@@ -115,7 +115,7 @@ Error read_merges(JsonFields& model, const FlatJson& merges, BpeModel* bpe) {
 }
 
 Error read_model(JsonFields model, const FlatJson& vocabulary, const FlatJson& merges, BpeModel* bpe) {
-  if (Error e = refuse_variants(model)) return e;
+  if (Error e = check_variants(model)) return e;
   bpe->fuse_unknown = model.boolean("fuse_unk", false);
   bpe->ignore_merges = model.boolean("ignore_merges", false);
   const bool byte_fallback = model.boolean("byte_fallback", false);
@@ -125,7 +125,7 @@ Error read_model(JsonFields model, const FlatJson& vocabulary, const FlatJson& m
   find_cuts(bpe);
   bpe->unknown_id = bpe->tokens.find(unknown);
   for (int byte = 0; byte_fallback && byte < 256; ++byte) {
-    const std::string name = {'<', '0', 'x', kHexDigits[byte / 16], kHexDigits[byte % 16], '>'};
+    const std::string name = {'<', '0', 'x', kUpperHexDigits[byte / 16], kUpperHexDigits[byte % 16], '>'};
     bpe->byte_ids[byte] = bpe->tokens.find(name);
   }
   return model.error;
@@ -142,7 +142,7 @@ AddedToken read_added_token(JsonFields& fields) {
   return token;
 }
 
-// The reference goes by the vocabulary, then by the order of the list; the file's "id" only repeats that.
+// As in the reference, ids come from the vocabulary, then from the order of the list; the field "id" only repeats them.
 Error read_added_tokens(JsonFields& file, Tokenizer* out) {
   const Json* list = file.find("added_tokens");
   if (list == nullptr) return file.error;
@@ -157,12 +157,12 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
     if (token.content.empty()) continue;
     const int32_t known = token_id(*out, token.content);
     token.id = known >= 0 ? known : next_id++;
-    if (token.id >= kMostTokens) return error("too many tokens", fields.where);
+    if (token.id >= kMaxVocabSize) return error("too many tokens", fields.where);
     out->added_ids.insert_or_assign(token.content, token.id);
     if (token.normalized) {
-      TextPiece piece{token.content, true};
-      if (Error e = normalize(out->pipeline, finder, &piece)) return e;
-      token.content = std::move(piece.text);
+      NormalizedText content{token.content, true};
+      if (Error e = normalize(out->pipeline, finder, &content)) return e;
+      token.content = std::move(content.text);
     }
     out->size = std::max(out->size, token.id + 1);
     out->added.insert_or_assign(token.id, std::move(token));
@@ -174,8 +174,8 @@ Error read_added_tokens(JsonFields& file, Tokenizer* out) {
   return {};
 }
 
-// "single": a list of {"Sequence": {"id": "A"}} (the text, exactly once) and {"SpecialToken": {"id": NAME}}, whose ids
-// are in "special_tokens". A later processor's tokens go around an earlier one's.
+// "single": a list of {"Sequence": {"id": "A"}}, the text, and {"SpecialToken": {"id": NAME}}, whose ids are in
+// "special_tokens". The tokens of a later processor surround those of an earlier one.
 Error read_template(JsonFields& fields, Tokenizer* out) {
   const Json* single = fields.find("single");
   if (single == nullptr || !single->is_array()) fields.fail("single", "missing or wrong type", "a list");
@@ -184,20 +184,20 @@ Error read_template(JsonFields& fields, Tokenizer* out) {
   std::vector<int32_t> before, after;
   int texts = 0;
   for (const Json& item : *single) {
-    JsonFields part{item, fields.where + ": single"};
-    if (part.has("Sequence")) {
-      if (part.fields("Sequence").text("id") != "A") return error("template uses a second text", part.where);
+    JsonFields element{item, fields.where + ": single"};
+    if (element.has("Sequence")) {
+      if (element.fields("Sequence").text("id") != "A") return error("template uses a second text", element.where);
       ++texts;
       continue;
     }
-    const std::string name = part.fields("SpecialToken").text("id");
+    const std::string name = element.fields("SpecialToken").text("id");
     JsonFields token = special_tokens.fields(name);
     if (!token.has("ids")) token.fail("ids", "missing field");
-    const auto ids = token.integers("ids", 0, kMostTokens - 1);
+    const auto ids = token.integers("ids", 0, kMaxVocabSize - 1);
     if (token.error) return token.error;
     (texts == 0 ? before : after).insert((texts == 0 ? before : after).end(), ids.begin(), ids.end());
   }
-  if (texts != 1) return error("template must hold the text once", fields.where + ": single");
+  if (texts != 1) return error("template must contain the text once", fields.where + ": single");
   out->prefix.insert(out->prefix.begin(), before.begin(), before.end());
   out->suffix.insert(out->suffix.end(), after.begin(), after.end());
   return {};
@@ -207,7 +207,7 @@ Error read_post_processor(const Json& json, const std::string& where, Tokenizer*
   JsonFields fields{json, where};
   const std::string type = fields.text("type");
   if (fields.error) return fields.error;
-  if (type == "ByteLevel") return {};  // moves offsets, not ids
+  if (type == "ByteLevel") return {};  // changes offsets, not ids
   if (type == "TemplateProcessing") return read_template(fields, out);
   if (type != "Sequence") return error("component is not supported", where, {}, "\"" + type + "\"");
   const Json* list = fields.find("processors");
@@ -226,21 +226,21 @@ Error load_tokenizer_json(std::string_view text, const std::string& where, Token
   const FlatMember flat[] = {{"model", "vocab", &vocabulary}, {"model", "merges", &merges}};
   if (Error e = parse_json(text, where, &json, {.duplicate_keys = true}, flat)) return e;
   JsonFields file{json, where};
-  if (const Json* part = file.find("normalizer")) {
-    if (Error e = read_normalizer(*part, where + ": normalizer", &out->pipeline.normalizers)) return e;
+  if (const Json* component = file.find("normalizer")) {
+    if (Error e = read_normalizer(*component, where + ": normalizer", &out->pipeline.normalizers)) return e;
   }
-  if (const Json* part = file.find("pre_tokenizer")) {
-    if (Error e = read_pre_tokenizer(*part, where + ": pre_tokenizer", &out->pipeline.pre_tokenizers)) return e;
+  if (const Json* component = file.find("pre_tokenizer")) {
+    if (Error e = read_pre_tokenizer(*component, where + ": pre_tokenizer", &out->pipeline.pre_tokenizers)) return e;
   }
-  if (const Json* part = file.find("decoder")) {
-    if (Error e = read_decoder(*part, where + ": decoder", &out->pipeline.decoders)) return e;
+  if (const Json* component = file.find("decoder")) {
+    if (Error e = read_decoder(*component, where + ": decoder", &out->pipeline.decoders)) return e;
   }
   out->pipeline.spaced = !file.has("decoder");
   if (Error e = read_model(file.fields("model"), vocabulary, merges, &out->bpe)) return e;
   out->size = out->bpe.tokens.highest_id() + 1;
   if (Error e = read_added_tokens(file, out)) return e;
-  if (const Json* part = file.find("post_processor")) {
-    return read_post_processor(*part, where + ": post_processor", out);
+  if (const Json* component = file.find("post_processor")) {
+    return read_post_processor(*component, where + ": post_processor", out);
   }
   return file.error;
 }

@@ -1,5 +1,5 @@
-// See unicode.h. Character data comes from utf8proc; the order of combining marks is sorted here, because utf8proc's
-// own sort is quadratic in the length of a run of marks and the text is anybody's.
+// Character data comes from utf8proc. Combining marks are sorted here: utf8proc's own sort is quadratic in the length
+// of a run of marks, and the text is untrusted.
 #include "tokenizer/tokens/unicode.h"
 
 #include <utf8proc.h>
@@ -15,16 +15,16 @@
 namespace pinion {
 namespace {
 
-constexpr size_t kLongestDecomposition = 18;  // of one character: U+FDFA under NFKD
+constexpr size_t kMaxDecomposition = 18;  // characters, of U+FDFA under NFKD
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// The bytes that may follow a lead byte: the second one's range excludes overlong forms, surrogates and > U+10FFFF.
+// A lead byte. The range of the second byte excludes overlong forms, surrogates and characters above U+10FFFF.
 struct Utf8Lead {
-  size_t length;  // 0: no lead byte
-  unsigned char second_least, second_most;
+  size_t length;  // of the character; 0: no lead byte
+  unsigned char min_second, max_second;
 };
 
 Utf8Lead utf8_lead(unsigned char c) {
@@ -36,13 +36,13 @@ Utf8Lead utf8_lead(unsigned char c) {
   return {0, 0, 0};
 }
 
-// Bytes at the front that belong together: a character when `*whole`, else the maximal part to replace (at least 1).
-size_t utf8_part(std::string_view text, bool* whole) {
+// Length of the character at the front if `*whole`, else of the maximal ill-formed part (at least 1).
+size_t utf8_unit(std::string_view text, bool* whole) {
   const Utf8Lead lead = utf8_lead(static_cast<unsigned char>(text[0]));
   size_t have = 1;
   while (have < std::min(lead.length, text.size())) {
     const auto c = static_cast<unsigned char>(text[have]);
-    const bool fits = have == 1 ? c >= lead.second_least && c <= lead.second_most : (c & 0xC0) == 0x80;
+    const bool fits = have == 1 ? c >= lead.min_second && c <= lead.max_second : (c & 0xC0) == 0x80;
     if (!fits) break;
     ++have;
   }
@@ -50,8 +50,8 @@ size_t utf8_part(std::string_view text, bool* whole) {
   return have;
 }
 
-// The reference normalises by Unicode 9: in these ranges lie all characters with a decomposition or a combining class
-// that came later (to Unicode 17), and none from before. They count as unassigned, whatever utf8proc's release knows.
+// The reference normalises by Unicode 9. These ranges contain all characters with a decomposition or combining class
+// that Unicode 10 to 17 added, and no older ones. They count as unassigned, independent of the release of utf8proc.
 constexpr std::array<std::pair<char32_t, char32_t>, 26> kNewerThanReference = {
     {{0x07FD, 0x07FD},   {0x0897, 0x08D3},   {0x09FE, 0x09FE},   {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},
      {0x0EBA, 0x0EBA},   {0x1715, 0x1715},   {0x1ABF, 0x1AEB},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
@@ -60,21 +60,23 @@ constexpr std::array<std::pair<char32_t, char32_t>, 26> kNewerThanReference = {
      {0x11D42, 0x1612F}, {0x16D63, 0x16FF1}, {0x1CCD6, 0x1CCF9}, {0x1E030, 0x1E6F5}, {0x1F16C, 0x1F16C},
      {0x1FBF0, 0x1FBF9}}};
 
-bool is_newer(utf8proc_int32_t c) {
-  const auto after = std::upper_bound(kNewerThanReference.begin(), kNewerThanReference.end(), static_cast<char32_t>(c),
+bool is_newer_than_reference(utf8proc_int32_t c) {
+  const auto after = std::upper_bound(kNewerThanReference.begin(), kNewerThanReference.end(), char32_t(c),
                                       [](char32_t value, const auto& range) { return value < range.first; });
-  return after != kNewerThanReference.begin() && static_cast<char32_t>(c) <= std::prev(after)->second;
+  return after != kNewerThanReference.begin() && char32_t(c) <= std::prev(after)->second;
 }
 
-int combining_class(utf8proc_int32_t c) { return is_newer(c) ? 0 : utf8proc_get_property(c)->combining_class; }
+int combining_class(utf8proc_int32_t c) {
+  return is_newer_than_reference(c) ? 0 : utf8proc_get_property(c)->combining_class;
+}
 
 using Chars = std::vector<utf8proc_int32_t>;
 
-// Puts each run of combining marks in order of their classes.
+// Sorts each run of combining marks by their classes.
 void order_marks(Chars* chars) {
   struct Mark {
     int combining_class;
-    size_t place;
+    size_t index;
     utf8proc_int32_t c;
   };
   std::vector<Mark> run;
@@ -85,7 +87,7 @@ void order_marks(Chars* chars) {
       continue;
     }
     std::sort(run.begin(), run.end(), [](const Mark& a, const Mark& b) {
-      return std::tie(a.combining_class, a.place) < std::tie(b.combining_class, b.place);
+      return std::tie(a.combining_class, a.index) < std::tie(b.combining_class, b.index);
     });
     for (size_t i = 0; i < run.size(); ++i) (*chars)[at - run.size() + i] = run[i].c;
     run.clear();
@@ -97,14 +99,15 @@ Chars decompose(std::string_view text, bool compatible) {
   Chars chars;
   chars.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    std::array<utf8proc_int32_t, kLongestDecomposition> part{};
+    std::array<utf8proc_int32_t, kMaxDecomposition> buffer{};
     int boundary = 0;
-    const auto c = static_cast<utf8proc_int32_t>(next_char(text, &at));
-    part[0] = c;
-    const auto length = is_newer(c) ? 1
-                                    : utf8proc_decompose_char(c, part.data(), part.size(),
-                                                              static_cast<utf8proc_option_t>(options), &boundary);
-    chars.insert(chars.end(), part.begin(), part.begin() + std::max<utf8proc_ssize_t>(length, 0));
+    const utf8proc_int32_t c = next_char(text, &at);
+    buffer[0] = c;
+    const auto length = is_newer_than_reference(c)
+                            ? 1
+                            : utf8proc_decompose_char(c, buffer.data(), buffer.size(),
+                                                      static_cast<utf8proc_option_t>(options), &boundary);
+    chars.insert(chars.end(), buffer.begin(), buffer.begin() + std::max<utf8proc_ssize_t>(length, 0));
   }
   order_marks(&chars);
   return chars;
@@ -115,11 +118,11 @@ Chars compose(Chars chars) {
   Chars result;
   result.reserve(chars.size());
   for (auto begin = chars.begin(); begin != chars.end();) {
-    const auto end = std::find_if(begin, chars.end(), is_newer);
+    const auto end = std::find_if(begin, chars.end(), is_newer_than_reference);
     const auto length = utf8proc_normalize_utf32(&*begin, end - begin, options);
     result.insert(result.end(), begin, begin + std::max<utf8proc_ssize_t>(length, 0));
     begin = end;
-    if (begin != chars.end()) result.push_back(*begin++);  // nothing is composed across it
+    if (begin != chars.end()) result.push_back(*begin++);  // not composed with its neighbours
   }
   return result;
 }
@@ -129,14 +132,14 @@ struct ByteAlphabet {
   std::array<int, 0x144> bytes;  // by character, -1: none
 };
 
-// Printable Latin-1 stands for itself; the other bytes take U+0100 onwards, in order.
+// Printable Latin-1 bytes keep their character; the others become U+0100 onwards, in order.
 ByteAlphabet make_byte_alphabet() {
   ByteAlphabet alphabet;
   alphabet.bytes.fill(-1);
   char32_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
-    const char32_t c = printable ? static_cast<char32_t>(byte) : next++;
+    const char32_t c = printable ? char32_t(byte) : next++;
     append_utf8(c, &alphabet.chars[byte]);
     alphabet.bytes[c] = byte;
   }
@@ -153,7 +156,7 @@ const ByteAlphabet& byte_alphabet() {
 size_t utf8_length(std::string_view text) {
   if (text.empty()) return 0;
   bool whole = false;
-  const size_t length = utf8_part(text, &whole);
+  const size_t length = utf8_unit(text, &whole);
   return whole ? length : 0;
 }
 
@@ -163,7 +166,7 @@ std::string to_utf8(std::string_view bytes) {
   text.reserve(bytes.size());
   while (!bytes.empty()) {
     bool whole = false;
-    const size_t length = utf8_part(bytes, &whole);
+    const size_t length = utf8_unit(bytes, &whole);
     text += whole ? bytes.substr(0, length) : kReplacement;
     bytes.remove_prefix(length);
   }
@@ -181,7 +184,7 @@ char32_t next_char(std::string_view text, size_t* at) {
 
 void append_utf8(char32_t c, std::string* text) {
   utf8proc_uint8_t bytes[4];
-  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
+  const auto length = utf8proc_encode_char(c, bytes);
   text->append(bytes, bytes + length);
 }
 
@@ -193,23 +196,15 @@ bool is_white_space(char32_t c) {
 bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
 bool is_word(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:  // the joiners, and the symbols that are alphabetic all the same: circled and squared Latin letters
-      return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
-             (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
-  }
+  constexpr unsigned kCategories = 1u << UTF8PROC_CATEGORY_LU | 1u << UTF8PROC_CATEGORY_LL |
+                                   1u << UTF8PROC_CATEGORY_LT | 1u << UTF8PROC_CATEGORY_LM |
+                                   1u << UTF8PROC_CATEGORY_LO | 1u << UTF8PROC_CATEGORY_MN |
+                                   1u << UTF8PROC_CATEGORY_MC | 1u << UTF8PROC_CATEGORY_ME |
+                                   1u << UTF8PROC_CATEGORY_ND | 1u << UTF8PROC_CATEGORY_NL | 1u << UTF8PROC_CATEGORY_PC;
+  if (kCategories >> utf8proc_category(c) & 1) return true;
+  // Joiners, and alphabetic symbols: circled and squared Latin letters.
+  return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
 std::string normalize(std::string_view text, NormalForm form) {
@@ -218,7 +213,7 @@ std::string normalize(std::string_view text, NormalForm form) {
   if (form == NormalForm::kNfc || form == NormalForm::kNfkc) chars = compose(std::move(chars));
   std::string result;
   result.reserve(text.size());
-  for (const auto c : chars) append_utf8(static_cast<char32_t>(c), &result);
+  for (const auto c : chars) append_utf8(c, &result);
   return result;
 }
 
@@ -227,10 +222,10 @@ std::string lowercase(std::string_view text) {
   result.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const char32_t c = next_char(text, &at);
-    if (c == 0x130) {  // the only character whose lower case is two: i and a dot above
+    if (c == 0x130) {  // the only one with two characters in lower case: i and a dot above
       result += "i\u0307";
     } else {
-      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), &result);
+      append_utf8(utf8proc_tolower(c), &result);
     }
   }
   return result;

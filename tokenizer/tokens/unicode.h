@@ -1,4 +1,4 @@
-// UTF-8, and the few facts of Unicode that tokenizers need beyond regular expressions: normal forms, the classes used
+// UTF-8, and the Unicode properties that tokenizers need beyond regular expressions: normal forms, the classes used
 // around added tokens, and the byte-to-character alphabet of byte-level BPE.
 #pragma once
 
@@ -11,25 +11,26 @@ namespace pinion {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Well-formed UTF-8: each maximal ill-formed part becomes U+FFFD, as Rust's from_utf8_lossy and Python's "replace" do.
+// Makes well-formed UTF-8: each maximal ill-formed part becomes U+FFFD, as in Rust's from_utf8_lossy and Python's
+// "replace".
 std::string to_utf8(std::string_view bytes);
 
-// Length of the well-formed character at the front of `text`; 0 when there is none.
+// Length of the well-formed character at the front of `text`; 0: there is none.
 size_t utf8_length(std::string_view text);
 
-// The character at `*at` of well-formed, non-empty text; moves `*at` past it.
+// The character at `*at` of well-formed text; advances `*at`, which must be below the size.
 char32_t next_char(std::string_view text, size_t* at);
 void append_utf8(char32_t c, std::string* text);
 
-bool is_white_space(char32_t c);   // the property White_Space
-bool is_python_space(char32_t c);  // ... and four more that Python's strip() takes
+bool is_white_space(char32_t c);   // property White_Space
+bool is_python_space(char32_t c);  // ... and four more that Python's strip() removes
 bool is_word(char32_t c);          // \w of Unicode regular expressions
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 std::string normalize(std::string_view text, NormalForm form);
 std::string lowercase(std::string_view text);
 
-// GPT-2's alphabet: each byte as one printable character, and back. A character outside it has no byte.
+// GPT-2's alphabet: each byte is one printable character. Nothing for characters outside of the alphabet.
 std::string bytes_to_chars(std::string_view bytes);
 std::optional<char> char_to_byte(char32_t c);
 

@@ -1,5 +1,5 @@
-// Any ids and any text through the tokenizers of the fixtures: what is decoded token by token, joined, is what is
-// decoded at once, in whole characters; ids of texts are ids of the vocabulary.
+// Any ids and any text with the tokenizers of the fixtures: incremental decoding equals decoding at once and gives
+// whole characters; encoding gives ids of the vocabulary.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -26,13 +26,13 @@ constexpr const char* kFolders[] = {"llama2",      "gemma", "llama3", "metaspace
 
 std::shared_ptr<const Tokenizer> fixture(size_t index) {
   static std::shared_ptr<const Tokenizer> loaded[std::size(kFolders)];
-  std::shared_ptr<const Tokenizer>& one = loaded[index % std::size(kFolders)];
+  std::shared_ptr<const Tokenizer>& tokenizer = loaded[index % std::size(kFolders)];
   const std::string folder = std::string(PINION_TEST_DATA "/tokenizers/") + kFolders[index % std::size(kFolders)];
-  if (!one) require(!load_tokenizer(folder, &one));
-  return one;
+  if (!tokenizer) require(!load_tokenizer(folder, &tokenizer));
+  return tokenizer;
 }
 
-// Two bytes an id, past the vocabulary's end now and then.
+// Two bytes per id, sometimes beyond the vocabulary.
 Ids ids_of(std::string_view bytes, int32_t vocabulary) {
   Ids ids;
   for (uint16_t word = 0; bytes.size() >= sizeof word; bytes.remove_prefix(sizeof word)) {
@@ -44,7 +44,7 @@ Ids ids_of(std::string_view bytes, int32_t vocabulary) {
 
 }  // namespace
 
-// A byte that picks the tokenizer, a byte of options, then ids or a text.
+// Input: a byte that selects the tokenizer, a byte of options, ids or a text.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const auto tokenizer = fixture(data[0]);
@@ -57,15 +57,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const int32_t id : ids) require(id >= 0 && id < vocab_size(*tokenizer));
   }
   const std::string whole = decode(*tokenizer, ids, skip_special);
-  StreamDecoder decoder(tokenizer, skip_special);
-  for (int round = 0; round < 2; ++round) {  // finish() leaves it as new
-    std::string streamed;
+  IncrementalDecoder decoder(tokenizer, skip_special);
+  for (int round = 0; round < 2; ++round) {  // finish() resets the decoder
+    std::string incremental;
     for (const int32_t id : ids) {
       const std::string piece = decoder.put(id);
       require(to_utf8(piece) == piece);
-      streamed += piece;
+      incremental += piece;
     }
-    require(streamed + decoder.finish() == whole);
+    require(incremental + decoder.finish() == whole);
   }
   return 0;
 }

@@ -1,17 +1,17 @@
-// Reads the components of tokenizer.json: normalisers, pre-tokenisers and decoders. One that is not supported is named
-// in the error, never skipped: ids would be silently wrong.
+// Reads normalisers, pre-tokenisers and decoders of tokenizer.json. An unsupported component is an error: without it
+// the ids would be silently wrong.
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tokenizer/tokens/parts.h"
+#include "tokenizer/tokens/tokenizer_internal.h"
 
 namespace pinion {
 namespace {
 
-// GPT-2's pattern, which ByteLevel uses unless told otherwise.
+// GPT-2's pattern, the default of ByteLevel.
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr const char* kPunctuation = R"([!-/:-@\[-`{-~\p{P}])";
+constexpr const char* kPunctuationPattern = R"([!-/:-@\[-`{-~\p{P}])";
 
 constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {
     {{"NFC", NormalForm::kNfc}, {"NFD", NormalForm::kNfd}, {"NFKC", NormalForm::kNfkc}, {"NFKD", NormalForm::kNfkd}}};
@@ -26,7 +26,7 @@ constexpr std::array<std::pair<std::string_view, PreTokenizer::Prepend>, 3> kPre
      {"first", PreTokenizer::Prepend::kFirst},
      {"never", PreTokenizer::Prepend::kNever}}};
 
-// The value that the table gives for the text of field `name`; a text that is not in the table fails the read.
+// Looks up the text of field `name` in the table; an unknown text is an error.
 template <typename Table>
 auto choice(JsonFields& fields, std::string_view name, const Table& table, std::string absent) {
   const std::string text = fields.text(name, std::move(absent));
@@ -37,15 +37,20 @@ auto choice(JsonFields& fields, std::string_view name, const Table& table, std::
   return table[0].second;
 }
 
-// The members of a Sequence, or an error when the list is missing.
-Error members(JsonFields& fields, std::string_view name, const Json** out) {
+// Reads the members of a Sequence, which are in the list `name`.
+template <typename Component>
+Error read_sequence(JsonFields& fields, std::string_view name,
+                    Error (*read)(const Json&, const std::string&, Component*), Component* out) {
   const Json* list = fields.find(name);
   if (list == nullptr || !list->is_array()) fields.fail(name, "missing or wrong type", "a list");
-  *out = list;
-  return fields.error;
+  if (fields.error) return fields.error;
+  for (const Json& member : *list) {
+    if (Error e = read(member, fields.where, out)) return e;
+  }
+  return {};
 }
 
-Error unsupported(const JsonFields& fields, const std::string& type) {
+Error unsupported_component(const JsonFields& fields, const std::string& type) {
   return error("component is not supported", fields.where, {}, "\"" + type + "\"");
 }
 
@@ -75,8 +80,8 @@ std::string one_character(JsonFields& fields, std::string_view name) {
 }
 
 PreTokenizer::Prepend read_prepend(JsonFields& fields) {
-  const bool wanted = fields.boolean("add_prefix_space", true);  // the old spelling
-  return choice(fields, "prepend_scheme", kPrepends, wanted ? "always" : "never");
+  const bool adds_space = fields.boolean("add_prefix_space", true);  // the old field
+  return choice(fields, "prepend_scheme", kPrepends, adds_space ? "always" : "never");
 }
 
 PreTokenizer split_step(Regex pattern, SplitBehavior behavior, bool invert = false) {
@@ -106,14 +111,7 @@ Error read_normalizer(const Json& json, const std::string& where, std::vector<No
   JsonFields fields{json, where};
   const std::string type = fields.text("type");
   if (fields.error) return fields.error;
-  if (type == "Sequence") {
-    const Json* list = nullptr;
-    if (Error e = members(fields, "normalizers", &list)) return e;
-    for (const Json& member : *list) {
-      if (Error e = read_normalizer(member, where, out)) return e;
-    }
-    return {};
-  }
+  if (type == "Sequence") return read_sequence(fields, "normalizers", read_normalizer, out);
   for (const auto& [name, form] : kForms) {
     if (type == name) return out->push_back({.kind = Normalizer::Kind::kForm, .form = form}), Error{};
   }
@@ -128,7 +126,7 @@ Error read_normalizer(const Json& json, const std::string& where, std::vector<No
     const bool left = fields.boolean("strip_left"), right = fields.boolean("strip_right");
     out->push_back({.kind = Normalizer::Kind::kStrip, .left = left, .right = right});
   } else {
-    return unsupported(fields, type);
+    return unsupported_component(fields, type);
   }
   return fields.error;
 }
@@ -138,13 +136,9 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
   const std::string type = fields.text("type");
   if (fields.error) return fields.error;
   if (type == "Sequence") {
-    const Json* list = nullptr;
-    if (Error e = members(fields, "pretokenizers", &list)) return e;
-    for (const Json& member : *list) {
-      if (Error e = read_pre_tokenizer(member, where, out)) return e;
-      if (out->size() > kMostPreTokenizers) {
-        return error("too many pre-tokenizers", where, "at most " + std::to_string(kMostPreTokenizers));
-      }
+    if (Error e = read_sequence(fields, "pretokenizers", read_pre_tokenizer, out)) return e;
+    if (out->size() > kMaxPreTokenizers) {
+      return error("too many pre-tokenizers", where, "at most " + std::to_string(kMaxPreTokenizers));
     }
   } else if (type == "Split") {
     Regex pattern = read_pattern(fields);
@@ -155,18 +149,19 @@ Error read_pre_tokenizer(const Json& json, const std::string& where, std::vector
   } else if (type == "Metaspace") {
     read_metaspace(fields, out);
   } else if (type == "Digits") {
-    const bool each = fields.boolean("individual_digits", false);
+    const bool is_individual = fields.boolean("individual_digits", false);
     Regex pattern = fixed_pattern(fields, R"(\p{N})", false);
-    out->push_back(split_step(std::move(pattern), each ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
+    out->push_back(
+        split_step(std::move(pattern), is_individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
   } else if (type == "Punctuation") {
     const SplitBehavior behavior = choice(fields, "behavior", kBehaviors, "Isolated");
-    out->push_back(split_step(fixed_pattern(fields, kPunctuation, false), behavior));
+    out->push_back(split_step(fixed_pattern(fields, kPunctuationPattern, false), behavior));
   } else if (type == "WhitespaceSplit") {
     out->push_back(split_step(fixed_pattern(fields, R"(\s)", false), SplitBehavior::kRemoved));
   } else if (type == "Whitespace") {
     out->push_back(split_step(fixed_pattern(fields, R"(\w+|[^\w\s]+)", false), SplitBehavior::kRemoved, true));
   } else {
-    return unsupported(fields, type);
+    return unsupported_component(fields, type);
   }
   return fields.error;
 }
@@ -175,13 +170,8 @@ Error read_decoder(const Json& json, const std::string& where, std::vector<Decod
   JsonFields fields{json, where};
   const std::string type = fields.text("type");
   if (fields.error) return fields.error;
-  if (type == "Sequence") {
-    const Json* list = nullptr;
-    if (Error e = members(fields, "decoders", &list)) return e;
-    for (const Json& member : *list) {
-      if (Error e = read_decoder(member, where, out)) return e;
-    }
-  } else if (type == "ByteLevel") {
+  if (type == "Sequence") return read_sequence(fields, "decoders", read_decoder, out);
+  if (type == "ByteLevel") {
     out->push_back({.kind = Decoder::Kind::kByteLevel});
   } else if (type == "ByteFallback") {
     out->push_back({.kind = Decoder::Kind::kByteFallback});
@@ -199,7 +189,7 @@ Error read_decoder(const Json& json, const std::string& where, std::vector<Decod
     const bool prepended = read_prepend(fields) != PreTokenizer::Prepend::kNever;
     out->push_back({.kind = Decoder::Kind::kMetaspace, .text = replacement, .prepended = prepended});
   } else {
-    return unsupported(fields, type);
+    return unsupported_component(fields, type);
   }
   return fields.error;
 }
