@@ -1,4 +1,4 @@
-// Any text of a model, cut anywhere: thoughts and answer are what they are for the text as a whole.
+// Any text of a model in any chunks: thoughts and answer equal those of the text as a whole.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,31 +7,31 @@
 #include <vector>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/answers/thinking.h"
+#include "tokenizer/answers/answer_text.h"
 
 namespace {
 
 using namespace pinion;
 
-struct Said {
+struct SplitText {
   std::string thoughts, answer;
   bool inside = false;
-  bool operator==(const Said&) const = default;
+  bool operator==(const SplitText&) const = default;
 };
 
-Said split(std::string_view text, bool inside, size_t step) {
+SplitText split(std::string_view text, bool inside, size_t step) {
   ThinkingSplitter splitter(inside);
-  Said said;
-  const auto add = [&](const std::vector<ThinkingPart>& parts) {
-    for (const ThinkingPart& part : parts) (part.is_thought ? said.thoughts : said.answer) += part.text;
+  SplitText result;
+  const auto add = [&](const std::vector<ThinkingText>& texts) {
+    for (const ThinkingText& part : texts) (part.is_thought ? result.thoughts : result.answer) += part.text;
   };
   for (; !text.empty(); text.remove_prefix(std::min(step, text.size()))) add(splitter.put(text.substr(0, step)));
   add(splitter.finish());
-  said.inside = splitter.inside();
-  return said;
+  result.inside = splitter.inside();
+  return result;
 }
 
-// The first bytes stand for what matters here, the others for themselves.
+// The lowest bytes stand for marks and their beginnings, the others for themselves.
 std::string text_of(std::string_view bytes) {
   constexpr std::string_view kWords[] = {"<think>", "</think>", "\n",   "<",       "</",
                                          "think>",  " ",        "<thi", "[THINK]", "[/THINK]"};

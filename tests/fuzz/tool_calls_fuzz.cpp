@@ -1,5 +1,5 @@
-// Any text of a model in any format, cut anywhere: the events say the same, calls begin and end, and the arguments of
-// those that are complete are JSON. What holds no call and no thought stays as it is.
+// Any text of a model in any format and any chunks: the joined events are the same, calls begin and end, and complete
+// arguments are JSON. Text without calls and thoughts is unchanged.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -25,7 +25,7 @@ constexpr ToolFormat kFormats[] = {ToolFormat::kNone,          ToolFormat::kHerm
                                    ToolFormat::kFunctionGemma, ToolFormat::kHarmony, ToolFormat::kGranite,
                                    ToolFormat::kPhi4Mini};
 
-// What bytes from 128 on stand for; the others stand for themselves.
+// Bytes from 128 on stand for these, the others for themselves.
 constexpr std::string_view kWords[] = {"<think>",
                                        "</think>",
                                        "<tool_call>",
@@ -102,7 +102,7 @@ Json tools() {
   return {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"properties", properties}}}}}}};
 }
 
-// Pieces of at least `step` bytes; whole characters where asked for.
+// Parses chunks of at least `step` bytes, or of whole characters.
 std::vector<ToolEvent> events_of(const ToolCallOptions& options, std::string_view text, size_t step, bool whole) {
   ToolCallParser parser(options);
   std::vector<ToolEvent> events;
@@ -110,9 +110,9 @@ std::vector<ToolEvent> events_of(const ToolCallOptions& options, std::string_vie
     for (const ToolEvent& event : more) {
       require(event.kind == Kind::kCallEnded || !event.text.empty());
       require(!whole || to_utf8(event.text) == event.text);
-      const bool goes_on = !events.empty() && events.back().kind == event.kind && event.kind != Kind::kCallBegun &&
-                           event.kind != Kind::kCallEnded;
-      if (goes_on) {
+      const bool continues = !events.empty() && events.back().kind == event.kind && event.kind != Kind::kCallBegun &&
+                             event.kind != Kind::kCallEnded;
+      if (continues) {
         events.back().text += event.text;
       } else {
         events.push_back(event);
@@ -129,7 +129,7 @@ std::vector<ToolEvent> events_of(const ToolCallOptions& options, std::string_vie
   return events;
 }
 
-// Valid JSON, but that nlohmann's takes no number that a double cannot hold.
+// Valid JSON; nlohmann's parser also rejects numbers beyond a double, so they are replaced.
 bool is_json_object(const std::string& text) {
   std::string small;
   bool in_string = false;
@@ -177,7 +177,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.format = kFormats[data[0] % std::size(kFormats)];
   options.inside_thought = data[1] & 1;
   if (data[1] & 2) options.tools = tools();
-  if (data[1] & 4) options.written = forced_call(options.format, data[1] & 8 ? "f" : "", options.inside_thought);
+  if (data[1] & 4) options.forced_prefix = forced_call(options.format, data[1] & 8 ? "f" : "", options.inside_thought);
   const std::vector<ToolEvent> events = events_of(options, text, std::max<size_t>(text.size(), 1), false);
   require(events_of(options, text, 1 + data[2] % 16, false) == events);
   require(events_of(options, text, 1 + data[2] % 16, true) == events);
@@ -187,7 +187,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                         text.find("<think>") == std::string::npos &&
                         std::ranges::none_of(events, [](const ToolEvent& e) { return e.kind != Kind::kContent; });
   if (is_plain) {
-    require((events.empty() ? std::string() : events[0].text) == options.written + text);
+    require((events.empty() ? std::string() : events[0].text) == options.forced_prefix + text);
   }
   return 0;
 }

@@ -8,14 +8,14 @@
 namespace pinion {
 namespace {
 
-// What the scanner takes of a text; "!" behind it where the next byte is wrong, "..." where more has to come.
+// The bytes that the scanner accepts, with "!" before an invalid byte and "..." if the value is incomplete.
 std::string taken(std::string_view text) {
   JsonScanner scanner;
   std::string out;
   for (; !text.empty() && scanner.put(text.substr(0, 1), &out) > 0; text.remove_prefix(1)) {
   }
-  if (scanner.state() == JsonScanner::State::kWrong) return out + "!";
-  return scanner.state() == JsonScanner::State::kDone ? out : out + "...";
+  if (scanner.state() == JsonScanner::State::kInvalid) return out + "!";
+  return scanner.state() == JsonScanner::State::kComplete ? out : out + "...";
 }
 
 TEST(JsonScanner, FindsTheEndOfAValue) {
@@ -28,7 +28,7 @@ TEST(JsonScanner, FindsTheEndOfAValue) {
   EXPECT_EQ(taken("-1.5e3 "), "-1.5e3");
 }
 
-TEST(JsonScanner, RefusesTheFirstWrongByte) {
+TEST(JsonScanner, StopsAtTheFirstInvalidByte) {
   for (const char* wrong : {"{!a",       "{\"a\"!}",   "{\"a\":!}",   "{\"a\":1!]",    "{\"a\":1,!}",
                             "[1,!]",     "[1!}",       "[1 !2",       "tr!x",          "\"\\!x",
                             "\"\\u00!g", "\"\\ude0!0", "\"\\ud83d!a", "\"\\ud83d\\!n", "\"\\ud83d\\u004!1",

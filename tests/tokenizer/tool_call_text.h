@@ -1,4 +1,4 @@
-// Tool calls that are parsed, as text to compare.
+// Parsed tool calls as text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline Json tools() {
           tool("g", Json::object())};
 }
 
-// Thoughts in (), calls as #0 name:id{arguments}; with ! behind one that is not complete.
+// Thoughts in (), calls as #0 name:id{arguments} with ; at the end, or ! if incomplete.
 inline std::string shown(const std::vector<ToolEvent>& events) {
   std::string text;
   bool in_thought = false;
@@ -66,7 +66,7 @@ inline std::string parsed(const ToolCallOptions& options, std::string_view text,
   return shown(events);
 }
 
-// What the text says, which is the same byte by byte and cut anywhere.
+// The parsed text; expects the same for chunks of any size.
 inline std::string parsed(const ToolCallOptions& options, std::string_view text) {
   const std::string whole = parsed(options, text, text.size(), text.size());
   EXPECT_EQ(parsed(options, text, 1, 1), whole) << text;

@@ -21,7 +21,7 @@ TEST(ToolCalls, HermesCallsAreJsonBetweenMarks) {
             "(Why <tool_call>?)#0 f{};");
 }
 
-TEST(ToolCalls, JsonOfCallsMayComeInAnyOrder) {
+TEST(ToolCalls, JsonFieldsComeInAnyOrder) {
   const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
   EXPECT_EQ(
       hermes("<tool_call>{\"arguments\": {\"s\": \"a\"}, \"x\": [{}], \"id\": \"k1\", \"name\": \"f\"}</tool_call>"),
@@ -44,13 +44,13 @@ TEST(ToolCalls, StringsMayContainMarks) {
           ToolFormat::kHermes,
           R"(<tool_call>{"name": "f", "arguments": {"s": "</tool_call> <think> {\"\\ \u00e9 \ud83d\ude00 ü 😀"}}</tool_call>.)"),
       R"(#0 f{"s": "</tool_call> <think> {\"\\ \u00e9 \ud83d\ude00 ü 😀"};.)");
-  // JSON has no newlines in strings; models do.
+  // Models write newlines in strings, JSON does not allow them.
   EXPECT_EQ(
       parsed(ToolFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a\n\tb\x01\"}}</tool_call>"),
       R"(#0 f{"s": "a\n\tb\u0001"};)");
 }
 
-TEST(ToolCalls, WhatIsNoCallIsContent) {
+TEST(ToolCalls, InvalidCallsAreContent) {
   for (const char* text : {
            "<tool_call>",
            "a < b <tool",
@@ -73,14 +73,14 @@ TEST(ToolCalls, WhatIsNoCallIsContent) {
   EXPECT_EQ(parsed(ToolFormat::kHermes, "<tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>"), "<tool_call>#0 g{};");
 }
 
-TEST(ToolCalls, CallsThatBreakOffEndThere) {
+TEST(ToolCalls, BrokenCallsEnd) {
   const auto hermes = [](std::string_view text) { return parsed(ToolFormat::kHermes, text); };
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"a"), "#0 f{\"s\": \"a!");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": tru}}</tool_call>"),
             "#0 f{\"s\": tru!}}</tool_call>");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"i\": 01}}"), "#0 f{\"i\": 0!1}}");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"\\ud800\"}}"), "#0 f{\"s\": \"\\ud800!\"}}");
-  // Complete, whatever follows: a missing brace, one too many, a missing mark, more text.
+  // Complete, whatever follows: a missing brace, an extra one, a missing mark, more text.
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}"), "#0 f{};");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}}</tool_call>"), "#0 f{};}</tool_call>");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"f\", \"arguments\": {}}\n"), "#0 f{};");
@@ -89,7 +89,7 @@ TEST(ToolCalls, CallsThatBreakOffEndThere) {
             "#0 f{};, {\"name\": \"h\"}]");
 }
 
-TEST(ToolCalls, NestingHasAnEnd) {
+TEST(ToolCalls, NestingIsLimited) {
   const std::string open = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ";
   const auto nested = [&](size_t depth) {
     return open + std::string(depth, '[') + std::string(depth, ']') + "}}</tool_call>";
@@ -99,14 +99,14 @@ TEST(ToolCalls, NestingHasAnEnd) {
             "#0 f{\"a\": " + std::string(127, '[') + "![" + std::string(128, ']') + "}}</tool_call>");
 }
 
-TEST(ToolCalls, WithoutAFormatThereAreThoughtsOnly) {
+TEST(ToolCalls, NoFormatGivesOnlyThoughts) {
   const std::string call = "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>";
   EXPECT_EQ(parsed(ToolFormat::kNone, "<think>\nWhy?\n</think>\n\n" + call), "(Why?)" + call);
   EXPECT_EQ(parsed(options_of(ToolFormat::kHermes, true), "Why " + call + "?\n</think>\n\n" + call),
             "(Why " + call + "?)#0 g{};");
 }
 
-TEST(ToolCalls, AnyNameIsAToolWhereToolsAreNotGiven) {
+TEST(ToolCalls, WithoutToolsAnyNameIsOne) {
   const std::string call = "<tool_call>{\"name\": \"any\", \"arguments\": {}}</tool_call>";
   EXPECT_EQ(parsed({.format = ToolFormat::kHermes}, call), "#0 any{};");
   EXPECT_EQ(parsed({.format = ToolFormat::kHermes, .tools = Json::array()}, call), call);
@@ -115,32 +115,36 @@ TEST(ToolCalls, AnyNameIsAToolWhereToolsAreNotGiven) {
             "#0 any{\"k\": \"1\"};");
 }
 
-// The events that the last piece of a text gives.
-std::string last(ToolFormat format, std::initializer_list<std::string_view> pieces) {
+// The events of the last chunk.
+std::string last_events(ToolFormat format, std::initializer_list<std::string_view> pieces) {
   ToolCallParser parser(options_of(format));
   std::string text;
   for (const std::string_view piece : pieces) text = shown(parser.put(piece));
   return text;
 }
 
-TEST(ToolCalls, ComeAsSoonAsTheyAreCertain) {
-  EXPECT_EQ(last(ToolFormat::kHermes, {"a < b <tool"}), "a < b ");
-  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool", "s>"}), "<tools>");
-  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab"}),
+TEST(ToolCalls, EventsComeAsSoonAsCertain) {
+  EXPECT_EQ(last_events(ToolFormat::kHermes, {"a < b <tool"}), "a < b ");
+  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool", "s>"}), "<tools>");
+  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab"}),
             "#0 f{\"s\": \"ab");
-  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab", "cd\""}), "cd\"");
-  EXPECT_EQ(last(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {", "}"}), "};");
-  EXPECT_EQ(last(ToolFormat::kQwenXml, {"<tool_call>\n<function=f>", "<parameter=s>\na\nb</par"}), "\"s\": \"a\\nb");
-  EXPECT_EQ(last(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</"}), "");
-  EXPECT_EQ(last(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</function>"}), "12};");
-  EXPECT_EQ(last(ToolFormat::kFunctionGemma, {"<start_function_call>call:f{s:<escape>ab<esc"}), "#0 f{\"s\": \"ab");
-  EXPECT_EQ(last(ToolFormat::kMistralArgs, {"[TOOL_CALLS]f[ARGS]{\"i\": 1"}), "#0 f{\"i\": 1");
-  EXPECT_EQ(last(ToolFormat::kLlama, {"{\"name\": \"f\", \"parameters\": {\"i\": 1"}), "#0 f{\"i\": 1");
-  EXPECT_EQ(last(ToolFormat::kLlama, {"{\"answer\": 4"}), "{\"answer\": 4");
-  EXPECT_EQ(last(ToolFormat::kHarmony, {"<|channel|>analysis<|message|>a <|e"}), "(a )");
+  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"ab", "cd\""}),
+            "cd\"");
+  EXPECT_EQ(last_events(ToolFormat::kHermes, {"<tool_call>{\"name\": \"f\", \"arguments\": {", "}"}), "};");
+  EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<tool_call>\n<function=f>", "<parameter=s>\na\nb</par"}),
+            "\"s\": \"a\\nb");
+  EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</"}), "");
+  EXPECT_EQ(last_events(ToolFormat::kQwenXml, {"<function=f><parameter=i>", "\n12", "\n</parameter>\n</function>"}),
+            "12};");
+  EXPECT_EQ(last_events(ToolFormat::kFunctionGemma, {"<start_function_call>call:f{s:<escape>ab<esc"}),
+            "#0 f{\"s\": \"ab");
+  EXPECT_EQ(last_events(ToolFormat::kMistralArgs, {"[TOOL_CALLS]f[ARGS]{\"i\": 1"}), "#0 f{\"i\": 1");
+  EXPECT_EQ(last_events(ToolFormat::kLlama, {"{\"name\": \"f\", \"parameters\": {\"i\": 1"}), "#0 f{\"i\": 1");
+  EXPECT_EQ(last_events(ToolFormat::kLlama, {"{\"answer\": 4"}), "{\"answer\": 4");
+  EXPECT_EQ(last_events(ToolFormat::kHarmony, {"<|channel|>analysis<|message|>a <|e"}), "(a )");
 }
 
-TEST(ToolCalls, NothingIsLostWhereATextBreaksOff) {
+TEST(ToolCalls, TruncatedTextsLoseNothing) {
   const std::pair<ToolFormat, std::string> texts[] = {
       {ToolFormat::kHermes, "A\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"a\"}}\n</tool_call>"},
       {ToolFormat::kQwenXml, "A\n<tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n</function>\n</tool_call>"},
@@ -154,21 +158,21 @@ TEST(ToolCalls, NothingIsLostWhereATextBreaksOff) {
   for (const auto& [format, text] : texts) {
     size_t begun = 0, complete = 0;
     for (size_t bytes = 0; bytes <= text.size(); ++bytes) {
-      const std::string said = parsed(options_of(format), text.substr(0, bytes));
-      const bool is_call = said.find("#0 f") != std::string::npos;
+      const std::string shown_text = parsed(options_of(format), text.substr(0, bytes));
+      const bool is_call = shown_text.find("#0 f") != std::string::npos;
       if (!is_call) {
-        EXPECT_EQ(said, text.substr(0, bytes));
+        EXPECT_EQ(shown_text, text.substr(0, bytes));
       }
-      EXPECT_GE(is_call, begun > 0) << said;  // what has begun stays begun
+      EXPECT_GE(is_call, begun > 0) << shown_text;  // a call stays a call
       begun += is_call;
-      complete += said.find("};") != std::string::npos;
+      complete += shown_text.find("};") != std::string::npos;
     }
     EXPECT_GT(begun, complete) << text;
     EXPECT_GT(complete, 0u) << text;
   }
 }
 
-TEST(ToolCalls, HoldBackNoMoreThanSoMuch) {
+TEST(ToolCalls, HeldTextIsBounded) {
   const std::string open = "<tool_call>{\"arguments\": {\"s\": \"", close = "\"}, \"name\": \"f\"}</tool_call>";
   const auto text = [&](size_t bytes) { return open + std::string(bytes - open.size(), 'a') + close; };
   const ToolCallOptions hermes = options_of(ToolFormat::kHermes);
@@ -176,7 +180,7 @@ TEST(ToolCalls, HoldBackNoMoreThanSoMuch) {
   EXPECT_TRUE(parsed(hermes, longest, 1, 1000).starts_with("#0 f{\"s\": \"aa"));
   EXPECT_EQ(parsed(hermes, longer, 1, 1000), longer);
   EXPECT_EQ(parsed(hermes, longer, longer.size(), 1), longer);
-  // One piece, since a character is cut there.
+  // One event: the limit splits a character.
   const std::string wide = open + std::string(kMaxHeldBytes - open.size() - 1, 'a') + "üü";
   ToolCallParser parser(hermes);
   const std::vector<ToolEvent> events = parser.put(wide);
@@ -191,15 +195,15 @@ TEST(ToolCalls, HoldBackNoMoreThanSoMuch) {
   EXPECT_TRUE(parsed(xml, number(kMaxHeldBytes + 1), 1, 1000).starts_with("#0 f{\"i\": \"1"));
 }
 
-// Byte by byte these would take longer than a test may if any of it were read again and again.
-TEST(ToolCalls, LongTextsTakeNoLongerPerByte) {
+// Chunks of one byte exceed the time of a test if the reader is quadratic.
+TEST(ToolCalls, LongTextsTakeLinearTime) {
   constexpr size_t kBytes = 300000;
   const auto take = [](ToolFormat format, const std::string& begin, std::string_view word) {
     std::string text = begin;
     while (text.size() < kBytes) text += word;
-    const size_t said = parsed(options_of(format), text, 1, 1).size();
-    EXPECT_GT(said, kBytes / 2) << begin << word;
-    EXPECT_LE(said, 2 * kBytes) << begin << word;
+    const size_t shown_text = parsed(options_of(format), text, 1, 1).size();
+    EXPECT_GT(shown_text, kBytes / 2) << begin << word;
+    EXPECT_LE(shown_text, 2 * kBytes) << begin << word;
   };
   take(ToolFormat::kHermes, "a", "<tool_call>{");
   take(ToolFormat::kHermes, "<tool_call>", " ");

@@ -11,13 +11,13 @@
 namespace pinion {
 namespace {
 
-TEST(ToolFormats, QwenXmlBecomesJsonByTheTypesOfTheTool) {
+TEST(ToolFormats, QwenXmlValuesFollowTheSchema) {
   const auto value = [](const std::string& key, const std::string& text) {
-    const std::string said = parsed(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" +
-                                                              text + "\n</parameter>\n</function>\n</tool_call>");
+    const std::string shown_text = parsed(ToolFormat::kQwenXml, "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" +
+                                                                    text + "\n</parameter>\n</function>\n</tool_call>");
     const std::string before = "#0 f{\"" + key + "\": ", behind = "};";
-    EXPECT_TRUE(said.starts_with(before) && said.ends_with(behind)) << said;
-    return said.substr(before.size(), said.size() - before.size() - behind.size());
+    EXPECT_TRUE(shown_text.starts_with(before) && shown_text.ends_with(behind)) << shown_text;
+    return shown_text.substr(before.size(), shown_text.size() - before.size() - behind.size());
   };
   EXPECT_EQ(value("s", "12"), "\"12\"");
   EXPECT_EQ(value("s", "\na \"b\"\\\n\n"), R"("\na \"b\"\\\n\n")");
@@ -42,7 +42,7 @@ TEST(ToolFormats, QwenXmlBecomesJsonByTheTypesOfTheTool) {
   EXPECT_EQ(value("n", "12"), "\"12\"");
   EXPECT_EQ(value("u", "7"), "7");
   EXPECT_EQ(value("u", "null"), "null");
-  // Marks inside a value; what ends it is one that a tag follows.
+  // Marks inside a value: only one before a tag ends it.
   EXPECT_EQ(value("s", "<b></parameter> </b> </function> <parameter=x>"),
             "\"<b></parameter> </b> </function> <parameter=x>\"");
   EXPECT_EQ(value("i", "1</parameter>2"), "\"1</parameter>2\"");
@@ -53,7 +53,7 @@ TEST(ToolFormats, QwenXmlCallsFollowEachOther) {
   EXPECT_EQ(xml("</think>\n\nNow.\n\n<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n"
                 "<parameter=i>\n3\n</parameter>\n<parameter=s>\nü\n</parameter>\n</function>\n</tool_call>\n\nDone."),
             "</think>\n\nNow.#0 g{};#1 f{\"i\": 3, \"s\": \"ü\"};Done.");
-  EXPECT_EQ(xml("<function=f>\n<parameter=i>3</parameter></function>"), "#0 f{\"i\": 3};");  // without the outer mark
+  EXPECT_EQ(xml("<function=f>\n<parameter=i>3</parameter></function>"), "#0 f{\"i\": 3};");  // no outer mark
   EXPECT_EQ(xml("<tool_call>\n<function=h>\n</function>\n</tool_call>"),
             "<tool_call>\n<function=h>\n</function>\n</tool_call>");
   EXPECT_EQ(xml("<tool_call>\n<tool_call>\n<function=g></function></tool_call>"), "<tool_call>#0 g{};");
@@ -63,7 +63,7 @@ TEST(ToolFormats, QwenXmlCallsFollowEachOther) {
   EXPECT_EQ(xml("<tool_call>\n<function=f"), "<tool_call>\n<function=f");
 }
 
-TEST(ToolFormats, LlamaCallsAreTheWholeAnswer) {
+TEST(ToolFormats, LlamaCallsNeedNoMark) {
   const auto llama = [](std::string_view text) { return parsed(ToolFormat::kLlama, text); };
   EXPECT_EQ(llama("{\"name\": \"f\", \"parameters\": {\"s\": \"a\"}}"), "#0 f{\"s\": \"a\"};");
   EXPECT_EQ(
@@ -119,7 +119,7 @@ TEST(ToolFormats, MistralCallsAreAListOrNamed) {
   }
 }
 
-TEST(ToolFormats, GemmaCallsHaveBracesAndMarksForQuotes) {
+TEST(ToolFormats, GemmaCallsQuoteWithMarks) {
   const auto gemma = [](std::string_view text) { return parsed(ToolFormat::kFunctionGemma, text); };
   EXPECT_EQ(gemma("<start_function_call>call:f{s:<escape>a \"b\", {c}\n<escape>,i:3}<end_function_call>"),
             R"(#0 f{"s": "a \"b\", {c}\n", "i": 3};)");
@@ -141,7 +141,7 @@ TEST(ToolFormats, GemmaCallsHaveBracesAndMarksForQuotes) {
   }
 }
 
-TEST(ToolFormats, HarmonyMessagesGoByTheirChannel) {
+TEST(ToolFormats, HarmonyChannelsDecide) {
   const auto harmony = [](std::string_view text) { return parsed(ToolFormat::kHarmony, text); };
   EXPECT_EQ(
       harmony(
@@ -184,11 +184,11 @@ TEST(ToolFormats, GraniteAndPhiCallsAreLists) {
             "#0 g{};");
 }
 
-TEST(ToolFormats, PromptsForceThem) {
+TEST(ToolFormats, PromptsForceCalls) {
   const auto forced = [](ToolFormat format, const char* name, std::string_view text, bool inside_thought = false) {
     ToolCallOptions options = options_of(format, inside_thought);
-    options.written = forced_call(format, name, inside_thought);
-    EXPECT_FALSE(options.written.ends_with(' ')) << options.written;
+    options.forced_prefix = forced_call(format, name, inside_thought);
+    EXPECT_FALSE(options.forced_prefix.ends_with(' ')) << options.forced_prefix;
     return parsed(options, text);
   };
   for (const ToolFormat format :
@@ -215,14 +215,14 @@ std::string file_text(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(ToolFormats, AreToldByTheTemplate) {
+TEST(ToolFormats, TemplatesRevealTheFormat) {
   EXPECT_EQ(detect_tool_format(file_text("im_tools.jinja")), ToolFormat::kHermes);
   EXPECT_EQ(detect_tool_format(file_text("im_macro.jinja")), ToolFormat::kQwenXml);
   EXPECT_EQ(detect_tool_format(file_text("headers.jinja")), ToolFormat::kLlama);
   EXPECT_EQ(detect_tool_format(file_text("chatml.jinja")), ToolFormat::kNone);
   EXPECT_EQ(detect_tool_format(file_text("turns.jinja")), ToolFormat::kNone);
   EXPECT_EQ(detect_tool_format(""), ToolFormat::kNone);
-  // The marks that published templates write before the model does.
+  // The marks of published templates.
   EXPECT_EQ(detect_tool_format("'<tool_call>\\n<function=' + name + '>\\n<parameter='"), ToolFormat::kQwenXml);
   EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS][' }}"), ToolFormat::kMistral);
   EXPECT_EQ(detect_tool_format("{{ '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}"), ToolFormat::kMistralArgs);
@@ -233,7 +233,7 @@ TEST(ToolFormats, AreToldByTheTemplate) {
   EXPECT_EQ(detect_tool_format("'<|tool|>' + message['tools'] + '<|/tool|>'"), ToolFormat::kPhi4Mini);
 }
 
-TEST(ToolFormats, NameTheSpecialTokensThatAreMarks) {
+TEST(ToolFormats, MarksAreSpecialTokens) {
   EXPECT_TRUE(is_tool_mark(ToolFormat::kHermes, "<tool_call>"));
   EXPECT_TRUE(is_tool_mark(ToolFormat::kHermes, "</tool_call>"));
   EXPECT_FALSE(is_tool_mark(ToolFormat::kHermes, "<|im_end|>"));

@@ -1,45 +1,97 @@
-// A model's answer as text, token by token, up to where a stop text begins.
+// A model's answer as text: token ids become characters, stop texts end it, thoughts are split off. Input comes in
+// chunks; where it is cut does not change the joined output.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/answers/stop_texts.h"
 #include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
+// Length of the longest proper prefix of `mark` that ends `text`.
+size_t partial_mark_bytes(std::string_view text, std::string_view mark);
+
+// Ends a text before the first stop text. The beginning of a possible stop text is held back.
+class StopTexts {
+ public:
+  // No stop text is empty.
+  explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+
+  // Returns the text that certainly precedes every stop text. If several match, the one that is complete first counts.
+  std::string put(std::string_view text);
+  std::string finish(std::string_view last = {});      // also returns the text held back
+  bool found() const { return !found_text_.empty(); }  // from then on no more text is returned
+  const std::string& found_text() const { return found_text_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string pending_;  // may begin a stop text
+  std::string found_text_;
+};
+
+// Decodes an answer token by token, up to the first stop text.
 class AnswerText {
  public:
-  // Special tokens give no text, but for those that `is_mark` names: marks around thoughts and tool calls, which some
-  // vocabularies have as special tokens, are for whoever reads the text. `at_start`: see StreamDecoder.
+  // Special tokens give no text, except those that `is_mark` accepts: some vocabularies have the marks around thoughts
+  // and tool calls as special tokens, and the parsers need them. `at_start`: see IncrementalDecoder.
   AnswerText(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
-             std::function<bool(std::string_view token)> is_mark = {}, bool at_start = true)
-      : tokenizer_(tokenizer),
-        decoder_(std::move(tokenizer), true, at_start),
-        stops_(std::move(stops)),
-        is_mark_(std::move(is_mark)) {}
+             std::function<bool(std::string_view token)> is_mark = {}, bool at_start = true);
 
-  // Whole UTF-8 characters; text that may be the beginning of a stop text is held back.
-  std::string put(int32_t id) {
-    if (is_mark_ && is_special(*tokenizer_, id)) {
-      const std::string token = token_text(*tokenizer_, id);
-      if (is_mark_(token)) return stops_.put(decoder_.finish() + token);
-    }
-    return stops_.put(decoder_.put(id));
-  }
+  std::string put(int32_t id);  // whole UTF-8 characters
   std::string finish() { return stops_.finish(decoder_.finish()); }
-  bool is_stopped() const { return stops_.found(); }  // from then on there is no more text
+  bool is_stopped() const { return stops_.found(); }  // from then on no more text is returned
   const std::string& stop_text() const { return stops_.found_text(); }
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  StreamDecoder decoder_;
+  IncrementalDecoder decoder_;
   StopTexts stops_;
   std::function<bool(std::string_view)> is_mark_;
+};
+
+struct ThinkingMarks {
+  std::string_view open, close;
+};
+std::span<const ThinkingMarks> thinking_marks();
+constexpr std::string_view kThinkingMarkEnds = ">]";  // last characters of the marks
+
+bool is_thinking_mark(std::string_view token);
+bool ends_in_thought(std::string_view prompt);  // whether it ends with an opening mark
+
+struct ThinkingText {
+  std::string text;
+  bool is_thought;
+};
+
+// Splits a text into thoughts, between <think> and </think> or other marks, and answer.
+class ThinkingSplitter {
+ public:
+  // `inside`: the prompt has already opened a thought.
+  explicit ThinkingSplitter(bool inside) : inside_(inside), after_mark_(inside) {}
+
+  // Returns the text whose kind is certain, without the marks and the blank lines around thoughts.
+  std::vector<ThinkingText> put(std::string_view text);
+  std::vector<ThinkingText> put_literal(std::string_view text);  // without looking for marks
+  void trim_newlines();  // drops the newlines around this point, where a tool call stands
+  std::vector<ThinkingText> finish();
+
+  bool inside() const { return inside_; }
+  std::string_view close_mark() const;  // the mark that ends the open thought
+
+ private:
+  void add(std::string_view text, std::vector<ThinkingText>* out);
+
+  bool inside_;
+  const ThinkingMarks* marks_ =
+      nullptr;            // of the open thought; null: the prompt opened it, and any closing mark ends it
+  bool after_mark_;       // only newlines have come since the last mark
+  std::string pending_;   // may begin a mark
+  std::string newlines_;  // dropped if a mark follows
 };
 
 }  // namespace pinion

@@ -1,137 +1,131 @@
-#include "tokenizer/answers/brace_calls.h"
-
-#include <algorithm>
-
-#include "tokenizer/answers/json_calls.h"
-#include "tokenizer/answers/stop_texts.h"
-#include "tokenizer/answers/xml_calls.h"
+// Reads calls of FunctionGemma: JSON with marks in place of quotes. See call_readers.h.
+#include "tokenizer/answers/answer_text.h"
+#include "tokenizer/answers/call_readers.h"
 
 namespace pinion {
 namespace {
 
-constexpr size_t kMaxNesting = 128;
-constexpr size_t kMaxPlainBytes = 1024;  // of a value without marks around it
+constexpr size_t kMaxBraces = 128;          // nesting
+constexpr size_t kMaxUnquotedBytes = 1024;  // of one value
 
 }  // namespace
 
-Step BraceCalls::say(std::string_view json, size_t bytes, Phase next, CallStream* stream) {
-  stream->say(ToolEvent::Kind::kArguments, json);
-  stream->skip(bytes);
+Step BraceCalls::emit(std::string_view json, size_t bytes, Phase next, CallBuffer* buffer) {
+  buffer->emit(EventKind::kArguments, json);
+  buffer->skip(bytes);
   phase_ = next;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step BraceCalls::open(Phase next, CallStream* stream) {
-  if (open_.size() == kMaxNesting) return Step::kWrong;
-  const char bracket = stream->rest().front();
+Step BraceCalls::open(Phase next, CallBuffer* buffer) {
+  if (open_.size() == kMaxBraces) return Step::kReject;
+  const char bracket = buffer->rest().front();
   open_ += bracket;
-  return say({&bracket, 1}, 1, next, stream);
+  return emit({&bracket, 1}, 1, next, buffer);
 }
 
-Step BraceCalls::close(CallStream* stream) {
-  const char bracket = stream->rest().front();
-  if (bracket != (open_.back() == '{' ? '}' : ']')) return Step::kWrong;
+Step BraceCalls::close(CallBuffer* buffer) {
+  const char bracket = buffer->rest().front();
+  if (bracket != (open_.back() == '{' ? '}' : ']')) return Step::kReject;
   open_.pop_back();
-  say({&bracket, 1}, 1, Phase::kCommaOrEnd, stream);
-  if (!open_.empty()) return Step::kOn;
-  stream->end_call(true);
+  emit({&bracket, 1}, 1, Phase::kCommaOrEnd, buffer);
+  if (!open_.empty()) return Step::kContinue;
+  buffer->end_call(true);
   phase_ = Phase::kClose;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step BraceCalls::read_name(CallStream* stream) {
-  const std::string_view text = stream->rest().substr(0, kMaxNameBytes + 1);
-  const size_t bytes = text.find_first_of("{<\n");
-  if (bytes == std::string_view::npos) return text.size() > kMaxNameBytes ? Step::kWrong : Step::kMore;
-  const std::string name(text.substr(0, bytes));
-  if (text[bytes] != '{' || !stream->knows(name)) return Step::kWrong;
-  stream->skip(bytes);
-  stream->begin_call(name, {});
-  return open(Phase::kKeyOrEnd, stream);
+Step BraceCalls::read_name(CallBuffer* buffer) {
+  size_t bytes = 0;
+  if (Step step = buffer->find_first_of("{<\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
+  const std::string name(buffer->rest().substr(0, bytes));
+  if (buffer->rest()[bytes] != '{' || !buffer->has_tool(name)) return Step::kReject;
+  buffer->skip(bytes);
+  buffer->begin_call(name, {});
+  return open(Phase::kKeyOrEnd, buffer);
 }
 
-Step BraceCalls::read_key(CallStream* stream) {
-  if (phase_ == Phase::kKeyOrEnd && stream->rest().front() == '}') return close(stream);
-  const Match quoted = match(stream->rest(), row_.quote);
-  behind_string_ = Phase::kColon;
-  if (quoted == Match::kYes) return say("\"", row_.quote.size(), Phase::kString, stream);
-  if (quoted == Match::kBegun) return Step::kMore;
-  const std::string_view text = stream->rest().substr(0, kMaxNameBytes + 1);
-  const size_t bytes = text.find_first_of(":,{}[]<\n");
-  if (bytes == std::string_view::npos) return text.size() > kMaxNameBytes ? Step::kWrong : Step::kMore;
-  if (text[bytes] != ':' || bytes == 0) return Step::kWrong;
+Step BraceCalls::read_key(CallBuffer* buffer) {
+  if (phase_ == Phase::kKeyOrEnd && buffer->rest().front() == '}') return close(buffer);
+  const Match quoted = match(buffer->rest(), row_.quote);
+  after_string_ = Phase::kColon;
+  if (quoted == Match::kYes) return emit("\"", row_.quote.size(), Phase::kString, buffer);
+  if (quoted == Match::kPartial) return Step::kNeedMore;
+  size_t bytes = 0;
+  if (Step step = buffer->find_first_of(":,{}[]<\n", kMaxNameBytes, &bytes); step != Step::kDone) return step;
+  if (buffer->rest()[bytes] != ':' || bytes == 0) return Step::kReject;
   std::string json = "\"";
-  append_json_escaped(text.substr(0, bytes), &json);
-  return say(json + "\"", bytes, Phase::kColon, stream);
+  append_json_escaped(buffer->rest().substr(0, bytes), &json);
+  return emit(json + "\"", bytes, Phase::kColon, buffer);
 }
 
-Step BraceCalls::read_value(CallStream* stream) {
-  const char c = stream->rest().front();
-  if (c == '{') return open(Phase::kKeyOrEnd, stream);
-  if (c == '[') return open(Phase::kElementOrEnd, stream);
-  if (c == ']' && phase_ == Phase::kElementOrEnd) return close(stream);
-  const Match quoted = match(stream->rest(), row_.quote);
-  behind_string_ = Phase::kCommaOrEnd;
-  if (quoted == Match::kYes) return say("\"", row_.quote.size(), Phase::kString, stream);
-  return quoted == Match::kBegun ? Step::kMore : read_plain(stream);
+Step BraceCalls::read_value(CallBuffer* buffer) {
+  const char c = buffer->rest().front();
+  if (c == '{') return open(Phase::kKeyOrEnd, buffer);
+  if (c == '[') return open(Phase::kElementOrEnd, buffer);
+  if (c == ']' && phase_ == Phase::kElementOrEnd) return close(buffer);
+  const Match quoted = match(buffer->rest(), row_.quote);
+  after_string_ = Phase::kCommaOrEnd;
+  if (quoted == Match::kYes) return emit("\"", row_.quote.size(), Phase::kString, buffer);
+  return quoted == Match::kPartial ? Step::kNeedMore : read_plain(buffer);
 }
 
-// Numbers and the like; what is none of them is a string whose marks the model left out.
-Step BraceCalls::read_plain(CallStream* stream) {
-  const std::string_view text = stream->rest().substr(0, kMaxPlainBytes + 1);
-  const size_t bytes = text.find_first_of(",}]");
-  if (bytes == std::string_view::npos) return text.size() > kMaxPlainBytes ? Step::kWrong : Step::kMore;
-  if (bytes == 0) return Step::kWrong;
-  std::string json = plain_value(text.substr(0, bytes), {"number", "boolean", "null"});
+// A number, boolean or null; anything else is a string that the model did not quote.
+Step BraceCalls::read_plain(CallBuffer* buffer) {
+  size_t bytes = 0;
+  if (Step step = buffer->find_first_of(",}]", kMaxUnquotedBytes, &bytes); step != Step::kDone) return step;
+  if (bytes == 0) return Step::kReject;
+  const std::string_view text = buffer->rest().substr(0, bytes);
+  std::string json = plain_value(text, {"number", "boolean", "null"});
   if (json.empty()) {
     json = '"';
-    append_json_escaped(text.substr(0, text.find_last_not_of(" \t\r\n", bytes - 1) + 1), &json);
+    append_json_escaped(text.substr(0, text.find_last_not_of(kAsciiBlanks) + 1), &json);
     json += '"';
   }
-  return say(json, bytes, Phase::kCommaOrEnd, stream);
+  return emit(json, bytes, Phase::kCommaOrEnd, buffer);
 }
 
-Step BraceCalls::read_string(CallStream* stream) {
-  const std::string_view text = stream->rest();
+Step BraceCalls::read_string(CallBuffer* buffer) {
+  const std::string_view text = buffer->rest();
   const size_t found = text.find(row_.quote);
   const bool has_ended = found != std::string_view::npos;
-  const size_t certain = has_ended ? found : text.size() - begun_mark(text, row_.quote);
+  const size_t certain = has_ended ? found : text.size() - partial_mark_bytes(text, row_.quote);
   std::string json;
   append_json_escaped(text.substr(0, certain), &json);
-  if (has_ended) return say(json + '"', certain + row_.quote.size(), behind_string_, stream);
-  say(json, certain, Phase::kString, stream);
-  return Step::kMore;
+  if (has_ended) return emit(json + '"', certain + row_.quote.size(), after_string_, buffer);
+  emit(json, certain, Phase::kString, buffer);
+  return Step::kNeedMore;
 }
 
-Step BraceCalls::read_comma(CallStream* stream) {
-  if (stream->rest().front() != ',') return close(stream);
-  return say(", ", 1, open_.back() == '{' ? Phase::kKey : Phase::kValue, stream);
+Step BraceCalls::read_comma(CallBuffer* buffer) {
+  if (buffer->rest().front() != ',') return close(buffer);
+  return emit(", ", 1, open_.back() == '{' ? Phase::kKey : Phase::kValue, buffer);
 }
 
-Step BraceCalls::step(CallStream* stream) {
-  if (phase_ == Phase::kString) return read_string(stream);
-  stream->skip_blanks();
-  if (stream->rest().empty()) return Step::kMore;
+Step BraceCalls::step(CallBuffer* buffer) {
+  if (phase_ == Phase::kString) return read_string(buffer);
+  buffer->skip_blanks();
+  if (buffer->rest().empty()) return Step::kNeedMore;
   switch (phase_) {
     case Phase::kCall: {
-      const Step step = stream->skip_word("call:");
+      const Step step = buffer->skip_word("call:");
       if (step == Step::kDone) phase_ = Phase::kName;
-      return step == Step::kDone ? Step::kOn : step;
+      return step == Step::kDone ? Step::kContinue : step;
     }
     case Phase::kName:
-      return read_name(stream);
+      return read_name(buffer);
     case Phase::kKeyOrEnd:
     case Phase::kKey:
-      return read_key(stream);
+      return read_key(buffer);
     case Phase::kColon:
-      return stream->rest().front() == ':' ? say(": ", 1, Phase::kValue, stream) : Step::kWrong;
+      return buffer->rest().front() == ':' ? emit(": ", 1, Phase::kValue, buffer) : Step::kReject;
     case Phase::kElementOrEnd:
     case Phase::kValue:
-      return read_value(stream);
+      return read_value(buffer);
     case Phase::kCommaOrEnd:
-      return read_comma(stream);
+      return read_comma(buffer);
     default:
-      return skip_close(row_, stream);
+      return skip_close(row_, buffer);
   }
 }
 

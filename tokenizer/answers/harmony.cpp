@@ -1,46 +1,35 @@
-#include "tokenizer/answers/harmony.h"
+// Reads the messages of OpenAI's harmony format (gpt-oss). See call_readers.h.
+#include "tokenizer/answers/call_readers.h"
 
 #include <algorithm>
 
 namespace pinion {
 namespace {
 
-using Kind = ToolEvent::Kind;
-
 constexpr std::string_view kStart = "<|start|>", kChannel = "<|channel|>", kMessage = "<|message|>",
                            kRecipient = " to=", kFunctions = "functions.";
-constexpr std::string_view kEnds[] = {"<|end|>", "<|call|>", "<|return|>"};
+constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|call|>", "<|return|>"};
 constexpr size_t kMaxHeaderBytes = 1024;
 
-Match match_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  Match result = Match::kNo;
-  for (const std::string_view word : words) {
-    const Match found = match(text, word);
-    if (found == Match::kYes) return found;
-    if (found == Match::kBegun) result = found;
-  }
-  return result;
-}
-
-// How many bytes the mark has that ends a message, at the front of `text`.
+// Length of the end mark of a message at the front of `text`, or 0.
 size_t end_bytes(std::string_view text) {
-  for (const std::string_view end : kEnds) {
+  for (const std::string_view end : kMessageEnds) {
     if (text.starts_with(end)) return end.size();
   }
   return 0;
 }
 
-// What stands behind the last `word`, up to a blank or a mark.
-std::string_view word_behind(std::string_view header, std::string_view word) {
+// The text after the last `word`, up to a blank or a mark.
+std::string_view word_after(std::string_view header, std::string_view word) {
   const size_t at = header.rfind(word);
   if (at == std::string_view::npos) return {};
   const std::string_view rest = header.substr(at + word.size());
   return rest.substr(0, rest.find_first_of(" <\n"));
 }
 
-void skip_word(CallStream* stream) {
+void skip_header_word(CallBuffer* buffer) {
   for (const std::string_view word : {kStart, kChannel, kRecipient}) {
-    if (stream->skip_word(word) == Step::kDone) return;
+    if (buffer->skip_word(word) == Step::kDone) return;
   }
 }
 
@@ -48,124 +37,119 @@ void skip_word(CallStream* stream) {
 
 void HarmonyMessages::resume_as_content() {
   phase_ = Phase::kText;
-  kind_ = Kind::kContent;
+  kind_ = EventKind::kContent;
 }
 
-void HarmonyMessages::finish(CallStream* stream) {
+void HarmonyMessages::finish(CallBuffer* buffer) {
   if (phase_ != Phase::kText && phase_ != Phase::kBetween) return;
-  stream->say(phase_ == Phase::kText ? kind_ : Kind::kContent, stream->rest());
-  stream->skip(stream->rest().size());
+  buffer->emit(phase_ == Phase::kText ? kind_ : EventKind::kContent, buffer->rest());
+  buffer->skip(buffer->rest().size());
 }
 
 // A message without a header is an answer.
-Step HarmonyMessages::start(CallStream* stream) {
-  const size_t end = end_bytes(stream->rest());
-  stream->skip(end);
-  if (end > 0) return Step::kOn;
-  switch (match_any(stream->rest(), {kStart, kChannel, kRecipient, kEnds[0], kEnds[1], kEnds[2]})) {
-    case Match::kBegun:
-      return Step::kMore;
+Step HarmonyMessages::start(CallBuffer* buffer) {
+  const size_t end = end_bytes(buffer->rest());
+  buffer->skip(end);
+  if (end > 0) return Step::kContinue;
+  switch (
+      match_any(buffer->rest(), {kStart, kChannel, kRecipient, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]})) {
+    case Match::kPartial:
+      return Step::kNeedMore;
     case Match::kNo:
       resume_as_content();
-      return Step::kOn;
+      return Step::kContinue;
     case Match::kYes:
       break;
   }
-  stream->hold();
+  buffer->hold();
   searched_ = 0;
   phase_ = Phase::kHeader;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step HarmonyMessages::read_header(CallStream* stream) {
-  const std::string_view text = stream->rest().substr(0, kMaxHeaderBytes);
+Step HarmonyMessages::read_header(CallBuffer* buffer) {
+  const std::string_view text = buffer->rest().substr(0, kMaxHeaderBytes);
   const size_t bytes = text.find(kMessage, searched_);
   if (bytes == std::string_view::npos) {
     searched_ = text.size() - std::min(text.size(), kMessage.size());
-    if (text.size() < kMaxHeaderBytes) return Step::kMore;
-    skip_word(stream);  // or the same header would begin again
-    return Step::kWrong;
+    if (text.size() < kMaxHeaderBytes) return Step::kNeedMore;
+    skip_header_word(buffer);  // or the same header would begin again
+    return Step::kReject;
   }
-  const std::string_view header = text.substr(0, bytes), recipient = word_behind(header, kRecipient);
+  const std::string_view header = text.substr(0, bytes), recipient = word_after(header, kRecipient);
   const bool is_call = recipient.starts_with(kFunctions);
   name_ = recipient.substr(is_call ? kFunctions.size() : 0);
-  kind_ = word_behind(header, kChannel) == "analysis" ? Kind::kThought : Kind::kContent;
-  stream->skip(bytes + kMessage.size());
-  if (is_call && !stream->knows(name_)) return Step::kWrong;
+  kind_ = word_after(header, kChannel) == "analysis" ? EventKind::kThought : EventKind::kContent;
+  buffer->skip(bytes + kMessage.size());
+  if (is_call && !buffer->has_tool(name_)) return Step::kReject;
   phase_ = is_call ? Phase::kArguments : Phase::kText;
-  if (!is_call) stream->drop_held();
-  return Step::kOn;
+  if (!is_call) buffer->drop_held();
+  return Step::kContinue;
 }
 
-Step HarmonyMessages::read_text(CallStream* stream) {
-  const std::string_view text = stream->rest();
+Step HarmonyMessages::read_text(CallBuffer* buffer) {
+  const std::string_view text = buffer->rest();
   size_t at = text.find("<|");
   Match found = Match::kNo;
   for (; at != std::string_view::npos; at = text.find("<|", at + 1)) {
-    found = match_any(text.substr(at), {kStart, kChannel, kEnds[0], kEnds[1], kEnds[2]});
+    found = match_any(text.substr(at), {kStart, kChannel, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
     if (found != Match::kNo) break;
   }
   const size_t certain = std::min(at, text.size() - (found == Match::kNo && text.ends_with('<')));
-  stream->say(kind_, text.substr(0, certain));
-  stream->skip(certain);
-  if (found != Match::kYes) return Step::kMore;
-  stream->skip(end_bytes(stream->rest()));
+  buffer->emit(kind_, text.substr(0, certain));
+  buffer->skip(certain);
+  if (found != Match::kYes) return Step::kNeedMore;
+  buffer->skip(end_bytes(buffer->rest()));
   phase_ = Phase::kBetween;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step HarmonyMessages::start_arguments(CallStream* stream) {
-  stream->skip_blanks();
-  if (stream->rest().empty()) return Step::kMore;
-  const bool is_object = stream->rest().starts_with('{');
-  if (!is_object && end_bytes(stream->rest()) == 0) {
-    return match_any(stream->rest(), {kEnds[0], kEnds[1], kEnds[2]}) == Match::kBegun ? Step::kMore : Step::kWrong;
+Step HarmonyMessages::start_arguments(CallBuffer* buffer) {
+  buffer->skip_blanks();
+  if (buffer->rest().empty()) return Step::kNeedMore;
+  const bool is_object = buffer->rest().starts_with('{');
+  if (!is_object && end_bytes(buffer->rest()) == 0) {
+    return match_any(buffer->rest(), {kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]}) == Match::kPartial
+               ? Step::kNeedMore
+               : Step::kReject;
   }
-  stream->begin_call(name_, {});
+  buffer->begin_call(name_, {});
   scanner_ = {};
   phase_ = Phase::kArgumentsText;
-  if (is_object) return Step::kOn;
-  stream->say(Kind::kArguments, "{}");
-  stream->end_call(true);
-  phase_ = Phase::kBehindCall;
-  return Step::kOn;
+  if (is_object) return Step::kContinue;
+  buffer->emit(EventKind::kArguments, "{}");
+  buffer->end_call(true);
+  phase_ = Phase::kAfterCall;
+  return Step::kContinue;
 }
 
-Step HarmonyMessages::read_arguments(CallStream* stream) {
-  std::string piece;
-  stream->skip(scanner_.put(stream->rest(), &piece));
-  stream->say(Kind::kArguments, piece);
-  if (scanner_.state() == JsonScanner::State::kGoing) return Step::kMore;
-  if (scanner_.state() == JsonScanner::State::kWrong) return Step::kWrong;
-  stream->end_call(true);
-  phase_ = Phase::kBehindCall;
-  return Step::kOn;
-}
-
-Step HarmonyMessages::skip_end(CallStream* stream) {
-  stream->skip_blanks();
-  const Match found = match_any(stream->rest(), {kStart, kChannel, kEnds[0], kEnds[1], kEnds[2]});
-  if (found == Match::kBegun) return Step::kMore;
-  if (found == Match::kNo) return Step::kWrong;
-  stream->drop_held();
+Step HarmonyMessages::skip_end(CallBuffer* buffer) {
+  buffer->skip_blanks();
+  const Match found = match_any(buffer->rest(), {kStart, kChannel, kMessageEnds[0], kMessageEnds[1], kMessageEnds[2]});
+  if (found == Match::kPartial) return Step::kNeedMore;
+  if (found == Match::kNo) return Step::kReject;
+  buffer->drop_held();
   phase_ = Phase::kBetween;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step HarmonyMessages::step(CallStream* stream) {
+Step HarmonyMessages::step(CallBuffer* buffer) {
   switch (phase_) {
     case Phase::kBetween:
-      return start(stream);
+      return start(buffer);
     case Phase::kHeader:
-      return read_header(stream);
+      return read_header(buffer);
     case Phase::kText:
-      return read_text(stream);
+      return read_text(buffer);
     case Phase::kArguments:
-      return start_arguments(stream);
-    case Phase::kArgumentsText:
-      return read_arguments(stream);
+      return start_arguments(buffer);
+    case Phase::kArgumentsText: {
+      const Step step = read_json_arguments(&scanner_, buffer);
+      if (step == Step::kDone) phase_ = Phase::kAfterCall;
+      return step == Step::kDone ? Step::kContinue : step;
+    }
     default:
-      return skip_end(stream);
+      return skip_end(buffer);
   }
 }
 

@@ -1,229 +1,206 @@
-#include "tokenizer/answers/json_calls.h"
-
-#include <algorithm>
+// Reads calls written as JSON objects, and calls with the name before the JSON. See call_readers.h.
+#include "tokenizer/answers/call_readers.h"
 
 namespace pinion {
 namespace {
 
-bool is_object(const std::string& json) {
+bool is_json_object(const std::string& json) {
   JsonScanner scanner;
   std::string read;
-  const size_t begin = json.find_first_not_of(" \t\r\n");
+  const size_t begin = json.find_first_not_of(kAsciiBlanks);
   if (begin == std::string::npos || json[begin] != '{') return false;
   const size_t end = begin + scanner.put(std::string_view(json).substr(begin), &read);
-  return scanner.state() == JsonScanner::State::kDone && json.find_first_not_of(" \t\r\n", end) == std::string::npos;
+  return scanner.state() == JsonScanner::State::kComplete &&
+         json.find_first_not_of(kAsciiBlanks, end) == std::string::npos;
 }
 
 }  // namespace
 
-Step skip_close(const ToolFormatRow& row, CallStream* stream) {
-  stream->skip_blanks();
-  Step step = Step::kWrong;
-  for (const std::string_view mark : row.close) {
-    if (mark.empty()) continue;
-    const Step found = stream->skip_word(mark);
-    if (found == Step::kDone) return found;
-    if (found == Step::kMore) step = found;
-  }
-  return step;
-}
-
-Step JsonCalls::go_on(Phase next, CallStream* stream) {
-  stream->skip(1);
+Step JsonCalls::advance(Phase next, CallBuffer* buffer) {
+  buffer->skip(1);
   phase_ = next;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step JsonCalls::start(char c, CallStream* stream) {
-  if (c == ';' && row_.is_bare && may_separate_ && stream->begun_calls() > 0) {
+Step JsonCalls::start(char c, CallBuffer* buffer) {
+  if (c == ';' && row_.is_bare && may_separate_ && buffer->begun_calls() > 0) {
     may_separate_ = false;
-    return go_on(Phase::kStart, stream);
+    return advance(Phase::kStart, buffer);
   }
   if (c == '[' && phase_ == Phase::kStart) {
     in_list_ = true;
-    return go_on(Phase::kElement, stream);
+    return advance(Phase::kItem, buffer);
   }
-  if (c != '{') return Step::kWrong;
+  if (c != '{') return Step::kReject;
   key_ = name_ = id_ = arguments_ = {};
   is_ended_ = false;
-  return go_on(Phase::kFirstKey, stream);
+  return advance(Phase::kFirstKey, buffer);
 }
 
-Step JsonCalls::start_key(char c, CallStream* stream) {
-  if (c == '}' && phase_ == Phase::kFirstKey) return end_object(stream);
-  if (c != '"') return Step::kWrong;
+Step JsonCalls::start_key(char c, CallBuffer* buffer) {
+  if (c == '}' && phase_ == Phase::kFirstKey) return end_object(buffer);
+  if (c != '"') return Step::kReject;
   scanner_ = {};
   value_.clear();
   phase_ = Phase::kKeyText;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step JsonCalls::start_value(char c, CallStream* stream) {
+Step JsonCalls::start_value(char c, CallBuffer* buffer) {
   role_ = key_ == "name"                                ? Role::kName
           : key_ == "id"                                ? Role::kId
           : key_ == "arguments" || key_ == "parameters" ? Role::kArguments
                                                         : Role::kOther;
   if (is_ended_) role_ = Role::kOther;
-  // An answer that is JSON is not held back for long.
-  if (row_.is_bare && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kWrong;
-  if (role_ == Role::kArguments && c == '{' && !name_.empty()) stream->begin_call(name_, id_);
+  // With any other key the answer is plain JSON, which must not be held back.
+  if (row_.is_bare && !is_ended_ && role_ == Role::kOther && key_ != "type") return Step::kReject;
+  if (role_ == Role::kArguments && c == '{' && !name_.empty()) buffer->begin_call(name_, id_);
   scanner_ = {};
   value_.clear();
   phase_ = Phase::kValueText;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-void JsonCalls::emit_whole(const std::string& arguments, CallStream* stream) {
-  stream->begin_call(name_, id_);
-  stream->say(ToolEvent::Kind::kArguments, arguments);
-  stream->end_call(true);
+void JsonCalls::emit_whole(const std::string& arguments, CallBuffer* buffer) {
+  buffer->begin_call(name_, id_);
+  buffer->emit(EventKind::kArguments, arguments);
+  buffer->end_call(true);
   is_ended_ = true;
 }
 
-// Some models write the object as a string, some write null for none.
+// Some models write the object as a string, or null for no arguments.
 bool JsonCalls::take_arguments() {
   if (value_.front() == '"') value_ = json_string(value_);
   arguments_ = value_.empty() || value_ == "null" ? "{}" : value_;
-  return is_object(arguments_);
+  return is_json_object(arguments_);
 }
 
-Step JsonCalls::take_value(CallStream* stream) {
-  phase_ = Phase::kAfterValue;
-  if (stream->in_call()) {
-    stream->end_call(true);
+Step JsonCalls::take_value(CallBuffer* buffer) {
+  phase_ = Phase::kValueEnd;
+  if (buffer->in_call()) {
+    buffer->end_call(true);
     is_ended_ = true;
-    return Step::kOn;
+    return Step::kContinue;
   }
   if (role_ == Role::kName) name_ = json_string(value_);
-  if (role_ == Role::kName && !stream->knows(name_)) return Step::kWrong;
+  if (role_ == Role::kName && !buffer->has_tool(name_)) return Step::kReject;
   if (role_ == Role::kId) id_ = json_string(value_);
-  if (role_ == Role::kArguments && !take_arguments()) return Step::kWrong;
-  if (!is_ended_ && !name_.empty() && !arguments_.empty()) emit_whole(arguments_, stream);
-  return Step::kOn;
+  if (role_ == Role::kArguments && !take_arguments()) return Step::kReject;
+  if (!is_ended_ && !name_.empty() && !arguments_.empty()) emit_whole(arguments_, buffer);
+  return Step::kContinue;
 }
 
-Step JsonCalls::read_text(CallStream* stream) {
-  if (stream->rest().empty()) return Step::kMore;
+Step JsonCalls::read_text(CallBuffer* buffer) {
+  if (buffer->rest().empty()) return Step::kNeedMore;
   std::string piece;
-  stream->skip(scanner_.put(stream->rest(), &piece));
-  if (stream->in_call()) {
-    stream->say(ToolEvent::Kind::kArguments, piece);
+  buffer->skip(scanner_.put(buffer->rest(), &piece));
+  if (buffer->in_call()) {
+    buffer->emit(EventKind::kArguments, piece);
   } else {
     value_ += piece;
   }
-  if (scanner_.state() == JsonScanner::State::kGoing) return Step::kMore;
-  if (scanner_.state() == JsonScanner::State::kWrong) return Step::kWrong;
-  if (phase_ == Phase::kValueText) return take_value(stream);
+  if (scanner_.state() == JsonScanner::State::kIncomplete) return Step::kNeedMore;
+  if (scanner_.state() == JsonScanner::State::kInvalid) return Step::kReject;
+  if (phase_ == Phase::kValueText) return take_value(buffer);
   key_ = json_string(value_);
   phase_ = Phase::kColon;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-// A call without arguments is one where a mark says so.
-Step JsonCalls::end_object(CallStream* stream) {
-  if (!is_ended_ && (name_.empty() || row_.is_bare)) return Step::kWrong;
-  if (!is_ended_) emit_whole("{}", stream);
-  return in_list_ ? end_bracket(Phase::kAfterElement, stream) : end_bracket(Phase::kClose, stream);
+// Only an object after a mark may be a call without arguments.
+Step JsonCalls::end_object(CallBuffer* buffer) {
+  if (!is_ended_ && (name_.empty() || row_.is_bare)) return Step::kReject;
+  if (!is_ended_) emit_whole("{}", buffer);
+  return in_list_ ? end_bracket(Phase::kItemEnd, buffer) : end_bracket(Phase::kClose, buffer);
 }
 
-// A bracket that belongs to a call, complete by now, is never content.
-Step JsonCalls::end_bracket(Phase next, CallStream* stream) {
-  go_on(next, stream);
-  stream->hold();
-  return next == Phase::kClose && row_.close[0].empty() ? Step::kDone : Step::kOn;
+// The brackets of a call that has been emitted never become content.
+Step JsonCalls::end_bracket(Phase next, CallBuffer* buffer) {
+  advance(next, buffer);
+  buffer->hold();
+  return next == Phase::kClose && row_.close[0].empty() ? Step::kDone : Step::kContinue;
 }
 
-Step JsonCalls::read_punctuation(char c, CallStream* stream) {
+Step JsonCalls::read_punctuation(char c, CallBuffer* buffer) {
   switch (phase_) {
     case Phase::kStart:
-    case Phase::kElement:
-      return start(c, stream);
+    case Phase::kItem:
+      return start(c, buffer);
     case Phase::kFirstKey:
     case Phase::kKey:
-      return start_key(c, stream);
+      return start_key(c, buffer);
     case Phase::kColon:
-      return c == ':' ? go_on(Phase::kValue, stream) : Step::kWrong;
+      return c == ':' ? advance(Phase::kValue, buffer) : Step::kReject;
     case Phase::kValue:
-      return start_value(c, stream);
-    case Phase::kAfterValue:
-      if (c == '}') return end_object(stream);
-      return c == ',' ? go_on(Phase::kKey, stream) : Step::kWrong;
-    case Phase::kAfterElement:
-      if (c == ',') return go_on(Phase::kElement, stream);
-      if (c != ']') return Step::kWrong;
+      return start_value(c, buffer);
+    case Phase::kValueEnd:
+      if (c == '}') return end_object(buffer);
+      return c == ',' ? advance(Phase::kKey, buffer) : Step::kReject;
+    case Phase::kItemEnd:
+      if (c == ',') return advance(Phase::kItem, buffer);
+      if (c != ']') return Step::kReject;
       in_list_ = false;
-      return end_bracket(Phase::kClose, stream);
+      return end_bracket(Phase::kClose, buffer);
     default:
       // Some models write several objects between two marks.
-      return c == '{' ? start(c, stream) : skip_close(row_, stream);
+      return c == '{' ? start(c, buffer) : skip_close(row_, buffer);
   }
 }
 
-Step JsonCalls::step(CallStream* stream) {
-  if (phase_ == Phase::kKeyText || phase_ == Phase::kValueText) return read_text(stream);
-  stream->skip_blanks();
-  return stream->rest().empty() ? Step::kMore : read_punctuation(stream->rest().front(), stream);
+Step JsonCalls::step(CallBuffer* buffer) {
+  if (phase_ == Phase::kKeyText || phase_ == Phase::kValueText) return read_text(buffer);
+  buffer->skip_blanks();
+  return buffer->rest().empty() ? Step::kNeedMore : read_punctuation(buffer->rest().front(), buffer);
 }
 
-Step NamedCalls::read_up_to(std::string_view ends, std::string* out, Phase next, CallStream* stream) {
-  const std::string_view text = stream->rest().substr(0, kMaxNameBytes + 1);
-  const size_t bytes = text.find_first_of(ends);
-  if (bytes == std::string_view::npos) return text.size() > kMaxNameBytes ? Step::kWrong : Step::kMore;
-  *out = text.substr(0, bytes);
-  out->erase(out->find_last_not_of(" \t\r\n") + 1);
-  stream->skip(bytes);
+Step NamedCalls::read_up_to(std::string_view ends, std::string* out, Phase next, CallBuffer* buffer) {
+  size_t bytes = 0;
+  if (Step step = buffer->find_first_of(ends, kMaxNameBytes, &bytes); step != Step::kDone) return step;
+  *out = buffer->rest().substr(0, bytes);
+  out->erase(out->find_last_not_of(kAsciiBlanks) + 1);
+  buffer->skip(bytes);
   phase_ = next;
-  return Step::kOn;
+  return Step::kContinue;
 }
 
-Step NamedCalls::read_mark(CallStream* stream) {
-  if (stream->rest().starts_with('{')) {
+Step NamedCalls::read_mark(CallBuffer* buffer) {
+  if (buffer->rest().starts_with('{')) {
     phase_ = Phase::kArguments;
-    return Step::kOn;
+    return Step::kContinue;
   }
-  Step step = stream->skip_word("[ARGS]");
+  Step step = buffer->skip_word("[ARGS]");
   if (step == Step::kDone) phase_ = Phase::kArguments;
-  if (step == Step::kWrong && id_.empty()) {
-    step = stream->skip_word("[CALL_ID]");
+  if (step == Step::kReject && id_.empty()) {
+    step = buffer->skip_word("[CALL_ID]");
     if (step == Step::kDone) phase_ = Phase::kId;
   }
-  return step == Step::kDone ? Step::kOn : step;
+  return step == Step::kDone ? Step::kContinue : step;
 }
 
-Step NamedCalls::read_arguments(CallStream* stream) {
-  std::string piece;
-  stream->skip(scanner_.put(stream->rest(), &piece));
-  stream->say(ToolEvent::Kind::kArguments, piece);
-  if (scanner_.state() == JsonScanner::State::kGoing) return Step::kMore;
-  if (scanner_.state() == JsonScanner::State::kWrong) return Step::kWrong;
-  stream->end_call(true);
-  return Step::kDone;
-}
-
-Step NamedCalls::step(CallStream* stream) {
-  if (phase_ == Phase::kList) return list_.step(stream);
-  if (phase_ == Phase::kStart || phase_ == Phase::kArguments) stream->skip_blanks();
-  if (stream->rest().empty()) return Step::kMore;
-  const char c = stream->rest().front();
+Step NamedCalls::step(CallBuffer* buffer) {
+  if (phase_ == Phase::kList) return list_.step(buffer);
+  if (phase_ == Phase::kStart || phase_ == Phase::kArguments) buffer->skip_blanks();
+  if (buffer->rest().empty()) return Step::kNeedMore;
+  const char c = buffer->rest().front();
   switch (phase_) {
     case Phase::kStart:
       phase_ = c == '[' || c == '{' ? Phase::kList : Phase::kName;
-      return Step::kOn;
+      return Step::kContinue;
     case Phase::kName: {
-      const Step step = read_up_to("[{", &name_, Phase::kMark, stream);
-      return step == Step::kOn && !stream->knows(name_) ? Step::kWrong : step;
+      const Step step = read_up_to("[{", &name_, Phase::kMark, buffer);
+      return step == Step::kContinue && !buffer->has_tool(name_) ? Step::kReject : step;
     }
     case Phase::kMark:
-      return read_mark(stream);
+      return read_mark(buffer);
     case Phase::kId:
-      return read_up_to("[", &id_, Phase::kMark, stream);
+      return read_up_to("[", &id_, Phase::kMark, buffer);
     case Phase::kArguments:
-      if (c != '{') return Step::kWrong;
-      stream->begin_call(name_, id_);
+      if (c != '{') return Step::kReject;
+      buffer->begin_call(name_, id_);
       phase_ = Phase::kArgumentsText;
-      return Step::kOn;
+      return Step::kContinue;
     default:
-      return read_arguments(stream);
+      return read_json_arguments(&scanner_, buffer);
   }
 }
 

@@ -5,10 +5,9 @@
 namespace pinion {
 namespace {
 
-// Readers of JSON recurse; a model that repeats '[' must not end them.
-constexpr size_t kMaxNesting = 128;
+constexpr size_t kMaxNesting = 128;  // JSON parsers of clients recurse
 
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+bool is_json_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
 
@@ -22,7 +21,7 @@ int hex_value(char c) {
 
 size_t JsonScanner::put(std::string_view text, std::string* out) {
   size_t bytes = 0;
-  while (bytes < text.size() && state_ == State::kGoing) {
+  while (bytes < text.size() && state_ == State::kIncomplete) {
     const char c = text[bytes];
     const bool in_string = expect_ == Expect::kString;
     if (!take(c)) continue;
@@ -36,29 +35,29 @@ size_t JsonScanner::put(std::string_view text, std::string* out) {
   return bytes;
 }
 
-bool JsonScanner::wrong() {
-  state_ = State::kWrong;
+bool JsonScanner::reject() {
+  state_ = State::kInvalid;
   return false;
 }
 
-bool JsonScanner::go_on(Expect next) {
+bool JsonScanner::advance(Expect next) {
   expect_ = next;
   return true;
 }
 
 void JsonScanner::end_value() {
-  if (open_.empty()) state_ = State::kDone;
+  if (open_.empty()) state_ = State::kComplete;
   expect_ = Expect::kCommaOrEnd;
 }
 
 bool JsonScanner::open(char c, Expect next) {
-  if (open_.size() == kMaxNesting) return wrong();
+  if (open_.size() == kMaxNesting) return reject();
   open_ += c;
-  return go_on(next);
+  return advance(next);
 }
 
 bool JsonScanner::close(char c) {
-  if (open_.back() != (c == '}' ? '{' : '[')) return wrong();
+  if (open_.back() != (c == '}' ? '{' : '[')) return reject();
   open_.pop_back();
   end_value();
   return true;
@@ -72,52 +71,48 @@ bool JsonScanner::begin_value(char c) {
       return open(c, Expect::kElementOrEnd);
     case '"':
       in_key_ = false;
-      return go_on(Expect::kString);
+      return advance(Expect::kString);
     case '-':
-      return go_on(Expect::kMinus);
+      return advance(Expect::kMinus);
     case '0':
-      return go_on(Expect::kZero);
+      return advance(Expect::kZero);
     case 't':
-      literal_ = "rue";
-      return go_on(Expect::kLiteral);
     case 'f':
-      literal_ = "alse";
-      return go_on(Expect::kLiteral);
     case 'n':
-      literal_ = "ull";
-      return go_on(Expect::kLiteral);
+      literal_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
+      return advance(Expect::kLiteral);
     default:
-      return is_digit(c) ? go_on(Expect::kInteger) : wrong();
+      return is_digit(c) ? advance(Expect::kInteger) : reject();
   }
 }
 
 bool JsonScanner::take_escape(char c) {
-  if (needs_low_half_ && c != 'u') return wrong();
+  if (needs_low_half_ && c != 'u') return reject();
   if (c == 'u') {
     hex_digits_ = 0;
     hex_ = 0;
-    return go_on(Expect::kHex);
+    return advance(Expect::kHex);
   }
-  return std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos ? go_on(Expect::kString) : wrong();
+  return std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos ? advance(Expect::kString) : reject();
 }
 
-// Half of a pair alone is no character, and readers refuse it.
+// Half of a surrogate pair alone is no character; JSON parsers reject it.
 bool JsonScanner::take_hex(char c) {
   const int value = hex_value(c);
-  if (value < 0) return wrong();
+  if (value < 0) return reject();
   hex_ = hex_ * 16 + static_cast<unsigned>(value);
   if (++hex_digits_ < 4) return true;
   const bool is_high_half = hex_ >= 0xD800 && hex_ < 0xDC00, is_low_half = hex_ >= 0xDC00 && hex_ < 0xE000;
-  if (is_low_half != needs_low_half_) return wrong();
+  if (is_low_half != needs_low_half_) return reject();
   needs_low_half_ = is_high_half;
-  return go_on(Expect::kString);
+  return advance(Expect::kString);
 }
 
 bool JsonScanner::take_string(char c) {
-  if (needs_low_half_ && c != '\\') return wrong();
-  if (c == '\\') return go_on(Expect::kEscape);
+  if (needs_low_half_ && c != '\\') return reject();
+  if (c == '\\') return advance(Expect::kEscape);
   if (c != '"') return true;
-  if (in_key_) return go_on(Expect::kColon);
+  if (in_key_) return advance(Expect::kColon);
   end_value();
   return true;
 }
@@ -128,21 +123,21 @@ bool JsonScanner::take_number(char c) {
   const bool in_exponent =
       expect_ == Expect::kExponent || expect_ == Expect::kExponentSign || expect_ == Expect::kExponentDigits;
   if (is_digit(c)) {
-    if (expect_ == Expect::kMinus) return go_on(c == '0' ? Expect::kZero : Expect::kInteger);
-    if (expect_ == Expect::kZero) return wrong();
-    if (expect_ == Expect::kPoint) return go_on(Expect::kFraction);
-    return in_exponent ? go_on(Expect::kExponentDigits) : true;
+    if (expect_ == Expect::kMinus) return advance(c == '0' ? Expect::kZero : Expect::kInteger);
+    if (expect_ == Expect::kZero) return reject();
+    if (expect_ == Expect::kPoint) return advance(Expect::kFraction);
+    return in_exponent ? advance(Expect::kExponentDigits) : true;
   }
-  if (expect_ == Expect::kExponent && (c == '+' || c == '-')) return go_on(Expect::kExponentSign);
-  if (!had_digit) return wrong();
-  if (c == '.' && (expect_ == Expect::kZero || expect_ == Expect::kInteger)) return go_on(Expect::kPoint);
-  if ((c == 'e' || c == 'E') && !in_exponent) return go_on(Expect::kExponent);
+  if (expect_ == Expect::kExponent && (c == '+' || c == '-')) return advance(Expect::kExponentSign);
+  if (!had_digit) return reject();
+  if (c == '.' && (expect_ == Expect::kZero || expect_ == Expect::kInteger)) return advance(Expect::kPoint);
+  if ((c == 'e' || c == 'E') && !in_exponent) return advance(Expect::kExponent);
   end_value();
   return false;
 }
 
 bool JsonScanner::take_between(char c) {
-  if (is_blank(c)) return true;
+  if (is_json_blank(c)) return true;
   switch (expect_) {
     case Expect::kElementOrEnd:
       return c == ']' ? close(c) : begin_value(c);
@@ -151,12 +146,12 @@ bool JsonScanner::take_between(char c) {
       [[fallthrough]];
     case Expect::kKey:
       in_key_ = true;
-      return c == '"' ? go_on(Expect::kString) : wrong();
+      return c == '"' ? advance(Expect::kString) : reject();
     case Expect::kColon:
-      return c == ':' ? go_on(Expect::kValue) : wrong();
+      return c == ':' ? advance(Expect::kValue) : reject();
     case Expect::kCommaOrEnd:
       if (c == '}' || c == ']') return close(c);
-      return c == ',' ? go_on(open_.back() == '{' ? Expect::kKey : Expect::kValue) : wrong();
+      return c == ',' ? advance(open_.back() == '{' ? Expect::kKey : Expect::kValue) : reject();
     default:
       return begin_value(c);
   }
@@ -168,7 +163,7 @@ bool JsonScanner::take(char c) {
   if (expect_ == Expect::kString) return take_string(c);
   if (expect_ == Expect::kEscape) return take_escape(c);
   if (expect_ == Expect::kHex) return take_hex(c);
-  if (c != literal_.front()) return wrong();
+  if (c != literal_.front()) return reject();
   literal_.remove_prefix(1);
   if (literal_.empty()) end_value();
   return true;

@@ -1,4 +1,4 @@
-// Reads one JSON value as it comes, piece by piece, and finds its end: what it accepts is valid JSON at any time.
+// Reads one JSON value in chunks and finds its end. The accepted bytes are a prefix of valid JSON at any time.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@ namespace pinion {
 
 class JsonScanner {
  public:
-  enum class State { kGoing, kDone, kWrong };
+  enum class State { kIncomplete, kComplete, kInvalid };
 
-  // Reads up to the value's end or the first wrong byte and returns how many bytes it took. Appends them to `*out`, but
-  // for control characters in strings: models write newlines there, JSON has escapes for them.
-  // A number outside of all brackets ends with the byte behind it.
+  // Reads up to the end of the value or the first invalid byte, appends the bytes to `*out` and returns their count.
+  // Control characters in strings, which some models write, become escapes. A number outside of brackets ends only with
+  // the byte behind it.
   size_t put(std::string_view text, std::string* out);
   State state() const { return state_; }
 
@@ -28,7 +28,7 @@ class JsonScanner {
     kEscape,
     kHex,
     kLiteral,
-    // Parts of a number, by what was read last.
+    // Inside a number, by the last element read.
     kMinus,
     kZero,
     kInteger,
@@ -39,7 +39,7 @@ class JsonScanner {
     kExponentDigits,
   };
 
-  // Whether the byte is part of the value. False while the value goes on: a number ended before it.
+  // Each returns whether it consumed the byte. A number ends without consuming the byte behind it.
   bool take(char c);
   bool take_between(char c);
   bool begin_value(char c);
@@ -49,24 +49,24 @@ class JsonScanner {
   bool take_number(char c);
   bool open(char c, Expect next);
   bool close(char c);
-  bool go_on(Expect next);
-  bool wrong();
+  bool advance(Expect next);
+  bool reject();
   void end_value();
 
-  State state_ = State::kGoing;
+  State state_ = State::kIncomplete;
   Expect expect_ = Expect::kValue;
-  std::string open_;               // the brackets around, '{' and '['
-  bool in_key_ = false;            // the string is a key
-  bool needs_low_half_ = false;    // a \uD83D was read, of two that make one character
-  int hex_digits_ = 0;             // of \u00e9
+  std::string open_;               // enclosing brackets, '{' and '['
+  bool in_key_ = false;            // the current string is a key
+  bool needs_low_half_ = false;    // the first half of a surrogate pair was read
+  int hex_digits_ = 0;             // of \uXXXX
   unsigned hex_ = 0;               // their value
   std::string_view literal_ = {};  // the rest of true, false or null
 };
 
-// Appends bytes of a JSON string, without the quotes around it.
+// Appends `text` as the content of a JSON string, without quotes.
 void append_json_escaped(std::string_view text, std::string* out);
 
-// The string of a valid JSON string; empty also where it is none.
+// Decodes a JSON string; empty if `json` is none.
 std::string json_string(const std::string& json);
 
 }  // namespace pinion

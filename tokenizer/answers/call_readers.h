@@ -1,0 +1,222 @@
+// The readers behind ToolCallParser: one class for each way to write calls, and the buffer that they read from. Only
+// for files of this folder.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/answers/json_scanner.h"
+#include "tokenizer/answers/tool_calls.h"
+
+namespace pinion {
+
+using EventKind = ToolEvent::Kind;
+
+enum class Step {
+  kContinue,  // something was read
+  kNeedMore,  // undecided until more text comes
+  kDone,      // the end mark of the call was read
+  kReject,    // the next byte does not belong to a call
+};
+
+enum class Match { kNo, kPartial, kYes };
+Match match(std::string_view text, std::string_view word);  // at the front of `text`
+Match match_any(std::string_view text, std::initializer_list<std::string_view> words);
+
+constexpr size_t kMaxNameBytes = 256;  // longer names are rejected
+constexpr std::string_view kAsciiBlanks = " \t\r\n";
+
+// Unread text of the model, and the events that the readers make of it (tool_calls.cpp).
+class CallBuffer {
+ public:
+  explicit CallBuffer(nlohmann::ordered_json tools);
+
+  void put(std::string_view text);
+  std::string_view rest() const;  // unread text
+  void skip(size_t bytes) { at_ += bytes; }
+  void skip_blanks();
+  Step skip_word(std::string_view word);  // kDone: the text continued with it
+  // kDone: `*bytes` of rest(), at most `max_bytes`, stand before the first of `ends`.
+  Step find_first_of(std::string_view ends, size_t max_bytes, size_t* bytes) const;
+
+  // Holds back the text from here on: it becomes content again unless a call begins.
+  void hold() { held_from_ = at_; }
+  void drop_held() { held_from_ = std::string::npos; }
+  std::string take_held();
+  bool is_cut() const { return end() < bytes_.size(); }  // kMaxHeldBytes are held, and rest() is cut there
+
+  bool has_tool(std::string_view name) const;
+  // JSON types that the schema of a tool allows for a parameter; empty: any.
+  std::vector<std::string> types(const std::string& tool, const std::string& parameter) const;
+
+  void emit(EventKind kind, std::string_view text);
+  void begin_call(const std::string& name, const std::string& id);
+  void end_call(bool is_complete);  // also holds the text from here on
+  bool in_call() const { return in_call_; }
+  int begun_calls() const { return begun_calls_; }
+  std::vector<ToolEvent> take_events();
+
+ private:
+  size_t end() const;
+
+  nlohmann::ordered_json tools_;
+  std::map<std::string, const nlohmann::ordered_json*, std::less<>> parameters_;  // properties by tool name
+  std::string bytes_;
+  size_t at_ = 0;
+  size_t held_from_ = std::string::npos;
+  bool in_call_ = false;
+  int begun_calls_ = 0;
+  std::vector<ToolEvent> events_;
+};
+
+// Skips blanks and one of the marks that end a call.
+Step skip_close(const ToolFormatRow& row, CallBuffer* buffer);
+
+// Emits arguments up to the end of their JSON value. kDone: the call has ended with it.
+Step read_json_arguments(JsonScanner* scanner, CallBuffer* buffer);
+
+// A value that a model wrote without quotes, as JSON; empty unless it is of one of the types. None, True and False
+// count, since templates show Python's spelling to models (xml_calls.cpp).
+std::string plain_value(std::string_view text, const std::vector<std::string>& types);
+
+// ToolBody::kJson: one object, or a list of objects (json_calls.cpp).
+class JsonCalls {
+ public:
+  explicit JsonCalls(const ToolFormatRow& row) : row_(row) {}
+  Step step(CallBuffer* buffer);
+
+ private:
+  enum class Phase {
+    kStart,
+    kItem,
+    kFirstKey,
+    kKey,
+    kKeyText,
+    kColon,
+    kValue,
+    kValueText,
+    kValueEnd,
+    kItemEnd,
+    kClose
+  };
+  enum class Role { kName, kId, kArguments, kOther };
+
+  Step read_punctuation(char c, CallBuffer* buffer);
+  Step start(char c, CallBuffer* buffer);
+  Step start_key(char c, CallBuffer* buffer);
+  Step start_value(char c, CallBuffer* buffer);
+  Step read_text(CallBuffer* buffer);
+  Step take_value(CallBuffer* buffer);
+  Step end_object(CallBuffer* buffer);
+  Step end_bracket(Phase next, CallBuffer* buffer);
+  bool take_arguments();
+  void emit_whole(const std::string& arguments, CallBuffer* buffer);
+  Step advance(Phase next, CallBuffer* buffer);
+
+  const ToolFormatRow& row_;
+  Phase phase_ = Phase::kStart;
+  bool in_list_ = false, may_separate_ = true;
+  std::string key_, name_, id_, value_, arguments_;  // fields of the current object
+  Role role_ = Role::kOther;
+  bool is_ended_ = false;  // the call of the current object has been emitted
+  JsonScanner scanner_;
+};
+
+// ToolBody::kNamed: name[CALL_ID]id[ARGS]{...}, or as JsonCalls (json_calls.cpp).
+class NamedCalls {
+ public:
+  explicit NamedCalls(const ToolFormatRow& row) : list_(row) {}
+  Step step(CallBuffer* buffer);
+
+ private:
+  enum class Phase { kStart, kName, kMark, kId, kArguments, kArgumentsText, kList };
+
+  Step read_up_to(std::string_view ends, std::string* out, Phase next, CallBuffer* buffer);
+  Step read_mark(CallBuffer* buffer);
+
+  Phase phase_ = Phase::kStart;
+  std::string name_, id_;
+  JsonScanner scanner_;
+  JsonCalls list_;
+};
+
+// ToolBody::kXml (xml_calls.cpp).
+class XmlCalls {
+ public:
+  // `mark`: the opening mark that was read.
+  XmlCalls(const ToolFormatRow& row, std::string_view mark)
+      : row_(row), phase_(mark.starts_with("<function=") ? Phase::kName : Phase::kFunction) {}
+  Step step(CallBuffer* buffer);
+
+ private:
+  enum class Phase { kFunction, kName, kParameter, kKey, kNewline, kString, kJson, kClose };
+
+  Step read_name(CallBuffer* buffer);
+  Step read_tag(CallBuffer* buffer);
+  Step read_key(CallBuffer* buffer);
+  Step start_value(CallBuffer* buffer);
+  Step read_string(CallBuffer* buffer);
+  Step read_json(CallBuffer* buffer);
+
+  const ToolFormatRow& row_;
+  Phase phase_;
+  std::string name_;
+  bool has_parameters_ = false;
+  std::vector<std::string> types_;  // of the current parameter
+  size_t searched_ = 0;             // leading bytes of a JSON value without its end
+};
+
+// ToolBody::kBraces (brace_calls.cpp).
+class BraceCalls {
+ public:
+  explicit BraceCalls(const ToolFormatRow& row) : row_(row) {}
+  Step step(CallBuffer* buffer);
+
+ private:
+  enum class Phase { kCall, kName, kKeyOrEnd, kKey, kColon, kElementOrEnd, kValue, kString, kCommaOrEnd, kClose };
+
+  Step read_name(CallBuffer* buffer);
+  Step read_key(CallBuffer* buffer);
+  Step read_value(CallBuffer* buffer);
+  Step read_plain(CallBuffer* buffer);
+  Step read_string(CallBuffer* buffer);
+  Step read_comma(CallBuffer* buffer);
+  Step open(Phase next, CallBuffer* buffer);
+  Step close(CallBuffer* buffer);
+  Step emit(std::string_view json, size_t bytes, Phase next, CallBuffer* buffer);
+
+  const ToolFormatRow& row_;
+  Phase phase_ = Phase::kCall;
+  Phase after_string_ = Phase::kCommaOrEnd;
+  std::string open_;  // enclosing brackets, '{' and '['
+};
+
+// ToolBody::kHarmony: the whole answer, as messages of a header, "<|message|>", a text and an end mark (harmony.cpp).
+class HarmonyMessages {
+ public:
+  // Never returns kDone. After kReject the held text is content.
+  Step step(CallBuffer* buffer);
+  void finish(CallBuffer* buffer);  // emits unread text that is not held
+  void resume_as_content();
+
+ private:
+  enum class Phase { kBetween, kHeader, kText, kArguments, kArgumentsText, kAfterCall };
+
+  Step start(CallBuffer* buffer);
+  Step read_header(CallBuffer* buffer);
+  Step read_text(CallBuffer* buffer);
+  Step start_arguments(CallBuffer* buffer);
+  Step skip_end(CallBuffer* buffer);
+
+  Phase phase_ = Phase::kBetween;
+  EventKind kind_ = EventKind::kContent;  // of the current text
+  std::string name_;                      // of the tool
+  size_t searched_ = 0;                   // leading bytes of the header without its end
+  JsonScanner scanner_;
+};
+
+}  // namespace pinion
