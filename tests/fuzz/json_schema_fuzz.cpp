@@ -1,5 +1,5 @@
-// Any schema is refused or written out as JSON again. And any pattern: what its escaped form takes is what JSON writes
-// within quotes, of a text in which the pattern matches.
+// Any schema is rejected or completed to valid JSON. Any pattern: a text that its translation accepts is the content of
+// a JSON string in which the pattern itself matches.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -7,8 +7,7 @@
 #include <string>
 
 #include "tests/fuzz/check.h"
-#include "tokenizer/grammar/json_schema.h"
-#include "tokenizer/grammar/pattern.h"
+#include "tokenizer/grammar/sources.h"
 #include "tokenizer/tokens/regex.h"
 #include "tokenizer/tokens/unicode.h"
 
@@ -16,7 +15,7 @@ using namespace pinion;
 
 namespace {
 
-// Nothing: the expression is not known, or takes too long.
+// Nothing if the regex is not supported or takes too long.
 std::optional<bool> has_match(const std::string& pattern, const std::string& text) {
   Regex regex;
   if (compile_regex(pattern, false, "pattern", &regex)) return {};
@@ -29,7 +28,7 @@ std::optional<bool> has_match(const std::string& pattern, const std::string& tex
   return e ? std::nullopt : std::optional(found);
 }
 
-// PCRE2's own, which the patterns of schemas do not have.
+// PCRE2's own syntax, which patterns of schemas lack.
 bool is_foreign(const std::string& pattern) {
   for (const char* part : {"(?", "(*", "[:", "[.", "[="}) {
     if (pattern.find(part) != std::string::npos) return true;
@@ -39,7 +38,7 @@ bool is_foreign(const std::string& pattern) {
 
 }  // namespace
 
-// A zero byte stands between a pattern and a text of JSON; without one the input is a schema.
+// Input: a pattern, a zero byte, the content of a JSON string; without the zero byte a schema.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   const size_t cut = bytes.find('\0');

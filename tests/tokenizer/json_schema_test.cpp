@@ -1,9 +1,9 @@
-// What is written out in schemas before grammars are made of them, and what is refused.
-#include "tokenizer/grammar/json_schema.h"
+// Completed schemas, translated patterns, and errors.
+#include "tokenizer/grammar/sources.h"
 
 #include <gtest/gtest.h>
 
-#include "tokenizer/grammar/pattern.h"
+#include "tokenizer/grammar/sources.h"
 
 namespace pinion {
 namespace {
@@ -14,7 +14,7 @@ std::string completed(std::string_view text) {
   return e ? "error: " + e.message() : out;
 }
 
-TEST(JsonSchema, SilenceIsWrittenOut) {
+TEST(JsonSchema, DefaultsBecomeExplicit) {
   const char* const cases[][2] = {
       {R"({"type":"object"})", R"({"type":"object","additionalProperties":true})"},
       {R"({"type":"array"})", R"({"type":"array","items":{}})"},
@@ -55,8 +55,8 @@ std::string escaped(const std::string& pattern) {
   return e ? "error: " + e.message() : out;
 }
 
-// A regex of what a text is becomes one of how JSON writes it.
-TEST(JsonSchema, PatternsAreEscaped) {
+// A pattern of a string becomes one of its JSON spelling.
+TEST(JsonSchema, PatternsAreEscapedForJson) {
   const char* const cases[][2] = {
       {R"((a|ä)+\d{2}\.\/)", R"((a|ä)+\d{2}\.\/)"},
       {R"(a"+)", R"(a(\\["])+)"},
@@ -84,8 +84,8 @@ TEST(JsonSchema, PatternsAreEscaped) {
   }
 }
 
-// A schema's pattern is one of some part of a text.
-TEST(JsonSchema, PatternsAreOfAnyPartOfAText) {
+// A schema's pattern may match a substring.
+TEST(JsonSchema, PatternsMatchSubstrings) {
   const std::string any = R"(([^"\\\x00-\x1F]|\\["\\ntrfb])*)";
   const std::pair<const char*, std::string> cases[] = {
       {"a", any + "a" + any},
@@ -100,7 +100,7 @@ TEST(JsonSchema, PatternsAreOfAnyPartOfAText) {
   for (const auto& [given, wanted] : cases) EXPECT_EQ(escaped(given), "^(" + wanted + ")$") << given;
 }
 
-TEST(JsonSchema, RefusesUnknownPatterns) {
+TEST(JsonSchema, RejectsUnsupportedPatterns) {
   for (const char* given : {R"(\ud83d)", R"(\ud83da)", R"(\ude00)", R"(\u{})",   R"(\u{110000})", R"(\c1)", R"([\0-ü])",
                             R"([\S])",   R"(\cA)",     R"(\x01)",   R"([\x01])", R"(\u12)",       R"(\)",   "[a",
                             "[z-a]",     "(^a)",       "(a$)",      "a^",        "a$b",           "(a",     "a)",
@@ -109,7 +109,7 @@ TEST(JsonSchema, RefusesUnknownPatterns) {
   }
 }
 
-TEST(JsonSchema, PatternsOfWholeTexts) {
+TEST(JsonSchema, PlainPatternsMatchWholeTexts) {
   const char* const cases[][2] = {
       {R"(a.\s[^\d"]+)", R"(a[^\n]\s[^\d\x22]+)"},
       {R"([\s"-$])", R"([\s\x22-\x24])"},
@@ -130,8 +130,8 @@ TEST(JsonSchema, PatternsOfWholeTexts) {
   }
 }
 
-// Any branch of a oneOf will do where no value fits two of them.
-TEST(JsonSchema, BranchesThatExcludeEachOther) {
+// With disjoint branches oneOf equals anyOf.
+TEST(JsonSchema, OneOfNeedsDisjointBranches) {
   const std::string animals =
       R"("$defs":{"cat":{"type":"object","properties":{"kind":{"const":"cat"}},"required":["kind"]},)"
       R"("dog":{"properties":{"kind":{"enum":["dog","wolf"]}},"required":["kind"],"type":"object"},)"
@@ -165,13 +165,12 @@ TEST(JsonSchema, BranchesThatExcludeEachOther) {
     const std::string found = completed(text);
     EXPECT_EQ(!found.starts_with("error"), wanted) << branches << ": " << found;
   }
-  EXPECT_EQ(
-      completed(R"({"items":{"oneOf":[{"type":"integer"},{"type":"number"}]}})"),
-      "error: s: #/items/oneOf: not supported where a value may fit two of its branches: want branches of different "
-      "types, or objects that require a property with different values");
+  EXPECT_EQ(completed(R"({"items":{"oneOf":[{"type":"integer"},{"type":"number"}]}})"),
+            "error: s: #/items/oneOf: not supported if a value may match two branches: want branches of different "
+            "types, or objects that require a property with different values");
 }
 
-TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
+TEST(JsonSchema, RejectsUnsupportedKeywords) {
   const char* const cases[][2] = {
       {R"({"not":{}})", "s: #/not: not supported"},
       {R"({"items":{"uniqueItems":true}})", "s: #/items/uniqueItems: not supported"},
@@ -180,8 +179,8 @@ TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
       {R"({"anyOf":[true],"properties":{}})", "s: #/properties: not supported beside anyOf"},
       {R"({"anyOf":[true],"oneOf":[true]})", "s: #/oneOf: not supported beside anyOf"},
       {R"({"$ref":"#","type":"object"})", "s: #/type: not supported beside $ref"},
-      {R"({"type":"integer","enum":[1,1.5]})", R"(s: #: a value is not of the type: want "integer", have 1.5)"},
-      {R"({"type":["string","null"],"const":0})", "s: #: a value is not of the type: want an array of 2, have 0"},
+      {R"({"type":"integer","enum":[1,1.5]})", R"(s: #: value does not match the type: want "integer", have 1.5)"},
+      {R"({"type":["string","null"],"const":0})", "s: #: value does not match the type: want an array of 2, have 0"},
       {R"({"propertyNames":{"pattern":"^a"},"properties":{"b":true}})",
        "s: #/propertyNames: not supported beside properties and required"},
       {R"({"type":"object","patternProperties":{"^a":true},"required":["ab"]})",
@@ -192,40 +191,38 @@ TEST(JsonSchema, RefusesWhatAGrammarWouldLeaveOut) {
        "s: #/propertyNames: not supported beside patternProperties"},
       {R"({"patternProperties":{"a":true,"b":true}})",
        "s: #/patternProperties: not supported: want one pattern, have 2"},
-      {R"({"minProperties":2})", "s: #/minProperties: not supported where any name will do"},
+      {R"({"minProperties":2})", "s: #/minProperties: not supported with arbitrary property names"},
       {R"({"minProperties":3,"required":["a","a"],"additionalProperties":true})",
-       "s: #/minProperties: not supported where any name will do"},
+       "s: #/minProperties: not supported with arbitrary property names"},
       {R"({"minItems":4294967297})", "s: #/minItems: out of range: want at most 2147483647, have 4294967297"},
       {R"({"minLength":1e300})", "s: #/minLength: out of range: want at most 2147483647, have 1e+300"},
-      {R"({"minimum":0.1234567,"maximum":0.1234568})",
-       "s: #: no number with six digits behind the point fits the bounds"},
-      {R"({"exclusiveMinimum":0.1,"exclusiveMaximum":0.100001})",
-       "s: #: no number with six digits behind the point fits the bounds"},
-      {R"({"$ref":"#"})", "s: #/$ref: leads back to itself"},
+      {R"({"minimum":0.1234567,"maximum":0.1234568})", "s: #: no number with six decimals fits the bounds"},
+      {R"({"exclusiveMinimum":0.1,"exclusiveMaximum":0.100001})", "s: #: no number with six decimals fits the bounds"},
+      {R"({"$ref":"#"})", "s: #/$ref: references form a cycle"},
       {R"({"$ref":"#/components/a","components":{"a":true}})",
-       R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/components/a")"},
-      {R"({"$ref":"#/$defs"})", R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/$defs")"},
-      {R"({"$ref":"a.json"})", R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "a.json")"},
-      {R"({"$ref":1})", "s: #/$ref: wrong type: want a text"},
+       R"(s: #/$ref: no such schema: want # or #/$defs/NAME, have "#/components/a")"},
+      {R"({"$ref":"#/$defs"})", R"(s: #/$ref: no such schema: want # or #/$defs/NAME, have "#/$defs")"},
+      {R"({"$ref":"a.json"})", R"(s: #/$ref: no such schema: want # or #/$defs/NAME, have "a.json")"},
+      {R"({"$ref":1})", "s: #/$ref: wrong type: want a string"},
       {R"({"items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}})",
-       "s: #/items/$ref: leads back to itself"},
+       "s: #/items/$ref: references form a cycle"},
       {R"({"format":"date","pattern":"a"})", "s: #/format: not supported beside pattern"},
       {R"({"pattern":"a","minLength":2})", "s: #/minLength: not supported beside pattern"},
       {R"({"format":"uri","maxLength":2})", "s: #/maxLength: not supported beside format"},
       {R"({"format":"uri-reference","minLength":1})", "s: #/minLength: not supported beside format"},
-      {R"({"items":{"type":"number","multipleOf":0.5}})", "s: #/items/multipleOf: not supported but of integers"},
+      {R"({"items":{"type":"number","multipleOf":0.5}})", "s: #/items/multipleOf: supported for integers only"},
       {R"({"oneOf":{}})", "s: #/oneOf: wrong type: want a list of schemas"},
       {R"({"format":"uuid","pattern":"a"})", "s: #/format: not supported beside pattern"},
-      {R"({"required":["a"],"unevaluatedProperties":false})", R"(s: #/required: no such property is allowed: "a")"},
+      {R"({"required":["a"],"unevaluatedProperties":false})", R"(s: #/required: property is not allowed: "a")"},
       {R"({"type":[]})", "s: #/type: is empty"},
       {R"({"items":{"$id":"/x"}})", "s: #/items/$id: not supported"},
       {R"({"$ref":"#/$defs/a~1b","$defs":{"a~1b":true}})",
-       R"(s: #/$ref: leads to no schema: want # or #/$defs/NAME, have "#/$defs/a~1b")"},
+       R"(s: #/$ref: no such schema: want # or #/$defs/NAME, have "#/$defs/a~1b")"},
       {R"({"minimum":1,"minLength":1})", "s: #: assertions about more than one type: want a type"},
-      {R"({"required":["a"],"additionalProperties":false})", R"(s: #/required: no such property is allowed: "a")"},
-      {R"({"required":[1]})", "s: #/required: wrong type: want a list of texts, have 1"},
-      {R"({"required":{}})", "s: #/required: wrong type: want a list of texts"},
-      {R"({"pattern":1})", "s: #/pattern: wrong type: want a text"},
+      {R"({"required":["a"],"additionalProperties":false})", R"(s: #/required: property is not allowed: "a")"},
+      {R"({"required":[1]})", "s: #/required: wrong type: want a list of strings, have 1"},
+      {R"({"required":{}})", "s: #/required: wrong type: want a list of strings"},
+      {R"({"pattern":1})", "s: #/pattern: wrong type: want a string"},
       {R"({"pattern":"\\c1"})", R"(s: #/pattern: not supported in a pattern: "\\c1")"},
       {R"({"anyOf":{}})", "s: #/anyOf: wrong type: want a list of schemas"},
       {R"({"anyOf":[]})", "s: #/anyOf: is empty"},

@@ -10,37 +10,31 @@
 #include <stdexcept>
 
 #include "tokenizer/grammar/hooks.h"
-#include "tokenizer/grammar/json_schema.h"
-#include "tokenizer/grammar/pattern.h"
-#include "tokenizer/grammar/schema_texts.h"
+#include "tokenizer/grammar/sources.h"
 #include "tokenizer/templates/limited_run.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 
-namespace {
+constexpr int kManyCharacters = 64;
 
-constexpr int kMany = 64;
-
-// What counts of a token where a text may have so many characters and no more.
-struct Spelling {
-  uint8_t characters;  // at most, or kMany for more
+// The properties of a token that decide whether it fits a limit on characters.
+struct TokenShape {
+  uint8_t characters;  // upper bound; kManyCharacters: that many or more
   bool has_quote;
 };
 
-struct Vocabulary {
+struct GrammarVocabulary {
   xgrammar::TokenizerInfo info;
-  std::vector<Spelling> spellings;  // by id
-  std::vector<uint32_t> unusual;    // bits of the tokens that have a quote or many characters
+  std::vector<TokenShape> shapes;  // by id
+  std::vector<uint32_t> unusual;   // bits of the tokens with a quote or with many characters
 };
 
-}  // namespace
-
 struct Grammar {
-  std::shared_ptr<const Vocabulary> vocabulary;
+  std::shared_ptr<const GrammarVocabulary> vocabulary;
   xgrammar::CompiledGrammar compiled;
-  // Of a schema with maxLength. A mask of what is counted would take a tenth of a second. So the grammar above leaves
-  // maxLength out, and this one, for a vocabulary of single bytes, is asked how many characters still fit.
+  // The same schema with its maxLength, for a vocabulary of single bytes: it only counts the characters that still fit.
+  // `compiled` is without maxLength, since a mask with counters takes a tenth of a second.
   std::optional<xgrammar::CompiledGrammar> bounded = {};
 
   size_t bytes() const { return compiled.MemorySizeBytes() + (bounded ? bounded->MemorySizeBytes() : 0); }
@@ -48,26 +42,27 @@ struct Grammar {
 
 namespace {
 
-constexpr size_t kMostKeptBytes = size_t{64} << 20;
-constexpr int kTrialShare = 16;  // of the vocabulary that a stranger's source is tried on, and so of the time it takes
+constexpr size_t kMaxCacheBytes = size_t{64} << 20;
+// Untrusted sources are tried on every n-th token, in about 1/n of the time.
+constexpr int kTrialStride = 16;
 constexpr RunLimits kTrialLimits = {.cpu_seconds = 1, .wall_seconds = 20};
-// Of a stranger's source with the whole vocabulary: to compile it, and to make the first mask, which all texts wait
-// for.
-constexpr double kMostCompileSeconds = 10, kMostMaskSeconds = 0.5;
-constexpr size_t kMostSourceBytes = size_t{1} << 20;
+// Limits for untrusted sources with the whole vocabulary: to compile, and to make the first mask, which delays all
+// requests.
+constexpr double kMaxCompileSeconds = 10, kMaxMaskSeconds = 0.5;
+constexpr size_t kMaxSourceBytes = size_t{1} << 20;
 
-// The first line: the rest of what the library says is an excerpt.
+// First line of a message of the library, which continues with an excerpt of the source.
 std::string first_line(std::string_view text) {
   text = text.substr(0, std::min<size_t>(text.find('\n'), 400));
   while (!text.empty() && (text.back() == ' ' || text.back() == '.' || text.back() == ':')) text.remove_suffix(1);
   return text.empty() ? "cannot be read" : std::string(text);
 }
 
-// Calls `f`. What it throws is an error, and so is what the library complains of: a text that breaks the schema must
-// not pass for one that keeps it.
-Error guarded(const std::string& where, const auto& f) {
-  std::string& complaint = grammar_complaint();
-  complaint.clear();
+// Calls `f` and returns its exception or the library's first warning as an error: an ignored keyword would let texts
+// pass that violate the schema.
+Error call_library(const std::string& where, const auto& f) {
+  std::string& warning = grammar_warning();
+  warning.clear();
   try {
     f();
   } catch (const std::bad_alloc&) {
@@ -75,10 +70,10 @@ Error guarded(const std::string& where, const auto& f) {
   } catch (const std::exception& e) {
     return error(first_line(e.what()), where);
   }
-  return complaint.empty() ? Error{} : error(first_line(complaint), where);
+  return warning.empty() ? Error{} : error(first_line(warning), where);
 }
 
-// JSON in one line, as json.dumps() of Python writes it: with blanks chosen by the model a text may be nothing else.
+// JSON is one line, spaced as by Python's json.dumps(): a model that may choose the white space can write it endlessly.
 constexpr bool kAnyWhitespace = false;
 
 xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, const GrammarSource& source) {
@@ -93,36 +88,35 @@ xgrammar::CompiledGrammar compile_source(xgrammar::GrammarCompiler compiler, con
   return compiler.CompileGrammar(source.text);
 }
 
-// What the library reads.
-Error completed(const GrammarSource& source, const std::string& where, std::string* text) {
+// The source as the library reads it.
+Error rewrite_source(const GrammarSource& source, const std::string& where, std::string* text) {
   if (source.kind == GrammarSource::Kind::json_schema) return complete_schema(source.text, where, text);
   if (source.kind == GrammarSource::Kind::regex) return plain_pattern(source.text, where, text);
   *text = source.text;
   return {};
 }
 
-Spelling spelling_of(const std::string& bytes) {
+TokenShape shape_of(const std::string& bytes) {
   const auto starts_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
   const auto count = std::max<int64_t>(std::ranges::count_if(bytes, starts_character), !bytes.empty());
-  return {static_cast<uint8_t>(std::min<int64_t>(count, kMany)), bytes.find('"') != bytes.npos};
+  return {static_cast<uint8_t>(std::min<int64_t>(count, kManyCharacters)), bytes.find('"') != bytes.npos};
 }
 
-// Every `share`-th token, and all of one byte, so that any text can be spelled.
-std::shared_ptr<const Vocabulary> vocabulary_of(const Tokenizer& tokenizer, int share) {
+// Every `stride`-th token, and all tokens of one byte, which spell any text.
+std::shared_ptr<const GrammarVocabulary> vocabulary_of(const Tokenizer& tokenizer, int stride) {
   const int32_t size = vocab_size(tokenizer);
-  const auto count = static_cast<size_t>(size);
-  std::vector<std::string> tokens(count);
-  std::vector<Spelling> spellings(count);
-  std::vector<uint32_t> unusual(count / 32 + 1);
-  for (size_t id = 0; id < count; ++id) {
-    std::string bytes = token_bytes(tokenizer, static_cast<int32_t>(id));
-    if (id % static_cast<size_t>(share) != 0 && bytes.size() != 1) continue;
-    spellings[id] = spelling_of(bytes);
-    unusual[id / 32] |= uint32_t{spellings[id].has_quote || spellings[id].characters == kMany} << id % 32;
+  std::vector<std::string> tokens(size);
+  std::vector<TokenShape> shapes(size);
+  std::vector<uint32_t> unusual(size / 32 + 1);
+  for (int32_t id = 0; id < size; ++id) {
+    std::string bytes = token_bytes(tokenizer, id);
+    if (id % stride != 0 && bytes.size() != 1) continue;
+    shapes[id] = shape_of(bytes);
+    unusual[id / 32] |= uint32_t{shapes[id].has_quote || shapes[id].characters == kManyCharacters} << id % 32;
     tokens[id] = std::move(bytes);
   }
-  return std::make_shared<Vocabulary>(
-      Vocabulary{{tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()}, spellings, unusual});
+  return std::make_shared<GrammarVocabulary>(
+      GrammarVocabulary{{tokens, xgrammar::VocabType::RAW, size, std::vector<int32_t>()}, shapes, unusual});
 }
 
 bool ends_within_character(std::string_view text) {
@@ -140,24 +134,24 @@ xgrammar::TokenizerInfo byte_vocabulary() {
   return {bytes, xgrammar::VocabType::RAW, 256, std::vector<int32_t>()};
 }
 
-// Does what every text needs first, which may take too much already.
-Error begin_text(const Grammar& grammar, double most_seconds) {
-  GrammarText text(grammar, {}, most_seconds);
-  std::vector<uint32_t> bits(static_cast<size_t>(xgrammar::GetBitmaskSize(grammar.vocabulary->info.GetVocabSize())));
-  text.foreseen(most_seconds);  // fails with the next call
-  return text.next(bits, most_seconds);
+// The first steps of every text, which may already exceed a limit.
+Error make_first_mask(const Grammar& grammar, double max_seconds) {
+  GrammarMatcher matcher(grammar, {}, max_seconds);
+  std::vector<uint32_t> bits(xgrammar::GetBitmaskSize(grammar.vocabulary->info.GetVocabSize()));
+  matcher.jump_forward(max_seconds);  // a failure is repeated by the next call
+  return matcher.fill_mask(bits, max_seconds);
 }
 
 }  // namespace
 
 struct GrammarCompiler::Library {
-  std::shared_ptr<const Vocabulary> vocabulary;
+  std::shared_ptr<const GrammarVocabulary> vocabulary;
   xgrammar::GrammarCompiler compiler;
 
   Grammar grammar_of(const GrammarSource& source) const {
-    nlohmann::ordered_json schema;
-    if (source.kind == GrammarSource::Kind::json_schema) schema = nlohmann::ordered_json::parse(source.text);
-    if (!leave_out_longest(schema)) return {vocabulary, compile_source(compiler, source)};
+    Schema schema;
+    if (source.kind == GrammarSource::Kind::json_schema) schema = Schema::parse(source.text);
+    if (!drop_max_lengths(schema)) return {vocabulary, compile_source(compiler, source)};
     return {vocabulary, compile_source(compiler, {.kind = source.kind, .text = schema.dump()}),
             compile_source(xgrammar::GrammarCompiler(byte_vocabulary(), 1, false), source)};
   }
@@ -167,9 +161,9 @@ GrammarCompiler::GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer) : t
 
 GrammarCompiler::~GrammarCompiler() = default;
 
-const GrammarCompiler::Library& GrammarCompiler::library(Lazy& lazy, int share) {
+const GrammarCompiler::Library& GrammarCompiler::library(LazyLibrary& lazy, int stride) {
   std::call_once(lazy.once, [&] {
-    const auto vocabulary = vocabulary_of(*tokenizer_, share);
+    const auto vocabulary = vocabulary_of(*tokenizer_, stride);
     lazy.library.reset(new Library{vocabulary, xgrammar::GrammarCompiler(vocabulary->info, 1, false)});
   });
   return *lazy.library;
@@ -178,164 +172,167 @@ const GrammarCompiler::Library& GrammarCompiler::library(Lazy& lazy, int share) 
 bool GrammarCompiler::find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out) {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(
-      kept_, [&](const Kept& kept) { return kept.source == source && (is_trusted || !kept.is_trusted); });
-  if (found == kept_.end()) return false;
+      cache_, [&](const CachedGrammar& entry) { return entry.source == source && (is_trusted || !entry.is_trusted); });
+  if (found == cache_.end()) return false;
   *out = found->grammar;
-  std::rotate(found, found + 1, kept_.end());
+  std::rotate(found, found + 1, cache_.end());
   return true;
 }
 
-void GrammarCompiler::keep(Kept kept) {
+void GrammarCompiler::add_to_cache(CachedGrammar entry) {
   const std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(kept));
+  cache_.push_back(std::move(entry));
   size_t bytes = 0;
-  for (auto at = kept_.rbegin(); at != kept_.rend(); ++at) {
+  for (auto at = cache_.rbegin(); at != cache_.rend(); ++at) {
     bytes += at->bytes;
-    if (bytes <= kMostKeptBytes) continue;
-    kept_.erase(kept_.begin(), at.base());
+    if (bytes <= kMaxCacheBytes) continue;
+    cache_.erase(cache_.begin(), at.base());
     return;
   }
 }
 
 Error GrammarCompiler::compile(const GrammarSource& source, const std::string& where, bool is_trusted,
                                std::shared_ptr<const Grammar>* out) {
-  if (source.text.size() > kMostSourceBytes) return error("too long", where, "at most 1 MB");
+  if (source.text.size() > kMaxSourceBytes) return error("too long", where, "at most 1 MB");
   if (find(source, is_trusted, out)) return {};
-  GrammarSource given = {.kind = source.kind, .text = {}};
-  if (Error e = is_trusted ? completed(source, where, &given.text) : try_out(source, where, &given.text)) return e;
-  const GrammarLimit limit(is_trusted ? GrammarText::kAnyTime : kMostCompileSeconds);
-  Error e = guarded(where, [&] { *out = std::make_shared<Grammar>(library(whole_, 1).grammar_of(given)); });
-  if (!e) keep({source, is_trusted, *out, source.text.size() + (*out)->bytes()});
+  GrammarSource rewritten = {.kind = source.kind, .text = {}};
+  Error e = is_trusted ? rewrite_source(source, where, &rewritten.text) : compile_trial(source, where, &rewritten.text);
+  if (e) return e;
+  const GrammarTimeLimit limit(is_trusted ? GrammarMatcher::kNoLimit : kMaxCompileSeconds);
+  e = call_library(where, [&] { *out = std::make_shared<Grammar>(library(full_, 1).grammar_of(rewritten)); });
+  if (!e) add_to_cache({source, is_trusted, *out, source.text.size() + (*out)->bytes()});
   return e;
 }
 
-Error GrammarCompiler::try_out(const GrammarSource& source, const std::string& where, std::string* text) {
+// Writes the rewritten source to `text`.
+Error GrammarCompiler::compile_trial(const GrammarSource& source, const std::string& where, std::string* text) {
   const Library* trial = nullptr;
-  if (Error e = guarded(where, [&] { trial = &library(trial_, kTrialShare); })) return e;
-  const auto compile_part = [&](std::string* made) {
-    if (Error e = completed(source, where, made)) return e;
+  if (Error e = call_library(where, [&] { trial = &library(trial_, kTrialStride); })) return e;
+  const auto compile_sample = [&](std::string* rewritten) {
+    if (Error e = rewrite_source(source, where, rewritten)) return e;
     std::optional<Grammar> grammar;
-    Error e = guarded(where, [&] { grammar.emplace(trial->grammar_of({.kind = source.kind, .text = *made})); });
-    return e ? e : begin_text(*grammar, kMostMaskSeconds / kTrialShare);
+    const auto compile = [&] { grammar.emplace(trial->grammar_of({.kind = source.kind, .text = *rewritten})); };
+    Error e = call_library(where, compile);
+    return e ? e : make_first_mask(*grammar, kMaxMaskSeconds / kTrialStride);
   };
-  return run_limited(compile_part, where, text, kTrialLimits);
+  return run_limited(compile_sample, where, text, kTrialLimits);
 }
 
-struct GrammarText::Matcher {
+struct GrammarMatcher::State {
   const Grammar& grammar;
   std::optional<xgrammar::GrammarMatcher> matcher = {}, bounded = {};
-  std::string tail = {};            // of the text so far, the last bytes
-  int spare = 0;                    // so many characters are sure to fit
-  Error failure = {};               // the first one: what the library holds may be of no use behind it
-  std::vector<uint32_t> bits = {};  // of the tokenizer's vocabulary; the logits' may be larger or smaller
+  std::string tail = {};            // last bytes of the text
+  int spare = 0;                    // lower bound of the characters that still fit
+  Error failure = {};               // the first one: the library's state is undefined after it
+  std::vector<uint32_t> bits = {};  // for the tokenizer's vocabulary; that of the logits may be larger or smaller
 
   const std::string& bytes_of(size_t id) const { return grammar.vocabulary->info.GetDecodedVocab()[id]; }
 
-  static bool takes(xgrammar::GrammarMatcher& one, const std::string& text) {
-    const bool is_taken = one.AcceptString(text);
-    if (is_taken) one.Rollback(1);
-    return is_taken;
+  static bool would_accept(xgrammar::GrammarMatcher& matcher, const std::string& text) {
+    const bool is_accepted = matcher.AcceptString(text);
+    if (is_accepted) matcher.Rollback(1);
+    return is_accepted;
   }
 
-  // How many characters more the text can hold that is being written, at most `most`.
-  int room(int most) {
+  // Characters that still fit into the JSON string being written, at most `max`.
+  int room(int max) {
     int count = 0;
-    while (count < most && bounded->AcceptString("a")) ++count;
+    while (count < max && bounded->AcceptString("a")) ++count;
     if (count > 0) bounded->Rollback(count);
     return count;
   }
 
-  // Takes tokens out of `bits` with which a text would get too long, and those of more than kMany characters.
-  void keep_to_bounds() {
-    if (spare < kMany) spare = room(4 * kMany);
-    int left = std::min(spare, kMany);
-    if (left == 0 && bounded->AcceptString("r")) {  // behind a backslash
-      left = 1 + room(kMany - 1);
+  // Clears the tokens that make a string too long, and all tokens of kManyCharacters or more, for simplicity.
+  void clear_too_long() {
+    if (spare < kManyCharacters) spare = room(4 * kManyCharacters);
+    int left = std::min(spare, kManyCharacters);
+    if (left == 0 && bounded->AcceptString("r")) {  // inside an escape, which "\r" completes
+      left = 1 + room(kManyCharacters - 1);
       bounded->Rollback(1);
     }
-    const bool is_full = left == 0 && takes(*matcher, "a"), is_within_character = ends_within_character(tail);
+    const bool is_full = left == 0 && would_accept(*matcher, "a"), is_within_character = ends_within_character(tail);
     const auto fits = [&](size_t id) {
-      const Spelling& token = grammar.vocabulary->spellings[id];
-      if (token.characters == 0) return true;  // of no bytes
-      if (token.has_quote || is_within_character) return takes(*bounded, bytes_of(id));
-      return left > 0 ? token.characters <= left && token.characters < kMany : !is_full;
+      const TokenShape& token = grammar.vocabulary->shapes[id];
+      if (token.characters == 0) return true;  // no bytes
+      if (token.has_quote || is_within_character) return would_accept(*bounded, bytes_of(id));
+      return left > 0 ? token.characters <= left && token.characters < kManyCharacters : !is_full;
     };
-    const bool is_roomy = left == kMany && !is_within_character;
+    const bool is_roomy = left == kManyCharacters && !is_within_character;
     for (size_t word = 0; word < bits.size(); ++word) {
       for (uint32_t rest = bits[word] & (is_roomy ? grammar.vocabulary->unusual[word] : ~0u); rest != 0;
            rest &= rest - 1) {
-        const auto bit = static_cast<size_t>(std::countr_zero(rest));
+        const int bit = std::countr_zero(rest);
         const size_t id = word * 32 + bit;
-        if (id < grammar.vocabulary->spellings.size() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
+        if (id < grammar.vocabulary->shapes.size() && !fits(id)) bits[word] &= ~(uint32_t{1} << bit);
       }
     }
   }
 
-  bool add(int32_t id) {
+  bool accept(int32_t id) {
     if (!matcher->AcceptToken(id)) return false;
-    const std::string& bytes = bytes_of(static_cast<size_t>(id));
+    const std::string& bytes = bytes_of(id);
     if (!bounded || bytes.empty()) return true;
-    const Spelling& token = grammar.vocabulary->spellings[static_cast<size_t>(id)];
+    const TokenShape& token = grammar.vocabulary->shapes[id];
     spare = token.has_quote ? 0 : std::max(0, spare - token.characters);
     tail += bytes;
     if (tail.size() > 4) tail.erase(0, tail.size() - 4);
     return bounded->AcceptString(bytes);
   }
 
-  const Error& ask(double most_seconds, const auto& f) {
+  const Error& run(double max_seconds, const auto& f) {
     if (failure) return failure;
-    const GrammarLimit limit(most_seconds);
-    failure = guarded("grammar", f);
+    const GrammarTimeLimit limit(max_seconds);
+    failure = call_library("grammar", f);
     return failure;
   }
 };
 
-GrammarText::GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids, double most_seconds) {
+GrammarMatcher::GrammarMatcher(const Grammar& grammar, std::span<const int32_t> eos_ids, double max_seconds) {
   const int size = grammar.vocabulary->info.GetVocabSize();
   std::optional<std::vector<int>> ends(std::in_place, eos_ids.begin(), eos_ids.end());
   std::erase_if(*ends, [size](int id) { return id < 0 || id >= size; });
   if (ends->empty()) ends.reset();
-  matcher_.reset(new Matcher{.grammar = grammar});
-  matcher_->bits.resize(static_cast<size_t>(xgrammar::GetBitmaskSize(size)));
-  matcher_->ask(most_seconds, [&] {
-    matcher_->matcher.emplace(grammar.compiled, ends);
-    if (grammar.bounded) matcher_->bounded.emplace(*grammar.bounded);
+  state_.reset(new State{.grammar = grammar});
+  state_->bits.resize(xgrammar::GetBitmaskSize(size));
+  state_->run(max_seconds, [&] {
+    state_->matcher.emplace(grammar.compiled, ends);
+    if (grammar.bounded) state_->bounded.emplace(*grammar.bounded);
   });
 }
 
-GrammarText::~GrammarText() = default;
+GrammarMatcher::~GrammarMatcher() = default;
 
-Error GrammarText::next(std::span<uint32_t> allowed, double most_seconds) {
-  std::vector<uint32_t>& own = matcher_->bits;
-  int64_t words = std::ssize(own);
-  DLTensor bits = {};
-  bits.data = own.data();
-  bits.device = {kDLCPU, 0};
-  bits.ndim = 1;
-  bits.dtype = xgrammar::GetBitmaskDLType();
-  bits.shape = &words;
+Error GrammarMatcher::fill_mask(std::span<uint32_t> allowed, double max_seconds) {
+  std::vector<uint32_t>& bits = state_->bits;
+  int64_t words = std::ssize(bits);
+  DLTensor tensor = {};
+  tensor.data = bits.data();
+  tensor.device = {kDLCPU, 0};
+  tensor.ndim = 1;
+  tensor.dtype = xgrammar::GetBitmaskDLType();
+  tensor.shape = &words;
   const auto fill = [&] {
-    matcher_->matcher->FillNextTokenBitmask(&bits);
-    if (matcher_->bounded) matcher_->keep_to_bounds();
+    state_->matcher->FillNextTokenBitmask(&tensor);
+    if (state_->bounded) state_->clear_too_long();
   };
-  if (Error e = matcher_->ask(most_seconds, fill)) return e;
+  if (Error e = state_->run(max_seconds, fill)) return e;
   std::ranges::fill(allowed, 0);
-  std::ranges::copy(std::span(own).first(std::min(own.size(), allowed.size())), allowed.begin());
+  std::ranges::copy(std::span(bits).first(std::min(bits.size(), allowed.size())), allowed.begin());
   const bool is_end = std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
-  if (!is_end || matcher_->matcher->IsCompleted()) return {};
-  return error("no token of this vocabulary can go on with the text", "grammar");
+  if (!is_end || state_->matcher->IsCompleted()) return {};
+  return error("no token of this vocabulary continues the text", "grammar");
 }
 
-Error GrammarText::add(int32_t id, double most_seconds) {
-  bool is_taken = false;
-  if (Error e = matcher_->ask(most_seconds, [&] { is_taken = matcher_->add(id); })) return e;
-  return is_taken ? Error{} : error("does not allow the token", "grammar", {}, std::to_string(id));
+Error GrammarMatcher::accept(int32_t id, double max_seconds) {
+  bool is_accepted = false;
+  if (Error e = state_->run(max_seconds, [&] { is_accepted = state_->accept(id); })) return e;
+  return is_accepted ? Error{} : error("does not allow the token", "grammar", {}, std::to_string(id));
 }
 
-std::string GrammarText::foreseen(double most_seconds) {
+std::string GrammarMatcher::jump_forward(double max_seconds) {
   std::string text;
-  matcher_->ask(most_seconds, [&] {
-    xgrammar::GrammarMatcher& exact = matcher_->bounded ? *matcher_->bounded : *matcher_->matcher;
+  state_->run(max_seconds, [&] {
+    xgrammar::GrammarMatcher& exact = state_->bounded ? *state_->bounded : *state_->matcher;
     text = exact.FindJumpForwardString();
   });
   return text;

@@ -1,5 +1,6 @@
-// Texts that keep to a grammar: which tokens may come next. XGrammar's pushdown automata over the bytes of tokens (Dong
-// et al. 2024, arXiv:2411.15100); this is the only place that meets the library, and no exception leaves it.
+// Constrained decoding: the tokens that may come next in a text that has to match a grammar. XGrammar's pushdown
+// automata over the bytes of tokens (Dong et al. 2024, arXiv:2411.15100). Only this folder uses the library; its
+// exceptions become errors.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ namespace pinion {
 
 struct GrammarSource {
   enum class Kind : uint8_t {
-    json_schema,  // json-schema.org; what is not supported is an error
-    regex,        // the whole text matches it
-    ebnf,         // as llama.cpp writes grammars (GBNF); the text is what `root` stands for
+    json_schema,  // json-schema.org; unsupported keywords are errors
+    regex,        // must match the whole text
+    ebnf,         // GBNF, as in llama.cpp; the rule `root` is the text
   };
   Kind kind = Kind::json_schema;
   std::string text = {};
@@ -27,9 +28,9 @@ struct GrammarSource {
   bool operator==(const GrammarSource&) const = default;
 };
 
-struct Grammar;  // for one vocabulary; never changes
+struct Grammar;  // compiled for one vocabulary, immutable
 
-// Grammars for one tokenizer's vocabulary. Any thread may compile one.
+// Compiles grammars for the vocabulary of one tokenizer. Thread-safe.
 class GrammarCompiler {
  public:
   explicit GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer);
@@ -37,58 +38,58 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // Takes up to seconds; a source that came lately is not compiled again. `is_trusted`: nobody means harm. Otherwise it
-  // is first tried in a process with limits, on part of the vocabulary. Errors, of which `where` names the source: it
-  // cannot be read, is not supported, allows no text, or takes too long.
+  // Takes up to seconds; recent grammars come from a cache. An untrusted source is first compiled for a sample of the
+  // vocabulary in a child process with limits. Errors, in which `where` names the source: it cannot be parsed, is not
+  // supported, matches no text, or takes too long.
   Error compile(const GrammarSource& source, const std::string& where, bool is_trusted,
                 std::shared_ptr<const Grammar>* out);
-  // One that came lately.
+  // Looks up the cache only; returns whether the grammar was there.
   bool find(const GrammarSource& source, bool is_trusted, std::shared_ptr<const Grammar>* out);
 
  private:
   struct Library;
-  struct Kept {
+  struct CachedGrammar {
     GrammarSource source;
     bool is_trusted;
     std::shared_ptr<const Grammar> grammar;
     size_t bytes;
   };
-  struct Lazy {  // made when it is needed first: that takes a moment
+  struct LazyLibrary {  // built at the first use, which takes a moment
     std::once_flag once;
     std::unique_ptr<const Library> library;
   };
-  const Library& library(Lazy& lazy, int share);
-  Error try_out(const GrammarSource& source, const std::string& where, std::string* text);
-  void keep(Kept kept);
+  const Library& library(LazyLibrary& lazy, int stride);
+  Error compile_trial(const GrammarSource& source, const std::string& where, std::string* text);
+  void add_to_cache(CachedGrammar entry);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  Lazy whole_, trial_;  // the second has a share of the vocabulary
+  LazyLibrary full_, trial_;  // trial_: a sample of the vocabulary
   std::mutex mutex_;
-  std::vector<Kept> kept_;  // the one that was asked for last is the last
+  std::vector<CachedGrammar> cache_;  // most recently used last
 };
 
-// One text as it is written. A call fails once it has used `most_seconds` of CPU time, or when the grammar is so
-// ambiguous that it takes too much memory. Every later call then fails, too.
-class GrammarText {
+// State of one text that follows a grammar. A call fails after `max_seconds` of CPU time, or when the grammar is so
+// ambiguous that matching takes too much memory; every later call then fails as well.
+class GrammarMatcher {
  public:
-  static constexpr double kAnyTime = std::numeric_limits<double>::infinity();
-  // eos_ids: end the text where the grammar lets it end.
-  explicit GrammarText(const Grammar& grammar, std::span<const int32_t> eos_ids, double most_seconds = kAnyTime);
-  ~GrammarText();
-  GrammarText(const GrammarText&) = delete;
-  GrammarText& operator=(const GrammarText&) = delete;
+  static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  // eos_ids: tokens that end the text where the grammar allows it.
+  explicit GrammarMatcher(const Grammar& grammar, std::span<const int32_t> eos_ids, double max_seconds = kNoLimit);
+  ~GrammarMatcher();
+  GrammarMatcher(const GrammarMatcher&) = delete;
+  GrammarMatcher& operator=(const GrammarMatcher&) = delete;
 
-  // Sets bit id % 32 of word id / 32 for each token that may come next, clears the others. Ends of text are among them
-  // where the text may end. None is set where nothing can follow a text that is whole. Fails where nothing can follow
-  // one that is not.
-  Error next(std::span<uint32_t> allowed, double most_seconds = kAnyTime);
-  Error add(int32_t id, double most_seconds = kAnyTime);  // one of those
-  // What follows for sure, as far as that is known, at most 256 bytes; empty: nothing.
-  std::string foreseen(double most_seconds = kAnyTime);
+  // Sets bit id % 32 of word id / 32 for each token that may come next and clears the others; the EOS tokens are set if
+  // the text may end here. No bit is set if the text is complete and cannot continue. It is an error if the text is
+  // incomplete and no token continues it.
+  Error fill_mask(std::span<uint32_t> allowed, double max_seconds = kNoLimit);
+  Error accept(int32_t id, double max_seconds = kNoLimit);  // appends an allowed token
+  // The text that must come next, up to the first choice; at most 256 bytes, may be empty.
+  std::string jump_forward(double max_seconds = kNoLimit);
 
  private:
-  struct Matcher;
-  std::unique_ptr<Matcher> matcher_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace pinion

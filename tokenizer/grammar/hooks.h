@@ -1,23 +1,22 @@
-// What the grammar library calls while it works: its log (XGRAMMAR_LOG_CUSTOMIZE), and a line of ours in its parser,
-// which tools/setup adds.
+// Functions that the grammar library calls: its log (XGRAMMAR_LOG_CUSTOMIZE), and a hook in its parser that a patch of
+// tools/setup adds.
 #pragma once
 
 #include <string>
 
 namespace pinion {
 
-// The first thing that it complained of in this thread and went on: a keyword that it leaves out, say. The caller
-// empties it before a call.
-std::string& grammar_complaint();
+// The first warning in this thread, for example of a keyword that the library ignores. Callers clear it before a call.
+std::string& grammar_warning();
 
-// Limits the library's calls while it lives: its parser throws once this thread has used `seconds` of CPU time. With or
-// without one it throws when it holds too many states, as an ambiguous grammar makes it.
-class GrammarLimit {
+// While it exists, the parser throws once this thread has used `seconds` of CPU time. With or without it the parser
+// throws when an ambiguous grammar makes it hold too many states.
+class GrammarTimeLimit {
  public:
-  explicit GrammarLimit(double seconds);
-  ~GrammarLimit();
-  GrammarLimit(const GrammarLimit&) = delete;
-  GrammarLimit& operator=(const GrammarLimit&) = delete;
+  explicit GrammarTimeLimit(double seconds);
+  ~GrammarTimeLimit();
+  GrammarTimeLimit(const GrammarTimeLimit&) = delete;
+  GrammarTimeLimit& operator=(const GrammarTimeLimit&) = delete;
 };
 
 }  // namespace pinion

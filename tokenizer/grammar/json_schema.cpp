@@ -1,59 +1,37 @@
-#include "tokenizer/grammar/json_schema.h"
-
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "loader/files/json.h"
-#include "tokenizer/grammar/pattern.h"
-#include "tokenizer/grammar/schema_branches.h"
-#include "tokenizer/grammar/schema_texts.h"
+#include "tokenizer/grammar/sources.h"
 
 namespace pinion {
 namespace {
 
-using Schema = nlohmann::ordered_json;
-
-// Assertions that have no grammar. Names that are no keywords at all only annotate, says the standard.
+// Assertions that a grammar cannot express. Unknown names are annotations by the standard.
 constexpr const char* kUnsupported[] = {
     "not",      "if",          "then",        "else",        "dependentRequired", "dependentSchemas", "dependencies",
     "contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef",     "additionalItems"};
 
-// Of a schema that has one of these nothing else is read, but for the type beside a value.
-constexpr const char* kWhole[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+// XGrammar ignores all keywords beside one of these, except the type of a constant.
+constexpr const char* kExclusive[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
 
-// What a grammar can assert, and of values of which type.
+// Assertions that a grammar can express, by the type of the values that they constrain.
 constexpr struct {
-  const char *name, *type;
-} kAssertions[] = {
-    {"properties", "object"},
-    {"required", "object"},
-    {"patternProperties", "object"},
-    {"additionalProperties", "object"},
-    {"unevaluatedProperties", "object"},
-    {"propertyNames", "object"},
-    {"minProperties", "object"},
-    {"maxProperties", "object"},
-    {"items", "array"},
-    {"prefixItems", "array"},
-    {"unevaluatedItems", "array"},
-    {"minItems", "array"},
-    {"maxItems", "array"},
-    {"minLength", "string"},
-    {"maxLength", "string"},
-    {"pattern", "string"},
-    {"format", "string"},
-    {"minimum", "number"},
-    {"maximum", "number"},
-    {"exclusiveMinimum", "number"},
-    {"exclusiveMaximum", "number"},
-    {"multipleOf", "number"},
-};
+  const char* type;
+  std::array<const char*, 8> names;  // null: unused
+} kAssertions[] = {{"object",
+                    {"properties", "required", "patternProperties", "additionalProperties", "unevaluatedProperties",
+                     "propertyNames", "minProperties", "maxProperties"}},
+                   {"array", {"items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"}},
+                   {"string", {"minLength", "maxLength", "pattern", "format"}},
+                   {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
 
-constexpr const char* kSubschema[] = {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
-                                      "propertyNames"};
+constexpr const char* kSubschemas[] = {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
+                                       "propertyNames"};
 constexpr const char* kSubschemaLists[] = {"prefixItems", "anyOf", "oneOf", "allOf"};
 constexpr const char* kSubschemaMaps[] = {"properties", "patternProperties", "$defs", "definitions"};
 
@@ -61,10 +39,10 @@ bool has(const Schema& schema, const char* name) { return schema.contains(name);
 
 bool is_of_type(const Schema& value, const std::string& type) {
   if (type == "integer") return value.is_number_integer();
-  return type == value.type_name();  // nlohmann/json's names are JSON schema's
+  return type == value.type_name();  // nlohmann/json has the names of JSON schema
 }
 
-bool may_be(const Schema& schema, const char* type) {
+bool allows_type(const Schema& schema, const char* type) {
   if (!has(schema, "type")) return false;
   const Schema& types = schema["type"];
   return types == type || (types.is_array() && std::ranges::find(types, Schema(type)) != types.end());
@@ -77,8 +55,8 @@ Error check_values(const Schema& schema, const std::string& where) {
   const Schema values = has(schema, "enum") ? schema["enum"] : Schema::array({schema["const"]});
   for (const Schema& value : values) {
     const bool fits = std::ranges::any_of(
-        types, [&](const Schema& one) { return one.is_string() && is_of_type(value, one.get<std::string>()); });
-    if (!fits) return error("a value is not of the type", where, brief(Json(type)), brief(Json(value)));
+        types, [&](const Schema& name) { return name.is_string() && is_of_type(value, name.get<std::string>()); });
+    if (!fits) return error("value does not match the type", where, brief(Json(type)), brief(Json(value)));
   }
   return {};
 }
@@ -92,67 +70,66 @@ Error check_keywords(const Schema& schema, const std::string& where) {
   if (has(schema, "type") && schema["type"].is_array() && schema["type"].empty()) {
     return error("is empty", where + "/type");
   }
-  const char* whole = nullptr;
-  for (const char* name : kWhole) {
+  std::string exclusive;
+  for (const char* name : kExclusive) {
     if (!has(schema, name)) continue;
-    if (whole) return error("not supported beside " + std::string(whole), where + "/" + name);
-    whole = name;
+    if (!exclusive.empty()) return error("not supported beside " + exclusive, where + "/" + name);
+    exclusive = name;
   }
-  if (!whole) return {};
-  const bool is_value = std::string_view(whole) == "enum" || std::string_view(whole) == "const";
-  if (has(schema, "type") && !is_value) return error("not supported beside " + std::string(whole), where + "/type");
-  for (const auto& assertion : kAssertions) {
-    if (!has(schema, assertion.name)) continue;
-    return error("not supported beside " + std::string(whole), where + "/" + assertion.name);
+  if (exclusive.empty()) return {};
+  const bool is_value = exclusive == "enum" || exclusive == "const";
+  if (has(schema, "type") && !is_value) return error("not supported beside " + exclusive, where + "/type");
+  for (const auto& [type, names] : kAssertions) {
+    const auto found = std::ranges::find_if(names, [&](const char* name) { return name && has(schema, name); });
+    if (found != names.end()) return error("not supported beside " + exclusive, where + "/" + *found);
   }
   return is_value ? check_values(schema, where) : Error{};
 }
 
-// The schema that a JSON pointer (RFC 6901) without escapes leads to. Null: there is none, or its place is not one
-// where schemas are completed.
-const Schema* referred_to(const Schema& root, std::string_view reference) {
+// The schema at a JSON pointer (RFC 6901) without escapes; null if there is none, or if complete() does not visit it.
+const Schema* find_reference(const Schema& root, std::string_view reference) {
   if (reference == "#") return &root;
   if (!reference.starts_with("#/") || reference.find_first_of("~%") != reference.npos) return nullptr;
   const Schema* at = &root;
-  bool is_name = false;  // within an object of schemas, where each has a name
+  bool is_name = false;  // inside an object of named schemas
   for (size_t begin = 2; begin <= reference.size();) {
     const size_t end = std::min(reference.find('/', begin), reference.size());
     const std::string name(reference.substr(begin, end - begin));
     begin = end + 1;
     if (!at->is_object() || !at->contains(name)) return nullptr;
-    const auto is_it = [&](const char* keyword) { return name == keyword; };
-    const bool is_map = !is_name && std::ranges::any_of(kSubschemaMaps, is_it);
-    if (!is_name && !is_map && std::ranges::none_of(kSubschema, is_it)) return nullptr;
+    const auto is_keyword = [&](const char* keyword) { return name == keyword; };
+    const bool is_map = !is_name && std::ranges::any_of(kSubschemaMaps, is_keyword);
+    if (!is_name && !is_map && std::ranges::none_of(kSubschemas, is_keyword)) return nullptr;
     is_name = is_map;
     at = &(*at)[name];
   }
   return is_name ? nullptr : at;
 }
 
-// What a schema's references lead to. No text fits those that only lead back to themselves.
-Error follow(const Schema& root, const Schema& schema, const std::string& where, const Schema** out) {
-  constexpr int kMostSteps = 100;
+// Follows a chain of references. No text matches a cycle.
+Error resolve(const Schema& root, const Schema& schema, const std::string& where, const Schema** out) {
+  constexpr int kMaxSteps = 100;
   *out = &schema;
   for (int step = 0; (*out)->is_object() && has(**out, "$ref"); ++step) {
-    if (step == kMostSteps) return error("leads back to itself", where + "/$ref");
+    if (step == kMaxSteps) return error("references form a cycle", where + "/$ref");
     const Schema& reference = (**out)["$ref"];
-    if (!reference.is_string()) return error("wrong type", where + "/$ref", "a text");
-    const Schema* next = referred_to(root, reference.get_ref<const std::string&>());
-    if (!next) return error("leads to no schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
+    if (!reference.is_string()) return error("wrong type", where + "/$ref", "a string");
+    const Schema* next = find_reference(root, reference.get_ref<const std::string&>());
+    if (!next) return error("no such schema", where + "/$ref", "# or #/$defs/NAME", brief(Json(reference)));
     *out = next;
   }
   return {};
 }
 
-// A grammar takes what fits any branch.
+// XGrammar reads oneOf as anyOf, which is the same only for disjoint branches.
 Error replace_one_of(const Schema& root, Schema& schema, const std::string& where) {
-  if (!has(schema, "oneOf") || !schema["oneOf"].is_array()) return {};  // looked at with the parts
-  const auto follow_one = [&](const Schema& one) {
+  if (!has(schema, "oneOf") || !schema["oneOf"].is_array()) return {};  // complete_subschemas() reports other types
+  const auto resolve_branch = [&](const Schema& branch) {
     const Schema* found = nullptr;
-    return follow(root, one, where, &found) ? nullptr : found;
+    return resolve(root, branch, where, &found) ? nullptr : found;
   };
-  if (!exclude_each_other(schema["oneOf"], follow_one)) {
-    return error("not supported where a value may fit two of its branches", where + "/oneOf",
+  if (!are_disjoint(schema["oneOf"], resolve_branch)) {
+    return error("not supported if a value may match two branches", where + "/oneOf",
                  "branches of different types, or objects that require a property with different values");
   }
   Schema branches = std::move(schema["oneOf"]);
@@ -161,40 +138,40 @@ Error replace_one_of(const Schema& root, Schema& schema, const std::string& wher
   return {};
 }
 
-// The library cuts larger counts to 32 bits. No text is so long that the most of something would matter.
+// XGrammar truncates counts to 32 bits. No text reaches a larger maximum.
 Error bound_counts(Schema& schema, const std::string& where) {
-  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kMax = std::numeric_limits<int32_t>::max();
   for (const char* name : {"maxItems", "maxLength", "maxProperties"}) {
-    if (has(schema, name) && schema[name].is_number() && schema[name] > kMost) schema.erase(name);
+    if (has(schema, name) && schema[name].is_number() && schema[name] > kMax) schema.erase(name);
   }
   for (const char* name : {"minItems", "minLength", "minProperties"}) {
-    if (!has(schema, name) || !schema[name].is_number() || schema[name] <= kMost) continue;
-    return error("out of range", where + "/" + name, "at most " + std::to_string(kMost), brief(Json(schema[name])));
+    if (!has(schema, name) || !schema[name].is_number() || schema[name] <= kMax) continue;
+    return error("out of range", where + "/" + name, "at most " + std::to_string(kMax), brief(Json(schema[name])));
   }
   return {};
 }
 
-// A property that is required and not named has the schema of those that are not.
-Error name_required(Schema& schema, const std::string& where) {
+// Lists required properties that `properties` lacks, with the schema of additional properties.
+Error list_required(Schema& schema, const std::string& where) {
   if (!has(schema, "required")) return {};
-  if (!schema["required"].is_array()) return error("wrong type", where + "/required", "a list of texts");
-  if (has(schema, "properties") && !schema["properties"].is_object()) return {};  // named with the parts
+  if (!schema["required"].is_array()) return error("wrong type", where + "/required", "a list of strings");
+  if (has(schema, "properties") && !schema["properties"].is_object()) return {};  // complete_subschemas() reports it
   const char* others = has(schema, "additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
   const bool has_others = has(schema, others);
-  const Schema required = schema["required"];  // what is added below moves the fields
+  const Schema required = schema["required"];  // a copy, since insertions below move the fields
   for (const Schema& name : required) {
-    if (!name.is_string()) return error("wrong type", where + "/required", "a list of texts", brief(Json(name)));
+    if (!name.is_string()) return error("wrong type", where + "/required", "a list of strings", brief(Json(name)));
     const auto& text = name.get_ref<const std::string&>();
     if (has(schema, "properties") && schema["properties"].contains(text)) continue;
     if (has_others && schema[others] == false) {
-      return error("no such property is allowed", where + "/required", {}, brief(Json(name)));
+      return error("property is not allowed", where + "/required", {}, brief(Json(name)));
     }
     schema["properties"][text] = has_others ? schema[others] : Schema(true);
   }
   return {};
 }
 
-// The grammar applies neither to properties that are named, and one of the two at most.
+// XGrammar applies propertyNames and patternProperties to unlisted properties only, and at most one of the two.
 Error check_names(const Schema& schema, const std::string& where) {
   const bool has_names = has(schema, "properties") && !schema["properties"].empty();
   const bool is_closed = has(schema, "additionalProperties") && schema["additionalProperties"] == false;
@@ -211,7 +188,7 @@ Error check_names(const Schema& schema, const std::string& where) {
 
 Error replace_name_patterns(Schema& schema, const std::string& where) {
   if (!has(schema, "patternProperties")) return {};
-  if (schema["patternProperties"].size() > 1) {  // a name may match more than one
+  if (schema["patternProperties"].size() > 1) {  // a name may match several
     return error("not supported", where + "/patternProperties", "one pattern",
                  std::to_string(schema["patternProperties"].size()));
   }
@@ -225,7 +202,7 @@ Error replace_name_patterns(Schema& schema, const std::string& where) {
   return {};
 }
 
-// A grammar cannot keep a name from coming twice, which is one property.
+// A grammar does not reject duplicate names, which count as one property.
 Error check_count(const Schema& schema, const std::string& where) {
   const bool is_closed = has(schema, "properties") && !has(schema, "patternProperties") &&
                          (!has(schema, "additionalProperties") || schema["additionalProperties"] == false) &&
@@ -233,11 +210,11 @@ Error check_count(const Schema& schema, const std::string& where) {
   if (is_closed || !has(schema, "minProperties") || !schema["minProperties"].is_number()) return {};
   const Schema required = has(schema, "required") ? schema["required"] : Schema::array();
   const std::set<Schema> names(required.begin(), required.end());
-  if (schema["minProperties"] <= names.size() + 1) return {};  // one more differs from them all
-  return error("not supported where any name will do", where + "/minProperties");
+  if (schema["minProperties"] <= names.size() + 1) return {};  // the additional one differs from all required ones
+  return error("not supported with arbitrary property names", where + "/minProperties");
 }
 
-// Numbers are written with six digits behind the point at most; one of them must be within the bounds.
+// XGrammar writes at most six decimals; a number with six must lie within the bounds.
 Error check_bounds(const Schema& schema, const std::string& where) {
   const auto bound = [&](const char* name, double none) {
     return has(schema, name) && schema[name].is_number() ? schema[name].get<double>() : none;
@@ -245,7 +222,7 @@ Error check_bounds(const Schema& schema, const std::string& where) {
   constexpr double kNone = std::numeric_limits<double>::infinity(), kSteps = 1e6;
   const double low = std::max(bound("minimum", -kNone), bound("exclusiveMinimum", -kNone));
   const double high = std::min(bound("maximum", kNone), bound("exclusiveMaximum", kNone));
-  if (low > high || high - low > 2 / kSteps) return {};  // the library refuses the former
+  if (low > high || high - low > 2 / kSteps) return {};  // the library reports low > high
   const double first = std::floor(low * kSteps) - 1;
   for (int i = 0; i < 6; ++i) {
     const double number = (first + i) / kSteps;
@@ -253,41 +230,41 @@ Error check_bounds(const Schema& schema, const std::string& where) {
                            number < bound("exclusiveMaximum", kNone);
     if (is_within) return {};
   }
-  return error("no number with six digits behind the point fits the bounds", where);
+  return error("no number with six decimals fits the bounds", where);
 }
 
-// Without a type an assertion is about values of its kind, and any of another kind would do. The texts are those of the
-// kind that is spoken of.
-Error find_type(Schema& schema, const std::string& where) {
-  if (has(schema, "type") || std::ranges::any_of(kWhole, [&](const char* name) { return has(schema, name); }))
+// By the standard a schema without a type allows any value of a type that its assertions do not constrain. The grammar
+// is stricter: it generates only the constrained type.
+Error infer_type(Schema& schema, const std::string& where) {
+  if (has(schema, "type") || std::ranges::any_of(kExclusive, [&](const char* name) { return has(schema, name); }))
     return {};
-  for (const auto& [name, type] : kAssertions) {
-    if (!has(schema, name)) continue;
-    if (has(schema, "type") && schema["type"] != type)
-      return error("assertions about more than one type", where, "a type");
+  for (const auto& [type, names] : kAssertions) {
+    if (std::ranges::none_of(names, [&](const char* name) { return name && has(schema, name); })) continue;
+    if (has(schema, "type")) return error("assertions about more than one type", where, "a type");
     schema["type"] = type;
   }
   return {};
 }
 
-void write_out(Schema& schema) {
+// Objects without listed properties and arrays without items may hold anything.
+void open_unrestricted(Schema& schema) {
   const bool is_open = !has(schema, "properties") && !has(schema, "patternProperties") &&
                        !has(schema, "additionalProperties") && !has(schema, "unevaluatedProperties");
-  if (is_open && may_be(schema, "object")) schema["additionalProperties"] = true;
+  if (is_open && allows_type(schema, "object")) schema["additionalProperties"] = true;
   const bool is_any_list = !has(schema, "items") && !has(schema, "prefixItems") && !has(schema, "unevaluatedItems");
-  if (is_any_list && may_be(schema, "array")) schema["items"] = Schema::object();
+  if (is_any_list && allows_type(schema, "array")) schema["items"] = Schema::object();
 }
 
 Error complete(const Schema& root, Schema& schema, const std::string& where);
 
-// A stranger's name in an error.
-std::string on_one_line(const std::string& name) {
+// A name from a request, shortened and escaped for a message of one line.
+std::string brief_name(const std::string& name) {
   const std::string quoted = brief(Json(name));
   return quoted.substr(1, quoted.size() - 2);
 }
 
-Error complete_parts(const Schema& root, Schema& schema, const std::string& where) {
-  for (const char* name : kSubschema) {
+Error complete_subschemas(const Schema& root, Schema& schema, const std::string& where) {
+  for (const char* name : kSubschemas) {
     if (!has(schema, name)) continue;
     if (Error e = complete(root, schema[name], where + "/" + name)) return e;
   }
@@ -303,7 +280,7 @@ Error complete_parts(const Schema& root, Schema& schema, const std::string& wher
     if (!has(schema, name)) continue;
     if (!schema[name].is_object()) return error("wrong type", where + "/" + name, "an object of schemas");
     for (const auto& [key, value] : schema[name].items()) {
-      if (Error e = complete(root, value, where + "/" + name + "/" + on_one_line(key))) return e;
+      if (Error e = complete(root, value, where + "/" + name + "/" + brief_name(key))) return e;
     }
   }
   return {};
@@ -312,25 +289,25 @@ Error complete_parts(const Schema& root, Schema& schema, const std::string& wher
 Error complete(const Schema& root, Schema& schema, const std::string& where) {
   if (schema.is_boolean()) return {};
   if (!schema.is_object()) return error("wrong type", where, "an object, true or false", brief(Json(schema)));
-  // References within would be about another root.
+  // $id starts another root for the references inside.
   if (&schema != &root && has(schema, "$id")) return error("not supported", where + "/$id");
   if (Error e = check_keywords(schema, where)) return e;
-  const Schema* meant = nullptr;
-  if (Error e = follow(root, schema, where, &meant)) return e;
+  const Schema* resolved = nullptr;
+  if (Error e = resolve(root, schema, where, &resolved)) return e;
   if (Error e = replace_one_of(root, schema, where)) return e;
-  if (Error e = find_type(schema, where)) return e;
-  if (has(schema, "multipleOf") && may_be(schema, "number")) {
-    return error("not supported but of integers", where + "/multipleOf");
+  if (Error e = infer_type(schema, where)) return e;
+  if (has(schema, "multipleOf") && allows_type(schema, "number")) {
+    return error("supported for integers only", where + "/multipleOf");
   }
   if (Error e = bound_counts(schema, where)) return e;
-  if (Error e = replace_texts(schema, where)) return e;
-  if (Error e = name_required(schema, where)) return e;
+  if (Error e = replace_string_keywords(schema, where)) return e;
+  if (Error e = list_required(schema, where)) return e;
   if (Error e = check_names(schema, where)) return e;
   if (Error e = check_count(schema, where)) return e;
   if (Error e = check_bounds(schema, where)) return e;
-  if (Error e = complete_parts(root, schema, where)) return e;
+  if (Error e = complete_subschemas(root, schema, where)) return e;
   if (Error e = replace_name_patterns(schema, where)) return e;
-  write_out(schema);
+  open_unrestricted(schema);
   return {};
 }
 

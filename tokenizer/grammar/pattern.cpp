@@ -1,106 +1,109 @@
-#include "tokenizer/grammar/pattern.h"
-
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "loader/files/json.h"
+#include "tokenizer/grammar/sources.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
 
 constexpr char32_t kQuote = '"', kBackslash = '\\', kFirstPlain = 0x20;
-constexpr const char* kEscaped = R"("\\\x00-\x1F)";  // what JSON escapes, within [ ]
-// What it writes as a backslash and a letter, and the letter.
-constexpr std::u32string_view kShort = U"\"\\\n\t\r\f\b";
-constexpr std::string_view kLetters = "\"\\ntrfb";
-// What \s means beside ASCII's blanks (ECMA-262), which the library does not know.
-constexpr const char* kBlanks = "\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF";
+constexpr const char* kNeedsEscape = R"("\\\x00-\x1F)";  // the characters that JSON escapes, for use within [ ]
+// Characters that JSON writes as a backslash and a letter, and the letters.
+constexpr std::u32string_view kEscapedChars = U"\"\\\n\t\r\f\b";
+constexpr std::string_view kEscapeLetters = "\"\\ntrfb";
+// \s beyond ASCII by ECMA-262; XGrammar's \s lacks these.
+constexpr const char* kUnicodeBlanks = "\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF";
 
 bool is_escaped(char32_t c) { return c == kQuote || c == kBackslash || c < kFirstPlain; }
 
-// Some of kShort, one bit each.
+// A set of kEscapedChars, one bit each.
 using Escapes = unsigned;
-constexpr Escapes kAllEscapes = (1u << kShort.size()) - 1;
+constexpr Escapes kAllEscapes = (1u << kEscapedChars.size()) - 1;
 
 constexpr Escapes escapes_between(char32_t first, char32_t last) {
   Escapes found = 0;
-  for (size_t i = 0; i < kShort.size(); ++i) found |= Escapes{kShort[i] >= first && kShort[i] <= last} << i;
+  for (size_t i = 0; i < kEscapedChars.size(); ++i)
+    found |= Escapes{kEscapedChars[i] >= first && kEscapedChars[i] <= last} << i;
   return found;
 }
 
 constexpr Escapes kBlankEscapes = escapes_between('\t', '\t') | escapes_between('\n', '\r');
 
-Escapes escapes_of_many(char kind) {
-  const Escapes small = kind == 's' || kind == 'S' ? kBlankEscapes : 0;
-  return kind >= 'a' ? small : kAllEscapes & ~small;
+Escapes escapes_of_class(char kind) {
+  const Escapes lower = kind == 's' || kind == 'S' ? kBlankEscapes : 0;  // \d and \w contain none
+  return kind >= 'a' ? lower : kAllEscapes & ~lower;
 }
 
-// A character as JSON writes it: one of a class, or one of some escapes. Empty: there is none.
-std::string one_of(const std::string& plain, Escapes escapes) {
+// Matches one character as JSON spells it: from the class `plain` or one of `escapes`. Empty if both are.
+std::string either_of(const std::string& plain, Escapes escapes) {
   std::string letters;
-  for (size_t i = 0; i < kShort.size(); ++i) {
-    if (escapes >> i & 1) letters += kLetters[i] == '\\' ? "\\\\" : std::string{kLetters[i]};
+  for (size_t i = 0; i < kEscapedChars.size(); ++i) {
+    if (escapes >> i & 1) letters += kEscapeLetters[i] == '\\' ? "\\\\" : std::string{kEscapeLetters[i]};
   }
   if (letters.empty()) return plain;
   return "(" + plain + (plain.empty() ? "" : "|") + "\\\\[" + letters + "])";
 }
 
-std::string any_character() { return one_of(std::string("[^") + kEscaped + "]", kAllEscapes); }
+std::string any_character() { return either_of(std::string("[^") + kNeedsEscape + "]", kAllEscapes); }
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// A character of a pattern, as it is spelled there.
+// One character or escape of a pattern.
 struct Atom {
-  std::string_view spelled;
+  std::string_view spelling;
   char32_t c = 0;
-  char of_many = 0;  // d, D, w, W, s, S: any of these; b, B: none, a place between two
+  char char_class = 0;  // d, D, w, W, s, S; also b and B, which match no character; 0: the character c
 };
 
-// "\uD83D\uDE00": one character, of which `first` is a half. Nothing: the other is not there.
-std::optional<Atom> pair_at(std::string_view pattern, const Atom& first, size_t at) {
-  constexpr std::string_view kHalf = "\\u";
-  const size_t behind = at + first.spelled.size();
-  if (first.c >= 0xDC00 || !pattern.substr(behind).starts_with(kHalf)) return {};
-  uint32_t second = 0;
-  const std::string_view digits = pattern.substr(behind + kHalf.size()).substr(0, 4);
-  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), second, 16);
-  if (code != std::errc() || end != digits.data() + 4 || second < 0xDC00 || second > 0xDFFF) return {};
-  return Atom{.spelled = pattern.substr(at, first.spelled.size() + kHalf.size() + digits.size()),
-              .c = 0x10000 + ((first.c - 0xD800) << 10) + (second - 0xDC00)};
+// The number in the first `digits` bytes of `text`.
+std::optional<uint32_t> parse_hex(std::string_view text, size_t digits) {
+  uint32_t value = 0;
+  if (text.size() < digits) return {};
+  const auto [end, code] = std::from_chars(text.data(), text.data() + digits, value, 16);
+  return code == std::errc() && end == text.data() + digits ? std::optional(value) : std::nullopt;
 }
 
-// "\n", "\x22", "\u0041", "\u{1F600}", "\cJ": what a backslash begins. Nothing: it is not known here.
+// "\uD83D\uDE00" is one character; `first` is its first half. Nothing if the second half is missing.
+std::optional<Atom> pair_at(std::string_view pattern, const Atom& first, size_t at) {
+  const size_t end = at + first.spelling.size();
+  if (first.c >= 0xDC00 || !pattern.substr(end).starts_with("\\u")) return {};
+  const std::optional<uint32_t> second = parse_hex(pattern.substr(end + 2), 4);
+  if (!second || *second < 0xDC00 || *second > 0xDFFF) return {};
+  return Atom{.spelling = pattern.substr(at, first.spelling.size() + 6),
+              .c = 0x10000 + ((first.c - 0xD800) << 10) + (*second - 0xDC00)};
+}
+
+// The escape at `at`, for example \n, \x22, \u0041, \u{1F600} or \cJ. Nothing if it is not supported.
 std::optional<Atom> escape_at(std::string_view pattern, size_t at) {
   if (at + 1 >= pattern.size()) return {};
   const char kind = pattern[at + 1];
-  if (static_cast<unsigned char>(kind) >= 0x80) {  // itself
+  if (static_cast<unsigned char>(kind) >= 0x80) {  // stands for itself
     size_t end = at + 1;
     const char32_t c = next_char(pattern, &end);
-    return Atom{.spelled = pattern.substr(at, end - at), .c = c};
+    return Atom{.spelling = pattern.substr(at, end - at), .c = c};
   }
-  Atom atom{.spelled = pattern.substr(at, 2), .c = static_cast<unsigned char>(kind)};
-  constexpr std::string_view kMany = "dDwWsSbB", kControl = "ntrfv", kControls = "\n\t\r\f\v";
-  if (kMany.find(kind) != kMany.npos) {
-    atom.of_many = kind;
-  } else if (const size_t i = kControl.find(kind); i != kControl.npos) {
+  Atom atom{.spelling = pattern.substr(at, 2), .c = static_cast<unsigned char>(kind)};
+  constexpr std::string_view kClasses = "dDwWsSbB", kControlNames = "ntrfv", kControls = "\n\t\r\f\v";
+  if (kClasses.find(kind) != kClasses.npos) {
+    atom.char_class = kind;
+  } else if (const size_t i = kControlNames.find(kind); i != kControlNames.npos) {
     atom.c = static_cast<unsigned char>(kControls[i]);
   } else if (kind == 'x' || kind == 'u') {
     const bool is_braced = kind == 'u' && pattern.substr(at + 2).starts_with('{');
     const size_t first = at + 2 + is_braced;
     const size_t digits = is_braced ? std::min(pattern.find('}', first), pattern.size()) - first : kind == 'x' ? 2 : 4;
-    const std::string_view number = pattern.substr(first, digits);
-    uint32_t value = 0;
-    const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value, 16);
-    if (number.size() < digits || code != std::errc() || end != number.data() + digits || value > 0x10FFFF) return {};
-    atom.spelled = pattern.substr(at, first - at + digits + is_braced);
-    atom.c = value;
-    if (value >= 0xD800 && value <= 0xDFFF) return pair_at(pattern, atom, at);
-  } else if (kind == 'c' && at + 2 < pattern.size() && is_letter(pattern[at + 2])) {
-    atom.spelled = pattern.substr(at, 3);
+    const std::optional<uint32_t> value = parse_hex(pattern.substr(first), digits);
+    if (!value || *value > 0x10FFFF) return {};
+    atom.spelling = pattern.substr(at, first - at + digits + is_braced);
+    atom.c = *value;
+    if (atom.c >= 0xD800 && atom.c <= 0xDFFF) return pair_at(pattern, atom, at);
+  } else if (kind == 'c' && at + 2 < pattern.size() && is_ascii_letter(pattern[at + 2])) {
+    atom.spelling = pattern.substr(at, 3);
     atom.c = static_cast<unsigned char>(pattern[at + 2]) % 32;
-  } else if (is_letter(kind) || (kind >= '0' && kind <= '9')) {
+  } else if (is_ascii_letter(kind) || (kind >= '0' && kind <= '9')) {
     return {};
   }
   return atom;
@@ -110,10 +113,10 @@ std::optional<Atom> atom_at(std::string_view pattern, size_t at) {
   if (pattern[at] == '\\') return escape_at(pattern, at);
   size_t end = at;
   const char32_t c = next_char(pattern, &end);
-  return Atom{.spelled = pattern.substr(at, end - at), .c = c};
+  return Atom{.spelling = pattern.substr(at, end - at), .c = c};
 }
 
-std::string spelled(char32_t c) {
+std::string spelling_of(char32_t c) {
   constexpr const char* kDigits = "0123456789ABCDEF";
   if (c < 0x80) return std::string("\\x") + kDigits[c / 16] + kDigits[c % 16];
   std::string text;
@@ -121,29 +124,29 @@ std::string spelled(char32_t c) {
   return text;
 }
 
-// The part of a range that needs no escapes.
-std::string plain_part(char32_t first, char32_t last) {
+// The characters of a range that JSON does not escape, as ranges of a class.
+std::string unescaped_ranges(char32_t first, char32_t last) {
   std::string text;
   for (char32_t begin = std::max(first, kFirstPlain); begin <= last;) {
     char32_t end = last;
     for (const char32_t hole : {kQuote, kBackslash}) {
       if (begin <= hole && hole <= end) end = hole - 1;
     }
-    if (begin <= end) text += spelled(begin) + (begin < end ? "-" + spelled(end) : "");
+    if (begin <= end) text += spelling_of(begin) + (begin < end ? "-" + spelling_of(end) : "");
     begin = end == last ? last + 1 : end + 2;
   }
   return text;
 }
 
-// What stands within [ ], or [^ ].
+// The content of [ ] or [^ ].
 struct CharacterClass {
-  std::string plain;  // of a class that is not negated and in JSON, what needs no escape
-  Escapes escapes = 0;
+  std::string plain;    // without the characters that JSON escapes, unless is_verbatim()
+  Escapes escapes = 0;  // those characters
 };
 
-class PatternWriter {
+class PatternTranslator {
  public:
-  PatternWriter(std::string_view pattern, bool is_in_json, const std::string& where, std::string* out)
+  PatternTranslator(std::string_view pattern, bool is_in_json, const std::string& where, std::string* out)
       : pattern_(pattern), is_in_json_(is_in_json), where_(where), out_(out) {}
 
   Error write() {
@@ -155,7 +158,7 @@ class PatternWriter {
   }
 
  private:
-  Error unknown() const {
+  Error unsupported() const {
     return error("not supported in a pattern", where_, {}, brief(Json(std::string(pattern_.substr(at_)))));
   }
 
@@ -163,7 +166,7 @@ class PatternWriter {
 
   Error write_next() { return pattern_[at_] == '[' ? write_class() : write_atom(); }
 
-  // A schema's pattern is one of some part of a text, a grammar's one of the whole.
+  // A schema's pattern may match a substring, a grammar's has to match the whole string.
   Error write_alternatives() {
     *out_ += "^(";
     if (Error e = write_alternative()) return e;
@@ -180,13 +183,13 @@ class PatternWriter {
     constexpr std::string_view kQuantifiers = "*+?{";
     const bool from_start = is_next('^');
     at_ += from_start;
-    if (at_ < pattern_.size() && kQuantifiers.find(pattern_[at_]) != kQuantifiers.npos) return unknown();
+    if (at_ < pattern_.size() && kQuantifiers.find(pattern_[at_]) != kQuantifiers.npos) return unsupported();
     if (!from_start) *out_ += any_character() + "*";
     const size_t begin = out_->size();
     int64_t depth = 0;
     while (at_ < pattern_.size() && (depth > 0 || (!is_next('|') && !is_next('$')))) {
       depth += is_next('(') ? 1 : is_next(')') ? -1 : 0;
-      if (depth < 0 || is_next('^') || is_next('$')) return unknown();
+      if (depth < 0 || is_next('^') || is_next('$')) return unsupported();
       if (Error e = write_next()) return e;
     }
     if (depth > 0) return error("( without )", where_);
@@ -194,33 +197,38 @@ class PatternWriter {
     if (!is_next('$')) {
       if (from_start || !is_empty) *out_ += any_character() + "*";
     } else if (++at_; at_ < pattern_.size() && !is_next('|')) {
-      return unknown();
+      return unsupported();
     } else if (from_start && is_empty) {
-      *out_ += "(|)";  // nothing, as the library can spell it
+      *out_ += "(|)";  // XGrammar rejects an empty alternative
     }
     return {};
   }
 
   Error write_atom() {
     const std::optional<Atom> atom = atom_at(pattern_, at_);
-    if (!atom) return unknown();
-    const std::string_view all = atom->spelled;
-    const bool is_escaped_itself = all.size() > 2 && all[0] == '\\' && static_cast<unsigned char>(all[1]) >= 0x80;
-    if (atom->of_many == 0 && (atom->c > 0xFFFF || is_escaped_itself)) {
-      *out_ += spelled(atom->c);  // a pair of escapes, perhaps
+    if (!atom) return unsupported();
+    const std::string_view all = atom->spelling;
+    const bool is_identity_escape = all.size() > 2 && all[0] == '\\' && static_cast<unsigned char>(all[1]) >= 0x80;
+    if (atom->char_class == 0 && (atom->c > 0xFFFF || is_identity_escape)) {
+      *out_ += spelling_of(atom->c);  // may be a surrogate pair
     } else if (!is_in_json_) {
-      *out_ += all == "." ? "[^\\n]" : atom->of_many == 'S' ? std::string("[^\\s") + kBlanks + "]" : std::string(all);
-    } else if (atom->of_many == 's') {
-      *out_ += one_of("[ ]", kBlankEscapes);
-    } else if (atom->of_many == 'D' || atom->of_many == 'W' || atom->of_many == 'S') {
-      const char inside = static_cast<char>(atom->of_many - 'A' + 'a');
-      const std::string plain = std::string("[^\\") + inside + (inside == 's' ? kBlanks : "") + kEscaped + "]";
-      *out_ += one_of(plain, escapes_of_many(atom->of_many));
+      *out_ += all == "."                ? "[^\\n]"
+               : atom->char_class == 'S' ? std::string("[^\\s") + kUnicodeBlanks + "]"
+                                         : std::string(all);
+    } else if (atom->char_class == 's') {
+      *out_ += either_of("[ ]", kBlankEscapes);
+    } else if (atom->char_class == 'D' || atom->char_class == 'W' || atom->char_class == 'S') {
+      const char inside = static_cast<char>(atom->char_class - 'A' + 'a');
+      const std::string plain =
+          std::string("[^\\") + inside + (inside == 's' ? kUnicodeBlanks : "") + kNeedsEscape + "]";
+      *out_ += either_of(plain, escapes_of_class(atom->char_class));
     } else if (all == ".") {
-      const std::string plain = std::string("[^") + kEscaped + "\\u2028\\u2029]";
-      *out_ += one_of(plain, kAllEscapes & ~(escapes_between('\n', '\n') | escapes_between('\r', '\r')));
-    } else if (atom->of_many == 0 && is_escaped(atom->c)) {
-      if (Error e = write_escape(atom->c)) return e;
+      const std::string plain = std::string("[^") + kNeedsEscape + "\\u2028\\u2029]";
+      *out_ += either_of(plain, kAllEscapes & ~(escapes_between('\n', '\n') | escapes_between('\r', '\r')));
+    } else if (atom->char_class == 0 && is_escaped(atom->c)) {
+      const std::string escape = either_of({}, escapes_between(atom->c, atom->c));
+      if (escape.empty()) return unsupported();
+      *out_ += escape;
     } else {
       *out_ += all;
     }
@@ -228,14 +236,7 @@ class PatternWriter {
     return {};
   }
 
-  Error write_escape(char32_t c) {
-    const std::string escape = one_of({}, escapes_between(c, c));
-    if (escape.empty()) return unknown();
-    *out_ += escape;
-    return {};
-  }
-
-  // [a-z\d_], [^...]: as a grammar of texts has it, or of those in JSON.
+  // [a-z\d_] or [^...].
   Error write_class() {
     for (const std::string_view any : {"[\\s\\S]", "[\\S\\s]", "[\\d\\D]", "[\\D\\d]", "[\\w\\W]", "[\\W\\w]"}) {
       if (!is_in_json_ || !pattern_.substr(at_).starts_with(any)) continue;
@@ -246,9 +247,9 @@ class PatternWriter {
     const size_t begin = at_++;
     const bool is_negated = is_next('^');
     at_ += is_negated;
-    if (is_next(']')) {  // the end to some, a character of the class to others
+    if (is_next(']')) {  // dialects differ: the end of the class, or a member
       at_ = begin;
-      return unknown();
+      return unsupported();
     }
     CharacterClass found;
     while (at_ < pattern_.size() && pattern_[at_] != ']') {
@@ -257,29 +258,30 @@ class PatternWriter {
     if (at_ == pattern_.size()) return error("[ without ]", where_);
     ++at_;
     std::string plain = found.plain;
-    if (is_negated && is_in_json_) plain += kEscaped;
+    if (is_negated && is_in_json_) plain += kNeedsEscape;
     if (!plain.empty()) plain = (is_negated ? "[^" : "[") + plain + "]";
     const Escapes escapes = is_negated ? kAllEscapes & ~found.escapes : found.escapes;
-    const std::string written = is_in_json_ ? one_of(plain, escapes) : plain;
+    const std::string written = is_in_json_ ? either_of(plain, escapes) : plain;
     if (written.empty()) {
       at_ = begin;
-      return unknown();
+      return unsupported();
     }
     *out_ += written;
     return {};
   }
 
-  bool is_as_given(bool is_negated) const { return is_negated || !is_in_json_; }
+  // True if a class keeps the characters that JSON escapes.
+  bool is_verbatim(bool is_negated) const { return is_negated || !is_in_json_; }
 
   Error write_item(bool is_negated, CharacterClass* out) {
     const std::optional<Atom> first = atom_at(pattern_, at_);
-    if (!first) return unknown();
-    const size_t dash = at_ + first->spelled.size();
+    if (!first) return unsupported();
+    const size_t dash = at_ + first->spelling.size();
     const bool is_range =
-        first->of_many == 0 && dash + 1 < pattern_.size() && pattern_[dash] == '-' && pattern_[dash + 1] != ']';
+        first->char_class == 0 && dash + 1 < pattern_.size() && pattern_[dash] == '-' && pattern_[dash + 1] != ']';
     if (!is_range) {
-      if (first->of_many != 0) {
-        if (Error e = write_many(*first, is_negated, out)) return e;
+      if (first->char_class != 0) {
+        if (Error e = write_char_class(*first, is_negated, out)) return e;
       } else {
         add_range(first->c, first->c, is_negated, out);
       }
@@ -287,27 +289,27 @@ class PatternWriter {
       return {};
     }
     const std::optional<Atom> last = atom_at(pattern_, dash + 1);
-    if (!last || last->of_many != 0 || last->c < first->c) return unknown();
+    if (!last || last->char_class != 0 || last->c < first->c) return unsupported();
     add_range(first->c, last->c, is_negated, out);
-    at_ = dash + 1 + last->spelled.size();
+    at_ = dash + 1 + last->spelling.size();
     return {};
   }
 
-  // \d, \s and the like within a class.
-  Error write_many(const Atom& atom, bool is_negated, CharacterClass* out) {
+  // \d, \s or \w inside a class.
+  Error write_char_class(const Atom& atom, bool is_negated, CharacterClass* out) {
     const std::string_view known = is_in_json_ ? "dws" : "dwsDWS";
-    if (known.find(atom.of_many) == known.npos) return unknown();
-    out->plain += atom.of_many == 's' && !is_as_given(is_negated) ? " " : atom.spelled;
-    if (atom.of_many == 's' && is_negated) out->plain += kBlanks;
-    out->escapes |= escapes_of_many(atom.of_many);
+    if (known.find(atom.char_class) == known.npos) return unsupported();
+    out->plain += atom.char_class == 's' && !is_verbatim(is_negated) ? " " : atom.spelling;
+    if (atom.char_class == 's' && is_negated) out->plain += kUnicodeBlanks;
+    out->escapes |= escapes_of_class(atom.char_class);
     return {};
   }
 
   void add_range(char32_t first, char32_t last, bool is_negated, CharacterClass* out) const {
-    if (!is_as_given(is_negated)) {
-      out->plain += plain_part(first, last);
+    if (!is_verbatim(is_negated)) {
+      out->plain += unescaped_ranges(first, last);
     } else {
-      out->plain += spelled(first) + (first < last ? "-" + spelled(last) : "");
+      out->plain += spelling_of(first) + (first < last ? "-" + spelling_of(last) : "");
     }
     out->escapes |= escapes_between(first, last);
   }
@@ -322,12 +324,12 @@ class PatternWriter {
 }  // namespace
 
 Error escape_pattern(std::string_view pattern, const std::string& where, std::string* out) {
-  return PatternWriter(pattern, true, where, out).write();
+  return PatternTranslator(pattern, true, where, out).write();
 }
 
 std::string length_pattern(const std::string& bounds) { return "^" + any_character() + "{" + bounds + "}$"; }
 
-bool leave_out_most(std::string* pattern) {
+bool drop_max_length(std::string* pattern) {
   const std::string begin = "^" + any_character() + "{", end = "}$";
   if (!pattern->starts_with(begin) || !pattern->ends_with(end)) return false;
   const std::string bounds = pattern->substr(begin.size(), pattern->size() - begin.size() - end.size());
@@ -338,7 +340,7 @@ bool leave_out_most(std::string* pattern) {
 }
 
 Error plain_pattern(std::string_view pattern, const std::string& where, std::string* out) {
-  return PatternWriter(pattern, false, where, out).write();
+  return PatternTranslator(pattern, false, where, out).write();
 }
 
 }  // namespace pinion

@@ -1,19 +1,16 @@
-#include "tokenizer/grammar/schema_branches.h"
-
 #include <algorithm>
 #include <iterator>
-#include <string>
-#include <string_view>
+#include <nlohmann/json.hpp>
+
+#include "tokenizer/grammar/sources.h"
 
 namespace pinion {
 namespace {
 
-using Schema = nlohmann::ordered_json;
-
-// nlohmann/json's names are JSON schema's, but for integers.
+// Also the type names of nlohmann/json.
 constexpr std::string_view kTypes[] = {"null", "boolean", "number", "string", "array", "object"};
 
-// Of kTypes, one bit each. Integers are numbers.
+// A set of kTypes, one bit each. Integers count as numbers.
 using Types = unsigned;
 constexpr Types kAnyType = (1u << std::size(kTypes)) - 1;
 
@@ -26,37 +23,37 @@ Types types_named(const Schema& type) {
   if (type.is_string()) return type_named(type.get_ref<const std::string&>());
   if (!type.is_array()) return kAnyType;
   Types all = 0;
-  for (const Schema& one : type) all |= one.is_string() ? type_named(one.get_ref<const std::string&>()) : kAnyType;
+  for (const Schema& name : type) all |= name.is_string() ? type_named(name.get_ref<const std::string&>()) : kAnyType;
   return all;
 }
 
-class Comparison {
+class DisjointCheck {
  public:
-  explicit Comparison(const FollowReferences& follow) : follow_(follow) {}
+  explicit DisjointCheck(const ResolveReference& resolve) : resolve_(resolve) {}
 
-  bool excludes(const Schema& a, const Schema& b) {
-    constexpr int kMostSteps = 20'000, kMostDepth = 64;  // references may lead in circles
-    if (++steps_ > kMostSteps || depth_ >= kMostDepth) return false;
+  bool are_disjoint(const Schema& a, const Schema& b) {
+    constexpr int kMaxSteps = 20'000, kMaxDepth = 64;  // references may form cycles
+    if (++steps_ > kMaxSteps || depth_ >= kMaxDepth) return false;
     ++depth_;
-    const bool found = follow_and_compare(a, b);
+    const bool found = compare(a, b);
     --depth_;
     return found;
   }
 
  private:
-  bool follow_and_compare(const Schema& a, const Schema& b) {
-    const Schema *left = follow_(a), *right = follow_(b);
+  bool compare(const Schema& a, const Schema& b) {
+    const Schema *left = resolve_(a), *right = resolve_(b);
     if (!left || !right) return false;
     if (*left == false || *right == false) return true;
     if (!left->is_object() || !right->is_object()) return false;
     for (const char* name : {"anyOf", "oneOf"}) {
-      if (left->contains(name)) return all_exclude((*left)[name], *right);
-      if (right->contains(name)) return all_exclude((*right)[name], *left);
+      if (left->contains(name)) return all_disjoint((*left)[name], *right);
+      if (right->contains(name)) return all_disjoint((*right)[name], *left);
     }
     if (has_values(*left)) return all_values_differ(*left, *right);
     if (has_values(*right)) return all_values_differ(*right, *left);
     if ((types_of(*left) & types_of(*right)) == 0) return true;
-    return writes_objects(*left) && writes_objects(*right) && required_differ(*left, *right);
+    return has_object_type(*left) && has_object_type(*right) && required_differ(*left, *right);
   }
 
   static bool has_values(const Schema& schema) {
@@ -71,16 +68,16 @@ class Comparison {
     return schema.contains("type") ? types_named(schema["type"]) : kAnyType;
   }
 
-  // A text of a schema without a type is one of the type that its assertions are about.
-  static bool writes_objects(const Schema& schema) {
+  // The grammar of a schema without a type generates the type of its assertions.
+  static bool has_object_type(const Schema& schema) {
     return schema.contains("type") ? types_of(schema) == type_named("object") : schema.contains("properties");
   }
 
-  bool all_exclude(const Schema& branches, const Schema& other) {
-    return std::ranges::all_of(branches, [&](const Schema& branch) { return excludes(branch, other); });
+  bool all_disjoint(const Schema& branches, const Schema& other) {
+    return std::ranges::all_of(branches, [&](const Schema& branch) { return are_disjoint(branch, other); });
   }
 
-  // Lists and objects may be equal whatever the order of their names is: enough that both are some.
+  // Objects are equal in any order of their names. Structured values of one type are assumed equal.
   static bool may_be_equal(const Schema& a, const Schema& b) {
     return a.is_structured() ? std::string_view(a.type_name()) == b.type_name() : a == b;
   }
@@ -88,12 +85,12 @@ class Comparison {
   static bool all_values_differ(const Schema& schema, const Schema& other) {
     const Schema values = values_of(schema);
     if (!has_values(other)) {
-      return std::ranges::all_of(values,
-                                 [&](const Schema& one) { return !(type_named(one.type_name()) & types_of(other)); });
+      return std::ranges::all_of(
+          values, [&](const Schema& value) { return !(type_named(value.type_name()) & types_of(other)); });
     }
     const Schema others = values_of(other);
-    return std::ranges::none_of(values, [&](const Schema& one) {
-      return std::ranges::any_of(others, [&](const Schema& of_other) { return may_be_equal(one, of_other); });
+    return std::ranges::none_of(values, [&](const Schema& value) {
+      return std::ranges::any_of(others, [&](const Schema& second) { return may_be_equal(value, second); });
     });
   }
 
@@ -102,7 +99,7 @@ class Comparison {
     return std::ranges::find(schema["required"], name) != schema["required"].end();
   }
 
-  // Both must have a property of this name, and no value of it fits both.
+  // True if both require some property for which no value matches both schemas.
   bool required_differ(const Schema& a, const Schema& b) {
     const auto has_properties = [](const Schema& schema) {
       return schema.contains("properties") && schema["properties"].is_object();
@@ -111,22 +108,22 @@ class Comparison {
     for (const auto& [name, schema] : a["properties"].items()) {
       const auto other = b["properties"].find(name);
       if (other == b["properties"].end() || !is_required(a, name) || !is_required(b, name)) continue;
-      if (excludes(schema, *other)) return true;
+      if (are_disjoint(schema, *other)) return true;
     }
     return false;
   }
 
-  const FollowReferences& follow_;
+  const ResolveReference& resolve_;
   int steps_ = 0, depth_ = 0;
 };
 
 }  // namespace
 
-bool exclude_each_other(const nlohmann::ordered_json& branches, const FollowReferences& follow) {
-  Comparison comparison(follow);
+bool are_disjoint(const Schema& branches, const ResolveReference& resolve) {
+  DisjointCheck check(resolve);
   for (size_t i = 0; i < branches.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
-      if (!comparison.excludes(branches[i], branches[k])) return false;
+      if (!check.are_disjoint(branches[i], branches[k])) return false;
     }
   }
   return true;

@@ -1,17 +1,13 @@
-#include "tokenizer/grammar/schema_texts.h"
-
 #include <algorithm>
 #include <iterator>
-#include <string_view>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "loader/files/json.h"
-#include "tokenizer/grammar/pattern.h"
+#include "tokenizer/grammar/sources.h"
 
 namespace pinion {
 namespace {
-
-using Schema = nlohmann::ordered_json;
 
 constexpr const char* kFormats[] = {"email",
                                     "duration",
@@ -27,18 +23,17 @@ constexpr const char* kFormats[] = {"email",
                                     "time",
                                     "relative-json-pointer",
                                     "date-time"};
-
-constexpr const char* kMayBeEmpty[] = {"uri-reference", "uri-template", "json-pointer"};
+constexpr const char* kFormatsWithEmpty[] = {"uri-reference", "uri-template", "json-pointer"};
 
 // RFC 3339, full-date: 31, 30 and 28 days, and the 29th of February of leap years.
 constexpr const char* kDate = R"((\d{4}-(0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|\d{4}-(0[469]|11)-(0[1-9]|[12]\d|30)|)"
                               R"(\d{4}-02-(0[1-9]|1\d|2[0-8])|)"
                               R"((\d{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))";
-// partial-time without the leap second, of which few days have one.
+// RFC 3339, full-time without leap seconds.
 constexpr const char* kTime = R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
 constexpr const char* kByte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
 
-// Stricter than the library's own. Empty: that will do.
+// A pattern for formats that XGrammar's own is too loose for; else empty.
 std::string pattern_of(const Schema& format) {
   const std::string date = kDate, time = kTime, byte = kByte;
   if (format == "date") return "^" + date + "$";
@@ -50,32 +45,31 @@ std::string pattern_of(const Schema& format) {
 
 Error replace_pattern(Schema& schema, const std::string& where) {
   if (!schema.contains("pattern")) return {};
-  if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a text");
+  if (!schema["pattern"].is_string()) return error("wrong type", where + "/pattern", "a string");
   std::string escaped;
   if (Error e = escape_pattern(schema["pattern"].get_ref<const std::string&>(), where + "/pattern", &escaped)) return e;
   schema["pattern"] = std::move(escaped);
   return {};
 }
 
-// The library's own hold control characters, and their masks take seconds a token.
+// XGrammar's own length bounds allow control characters, and their masks take seconds per token.
 Error replace_lengths(Schema& schema, const std::string& where) {
-  const bool is_nonempty = schema.contains("format") && std::ranges::none_of(kMayBeEmpty, [&](const char* name) {
-                             return schema["format"] == name;
-                           });
+  const auto has_format = [&](const char* name) { return schema["format"] == name; };
+  const bool is_nonempty = schema.contains("format") && std::ranges::none_of(kFormatsWithEmpty, has_format);
   if (is_nonempty && schema.contains("minLength") && (schema["minLength"] == 0 || schema["minLength"] == 1)) {
-    schema.erase("minLength");  // Pydantic's addresses have it
+    schema.erase("minLength");  // Pydantic writes it beside "uri"
   }
-  const bool has_least = schema.contains("minLength"), has_most = schema.contains("maxLength");
+  const bool has_min = schema.contains("minLength"), has_max = schema.contains("maxLength");
   for (const char* name : {"minLength", "maxLength"}) {
     if (!schema.contains(name)) continue;
     for (const char* other : {"pattern", "format"}) {
       if (schema.contains(other)) return error("not supported beside " + std::string(other), where + "/" + name);
     }
-    if (!schema[name].is_number_unsigned()) return {};  // the library says what is wrong
+    if (!schema[name].is_number_unsigned()) return {};  // the library reports the error
   }
-  if (!(has_least || has_most) || (has_least && has_most && schema["minLength"] > schema["maxLength"])) return {};
+  if (!(has_min || has_max) || (has_min && has_max && schema["minLength"] > schema["maxLength"])) return {};
   const std::string bounds =
-      (has_least ? schema["minLength"].dump() : "0") + "," + (has_most ? schema["maxLength"].dump() : "");
+      (has_min ? schema["minLength"].dump() : "0") + "," + (has_max ? schema["maxLength"].dump() : "");
   schema.erase("minLength");
   schema.erase("maxLength");
   schema["pattern"] = length_pattern(bounds);
@@ -99,19 +93,19 @@ Error replace_format(Schema& schema, const std::string& where) {
 
 }  // namespace
 
-Error replace_texts(nlohmann::ordered_json& schema, const std::string& where) {
+Error replace_string_keywords(Schema& schema, const std::string& where) {
   if (Error e = replace_pattern(schema, where)) return e;
   if (Error e = replace_lengths(schema, where)) return e;
   return replace_format(schema, where);
 }
 
-bool leave_out_longest(nlohmann::ordered_json& schema) {
+bool drop_max_lengths(Schema& schema) {
   bool found = false;
   for (const auto& [name, value] : schema.items()) {
     if (value.is_structured()) {
-      found |= leave_out_longest(value);
+      found |= drop_max_lengths(value);
     } else if (name == "pattern" && value.is_string()) {
-      found |= leave_out_most(&value.get_ref<std::string&>());
+      found |= drop_max_length(&value.get_ref<std::string&>());
     }
   }
   return found;
