@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "loader/checkpoint/model_folder.h"
 #include "loader/files/json.h"
@@ -16,7 +15,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
-// The plain name of a file in the folder. Symbolic links are followed: that is how download caches keep their files.
+// Symbolic links are fine, since download caches consist of them; paths are not.
 bool plain_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && std::ranges::none_of(name, [](char c) {
     return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20;
@@ -34,7 +33,7 @@ Error add_file(const fs::path& path, Checkpoint* out) {
   return {};
 }
 
-// Tensor -> shard, as the index has it.
+// Maps tensors to shards.
 Error read_index(const fs::path& path, std::map<std::string, std::string>* out) {
   Json json;
   if (Error e = read_json_file(path, &json)) return e;
@@ -44,7 +43,7 @@ Error read_index(const fs::path& path, std::map<std::string, std::string>* out) 
   if (map.error) return map.error;
   for (const auto& [name, value] : map.object.items()) {
     if (!value.is_string() || !plain_name(value.get_ref<const std::string&>())) {
-      return error("unfit shard name", map.where, "a file name without folders", brief(value));
+      return error("invalid shard name", map.where, "a file name without folders", brief(value));
     }
     (*out)[name] = value.get<std::string>();
   }
@@ -56,7 +55,7 @@ Error check_shard(const std::map<std::string, std::string>& index, const std::st
   for (const TensorView& tensor : tensors) {
     const auto entry = index.find(tensor.name);
     if (entry != index.end() && entry->second == shard) continue;
-    return error("tensor that the index does not place here", (folder / shard).string() + ": " + tensor.name);
+    return error("tensor not listed for this shard in the index", (folder / shard).string() + ": " + tensor.name);
   }
   return {};
 }
@@ -82,7 +81,7 @@ Error add_shards(const fs::path& folder, Checkpoint* out) {
     if (Error e = add_file(folder / shard, out)) return e;
     if (Error e = check_shard(index, shard, std::span(out->tensors).subspan(before), folder)) return e;
   }
-  // Every tensor found is where the index says, so only the other direction is left: one that no shard had.
+  // check_shard has placed every tensor found. If there are fewer than in the index, name a missing one.
   if (out->tensors.size() == index.size()) return {};
   std::set<std::string_view> found;
   for (const TensorView& tensor : out->tensors) found.insert(tensor.name);

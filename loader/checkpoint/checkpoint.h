@@ -1,4 +1,4 @@
-// A folder's weights: one safetensors file or shards with an index, every tensor by its name.
+// The weights of a folder: one safetensors file, or shards with an index. Finds tensors by name.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +21,32 @@ namespace pinion {
 struct Checkpoint {
   std::string folder;
   std::vector<MappedFile> files;
-  std::vector<TensorView> tensors;  // by name
+  std::vector<TensorView> tensors;  // sorted by name
   int64_t tensor_bytes = 0;         // of all tensors together
 
   const TensorView* find(std::string_view name) const;  // nullptr when there is none
-  // "FILE: NAME" for errors; "FOLDER: NAME" when no shard has the tensor. A row or a part may follow in `name`.
+  // "FILE: NAME" for errors, or "FOLDER: NAME" if no shard has the tensor. `name` may end in a row or a range of rows.
   std::string where(std::string_view name) const;
 
-  // Gives the tensor when it is there with this shape and one of these types, else an error with both sides.
+  // Finds the tensor and checks its shape and type. The error states what was expected and what was found.
   Error bind(std::string_view name, std::initializer_list<int64_t> shape, std::initializer_list<DType> dtypes,
              TensorView* out) const;
-  // The same for weights in a floating-point type that read_floats and pack_all take: BF16, F16, F32.
+  // The same for floating-point weights: BF16, F16, F32.
   Error bind(std::string_view name, std::initializer_list<int64_t> shape, TensorView* out) const;
 };
 
-// Which of a folder's tensors a model takes where others lie beside it, and under which names; by prefixes.
+// Filter for folders that contain other tensors beside those of the language model.
 struct TensorSelection {
-  std::vector<std::string> skipped;
-  std::vector<std::pair<std::string, std::string>> renamed;  // from, to: the first that fits
-  std::vector<std::string> skipped_endings = {};             // these are no prefixes
-  std::vector<std::string> unread = {};                      // skipped, too: prefixes of the new names
+  std::vector<std::string> skipped;                          // prefixes of names
+  std::vector<std::pair<std::string, std::string>> renamed;  // prefix, its replacement: the first match applies
+  std::vector<std::string> skipped_endings = {};             // suffixes of names
+  std::vector<std::string> unread = {};                      // prefixes of renamed names, also skipped
 };
 
-// Two tensors of one name are an error.
+// Removes and renames tensors. Two tensors of the same name are an error.
 Error select_tensors(const TensorSelection& selection, Checkpoint* checkpoint);
 
-// The names of the shards that an index file gives, without folders.
+// File names of the shards in an index file, without folders.
 Error read_shards(const std::filesystem::path& index, std::set<std::string>* out);
 
 Error open_checkpoint(const std::filesystem::path& folder, Checkpoint* out);

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <vector>
 
-#include "loader/files/foreign_file.h"
+#include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
 #include "loader/files/user_folders.h"
 
@@ -18,15 +18,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kRepositoryPrefix = "models--";
-constexpr const char* kOwnFiles[] = {"config.json",    "model.safetensors", "model.safetensors.index.json",
-                                     "tokenizer.json", "tekken.json",       "tokenizer.model"};
-// A folder may be without them, but not where a link says that they belong to it: without generation_config.json, say,
-// a model answers greedily and knows fewer ends of a text.
+constexpr const char* kModelFiles[] = {"config.json",    "model.safetensors", "model.safetensors.index.json",
+                                       "tokenizer.json", "tekken.json",       "tokenizer.model"};
+// Their absence is allowed but a broken link is an error: without generation_config.json, say, a model answers greedily
+// and has fewer end-of-text tokens.
 constexpr const char* kOptionalFiles[] = {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
                                           "added_tokens.json",      "chat_template.jinja",   "chat_template.json"};
 constexpr const char* kPartialFiles[] = {"*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2"};
 
-bool is_there(const fs::path& path) {
+bool path_exists(const fs::path& path) {
   std::error_code code;
   return fs::exists(path, code);
 }
@@ -36,7 +36,7 @@ bool matches(const char* const (&patterns)[n], const std::string& name) {
   return std::ranges::any_of(patterns, [&](const char* pattern) { return fnmatch(pattern, name.c_str(), 0) == 0; });
 }
 
-// Sorted, so that the same folder gets the same words everywhere.
+// Sorted, so that messages do not depend on the file system.
 std::vector<std::string> file_names(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code code;
@@ -47,15 +47,15 @@ std::vector<std::string> file_names(const fs::path& folder) {
   return names;
 }
 
-// ORG--NAME is split at its first "--": an ORG has none.
-std::string name_of_repository(const std::string& folder) {
+// models--ORG--NAME -> ORG/NAME. ORG cannot contain "--".
+std::string repository_of(const std::string& folder) {
   if (!folder.starts_with(kRepositoryPrefix)) return {};
   std::string name = folder.substr(kRepositoryPrefix.size());
   if (const size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
   return name;
 }
 
-// ORG/NAME
+// Matches ORG/NAME.
 bool may_be_repository(const std::string& name) {
   constexpr const char* kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
   const size_t slash = name.find_first_not_of(kLetters);
@@ -70,11 +70,11 @@ fs::path repository_folder(const std::string& name) {
   return fs::path(cache) / (std::string(kRepositoryPrefix) + name.substr(0, slash) + "--" + name.substr(slash + 1));
 }
 
-// What refs/main of a repository in the cache names; empty where that is not there.
+// The snapshot that refs/main of a cached repository names; empty if it does not exist.
 fs::path main_snapshot(const fs::path& repository) {
-  constexpr int64_t kMostBytes = 256;
+  constexpr int64_t kMaxBytes = 256;
   std::string revision;
-  if (Error e = read_text_file(repository / "refs/main", kMostBytes, &revision)) return {};
+  if (Error e = read_text_file(repository / "refs/main", kMaxBytes, &revision)) return {};
   revision.erase(revision.find_last_not_of("\r\n") + 1);
   if (revision.empty() || revision.find('/') != std::string::npos) return {};
   const fs::path snapshot = repository / "snapshots" / revision;
@@ -82,21 +82,21 @@ fs::path main_snapshot(const fs::path& repository) {
   return fs::is_directory(snapshot, code) ? snapshot : fs::path();
 }
 
-// Without a slash at its end.
-fs::path whole_path(const fs::path& folder) {
+// Absolute, without a trailing slash.
+fs::path absolute_path(const fs::path& folder) {
   std::error_code code;
   const fs::path path = fs::absolute(folder, code).lexically_normal();
   return path.has_filename() ? path : path.parent_path();
 }
 
-// Beside the files, or where the tools of Hugging Face keep what is on its way.
+// The path of a partial file in the folder or where Hugging Face's tools store unfinished downloads, else empty.
 std::string unfinished_download(const fs::path& given) {
-  const fs::path folder = whole_path(given);
-  std::vector<fs::path> places = {folder, folder / ".cache/huggingface/download"};
-  if (folder.parent_path().filename() == "snapshots") places.push_back(folder.parent_path().parent_path() / "blobs");
-  for (const fs::path& place : places) {
-    for (const std::string& name : file_names(place)) {
-      if (matches(kPartialFiles, name)) return (place / name).lexically_relative(folder).string();
+  const fs::path folder = absolute_path(given);
+  std::vector<fs::path> folders = {folder, folder / ".cache/huggingface/download"};
+  if (folder.parent_path().filename() == "snapshots") folders.push_back(folder.parent_path().parent_path() / "blobs");
+  for (const fs::path& searched : folders) {
+    for (const std::string& name : file_names(searched)) {
+      if (matches(kPartialFiles, name)) return (searched / name).lexically_relative(folder).string();
     }
   }
   return {};
@@ -108,7 +108,7 @@ Error no_such_folder(const std::string& name) {
   }
   if (!may_be_repository(name)) return error("no such folder", name.empty() ? "\"\"" : name);
   const fs::path repository = repository_folder(name);
-  if (!repository.empty() && is_there(repository)) {
+  if (!repository.empty() && path_exists(repository)) {
     return error("its download is not complete: `pinion get " + name + "` completes it", repository.string());
   }
   const std::string cache = hugging_face_cache_folder();
@@ -121,9 +121,9 @@ Error not_a_folder(const fs::path& path) {
   MappedFile file;
   if (Error e = map_file(path, &file)) return e;
   const std::span<const std::byte> bytes = file.contents();
-  std::string_view kind = foreign_content({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  if (kind.empty()) kind = foreign_name(path.filename().string());
-  return error(kind.empty() ? "a file, where a model's folder was expected" : std::string(kind), path.string());
+  std::string_view hint = foreign_content({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (hint.empty()) hint = foreign_name(path.filename().string());
+  return error(hint.empty() ? "a file, where a model's folder was expected" : std::string(hint), path.string());
 }
 
 }  // namespace
@@ -137,17 +137,17 @@ std::string find_model_folder(const std::string& name) {
   }
   const std::string file = path.filename().string();
   if (fs::exists(fs::symlink_status(path, code)) &&
-      (matches(kOwnFiles, file) || fnmatch("model-*-of-*.safetensors", file.c_str(), 0) == 0)) {
+      (matches(kModelFiles, file) || fnmatch("model-*-of-*.safetensors", file.c_str(), 0) == 0)) {
     return path.has_parent_path() ? path.parent_path().string() : ".";
   }
-  const fs::path snapshot = is_there(path) ? fs::path() : main_snapshot(repository_folder(name));
+  const fs::path snapshot = path_exists(path) ? fs::path() : main_snapshot(repository_folder(name));
   return snapshot.empty() ? name : snapshot.string();
 }
 
 std::string repository_name(const fs::path& folder) {
-  const fs::path path = whole_path(folder), snapshots = path.parent_path();
+  const fs::path path = absolute_path(folder), snapshots = path.parent_path();
   const bool is_snapshot = snapshots.filename() == "snapshots";
-  return name_of_repository((is_snapshot ? snapshots.parent_path() : path).filename().string());
+  return repository_of((is_snapshot ? snapshots.parent_path() : path).filename().string());
 }
 
 std::string how_to_complete(const fs::path& folder) {
@@ -162,9 +162,9 @@ Error missing_file(const fs::path& folder, const std::string& file) {
         folder.string());
   }
   for (const std::string& name : file_names(folder)) {
-    const std::string_view kind = foreign_name(name);
-    if (!kind.empty() && !matches(kOwnFiles, name)) {
-      return error("no " + file + ", but " + name + ", " + std::string(kind), folder.string());
+    const std::string_view hint = foreign_name(name);
+    if (!hint.empty() && !matches(kModelFiles, name)) {
+      return error("no " + file + ", but " + name + ", " + std::string(hint), folder.string());
     }
   }
   const bool is_any_folder = file == "config.json" && repository_name(folder).empty();
@@ -186,7 +186,7 @@ Error check_folder(const fs::path& folder) {
   if (!fs::exists(folder, code)) return no_such_folder(folder.string());
   if (!fs::is_directory(folder, code)) return not_a_folder(folder);
   if (fs::directory_iterator(folder, code); code) return error("cannot read", folder.string(), {}, code.message());
-  for (const char* file : kOwnFiles) {
+  for (const char* file : kModelFiles) {
     if (Error e = check_link(folder, file)) return e;
   }
   for (const char* file : kOptionalFiles) {
@@ -197,8 +197,8 @@ Error check_folder(const fs::path& folder) {
 
 Error check_model_folder(const fs::path& folder) {
   if (Error e = check_folder(folder)) return e;
-  if (!is_there(folder / "config.json")) return missing_file(folder, "config.json");
-  if (is_there(folder / "model.safetensors") || is_there(folder / "model.safetensors.index.json")) return {};
+  if (!path_exists(folder / "config.json")) return missing_file(folder, "config.json");
+  if (path_exists(folder / "model.safetensors") || path_exists(folder / "model.safetensors.index.json")) return {};
   return missing_file(folder, "model.safetensors");
 }
 

@@ -1,5 +1,5 @@
-// A model's folder: what people may call it, and what is wrong with one that has not all it needs, in words that say
-// what to do. Looks at names and first bytes; what is in the files, their parsers say.
+// Resolves the names of models to folders and explains incomplete folders, with a remedy. Reads only file names and
+// first bytes; the parsers check the contents.
 #pragma once
 
 #include <filesystem>
@@ -9,20 +9,20 @@
 
 namespace pinion {
 
-// The folder that a name stands for: itself; the one around DIR/model.safetensors or DIR/config.json; the snapshot of
-// ORG/NAME, or of a repository's folder, in the Hugging Face cache. A name that stands for none comes back as it is.
+// The folder for a name, which may be the folder, DIR/model.safetensors or DIR/config.json, or ORG/NAME or a
+// repository's folder in the Hugging Face cache (the current snapshot). Any other name is returned unchanged.
 std::string find_model_folder(const std::string& name);
 
 // ORG/NAME of a snapshot in the Hugging Face cache; empty for other folders.
 std::string repository_name(const std::filesystem::path& folder);
 
-Error check_folder(const std::filesystem::path& folder);        // it is one, and its links lead somewhere
-Error check_model_folder(const std::filesystem::path& folder);  // that, and there are config.json and weights
+Error check_folder(const std::filesystem::path& folder);        // exists, and no link in it is broken
+Error check_model_folder(const std::filesystem::path& folder);  // also has config.json and weights
 
-// Why a folder has no such file: an unfinished download, another format, else not a model's folder.
+// The error for a folder without this file: an unfinished download, another format, or not a model's folder.
 Error missing_file(const std::filesystem::path& folder, const std::string& file);
 
-// "`pinion get ORG/NAME` completes the download", or what else completes a folder.
+// "`pinion get ORG/NAME` completes the download", or a hint for other folders.
 std::string how_to_complete(const std::filesystem::path& folder);
 
 }  // namespace pinion

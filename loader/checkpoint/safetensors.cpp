@@ -1,32 +1,42 @@
 #include "loader/checkpoint/safetensors.h"
 
-#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
-#include "loader/files/foreign_file.h"
+#include "loader/files/hints.h"
 #include "loader/files/json.h"
 
 namespace pinion {
 namespace {
 
 struct DTypeRow {
+  DType dtype;
   std::string_view name;
   int64_t bits;
 };
 
-// In the order of DType.
 constexpr DTypeRow kDTypes[] = {
-    {"BF16", 16},   {"F16", 16},    {"F32", 32}, {"F64", 64},    {"I8", 8},      {"I16", 16}, {"I32", 32},
-    {"I64", 64},    {"U8", 8},      {"U16", 16}, {"U32", 32},    {"U64", 64},    {"BOOL", 8}, {"F8_E4M3", 8},
-    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"C64", 64},
+    {DType::bf16, "BF16", 16},      {DType::f16, "F16", 16},        {DType::f32, "F32", 32},
+    {DType::f64, "F64", 64},        {DType::i8, "I8", 8},           {DType::i16, "I16", 16},
+    {DType::i32, "I32", 32},        {DType::i64, "I64", 64},        {DType::u8, "U8", 8},
+    {DType::u16, "U16", 16},        {DType::u32, "U32", 32},        {DType::u64, "U64", 64},
+    {DType::boolean, "BOOL", 8},    {DType::f8_e4m3, "F8_E4M3", 8}, {DType::f8_e5m2, "F8_E5M2", 8},
+    {DType::f8_e8m0, "F8_E8M0", 8}, {DType::f4, "F4", 4},           {DType::f6_e2m3, "F6_E2M3", 6},
+    {DType::f6_e3m2, "F6_E3M2", 6}, {DType::c64, "C64", 64},
 };
+
+constexpr bool is_indexed_by_dtype() {
+  for (size_t i = 0; i < std::size(kDTypes); ++i) {
+    if (kDTypes[i].dtype != DType(i)) return false;
+  }
+  return true;
+}
+static_assert(is_indexed_by_dtype());
 
 constexpr size_t kLengthBytes = 8;
 
-// The header's text, between the length and the data.
+// The header's JSON text, between the length and the data.
 Error split_header(std::span<const std::byte> file, const std::string& where, std::string_view* header) {
   if (file.size() < kLengthBytes) {
     return error("not a safetensors file", where, "at least 8 bytes", std::to_string(file.size()));
@@ -42,7 +52,7 @@ Error split_header(std::span<const std::byte> file, const std::string& where, st
                  std::to_string(file.size() - kLengthBytes));
   }
   *header = {reinterpret_cast<const char*>(file.data()) + kLengthBytes, bytes};
-  // Spaces may pad the end, nothing may stand in front: no other format can hide in the file.
+  // Padding is allowed only at the end, so no other format can hide in the file.
   const size_t last = header->find_last_not_of(' ');
   if (last == std::string_view::npos || header->front() != '{' || (*header)[last] != '}') {
     return error("safetensors header is not a JSON object", where);
@@ -50,7 +60,7 @@ Error split_header(std::span<const std::byte> file, const std::string& where, st
   return {};
 }
 
-// Bytes of `elements` of this shape; false when they overflow or do not fill whole bytes.
+// Bytes of a tensor of this shape; false if the count overflows or leaves a byte unfilled.
 bool shape_bytes(std::span<const int64_t> shape, int64_t bits, int64_t* bytes) {
   int64_t total_bits = bits;
   for (const int64_t size : shape) {
@@ -60,7 +70,7 @@ bool shape_bytes(std::span<const int64_t> shape, int64_t bits, int64_t* bytes) {
   return total_bits % 8 == 0;
 }
 
-// One entry of the header. The data's place is checked against its size only; neighbours come later.
+// One entry of the header. Its offsets are checked against the file's size; check_coverage compares neighbours.
 Error parse_tensor(const std::string& name, const Json& entry, const std::string& where,
                    std::span<const std::byte> data, TensorView* out) {
   JsonFields fields{entry, where + ": " + name};
@@ -76,8 +86,8 @@ Error parse_tensor(const std::string& name, const Json& entry, const std::string
 
   const auto row = std::ranges::find(kDTypes, dtype, &DTypeRow::name);
   if (row == std::end(kDTypes)) return error("unknown dtype", fields.where, {}, brief(dtype));
-  out->dtype = static_cast<DType>(row - kDTypes);
-  if (offsets[0] > offsets[1]) return error("data_offsets run backwards", fields.where);
+  out->dtype = row->dtype;
+  if (offsets[0] > offsets[1]) return error("data_offsets are reversed", fields.where);
   if (offsets[1] > std::ssize(data)) {
     return error("file ends before this tensor; download it again", fields.where,
                  std::to_string(offsets[1]) + " bytes of data", std::to_string(data.size()));
@@ -101,7 +111,7 @@ Error parse_metadata(const Json& entry, const std::string& where, std::map<std::
   return fields.error;
 }
 
-// Names appear in error messages, which are one line.
+// Names appear in error messages, which are single lines.
 bool printable(std::string_view name) {
   return !name.empty() &&
          std::ranges::none_of(name, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
@@ -125,7 +135,7 @@ Error check_coverage(std::span<const TensorView> tensors, std::span<const std::b
 
 }  // namespace
 
-std::string_view dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
+std::string_view dtype_name(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
 
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";
@@ -136,7 +146,7 @@ std::string shape_text(std::span<const int64_t> shape) {
 Error parse_safetensors(std::span<const std::byte> file, const std::string& where, Safetensors* out) {
   std::string_view header;
   if (Error e = split_header(file, where, &header)) {
-    return explained(std::move(e), {reinterpret_cast<const char*>(file.data()), file.size()});
+    return with_foreign_hint(std::move(e), {reinterpret_cast<const char*>(file.data()), file.size()});
   }
   Json json;
   if (Error e = parse_json(header, where, &json)) return e;
@@ -149,10 +159,10 @@ Error parse_safetensors(std::span<const std::byte> file, const std::string& wher
       if (Error e = parse_metadata(entry, where, &result.metadata)) return e;
       continue;
     }
-    if (!printable(name)) return error("unfit tensor name", where, {}, brief(name));
+    if (!printable(name)) return error("invalid tensor name", where, {}, brief(name));
     if (Error e = parse_tensor(name, entry, where, data, &result.tensors.emplace_back())) return e;
   }
-  // An empty tensor stands before the one that starts at the same byte.
+  // An empty tensor sorts before the one that starts at the same byte.
   std::ranges::sort(result.tensors, [](const TensorView& a, const TensorView& b) {
     return a.data != b.data ? a.data < b.data : a.bytes < b.bytes;
   });

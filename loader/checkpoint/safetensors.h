@@ -1,4 +1,5 @@
-// The safetensors format: an 8-byte length, a JSON header, the tensors' bytes. Parses memory; files are checkpoint.h's.
+// The safetensors format: an 8-byte length, a JSON header, the bytes of the tensors. Parses memory; checkpoint.h opens
+// the files.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 
 namespace pinion {
 
-// Every type of the format.
+// All types of the format.
 enum class DType : uint8_t {
   bf16,
   f16,
@@ -41,17 +42,17 @@ enum class DType : uint8_t {
   c64
 };
 
-// Those that read_floats takes.
+// The types that read_floats accepts.
 inline constexpr std::initializer_list<DType> kFloatTypes = {DType::bf16, DType::f16, DType::f32};
 inline bool is_float(DType dtype) { return std::ranges::find(kFloatTypes, dtype) != kFloatTypes.end(); }
 
-std::string_view dtype_name(DType dtype);  // as in the files: "BF16"
+std::string_view dtype_name(DType dtype);  // as in files: "BF16"
 
 struct TensorView {
   std::string name;
   DType dtype = DType::bf16;
   std::vector<int64_t> shape;       // outermost first; empty for a scalar
-  const std::byte* data = nullptr;  // [bytes] in the file's memory, not necessarily aligned
+  const std::byte* data = nullptr;  // [bytes] in the mapped file, not necessarily aligned
   int64_t bytes = 0;
 
   int64_t elements() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
@@ -59,13 +60,13 @@ struct TensorView {
 };
 
 struct Safetensors {
-  std::vector<TensorView> tensors;  // in the order of their bytes, which they cover without a gap
+  std::vector<TensorView> tensors;  // in the order of their bytes, without gaps
   std::map<std::string, std::string> metadata;
 };
 
 constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// `where` names the file in errors. The views point into `file`.
+// `where` names the file in errors. The tensors point into `file`.
 Error parse_safetensors(std::span<const std::byte> file, const std::string& where, Safetensors* out);
 
 std::string shape_text(std::span<const int64_t> shape);  // "[2048, 6144]"

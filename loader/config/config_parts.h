@@ -1,9 +1,11 @@
-// The parts of reading a config.json, one file each. Only model_config.cpp calls them. `family` is the family's
-// description (configs/models), `file` the config.json with the family's defaults.
+// The steps of reading a config.json, which model_config.cpp calls in order. `family` is the family's description
+// (configs/models, documented in configs/families.h), `file` the config.json on top of the family's defaults. Failures
+// are kept in the `error` of the two.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loader/config/model_config.h"
@@ -11,79 +13,74 @@
 
 namespace pinion {
 
-// --- families.cpp: which description a config.json belongs to. What stands in one: configs/families.h.
+// --- families.cpp: the choice of a description, and fields of config.json that nothing reads.
 
-// A description with the program's own name for it.
 struct Family {
-  std::string name;
+  std::string name;  // of the file in configs/models
   Json description;
 };
 
 Error read_families(std::vector<Family>* out);
 
-// The family that lists one of the file's architectures and its model_type, or, in a file without any architecture,
-// the latter alone. The error for one that no family lists names those that are spelt most like it.
+// The family that lists one of the file's architectures and its model_type; in a file without architectures, the
+// model_type alone. The error for an unknown architecture suggests similar names.
 Error find_family(const std::vector<Family>& families, JsonFields& file, const Family** out, std::string* architecture);
 
-// A switch of the description: true, false, or the name of the field of config.json that says it.
+// A switch of the description: true, false, or the name of the field of config.json with the value.
 bool read_switch(JsonFields& family, std::string_view name, JsonFields& file);
 
-// --- latent_config.cpp: attention whose keys and values are made of a narrow vector.
+// Call last. Checks fields that must have one value; refuses unread fields that transformers reads for the family and
+// lists all others in ignored_fields.
+Error check_other_fields(JsonFields& file, JsonFields& family, ModelConfig* out);
 
-// Fills out->latent and head_dim, in a family with such attention.
+// --- attention_config.cpp: latent attention, rotary embeddings, windows, shared keys and values.
+
+// Fills latent and head_dim in a family with latent attention.
 void read_latent(JsonFields& file, ModelConfig* out);
 
-// Where a rope stretches the context, scores grow with the square of its mscale_all_dim's magnitude. After read_ropes.
-void stretch_scores(ModelConfig* out);
-
-// --- rope_config.cpp: rope_theta beside rope_scaling, or all of it in rope_parameters, both as published.
-
-// Fills out->ropes; the head's and the context's sizes are there already. An unknown kind and an unknown field are
-// errors in `file`. The family's description says what else it has: partial_rotary, ntk_alpha, query_scaling,
-// ropes_by_layer_type.
+// Fills ropes, from rope_theta and rope_scaling or from rope_parameters. head_dim and max_positions must be known.
 void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// --- recurrence_config.cpp: which layers are recurrent instead of attending, and their shape.
+// Fills layer_ropes and windows, after read_ropes and read_recurrence.
+void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out);
+
+// Fills kv_layers, after read_layers.
+void read_shared_kv(JsonFields& family, JsonFields& file, ModelConfig* out);
+
+// --- arithmetic_config.cpp: biases, norms, activations, scales, and what Gemma 3n adds to a layer.
+
+// head_dim must be known.
+void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out);
+
+// Fills output_scales, and the input scales of the recurrence; after read_recurrence.
+void read_output_scales(JsonFields& family, JsonFields& file, ModelConfig* out);
+
+// Fills gate_sparsity, laurel_rank, altup and layer_input.
+void read_altup(JsonFields& family, JsonFields& file, ModelConfig* out);
+
+// --- recurrence_config.cpp: the layers with attention, the recurrent layers, and their shape.
 
 void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// How many layers the file says what they are of.
+// The number of layers that the file lists by type; 0 if it lists none.
 int64_t listed_layers(JsonFields& file);
 
-// --- scales_config.cpp: numbers that matrices' outputs are multiplied by.
+// --- experts_config.cpp: mixtures of experts.
 
-// When the recurrence is known: the convolution's inputs have some, too.
-void read_output_scales(JsonFields& family, JsonFields& file, ModelConfig* out);
-
-// --- altup_config.cpp: several residual streams, embeddings of each layer, and what else came with them (Gemma 3n).
-
-// When the windows are known: whose keys and values a layer reads, whose gates are sparse, sizes of the rest.
-void read_altup(JsonFields& family, JsonFields& file, ModelConfig* out);
-
-// --- experts_config.cpp: a mixture of experts.
-
-// out's layers are known already. A family without experts has nothing to read.
+// After read_recurrence, which knows the layers of a family with experts by layer type.
 void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// Whether a quantization_config is one of experts in 4 bits, in a family where these are read.
+// True if the quantization_config describes MXFP4 experts in a family that has these.
 bool has_mxfp4_experts(JsonFields& family, JsonFields& quantization);
 
-// That quantization_config. What it leaves as it is must not be experts.
+// Reads such a quantization_config. It must not exclude experts.
 Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out);
 
-// --- module_names.cpp: what tensors are called, and which are not read.
+// --- module_names.cpp: names of modules, and tensors to skip.
 
-// When everything but the MTP layer is known. An error of the description.
+// Call when everything but the MTP layer is known.
 Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out);
 
-// --- mtp_config.cpp: a layer that predicts one token more, where the family may have one.
-
 void read_mtp(JsonFields& file, ModelConfig* out);
-
-// --- other_fields.cpp: fields that nothing reads. Those that the reference reads are refused, all others ignored.
-
-// To be called when everything else has read the file. Also checks the fields that must have one value. Gives
-// ignored_fields.
-Error check_other_fields(JsonFields& file, JsonFields& family, ModelConfig* out);
 
 }  // namespace pinion

@@ -2,22 +2,22 @@
 
 #include <algorithm>
 #include <iterator>
-#include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "kernels/layout.h"
 
 namespace pinion {
 namespace {
 
-// Which layers have experts: all of them, by Qwen's rule every so-manieth that is not listed as one without, or all but
-// the first few; or what a list of the layers' types says, and without one all but the first few. Those of which
-// layer_types says it are known.
+// The layers with experts, by the family's rule:
+//   all                       every layer
+//   all_but_first             all but the first few
+//   types_or_all_but_first    mlp_layer_types lists them; if absent, all but the first few
+//   sparse_step               every n-th layer, except those in mlp_only_layers (Qwen)
 std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64_t layers) {
   const std::string rule = rules.text("layers");
-  std::vector<bool> with(static_cast<size_t>(layers), true);
+  std::vector<bool> with(layers, true);
   if (rule == "all") return with;
-  if (rule == "types_or_but_first" && file.has("mlp_layer_types")) {
+  if (rule == "types_or_all_but_first" && file.has("mlp_layer_types")) {
     const std::vector<std::string> types = file.texts("mlp_layer_types");
     if (types.size() != with.size()) {
       file.fail("mlp_layer_types", "wrong length", std::to_string(with.size()), std::to_string(types.size()));
@@ -29,33 +29,33 @@ std::vector<bool> layers_with_experts(JsonFields& rules, JsonFields& file, int64
     }
     return with;
   }
-  if (rule == "but_first" || rule == "types_or_but_first") {
-    std::fill_n(with.begin(), file.integer(rules.text("without", "first_k_dense_replace"), {}, 0, layers), false);
+  if (rule == "all_but_first" || rule == "types_or_all_but_first") {
+    std::fill_n(with.begin(), file.integer(rules.text("dense_count", "first_k_dense_replace"), {}, 0, layers), false);
     return with;
   }
   const int64_t step = file.integer("decoder_sparse_step", {}, 1, kMaxLayers);
   const std::vector<int64_t> without = file.integers("mlp_only_layers", 0, kMaxLayers);
   for (int64_t i = 0; i < layers; i++) {
-    with[static_cast<size_t>(i)] = (i + 1) % step == 0 && std::ranges::find(without, i) == without.end();
+    with[i] = (i + 1) % step == 0 && std::ranges::find(without, i) == without.end();
   }
   return with;
 }
 
-// A number that may be a list of as many layers' (Hunyuan), if it is the same for all.
-int64_t same_everywhere(const std::string& field, JsonFields& file) {
+// A number, or a list with the same number for every layer (Hunyuan).
+int64_t read_uniform(const std::string& field, JsonFields& file) {
   const std::vector<int64_t> values = file.integers(field, 1, kMaxExperts);
   if (values.empty()) return file.integer(field, {}, 1, kMaxExperts);
   if (std::ranges::count(values, values[0]) != std::ssize(values)) file.fail(field, "differs from layer to layer");
   return values[0];
 }
 
-// Groups of experts of which a token goes to some only.
+// Group-limited routing.
 void read_groups(JsonFields& rules, JsonFields& file, ExpertsConfig* out) {
   JsonFields groups = rules.fields("groups");
   if (groups.object.empty()) return;
-  const int64_t count = file.integer(groups.text("count"), 1, 1, kMostGroups);
+  const int64_t count = file.integer(groups.text("count"), 1, 1, kMaxExpertGroups);
   const int64_t kept = file.integer(groups.text("kept"), 1, 1, count);
-  const int64_t best = groups.integer("best", {}, 1, kMostGroups);
+  const int64_t best = groups.integer("best", {}, 1, kMaxExpertGroups);
   const std::string method = groups.text("field", "");
   const bool applies = method.empty() || file.text(method) == groups.text("is");
   if (!method.empty() && !applies && file.text(method) != groups.text("else")) {
@@ -66,14 +66,14 @@ void read_groups(JsonFields& rules, JsonFields& file, ExpertsConfig* out) {
   const int64_t size = out->count / count;
   if (out->count % count != 0 || size < best || size * kept < out->per_token) {
     file.fail(groups.text("count"), "groups of experts out of range",
-              "as large ones, of at least " + std::to_string(best) + ", with enough experts in those that are kept",
+              "equal groups of at least " + std::to_string(best) + ", with enough experts in the kept ones",
               std::to_string(count) + " groups, " + std::to_string(kept) + " kept");
     return;
   }
   out->groups = count, out->groups_kept = kept, out->group_best = best;
 }
 
-// Parts of a model that no expert is in, as the last of a module's names.
+// Last components of module names that do not contain experts.
 constexpr std::string_view kNotExperts[] = {"self_attn", "q_proj",  "k_proj",       "v_proj", "o_proj",
                                             "router",    "lm_head", "embed_tokens", "norm"};
 
@@ -85,14 +85,14 @@ bool has_mxfp4_experts(JsonFields& family, JsonFields& quantization) {
 }
 
 Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out) {
-  constexpr const char* kKept = "modules_to_not_convert";
-  for (const std::string& name : quantization.texts(kKept)) {
+  constexpr const char* kExcluded = "modules_to_not_convert";
+  for (const std::string& name : quantization.texts(kExcluded)) {
     const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);  // npos + 1 is 0
     if (std::ranges::find(kNotExperts, last) == std::end(kNotExperts)) {
-      quantization.fail(kKept, "may mean experts, of which all have to be MXFP4", {}, brief(name));
+      quantization.fail(kExcluded, "may include experts, which must all be MXFP4", {}, brief(name));
     }
   }
-  quantization.boolean("dequantize", false);  // how transformers is to load it
+  quantization.boolean("dequantize", false);  // only an instruction to transformers
   for (const std::string& name : quantization.unread()) quantization.fail(name, "not supported");
   out->mxfp4 = true;
   return quantization.error;
@@ -101,19 +101,18 @@ Error read_mxfp4_experts(JsonFields& quantization, ExpertsConfig* out) {
 void read_experts(JsonFields& family, JsonFields& file, ModelConfig* out) {
   JsonFields rules = family.fields("experts");
   if (rules.object.empty()) return;
-  if (rules.boolean("may_be_none", false) && file.integer("num_local_experts", {}, 0, kMaxExperts) == 0) return;
+  if (rules.boolean("optional", false) && file.integer("num_local_experts", {}, 0, kMaxExperts) == 0) return;
   ExpertsConfig& experts = out->experts;
   const bool by_type = rules.text("layers") == "by_type";
   if (by_type && experts.layers.empty()) return;
-  // Transformers 5 writes num_local_experts for every family; older files have the name that theirs had before, as do
-  // the family's defaults.
-  const std::string older = rules.text("count", "num_experts");
-  const bool has_older = file.has(older);
+  // Transformers 5 writes num_local_experts for every family; older files and the family's defaults use another name.
+  const std::string older_name = rules.text("count", "num_experts");
+  const bool has_older = file.has(older_name);
   const bool is_older = has_older && !file.has("num_local_experts");
-  experts.count = file.integer(is_older ? older : "num_local_experts", {}, 1, kMaxExperts);
-  experts.per_token = same_everywhere(rules.text("per_token", "num_experts_per_tok"), file);
+  experts.count = file.integer(is_older ? older_name : "num_local_experts", {}, 1, kMaxExperts);
+  experts.per_token = read_uniform(rules.text("per_token", "num_experts_per_tok"), file);
   if (!file.error && experts.per_token > experts.count) {
-    file.fail(rules.text("per_token", "num_experts_per_tok"), "more than there are experts",
+    file.fail(rules.text("per_token", "num_experts_per_tok"), "exceeds the number of experts",
               "at most " + std::to_string(experts.count), std::to_string(experts.per_token));
   }
   experts.inner_size = file.integer(rules.text("size"), {}, 1, kMaxK);

@@ -1,39 +1,64 @@
 #include "loader/config/config_parts.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "configs/families.h"
-#include "loader/files/nearest.h"
+#include "loader/files/hints.h"
 
 namespace pinion {
 namespace {
 
-// The model_type that tells families apart: beside a vision model that of the language model.
+// Identifies the family; in a vision-language model the type of the language model does.
 std::string model_type(JsonFields& file) {
   std::string outer = file.text("model_type", "");
   const Json* inner = file.find("text_config");
   return inner && inner->is_object() ? JsonFields{*inner, file.where}.text("model_type", outer) : outer;
 }
 
-// "LlamaForCausalLM" -> "Llama": what follows is alike in all and would decide what is near.
+// "LlamaForCausalLM" -> "Llama": the suffix is the same in all names and would dominate the distance.
 std::string_view stem(std::string_view name) { return name.substr(0, name.find("For")); }
 
-// Up to three of the names whose stems are at least half like that of `name`, the nearest first.
-std::vector<std::string> nearest(std::string_view name, const std::vector<std::string>& names) {
-  constexpr size_t kMost = 3, kLongest = 64;  // a file may hold any name
+// Up to three names, nearest first, whose stems need edits in at most half of the letters.
+std::vector<std::string> similar_names(std::string_view name, const std::vector<std::string>& names) {
+  constexpr size_t kMaxNames = 3, kMaxLetters = 64;  // a file may hold any name
   std::vector<std::pair<size_t, std::string>> near;
-  if (stem(name).size() > kLongest) return {};
-  for (const std::string& other : names) {
-    const size_t distance = edit_distance(stem(name), stem(other));
-    if (2 * distance <= std::max(stem(name).size(), stem(other).size())) near.emplace_back(distance, other);
+  if (stem(name).size() > kMaxLetters) return {};
+  for (const std::string& candidate : names) {
+    const size_t distance = edit_distance(stem(name), stem(candidate));
+    if (2 * distance <= std::max(stem(name).size(), stem(candidate).size())) near.emplace_back(distance, candidate);
   }
   std::ranges::sort(near);
-  near.resize(std::min(near.size(), kMost));
+  near.resize(std::min(near.size(), kMaxNames));
   std::vector<std::string> found;
-  for (const auto& [distance, other] : near) found.push_back(other);
+  for (const auto& [distance, candidate] : near) found.push_back(candidate);
   return found;
+}
+
+// A switch that is off changes nothing.
+bool is_off(const Json& value) { return value == false || (value.is_structured() && value.empty()); }
+
+// Checks the `fixed` fields, which may have one value only, and adds the `ignored` ones, which have no effect on
+// logits.
+void check_lists(JsonFields& lists, JsonFields& file, std::vector<std::string>* ignored) {
+  for (const auto& [name, expected] : lists.fields("fixed").object.items()) {
+    const Json* value = file.find(name);
+    if (value && *value != expected) file.fail(name, "not supported", brief(expected), brief(*value));
+  }
+  const std::vector<std::string> more = lists.texts("ignored");
+  ignored->insert(ignored->end(), more.begin(), more.end());
+}
+
+// Fields that transformers reads for the family: a model that sets one may compute something else without it.
+Error read_reference_fields(const std::string& family, std::vector<std::string>* out) {
+  Json json;
+  if (Error e = parse_json(config_fields_text(), "configs/config_fields.json", &json)) return e;
+  JsonFields lists{json, "configs/config_fields.json"};
+  for (const std::string& name : {std::string("all"), family}) {
+    if (!lists.has(name)) lists.fail(name, "missing field", "made by tools/reference/config_fields.py");
+    const std::vector<std::string> fields = lists.texts(name);
+    out->insert(out->end(), fields.begin(), fields.end());
+  }
+  return lists.error;
 }
 
 }  // namespace
@@ -80,10 +105,31 @@ Error find_family(const std::vector<Family>& families, JsonFields& file, const F
   if (!other_types.empty()) {
     file.fail("model_type", "does not fit " + joined(names), joined(other_types), brief(type));
   }
-  const std::string near = joined(nearest(names[0], supported));
+  const std::string near = joined(similar_names(names[0], supported));
   file.fail(by_type ? "model_type" : "architectures", "unknown architecture",
-            "one that README.md lists" + (near.empty() ? "" : ", perhaps " + near), brief(joined(names)));
+            "one listed in README.md" + (near.empty() ? "" : ", perhaps " + near), brief(joined(names)));
   return file.error;
+}
+
+Error check_other_fields(JsonFields& file, JsonFields& family, ModelConfig* out) {
+  Json common;
+  if (Error e = parse_json(common_fields_text(), "configs/common_fields.json", &common)) return e;
+  JsonFields lists{common, "configs/common_fields.json"};
+  std::vector<std::string> without_effect, reference, unsupported;
+  check_lists(lists, file, &without_effect);
+  check_lists(family, file, &without_effect);
+  if (lists.error) return lists.error;
+  if (Error e = read_reference_fields(out->family, &reference)) return e;
+  for (const std::string& name : file.unread()) {
+    if (is_off(file.object[name]) || std::ranges::find(without_effect, name) != without_effect.end()) continue;
+    if (std::ranges::find(reference, name) != reference.end()) {
+      unsupported.push_back(brief(name));
+    } else {
+      out->ignored_fields.push_back(name);
+    }
+  }
+  if (file.error || unsupported.empty()) return file.error;
+  return error("fields not supported for family " + out->family, file.where, {}, joined(unsupported));
 }
 
 }  // namespace pinion

@@ -1,7 +1,5 @@
 #include "loader/config/model_config.h"
 
-#include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "kernels/layout.h"
@@ -12,7 +10,7 @@
 namespace pinion {
 namespace {
 
-// Whether the head is the embedding must not hang on which of the two objects is read.
+// The two objects must agree: some tools read the one, some the other.
 Error check_tying(const Json& outer, const Json& inner, const std::string& where) {
   constexpr const char* kField = "tie_word_embeddings";
   const auto a = outer.find(kField);
@@ -21,8 +19,8 @@ Error check_tying(const Json& outer, const Json& inner, const std::string& where
   return error("differs from text_config's", where + ": " + kField, brief(*b), brief(*a));
 }
 
-// Python writes a number without bound as Infinity, which is no JSON: here one that nothing reaches.
-std::string with_finite_numbers(std::string_view text) {
+// Python writes an unbounded number as Infinity, which is not JSON. Replaces it by 1e308.
+std::string without_infinity(std::string_view text) {
   constexpr std::string_view kInfinite = "Infinity";
   std::string out;
   bool in_string = false;
@@ -42,16 +40,16 @@ std::string with_finite_numbers(std::string_view text) {
   return out;
 }
 
-// What transformers takes for granted of a family, a file may leave out. Where that was a slip, its tensors do not fit.
-std::vector<std::string> assumed_sizes(const Json& defaults, const Json& said) {
+// Sizes for which the family's default applies. If a file lacks one by mistake, its tensors have other shapes.
+std::vector<std::string> assumed_sizes(const Json& defaults, const Json& given) {
   std::vector<std::string> names;
   for (const char* name :
        {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
         "head_dim", "vocab_size", "num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size",
         "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
     const auto value = defaults.find(name);
-    if (value == defaults.end() || value->is_null() || said.contains(name)) continue;
-    names.push_back(name + (" (" + brief(*value) + " taken)"));
+    if (value == defaults.end() || value->is_null() || given.contains(name)) continue;
+    names.push_back(name + (" (" + brief(*value) + " assumed)"));
   }
   return names;
 }
@@ -64,7 +62,7 @@ void read_head_dim(JsonFields& file, ModelConfig* out) {
   out->head_dim = file.integer("head_dim", out->hidden_size / out->heads);
 }
 
-// LFM2's mlp is two thirds as wide as its config says, times a factor, rounded up.
+// LFM2: the mlp's width is two thirds of the config's times a factor, rounded up to a multiple.
 int64_t adjusted_size(JsonFields& file, int64_t size) {
   const int64_t step = file.integer("block_multiple_of", {}, 1, kMaxK);
   const double factor = file.number("block_ffn_dim_multiplier", 0.0, 0.0, 64.0);
@@ -91,9 +89,10 @@ void read_intermediate_size(JsonFields& family, JsonFields& file, ModelConfig* o
 }
 
 void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  const bool counts = file.has("num_hidden_layers") || listed_layers(file) == 0;
-  out->layers =
-      file.integer("num_hidden_layers", counts ? std::nullopt : std::optional(listed_layers(file)), 1, kMaxLayers);
+  // Transformers 5 omits the number in families with layer types.
+  const int64_t listed = file.has("num_hidden_layers") ? 0 : listed_layers(file);
+  const std::optional<int64_t> absent = listed > 0 ? std::optional(listed) : std::nullopt;
+  out->layers = file.integer("num_hidden_layers", absent, 1, kMaxLayers);
   out->hidden_size = file.integer("hidden_size", {}, 1, kMaxK);
   read_intermediate_size(family, file, out);
   if (family.boolean("adjusts_intermediate_size", false)) {
@@ -125,190 +124,13 @@ void read_sizes(JsonFields& family, JsonFields& file, ModelConfig* out) {
   out->norm_eps = static_cast<float>(file.number(family.text("norm_eps", "rms_norm_eps"), {}, 0.0, 1.0));
 }
 
-// Which layers slide: layer_types says it, or the family's rule does where that is absent.
-//   from_layer    those from max_window_layers on (Qwen)
-//   pattern       all but every sliding_window_pattern-th (Gemma)
-//   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
-//   without_rope  those that do not know positions (SmolLM3)
-// Beside layer_types the pattern says nothing, and may be of another form (EXAONE 4's "LLLG").
-std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
-  const auto layers = static_cast<size_t>(config.layers);
-  const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
-  std::vector<bool> sliding(layers, false);
-  const std::vector<std::string> types = file.texts("layer_types");
-  const bool has_pattern = rule.starts_with("pattern");
-  if (has_pattern) file.find("sliding_window_pattern");  // known, also where layer_types says it
-  const int64_t period = has_pattern && types.empty() ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
-  if (!types.empty() && types.size() != layers) {
-    file.fail("layer_types", "wrong length", std::to_string(layers), std::to_string(types.size()));
-    return sliding;
-  }
-  for (size_t i = 0; i < layers; i++) {
-    const auto layer = static_cast<int64_t>(i);
-    if (types.empty()) {
-      if (rule == "from_layer") sliding[i] = enabled && layer >= first;
-      if (rule == "pattern") sliding[i] = (layer + 1) % period != 0;
-      if (rule == "pattern_after_first") sliding[i] = layer % period != 0;
-      if (sliding[i] && !enabled) file.fail("sliding_window", "absent, though the family's layers slide");
-      if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
-    } else if (types[i] == "sliding_attention") {
-      sliding[i] = true;
-      if (!enabled) file.fail("layer_types", "sliding layers without a window");
-    } else if (types[i] != "full_attention") {
-      file.fail("layer_types", "unknown layer type", {}, brief(types[i]));
-    }
-  }
-  return sliding;
-}
-
-void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  out->windows.assign(static_cast<size_t>(out->layers), 0);
-  const std::string rule = family.text("windows");
-  if (rule == "none") return;
-  const int64_t window = file.integer("sliding_window", 0, 0, kMaxPositions);
-  if (rule == "all") {
-    std::ranges::fill(out->windows, window);
-    return;
-  }
-  const bool enabled = file.boolean("use_sliding_window", true) && window > 0;
-  const std::vector<bool> sliding = sliding_layers(rule, file, *out, enabled);
-  for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
-}
-
-// SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; without it every so-manieth has none.
-void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  const auto layers = static_cast<size_t>(out->layers);
-  JsonFields rule = family.fields("rope_if");
-  const bool rotates =
-      family.boolean("rope", true) && (rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is"));
-  out->layer_ropes.assign(layers, rotates ? 0 : kNoRope);
-  if (!family.boolean("no_rope_layers", false)) return;
-  std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
-  const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
-  for (int64_t i = std::ssize(with_rope); i < out->layers && !file.has("no_rope_layers"); i++) {
-    with_rope.push_back((i + 1) % interval != 0);
-  }
-  if (with_rope.size() < layers) {
-    file.fail("no_rope_layers", "wrong length", std::to_string(layers), std::to_string(with_rope.size()));
-    return;
-  }
-  for (size_t i = 0; i < layers; i++) out->layer_ropes[i] = with_rope[i] ? 0 : kNoRope;
-}
-
-// What each layer sees and how it knows positions.
-void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  read_layers_without_rope(family, file, out);
-  read_windows(family, file, out);
-  const std::string rule = family.text("rope_where_sliding", "");
-  const bool only_sliding_have_rope = rule == "always" || (rule == "with_window" && file.has("sliding_window"));
-  for (size_t i = 0; i < out->windows.size(); i++) {
-    if (out->ropes.size() > 1) out->layer_ropes[i] = out->windows[i] > 0;
-    if (only_sliding_have_rope && out->windows[i] == 0) out->layer_ropes[i] = kNoRope;
-  }
-}
-
-// A field of config.json, or its inverse, root, or root's inverse.
-float read_power(JsonFields& rule, JsonFields& file) {
-  const double power = rule.number("power");
-  const auto value = static_cast<float>(file.number(rule.text("field"), {}, 1e-9, 1e9));
-  const float root = std::abs(power) == 0.5 ? std::sqrt(value) : value;
-  return power < 0.0 ? 1.0f / root : root;
-}
-
-// A number of the description: itself, such a power, or the product of two.
-float read_scale(JsonFields& family, std::string_view name, JsonFields& file, float absent) {
-  if (!family.has(name)) return absent;
-  if (family.find(name)->is_number()) return static_cast<float>(family.number(name));
-  JsonFields rule = family.fields(name);
-  float scale = read_power(rule, file);
-  if (rule.has("times")) {
-    JsonFields other = rule.fields("times");
-    scale *= read_power(other, file);
-    if (!rule.error) rule.error = other.error;
-  }
-  if (!family.error) family.error = rule.error;
-  return scale;
-}
-
-// Likewise, where null and absence of the field mean that there is no such cap.
-float read_cap(JsonFields& family, std::string_view name, JsonFields& file) {
-  const std::string field = family.text(name, "");
-  return field.empty() ? 0.0f : static_cast<float>(file.number(field, 0.0, 0.0, 1e9));
-}
-
-template <class T>
-struct NamedValue {
-  std::string_view name;
-  T value;
-};
-
-constexpr NamedValue<Activation> kActivations[] = {{"silu", Activation::silu},
-                                                   {"gelu", Activation::gelu},
-                                                   {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                                                   {"relu2", Activation::relu_squared},
-                                                   {"xielu", Activation::xielu}};
-
-constexpr NamedValue<QkNorm> kQkNorms[] = {{"none", QkNorm::none},
-                                           {"heads", QkNorm::heads},
-                                           {"rotated_heads", QkNorm::rotated_heads},
-                                           {"all_heads", QkNorm::all_heads},
-                                           {"own_heads", QkNorm::own_heads}};
-
-// What such a table has for a name, which is the field's.
-template <class T, size_t N>
-T named(const NamedValue<T> (&table)[N], const std::string& name, std::string_view field, JsonFields& file) {
-  const auto row = std::ranges::find(table, name, &NamedValue<T>::name);
-  if (row != std::end(table)) return row->value;
-  std::vector<std::string> names;
-  for (const NamedValue<T>& known : table) names.emplace_back(known.name);
-  file.fail(field, "not supported", "one of " + joined(names), brief(name));
-  return table[0].value;
-}
-
-void read_arithmetic(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  out->tied_head = file.boolean("tie_word_embeddings");
-  out->qkv_bias = read_switch(family, "qkv_bias", file);
-  out->o_bias = read_switch(family, "o_bias", file);
-  out->mlp_bias = read_switch(family, "mlp_bias", file);
-  out->qk_norm = named(kQkNorms, family.text("qk_norm"), "qk_norm", family);
-  if (const std::string field = family.text("qk_norm_if", ""); !field.empty() && !file.boolean(field)) {
-    out->qk_norm = QkNorm::none;
-  }
-  out->head_bias = family.boolean("head_bias", false);
-  out->parallel_branches = family.has("parallel_branches") && read_switch(family, "parallel_branches", file);
-  const std::string norm = family.text("norm", "rms");
-  if (norm != "rms" && norm != "layer") family.fail("norm", "unknown", "rms or layer", brief(norm));
-  out->layer_norm = norm == "layer";
-  out->norm_bias = family.boolean("norm_bias", false);
-  out->norm_offset = static_cast<float>(family.number("norm_offset", 0.0));
-  out->value_norm = family.boolean("value_norm", false);
-  out->attention_gate = family.boolean("attention_gate", false);
-  const std::string activation_field = family.text("activation", "hidden_act");
-  const std::string activation = file.text(activation_field);
-  const std::string meant = family.fields("activations_meant").text(activation, activation);
-  out->activation = named(kActivations, meant, activation_field, file);
-  if (out->activation == Activation::xielu && !family.fields("modules").has("xielu")) {
-    file.fail(activation_field, "not supported for family " + out->family, {}, brief(activation));
-  }
-  if (const std::string limit = family.text("activation_limit", ""); !limit.empty()) {
-    out->activation = Activation::clamped_swiglu;
-    out->activation_limit = static_cast<float>(file.number(limit, {}, 1e-3, 1e6));
-  }
-  out->embedding_scale = read_scale(family, "embedding_scale", file, 1.0f);
-  out->score_scale = read_scale(family, "score_scale", file, 1.0f / std::sqrt(static_cast<float>(out->head_dim)));
-  out->score_cap = read_cap(family, "score_cap", file);
-  out->branch_scale = read_scale(family, "branch_scale", file, 1.0f);
-  out->logit_scale = read_scale(family, "logit_scale", file, 1.0f);
-  out->logit_cap = read_cap(family, "logit_cap", file);
-}
-
 void read_token_ids(JsonFields& file, ModelConfig* out) {
   if (file.has("bos_token_id")) out->bos_id = file.integer("bos_token_id", {}, 0, kMaxVocabulary);
   out->eos_ids = file.integers("eos_token_id", 0, kMaxVocabulary);
 }
 
-// The second is the name that the first releases of compressed-tensors wrote.
-Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* out) {
+// The first releases of compressed-tensors wrote the second name.
+Error read_quantization_config(JsonFields& family, JsonFields& file, ModelConfig* out) {
   for (const char* name : {"quantization_config", "compression_config"}) {
     if (!file.has(name)) continue;
     if (out->quantization || out->experts.mxfp4) {
@@ -323,15 +145,25 @@ Error read_own_quantization(JsonFields& family, JsonFields& file, ModelConfig* o
 
 }  // namespace
 
+int64_t attention_layers(const ModelConfig& config) { return std::ranges::count(config.attends, true); }
+
+int64_t cached_layers(const ModelConfig& config) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < config.layers; ++i) count += config.attends[i] && config.owns_kv(i);
+  return count;
+}
+
+int64_t recurrent_layers(const ModelConfig& config) { return std::ranges::count(config.recurrent, true); }
+
 Error with_assumed_sizes(const ModelConfig& config, Error e) {
   if (!e || config.assumed_sizes.empty()) return e;
-  (e.actual.empty() ? e.what : e.actual) += "; config.json does not say " + joined(config.assumed_sizes);
+  (e.actual.empty() ? e.what : e.actual) += "; config.json lacks " + joined(config.assumed_sizes);
   return e;
 }
 
 Error parse_model_config(std::string_view text, const std::string& where, ModelConfig* out) {
   Json json;
-  if (Error e = parse_json(with_finite_numbers(text), where, &json)) return e;
+  if (Error e = parse_json(without_infinity(text), where, &json)) return e;
   std::vector<Family> families;
   if (Error e = read_families(&families)) return e;
 
@@ -341,38 +173,38 @@ Error parse_model_config(std::string_view text, const std::string& where, ModelC
   if (Error e = find_family(families, heading, &found, &config.architecture)) return e;
   config.family = found->name;
   JsonFields family{found->description, "configs/models/" + found->name + ".json"};
-  Json said = json;
-  // Beside a vision model the language model's fields lie in an object of their own.
+  Json given = json;
+  // In a vision-language model, text_config holds the fields of the language model.
   const bool may_nest = !json.contains("architectures") || !config.architecture.ends_with("ForCausalLM");
   if (const auto inner = json.find("text_config"); may_nest && inner != json.end() && inner->is_object()) {
     if (Error e = check_tying(json, *inner, where)) return e;
-    said.erase("text_config");
-    said.update(*inner);
+    given.erase("text_config");
+    given.update(*inner);
   }
-  // Names that a family's fields had before, which rule where a file has both.
-  const JsonFields older = family.fields("older_fields");
-  for (const auto& [from, to] : older.object.items()) {
-    const auto value = said.find(from);
-    if (value == said.end() || !to.is_string()) continue;
-    said[to.get<std::string>()] = *value;
-    said.erase(from);
+  // Older names of fields; if a file has both, the older one wins.
+  const JsonFields renamed = family.fields("renamed_fields");
+  for (const auto& [from, to] : renamed.object.items()) {
+    const auto value = given.find(from);
+    if (value == given.end() || !to.is_string()) continue;
+    given[to.get<std::string>()] = *value;
+    given.erase(from);
   }
-  // A null in the file stays: it overrides a default with "none".
+  // A null in the file stays and so overrides a default with "none".
   const Json& defaults = family.fields("defaults").object;
   Json merged = defaults;
-  merged.update(said);
-  config.assumed_sizes = assumed_sizes(defaults, said);
+  merged.update(given);
+  config.assumed_sizes = assumed_sizes(defaults, given);
 
   JsonFields file{merged, where};
-  if (Error e = read_own_quantization(family, file, &config)) return e;
+  if (Error e = read_quantization_config(family, file, &config)) return e;
   read_sizes(family, file, &config);
   if (file.error) return with_assumed_sizes(config, file.error);
   read_arithmetic(family, file, &config);
   read_ropes(family, file, &config);
-  stretch_scores(&config);
   read_recurrence(family, file, &config);
   read_output_scales(family, file, &config);
   read_layers(family, file, &config);
+  read_shared_kv(family, file, &config);
   read_altup(family, file, &config);
   read_experts(family, file, &config);
   read_token_ids(file, &config);

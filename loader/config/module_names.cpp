@@ -1,85 +1,94 @@
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <optional>
+#include <span>
 
+#include "kernels/layout.h"
 #include "loader/config/config_parts.h"
 
 namespace pinion {
 namespace {
 
-void read_names(JsonFields& modules, ModuleNames* out) {
-  out->embedding = modules.text("embedding");
-  out->final_norm = modules.text("final_norm");
-  out->head = modules.text("head");
-  out->attention_norm = modules.text("attention_norm", "");
-  const bool is_latent = modules.has("kv_a");
-  const auto plain = is_latent ? std::optional<std::string>("") : std::nullopt;
-  const auto latent = is_latent ? std::nullopt : std::optional<std::string>("");
-  out->q = modules.text("q");
-  out->k = modules.text("k", plain);
-  out->v = modules.text("v", plain);
-  out->q_a = modules.text("q_a", latent);
-  out->q_a_norm = modules.text("q_a_norm", latent);
-  out->q_b = modules.text("q_b", latent);
-  out->kv_a = modules.text("kv_a", "");
-  out->kv_a_norm = modules.text("kv_a_norm", latent);
-  out->kv_b = modules.text("kv_b", latent);
-  out->o = modules.text("o");
-  out->q_norm = modules.text("q_norm", "");
-  out->k_norm = modules.text("k_norm", "");
-  out->sinks = modules.text("sinks", "");
-  out->o_norm = modules.text("o_norm", "");
-  out->attention_out_norm = modules.text("attention_out_norm", "");
-  out->mlp_norm = modules.text("mlp_norm", "");
-  out->down_norm = modules.text("down_norm", "");
-  out->mlp_out_norm = modules.text("mlp_out_norm", "");
-  const bool mixture = modules.has("router");
-  const auto own_mlp = mixture ? std::optional<std::string>("") : std::nullopt;
-  const auto expert = mixture ? std::nullopt : std::optional<std::string>("");
-  out->gate = modules.text("gate", "");
-  out->up = modules.text("up", own_mlp);
-  out->down = modules.text("down", own_mlp);
-  out->xielu = modules.text("xielu", "");
-  out->laurel_left = modules.text("laurel_left", "");
-  out->laurel_right = modules.text("laurel_right", "");
-  out->laurel_norm = modules.text("laurel_norm", "");
-  out->layer_embedding = modules.text("layer_embedding", "");
-  out->layer_input = modules.text("layer_input", "");
-  out->layer_input_norm = modules.text("layer_input_norm", "");
-  out->layer_gate = modules.text("layer_gate", "");
-  out->layer_out = modules.text("layer_out", "");
-  out->layer_out_norm = modules.text("layer_out_norm", "");
-  out->altup_in = modules.text("altup_in", "");
-  out->altup_out = modules.text("altup_out", "");
-  out->altup_norm = modules.text("altup_norm", "");
-  out->altup_router = modules.text("altup_router", "");
-  out->altup_prediction = modules.text("altup_prediction", "");
-  out->altup_correction = modules.text("altup_correction", "");
-  out->altup_scale = modules.text("altup_scale", "");
-  out->router = modules.text("router", "");
-  out->expert_gate = modules.text("expert_gate", "");
-  out->expert_up = modules.text("expert_up", expert);
-  out->expert_down = modules.text("expert_down", expert);
-  out->stacked_gate_up = modules.text("stacked_gate_up", "");
-  out->stacked_down = modules.text("stacked_down", "");
-  out->router_correction = modules.text("router_correction", "");
-  out->shared_gate = modules.text("shared_gate", "");
-  out->shared_up = modules.text("shared_up", "");
-  out->shared_down = modules.text("shared_down", "");
-  out->shared_weight = modules.text("shared_weight", "");
-  out->state_qkv = modules.text("state_qkv", "");
-  out->state_z = modules.text("state_z", "");
-  out->state_b = modules.text("state_b", "");
-  out->state_a = modules.text("state_a", "");
-  out->state_conv = modules.text("state_conv", "");
-  out->state_rate = modules.text("state_rate", "");
-  out->state_step = modules.text("state_step", "");
-  out->state_skip = modules.text("state_skip", "");
-  out->state_norm = modules.text("state_norm", "");
-  out->state_out = modules.text("state_out", "");
-  out->mtp_fc = modules.text("mtp_fc", "");
-  out->mtp_embedding_norm = modules.text("mtp_embedding_norm", "");
-  out->mtp_hidden_norm = modules.text("mtp_hidden_norm", "");
-  out->mtp_layer = modules.text("mtp_layer", "");
-  out->mtp_norm = modules.text("mtp_norm", "");
+struct Module {
+  std::string_view name;  // in the family's description
+  std::string ModuleNames::* field;
+};
+
+using M = ModuleNames;
+
+// Modules that all families have, modules of one kind of attention or mlp, and optional ones.
+constexpr Module kAlways[] = {
+    {"embedding", &M::embedding}, {"final_norm", &M::final_norm}, {"head", &M::head}, {"q", &M::q}, {"o", &M::o}};
+constexpr Module kPlainAttention[] = {{"k", &M::k}, {"v", &M::v}};
+constexpr Module kLatentAttention[] = {
+    {"q_a", &M::q_a}, {"q_a_norm", &M::q_a_norm}, {"q_b", &M::q_b}, {"kv_a_norm", &M::kv_a_norm}, {"kv_b", &M::kv_b}};
+constexpr Module kDense[] = {{"up", &M::up}, {"down", &M::down}};
+constexpr Module kExperts[] = {{"expert_up", &M::expert_up}, {"expert_down", &M::expert_down}};
+constexpr Module kOptional[] = {{"attention_norm", &M::attention_norm},
+                                {"kv_a", &M::kv_a},
+                                {"q_norm", &M::q_norm},
+                                {"k_norm", &M::k_norm},
+                                {"sinks", &M::sinks},
+                                {"o_norm", &M::o_norm},
+                                {"attention_out_norm", &M::attention_out_norm},
+                                {"mlp_norm", &M::mlp_norm},
+                                {"down_norm", &M::down_norm},
+                                {"mlp_out_norm", &M::mlp_out_norm},
+                                {"gate", &M::gate},
+                                {"xielu", &M::xielu},
+                                {"laurel_left", &M::laurel_left},
+                                {"laurel_right", &M::laurel_right},
+                                {"laurel_norm", &M::laurel_norm},
+                                {"layer_embedding", &M::layer_embedding},
+                                {"layer_input", &M::layer_input},
+                                {"layer_input_norm", &M::layer_input_norm},
+                                {"layer_gate", &M::layer_gate},
+                                {"layer_out", &M::layer_out},
+                                {"layer_out_norm", &M::layer_out_norm},
+                                {"altup_in", &M::altup_in},
+                                {"altup_out", &M::altup_out},
+                                {"altup_norm", &M::altup_norm},
+                                {"altup_router", &M::altup_router},
+                                {"altup_prediction", &M::altup_prediction},
+                                {"altup_correction", &M::altup_correction},
+                                {"altup_scale", &M::altup_scale},
+                                {"router", &M::router},
+                                {"expert_gate", &M::expert_gate},
+                                {"stacked_gate_up", &M::stacked_gate_up},
+                                {"stacked_down", &M::stacked_down},
+                                {"router_correction", &M::router_correction},
+                                {"shared_gate", &M::shared_gate},
+                                {"shared_up", &M::shared_up},
+                                {"shared_down", &M::shared_down},
+                                {"shared_weight", &M::shared_weight},
+                                {"state_qkv", &M::state_qkv},
+                                {"state_z", &M::state_z},
+                                {"state_b", &M::state_b},
+                                {"state_a", &M::state_a},
+                                {"state_conv", &M::state_conv},
+                                {"state_rate", &M::state_rate},
+                                {"state_step", &M::state_step},
+                                {"state_skip", &M::state_skip},
+                                {"state_norm", &M::state_norm},
+                                {"state_out", &M::state_out},
+                                {"mtp_fc", &M::mtp_fc},
+                                {"mtp_embedding_norm", &M::mtp_embedding_norm},
+                                {"mtp_hidden_norm", &M::mtp_hidden_norm},
+                                {"mtp_layer", &M::mtp_layer},
+                                {"mtp_norm", &M::mtp_norm}};
+
+void read_names(JsonFields& modules, std::span<const Module> rows, bool are_required, ModuleNames* out) {
+  const auto absent = are_required ? std::nullopt : std::optional<std::string>("");
+  for (const Module& row : rows) out->*row.field = modules.text(row.name, absent);
+}
+
+void read_all_names(JsonFields& modules, ModuleNames* out) {
+  const bool is_latent = modules.has("kv_a"), has_experts = modules.has("router");
+  read_names(modules, kAlways, true, out);
+  read_names(modules, kPlainAttention, !is_latent, out);
+  read_names(modules, kLatentAttention, is_latent, out);
+  read_names(modules, kDense, !has_experts, out);
+  read_names(modules, kExperts, has_experts, out);
+  read_names(modules, kOptional, false, out);
 }
 
 void read_selection(JsonFields& family, TensorSelection* out) {
@@ -90,21 +99,20 @@ void read_selection(JsonFields& family, TensorSelection* out) {
   family.error = renamed.error;
 }
 
-// Branches that read the same stream may read what one norm makes of it.
+// Parallel branches may have a norm each or share one.
 void read_parallel_norm(JsonFields& family, JsonFields& modules, ModelConfig* out) {
   if (!out->parallel_branches) return;
   std::string& norm = out->names.mlp_norm;
   norm = modules.text("parallel_mlp_norm", norm);
-  out->one_norm = norm == out->names.attention_norm;
-  const bool recurs = recurrent_layers(*out) > 0;
-  if (recurs || out->experts.count > 0) {
+  out->shared_norm = norm == out->names.attention_norm;
+  if (recurrent_layers(*out) > 0 || out->experts.count > 0) {
     family.fail("parallel_branches", "not supported beside experts or recurrent layers");
   }
 }
 
-// Layers behind the model's own, which predict one token more.
-void skip_layers_behind(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  const std::string field = family.text("layers_behind", "");
+// Some files have MTP layers after the model's own.
+void skip_extra_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const std::string field = family.text("extra_layers", "");
   const int64_t count = field.empty() ? 0 : file.integer(field, 0, 0, kMaxLayers);
   for (int64_t i = out->layers; i < out->layers + count; ++i) {
     const std::string name = module_name(out->names.attention_norm, i);
@@ -112,7 +120,7 @@ void skip_layers_behind(JsonFields& family, JsonFields& file, ModelConfig* out) 
   }
 }
 
-// Files hold keys and values of layers that read others', too.
+// Files also store keys and values of layers that read those of another layer.
 void skip_unread_kv(ModelConfig* out) {
   const ModuleNames& names = out->names;
   for (int64_t i = 0; i < out->layers; ++i) {
@@ -123,12 +131,16 @@ void skip_unread_kv(ModelConfig* out) {
   }
 }
 
+Error refuse_mtp(const std::string& field, const std::string& expected, const std::string& actual) {
+  return error("not supported with an MTP layer (`--speculate ngram` needs none)", field, expected, actual);
+}
+
 }  // namespace
 
 std::string module_name(std::string_view pattern, int64_t layer) {
   std::string name(pattern);
-  const size_t place = name.find("{}");
-  if (place != std::string::npos) name.replace(place, 2, std::to_string(layer));
+  const size_t at = name.find("{}");
+  if (at != std::string::npos) name.replace(at, 2, std::to_string(layer));
   return name;
 }
 
@@ -138,12 +150,52 @@ std::string module_name(std::string_view pattern, int64_t layer, int64_t expert)
 
 Error read_modules(JsonFields& family, JsonFields& file, ModelConfig* out) {
   JsonFields modules = family.fields("modules");
-  read_names(modules, &out->names);
+  read_all_names(modules, &out->names);
   read_parallel_norm(family, modules, out);
   if (modules.error) return modules.error;
   read_selection(family, &out->tensors);
-  skip_layers_behind(family, file, out);
+  skip_extra_layers(family, file, out);
   skip_unread_kv(out);
+  return {};
+}
+
+// A file may have the layer's tensors without any of these fields.
+void read_mtp(JsonFields& file, ModelConfig* out) {
+  out->mtp.layers = file.integer("mtp_num_hidden_layers", 1, 0, kMaxLayers);
+  out->mtp.dedicated_embedding = file.boolean("mtp_use_dedicated_embeddings", false);
+}
+
+Error mtp_config(const ModelConfig& model, ModelConfig* out) {
+  if (model.names.mtp_fc.empty() || model.mtp.layers == 0) {
+    return error("this " + model.family + " model has none; `--speculate ngram` needs none", "MTP layer");
+  }
+  if (model.mtp.layers > 1) return refuse_mtp("mtp_num_hidden_layers", "1", std::to_string(model.mtp.layers));
+  if (model.mtp.dedicated_embedding) return refuse_mtp("mtp_use_dedicated_embeddings", "false", "true");
+  if (2 * model.hidden_size > kMaxK) {
+    return refuse_mtp("hidden_size", "at most " + std::to_string(kMaxK / 2), std::to_string(model.hidden_size));
+  }
+  // Frequencies that change with the length would require the cache to be computed again, but the hidden states that it
+  // was computed from are gone.
+  const RopeKind rope = model.ropes[0].kind;
+  if (rope == RopeKind::dynamic || rope == RopeKind::longrope) {
+    return refuse_mtp("rope_type", "fixed frequencies", "frequencies that depend on the length");
+  }
+  ModelConfig c = model;
+  c.layers = 1;
+  c.attends = {true};
+  c.recurrent = {false};
+  c.recurrence = {};
+  c.windows = {0};
+  c.ropes.resize(1);
+  c.layer_ropes = {0};
+  ModuleNames& names = c.names;
+  for (std::string* name : {&names.attention_norm, &names.q, &names.k, &names.v, &names.o, &names.q_norm, &names.k_norm,
+                            &names.mlp_norm, &names.gate, &names.up, &names.down}) {
+    if (!name->empty()) name->replace(0, name->find("{}") + 2, names.mtp_layer);
+  }
+  names.final_norm = names.mtp_norm;
+  std::erase_if(c.tensors.skipped, [](const std::string& prefix) { return prefix.ends_with("mtp."); });
+  *out = std::move(c);
   return {};
 }
 

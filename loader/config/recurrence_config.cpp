@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 
 #include "kernels/layout.h"
 
 namespace pinion {
 namespace {
 
-// Too wide for a matrix's input.
+// The convolution must fit the input of a matrix.
 void check_width(JsonFields& file, std::string_view field, const Recurrence& r) {
   if (file.error || r.channels() <= kMaxK) return;
   file.fail(field, "linear attention too wide", "at most " + std::to_string(kMaxK) + " for queries, keys and values",
@@ -41,7 +39,7 @@ void read_short_conv(JsonFields& file, ModelConfig* out) {
   r.conv_bias = r.proj_bias = r.out_bias = file.boolean("conv_bias");
 }
 
-// Of all heads, where something says it.
+// The width of all heads, if the file gives it.
 std::optional<int64_t> mamba_width(JsonFields& file, int64_t hidden_size) {
   const int64_t expand = file.integer("mamba_expand", 0, 0, 64);
   const int64_t width = file.integer("mamba_d_ssm", expand * hidden_size, 0, kMaxK);
@@ -49,24 +47,24 @@ std::optional<int64_t> mamba_width(JsonFields& file, int64_t hidden_size) {
 }
 
 int64_t mamba_head_dim(JsonFields& file, const ModelConfig& config) {
-  const Json* said = file.find("mamba_d_head");
+  const Json* given = file.find("mamba_d_head");
   const std::optional<int64_t> width = mamba_width(file, config.hidden_size);
-  if (said && *said == "auto" && width && !file.error) {
+  if (given && *given == "auto" && width && !file.error) {
     return std::clamp<int64_t>(*width / config.recurrence.value_heads, 1, kMaxHeadDim);
   }
   return file.integer("mamba_d_head", {}, 1, kMaxHeadDim);
 }
 
-// How long a token's step may be: from 0 to a number that nothing reaches, or what transformers writes for that.
+// Only an unbounded step is supported: 0 to infinity, or a number large enough, or transformers' spelling of infinity.
 void check_step_limit(JsonFields& file) {
   constexpr const char* kField = "time_step_limit";
   const Json* limit = file.find(kField);
   if (!limit) return;
   const bool is_pair = limit->is_array() && limit->size() == 2;
-  const Json* least = is_pair ? &(*limit)[0] : nullptr;
-  const Json* most = is_pair ? &(*limit)[1] : nullptr;
-  const bool has_end = is_pair && *most != Json{{"__float__", "Infinity"}} && !(most->is_number() && *most >= 1e30);
-  if (is_pair && *least == 0 && !has_end) return;
+  const auto is_infinite = [](const Json& value) {
+    return value == Json{{"__float__", "Infinity"}} || (value.is_number() && value >= 1e30);
+  };
+  if (is_pair && (*limit)[0] == 0 && is_infinite((*limit)[1])) return;
   file.fail(kField, "not supported", "0 to infinity");
 }
 
@@ -92,7 +90,7 @@ void read_mamba(JsonFields& file, ModelConfig* out) {
   }
   const std::optional<int64_t> width = mamba_width(file, out->hidden_size);
   if (!file.error && width.value_or(r.value_width()) != r.value_width()) {
-    file.fail("mamba_d_head", "does not give all heads' width", std::to_string(*width),
+    file.fail("mamba_d_head", "contradicts the width of all heads", std::to_string(*width),
               std::to_string(r.value_heads) + " times " + std::to_string(r.value_dim));
   }
   check_width(file, "mamba_n_heads", r);
@@ -109,7 +107,7 @@ constexpr KindTraits kKinds[] = {
     {"mamba2", RecurrenceKind::mamba2, read_mamba},
 };
 
-// What a word in layer_types says of a layer, or a letter of a pattern.
+// Entries of layer_types, and letters of a layer pattern.
 struct LayerType {
   std::string_view name;
   char letter;
@@ -125,7 +123,7 @@ constexpr LayerType kLayerTypes[] = {
     {"moe", 'E', false, false, true},
 };
 
-// What layer_types says, or the same as one text of letters (Nemotron-H); empty where there is neither.
+// Entries of layer_types, or of a pattern of letters (Nemotron-H); empty if the file has neither.
 std::vector<std::string> layer_types(JsonFields& file) {
   std::vector<std::string> types = file.texts("layer_types");
   const std::string pattern = file.text("layer_pattern", "");
@@ -141,13 +139,7 @@ std::vector<std::string> layer_types(JsonFields& file) {
   return types;
 }
 
-}  // namespace
-
-int64_t listed_layers(JsonFields& file) { return std::ssize(layer_types(file)); }
-
-namespace {
-
-// By layer_types, whose words are those of the family.
+// `known` lists the layer types of the family.
 void read_layer_types(const std::vector<std::string>& known, const std::vector<std::string>& types, JsonFields& file,
                       ModelConfig* out) {
   if (std::ssize(types) != out->layers) {
@@ -165,7 +157,7 @@ void read_layer_types(const std::vector<std::string>& known, const std::vector<s
   }
 }
 
-// Where that is absent: full_attn_idxs lists those that attend, or every full_attention_interval-th does.
+// Without layer_types: full_attn_idxs lists the attention layers, or every full_attention_interval-th layer is one.
 void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, JsonFields& file, ModelConfig* out) {
   if (attending.empty() && out->recurrence.kind == RecurrenceKind::mamba2) {
     return file.fail("layer_types", "missing field");
@@ -173,17 +165,18 @@ void read_layer_rule(const std::vector<int64_t>& attending, int64_t interval, Js
   for (int64_t i = 0; i < out->layers; ++i) {
     const bool attends =
         attending.empty() ? (i + 1) % interval == 0 : std::ranges::find(attending, i) != attending.end();
-    out->attends[static_cast<size_t>(i)] = attends;
-    out->recurrent[static_cast<size_t>(i)] = !attends;
+    out->attends[i] = attends;
+    out->recurrent[i] = !attends;
   }
 }
 
 }  // namespace
 
+int64_t listed_layers(JsonFields& file) { return std::ssize(layer_types(file)); }
+
 void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
-  const auto layers = static_cast<size_t>(out->layers);
-  out->attends.assign(layers, true);
-  out->recurrent.assign(layers, false);
+  out->attends.assign(out->layers, true);
+  out->recurrent.assign(out->layers, false);
   JsonFields rule = family.fields("recurrence");
   if (rule.object.empty()) return;
   const std::string name = rule.text("kind");
@@ -195,30 +188,22 @@ void read_recurrence(JsonFields& family, JsonFields& file, ModelConfig* out) {
   const std::vector<int64_t> attending = file.integers("full_attn_idxs", 0, kMaxLayers);
   const int64_t interval = file.integer("full_attention_interval", 1, 1, kMaxLayers);
   if (rule.boolean("beside_attention", false)) {
-    out->recurrent.assign(layers, true);
+    out->recurrent.assign(out->layers, true);
   } else if (types.empty()) {
     read_layer_rule(attending, interval, file, out);
   } else {
     read_layer_types(known, types, file, out);
   }
   if (rule.boolean("one_branch", false)) {
-    out->mlps.resize(layers);
-    for (size_t i = 0; i < layers; ++i) out->mlps[i] = !out->attends[i] && !out->recurrent[i];
+    out->mlps.resize(out->layers);
+    for (int64_t i = 0; i < out->layers; ++i) out->mlps[i] = !out->attends[i] && !out->recurrent[i];
   }
   if (!family.error) family.error = rule.error;
-  // Granite's files without Mamba have its fields nevertheless, and any numbers there.
+  // Granite's files without Mamba layers still contain its fields, with arbitrary numbers.
   const bool unused = recurrent_layers(*out) == 0 && traits->kind == RecurrenceKind::mamba2;
   if (file.error || unused) return;
-  if (attention_layers(*out) == 0) return file.fail("layer_types", "no layer attends");
+  if (attention_layers(*out) == 0) return file.fail("layer_types", "no attention layer");
   traits->read(file, out);
 }
-
-int64_t attention_layers(const ModelConfig& config) { return std::ranges::count(config.attends, true); }
-int64_t cached_layers(const ModelConfig& config) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < config.layers; ++i) count += config.attends[static_cast<size_t>(i)] && config.owns_kv(i);
-  return count;
-}
-int64_t recurrent_layers(const ModelConfig& config) { return std::ranges::count(config.recurrent, true); }
 
 }  // namespace pinion

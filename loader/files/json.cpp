@@ -4,11 +4,9 @@
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
-#include "loader/files/flat_json.h"
-#include "loader/files/foreign_file.h"
+#include "loader/files/hints.h"
 #include "loader/files/mapped_file.h"
 
 namespace pinion {
@@ -16,13 +14,13 @@ namespace {
 
 struct FlatBuilder {
   FlatJson* out;
-  std::vector<size_t> open = {};  // nodes of the lists and objects around the next value, outermost first
+  std::vector<size_t> open = {};  // nodes of the enclosing lists and objects, outermost first
 
-  // An object counts keys, not values.
+  // The size of an object counts its keys, not its values.
   void add(FlatJson::Kind kind, uint64_t at, size_t size, bool is_key = false) {
     if (!open.empty()) {
-      FlatJson::Node& around = out->nodes[open.back()];
-      if (is_key || around.kind == FlatJson::Kind::kList) ++around.size;
+      FlatJson::Node& parent = out->nodes[open.back()];
+      if (is_key || parent.kind == FlatJson::Kind::kList) ++parent.size;
     }
     out->nodes.push_back({kind, static_cast<uint32_t>(size), at});
   }
@@ -50,7 +48,7 @@ struct FlatBuilder {
   }
 };
 
-// Receives nlohmann's parse events and builds the value. Its own builder has no limits and keeps the last of two keys.
+// Builds the value from nlohmann's parse events. The library's own builder has no limits and accepts duplicate keys.
 template <class AnyJson>
 struct Builder {
   AnyJson* root;
@@ -58,12 +56,12 @@ struct Builder {
   JsonLimits limits;
   std::span<const FlatMember> flat_members;
   Error failure = {};
-  std::vector<AnyJson*> open = {};  // the arrays and objects around the next value, outermost first
-  AnyJson* member = nullptr;        // where the value of the last key goes
+  std::vector<AnyJson*> open = {};  // the enclosing arrays and objects, outermost first
+  AnyJson* member = nullptr;        // destination of the last key's value
   int64_t values = 0;
-  std::string outer_key = {};     // the last one of the outermost object
-  FlatJson* next_flat = nullptr;  // where the value of the last key goes, unless it is a single value
-  FlatBuilder flat = {};          // while `out` is set all goes there
+  std::string outer_key = {};     // the last key of the outermost object
+  FlatJson* next_flat = nullptr;  // destination of the last key's value if that is a list or an object
+  FlatBuilder flat = {};          // receives all values while its `out` is set
 
   bool count_value() {
     if (++values <= limits.values) return true;
@@ -71,20 +69,20 @@ struct Builder {
     return false;
   }
 
-  // Where the value now is. Children stay where they are while they are open: only the innermost array grows.
-  AnyJson* place(AnyJson value) {
+  // Returns the address of the value, which stays valid while the value is open: only the innermost array grows.
+  AnyJson* insert(AnyJson value) {
     if (open.empty()) return &(*root = std::move(value));
     if (open.back()->is_array()) return &open.back()->emplace_back(std::move(value));
     return &(*member = std::move(value));
   }
 
   bool enter(AnyJson empty, FlatJson::Kind kind) {
-    if (open.size() >= static_cast<size_t>(limits.depth)) {
+    if (std::ssize(open) >= limits.depth) {
       failure = error("JSON nested too deep", where, "at most " + std::to_string(limits.depth) + " levels");
       return false;
     }
     if (!count_value()) return false;
-    open.push_back(flat.out ? open.back() : place(std::move(empty)));
+    open.push_back(flat.out ? open.back() : insert(std::move(empty)));
     if (next_flat) {
       *next_flat = {};
       flat.out = std::exchange(next_flat, nullptr);
@@ -100,7 +98,6 @@ struct Builder {
     return true;
   }
 
-  // For what is neither text, list nor object.
   template <class Value>
   bool single(Value value) {
     next_flat = nullptr;
@@ -108,7 +105,7 @@ struct Builder {
     if (flat.out) {
       flat.add_single(value);
     } else {
-      place(value);
+      insert(value);
     }
     return true;
   }
@@ -125,13 +122,13 @@ struct Builder {
     if (flat.out) return flat.add_text(name, true), true;
     if (!flat_members.empty()) find_flat(name);
     auto& members = open.back()->template get_ref<typename AnyJson::object_t&>();
-    const auto [entry, fresh] = members.emplace(name, nullptr);
+    const auto [entry, is_new] = members.emplace(name, nullptr);
     member = &entry->second;
     if (std::ssize(members) > limits.keys) {
       failure = error("JSON object too large", where, "at most " + std::to_string(limits.keys) + " keys");
       return false;
     }
-    if (fresh || limits.duplicate_keys) return true;
+    if (is_new || limits.duplicate_keys) return true;
     failure = error("JSON key given twice", where, {}, brief(entry->first));
     return false;
   }
@@ -152,11 +149,11 @@ struct Builder {
     if (flat.out) {
       flat.add_text(value);
     } else {
-      place(std::move(value));
+      insert(std::move(value));
     }
     return true;
   }
-  bool binary(typename AnyJson::binary_t&) { return false; }  // not in JSON texts
+  bool binary(typename AnyJson::binary_t&) { return false; }  // never occurs in JSON texts
   bool start_object(size_t) { return enter(AnyJson::object(), FlatJson::Kind::kObject); }
   bool end_object() { return leave(); }
   bool start_array(size_t) { return enter(AnyJson::array(), FlatJson::Kind::kList); }
@@ -175,27 +172,26 @@ Error parse_any(std::string_view text, const std::string& where, AnyJson* out, J
   return builder.failure;
 }
 
-std::string range_text(const char* kind, double least, double most, bool bounded) {
+std::string range_text(const char* kind, double min, double max, bool bounded) {
   if (!bounded) return kind;
   char text[96];
-  std::snprintf(text, sizeof text, "%s from %.12g to %.12g", kind, least, most);
+  std::snprintf(text, sizeof text, "%s from %.12g to %.12g", kind, min, max);
   return text;
 }
 
-// Empty when the value is an integer in range.
-Error check_integer(const Json& value, int64_t least, int64_t most) {
+Error check_integer(const Json& value, int64_t min, int64_t max) {
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<uint64_t>() <= std::numeric_limits<int64_t>::max());
-  if (fits && value.get<int64_t>() >= least && value.get<int64_t>() <= most) return {};
-  const bool bounded = least != std::numeric_limits<int64_t>::min() || most != std::numeric_limits<int64_t>::max();
+  if (fits && value.get<int64_t>() >= min && value.get<int64_t>() <= max) return {};
+  const bool bounded = min != std::numeric_limits<int64_t>::min() || max != std::numeric_limits<int64_t>::max();
   return error(value.is_number_integer() ? "out of range" : "wrong type", {},
-               range_text("an integer", static_cast<double>(least), static_cast<double>(most), bounded), brief(value));
+               range_text("an integer", static_cast<double>(min), static_cast<double>(max), bounded), brief(value));
 }
 
-Error check_number(const Json& value, double least, double most) {
-  if (value.is_number() && value.get<double>() >= least && value.get<double>() <= most) return {};
-  const bool bounded = least != std::numeric_limits<double>::lowest() || most != std::numeric_limits<double>::max();
-  return error(value.is_number() ? "out of range" : "wrong type", {}, range_text("a number", least, most, bounded),
+Error check_number(const Json& value, double min, double max) {
+  if (value.is_number() && value.get<double>() >= min && value.get<double>() <= max) return {};
+  const bool bounded = min != std::numeric_limits<double>::lowest() || max != std::numeric_limits<double>::max();
+  return error(value.is_number() ? "out of range" : "wrong type", {}, range_text("a number", min, max, bounded),
                brief(value));
 }
 
@@ -204,21 +200,49 @@ std::span<const Json> one_or_list(const Json& value) {
   return {&value, 1};
 }
 
+// `check` returns the failure of one value, with neither field nor file.
+template <class T, class Check>
+T read_value(JsonFields& fields, std::string_view name, const std::optional<T>& absent, T if_failed, Check check) {
+  const Json* value = fields.find(name);
+  if (!value && !absent) fields.fail(name, "missing field");
+  if (!value) return absent.value_or(if_failed);
+  if (Error e = check(*value)) {
+    fields.fail(name, e.what, e.expected, e.actual);
+    return absent.value_or(if_failed);
+  }
+  return value->get<T>();
+}
+
+template <class T, class Check>
+std::vector<T> read_list(JsonFields& fields, std::string_view name, Check check) {
+  std::vector<T> result;
+  const Json* value = fields.find(name);
+  if (!value) return result;
+  for (const Json& item : one_or_list(*value)) {
+    if (Error e = check(item)) {
+      fields.fail(name, e.what, e.expected, e.actual);
+      return result;
+    }
+    result.push_back(item.get<T>());
+  }
+  return result;
+}
+
 }  // namespace
 
-std::string joined(const std::vector<std::string>& items, std::string_view between) {
+std::string joined(const std::vector<std::string>& items, std::string_view separator) {
   std::string text;
-  for (const std::string& item : items) text.append(text.empty() ? "" : between).append(item);
+  for (const std::string& item : items) text.append(text.empty() ? "" : separator).append(item);
   return text;
 }
 
 std::string brief(const Json& value) {
   if (value.is_array()) return "an array of " + std::to_string(value.size());
   if (value.is_object()) return "an object";
-  constexpr size_t kLongest = 80;
-  // ASCII only, so that it can be cut anywhere and holds no line break.
+  constexpr size_t kMaxBytes = 80;
+  // Escaped to ASCII, so that the text can be cut anywhere and contains no line break.
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
   return text;
 }
 
@@ -241,7 +265,7 @@ std::string brief(const FlatJson& json, size_t node) {
 
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits,
                  std::span<const FlatMember> flat) {
-  return explained(parse_any(text, where, out, limits, flat), text);
+  return with_foreign_hint(parse_any(text, where, out, limits, flat), text);
 }
 
 Error parse_json(std::string_view text, const std::string& where, Json* out, JsonLimits limits) {
@@ -274,70 +298,32 @@ const Json* JsonFields::find(std::string_view name) {
   return entry == object.end() || entry->is_null() ? nullptr : &*entry;
 }
 
-int64_t JsonFields::integer(std::string_view name, std::optional<int64_t> absent, int64_t least, int64_t most) {
-  const Json* value = find(name);
-  if (!value && !absent) fail(name, "missing field");
-  if (!value) return absent.value_or(least);
-  if (Error e = check_integer(*value, least, most)) {
-    fail(name, e.what, e.expected, e.actual);
-    return absent.value_or(least);
-  }
-  return value->get<int64_t>();
+int64_t JsonFields::integer(std::string_view name, std::optional<int64_t> absent, int64_t min, int64_t max) {
+  return read_value(*this, name, absent, min, [&](const Json& value) { return check_integer(value, min, max); });
 }
 
-double JsonFields::number(std::string_view name, std::optional<double> absent, double least, double most) {
-  const Json* value = find(name);
-  if (!value && !absent) fail(name, "missing field");
-  if (!value) return absent.value_or(least);
-  if (Error e = check_number(*value, least, most)) {
-    fail(name, e.what, e.expected, e.actual);
-    return absent.value_or(least);
-  }
-  return value->get<double>();
+double JsonFields::number(std::string_view name, std::optional<double> absent, double min, double max) {
+  return read_value(*this, name, absent, min, [&](const Json& value) { return check_number(value, min, max); });
 }
 
 bool JsonFields::boolean(std::string_view name, std::optional<bool> absent) {
-  const Json* value = find(name);
-  if (value && value->is_boolean()) return value->get<bool>();
-  if (value) fail(name, "wrong type", "true or false", brief(*value));
-  if (!value && !absent) fail(name, "missing field");
-  return absent.value_or(false);
+  return read_value(*this, name, absent, false, [](const Json& value) {
+    return value.is_boolean() ? Error{} : pinion::error("wrong type", {}, "true or false", brief(value));
+  });
 }
 
 std::string JsonFields::text(std::string_view name, std::optional<std::string> absent) {
-  const Json* value = find(name);
-  if (value && value->is_string()) return value->get<std::string>();
-  if (value) fail(name, "wrong type", "a string", brief(*value));
-  if (!value && !absent) fail(name, "missing field");
-  return absent.value_or("");
+  return read_value(*this, name, absent, std::string(), [](const Json& value) {
+    return value.is_string() ? Error{} : pinion::error("wrong type", {}, "a string", brief(value));
+  });
 }
 
-namespace {
-
-// One value or a list of them; check(item) says what is wrong with one.
-template <class T, class Check>
-std::vector<T> read_list(JsonFields& fields, std::string_view name, Check check) {
-  std::vector<T> result;
-  const Json* value = fields.find(name);
-  if (!value) return result;
-  for (const Json& item : one_or_list(*value)) {
-    if (Error e = check(item)) {
-      fields.fail(name, e.what, e.expected, e.actual);
-      return result;
-    }
-    result.push_back(item.get<T>());
-  }
-  return result;
+std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t min, int64_t max) {
+  return read_list<int64_t>(*this, name, [&](const Json& item) { return check_integer(item, min, max); });
 }
 
-}  // namespace
-
-std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t least, int64_t most) {
-  return read_list<int64_t>(*this, name, [&](const Json& item) { return check_integer(item, least, most); });
-}
-
-std::vector<double> JsonFields::numbers(std::string_view name, double least, double most) {
-  return read_list<double>(*this, name, [&](const Json& item) { return check_number(item, least, most); });
+std::vector<double> JsonFields::numbers(std::string_view name, double min, double max) {
+  return read_list<double>(*this, name, [&](const Json& item) { return check_number(item, min, max); });
 }
 
 std::vector<std::string> JsonFields::texts(std::string_view name) {
@@ -357,7 +343,7 @@ std::vector<std::string> JsonFields::unread() const {
   std::vector<std::string> names;
   if (!object.is_object()) return names;
   for (const auto& [name, value] : object.items()) {
-    if (!value.is_null() && std::find(seen.begin(), seen.end(), name) == seen.end()) names.push_back(name);
+    if (!value.is_null() && std::ranges::find(seen, name) == seen.end()) names.push_back(name);
   }
   return names;
 }

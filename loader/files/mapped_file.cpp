@@ -5,151 +5,183 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
+#include <limits>
 #include <mutex>
-#include <system_error>
+#include <utility>
 
 namespace pinion {
 namespace {
 
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;  // on x86-64, and on Arm64 with pages of 4 KB
+
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
-std::string system_error() { return std::generic_category().message(errno); }
+Error errno_error(std::string what, const std::filesystem::path& path) {
+  return error(std::move(what), path.string(), {}, std::strerror(errno));
+}
 
-struct OpenFile {
-  int descriptor = -1;
-  int64_t bytes = 0;
-  struct stat status = {};
-  ~OpenFile() {
-    if (descriptor >= 0) close(descriptor);
-  }
-};
-
-// Without O_NONBLOCK, opening a FIFO that nobody writes would wait for ever.
-Error open_regular(const std::filesystem::path& path, OpenFile* out) {
-  out->descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (out->descriptor < 0) return error("cannot open", path.string(), {}, system_error());
-  struct stat& status = out->status;
-  if (fstat(out->descriptor, &status) != 0) return error("cannot stat", path.string(), {}, system_error());
-  if (S_ISDIR(status.st_mode)) return error("is a folder, not a file", path.string());
-  if (!S_ISREG(status.st_mode)) return error("not a regular file", path.string());
-  out->bytes = status.st_size;
+// O_NONBLOCK: opening a FIFO without a writer would otherwise block forever.
+Error open_regular(const std::filesystem::path& path, FileDescriptor* out, struct stat* status) {
+  out->number = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (!out->is_open()) return errno_error("cannot open", path);
+  if (fstat(out->number, status) != 0) return errno_error("cannot stat", path);
+  if (S_ISDIR(status->st_mode)) return error("is a folder, not a file", path.string());
+  if (!S_ISREG(status->st_mode)) return error("not a regular file", path.string());
   return {};
 }
 
-// What is mapped now, as a list that a signal handler may walk at any time: nodes are used again, but never freed.
+// The current mappings, in a list that a signal handler may walk at any time: nodes are reused but never freed.
 struct Mapping {
-  std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: not in use
+  std::atomic<uintptr_t> begin = 0, end = 0;  // begin 0: unused
   std::string path;
   Mapping* next = nullptr;
 };
 std::atomic<Mapping*> first_mapping = nullptr;
-std::mutex mappings_mutex;  // held by who changes the list
+std::mutex mappings_mutex;  // guards changes of the list
 
 Mapping* find_mapping(uintptr_t begin) {
-  Mapping* one = first_mapping;
-  while (one && one->begin != begin) one = one->next;
-  return one;
+  Mapping* mapping = first_mapping;
+  while (mapping && mapping->begin != begin) mapping = mapping->next;
+  return mapping;
 }
 
 void add_mapping(const void* address, int64_t bytes, const std::filesystem::path& path) {
   const std::lock_guard lock(mappings_mutex);
-  Mapping* one = find_mapping(0);
-  if (!one) {
-    one = new Mapping;
-    one->next = first_mapping;
-    first_mapping = one;
+  Mapping* mapping = find_mapping(0);
+  if (!mapping) {
+    mapping = new Mapping;
+    mapping->next = first_mapping;
+    first_mapping = mapping;
   }
-  one->path = path.string();
-  one->end = reinterpret_cast<uintptr_t>(address) + static_cast<uintptr_t>(bytes);
-  one->begin = reinterpret_cast<uintptr_t>(address);
+  mapping->path = path.string();
+  mapping->end = reinterpret_cast<uintptr_t>(address) + bytes;
+  mapping->begin = reinterpret_cast<uintptr_t>(address);
 }
 
 void remove_mapping(const void* address) {
   const std::lock_guard lock(mappings_mutex);
-  if (Mapping* one = find_mapping(reinterpret_cast<uintptr_t>(address))) one->begin = 0;
+  if (Mapping* mapping = find_mapping(reinterpret_cast<uintptr_t>(address))) mapping->begin = 0;
+}
+
+void advise_touched(std::span<const std::byte> range, int advice) {
+  const uintptr_t page = sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(range.data()) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(range.data()) + range.size();
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
 }
 
 }  // namespace
 
+void Unmap::operator()(const std::byte* address) const {
+  remove_mapping(address);
+  munmap(const_cast<std::byte*>(address), bytes);
+}
+
+FileDescriptor::~FileDescriptor() { close(); }
+
+void FileDescriptor::close() {
+  if (is_open()) ::close(number);
+  number = -1;
+}
+
+bool FileDescriptor::write(std::span<const std::byte> bytes, int64_t offset) const {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(number, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = ENOSPC;
+    if (written <= 0) return false;
+    bytes = bytes.subspan(written);
+    offset += written;
+  }
+  return true;
+}
+
 const char* mapped_file_at(const void* address) {
   const auto at = reinterpret_cast<uintptr_t>(address);
-  for (const Mapping* one = first_mapping; one; one = one->next) {
-    const uintptr_t begin = one->begin;
-    if (begin != 0 && at >= begin && at < one->end) return one->path.c_str();
+  for (const Mapping* mapping = first_mapping; mapping; mapping = mapping->next) {
+    const uintptr_t begin = mapping->begin;
+    if (begin != 0 && at >= begin && at < mapping->end) return mapping->path.c_str();
   }
   return nullptr;
 }
 
-void Unmap::operator()(const std::byte* address) const {
-  remove_mapping(address);
-  munmap(const_cast<std::byte*>(address), static_cast<size_t>(bytes));
-}
-
 Error map_file(const std::filesystem::path& path, MappedFile* out) {
-  OpenFile file;
-  if (Error e = open_regular(path, &file)) return e;
-  if (file.bytes == 0) return error("empty file", path.string());
-  void* address = mmap(nullptr, static_cast<size_t>(file.bytes), PROT_READ, MAP_PRIVATE, file.descriptor, 0);
-  if (address == MAP_FAILED) return error("cannot map", path.string(), {}, system_error());
-  add_mapping(address, file.bytes, path);
-  out->pages = {static_cast<const std::byte*>(address), Unmap{file.bytes}};
-  out->inode = file.status.st_ino;
-  out->changed_ns = nanoseconds(file.status.st_mtim);
-  out->inode_changed_ns = nanoseconds(file.status.st_ctim);
+  FileDescriptor file;
+  struct stat status = {};
+  if (Error e = open_regular(path, &file, &status)) return e;
+  if (status.st_size == 0) return error("empty file", path.string());
+  void* address = mmap(nullptr, status.st_size, PROT_READ, MAP_PRIVATE, file.number, 0);
+  if (address == MAP_FAILED) return errno_error("cannot map", path);
+  add_mapping(address, status.st_size, path);
+  out->pages = {static_cast<const std::byte*>(address), Unmap{status.st_size}};
+  out->inode = status.st_ino;
+  out->mtime_ns = nanoseconds(status.st_mtim);
+  out->ctime_ns = nanoseconds(status.st_ctim);
   return {};
 }
 
 int64_t unwritten_bytes(const std::filesystem::path& path) {
-  OpenFile file;
-  if (open_regular(path, &file)) return 0;
+  FileDescriptor file;
+  struct stat status = {};
+  if (open_regular(path, &file, &status)) return 0;
   int64_t unwritten = 0;
-  for (int64_t data = 0; data < file.bytes;) {
-    const int64_t hole = lseek(file.descriptor, data, SEEK_HOLE);  // the end is one, too
-    if (hole < 0 || hole >= file.bytes) break;
-    data = lseek(file.descriptor, hole, SEEK_DATA);
-    if (data < 0) data = file.bytes;  // none after it
+  for (int64_t data = 0; data < status.st_size;) {
+    const int64_t hole = lseek(file.number, data, SEEK_HOLE);  // the end of the file counts as a hole
+    if (hole < 0 || hole >= status.st_size) break;
+    data = lseek(file.number, hole, SEEK_DATA);
+    if (data < 0) data = status.st_size;  // no data after the hole
     unwritten += data - hole;
   }
   return unwritten;
 }
 
-// madvise's answer is of no interest in any: these are hints.
 void release_pages(std::span<const std::byte> range) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
-  const auto end = (reinterpret_cast<uintptr_t>(range.data()) + range.size()) / page * page;
+  const uintptr_t page = sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(range.data()) + range.size()) / page * page;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
-static void advise_touched(std::span<const std::byte> range, int advice) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(range.data()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(range.data()) + range.size();
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
 }
 
 void prefetch_pages(std::span<const std::byte> range) { advise_touched(range, MADV_WILLNEED); }
 void prefer_huge_pages(std::span<const std::byte> range) { advise_touched(range, MADV_HUGEPAGE); }
 
 Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out) {
-  OpenFile file;
-  if (Error e = open_regular(path, &file)) return e;
-  if (file.bytes > max_bytes) {
+  FileDescriptor file;
+  struct stat status = {};
+  if (Error e = open_regular(path, &file, &status)) return e;
+  if (status.st_size > max_bytes) {
     return error("file too large", path.string(), "at most " + std::to_string(max_bytes) + " bytes",
-                 std::to_string(file.bytes));
+                 std::to_string(status.st_size));
   }
-  out->resize(static_cast<size_t>(file.bytes));
+  out->resize(status.st_size);
   size_t done = 0;
   while (done < out->size()) {
-    const ssize_t got = read(file.descriptor, out->data() + done, out->size() - done);
+    const ssize_t got = read(file.number, out->data() + done, out->size() - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return error("cannot read", path.string(), {}, system_error());
+    if (got < 0) return errno_error("cannot read", path);
     if (got == 0) return error("file was shortened while it was read", path.string());
-    done += static_cast<size_t>(got);
+    done += got;
   }
+  return {};
+}
+
+Error allocate_arena(int64_t bytes, Arena* out) {
+  const Error no_memory = error("no memory for packed weights", "arena", std::to_string(bytes) + " bytes");
+  if (bytes < 0 || bytes > std::numeric_limits<int64_t>::max() - kHugePageBytes) return no_memory;
+  // One extra huge page lets the start move up to a boundary. Untouched pages cost nothing.
+  const int64_t mapped_bytes = bytes + kHugePageBytes;
+  void* address = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return no_memory;
+  auto* first = static_cast<std::byte*>(address);
+  out->pages = {first, Unmap{mapped_bytes}};
+  out->data = first + -reinterpret_cast<uintptr_t>(first) % kHugePageBytes;
+  out->bytes = bytes;
+  madvise(address, mapped_bytes, MADV_HUGEPAGE);
+  // Chat templates are rendered in a forked process, which must not copy the page tables of gigabytes it never reads.
+  madvise(address, mapped_bytes, MADV_DONTFORK);
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Files as memory: a read-only mapping, and small text files read whole. Knows nothing of what is in them.
+// Mapped memory: read-only files, an arena of anonymous pages for packed weights, and small text files read whole.
 #pragma once
 
 #include <cstddef>
@@ -17,35 +17,59 @@ struct Unmap {
   void operator()(const std::byte* address) const;
 };
 
-// Move-only; unmapped at the end of its life. The length is taken once, at opening: where somebody shortens the file
-// while it is mapped, or its disk fails, later reads raise SIGBUS (see mapped_file_at).
+// Closed at the end of its life.
+struct FileDescriptor {
+  int number = -1;  // -1: not open
+
+  FileDescriptor() = default;
+  explicit FileDescriptor(int open_number) : number(open_number) {}
+  ~FileDescriptor();
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+
+  bool is_open() const { return number >= 0; }
+  void close();
+  bool write(std::span<const std::byte> bytes, int64_t offset) const;  // all of it; false: the reason is in errno
+};
+
+// Move-only; unmapped at the end of its life. The length is fixed at opening: when the file is truncated while it is
+// mapped, or its disk fails, later reads raise SIGBUS (mapped_file_at names the file).
 struct MappedFile {
   std::unique_ptr<const std::byte[], Unmap> pages;
   uint64_t inode = 0;
-  int64_t changed_ns = 0;        // when the file was last written, since 1970, as its owner may set it
-  int64_t inode_changed_ns = 0;  // likewise, or its owner, name or times were changed: nobody sets this
+  int64_t mtime_ns = 0;  // last write, since 1970; the owner may set it
+  int64_t ctime_ns = 0;  // last write or change of owner, name or times; nobody can set it
 
   std::span<const std::byte> contents() const { return {pages.get(), static_cast<size_t>(pages.get_deleter().bytes)}; }
 };
 
-// Regular files with at least one byte; anything else is an error.
+// Maps a regular file of at least one byte; anything else is an error.
 Error map_file(const std::filesystem::path& path, MappedFile* out);
 
-// The name of the file whose mapping holds this address; null: none does. A signal handler may call it at any time.
+// The name of the file that is mapped at this address, or null. A signal handler may call it at any time.
 const char* mapped_file_at(const void* address);
 
-// How much of a file was never written, as far as its file system knows: of a download, say, whose space was reserved
-// and that did not end. Reads as zeros. 0 too where there is no such file.
+// Bytes of a file in holes, which read as zeros: a download that reserved its space and did not finish has some.
+// 0 if the file does not exist or its file system does not report holes.
 int64_t unwritten_bytes(const std::filesystem::path& path);
 
-// Hints for a range of a mapped file. release_pages drops the whole pages inside the range from this process (a later
-// read brings them back); prefetch_pages starts reading without waiting; prefer_huge_pages, before that, has a file
-// system that can do so read and map as large pieces as it has. Never for heap memory: releasing zeroes it.
-void release_pages(std::span<const std::byte> range);
-void prefetch_pages(std::span<const std::byte> range);
-void prefer_huge_pages(std::span<const std::byte> range);
+// Hints for a range of a mapped file, never of heap memory, which release_pages would zero.
+void release_pages(std::span<const std::byte> range);   // drops whole pages inside the range from this process
+void prefetch_pages(std::span<const std::byte> range);  // starts to read, without waiting
+void prefer_huge_pages(
+    std::span<const std::byte> range);  // call before prefetch_pages; for file systems that support it
 
-// A regular file of at most max_bytes (an empty one is fine) as a string.
+// A regular file of at most max_bytes, possibly empty, as a string.
 Error read_text_file(const std::filesystem::path& path, int64_t max_bytes, std::string* out);
+
+// Zero-filled anonymous memory, in huge pages if the system provides them. Move-only; unmapped at the end of its life.
+struct Arena {
+  std::unique_ptr<const std::byte[], Unmap> pages;
+  std::byte* data = nullptr;  // [bytes], aligned to a huge page
+  int64_t bytes = 0;
+};
+
+// bytes >= 0. The error states the size when the system lacks the memory.
+Error allocate_arena(int64_t bytes, Arena* out);
 
 }  // namespace pinion

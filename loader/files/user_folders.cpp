@@ -9,7 +9,7 @@ namespace pinion {
 namespace {
 
 std::string user_folder(const char* variable, const char* in_home, const char* name) {
-  // Relative paths are to be ignored, says the specification.
+  // The specification ignores relative paths.
   const char* base = std::getenv(variable);
   if (base && base[0] == '/') return std::string(base) + name;
   const char* home = std::getenv("HOME");

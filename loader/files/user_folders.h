@@ -1,22 +1,18 @@
-// Where a user's files of this program belong, by the XDG Base Directory Specification, and where the tools of Hugging
-// Face keep what they download.
+// The program's folders in a user's home, by the XDG Base Directory Specification, and the cache of Hugging Face's
+// tools.
 #pragma once
 
 #include <string>
 
 namespace pinion {
 
-// What can be made again: $XDG_CACHE_HOME/pinion, else .cache/pinion in a $HOME that exists, else empty: nothing is
-// kept.
-std::string default_cache_folder();
+// Each is $VARIABLE/pinion if the variable holds an absolute path, else the folder below $HOME if $HOME is a folder,
+// else empty: nothing is stored then.
+std::string default_cache_folder();   // $XDG_CACHE_HOME, ~/.cache/pinion: data that can be rebuilt
+std::string default_config_folder();  // $XDG_CONFIG_HOME, ~/.config/pinion: settings
+std::string default_state_folder();   // $XDG_STATE_HOME, ~/.local/state/pinion: history
 
-// What was decided: $XDG_CONFIG_HOME/pinion, else .config/pinion in a $HOME that exists, else empty.
-std::string default_config_folder();
-
-// What was done: $XDG_STATE_HOME/pinion, else .local/state/pinion in a $HOME that exists, else empty.
-std::string default_state_folder();
-
-// $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, else huggingface/hub in the user's caches, else empty.
+// $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, else huggingface/hub in the user's cache folder, else empty.
 std::string hugging_face_cache_folder();
 
 }  // namespace pinion

@@ -6,134 +6,116 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
-
-#include "loader/files/arena.h"
+#include <cstring>
 
 namespace pinion {
 namespace {
 
-// Whether that is the file that is mapped: another process may have put a new one in its place.
-bool is_mapped_one(const struct stat& status, const PackCache& cache, const MappedFile& file) {
+// False if another process has replaced the file since it was mapped.
+bool is_mapped_file(const struct stat& status, const PackCache& cache, const MappedFile& file) {
   return status.st_ino == file.inode && status.st_size == cache.file_bytes();
 }
 
-// The mapped file for writing.
-struct WritableFile {
-  const PackCache& cache;
-  int number = -1;
+// Opens the mapped file for writing; on failure `out` is not open and errno has the reason.
+void open_for_writing(const PackCache& cache, const MappedFile& file, FileDescriptor* out) {
+  out->number = open(cache.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  struct stat status = {};
+  if (!out->is_open() || (fstat(out->number, &status) == 0 && is_mapped_file(status, cache, file))) return;
+  out->close();
+  errno = ESTALE;
+}
 
-  WritableFile(const PackCache& written, const MappedFile& file) : cache(written) {
-    number = open(cache.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    struct stat status = {};
-    if (number < 0 || (fstat(number, &status) == 0 && is_mapped_one(status, cache, file))) return;
-    close(number);
-    number = -1;
-    errno = ESTALE;
-  }
-  ~WritableFile() {
-    if (number >= 0) close(number);
-  }
-  WritableFile(const WritableFile&) = delete;
-  WritableFile& operator=(const WritableFile&) = delete;
+Error write_failure(const PackCache& cache) {
+  return error("cannot write", cache.path.string(), {}, std::strerror(errno));
+}
 
-  Error failure() const {
-    return error("cannot write", cache.path.string(), {}, std::generic_category().message(errno));
-  }
-
-  Error write(std::span<const std::byte> bytes, int64_t offset) const {
-    while (!bytes.empty()) {
-      const ssize_t written = pwrite(number, bytes.data(), bytes.size(), offset);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return failure();
-      bytes = bytes.subspan(static_cast<size_t>(written));
-      offset += written;
-    }
-    return {};
-  }
-};
-
-// What lies in [first, first + bytes.size()) of the packed bytes, where that is in one of the blocks.
-Error write_blocks(const WritableFile& file, std::span<const std::byte> bytes, int64_t first,
-                   std::span<const int64_t> blocks) {
-  for (const int64_t block : blocks) {
-    const int64_t begin = std::max(block * kSealedBlockBytes, first);
-    const int64_t end = std::min((block + 1) * kSealedBlockBytes, first + std::ssize(bytes));
+// Writes those of `bytes`, which begin at offset `first` of the packed weights, that are in one of the segments.
+Error write_segments(const FileDescriptor& file, const PackCache& cache, std::span<const std::byte> bytes,
+                     int64_t first, std::span<const int64_t> segments) {
+  for (const int64_t segment : segments) {
+    const int64_t begin = std::max(segment * kSegmentBytes, first);
+    const int64_t end = std::min((segment + 1) * kSegmentBytes, first + std::ssize(bytes));
     if (begin >= end) continue;
-    const auto part = bytes.subspan(static_cast<size_t>(begin - first), static_cast<size_t>(end - begin));
-    if (Error e = file.write(part, std::ssize(file.cache.header) + begin)) return e;
+    if (!file.write(bytes.subspan(begin - first, end - begin), std::ssize(cache.header) + begin)) {
+      return write_failure(cache);
+    }
   }
   return {};
 }
 
+// Matrices whose panels are interleaved are packed together.
+std::span<const PackJob> first_group(std::span<const PackJob> jobs) { return jobs.first(jobs.front().interleaved); }
+
 }  // namespace
 
-bool is_damaged(const PackCache& cache, const MappedFile& file, int64_t block) {
-  return fast_hash(sealed_block(packed_contents(cache, file), block)) != hash_in(seal_in(cache, file), block);
+bool is_segment_damaged(const PackCache& cache, const MappedFile& file, int64_t segment) {
+  return fast_hash(segment_at(packed_contents(cache, file), segment)) != segment_hash(seal_in(cache, file), segment);
 }
 
-std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cache, const MappedFile& file) {
-  std::vector<char> is_bad(static_cast<size_t>(sealed_blocks(cache.packed_bytes)));
-  run_pieces(workers, std::ssize(is_bad),
-             [&](int64_t i) { is_bad[static_cast<size_t>(i)] = is_damaged(cache, file, i); });
+std::vector<int64_t> damaged_segments(const Workers& workers, const PackCache& cache, const MappedFile& file) {
+  std::vector<char> is_damaged(segment_count(cache.packed_bytes));
+  run_pieces(workers, std::ssize(is_damaged), [&](int64_t i) { is_damaged[i] = is_segment_damaged(cache, file, i); });
   std::vector<int64_t> damaged;
-  for (int64_t i = 0; i < std::ssize(is_bad); ++i) {
-    if (is_bad[static_cast<size_t>(i)]) damaged.push_back(i);
+  for (int64_t i = 0; i < std::ssize(is_damaged); ++i) {
+    if (is_damaged[i]) damaged.push_back(i);
   }
   return damaged;
 }
 
 int64_t repair_bytes(std::span<const PackJob> jobs) {
-  int64_t most = 0;
-  for (; !jobs.empty(); jobs = jobs.subspan(static_cast<size_t>(jobs.front().interleaved))) {
-    most = std::max(most, packed_bytes(jobs.first(static_cast<size_t>(jobs.front().interleaved))));
+  int64_t max_bytes = 0;
+  for (; !jobs.empty(); jobs = jobs.subspan(jobs.front().interleaved)) {
+    max_bytes = std::max(max_bytes, packed_bytes(first_group(jobs)));
   }
-  return most;
+  return max_bytes;
 }
 
-Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
-                    const MappedFile& file, std::span<const int64_t> blocks) {
-  const WritableFile written(cache, file);
-  if (written.number < 0) return written.failure();
-  int64_t first = 0;
-  while (!jobs.empty()) {
-    const auto together = jobs.first(static_cast<size_t>(jobs.front().interleaved));
-    const int64_t end = first + packed_bytes(together);
-    const bool is_hit = std::ranges::any_of(
-        blocks, [&](int64_t b) { return b * kSealedBlockBytes < end && (b + 1) * kSealedBlockBytes > first; });
-    if (is_hit) {
+Error repair_segments(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
+                      const MappedFile& file, std::span<const int64_t> segments) {
+  FileDescriptor written;
+  open_for_writing(cache, file, &written);
+  if (!written.is_open()) return write_failure(cache);
+  for (int64_t first = 0; !jobs.empty();) {
+    const std::span<const PackJob> group = first_group(jobs);
+    const int64_t end = first + packed_bytes(group);
+    const bool is_damaged = std::ranges::any_of(
+        segments, [&](int64_t s) { return s * kSegmentBytes < end && (s + 1) * kSegmentBytes > first; });
+    if (is_damaged) {
       Arena arena;
       if (Error e = allocate_arena(end - first, &arena)) return e;
-      if (Error e = pack_all(workers, together, arena.data, {.source_mapped = true})) return e;
-      if (Error e = write_blocks(written, {arena.data, static_cast<size_t>(arena.bytes)}, first, blocks)) return e;
+      if (Error e = pack_all(workers, group, arena.data, {.source_mapped = true})) return e;
+      if (Error e = write_segments(written, cache, std::span(arena.data, arena.bytes), first, segments)) return e;
     }
     first = end;
-    jobs = jobs.subspan(together.size());
+    jobs = jobs.subspan(group.size());
   }
-  if (fsync(written.number) != 0) return written.failure();
-  for (const int64_t block : blocks) {
-    if (is_damaged(cache, file, block)) return error("packed anew, it is still not what it was", cache.path.string());
+  if (fsync(written.number) != 0) return write_failure(cache);
+  for (const int64_t segment : segments) {
+    if (is_segment_damaged(cache, file, segment)) {
+      return error("packing again did not restore it", cache.path.string());
+    }
   }
   return {};
 }
 
 void remove_damaged(const PackCache& cache, const MappedFile& file) {
   struct stat status = {};
-  if (stat(cache.path.c_str(), &status) == 0 && is_mapped_one(status, cache, file)) unlink(cache.path.c_str());
+  if (stat(cache.path.c_str(), &status) == 0 && is_mapped_file(status, cache, file)) unlink(cache.path.c_str());
 }
 
-void note_checked(const PackCache& cache, const MappedFile& file) {
-  const WritableFile written(cache, file);
-  if (written.number < 0 || written.write(boot_id(), cache.file_bytes() - kBootIdBytes)) return;
-  constexpr timespec kTimes[] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, kUnchangedSince};
+void mark_checked(const PackCache& cache, const MappedFile& file) {
+  FileDescriptor written;
+  open_for_writing(cache, file, &written);
+  if (!written.is_open() || !written.write(boot_id(), cache.file_bytes() - kBootIdBytes)) return;
+  constexpr timespec kTimes[] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, kVerifiedTime};
   futimens(written.number, kTimes);
 }
 
 bool was_checked(const PackCache& cache, const MappedFile& file) {
   struct stat status = {};
   return is_of_this_boot(seal_in(cache, file)) && stat(cache.path.c_str(), &status) == 0 &&
-         is_mapped_one(status, cache, file) && status.st_mtim.tv_sec == kUnchangedSince.tv_sec &&
-         status.st_mtim.tv_nsec == kUnchangedSince.tv_nsec;
+         is_mapped_file(status, cache, file) && status.st_mtim.tv_sec == kVerifiedTime.tv_sec &&
+         status.st_mtim.tv_nsec == kVerifiedTime.tv_nsec;
 }
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// Damage to the weight cache (a disk's, a memory's): noticed by the seal, undone from the checkpoint.
+// Damage to the weight cache, by a disk or memory: detected with the seal, repaired from the checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,26 @@
 
 namespace pinion {
 
-// Whether a block differs from its hash.
-bool is_damaged(const PackCache& cache, const MappedFile& file, int64_t block);
+// True if a segment differs from its hash.
+bool is_segment_damaged(const PackCache& cache, const MappedFile& file, int64_t segment);
 
-// The blocks that do, ascending. Reads all of the mapped weights, as fast as the workers can.
-std::vector<int64_t> damaged_blocks(const Workers& workers, const PackCache& cache, const MappedFile& file);
+// The damaged segments, ascending. Reads all packed weights, as fast as the workers can.
+std::vector<int64_t> damaged_segments(const Workers& workers, const PackCache& cache, const MappedFile& file);
 
-// Packs the matrices that lie in these blocks anew and writes the blocks where they lie, so that every process that
-// maps the file has the right bytes. The jobs' `out` are left without memory. It takes repair_bytes of memory. An
-// error: the file is not to be used.
+// Memory that repair_segments takes.
 int64_t repair_bytes(std::span<const PackJob> jobs);
-Error repair_blocks(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
-                    const MappedFile& file, std::span<const int64_t> blocks);
 
-// Removes the file, unless another has its name by now.
+// Packs the matrices in these segments again and overwrites the segments in place, so that every process that maps the
+// file sees the right bytes. The jobs' `out` point to freed memory afterwards. On an error the file must not be used.
+Error repair_segments(const Workers& workers, std::span<const PackJob> jobs, const PackCache& cache,
+                      const MappedFile& file, std::span<const int64_t> segments);
+
+// Removes the file, unless another file has its name by now.
 void remove_damaged(const PackCache& cache, const MappedFile& file);
 
-// Renews the seal: until the machine is started again, or somebody writes into the file, nobody needs to check. In vain
-// where the file is read-only, or another has its name by now.
-void note_checked(const PackCache& cache, const MappedFile& file);
+// Renews the seal, so that no further check is needed until the next boot or the next write into the file. No effect if
+// the file is read-only or another file has its name by now.
+void mark_checked(const PackCache& cache, const MappedFile& file);
 bool was_checked(const PackCache& cache, const MappedFile& file);
 
 }  // namespace pinion

@@ -5,20 +5,17 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "kernels/base/clock.h"
-#include "kernels/bf16.h"
-#include "loader/checkpoint/convert.h"
+#include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
 #include "loader/files/mapped_file.h"
-#include "loader/pack/pack_strip.h"
 
 namespace pinion {
 namespace {
 
-// A run of panels of one matrix, packed by one worker.
+// Consecutive panels of one matrix, packed by one worker.
 struct Task {
   const PackJob* job = nullptr;
   int64_t first_panel = 0;
@@ -32,23 +29,23 @@ struct Task {
                                           (end - first_panel * kPanelColumns) * row_bytes);
   }
 
-  bool is_scattered() const { return job->reader.scattered || job->order.is_part(); }
+  bool is_scattered() const { return job->reader.scattered || job->order.selects_rows(); }
 
-  // What to have read before it, and what to let go of after it. Of scattered rows the first run has the whole source
-  // read, the last lets go.
-  std::span<const std::byte> read_ahead() const {
+  // Bytes to prefetch before the task and to release after it. If rows are scattered, the first task prefetches the
+  // whole source and the last one releases it.
+  std::span<const std::byte> to_prefetch() const {
     if (!is_scattered()) return source();
     return first_panel == 0 ? job->source.contents() : std::span<const std::byte>{};
   }
-  std::span<const std::byte> done_with() const {
+  std::span<const std::byte> to_release() const {
     if (!is_scattered()) return source();
     const bool is_last = first_panel + panels == panel_count(job->rows());
     return is_last ? job->source.contents() : std::span<const std::byte>{};
   }
 };
 
-// Large enough that pages on the border of two runs, which stay mapped until the matrix is done, hardly count; small
-// enough to keep every thread busy to the end.
+// Large enough that pages between two tasks, which stay mapped until the matrix is done, hardly count; small enough to
+// keep every thread busy to the end.
 constexpr int64_t kTaskBytes = int64_t{2} << 20;
 
 Error check_job(const PackJob& job) {
@@ -65,8 +62,8 @@ Error check_job(const PackJob& job) {
     return error("cannot pack this shape", source.name, "[n, k], k at most " + std::to_string(kMaxK),
                  shape_text(source.shape));
   }
-  if (job.order.is_part() && job.order.stored(job.rows() - 1) >= source.shape[0]) {
-    return error("has too few rows", source.name, std::to_string(job.order.stored(job.rows() - 1) + 1),
+  if (job.order.selects_rows() && job.order.file_row(job.rows() - 1) >= source.shape[0]) {
+    return error("has too few rows", source.name, std::to_string(job.order.file_row(job.rows() - 1) + 1),
                  std::to_string(source.shape[0]));
   }
   const int64_t multiple = job.format == Format::w2 ? kW2GroupK : 1;
@@ -76,84 +73,85 @@ Error check_job(const PackJob& job) {
   }
   const int64_t scales = job.scale.elements();
   if (is_coded && (!is_float(job.scale.dtype) || (scales != 1 && scales != source.shape[0]))) {
-    return error("cannot take these scales", job.scale.name, "one, or one for each row, of BF16, F16 or F32",
+    return error("cannot use these scales", job.scale.name, "one, or one for each row, of BF16, F16 or F32",
                  shape_text(job.scale.shape) + " of " + std::string(dtype_name(job.scale.dtype)));
   }
   return {};
 }
 
-// out [count]: the scales of rows from `row` on.
-void read_scales(const TensorView& scale, int64_t row, int64_t count, float* out) {
+// out [count]: the scales of rows [row, row + count).
+void read_row_scales(const TensorView& scale, int64_t row, int64_t count, float* out) {
   if (scale.elements() > 1) return read_floats(scale, row, count, out);
   read_floats(scale, out);
   std::fill_n(out, count, out[0]);
 }
 
-// Adds the job's runs of panels.
 void split_job(const PackJob& job, std::vector<Task>* tasks) {
   const int64_t panels = panel_count(job.rows());
   const int64_t panel_source_bytes = std::max<int64_t>(job.source.bytes / panels, 1);
-  const int64_t run = std::max<int64_t>(kTaskBytes / panel_source_bytes, 1);
-  for (int64_t first = 0; first < panels; first += run) {
-    tasks->push_back({&job, first, std::min(run, panels - first)});
+  const int64_t task_panels = std::max<int64_t>(kTaskBytes / panel_source_bytes, 1);
+  for (int64_t first = 0; first < panels; first += task_panels) {
+    tasks->push_back({&job, first, std::min(task_panels, panels - first)});
   }
 }
 
-// The destination of rows [n, n + kStripRows), which the Matrix shows to everybody else as constant.
-RowStrip group_at(const Matrix& matrix, int64_t n) {
-  const int64_t column_bytes = traits_of(matrix.format).bits == 16 ? 2 : 4;  // of a row of the panel
-  RowStrip group = {.rows = std::clamp<int64_t>(matrix.n - n, 0, kStripRows), .k = matrix.k};
-  group.column = n % kPanelColumns;
-  group.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + group.column * column_bytes;
-  if (matrix.scale) group.scale = const_cast<float*>(matrix.scale) + n;
-  if (matrix.column_sum) group.column_sum = const_cast<int32_t*>(matrix.column_sum) + n;
-  return group;
+// The destination of rows [n, n + kStripRows). Only packing writes to the memory of a Matrix, which is const elsewhere.
+RowStrip strip_at(const Matrix& matrix, int64_t n) {
+  const int64_t column_bytes = traits_of(matrix.format).bits == 16 ? 2 : 4;  // of four k, or of one k of bf16
+  RowStrip strip = {.rows = std::clamp<int64_t>(matrix.n - n, 0, kStripRows), .k = matrix.k};
+  strip.column = n % kPanelColumns;
+  strip.panel = const_cast<std::byte*>(panel_of(matrix, n / kPanelColumns)) + strip.column * column_bytes;
+  if (matrix.scale) strip.scale = const_cast<float*>(matrix.scale) + n;
+  if (matrix.column_sum) strip.column_sum = const_cast<int32_t*>(matrix.column_sum) + n;
+  return strip;
 }
 
 bool is_scale(float value) { return value > 0.0f && std::isfinite(value * 128.0f); }
 
-// What a worker packs with.
+// Buffers of one worker.
 struct PackScratch {
   std::vector<float> values;       // [kStripRows][k]
-  std::vector<int8_t> int8_codes;  // likewise, of rows in another order than the file's
+  std::vector<int8_t> int8_codes;  // [kStripRows][k], if the rows are reordered
   W4Rows codes, row_codes;
 };
 
-// Calls f(first, count, at): rows [n, n + rows) of the matrix from `at` on are `count` of the source's from `first` on.
+// Splits rows [n, n + rows) of the matrix into runs of source rows. f(first, count, at): matrix rows from n + at on are
+// the source rows [first, first + count).
 template <class F>
-void each_run(const PackJob& job, int64_t n, int64_t rows, F f) {
-  if (job.order.is_of_file()) return f(n, rows, int64_t{0});
-  for (int64_t r = 0; r < rows; ++r) f(job.order.stored(n + r), int64_t{1}, r);
+void for_each_run(const PackJob& job, int64_t n, int64_t rows, F f) {
+  if (job.order.is_identity()) return f(n, rows, int64_t{0});
+  for (int64_t r = 0; r < rows; ++r) f(job.order.file_row(n + r), int64_t{1}, r);
 }
 
-// Int8 codes of rows from n on, one row behind the other.
-const int8_t* int8_codes(const PackJob& job, int64_t n, const RowStrip& group, std::vector<int8_t>* scratch) {
+// Int8 codes of the strip's rows, contiguous, in the source or in `scratch`.
+const int8_t* int8_codes(const PackJob& job, int64_t n, const RowStrip& strip, std::vector<int8_t>* scratch) {
   const auto* codes = reinterpret_cast<const int8_t*>(job.source.data);
-  if (job.order.is_of_file()) return codes + n * group.k;
-  scratch->resize(static_cast<size_t>(kStripRows * group.k));
-  each_run(job, n, group.rows, [&](int64_t first, int64_t count, int64_t at) {
-    std::copy_n(codes + first * group.k, count * group.k, scratch->data() + at * group.k);
+  if (job.order.is_identity()) return codes + n * strip.k;
+  scratch->resize(kStripRows * strip.k);
+  for_each_run(job, n, strip.rows, [&](int64_t first, int64_t count, int64_t at) {
+    std::copy_n(codes + first * strip.k, count * strip.k, scratch->data() + at * strip.k);
   });
   return scratch->data();
 }
 
-// Rows from n on, of which there are some, and which have int8 codes. Returns the first unfit one, or -1.
-int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& group, PackScratch* scratch) {
+// Packs rows stored as int8 codes, at least one. Returns the first invalid row of the strip, or -1.
+int64_t pack_int8_rows(const PackJob& job, int64_t n, const RowStrip& strip, PackScratch* scratch) {
   float* values = scratch->values.data();
   float scales[kStripRows];
-  each_run(job, n, group.rows,
-           [&](int64_t first, int64_t count, int64_t at) { read_scales(job.scale, first, count, scales + at); });
-  const float* unfit = std::find_if_not(scales, scales + group.rows, is_scale);
-  if (unfit < scales + group.rows) return unfit - scales;
-  const int8_t* codes = int8_codes(job, n, group, &scratch->int8_codes);
+  for_each_run(job, n, strip.rows, [&](int64_t first, int64_t count, int64_t at) {
+    read_row_scales(job.scale, first, count, scales + at);
+  });
+  const float* invalid = std::find_if_not(scales, scales + strip.rows, is_scale);
+  if (invalid < scales + strip.rows) return invalid - scales;
+  const int8_t* codes = int8_codes(job, n, strip, &scratch->int8_codes);
   if (job.format == Format::w8) {
-    pack_w8_codes(group, codes, scales);
+    pack_w8_codes(strip, codes, scales);
     return -1;
   }
-  for (int64_t r = 0; r < group.rows; ++r) {
-    for (int64_t i = r * group.k; i < (r + 1) * group.k; ++i) values[i] = static_cast<float>(codes[i]) * scales[r];
+  for (int64_t r = 0; r < strip.rows; ++r) {
+    for (int64_t i = r * strip.k; i < (r + 1) * strip.k; ++i) values[i] = static_cast<float>(codes[i]) * scales[r];
   }
-  return pack_floats(job.format, group, values, job.rotation);
+  return pack_floats(job.format, strip, values, job.rotation);
 }
 
 void append(const W4Rows& rows, W4Rows* out) {
@@ -164,12 +162,12 @@ void append(const W4Rows& rows, W4Rows* out) {
   add(rows.scales, &out->scales);
 }
 
-// Rows from n on, of which there are some, as the 4-bit codes that they are. Returns the first unfit one, or -1.
-int64_t read_w4_rows(const PackJob& job, int64_t n, int64_t rows, PackScratch* scratch) {
-  if (job.order.is_of_file()) return job.reader.read_w4(n, rows, &scratch->codes);
+// Reads rows [n, n + rows), rows > 0, as 4-bit codes. Returns the first invalid row of the strip, or -1.
+int64_t read_w4_strip(const PackJob& job, int64_t n, int64_t rows, PackScratch* scratch) {
+  if (job.order.is_identity()) return job.reader.read_w4(n, rows, &scratch->codes);
   scratch->codes = {};
   int64_t bad = -1;
-  each_run(job, n, rows, [&](int64_t first, int64_t count, int64_t at) {
+  for_each_run(job, n, rows, [&](int64_t first, int64_t count, int64_t at) {
     if (bad >= 0) return;
     if (job.reader.read_w4(first, count, &scratch->row_codes) >= 0) bad = at;
     append(scratch->row_codes, &scratch->codes);
@@ -177,33 +175,33 @@ int64_t read_w4_rows(const PackJob& job, int64_t n, int64_t rows, PackScratch* s
   return bad;
 }
 
-// Rows from n on. Returns the first unfit one, or -1.
+// Packs the strip that begins at row n. Returns its first invalid row, or -1.
 int64_t pack_rows(const PackJob& job, int64_t n, PackScratch* scratch) {
-  RowStrip group = group_at(*job.out, n);
-  group.feedback = job.feedback;
+  RowStrip strip = strip_at(*job.out, n);
+  strip.feedback = job.feedback;
   float* values = scratch->values.data();
   if (traits_of(job.format).bits == 4 && job.reader.read_w4) {
-    const int64_t bad = group.rows > 0 ? read_w4_rows(job, n, group.rows, scratch) : -1;
-    if (bad < 0) pack_w4_codes(job.format, group, scratch->codes);
+    const int64_t bad = strip.rows > 0 ? read_w4_strip(job, n, strip.rows, scratch) : -1;
+    if (bad < 0) pack_w4_codes(job.format, strip, scratch->codes);
     return bad;
   }
-  if (group.rows > 0 && job.scale.data) return pack_int8_rows(job, n, group, scratch);
-  each_run(job, n, group.rows, [&](int64_t first, int64_t count, int64_t at) {
+  if (strip.rows > 0 && job.scale.data) return pack_int8_rows(job, n, strip, scratch);
+  for_each_run(job, n, strip.rows, [&](int64_t first, int64_t count, int64_t at) {
     if (count == 0) return;
-    if (job.reader.read) return job.reader.read(first, count, values + at * group.k);
-    read_floats(job.source, first * group.k, count * group.k, values + at * group.k);
+    if (job.reader.read) return job.reader.read(first, count, values + at * strip.k);
+    read_floats(job.source, first * strip.k, count * strip.k, values + at * strip.k);
   });
-  return pack_floats(job.format, group, values, job.rotation);
+  return pack_floats(job.format, strip, values, job.rotation);
 }
 
 void pack_task(Task& task) {
   const int64_t end = (task.first_panel + task.panels) * kPanelColumns;
   PackScratch scratch;
-  scratch.values.resize(static_cast<size_t>(kStripRows * task.job->out->k));
+  scratch.values.resize(kStripRows * task.job->out->k);
   for (int64_t n = task.first_panel * kPanelColumns; n < end; n += kStripRows) {
     const int64_t bad = pack_rows(*task.job, n, &scratch);
     if (bad < 0) continue;
-    task.bad_row = task.job->order.stored(n + bad);
+    task.bad_row = task.job->order.file_row(n + bad);
     return;
   }
 }
@@ -216,13 +214,13 @@ Error bad_row_error(const PackJob& job, int64_t row) {
   if (job.format == Format::w2) return error(kNotTernary, at(job.source), "-s, 0 and s in groups of 128");
   if (!job.scale.data) return error("NaN or infinity in the weights", at(job.source));
   float value = 0.0f;
-  read_scales(job.scale, row, 1, &value);
+  read_row_scales(job.scale, row, 1, &value);
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
-  return error("unfit scale", at(job.scale), "a positive number", text.data());
+  return error("invalid scale", at(job.scale), "a positive number", text.data());
 }
 
-// Tells of progress ten times a second, from the thread that made it.
+// Reports progress ten times a second, from the thread that created it.
 struct Reporter {
   const PackOptions& options;
   int64_t total_bytes = 0;
@@ -239,20 +237,19 @@ struct Reporter {
   }
 };
 
-// Every task, in the order of the file whoever takes it, so that a disk is read from front to back; none after a bad
-// one.
+// Workers take the tasks in file order, so that a disk is read from front to back. No task starts after a failed one.
 void run_tasks(const Workers& workers, std::vector<Task>& tasks, Reporter& reporter) {
-  const auto ahead = static_cast<size_t>(2 * workers.count);
-  std::atomic<size_t> next = 0;
+  const int64_t ahead = 2 * workers.count;
+  std::atomic<int64_t> next = 0;
   std::atomic<bool> failed = false;
   run_pieces(workers, std::ssize(tasks), [&](int64_t) {
     if (failed) return;
-    const size_t i = next++;
-    if (reporter.options.source_mapped && i + ahead < tasks.size()) prefetch_pages(tasks[i + ahead].read_ahead());
+    const int64_t i = next++;
+    if (reporter.options.source_mapped && i + ahead < std::ssize(tasks)) prefetch_pages(tasks[i + ahead].to_prefetch());
     pack_task(tasks[i]);
     if (tasks[i].bad_row >= 0) failed = true;
-    if (reporter.options.source_mapped) release_pages(tasks[i].done_with());
-    reporter.done_bytes += static_cast<int64_t>(tasks[i].source().size());
+    if (reporter.options.source_mapped) release_pages(tasks[i].to_release());
+    reporter.done_bytes += std::ssize(tasks[i].source());
     reporter.tick();
   });
 }
@@ -266,17 +263,18 @@ int64_t packed_bytes(std::span<const PackJob> jobs) {
 }
 
 void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first) {
-  const Matrix& one = *matrices.front();
-  const std::byte* columns = first + std::ssize(matrices) * panel_count(one.n) * panel_bytes(one.format, one.k);
+  const Format format = matrices.front()->format;
+  const int64_t n = matrices.front()->n, k = matrices.front()->k;
+  const std::byte* columns = first + std::ssize(matrices) * panel_count(n) * panel_bytes(format, k);
   for (Matrix* matrix : matrices) {
     matrix->interleaved = std::ssize(matrices);
     matrix->panels = first;
-    first += panel_bytes(one.format, one.k);
-    if (traits_of(one.format).has_scales) matrix->scale = reinterpret_cast<const float*>(columns);
-    if (traits_of(one.format).has_sums) {
-      matrix->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(one.n) * sizeof(float));
+    first += panel_bytes(format, k);
+    if (traits_of(format).has_scales) matrix->scale = reinterpret_cast<const float*>(columns);
+    if (traits_of(format).has_sums) {
+      matrix->column_sum = reinterpret_cast<const int32_t*>(columns + padded_n(n) * sizeof(float));
     }
-    columns += padded_n(one.n) * column_data_bytes(one.format);
+    columns += padded_n(n) * column_data_bytes(format);
   }
 }
 
@@ -305,7 +303,7 @@ Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte*
   }
   run_tasks(workers, tasks, reporter);
 
-  // Tasks are taken in order and finished once taken, so the first bad one is the same for any number of workers.
+  // Tasks start in order and always finish, so the first bad row is the same for any number of workers.
   const auto bad = std::ranges::find_if(tasks, [](const Task& task) { return task.bad_row >= 0; });
   if (bad != tasks.end()) return bad_row_error(*bad->job, bad->bad_row);
   if (options.source_mapped) {

@@ -5,84 +5,131 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/base/workers.h"
 #include "kernels/layout.h"
 #include "loader/checkpoint/safetensors.h"
 #include "loader/pack/pack_strip.h"
-#include "loader/pack/row_order.h"
 
 namespace pinion {
 
-// Reads a matrix that the file holds in another way than pack_all knows. Any thread calls.
+// Maps rows of a packed matrix to rows of the file's tensor, for three differences:
+// - The file stores the two rows of a rotated pair next to each other. Packed, they are half of the rotated rows apart,
+//   as in Llama's files, so that the forward pass has one kind of rope. Products of queries and keys do not change.
+// - The file stores the rotated rows at the end of each head, packed they come first.
+// - q, k and v share a tensor that holds the rows of all three head by head: a matrix takes its rows from every head.
+struct RowOrder {
+  int64_t head_rows = 0;  // of each head of the matrix; 0: the file's order
+  int64_t pairs = 0;      // rotated pairs, from the first packed row of each head; the rows after them keep their order
+  int64_t tail_rows = 0;  // rows at the end of each head in the file that come first when packed, with the pairs
+  int64_t rows = 0;       // of the matrix if it takes only some of the tensor's rows; 0: it takes all
+  int64_t step = 0;       // if some: tensor rows from one head to the next
+  int64_t first = 0;      // if some: the tensor row of the first head's first row
+  // If not empty, the matrix is the concatenation of these, and `rows` is their sum.
+  std::vector<RowOrder> sections = {};
+
+  bool is_identity() const { return head_rows == 0 && sections.empty(); }
+  bool selects_rows() const { return rows > 0; }
+
+  // The order of rows [from, from + count) of the matrix, whole heads. If the order selects rows, the source remains
+  // the whole tensor; else the caller passes these rows alone. Sections are not sliced: count is `rows` then.
+  RowOrder slice(int64_t from, int64_t count) const {
+    if (!selects_rows() || count == rows) return *this;
+    RowOrder order = *this;
+    order.rows = count;
+    order.first += from / head_rows * step;
+    return order;
+  }
+
+  // The tensor's row for a row of the matrix.
+  int64_t file_row(int64_t row) const {
+    for (const RowOrder& section : sections) {
+      if (row < section.rows) return section.file_row(row);
+      row -= section.rows;
+    }
+    if (is_identity()) return row;
+    const int64_t in_head = row % head_rows, head = selects_rows() ? row / head_rows * step + first : row - in_head;
+    int64_t at = in_head;
+    if (in_head < 2 * pairs) at = in_head < pairs ? 2 * in_head : 2 * (in_head - pairs) + 1;
+    return head + (at + head_rows - tail_rows) % head_rows;
+  }
+};
+
+// Reads a matrix that the file stores in a format of its own. Any thread may call it.
 struct RowReader {
-  std::string stored_as;                                                // "GPTQ, 4 bits, groups of 128"
-  std::function<void(int64_t first, int64_t count, float* rows)> read;  // rows [first, first + count), [count][k]
-  std::function<Error(int64_t row)> explain_nan;  // why a row has any, where the file tells; may be empty
-  bool scattered = false;                         // the numbers of a row are spread over the whole source
-  // Where w4 and w4z hold the matrix as it is: the same rows as codes. Returns the first unfit one, or -1.
+  std::string stored_as;  // "GPTQ, 4 bits, groups of 128"
+  // Rows [first, first + count) as [count][k].
+  std::function<void(int64_t first, int64_t count, float* rows)> read;
+  // The reason for a NaN in the row, if the file shows one. May be empty.
+  std::function<Error(int64_t row)> explain_nan;
+  bool scattered = false;  // the numbers of a row are spread over the whole source
+  // If w4 or w4z can keep the codes: the same rows as codes. Returns the first invalid row, or -1.
   std::function<int64_t(int64_t first, int64_t count, W4Rows* rows)> read_w4 = {};
 };
 
+// One matrix to pack.
 struct PackJob {
-  TensorView source;  // [n, k], BF16, F16, F32, or I8 where `scale` says what the codes mean
+  TensorView source;  // [n, k] BF16, F16 or F32, or I8 with `scale`
   Format format = Format::w8;
   Matrix* out = nullptr;
-  TensorView scale = {};  // of an I8 source, and of no other: BF16, F16 or F32, n numbers or one
-  // Reads the rows where pack_all cannot. `source` then is the memory that it reads, with the matrix's name and shape.
+  TensorView scale = {};  // for an I8 source only: BF16, F16 or F32, n numbers or one
+  // Reads other sources; `source` is then the memory that it reads, with the matrix's name and shape.
   RowReader reader = {};
-  RowOrder order = {};  // of the packed rows, which may be some of the source's; errors name the source's
-  // How many jobs' panels are interleaved: neighbours of one format and shape, each with this number.
+  RowOrder order = {};  // of the packed rows; errors name rows of the source
+  // Number of consecutive jobs, of one format and shape, whose panels are interleaved. All of them hold this number.
   int64_t interleaved = 1;
-  // 1, or rotation_of(k): then W D H / rotation is packed in the place of W (kernels/layout.h). Only for w8 and w4 made
-  // here: codes that stay what they are, w2 and bf16 are not rotated.
+  // 1, or rotation_of(k): then W D H / rotation is packed instead of W (kernels/layout.h). Only for w8 and w4 that are
+  // quantised here; kept codes, w2 and bf16 are not rotated.
   int64_t rotation = 1;
-  // Of the inputs that the matrix multiplies (rotated ones where it is rotated): w4 made here is quantised with it.
+  // Error feedback for w4 that is quantised here, from the moments of the inputs (of the rotated inputs, if rotated).
   const Feedback* feedback = nullptr;
+  std::string source_codes = {};  // for reports: the file's codes, "GPTQ, 4 bits, groups of 128"; empty: floats
+  bool keeps_codes = false;       // for reports: the packed matrix has the file's codes
 
-  int64_t rows() const { return order.is_part() ? order.rows : source.shape[0]; }  // of the matrix
+  int64_t rows() const { return order.selects_rows() ? order.rows : source.shape[0]; }  // of the packed matrix
 };
 
 struct PackOptions {
-  bool source_mapped = false;  // the sources are mapped files: read ahead, and let go of pages once packed
+  bool source_mapped = false;  // sources are mapped files: read ahead, and release pages once they are packed
   // Counts source bytes. Called about ten times a second, from the calling thread, and once at the end.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
 };
 
-// Sum of packed_bytes over the jobs: what `destination` must hold.
+// Bytes of all packed matrices: the size of `destination`.
 int64_t packed_bytes(std::span<const PackJob> jobs);
 
-// 2 if gate and up can be interleaved panel by panel (same format, same rotation), else 1. For jobs and matrices.
+// 2 if the panels of gate and up can be interleaved (same format, same rotation), else 1. For jobs and matrices.
 template <class T>
 constexpr int64_t interleave_of(const T& gate, const T& up) {
   return gate.format == up.format && gate.rotation == up.rotation ? 2 : 1;
 }
 
-// Places matrices of one format and shape, at least one, in one block from `first` on: their panels interleaved, then
-// the scales and sums of each. Sets their `interleaved`.
+// Sets the addresses of matrices of one format and shape that share the memory from `first` on: interleaved panels,
+// then the scales and sums of each. Sets their `interleaved`.
 void place_interleaved(std::span<Matrix* const> matrices, const std::byte* first);
 
-// Describes each job's matrix in its `out`, one block after another from `first` (kAlignmentBytes aligned): where
-// pack_all puts them, or did. A source of another shape or type is an error naming it.
+// Describes each job's matrix in its `out`, one after another from `first` on (kAlignmentBytes aligned), as pack_all
+// writes them. An error names a source of another shape or type.
 Error place_all(std::span<const PackJob> jobs, const std::byte* first);
 
 inline constexpr const char* kNotTernary = "not ternary";
 
-// Packs the jobs one block after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`.
-// The bytes depend on nothing but the sources.
-//   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) rounded to nearest even.
-//   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 where amax < 2^-119,
-//         below which the scale would not be a normal number. An I8 source's codes and scales stay what they are.
-//   w4:   the row's own scale is 64 times w8's, rounded down to a power of two; codes and group scales are those of w
-//         divided by it (quantize_w4.h). Rows too small for such scales are 0.
-//   w4z:  codes of a reader alone, with their zeros and scales; w4 takes them likewise where the reader has any.
-//   w2:   exactly, with scales that are f16 or become f16 by a power of two for the row (ternary.h). Any other row is
-//   an
-//         error that begins with kNotTernary.
-// Other rows that a reader gives go on as an F32 source's, and so do rotated rows, which are rotated in fp32.
-// A source of another shape or type, a row that holds a NaN or an infinity, and a scale that is not a positive finite
-// number, is an error naming it.
+// Packs the jobs one after another into `destination` (kAlignmentBytes aligned) and describes each in its `out`. The
+// bytes depend on the sources only.
+//   bf16: BF16 as it is; F16, F32 and code * scale (in fp32) are rounded to nearest even.
+//   w8:   scale = amax / 127 of the row, code = round_half_even(w / scale); scale 0 and codes 0 if amax < 2^-119, below
+//         which the scale would be subnormal. Codes and scales of an I8 source are kept.
+//   w4:   the row's scale is 64 times the scale of w8, rounded down to a power of two; codes and group scales are those
+//         of w divided by it (quantize.h). Rows too small for such scales become 0.
+//   w4z:  only codes of a reader, with their zero points and scales. w4 also keeps such codes.
+//   w2:   exactly, with scales that are f16 or become f16 when divided by a power of two for the row (quantize.h). For
+//         other rows the error begins with kNotTernary.
+// Other rows of a reader are treated like those of an F32 source, and so are rotated rows; rotation happens in fp32.
+// Errors name a source of another shape or type, a row with a NaN or an infinity, and a scale that is not a positive
+// finite number.
 Error pack_all(const Workers& workers, std::span<const PackJob> jobs, std::byte* destination,
                const PackOptions& options = {});
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -13,9 +14,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 #include "kernels/base/hash.h"
 
@@ -25,15 +26,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMagic = "pinion packed weights\n";
-// To be raised with every change of kernels/layout.h's picture or of pack_all's rules that the header does not tell of:
-// old files are then left unread.
+// Increase with every change of the layouts in kernels/layout.h or of pack_all's rules that the header does not show,
+// so that old files no longer match.
 constexpr int kVersion = 2;
-constexpr size_t kHeaderUnit = 4096;
-constexpr std::string_view kSuffix = ".packed";
+constexpr size_t kPageBytes = 4096;
+constexpr std::string_view kCacheSuffix = ".packed";
 constexpr size_t kHashDigits = 16;
-constexpr std::string_view kUnique = ".XXXXXX";  // mkostemp's, after the name that the file will get
-
-std::string system_error(int code) { return std::generic_category().message(code); }
+constexpr std::string_view kTemporarySuffix = ".XXXXXX";  // for mkostemp, after the final name
 
 std::string hex(uint64_t value) {
   std::string text(kHashDigits, '0');
@@ -41,14 +40,14 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-// The length field and the JSON; the file was parsed, so it has both.
+// The length field and the JSON of a file that was parsed before.
 std::span<const std::byte> safetensors_header(std::span<const std::byte> file) {
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
-  return file.first(sizeof length + static_cast<size_t>(length));
+  return file.first(sizeof length + length);
 }
 
-// A few pages from all over the file, with its first and last bytes: cold disks have to seek for each.
+// Pages spread evenly over the file, including its first and last bytes. Few, since a cold disk seeks for each.
 uint64_t hash_samples(std::span<const std::byte> file) {
   constexpr size_t kSamples = 64, kSampleBytes = 4096;
   const size_t bytes = std::min(kSampleBytes, file.size());
@@ -61,11 +60,11 @@ uint64_t hash_samples(std::span<const std::byte> file) {
 
 std::string order_text(const RowOrder& order) {
   std::string text;
-  for (const RowOrder& part : order.parts) text += order_text(part);
-  if (order.is_of_file() || !text.empty()) return text;
+  for (const RowOrder& section : order.sections) text += order_text(section);
+  if (order.is_identity() || !text.empty()) return text;
   text = ", heads of " + std::to_string(order.head_rows) + " with " + std::to_string(order.pairs) + " pairs parted";
-  if (order.last > 0) text += ", the last " + std::to_string(order.last) + " first";
-  if (!order.is_part()) return text;
+  if (order.tail_rows > 0) text += ", the last " + std::to_string(order.tail_rows) + " first";
+  if (!order.selects_rows()) return text;
   return text + ", from row " + std::to_string(order.first) + " on every " + std::to_string(order.step);
 }
 
@@ -73,14 +72,14 @@ std::string header_text(const Checkpoint& checkpoint, std::span<const PackJob> j
   std::string text(kMagic);
   text += "version " + std::to_string(kVersion);
   text += std::endian::native == std::endian::little ? ", little-endian" : ", big-endian";
-  text += ", panels of " + std::to_string(kPanelColumns) + ", k in " + std::to_string(kBlockK) + "\n";
+  text += ", panels of " + std::to_string(kPanelColumns) + ", k in " + std::to_string(kGroupK) + "\n";
   text += "bytes " + std::to_string(packed_bytes(jobs)) + "\n";
   for (const MappedFile& file : checkpoint.files) {
     const std::span<const std::byte> contents = file.contents();
     text += "from bytes " + std::to_string(contents.size()) + ", inode " + std::to_string(file.inode) + ", changed " +
-            std::to_string(file.changed_ns) + " and " + std::to_string(file.inode_changed_ns) + ", header " +
+            std::to_string(file.mtime_ns) + " and " + std::to_string(file.ctime_ns) + ", header " +
             hex(hash_bytes(safetensors_header(contents))) + ", samples " + hex(hash_samples(contents)) + "\n";
-    release_pages(contents);  // with each sample the system maps up to a huge page
+    release_pages(contents);  // each sample maps up to a huge page
   }
   if (!calibration.empty()) text += "calibrated by " + calibration + "\n";
   int64_t offset = 0;
@@ -102,152 +101,145 @@ bool is_hash(std::string_view text) {
 
 // "0123456789abcdef.packed"
 bool is_cache_name(std::string_view name) {
-  return name.ends_with(kSuffix) && is_hash(name.substr(0, name.size() - kSuffix.size()));
+  return name.ends_with(kCacheSuffix) && is_hash(name.substr(0, name.size() - kCacheSuffix.size()));
 }
 
-// The same with ".a1B2c3" behind it
+// "0123456789abcdef.packed.a1B2c3"
 bool is_temporary_name(std::string_view name) {
-  if (name.size() < kUnique.size()) return false;
-  const std::string_view unique = name.substr(name.size() - kUnique.size());
+  if (name.size() < kTemporarySuffix.size()) return false;
+  const std::string_view unique = name.substr(name.size() - kTemporarySuffix.size());
   return unique[0] == '.' && unique.find('.', 1) == unique.npos &&
-         is_cache_name(name.substr(0, name.size() - kUnique.size()));
+         is_cache_name(name.substr(0, name.size() - kTemporarySuffix.size()));
 }
 
-struct Descriptor {
-  int number = -1;
-  ~Descriptor() {
-    if (number >= 0) close(number);
-  }
-};
-
-struct KeptFile {
+struct CacheFile {
   fs::path path;
   int64_t bytes = 0;
   int64_t used_seconds = 0;  // since 1970
 };
 
-// Ours is what has such a name and our first line; a writer may have died before it wrote that.
-bool look_at(const fs::path& path, bool may_be_empty, KeptFile* out) {
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+// True if the file begins with kMagic or, if that is allowed, is empty: a writer may die before it writes the header.
+bool is_cache_file(const fs::path& path, bool may_be_empty, CacheFile* out) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status = {};
-  if (file.number < 0 || fstat(file.number, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (!file.is_open() || fstat(file.number, &status) != 0 || !S_ISREG(status.st_mode)) return false;
   std::array<char, kMagic.size()> first = {};
-  const bool is_ours = read(file.number, first.data(), first.size()) == std::ssize(kMagic) &&
-                       std::string_view(first.data(), first.size()) == kMagic;
+  const bool has_magic = read(file.number, first.data(), first.size()) == std::ssize(kMagic) &&
+                         std::string_view(first.data(), first.size()) == kMagic;
   *out = {path, status.st_size, std::max(status.st_atime, status.st_mtime)};
-  return is_ours || (may_be_empty && status.st_size == 0);
+  return has_magic || (may_be_empty && status.st_size == 0);
 }
 
-// A writer holds a lock on its file. Where there are no locks an hour must do.
-void remove_if_abandoned(const KeptFile& file) {
-  const Descriptor descriptor{open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
-  if (descriptor.number < 0) return;
-  const bool is_locked = flock(descriptor.number, LOCK_EX | LOCK_NB) == 0;
-  const bool has_no_locks = !is_locked && errno != EWOULDBLOCK;
+// A writer holds a lock on its file. On file systems without locks, a file counts as abandoned after an hour.
+void remove_if_abandoned(const CacheFile& file) {
+  const FileDescriptor descriptor(open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!descriptor.is_open()) return;
+  const bool is_unlocked = flock(descriptor.number, LOCK_EX | LOCK_NB) == 0;
+  const bool has_no_locks = !is_unlocked && errno != EWOULDBLOCK;
   const int64_t now_seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  if (is_locked || (has_no_locks && now_seconds - file.used_seconds > 3600)) unlink(file.path.c_str());
+  if (is_unlocked || (has_no_locks && now_seconds - file.used_seconds > 3600)) unlink(file.path.c_str());
 }
 
-// f(file) for each of ours whose name is_wanted; an unfinished one may have nothing in it yet.
+// f(file) for each cache file of the folder whose name matches; unfinished ones may be empty.
 template <class F>
-void each_file(const fs::path& folder, bool (*is_wanted)(std::string_view name), F&& f) {
+void for_each_file(const fs::path& folder, bool (*matches)(std::string_view name), F&& f) {
   std::error_code code;
   for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
-    KeptFile file;
-    if (!is_wanted(it->path().filename().native())) continue;
-    if (look_at(it->path(), is_wanted == is_temporary_name, &file)) f(file);
+    CacheFile file;
+    if (!matches(it->path().filename().native())) continue;
+    if (is_cache_file(it->path(), matches == is_temporary_name, &file)) f(file);
   }
 }
 
-// The whole files except `but`, least recently used first.
-std::vector<KeptFile> kept_files(const fs::path& folder, const fs::path& but) {
-  std::vector<KeptFile> kept;
-  each_file(folder, is_cache_name, [&](const KeptFile& file) {
-    if (file.path != but) kept.push_back(file);
+// All complete files except one, least recently used first.
+std::vector<CacheFile> files_except(const fs::path& folder, const fs::path& excluded) {
+  std::vector<CacheFile> files;
+  for_each_file(folder, is_cache_name, [&](const CacheFile& file) {
+    if (file.path != excluded) files.push_back(file);
   });
-  std::ranges::sort(kept, {}, &KeptFile::used_seconds);
-  return kept;
+  std::ranges::sort(files, {}, &CacheFile::used_seconds);
+  return files;
 }
 
-Error make_room(const PackCache& cache, int64_t most_bytes) {
+Error make_room(const PackCache& cache, int64_t max_bytes) {
   const fs::path folder = cache.path.parent_path();
   std::error_code code;
   fs::create_directories(folder, code);
   if (code) return error("cannot make the folder", folder.string(), {}, code.message());
   remove_unfinished(folder);
-  const std::vector<KeptFile> kept = kept_files(folder, cache.path);
-  int64_t kept_bytes = 0;
-  for (const KeptFile& file : kept) kept_bytes += file.bytes;
+  const std::vector<CacheFile> files = files_except(folder, cache.path);
+  int64_t used_bytes = 0;
+  for (const CacheFile& file : files) used_bytes += file.bytes;
   const fs::space_info space = fs::space(folder, code);
-  if (code) return error("cannot tell the free space", folder.string(), {}, code.message());
+  if (code) return error("cannot read the free space", folder.string(), {}, code.message());
   const auto free_bytes = static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX / 2));
-  const int64_t limit = std::min(most_bytes, (free_bytes + kept_bytes) / 2);
+  const int64_t limit = std::min(max_bytes, (free_bytes + used_bytes) / 2);
   if (cache.file_bytes() > limit) {
     return error("no room for packed weights", folder.string(), "at most " + std::to_string(limit) + " bytes",
                  std::to_string(cache.file_bytes()));
   }
-  for (const KeptFile& file : kept) {
-    if (kept_bytes + cache.file_bytes() <= limit) break;
-    if (unlink(file.path.c_str()) == 0) kept_bytes -= file.bytes;
+  for (const CacheFile& file : files) {
+    if (used_bytes + cache.file_bytes() <= limit) break;
+    if (unlink(file.path.c_str()) == 0) used_bytes -= file.bytes;
   }
   return {};
 }
 
 // Removed at the end of its life unless it was renamed.
 struct TemporaryFile {
-  std::string where;  // the name that the file will get
+  std::string final_path;
   std::string path;
-  Descriptor descriptor;
+  FileDescriptor file;
+  int64_t written = 0;
 
-  // Between making a file and locking it, somebody who tidies up may take it for abandoned: then another is made.
-  explicit TemporaryFile(const fs::path& final_path) : where(final_path.string()) {
+  // Between creation and lock, another process may remove the file as abandoned: then a new one is created.
+  explicit TemporaryFile(const fs::path& target) : final_path(target.string()) {
     do {
-      if (descriptor.number >= 0) close(descriptor.number);
-      path = where + std::string(kUnique);
-      descriptor.number = mkostemp(path.data(), O_CLOEXEC);
-      if (descriptor.number >= 0) flock(descriptor.number, LOCK_EX);
-    } while (descriptor.number >= 0 && access(path.c_str(), F_OK) != 0);
+      file.close();
+      path = final_path + std::string(kTemporarySuffix);
+      file.number = mkostemp(path.data(), O_CLOEXEC);
+      if (file.is_open()) flock(file.number, LOCK_EX);
+    } while (file.is_open() && access(path.c_str(), F_OK) != 0);
   }
   ~TemporaryFile() {
-    if (descriptor.number >= 0 && !path.empty()) unlink(path.c_str());
+    if (file.is_open() && !path.empty()) unlink(path.c_str());
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  Error failure(int code) const { return error("cannot write packed weights", where, {}, system_error(code)); }
+  Error failure(int code) const { return error("cannot write packed weights", final_path, {}, std::strerror(code)); }
 
-  Error write(const void* data, int64_t bytes) const {
-    const auto* next = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t written = ::write(descriptor.number, next, static_cast<size_t>(bytes));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return failure(written < 0 ? errno : ENOSPC);
-      next += written;
-      bytes -= written;
-    }
+  Error append(std::span<const std::byte> bytes) {
+    if (!file.write(bytes, written)) return failure(errno);
+    written += std::ssize(bytes);
     return {};
   }
 
-  // All the space at once: a full disk shows now. Beyond the limit the kernel would end the process with a signal.
+  // Allocates all space at once, so that a full disk fails early. A write beyond the limit would raise a signal.
   Error reserve(int64_t bytes) const {
     rlimit limit = {};
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && static_cast<rlim_t>(bytes) > limit.rlim_cur) return failure(EFBIG);
     int code = 0;
     do {
-      code = posix_fallocate(descriptor.number, 0, bytes);
+      code = posix_fallocate(file.number, 0, bytes);
     } while (code == EINTR);
     return code == 0 || code == EOPNOTSUPP || code == EINVAL ? Error{} : failure(code);
   }
 
   Error finish() {
-    constexpr timespec kTimes[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kUnchangedSince};
-    futimens(descriptor.number, kTimes);  // in vain: the next start checks
-    if (fsync(descriptor.number) != 0) return failure(errno);
-    if (rename(path.c_str(), where.c_str()) != 0) return failure(errno);
+    constexpr timespec kTimes[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, kVerifiedTime};
+    futimens(file.number, kTimes);  // if this fails, the next start verifies the weights
+    if (fsync(file.number) != 0) return failure(errno);
+    if (rename(path.c_str(), final_path.c_str()) != 0) return failure(errno);
     path.clear();
     return {};
   }
 };
+
+// The hashes of the segments, without the hash of these.
+std::span<const std::byte> hashes_of(std::span<const std::byte> seal) {
+  return seal.first(seal.size() - sizeof(uint64_t) - kBootIdBytes);
+}
 
 }  // namespace
 
@@ -255,8 +247,8 @@ PackCache pack_cache_of(const fs::path& folder, const Checkpoint& checkpoint, st
                         const std::string& calibration) {
   PackCache cache;
   cache.header = header_text(checkpoint, jobs, calibration);
-  cache.path = folder / (hex(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kSuffix));
-  cache.header.resize((cache.header.size() + kHeaderUnit - 1) / kHeaderUnit * kHeaderUnit, '\0');
+  cache.path = folder / (hex(hash_bytes(std::as_bytes(std::span(cache.header)))) + std::string(kCacheSuffix));
+  cache.header.resize((cache.header.size() + kPageBytes - 1) / kPageBytes * kPageBytes, '\0');
   cache.packed_bytes = packed_bytes(jobs);
   return cache;
 }
@@ -272,39 +264,79 @@ Error open_pack_cache(const PackCache& cache, MappedFile* out) {
   if (std::memcmp(contents.data(), cache.header.data(), cache.header.size()) != 0) {
     return error("not these weights: header differs", cache.path.string());
   }
-  if (!is_whole(seal_in(cache, file))) return error("not these weights: damaged hashes", cache.path.string());
+  if (!is_intact(seal_in(cache, file))) return error("not these weights: damaged hashes", cache.path.string());
   constexpr timespec kUsed[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_OMIT}};
-  utimensat(AT_FDCWD, cache.path.c_str(), kUsed, 0);  // in vain where the folder is read-only: nothing is lost
+  utimensat(AT_FDCWD, cache.path.c_str(), kUsed, 0);  // fails in a read-only folder, without harm
   *out = std::move(file);
   return {};
 }
 
 std::span<const std::byte> packed_contents(const PackCache& cache, const MappedFile& file) {
-  return file.contents().subspan(cache.header.size(), static_cast<size_t>(cache.packed_bytes));
+  return file.contents().subspan(cache.header.size(), cache.packed_bytes);
+}
+
+std::span<const std::byte> segment_at(std::span<const std::byte> bytes, int64_t index) {
+  const int64_t first = index * kSegmentBytes;
+  return bytes.subspan(first, std::min(kSegmentBytes, std::ssize(bytes) - first));
 }
 
 std::span<const std::byte> seal_in(const PackCache& cache, const MappedFile& file) {
-  return file.contents().last(static_cast<size_t>(seal_bytes(cache.packed_bytes)));
+  return file.contents().last(seal_bytes(cache.packed_bytes));
 }
 
-void remove_unfinished(const fs::path& folder) { each_file(folder, is_temporary_name, remove_if_abandoned); }
+void remove_unfinished(const fs::path& folder) { for_each_file(folder, is_temporary_name, remove_if_abandoned); }
 
-Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t most_bytes) {
-  if (Error e = make_room(cache, most_bytes)) return e;
+Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t max_bytes) {
+  if (Error e = make_room(cache, max_bytes)) return e;
   TemporaryFile file(cache.path);
-  if (file.descriptor.number < 0) return file.failure(errno);
-  // The header first, so that whatever a killed process leaves is known as ours.
-  if (Error e = file.write(cache.header.data(), std::ssize(cache.header))) return e;
+  if (!file.file.is_open()) return file.failure(errno);
+  // The header comes first, so that the file of a killed process is recognised.
+  if (Error e = file.append(std::as_bytes(std::span(cache.header)))) return e;
   if (Error e = file.reserve(cache.file_bytes())) return e;
-  // In one piece: the page cache then holds it in large folios, which a later start maps in half the time.
-  if (Error e = file.write(packed, cache.packed_bytes)) return e;
+  // One large write: the page cache then uses large folios, which a later start maps in half the time.
+  const std::span<const std::byte> contents(packed, cache.packed_bytes);
+  if (Error e = file.append(contents)) return e;
   std::vector<uint64_t> hashes;
-  for (int64_t i = 0; i < sealed_blocks(cache.packed_bytes); i++) {
-    hashes.push_back(fast_hash(sealed_block({packed, static_cast<size_t>(cache.packed_bytes)}, i)));
-  }
-  const std::vector<std::byte> seal = make_seal(hashes);
-  if (Error e = file.write(seal.data(), std::ssize(seal))) return e;
+  for (int64_t i = 0; i < segment_count(cache.packed_bytes); i++) hashes.push_back(fast_hash(segment_at(contents, i)));
+  if (Error e = file.append(make_seal(hashes))) return e;
   return file.finish();
+}
+
+uint64_t fast_hash(std::span<const std::byte> bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+std::vector<std::byte> make_seal(std::span<const uint64_t> hashes) {
+  const uint64_t hash_of_hashes = fast_hash(std::as_bytes(hashes));
+  const std::vector<std::byte> boot = boot_id();
+  std::vector<std::byte> seal;
+  for (const auto& bytes : {std::as_bytes(hashes), std::as_bytes(std::span(&hash_of_hashes, 1)), std::span(boot)}) {
+    seal.insert(seal.end(), bytes.begin(), bytes.end());
+  }
+  return seal;
+}
+
+bool is_intact(std::span<const std::byte> seal) {
+  const std::span<const std::byte> hashes = hashes_of(seal);
+  return fast_hash(hashes) == segment_hash(seal, hashes.size() / sizeof(uint64_t));
+}
+
+uint64_t segment_hash(std::span<const std::byte> seal, int64_t index) {
+  uint64_t hash = 0;
+  std::memcpy(&hash, seal.data() + index * sizeof hash, sizeof hash);
+  return hash;
+}
+
+std::vector<std::byte> boot_id() {
+  std::string text(kBootIdBytes, '\0');
+  std::ifstream("/proc/sys/kernel/random/boot_id").getline(text.data(), kBootIdBytes);
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+bool is_of_this_boot(std::span<const std::byte> seal) {
+  const std::vector<std::byte> boot = boot_id();
+  return boot[0] != std::byte{0} && std::ranges::equal(seal.last(kBootIdBytes), boot);
 }
 
 }  // namespace pinion

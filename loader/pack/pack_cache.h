@@ -1,10 +1,11 @@
-// Packed weights kept on disk: a later start maps them instead of packing anew, and processes share the pages.
+// Packed weights on disk: a later start maps them instead of packing again, and processes share the pages.
 //
-// A file is a header of text, filled up with zeros to a whole page, then the bytes of pack_all as they lie in memory,
-// then their seal. The header names everything that those bytes depend on. A file counts only where its header is, byte
-// for byte, the one expected, its length is right and the seal's hashes are whole: nothing that it says is ever
-// interpreted, so nothing in it can mislead. Comparing the weights with the seal reads them all, so a start does not
-// wait for it (cache_check.h). They reach the disk before the file gets its name.
+// A file is a text header, padded with zeros to a whole page, then the bytes of pack_all, then a seal: a hash of each
+// segment of the weights, a hash of these hashes, and the boot during which the weights were last verified. The header
+// lists everything that the bytes depend on. A file is used only if its header is, byte for byte, the expected one, its
+// length is right and the seal's hashes are intact; nothing in it is ever interpreted, so nothing in it can mislead.
+// Comparing the weights with the seal reads all of them, so cache_check.h does that in the background. The weights are
+// on the disk before the file gets its name.
 #pragma once
 
 #include <cstddef>
@@ -13,49 +14,75 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "loader/checkpoint/checkpoint.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack.h"
-#include "loader/pack/seal.h"
 
 namespace pinion {
 
-constexpr int64_t kMostCacheBytes = 64'000'000'000;
+constexpr int64_t kMaxCacheBytes = 64'000'000'000;
+constexpr int64_t kSegmentBytes = int64_t{1} << 20;
+constexpr int64_t kBootIdBytes = 64;  // at the end of a seal
 
-// Where the packed weights of a checkpoint belong, and how that file begins.
+constexpr int64_t segment_count(int64_t bytes) { return (bytes + kSegmentBytes - 1) / kSegmentBytes; }
+constexpr int64_t seal_bytes(int64_t bytes) {
+  return (segment_count(bytes) + 1) * static_cast<int64_t>(sizeof(uint64_t)) + kBootIdBytes;
+}
+
+// The path of a checkpoint's packed weights and the expected header of that file.
 struct PackCache {
-  std::filesystem::path path;  // FOLDER/HASH.packed, the hash being the header's
+  std::filesystem::path path;  // FOLDER/HASH.packed, with the hash of the header
   std::string header;          // a whole number of pages
   int64_t packed_bytes = 0;
 
-  int64_t file_bytes() const { return static_cast<int64_t>(header.size()) + packed_bytes + seal_bytes(packed_bytes); }
+  int64_t file_bytes() const { return std::ssize(header) + packed_bytes + seal_bytes(packed_bytes); }
 };
 
-// A shard is known by its size, inode, times of change (of the contents, which tools set back, and of the inode, which
-// they cannot), a hash of its safetensors header and one of samples of its tensors; not by its path, so a folder may
-// move. The samples tell fine-tunes apart where a file system invents inodes and times.
+// A shard is identified by its size, its inode, mtime (which tools set back) and ctime (which they cannot), a hash of
+// its safetensors header and a hash of samples of its tensors; not by its path, so a folder may move. The samples tell
+// fine-tunes apart on file systems that invent inodes and times.
 // calibration: a name of the text that the weights were quantised for; empty: none.
 PackCache pack_cache_of(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                         std::span<const PackJob> jobs, const std::string& calibration = {});
 
-// The time of its last change that a file gets when its weights are known to be right: whoever writes into it later
-// changes that. When a file was last used its access time says.
-constexpr timespec kUnchangedSince = {.tv_sec = 946'684'800, .tv_nsec = 0};  // the year 2000
+// The mtime of a file whose weights are verified: any later write changes it. The atime records the last use.
+constexpr timespec kVerifiedTime = {.tv_sec = 946'684'800, .tv_nsec = 0};  // the year 2000
 
-// Maps the file and marks it as used now. An error says why there is no such file or why it does not count.
+// Maps the file and marks it as used now. The error states why the file is missing or not usable.
 Error open_pack_cache(const PackCache& cache, MappedFile* out);
 
-// The packed bytes of a file that open_pack_cache gave, and their seal.
+// The packed bytes of a file from open_pack_cache, a segment of them (the last may be shorter), and the seal.
 std::span<const std::byte> packed_contents(const PackCache& cache, const MappedFile& file);
+std::span<const std::byte> segment_at(std::span<const std::byte> bytes, int64_t index);
 std::span<const std::byte> seal_in(const PackCache& cache, const MappedFile& file);
 
-// Removes the unfinished files of writers that were killed, and nothing of those that still write.
+// Removes unfinished files of writers that were killed, but not those of running writers.
 void remove_unfinished(const std::filesystem::path& folder);
 
-// Writes the file: under another name in the same folder, then renamed, so that it is whole or not there. Before that
-// it removes unfinished files, and the least recently used ones until all fit into most_bytes and into half of the
-// space that the file system would have free without them. `packed` holds packed_bytes.
-Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t most_bytes = kMostCacheBytes);
+// Writes the file under a temporary name and renames it, so that it is either complete or absent. First removes
+// unfinished files, and the least recently used ones until all fit into max_bytes and into half of the space that would
+// be free without them. `packed` holds packed_bytes.
+Error write_pack_cache(const PackCache& cache, const std::byte* packed, int64_t max_bytes = kMaxCacheBytes);
+
+// --- The seal.
+
+// XXH3 (Yann Collet), 64 bits: as fast as memory, not secure against attackers.
+uint64_t fast_hash(std::span<const std::byte> bytes, uint64_t seed = 0);
+
+// The seal of segments with these hashes, verified during this boot.
+std::vector<std::byte> make_seal(std::span<const uint64_t> hashes);
+
+// True if the hashes match the hash of the hashes.
+bool is_intact(std::span<const std::byte> seal);
+uint64_t segment_hash(std::span<const std::byte> seal, int64_t index);
+
+// Identifies the current boot of the machine; zeros if the system does not provide it.
+std::vector<std::byte> boot_id();
+
+// True if the seal was made or renewed during the current boot.
+bool is_of_this_boot(std::span<const std::byte> seal);
 
 }  // namespace pinion

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "loader/checkpoint/number_formats.h"
+
 namespace pinion {
 namespace {
 
@@ -25,30 +27,37 @@ void spread(uint32_t word, int bits, uint8_t* out) {
   std::memcpy(out, &nibbles, sizeof nibbles);
 }
 
-// In which place of its word each of eight columns lies.
-constexpr std::array<uint8_t, 8> kAwqPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
+// Index, in its word, of the code of a column.
+int64_t awq_index(int64_t column) {
+  constexpr uint8_t kIndices[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  return kIndices[column % 8];
+}
 
-int64_t awq_place(int64_t column) { return kAwqPlaces[static_cast<size_t>(column % 8)]; }
-
-// out [count]: the zero of symmetric codes.
+// out [count]: the zero point of symmetric codes.
 void fill_middle(const CodedMatrix& m, int64_t count, float* out) {
   std::fill_n(out, count, static_cast<float>(1 << (m.scheme.bits - 1)));
 }
 
-// Columns of words are read in blocks of lines, so that a row's next codes come from lines still in cache.
-constexpr int64_t kBlockLines = 64;
+// Columns of words are read in slices of this many lines, which stay in cache from one column to the next.
+constexpr int64_t kSliceLines = 64;
+
+constexpr std::array<float, 256> kFp8Values = [] {
+  std::array<float, 256> values = {};
+  for (size_t i = 0; i < values.size(); ++i) values[i] = f8_e4m3_to_float(static_cast<uint8_t>(i));
+  return values;
+}();
 
 }  // namespace
 
 void read_byte_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
   const auto* codes = reinterpret_cast<const uint8_t*>(m.codes.data) + first * m.k;
   const uint32_t middle = 1u << (m.scheme.bits - 1);
-  // A byte that is no code of this many bits becomes more than the largest code.
+  // A byte out of range becomes larger than the largest code.
   for (int64_t i = 0; i < rows * m.k; ++i) out[i] = static_cast<uint8_t>(codes[i] + middle);
 }
 
 void read_packed_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
-  const int64_t per_word = m.codes_a_word(), row_words = m.words(m.k), whole = m.k / per_word;
+  const int64_t per_word = m.codes_per_word(), row_words = m.words(m.k), whole = m.k / per_word;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t row_word = (first + r) * row_words;
     uint8_t* row = out + r * m.k;
@@ -60,10 +69,10 @@ void read_packed_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_
 }
 
 void read_gptq_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
-  const int64_t per_word = m.codes_a_word(), lines = m.k / per_word, block = kBlockLines / per_word;
-  for (int64_t begin = 0; begin < lines; begin += block) {
+  const int64_t per_word = m.codes_per_word(), lines = m.k / per_word, slice = kSliceLines / per_word;
+  for (int64_t begin = 0; begin < lines; begin += slice) {
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t line = begin; line < std::min(begin + block, lines); ++line) {
+      for (int64_t line = begin; line < std::min(begin + slice, lines); ++line) {
         spread(word(m.codes, line * m.n + first + r), m.scheme.bits, out + r * m.k + line * per_word);
       }
     }
@@ -72,18 +81,18 @@ void read_gptq_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t*
 
 void read_awq_codes(const CodedMatrix& m, int64_t first, int64_t rows, uint8_t* out) {
   const int64_t row_words = m.words(m.n);
-  for (int64_t begin = 0; begin < m.k; begin += kBlockLines) {
-    const int64_t lines = std::min(kBlockLines, m.k - begin);
-    std::array<uint32_t, kBlockLines> column_words = {};
+  for (int64_t begin = 0; begin < m.k; begin += kSliceLines) {
+    const int64_t lines = std::min(kSliceLines, m.k - begin);
+    std::array<uint32_t, kSliceLines> column_words = {};
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t column = first + r, place = awq_place(column);
+      const int64_t column = first + r, index = awq_index(column);
       if (r == 0 || column % 8 == 0) {
         for (int64_t i = 0; i < lines; ++i) {
-          column_words[static_cast<size_t>(i)] = word(m.codes, (begin + i) * row_words + column / 8);
+          column_words[i] = word(m.codes, (begin + i) * row_words + column / 8);
         }
       }
       uint8_t* row = out + r * m.k + begin;
-      for (int64_t i = 0; i < lines; ++i) row[i] = code(column_words[static_cast<size_t>(i)], place, 4);
+      for (int64_t i = 0; i < lines; ++i) row[i] = code(column_words[i], index, 4);
     }
   }
 }
@@ -109,26 +118,26 @@ void read_byte_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, fl
 }
 
 void read_packed_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
-  const int64_t groups = m.groups(), per_word = m.codes_a_word();
+  const int64_t groups = m.groups(), per_word = m.codes_per_word();
   if (!m.zero.data) return fill_middle(m, rows * groups, out);
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t line = (first + r) / per_word, place = (first + r) % per_word;
+    const int64_t line = (first + r) / per_word, index = (first + r) % per_word;
     for (int64_t g = 0; g < groups; ++g) {
-      out[r * groups + g] = code(word(m.zero, line * groups + g), place, m.scheme.bits);
+      out[r * groups + g] = code(word(m.zero, line * groups + g), index, m.scheme.bits);
     }
   }
 }
 
 void read_gptq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, float* out) {
-  const int64_t groups = m.groups(), per_word = m.codes_a_word();
-  // The first version stores zero - 1, and so a zero of 0 as the largest code. Of that some tools make 0 again, some
-  // one more than the largest code, and some spoilt the neighbours when they wrote it.
-  const int most = (1 << m.scheme.bits) - 1, less = m.scheme.zeros_less_one ? 1 : 0;
+  const int64_t groups = m.groups(), per_word = m.codes_per_word();
+  // The first version stores the zero point minus 1, and so 0 as the largest code. Some tools read that as 0, some as
+  // one more than the largest code, and some corrupted the neighbours when they wrote it.
+  const int largest = (1 << m.scheme.bits) - 1, offset = m.scheme.zeros_less_one ? 1 : 0;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t column = (first + r) / per_word, place = (first + r) % per_word;
+    const int64_t column = (first + r) / per_word, index = (first + r) % per_word;
     for (int64_t g = 0; g < groups; ++g) {
-      const int zero = code(word(m.zero, g * m.words(m.n) + column), place, m.scheme.bits) + less;
-      out[r * groups + g] = zero > most ? NAN : static_cast<float>(zero);
+      const int zero = code(word(m.zero, g * m.words(m.n) + column), index, m.scheme.bits) + offset;
+      out[r * groups + g] = zero > largest ? NAN : static_cast<float>(zero);
     }
   }
 }
@@ -138,7 +147,7 @@ void read_awq_zero_points(const CodedMatrix& m, int64_t first, int64_t rows, flo
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t column = first + r;
     for (int64_t g = 0; g < groups; ++g) {
-      out[r * groups + g] = code(word(m.zero, g * row_words + column / 8), awq_place(column), m.scheme.bits);
+      out[r * groups + g] = code(word(m.zero, g * row_words + column / 8), awq_index(column), m.scheme.bits);
     }
   }
 }
@@ -158,6 +167,30 @@ bool zeros_are_middle(const CodedMatrix& m) {
     if (word(m.zero, i) != middle) return false;
   }
   return true;
+}
+
+void read_fp8_row(const CodedMatrix& m, int64_t row, const float* scales, float* out) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(m.codes.data) + row * m.k;
+  for (int64_t g = 0; g < m.groups(); ++g) {
+    const int64_t end = std::min(m.k, (g + 1) * m.group_size());
+    const float scale = scales[g];
+    for (int64_t i = g * m.group_size(); i < end; ++i) out[i] = kFp8Values[codes[i]] * scale;
+  }
+}
+
+void read_nvfp4_row(const CodedMatrix& m, int64_t row, const float* scales, float* out) {
+  const auto* pairs = reinterpret_cast<const uint8_t*>(m.codes.data) + row * (m.k / 2);
+  for (int64_t i = 0; i < m.k; i += 2) {
+    const float scale = scales[i / kNvGroup];
+    const uint8_t pair = pairs[i / 2];
+    out[i] = kE2m1Numbers[pair & 15] * scale;
+    out[i + 1] = kE2m1Numbers[pair >> 4] * scale;
+  }
+}
+
+void read_fp8_scales(const CodedMatrix& m, int64_t first, int64_t count, float* out) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(m.scale.data) + first;
+  for (int64_t i = 0; i < count; ++i) out[i] = kFp8Values[codes[i]] / m.scale_divisor;
 }
 
 }  // namespace pinion

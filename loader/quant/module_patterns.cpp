@@ -13,14 +13,14 @@ namespace pinion {
 namespace {
 
 constexpr std::string_view kRegexMark = "re:";
-constexpr uint32_t kMostRegexSteps = 100'000;  // names are short: sane expressions need some dozens
-constexpr uint32_t kMostRegexMemory = 1024;    // KiB
+constexpr uint32_t kMaxRegexSteps = 100'000;  // names are short: sane expressions need some dozens
+constexpr uint32_t kMaxRegexMemory = 1024;    // KiB
 
 Error match_regex(const ModulePattern& pattern, const std::string& name, bool* out) {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  pcre2_set_match_limit(context, kMostRegexSteps);
-  pcre2_set_heap_limit(context, kMostRegexMemory);
+  pcre2_set_match_limit(context, kMaxRegexSteps);
+  pcre2_set_heap_limit(context, kMaxRegexMemory);
   const int found =
       pcre2_match(pattern.regex.get(), reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data, context);
   pcre2_match_context_free(context);

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string_view>
 
 #include "kernels/layout.h"
@@ -11,12 +12,12 @@
 namespace pinion {
 namespace {
 
-constexpr size_t kMostPatterns = 4096;  // a large model's layers one by one
+constexpr size_t kMaxPatterns = 4096;  // enough for every module of a large model
 
-// A module's name in the engine, and those that it may have had.
+// A module's name, and its possible names before the renaming.
 std::vector<std::string> names_of(const std::string& module, const Quantization& quantization) {
   std::vector<std::string> names = {module};
-  const std::string tensors = module + ".";  // what the names of its tensors begin with
+  const std::string tensors = module + ".";  // prefix of its tensors' names
   for (const auto& [from, to] : quantization.renamed) {
     if (!tensors.starts_with(to)) continue;
     names.push_back(from + tensors.substr(to.size()));
@@ -27,7 +28,7 @@ std::vector<std::string> names_of(const std::string& module, const Quantization&
 
 Error read_patterns(JsonFields& fields, std::string_view name, std::vector<ModulePattern>* out) {
   const std::vector<std::string> texts = fields.texts(name);
-  if (texts.size() > kMostPatterns) fields.fail(name, "too many entries", "at most " + std::to_string(kMostPatterns));
+  if (texts.size() > kMaxPatterns) fields.fail(name, "too many entries", "at most " + std::to_string(kMaxPatterns));
   if (fields.error) return fields.error;
   for (const std::string& text : texts) {
     if (Error e = compile_pattern(text, fields.where + ": " + std::string(name), &out->emplace_back())) return e;
@@ -41,20 +42,20 @@ std::string alternatives(const std::vector<Json>& values) {
   return text;
 }
 
-// A field that may be absent, or null, but must otherwise have one of these values.
+// A field that may be absent or null, but otherwise must have one of these values.
 void expect(JsonFields& fields, std::string_view name, const std::vector<Json>& values) {
   const Json* value = fields.find(name);
   if (!value || std::ranges::find(values, *value) != values.end()) return;
   fields.fail(name, "not supported", alternatives(values), brief(*value));
 }
 
-// The same for one that must be there: what the library takes where it is absent is another format.
+// The same for a required field: the library's default would be another format.
 void require(JsonFields& fields, std::string_view name, const std::vector<Json>& values) {
   if (!fields.has(name)) fields.fail(name, "missing field", alternatives(values));
   expect(fields, name, values);
 }
 
-// The row of a table that the field, which must be there, names.
+// The row of a table that a required field names.
 template <class Row, size_t N>
 const Row& require_row(JsonFields& fields, std::string_view name, const Row (&table)[N]) {
   std::vector<Json> names;
@@ -78,24 +79,24 @@ void ignore(JsonFields& fields, std::initializer_list<const char*> names) {
   for (const char* name : names) fields.find(name);
 }
 
-// Inputs that share a scale; 0: all of them, which files write as -1.
+// 0: all inputs, which files write as -1.
 int64_t read_group_size(JsonFields& fields) {
   const int64_t size = fields.integer("group_size", {}, -1, kMaxK);
   if (size == 0) fields.fail("group_size", "out of range", "-1 or at least 1", "0");
   return std::max<int64_t>(size, 0);
 }
 
-void read_block(JsonFields& fields, std::string_view name, CodeScheme* out) {
-  const std::vector<int64_t> block = fields.integers(name, 1, kMaxK);
-  if (block.size() != 2) {
-    return fields.fail(name, "wrong length", "[rows, columns] of a block", std::to_string(block.size()));
+void read_tile(JsonFields& fields, std::string_view name, CodeScheme* out) {
+  const std::vector<int64_t> tile = fields.integers(name, 1, kMaxK);
+  if (tile.size() != 2) {
+    return fields.fail(name, "wrong length", "[rows, columns] of a block", std::to_string(tile.size()));
   }
-  out->block_rows = block[0];
-  out->group_size = block[1];
+  out->rows_per_scale = tile[0];
+  out->group_size = tile[1];
 }
 
 struct TensorsFormat {
-  std::string_view name;  // as compressed-tensors has it
+  std::string_view name;  // in compressed-tensors
   StoredAs stored_as;
 };
 
@@ -106,7 +107,7 @@ constexpr TensorsFormat kTensorsFormats[] = {
     {"nvfp4-pack-quantized", StoredAs::nvfp4},
 };
 
-// QuantizationArgs of weights, in part the same for all formats.
+// The QuantizationArgs of weights.
 Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
   if (fields.object.empty() && !fields.error) return error("not supported", fields.where, "8-bit weights", "none");
   const StoredAs format = out->stored_as;
@@ -131,7 +132,7 @@ Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
     const Json* order = fields.find("actorder");
     out->has_order = order && *order == "group";
   }
-  // The other values only ordered GPTQ's own work.
+  // These values only affected how GPTQ computed the codes.
   if (are_numbers) expect(fields, "actorder", {"weight", "static", false});
   const std::string strategy = fields.text("strategy", "");
   expect(fields, "type", {are_numbers ? "float" : "int"});
@@ -141,27 +142,27 @@ Error read_weight_arguments(JsonFields fields, CodeScheme* out) {
   } else if (format != StoredAs::nvfp4) {
     expect(fields, "group_size", {-1, 0});
   }
-  if (strategy == "block") read_block(fields, "block_structure", out);
+  if (strategy == "block") read_tile(fields, "block_structure", out);
   if (format == StoredAs::bytes && out->bits == 8 && out->symmetric && strategy == "channel") {
     out->stored_as = StoredAs::int8;
     expect(fields, "actorder", {"weight", "static", false});  // these codes have no tensor with an order
   }
-  // How the scales were found, and types that the tensors themselves show.
+  // Notes on the calibration, and types that the tensors themselves show.
   ignore(fields, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   return refuse_unread(fields);
 }
 
-// The same of activations. Beside int8 codes they are what Pinion itself computes, so they must be that; the weights
-// of other formats become Pinion's own, and the activations with them: how the file's authors cut theirs is no matter.
+// The QuantizationArgs of activations. With int8 codes they must be those of w8a8, which uses the codes directly.
+// Weights of other formats are quantised again, and activations by Pinion's rules, so most settings have no effect.
 Error check_activations(JsonFields fields, StoredAs format) {
-  const bool is_own = format == StoredAs::int8;
+  const bool is_w8a8 = format == StoredAs::int8;
   if (fields.object.empty() && !fields.error) {
-    return is_own ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
+    return is_w8a8 ? error("not supported", fields.where, "8-bit dynamic activations", "none") : Error{};
   }
   std::vector<Json> bits = {8};
   if (format == StoredAs::nvfp4) bits.emplace_back(4);
   expect(fields, "num_bits", bits);
-  if (is_own) {
+  if (is_w8a8) {
     expect(fields, "type", {"int"});
     expect(fields, "symmetric", {true});
     require(fields, "strategy", {"token"});
@@ -190,7 +191,7 @@ Error read_group(JsonFields group, StoredAs format, Quantization* out) {
 }
 
 Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
-  // Of several formats each group has its own.
+  // A file with several formats has one in each group.
   const bool several = fields.has("format") && *fields.find("format") == "mixed-precision";
   const bool for_all = fields.has("format") && !several;
   StoredAs format = StoredAs::bytes;
@@ -209,55 +210,34 @@ Error read_compressed_tensors(JsonFields& fields, Quantization* out) {
   if (groups.object.empty()) return error("missing field", fields.where + ": config_groups");
   for (const auto& [name, description] : groups.object.items()) {
     JsonFields group{description, groups.where + ": " + name};
-    StoredAs own = format;
+    StoredAs group_format = format;
     if (!for_all || group.has("format")) {
-      if (Error e = read_format(group, &own)) return e;
+      if (Error e = read_format(group, &group_format)) return e;
     }
-    if (for_all && own != format) {
+    if (for_all && group_format != format) {
       group.fail("format", "not supported", brief(*fields.find("format")), brief(*group.find("format")));
     }
     if (group.error) return group.error;
-    if (Error e = read_group(std::move(group), own, out)) return e;
+    if (Error e = read_group(std::move(group), group_format, out)) return e;
   }
   ignore(fields, {"global_compression_ratio", "version", "run_compressed"});
   return refuse_unread(fields);
 }
 
-// What the tools note of their own work, and how to run theirs. Which modules have codes their tensors show.
+// Notes of the tools on their work and options for their kernels. Tensors show which modules have codes.
+constexpr const char* kNotes =
+    "act_group_aware backend batch_size block_name_to_quantize cache_block_outputs damp_auto_increment "
+    "damp_percent dataset disable_exllama do_fuse exllama_config fuse_max_seq_len ignored_layers lm_head "
+    "max_input_length meta model_file_base_name model_name_or_path model_seqlen "
+    "module_name_preceding_first_block modules_in_block_to_quantize modules_to_fuse modules_to_not_convert "
+    "pad_token_id static_groups sym tokenizer true_sequential use_cuda_fp16 use_exllama";
+
 void ignore_notes(JsonFields& fields) {
-  ignore(fields, {"act_group_aware",
-                  "backend",
-                  "batch_size",
-                  "block_name_to_quantize",
-                  "cache_block_outputs",
-                  "damp_auto_increment",
-                  "damp_percent",
-                  "dataset",
-                  "disable_exllama",
-                  "do_fuse",
-                  "exllama_config",
-                  "fuse_max_seq_len",
-                  "ignored_layers",
-                  "lm_head",
-                  "max_input_length",
-                  "meta",
-                  "model_file_base_name",
-                  "model_name_or_path",
-                  "model_seqlen",
-                  "module_name_preceding_first_block",
-                  "modules_in_block_to_quantize",
-                  "modules_to_fuse",
-                  "modules_to_not_convert",
-                  "pad_token_id",
-                  "static_groups",
-                  "sym",
-                  "tokenizer",
-                  "true_sequential",
-                  "use_cuda_fp16",
-                  "use_exllama"});
+  std::istringstream names(kNotes);
+  for (std::string name; names >> name;) fields.find(name);
 }
 
-// A module that gets other settings than the rest. "-:" only leaves some out, as their tensors show too.
+// Modules with other settings than the rest are errors. "-:" only excludes modules, as their tensors show too.
 void refuse_exceptions(JsonFields& fields) {
   const JsonFields exceptions = fields.fields("dynamic");
   fields.error = exceptions.error;
@@ -268,7 +248,7 @@ void refuse_exceptions(JsonFields& fields) {
   }
 }
 
-// The layout under either of its names; the tools write one or both, in lower case or not.
+// The layout, under the old name or the new ones. Tools write some or all of them, in lower or upper case.
 std::string read_layout(JsonFields& fields, const char* old_name, std::string absent, const std::vector<Json>& values) {
   std::string layout;
   for (const char* name : {old_name, "format", "checkpoint_format"}) {
@@ -277,7 +257,7 @@ std::string read_layout(JsonFields& fields, const char* old_name, std::string ab
     std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
     if (std::ranges::find(values, Json(text)) == values.end()) expect(fields, name, values);
     if (!layout.empty() && text != layout) {
-      fields.fail(name, "names another layout than the fields before", layout, text);
+      fields.fail(name, "contradicts another layout field", layout, text);
     }
     layout = text;
   }
@@ -306,7 +286,7 @@ Error read_awq(JsonFields& fields, Quantization* out) {
   scheme.bits = 4;
   scheme.group_size = read_group_size(fields);
   read_layout(fields, "version", "gemm", {"gemm"});
-  expect(fields, "backend", {"autoawq", "auto"});  // llm-awq has a layout of its own
+  expect(fields, "backend", {"autoawq", "auto"});  // llm-awq has another layout
   expect(fields, "zero_point", {true});
   expect(fields, "pack_dtype", {"int32"});
   expect(fields, "desc_act", {false});
@@ -318,7 +298,7 @@ Error read_awq(JsonFields& fields, Quantization* out) {
 Error read_fp8(JsonFields& fields, Quantization* out) {
   CodeScheme& scheme = out->groups.emplace_back().scheme;
   scheme.stored_as = StoredAs::fp8;
-  if (fields.has("weight_block_size")) read_block(fields, "weight_block_size", &scheme);
+  if (fields.has("weight_block_size")) read_tile(fields, "weight_block_size", &scheme);
   expect(fields, "fmt", {"e4m3"});
   expect(fields, "activation_scheme", {"dynamic", "static"});
   refuse(fields, "kv_cache_scheme");
@@ -327,7 +307,8 @@ Error read_fp8(JsonFields& fields, Quantization* out) {
   return refuse_unread(fields);
 }
 
-// Ternary weights as microsoft/bitnet-b1.58-2B-4T holds them. Mode online: floats, to be made ternary in each pass.
+// Ternary weights as in microsoft/bitnet-b1.58-2B-4T. Mode online, which stores floats and makes them ternary in each
+// pass, is not supported.
 Error read_bitnet(JsonFields& fields, Quantization* out) {
   CodeScheme& scheme = out->groups.emplace_back().scheme;
   scheme.stored_as = StoredAs::bitnet;
@@ -364,12 +345,12 @@ Error read_quantization(JsonFields& fields, Quantization* out) {
 }
 
 bool has_w4_codes(const Quantization& quantization) {
-  return std::ranges::any_of(quantization.groups, [](const CodedModules& one) { return one.scheme.bits == 4; });
+  return std::ranges::any_of(quantization.groups, [](const CodedModules& group) { return group.scheme.bits == 4; });
 }
 
 bool keeps_w4_codes(const Quantization& quantization) {
-  return std::ranges::any_of(quantization.groups, [](const CodedModules& one) {
-    return one.scheme.bits == 4 && one.scheme.group_size % kBlockK == 0 && !one.scheme.has_order;
+  return std::ranges::any_of(quantization.groups, [](const CodedModules& group) {
+    return group.scheme.bits == 4 && group.scheme.group_size % kGroupK == 0 && !group.scheme.has_order;
   });
 }
 
@@ -383,7 +364,7 @@ Error find_scheme(const Quantization& quantization, const std::string& module, c
     if (Error e = match_patterns(group.targets, names, &found)) return e;
     if (found == Match::none || found < best) continue;
     if (found == best && !(group.scheme == **out)) {
-      return error("two config_groups mean this module", "config.json: quantization_config", {}, brief(module));
+      return error("two config_groups match this module", "config.json: quantization_config", {}, brief(module));
     }
     best = found;
     *out = &group.scheme;

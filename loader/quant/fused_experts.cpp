@@ -1,9 +1,8 @@
-#include "loader/checkpoint/fused_experts.h"
+#include "loader/quant/fused_experts.h"
 
 #include <vector>
 
-#include "loader/checkpoint/convert.h"
-#include "loader/quant/mxfp4.h"
+#include "loader/checkpoint/number_formats.h"
 
 namespace pinion {
 namespace {
@@ -11,44 +10,44 @@ namespace {
 Error bind_matrix(const Checkpoint& checkpoint, const ExpertsConfig& experts, FusedMatrix* m) {
   if (Error e = checkpoint.bind(m->module + "_bias", {experts.count, m->n}, &m->bias)) return e;
   if (!experts.mxfp4) return checkpoint.bind(m->module, {experts.count, m->k, m->n}, &m->values);
-  if (m->k % kMxBlock != 0) {
-    return error("MXFP4 needs whole blocks of inputs", checkpoint.folder + ": " + m->module,
-                 "a multiple of " + std::to_string(kMxBlock), std::to_string(m->k));
+  if (m->k % kMxGroup != 0) {
+    return error("MXFP4 needs whole groups of inputs", checkpoint.folder + ": " + m->module,
+                 "a multiple of " + std::to_string(kMxGroup), std::to_string(m->k));
   }
-  const int64_t blocks = m->k / kMxBlock;
+  const int64_t groups = m->k / kMxGroup;
   m->stored_as = "MXFP4";
-  if (Error e = checkpoint.bind(m->module + "_blocks", {experts.count, m->n, blocks, kMxBlockBytes}, {DType::u8},
+  if (Error e = checkpoint.bind(m->module + "_blocks", {experts.count, m->n, groups, kMxGroupBytes}, {DType::u8},
                                 &m->values)) {
     return e;
   }
-  return checkpoint.bind(m->module + "_scales", {experts.count, m->n, blocks}, {DType::u8}, &m->scales);
+  return checkpoint.bind(m->module + "_scales", {experts.count, m->n, groups}, {DType::u8}, &m->scales);
 }
 
-// Some columns of an expert's [k, n] numbers as rows.
+// Reads columns of an expert's numbers [k, n] as rows.
 struct Columns {
   TensorView numbers;
   int64_t expert, k, n, first, step;
 
   void operator()(int64_t row, int64_t count, float* out) const {
     const int64_t width = (count - 1) * step + 1;
-    std::vector<float> line(static_cast<size_t>(width));
+    std::vector<float> line(width);
     for (int64_t i = 0; i < k; i++) {
       read_floats(numbers, (expert * k + i) * n + first + row * step, width, line.data());
-      for (int64_t r = 0; r < count; r++) out[r * k + i] = line[static_cast<size_t>(r * step)];
+      for (int64_t r = 0; r < count; r++) out[r * k + i] = line[r * step];
     }
   }
 };
 
-// Some rows of an expert's codes.
+// Reads rows of an expert's codes.
 struct CodedRows {
   const std::byte* codes;   // the expert's
   const std::byte* scales;  // the expert's
-  int64_t blocks, first, step;
+  int64_t groups, first, step;
 
   void operator()(int64_t row, int64_t count, float* out) const {
     for (int64_t r = 0; r < count; r++) {
-      const int64_t block = (first + (row + r) * step) * blocks;
-      read_mxfp4(codes + block * kMxBlockBytes, scales + block, blocks, out + r * blocks * kMxBlock);
+      const int64_t group = (first + (row + r) * step) * groups;
+      read_mxfp4(codes + group * kMxGroupBytes, scales + group, groups, out + r * groups * kMxGroup);
     }
   }
 };
@@ -85,9 +84,9 @@ Error bind_stacked_experts(const Checkpoint& checkpoint, const std::string& modu
 
 void split_gate_up(int64_t inner, std::span<float> numbers) {
   const std::vector<float> stored(numbers.begin(), numbers.end());
-  for (size_t i = 0; i < stored.size(); i++) {
-    const size_t width = 2 * static_cast<size_t>(inner), column = i % width;
-    numbers[i - column + column % 2 * static_cast<size_t>(inner) + column / 2] = stored[i];
+  for (int64_t i = 0; i < std::ssize(stored); i++) {
+    const int64_t column = i % (2 * inner);
+    numbers[i - column + column % 2 * inner + column / 2] = stored[i];
   }
 }
 
@@ -111,7 +110,7 @@ PackJob expert_job(const FusedMatrix& matrix, int64_t expert, const SteppedRows&
     const int64_t scale_bytes = matrix.scales.bytes / matrix.scales.shape[0];
     job.reader.stored_as = matrix.stored_as;
     job.reader.read =
-        CodedRows{job.source.data, matrix.scales.data + expert * scale_bytes, matrix.k / kMxBlock, first, step};
+        CodedRows{job.source.data, matrix.scales.data + expert * scale_bytes, matrix.k / kMxGroup, first, step};
   } else {
     job.reader = {.stored_as = "columns",
                   .read = Columns{matrix.values, expert, matrix.k, matrix.n, first, step},

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "kernels/base/math.h"
+#include "kernels/layout.h"
+#include "loader/config/config_parts.h"
+
+namespace pinion {
+namespace {
+
+struct RopeKindRow {
+  std::string_view name;
+  RopeKind kind;
+};
+
+constexpr RopeKindRow kRopeKinds[] = {
+    {"default", RopeKind::none}, {"linear", RopeKind::linear}, {"dynamic", RopeKind::dynamic},
+    {"yarn", RopeKind::yarn},    {"llama3", RopeKind::llama3}, {"longrope", RopeKind::longrope},
+    {"su", RopeKind::longrope},  // the first name of longrope
+};
+
+// Fields outside the object that describes a rotation, and the fields that the family allows inside it.
+struct RopeContext {
+  double theta;
+  double partial;
+  std::optional<int64_t> original_max_positions;  // overrides the one inside
+  bool may_be_partial;
+  bool has_alpha;
+  bool scales_queries;
+  bool has_sections;
+};
+
+void read_rotated_dims(JsonFields& rope, const RopeContext& context, int64_t head_dim, Rope* r) {
+  const double fraction = rope.number("partial_rotary_factor", context.partial, 0.0, 1.0);
+  if (fraction != 1.0 && !context.may_be_partial) rope.fail("partial_rotary_factor", "not supported", "1");
+  r->dims = static_cast<int64_t>(static_cast<double>(head_dim) * fraction);
+  if (r->dims < 2 || r->dims % 2 != 0) {
+    rope.fail("partial_rotary_factor", "out of range", "an even number of rotated elements", std::to_string(r->dims));
+    r->dims = 2;
+  }
+}
+
+// Hunyuan: a "dynamic" rotation with alpha is an unscaled one with a larger base.
+void read_alpha(JsonFields& rope, Rope* r) {
+  const double alpha = rope.number("alpha", 0.0, 0.0, 1e9);
+  if (r->kind != RopeKind::dynamic || alpha == 0.0) return;
+  if (alpha < 1.0) return rope.fail("alpha", "out of range", "0 or at least 1");
+  if (r->dims < 4) return rope.fail("alpha", "needs a wider head", "at least 4 rotated elements");
+  const auto d = static_cast<double>(r->dims);
+  r->kind = RopeKind::none;
+  r->theta *= portable_pow(alpha, d / (d - 2.0));
+}
+
+void read_longrope(JsonFields& rope, Rope* r) {
+  r->short_factor = rope.numbers("short_factor", 1e-3, 1e6);
+  r->long_factor = rope.numbers("long_factor", 1e-3, 1e6);
+  if (r->kind != RopeKind::longrope) return;
+  const int64_t expected = r->dims / 2;
+  if (std::ssize(r->short_factor) == expected && std::ssize(r->long_factor) == expected) return;
+  rope.fail("short_factor, long_factor", "wrong length", std::to_string(expected),
+            std::to_string(r->short_factor.size()) + " and " + std::to_string(r->long_factor.size()));
+}
+
+// `factor`, and the ends of llama3's ramp.
+void read_factors(JsonFields& rope, int64_t max_positions, Rope* r) {
+  std::optional<double> factor;
+  if (r->kind == RopeKind::none) factor = 1.0;
+  if (r->kind == RopeKind::yarn || r->kind == RopeKind::longrope) {
+    factor = static_cast<double>(max_positions) / static_cast<double>(r->original_max_positions);
+  }
+  r->factor = rope.number("factor", factor, 1e-3, 1e6);
+  const bool is_llama3 = r->kind == RopeKind::llama3;
+  const std::optional<double> absent = is_llama3 ? std::nullopt : std::optional(0.0);
+  r->low_freq_factor = rope.number("low_freq_factor", absent, 0.0, 1e6);
+  r->high_freq_factor = rope.number("high_freq_factor", absent, 0.0, 1e6);
+  if (is_llama3 && !(r->low_freq_factor > 0.0 && r->high_freq_factor > r->low_freq_factor)) {
+    rope.fail("high_freq_factor", "out of range", "more than low_freq_factor, which is more than 0");
+  }
+}
+
+// Refuses values for which a formula would divide by zero.
+void check_defined(JsonFields& rope, const Rope& r) {
+  if (r.kind == RopeKind::longrope && r.original_max_positions < 2) {
+    rope.fail("original_max_position_embeddings", "out of range for longrope", "at least 2",
+              std::to_string(r.original_max_positions));
+  }
+  if (r.kind == RopeKind::yarn && !(r.theta > 1.0)) {
+    rope.fail("rope_theta", "out of range for yarn", "more than 1", "1");
+  }
+  if (r.kind == RopeKind::dynamic && r.dims < 4) {
+    rope.fail("rope_type", "head too narrow for dynamic", "at least 4 rotated elements", std::to_string(r.dims));
+  }
+}
+
+// Fields of other kinds are read, too, and have no effect, as in transformers.
+Rope read_rope(JsonFields& rope, const RopeContext& context, const ModelConfig& config) {
+  Rope r;
+  const std::string old_name = rope.text("type", "default");
+  std::string name = rope.text("rope_type", old_name);
+  if (context.has_sections && name == "mrope") name = "default";
+  const auto row = std::ranges::find(kRopeKinds, name, &RopeKindRow::name);
+  if (row == std::end(kRopeKinds)) {
+    rope.fail("rope_type", "unknown kind", "default, linear, dynamic, yarn, llama3 or longrope", brief(name));
+    return r;
+  }
+  r.kind = row->kind;
+  r.theta = rope.number("rope_theta", context.theta, 1.0, 1e15);
+  r.original_max_positions = rope.integer("original_max_position_embeddings", config.max_positions, 1, kMaxPositions);
+  r.original_max_positions = context.original_max_positions.value_or(r.original_max_positions);
+  read_rotated_dims(rope, context, config.latent.rank > 0 ? config.latent.rope_dims : config.head_dim, &r);
+  read_factors(rope, config.max_positions, &r);
+  check_defined(rope, r);
+  if (rope.has("attention_factor")) r.attention_factor = rope.number("attention_factor", {}, 0.0, 1e6);
+  r.mscale = rope.number("mscale", r.mscale, 0.0, 1e6);
+  r.mscale_all_dim = rope.number("mscale_all_dim", r.mscale_all_dim, 0.0, 1e6);
+  r.beta_fast = rope.number("beta_fast", r.beta_fast, 1e-3, 1e6);
+  r.beta_slow = rope.number("beta_slow", r.beta_slow, 1e-3, 1e6);
+  r.truncate = rope.boolean("truncate", r.truncate);
+  read_longrope(rope, &r);
+  if (context.has_alpha) read_alpha(rope, &r);
+  if (context.scales_queries) {
+    r.query_beta = rope.number("llama_4_scaling_beta", 0.0, 0.0, 1e3);
+    rope.integer("max_position_embeddings", config.max_positions);  // a copy
+  }
+  if (context.has_sections) {  // angles for the rows and columns of an image; in text all positions are equal
+    rope.integers("mrope_section");
+    rope.boolean("mrope_interleaved", false);
+  }
+  rope.boolean("finetuned", false);  // a note without effect
+  if (const auto unknown = rope.unread(); !unknown.empty()) rope.fail(brief(joined(unknown)), "unknown field");
+  return r;
+}
+
+// Latent attention with a stretched context: scores grow with the square of the magnitude of mscale_all_dim.
+void scale_latent_scores(ModelConfig* out) {
+  const Rope& rope = out->ropes.front();
+  if (out->latent.rank == 0 || rope.kind == RopeKind::none || rope.mscale_all_dim == 0.0 || rope.factor <= 1.0) return;
+  const double magnitude = 0.1 * rope.mscale_all_dim * portable_log(rope.factor) + 1.0;
+  out->score_scale = static_cast<float>(double{out->score_scale} * magnitude * magnitude);
+}
+
+// The layers with a sliding window, from layer_types or, if that is absent, from the family's rule:
+//   from_layer           layers from max_window_layers on (Qwen)
+//   pattern              all but every sliding_window_pattern-th (Gemma)
+//   pattern_after_first  all but the first of every sliding_window_pattern (CWM)
+//   without_rope         layers without positional encoding (SmolLM3)
+// Next to layer_types the pattern is ignored and may have another form (EXAONE 4's "LLLG").
+std::vector<bool> sliding_layers(std::string_view rule, JsonFields& file, const ModelConfig& config, bool enabled) {
+  const int64_t first = rule == "from_layer" ? file.integer("max_window_layers", 0, 0, kMaxPositions) : 0;
+  std::vector<bool> sliding(config.layers, false);
+  const std::vector<std::string> types = file.texts("layer_types");
+  const bool has_pattern = rule.starts_with("pattern");
+  if (has_pattern) file.find("sliding_window_pattern");  // marks the field as known, even if layer_types replaces it
+  const int64_t period = has_pattern && types.empty() ? file.integer("sliding_window_pattern", {}, 1, kMaxLayers) : 1;
+  if (!types.empty() && std::ssize(types) != config.layers) {
+    file.fail("layer_types", "wrong length", std::to_string(config.layers), std::to_string(types.size()));
+    return sliding;
+  }
+  for (int64_t i = 0; i < config.layers; i++) {
+    if (types.empty()) {
+      if (rule == "from_layer") sliding[i] = enabled && i >= first;
+      if (rule == "pattern") sliding[i] = (i + 1) % period != 0;
+      if (rule == "pattern_after_first") sliding[i] = i % period != 0;
+      if (sliding[i] && !enabled) file.fail("sliding_window", "missing, but the family has sliding layers");
+      if (rule == "without_rope") sliding[i] = enabled && config.layer_ropes[i] == kNoRope;
+    } else if (types[i] == "sliding_attention") {
+      sliding[i] = true;
+      if (!enabled) file.fail("layer_types", "sliding layers without a window");
+    } else if (types[i] != "full_attention") {
+      file.fail("layer_types", "unknown layer type", {}, brief(types[i]));
+    }
+  }
+  return sliding;
+}
+
+void read_windows(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->windows.assign(out->layers, 0);
+  const std::string rule = family.text("windows");
+  if (rule == "none") return;
+  const int64_t window = file.integer("sliding_window", 0, 0, kMaxPositions);
+  if (rule == "all") {
+    std::ranges::fill(out->windows, window);
+    return;
+  }
+  const bool enabled = file.boolean("use_sliding_window", true) && window > 0;
+  const std::vector<bool> sliding = sliding_layers(rule, file, *out, enabled);
+  for (size_t i = 0; i < sliding.size(); i++) out->windows[i] = sliding[i] ? window : 0;
+}
+
+// SmolLM3: no_rope_layers has a 1 for a layer *with* a rotation; if it is absent, every n-th layer has none.
+void read_layers_without_rope(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  JsonFields rule = family.fields("rope_if");
+  const bool rotates =
+      family.boolean("rope", true) && (rule.object.empty() || file.text(rule.text("field"), "") == rule.text("is"));
+  out->layer_ropes.assign(out->layers, rotates ? 0 : kNoRope);
+  if (!family.boolean("no_rope_layers", false)) return;
+  std::vector<int64_t> with_rope = file.integers("no_rope_layers", 0, 1);
+  const int64_t interval = file.integer("no_rope_layer_interval", {}, 1, kMaxLayers);
+  for (int64_t i = std::ssize(with_rope); i < out->layers && !file.has("no_rope_layers"); i++) {
+    with_rope.push_back((i + 1) % interval != 0);
+  }
+  if (std::ssize(with_rope) < out->layers) {
+    file.fail("no_rope_layers", "wrong length", std::to_string(out->layers), std::to_string(with_rope.size()));
+    return;
+  }
+  for (int64_t i = 0; i < out->layers; i++) out->layer_ropes[i] = with_rope[i] ? 0 : kNoRope;
+}
+
+}  // namespace
+
+void read_latent(JsonFields& file, ModelConfig* out) {
+  LatentConfig& latent = out->latent;
+  latent.rank = file.integer("kv_lora_rank", {}, 1, kMaxK);
+  latent.query_rank = file.integer("q_lora_rank", 0, 1, kMaxK);
+  latent.rope_dims = file.integer("qk_rope_head_dim", {}, 2, kMaxHeadDim);
+  out->head_dim = latent.rope_dims + file.integer("qk_nope_head_dim", {}, 1, kMaxHeadDim);
+  latent.value_dim = file.integer("v_head_dim", std::max<int64_t>(1, out->hidden_size / out->heads), 1, kMaxHeadDim);
+  if (out->kv_heads != out->heads) {
+    file.fail("num_key_value_heads", "not supported with latent attention", std::to_string(out->heads),
+              std::to_string(out->kv_heads));
+  }
+}
+
+void read_ropes(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  out->rope_interleaved = family.has("rope_interleaved") && read_switch(family, "rope_interleaved", file);
+  RopeContext context = {file.number(family.text("rope_theta", "rope_theta"), 10000.0, 1.0, 1e15),
+                         file.number(family.text("partial_rotary_factor", "partial_rotary_factor"), 1.0, 0.0, 1.0),
+                         {},
+                         family.boolean("partial_rotary", false),
+                         family.boolean("ntk_alpha", false),
+                         family.boolean("query_scaling", false),
+                         family.boolean("mrope", false)};
+  if (file.has("original_max_position_embeddings")) {
+    context.original_max_positions = file.integer("original_max_position_embeddings", {}, 1, kMaxPositions);
+  }
+  JsonFields parameters = file.fields("rope_parameters");
+  JsonFields scaling = file.fields("rope_scaling");
+  const auto add = [&](const JsonFields& fields) {
+    JsonFields rope{fields.object, fields.where, file.error};
+    out->ropes.push_back(read_rope(rope, context, *out));
+    file.error = rope.error;
+  };
+  if (family.boolean("ropes_by_layer_type", false)) {
+    const JsonFields full = parameters.fields("full_attention"), sliding = parameters.fields("sliding_attention");
+    if (const auto unknown = parameters.unread(); !unknown.empty()) parameters.fail(unknown[0], "unknown layer type");
+    if (!file.error) file.error = parameters.error;
+    // In the older spelling, rope_scaling applies to the layers without a window.
+    add(scaling.object.empty() ? full : scaling);
+    context.theta = file.number("rope_local_base_freq", 10000.0, 1.0, 1e15);
+    add(sliding);
+  } else {
+    add(scaling.object.empty() ? parameters : scaling);
+  }
+  scale_latent_scores(out);
+}
+
+void read_layers(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  read_layers_without_rope(family, file, out);
+  read_windows(family, file, out);
+  const std::string rule = family.text("rope_where_sliding", "");
+  const bool only_sliding_have_rope = rule == "always" || (rule == "with_window" && file.has("sliding_window"));
+  for (size_t i = 0; i < out->windows.size(); i++) {
+    if (out->ropes.size() > 1) out->layer_ropes[i] = out->windows[i] > 0;
+    if (only_sliding_have_rope && out->windows[i] == 0) out->layer_ropes[i] = kNoRope;
+  }
+}
+
+// The last layers share the keys and values of the last earlier layer with the same window.
+void read_shared_kv(JsonFields& family, JsonFields& file, ModelConfig* out) {
+  const std::string field = family.text("shared_kv", "");
+  if (field.empty()) return;
+  const int64_t first = out->layers - file.integer(field, 0, 0, kMaxLayers);
+  if (first <= 0 || first == out->layers) return;  // if all would share, none does, as in transformers
+  for (int64_t i = 0; i < out->layers; ++i) {
+    int64_t owner = std::min(i, first - 1);
+    while (i >= first && owner >= 0 && out->windows[owner] != out->windows[i]) --owner;
+    if (owner < 0) return file.fail(field, "no earlier layer has keys and values for layer " + std::to_string(i));
+    out->kv_layers.push_back(i >= first ? owner : i);
+  }
+}
+
+}  // namespace pinion

@@ -1,0 +1,111 @@
+#include "loader/files/hints.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <vector>
+
+namespace pinion {
+namespace {
+
+struct ForeignFile {
+  const char* sign;  // the first bytes, or a pattern of the name
+  const char* hint;
+};
+
+constexpr const char* kGguf =
+    "a GGUF file, llama.cpp's format: Pinion reads the model's folder with safetensors; `pinion get ORG/NAME` "
+    "downloads one";
+constexpr const char* kPickle =
+    "PyTorch's old format, which can run code when it is read: Pinion reads safetensors; transformers' "
+    "save_pretrained(DIR) writes them";
+constexpr const char* kWebPage =
+    "a web page instead of the file: download it again; on Hugging Face the file's link has /resolve/ in it, not "
+    "/blob/";
+
+constexpr ForeignFile kContents[] = {
+    {"version https://git-lfs", "a git-lfs pointer instead of the file: `git lfs pull` in its folder fetches it"},
+    {"GGUF", kGguf},
+    {"PK\x03\x04", kPickle},
+    {"<!", kWebPage},
+    {"<html", kWebPage},
+};
+
+// The first match wins.
+constexpr ForeignFile kNames[] = {
+    {"model-*-of-*.safetensors",
+     "a shard without model.safetensors.index.json, which says where each tensor is: download that, too"},
+    {"adapter_model.safetensors", "an adapter: merge it into its base model (peft: merge_and_unload) and save that"},
+    {"consolidated*.safetensors", "Mistral's own layout: its repository has model*.safetensors and config.json, too"},
+    {"*.safetensors", "weights under another name: call the file model.safetensors"},
+    {"*.gguf", kGguf},
+    {"pytorch_model*.bin", kPickle},
+    {"*.pth", kPickle},
+    {"*.pt", kPickle},
+};
+
+// "gen" for "generate", "benchmark" for "bench". A single letter is too short to count.
+bool is_prefix(std::string_view start, std::string_view word) { return start.size() > 1 && word.starts_with(start); }
+
+std::string_view without_dashes(std::string_view name) {
+  name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+  return name;
+}
+
+}  // namespace
+
+std::string_view foreign_content(std::string_view contents) {
+  const auto row =
+      std::ranges::find_if(kContents, [&](const ForeignFile& file) { return contents.starts_with(file.sign); });
+  return row == std::end(kContents) ? "" : row->hint;
+}
+
+std::string_view foreign_name(const std::string& name) {
+  const auto row =
+      std::ranges::find_if(kNames, [&](const ForeignFile& file) { return fnmatch(file.sign, name.c_str(), 0) == 0; });
+  return row == std::end(kNames) ? "" : row->hint;
+}
+
+Error with_foreign_hint(Error failure, std::string_view contents) {
+  const std::string_view hint = failure ? foreign_content(contents) : "";
+  return hint.empty() ? failure : error(std::string(hint), failure.where);
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = i;
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(std::string_view typed, std::span<const std::string> known) {
+  const std::string_view word = without_dashes(typed);
+  size_t limit = (word.size() + 2) / 3 + 1;  // one edit in three letters is near
+  std::string found;
+  for (const std::string& name : known) {
+    const std::string_view candidate = without_dashes(name);
+    const bool is_extension = is_prefix(word, candidate) || is_prefix(candidate, word);
+    const size_t distance = is_extension ? 1 : edit_distance(word, candidate);
+    if (distance >= limit) continue;
+    limit = distance;
+    found = name;
+  }
+  return found;
+}
+
+std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
+  const std::string meant = nearest(typed, known);
+  return meant.empty() ? "" : "; did you mean " + meant + "?";
+}
+
+}  // namespace pinion

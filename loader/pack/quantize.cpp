@@ -1,0 +1,316 @@
+#include "loader/pack/quantize.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/kernels.h"
+#include "loader/checkpoint/number_formats.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace pinion {
+namespace {
+
+// A 16-byte vector, an extension of GCC and Clang. Every CPU with vectors has such registers.
+using Four = float __attribute__((vector_size(16)));
+constexpr int kLanes = 4;
+
+Four broadcast(float x) { return Four{x, x, x, x}; }
+
+// GCC 12 compiles the comparison to four instructions instead of one.
+#if defined(__SSE2__)
+Four larger(Four a, Four b) { return _mm_max_ps(a, b); }
+Four smaller(Four a, Four b) { return _mm_min_ps(a, b); }
+#else
+Four larger(Four a, Four b) { return a > b ? a : b; }
+Four smaller(Four a, Four b) { return a < b ? a : b; }
+#endif
+
+Four load(const float* p) {
+  Four value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+// Codes minus 8: round_half_even(w * inverse). Adding and subtracting 1.5 * 2^23 rounds.
+Four code_of(Four w, Four inverse) {
+  const Four rounder = broadcast(12582912.0f);
+  const Four limited = smaller(broadcast(7.0f), larger(broadcast(-8.0f), w * inverse));
+  return limited + rounder - rounder;
+}
+
+Four inverse_of(Four scale) {
+  const Four zero = broadcast(0.0f);
+  return scale != zero ? broadcast(1.0f) / scale : zero;
+}
+
+Four to_half_and_back(Four scale) {
+  for (int i = 0; i < kLanes; ++i) scale[i] = to_float(to_f16(scale[i]));
+  return scale;
+}
+
+// Least-squares fit of a scale to codes q.
+struct Fit {
+  Four wq = {}, qq = {};  // sums of w * q and of q * q
+  Four best_scale() const { return wq / larger(qq, broadcast(1.0f)); }
+  Four gain() const { return wq * best_scale(); }  // reduction of the squared error, from the sum of w * w
+};
+
+Fit fit(const Four* w, Four inverse) {
+  Fit sums;
+  for (int64_t i = 0; i < kGroupK; ++i) {
+    const Four q = code_of(w[i], inverse);
+    sums.wq += w[i] * q;
+    sums.qq += q * q;
+  }
+  return sums;
+}
+
+Four squared_error(const Four* w, Four scale) {
+  const Four inverse = inverse_of(scale);
+  Four sum = {};
+  for (int64_t i = 0; i < kGroupK; ++i) {
+    const Four rest = w[i] - code_of(w[i], inverse) * scale;
+    sum += rest * rest;
+  }
+  return sum;
+}
+
+Four largest_weight(const Four* w) {
+  Four low = w[0], high = w[0];
+  for (int64_t i = 1; i < kGroupK; ++i) low = smaller(low, w[i]), high = larger(high, w[i]);
+  return high > -low ? high : low;
+}
+
+// Candidates c for the scale: the largest weight becomes -c, then a code from -8 to 7. The last three clip it.
+constexpr float kCandidates[] = {8.0f, 7.0f, 7.5f, -7.0f, -7.5f, -8.0f, 8.6f, 9.3f};
+constexpr size_t kNotClipping = 5;
+
+Four find_scale(const Four* w, bool may_clip) {
+  // A better scale must win by more than rounding noise, so that exactly representable weights keep their scale.
+  constexpr float kMargin = 1.000001f;
+  const Four inverse = inverse_of(largest_weight(w));
+  Four best_gain = {}, scale = {};
+  for (const float code : std::span(kCandidates).first(may_clip ? std::size(kCandidates) : kNotClipping)) {
+    const Fit tried = fit(w, inverse * broadcast(-code));
+    const auto is_better = tried.gain() > best_gain * broadcast(kMargin);
+    scale = is_better ? tried.best_scale() : scale;
+    best_gain = is_better ? tried.gain() : best_gain;
+  }
+  // The fitted scale moves some weights to other codes, which in turn fit another scale.
+  scale = to_half_and_back(scale);
+  if (!may_clip) return scale;
+  const Four refined = to_half_and_back(fit(w, inverse_of(scale)).best_scale());
+  return squared_error(w, refined) < squared_error(w, scale) ? refined : scale;
+}
+
+constexpr float kDamping = 0.1f;  // in units of the mean moment
+constexpr int64_t kPanel = kPanelColumns;
+
+// Factorises columns [c, c + 64) after the later columns are subtracted: the diagonal tile first, then the rows above.
+void factorise_panel(float* h, int64_t n, int64_t c) {
+  float tile[kPanel][kPanel];  // tile[j][i] = R[c + i][c + j]
+  for (int64_t j = kPanel - 1; j >= 0; --j) {
+    const float square = h[(c + j) * n + c + j];
+    const float pivot = square > 0.0f ? std::sqrt(square) : 1.0f;  // 0: the input was always zero
+    for (int64_t i = 0; i < j; ++i) tile[j][i] = h[(c + i) * n + c + j] / pivot;
+    tile[j][j] = pivot;
+    for (int64_t to = 0; to < j; ++to) {
+      for (int64_t i = 0; i <= to; ++i) h[(c + i) * n + c + to] -= tile[j][i] * tile[j][to];
+    }
+  }
+  for (int64_t j = 0; j < kPanel; ++j) {
+    for (int64_t i = 0; i <= j; ++i) h[(c + i) * n + c + j] = tile[j][i];
+  }
+  for (int64_t row = 0; row < c; ++row) {
+    float* x = h + row * n + c;
+    for (int64_t j = kPanel - 1; j >= 0; --j) {
+      x[j] /= tile[j][j];
+      for (int64_t to = 0; to < j; ++to) x[to] -= x[j] * tile[j][to];
+    }
+  }
+}
+
+// Cholesky factor H = R R^T, R upper triangular, in place of H's upper triangle. Panels run from the last to the first,
+// each after the product of the later ones is subtracted.
+void factorise(float* h, int64_t n) {
+  const Kernels& kernels = best_kernels();
+  const int64_t tile_rows = kernels.f32_shape.rows;
+  std::vector<float> left(tile_rows * n), right(n * kPanel), sums(tile_rows * kPanel);
+  for (int64_t c = n - kPanel; c >= 0; c -= kPanel) {
+    const int64_t later = n - c - kPanel;
+    for (int64_t l = 0; l < later; ++l) {
+      for (int64_t j = 0; j < kPanel; ++j) right[l * kPanel + j] = h[(c + j) * n + c + kPanel + l];
+    }
+    for (int64_t row = 0; later > 0 && row < c + kPanel; row += tile_rows) {
+      const int64_t rows = std::min(tile_rows, c + kPanel - row);
+      kernels.pack_f32(h + row * n + c + kPanel, n, rows, later, tile_rows, left.data());
+      const GemmTerm term = {left.data(), right.data(), later};
+      kernels.gemm_f32(&term, 1, {tile_rows, 0}, rows, sums.data());
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t j = 0; j < kPanel; ++j) h[(row + r) * n + c + j] -= sums[r * kPanel + j];
+      }
+    }
+    factorise_panel(h, n, c);
+  }
+}
+
+bool are_f16(std::span<const float> scales, float column_scale) {
+  return std::ranges::all_of(scales, [=](float scale) {
+    const float divided = scale / column_scale;
+    return std::isfinite(scale) && divided * column_scale == scale && to_float(to_f16(divided)) == divided;
+  });
+}
+
+bool is_ternary(const float* group, float scale) {
+  bool fits = true;
+  for (int64_t i = 0; i < kW2GroupK; ++i) fits &= (group[i] == 0.0f) | (std::fabs(group[i]) == scale);
+  return fits;
+}
+
+float largest_magnitude(const float* group) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < kW2GroupK; ++i) largest = std::max(largest, std::fabs(group[i]));
+  return largest;
+}
+
+constexpr int64_t kSampledRows = 8;  // evenly spread
+
+}  // namespace
+
+void find_w4_scales(W4Group* group, bool may_clip) {
+  for (int64_t first = 0; first < kW4Columns; first += kLanes) {
+    Four w[kGroupK];
+    for (int64_t i = 0; i < kGroupK; ++i) w[i] = load(group->weights[i] + first);
+    const Four scale = find_scale(w, may_clip);
+    for (int c = 0; c < kLanes; ++c) group->scales[first + c] = to_f16(scale[c]);
+  }
+}
+
+void find_w4_codes(W4Group* group, const float* scales, int64_t begin, int64_t count) {
+  for (int64_t first = 0; first < kW4Columns; first += kLanes) {
+    const Four inverse = inverse_of(load(scales + first));
+    for (int64_t i = begin; i < begin + count; ++i) {
+      const Four q = code_of(load(group->weights[i] + first), inverse);
+      for (int c = 0; c < kLanes; ++c) group->codes[i][first + c] = static_cast<uint8_t>(q[c] + 8.0f);
+    }
+  }
+}
+
+void quantize_w4(W4Group* group, bool may_clip) {
+  find_w4_scales(group, may_clip);
+  float scales[kW4Columns];
+  for (int64_t c = 0; c < kW4Columns; ++c) scales[c] = to_float(group->scales[c]);
+  find_w4_codes(group, scales, 0, kGroupK);
+}
+
+Feedback make_feedback(std::vector<float>* moments, int64_t k) {
+  const int64_t n = padded_n(k);
+  float* h = moments->data();
+  double sum = 0;
+  for (int64_t i = 0; i < k; ++i) sum += static_cast<double>(h[i * n + i]);
+  const auto damping = static_cast<float>(sum / static_cast<double>(k) * static_cast<double>(kDamping));
+  for (int64_t i = 0; i < n; ++i) h[i * n + i] += damping;
+  factorise(h, n);
+
+  Feedback feedback{n, {}};
+  const int64_t panels = n / kPanel;
+  feedback.panels.resize(panels * (panels + 1) / 2 * kPanel * kPanel);
+  float* to = feedback.panels.data();
+  for (int64_t c = 0; c < n; c += kPanel) {
+    for (int64_t row = 0; row < c + kPanel; ++row, to += kPanel) {
+      for (int64_t j = std::max<int64_t>(0, row + 1 - c); j < kPanel; ++j) {
+        to[j] = h[row * n + c + j] / h[(c + j) * n + c + j];
+      }
+    }
+  }
+  return feedback;
+}
+
+FeedbackRows::FeedbackRows(const Feedback& feedback)
+    : feedback_(feedback),
+      tile_rows_(std::min<int64_t>(best_kernels().f32_shape.rows, kW4Columns)),
+      errors_(round_up(kW4Columns, tile_rows_) * feedback.k),
+      sums_(kW4Columns * kPanel),
+      correction_(kPanel * kW4Columns) {}
+
+void FeedbackRows::begin_panel(int64_t panel) {
+  if (panel == 0) return;  // no errors yet
+  const GemmTerm term = {errors_.data(), feedback_.panel(panel), panel * kPanel};
+  const int64_t step_bytes = tile_rows_ * feedback_.k * static_cast<int64_t>(sizeof(float));
+  best_kernels().gemm_f32(&term, 1, {tile_rows_, step_bytes}, kW4Columns, sums_.data());
+  for (int64_t c = 0; c < kPanel; ++c) {
+    for (int64_t r = 0; r < kW4Columns; ++r) correction_[c * kW4Columns + r] = sums_[r * kPanel + c];
+  }
+}
+
+void FeedbackRows::quantise(int64_t k, bool may_clip, W4Group* group) {
+  const int64_t panel = k / kPanel, first = k % kPanel;
+  if (first == 0) begin_panel(panel);
+  float exact[kGroupK][kW4Columns];
+  std::memcpy(exact, group->weights, sizeof exact);
+  float* correction = correction_.data() + first * kW4Columns;
+  for (int64_t i = 0; i < kGroupK; ++i) {
+    for (int64_t r = 0; r < kW4Columns; ++r) group->weights[i][r] += correction[i * kW4Columns + r];
+  }
+  find_w4_scales(group, may_clip);
+  float scales[kW4Columns];
+  for (int64_t r = 0; r < kW4Columns; ++r) scales[r] = to_float(group->scales[r]);
+  for (int64_t i = 0; i < kGroupK; ++i) {
+    float error[kW4Columns];
+    for (int64_t r = 0; r < kW4Columns; ++r) group->weights[i][r] = exact[i][r] + correction[i * kW4Columns + r];
+    find_w4_codes(group, scales, i, 1);
+    for (int64_t r = 0; r < kW4Columns; ++r) {
+      error[r] = exact[i][r] - static_cast<float>(group->codes[i][r] - 8) * scales[r];
+      errors_[r / tile_rows_ * tile_rows_ * feedback_.k + (k + i) * tile_rows_ + r % tile_rows_] = error[r];
+    }
+    const float* factors = feedback_.panel(panel) + (k + i) * kPanel;
+    for (int64_t to = first + i + 1; to < kPanel; ++to) {
+      float* later = correction_.data() + to * kW4Columns;
+      for (int64_t r = 0; r < kW4Columns; ++r) later[r] += error[r] * factors[to];
+    }
+  }
+}
+
+float ternary_column_scale(std::span<const float> scales) {
+  const float largest = std::ranges::max(scales);
+  if (are_f16(scales, 1.0f)) return 1.0f;
+  if (std::isnormal(largest) && are_f16(scales, largest)) return largest;
+  constexpr uint32_t kExponentBits = 23, kF16Top = 15;
+  const uint32_t exponent = std::bit_cast<uint32_t>(largest) >> kExponentBits;
+  if (exponent <= kF16Top || exponent >= 0xff) return 0.0f;
+  const float power = std::bit_cast<float>((exponent - kF16Top) << kExponentBits);
+  return are_f16(scales, power) ? power : 0.0f;
+}
+
+bool find_ternary_scales(std::span<const float> row, float* scales) {
+  const int64_t groups = std::ssize(row) / kW2GroupK;
+  for (int64_t g = 0; g < groups; ++g) {
+    const float* group = row.data() + g * kW2GroupK;
+    scales[g] = largest_magnitude(group);
+    if (!is_ternary(group, scales[g])) return false;
+  }
+  return ternary_column_scale({scales, static_cast<size_t>(groups)}) != 0.0f;
+}
+
+bool looks_ternary(const TensorView& weight) {
+  const int64_t n = weight.shape[0], k = weight.shape[1];
+  if (!weight.data || !is_float(weight.dtype) || k % kW2GroupK != 0) return false;
+  float first[kW2GroupK];  // for most models this reads one page of the file and ends here
+  read_floats(weight, 0, kW2GroupK, first);
+  if (!is_ternary(first, largest_magnitude(first))) return false;
+  std::vector<float> row(k), scales(k / kW2GroupK);
+  bool is_zero = true;
+  for (int64_t i = 0; i < kSampledRows; ++i) {
+    read_row(weight, (n - 1) * i / (kSampledRows - 1), row.data());
+    if (!find_ternary_scales(row, scales.data())) return false;
+    is_zero = is_zero && std::ranges::max(scales) == 0.0f;
+  }
+  return !is_zero;
+}
+
+}  // namespace pinion
