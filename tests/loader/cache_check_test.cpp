@@ -1,4 +1,4 @@
-// Damage to packed weights on the disk: found, and undone from the checkpoint.
+// Damage to packed weights on disk: detection, and repair from the checkpoint.
 #include "loader/pack/cache_check.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kRows = 704, kColumns = 1024;  // packed as w8 a little less than 0.7 of a sealed block
+constexpr int64_t kRows = 704, kColumns = 1024;  // packed as w8 a little less than 0.7 segments
 constexpr size_t kMatrices = 5;
 
 std::string random_bf16(size_t count) {
@@ -35,7 +35,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Five matrices, of which the second and the third are interleaved, in the cache and mapped from there.
+// Five matrices in a mapped cache file; the second and the third are interleaved.
 struct Cached {
   TempFolder source, folder;
   Checkpoint checkpoint;
@@ -43,7 +43,7 @@ struct Cached {
   std::vector<PackJob> jobs;
   PackCache cache;
   MappedFile file;
-  std::string whole;  // as it was written
+  std::string whole;  // the file as written
 
   Cached() {
     const size_t bytes = 2 * kRows * kColumns;
@@ -59,7 +59,7 @@ struct Cached {
       jobs.push_back({*checkpoint.find(std::string(1, static_cast<char>('a' + i))), Format::w8, &matrices[i]});
     }
     jobs[1].interleaved = jobs[2].interleaved = 2;
-    std::vector<std::byte> packed(static_cast<size_t>(packed_bytes(jobs)) + kAlignmentBytes);
+    std::vector<std::byte> packed(packed_bytes(jobs) + kAlignmentBytes);
     std::byte* first = packed.data() + (-reinterpret_cast<uintptr_t>(packed.data())) % kAlignmentBytes;
     EXPECT_EQ(pack_all(crew(1), jobs, first).message(), "");
     cache = pack_cache_of(folder.path, checkpoint, jobs);
@@ -69,36 +69,36 @@ struct Cached {
   }
   void flip(int64_t byte, int bit) const {
     std::fstream out(cache.path, std::ios::binary | std::ios::in | std::ios::out);
-    out.seekp(byte).put(static_cast<char>(whole[static_cast<size_t>(byte)] ^ 1 << bit));
+    out.seekp(byte).put(static_cast<char>(whole[byte] ^ 1 << bit));
   }
   int64_t first() const { return std::ssize(cache.header); }
   std::string repair(std::span<const int64_t> blocks) const {
-    return repair_blocks(crew(2), jobs, cache, file, blocks).message();
+    return repair_segments(crew(2), jobs, cache, file, blocks).message();
   }
 };
 
-TEST(CacheCheck, FindsAndUndoesAnyFlippedBit) {
+TEST(CacheCheck, FlippedBitsAreFoundAndRepaired) {
   const Cached cached;
-  ASSERT_EQ(sealed_blocks(cached.cache.packed_bytes), 4);
-  for (const int32_t count : kCrews) EXPECT_TRUE(damaged_blocks(crew(count), cached.cache, cached.file).empty());
+  ASSERT_EQ(segment_count(cached.cache.packed_bytes), 4);
+  for (const int32_t count : kCrews) EXPECT_TRUE(damaged_segments(crew(count), cached.cache, cached.file).empty());
   const int64_t last = cached.cache.packed_bytes - 1;
   for (int64_t i = 0; i < 24; i++) {
     const int64_t byte = last * i / 23;
     cached.flip(cached.first() + byte, static_cast<int>(i % 8));
-    const std::vector<int64_t> damaged = damaged_blocks(crew(2), cached.cache, cached.file);
-    EXPECT_EQ(damaged, std::vector<int64_t>{byte / kSealedBlockBytes}) << byte;
+    const std::vector<int64_t> damaged = damaged_segments(crew(2), cached.cache, cached.file);
+    EXPECT_EQ(damaged, std::vector<int64_t>{byte / kSegmentBytes}) << byte;
     EXPECT_EQ(cached.repair(damaged), "");
     EXPECT_TRUE(text_of(cached.cache.path) == cached.whole) << byte;
-    EXPECT_TRUE(damaged_blocks(crew(2), cached.cache, cached.file).empty());
+    EXPECT_TRUE(damaged_segments(crew(2), cached.cache, cached.file).empty());
   }
 }
 
-TEST(CacheCheck, UndoesAllDamageAtOnce) {
+TEST(CacheCheck, RepairsAllSegmentsAtOnce) {
   const Cached cached;
   std::string text = cached.whole;
   std::fill_n(text.begin() + cached.first() + 5, cached.cache.packed_bytes - 10, '\x55');
   std::fstream(cached.cache.path, std::ios::binary | std::ios::in | std::ios::out) << text;
-  const std::vector<int64_t> damaged = damaged_blocks(crew(2), cached.cache, cached.file);
+  const std::vector<int64_t> damaged = damaged_segments(crew(2), cached.cache, cached.file);
   EXPECT_EQ(damaged, (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(cached.repair(damaged), "");
   EXPECT_TRUE(text_of(cached.cache.path) == cached.whole);
@@ -113,25 +113,26 @@ TEST(CacheCheck, DamagedHashesMakeTheFileUnusable) {
     EXPECT_NE(open_pack_cache(cached.cache, &file).message().find("damaged hashes"), std::string::npos) << byte;
     std::fstream(cached.cache.path, std::ios::binary | std::ios::in | std::ios::out)
         .seekp(byte)
-        .put(cached.whole[static_cast<size_t>(byte)]);
+        .put(cached.whole[byte]);
   }
   EXPECT_EQ(open_pack_cache(cached.cache, &file).message(), "");
 }
 
-TEST(CacheCheck, OtherSourcesRepairNothing) {
+TEST(CacheCheck, ChangedSourcesCannotRepair) {
   const Cached cached;
   cached.flip(cached.first() + 70, 1);
   std::vector<PackJob> others = cached.jobs;
   std::swap(others[0].source, others[4].source);
-  EXPECT_NE(
-      repair_blocks(crew(1), others, cached.cache, cached.file, std::vector<int64_t>{0}).message().find("not what"),
-      std::string::npos);
+  EXPECT_NE(repair_segments(crew(1), others, cached.cache, cached.file, std::vector<int64_t>{0})
+                .message()
+                .find("did not restore"),
+            std::string::npos);
   fs::remove(cached.cache.path);
   EXPECT_NE(cached.repair(std::vector<int64_t>{0}).find("No such file"), std::string::npos);
 }
 
-// Another process may have packed anew: its file is neither repaired, removed nor said to be checked.
-TEST(CacheCheck, AnotherFileOfTheNameIsLeftAlone) {
+// Another process may have replaced the file: the new one is neither repaired, removed nor marked as checked.
+TEST(CacheCheck, ReplacedFileIsNotTouched) {
   const Cached cached;
   const fs::path other = cached.folder.path / "other";
   fs::copy_file(cached.cache.path, other);
@@ -139,30 +140,30 @@ TEST(CacheCheck, AnotherFileOfTheNameIsLeftAlone) {
   cached.flip(cached.cache.file_bytes() - kBootIdBytes, 0);
   const std::string before = text_of(cached.cache.path);
   EXPECT_NE(cached.repair(std::vector<int64_t>{0}).find("cannot write"), std::string::npos);
-  note_checked(cached.cache, cached.file);
+  mark_checked(cached.cache, cached.file);
   remove_damaged(cached.cache, cached.file);
   EXPECT_TRUE(text_of(cached.cache.path) == before);
 }
 
-TEST(CacheCheck, RemovesTheFileItHasMapped) {
+TEST(CacheCheck, RemovesTheMappedFile) {
   const Cached cached;
   remove_damaged(cached.cache, cached.file);
   EXPECT_FALSE(fs::exists(cached.cache.path));
 }
 
-TEST(CacheCheck, IsRememberedUntilTheNextBootOrWrite) {
+TEST(CacheCheck, CheckHoldsUntilTheNextBootOrWrite) {
   const Cached cached;
-  if (boot_id()[0] == std::byte{0}) GTEST_SKIP() << "this system does not name its boots";
+  if (boot_id()[0] == std::byte{0}) GTEST_SKIP() << "this system has no boot id";
   const auto is_checked = [&] { return was_checked(cached.cache, cached.file); };
   EXPECT_TRUE(is_checked()) << "just written";
   cached.flip(cached.cache.file_bytes() - kBootIdBytes, 0);
   EXPECT_FALSE(is_checked());
-  note_checked(cached.cache, cached.file);
+  mark_checked(cached.cache, cached.file);
   EXPECT_TRUE(is_checked());
   EXPECT_TRUE(text_of(cached.cache.path) == cached.whole);
   cached.flip(cached.first(), 0);
   EXPECT_FALSE(is_checked());
-  note_checked(cached.cache, cached.file);
+  mark_checked(cached.cache, cached.file);
   EXPECT_TRUE(is_checked());
 }
 

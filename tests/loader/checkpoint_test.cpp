@@ -43,7 +43,7 @@ TEST(Checkpoint, OpensShardsThroughSymbolicLinks) {
   EXPECT_EQ(static_cast<char>(checkpoint.find("b")->data[0]), 'b');
 }
 
-TEST(Checkpoint, SelectsOneModelOfSeveral) {
+TEST(Checkpoint, SelectsAndRenamesTensors) {
   const TempFolder folder;
   folder.write("model.safetensors.index.json", R"({"metadata": {}, "weight_map": {"tower.a": "1.safetensors",
     "text.model.b": "2.safetensors", "c": "3.safetensors"}})");
@@ -62,7 +62,7 @@ TEST(Checkpoint, SelectsOneModelOfSeveral) {
             folder.path.string() + ": c: two tensors of this name");
 }
 
-TEST(Checkpoint, LeavesOutTensorsByTheEndsOfTheirNames) {
+TEST(Checkpoint, SkipsTensorsBySuffix) {
   const TempFolder folder;
   folder.write("model.safetensors.index.json", R"({"metadata": {}, "weight_map": {"l.0.attention.bias": "1.safetensors",
     "l.0.attention.dense.bias": "2.safetensors"}})");
@@ -75,7 +75,7 @@ TEST(Checkpoint, LeavesOutTensorsByTheEndsOfTheirNames) {
   EXPECT_NE(checkpoint.find("l.0.attention.dense.bias"), nullptr);
 }
 
-TEST(Checkpoint, SaysWhatIsMissing) {
+TEST(Checkpoint, NamesMissingFiles) {
   const TempFolder folder;
   const std::string at = folder.path.string();
   EXPECT_EQ(open_message(folder.path), at + ": no model.safetensors; download what is missing");
@@ -84,13 +84,13 @@ TEST(Checkpoint, SaysWhatIsMissing) {
   EXPECT_EQ(open_message(folder.path), at + "/model.safetensors: empty file");
 }
 
-TEST(Checkpoint, RefusesBadIndexes) {
+TEST(Checkpoint, InvalidIndexesAreErrors) {
   const TempFolder folder;
   folder.write("1.safetensors", one_tensor("a"));
   folder.write("2.safetensors", one_tensor("a"));
   folder.write("3.safetensors", one_tensor("c"));
   const char* kUnfit =
-      "/model.safetensors.index.json: weight_map: unfit shard name: want a file name without folders, have ";
+      "/model.safetensors.index.json: weight_map: invalid shard name: want a file name without folders, have ";
   const std::pair<const char*, std::string> cases[] = {
       {R"({})", "/model.safetensors.index.json: weight_map: missing field"},
       {R"({"weight_map": []})",
@@ -107,9 +107,9 @@ TEST(Checkpoint, RefusesBadIndexes) {
        ": 2 of 3 shards are missing, the first is 4.safetensors; download what is missing"},
       {R"({"weight_map": {"a": "1.safetensors", "b": "1.safetensors"}})",
        "/1.safetensors: tensor of the index is not in its shard: \"b\""},
-      {R"({"weight_map": {"b": "3.safetensors"}})", "/3.safetensors: c: tensor that the index does not place here"},
+      {R"({"weight_map": {"b": "3.safetensors"}})", "/3.safetensors: c: tensor not listed for this shard in the index"},
       {R"({"weight_map": {"a": "1.safetensors", "x": "2.safetensors"}})",
-       "/2.safetensors: a: tensor that the index does not place here"},
+       "/2.safetensors: a: tensor not listed for this shard in the index"},
       {R"({"weight_map": {"a": "1.safetensors", "a": "2.safetensors"}})",
        "/model.safetensors.index.json: JSON key given twice: \"a\""},
   };

@@ -1,4 +1,4 @@
-// Checkpoints of one matrix "m" of codes, written tensor by tensor.
+// Checkpoints with one matrix "m" of codes, written tensor by tensor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/layout.h"
-#include "loader/files/arena.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack.h"
 #include "loader/quant/stored_weights.h"
 #include "tests/crew.h"
@@ -49,7 +49,7 @@ inline std::string file_of(const std::vector<Tensor>& tensors) {
   return safetensors_text(header + "}", data);
 }
 
-// A checkpoint of these tensors whose weight "m" is [n, k], read by a quantization_config.
+// A checkpoint of these tensors and its weight "m" [n, k], bound with a quantization_config.
 struct Bound {
   TempFolder folder;
   Checkpoint checkpoint;
@@ -70,7 +70,7 @@ struct Bound {
   }
 
   std::vector<float> rows(int64_t first, int64_t count) const {
-    std::vector<float> values(static_cast<size_t>(count * weight.coded.k));
+    std::vector<float> values(count * weight.coded.k);
     read_rows(weight.coded, first, count, values.data());
     return values;
   }
@@ -81,7 +81,7 @@ using Values = std::vector<float>;
 inline constexpr const char* kGptq = R"({"quant_method": "gptq", "bits": 4, "group_size": 4, "desc_act": false})";
 inline constexpr const char* kAwq = R"({"quant_method": "awq", "bits": 4, "group_size": 2, "version": "GEMM"})";
 
-// Of compressed-tensors; a group_size of 0 is null.
+// A config of compressed-tensors; group_size 0 becomes null.
 inline std::string config_of(const std::string& format, int bits, const std::string& strategy, int group_size,
                              bool symmetric) {
   return R"({"quant_method": "compressed-tensors", "format": ")" + format + R"(", "config_groups": {"group_0": {
@@ -99,7 +99,7 @@ inline std::string bytes_config(int bits, const std::string& strategy, int group
   return config_of("int-quantized", bits, strategy, group_size, symmetric);
 }
 
-// Every column has the codes 0 to 7 along k; zeros are stored as 6, scales are 1 and 10.
+// Every column has the codes 0 to 7 along k; zero points are stored as 6, scales are 1 and 10.
 inline std::vector<Tensor> gptq_tensors() {
   return {words("m.qweight", "[1, 8]", std::vector<uint32_t>(8, 0x76543210)),
           words("m.qzeros", "[2, 1]", {0x66666666, 0x66666666}),
@@ -113,7 +113,7 @@ inline std::string pack(const LinearWeight& weight, Format format, int threads, 
   Matrix matrix;
   const PackJob job{weight.weight, format, &matrix, weight.scale, reader_of(weight.coded, false)};
   EXPECT_EQ(allocate_arena(packed_bytes({&job, 1}), out).message(), "");
-  std::memset(out->data, 0x55, static_cast<size_t>(out->bytes));  // padding must be written
+  std::memset(out->data, 0x55, out->bytes);  // padding must be written
   return pack_all(crew(threads), {&job, 1}, out->data).message();
 }
 

@@ -1,5 +1,5 @@
-// 4-bit codes of files packed as they are: by hand, in every shape around the blocks, and whole files.
-#include "loader/quant/coded_w4.h"
+// 4-bit codes of files that w4 and w4z keep: worked by hand, for shapes around group and panel sizes, and whole files.
+#include "loader/quant/coded_matrix.h"
 #include "tests/crew.h"
 
 #include <cmath>
@@ -11,8 +11,7 @@
 #include <set>
 
 #include "kernels/base/hash.h"
-#include "kernels/bf16.h"
-#include "kernels/f16.h"
+#include "kernels/half.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack_cache.h"
 #include "tests/loader/coded_checkpoint.h"
@@ -37,7 +36,7 @@ std::string gptq(int group_size, const std::string& more = "") {
   return R"({"quant_method": "gptq", "bits": 4, "group_size": )" + std::to_string(group_size) + more + "}";
 }
 
-// A matrix as it is, packed, read by the picture in kernels/layout.h.
+// A matrix packed with its codes kept, decoded independently of the product by the layout in kernels/layout.h.
 struct Packed {
   std::string why_not, failure;
   Arena arena;
@@ -49,7 +48,7 @@ struct Packed {
     if (!why_not.empty()) return;
     const PackJob job{weight.weight, format, &matrix, {}, reader_of(weight.coded, true)};
     EXPECT_EQ(allocate_arena(packed_bytes({&job, 1}), &arena).message(), "");
-    std::memset(arena.data, 0x55, static_cast<size_t>(arena.bytes));  // padding must be written
+    std::memset(arena.data, 0x55, arena.bytes);  // padding must be written
     failure = pack_all(crew(threads), {&job, 1}, arena.data).message();
   }
 
@@ -80,7 +79,7 @@ struct Packed {
   }
 };
 
-// Column n of 8 has the code n everywhere, but the code 15 at k = 37; one group of scales for each 32 of 64 k.
+// Column n of 8 has the code n, except for the code 15 at k = 37. Two groups of 32 inputs.
 std::vector<Tensor> by_hand(uint32_t zeros, const Tensor& scales) {
   std::vector<uint32_t> codes(8 * 8);
   for (uint32_t i = 0; i < 64; ++i) codes[i] = i % 8 * 0x11111111u;
@@ -101,8 +100,8 @@ TEST(CodedW4, SymmetricByHand) {
     EXPECT_EQ(packed.code(n, 36), n);
     EXPECT_EQ(packed.code(n, 37), 15);
     EXPECT_EQ(packed.code(n, 63), n);
-    EXPECT_EQ(packed.group_scale(n, 31), scales[static_cast<size_t>(n)]);
-    EXPECT_EQ(packed.group_scale(n, 32), scales[static_cast<size_t>(8 + n)]);
+    EXPECT_EQ(packed.group_scale(n, 31), scales[n]);
+    EXPECT_EQ(packed.group_scale(n, 32), scales[8 + n]);
     EXPECT_EQ(packed.matrix.scale[n], 1.0f);
   }
   EXPECT_EQ(packed.weight(0, 37), 7 * -0.5f);
@@ -117,17 +116,17 @@ TEST(CodedW4, ZerosByHand) {
   ASSERT_EQ(packed.why_not + packed.failure, "");
   EXPECT_EQ(packed.matrix.format, Format::w4z);
   for (int n = 0; n < 8; ++n) EXPECT_EQ(packed.zero(n, 31), 8);
-  const int zeros[] = {7, 6, 5, 4, 3, 2, 1, 15};  // stored less one
+  const int zeros[] = {7, 6, 5, 4, 3, 2, 1, 15};  // stored minus 1
   for (int n = 0; n < 8; ++n) {
     EXPECT_EQ(packed.zero(n, 32), zeros[n]);
     EXPECT_EQ(packed.weight(n, 37), static_cast<float>(15 - zeros[n]) * 0.5f);
   }
   const Bound v2(gptq(32, R"(, "checkpoint_format": "gptq_v2")"), 8, 64,
                  by_hand(0xe0123456, halves("m.scales", "[2, 8]", Values(16, 0.5f))));
-  EXPECT_EQ(Packed(v2.weight).zero(6, 32), 0) << "which nobody doubts there";
+  EXPECT_EQ(Packed(v2.weight).zero(6, 32), 0) << "unambiguous in version 2";
 }
 
-// Integers with a sign: row n has the code n - 8 but for a 7 at k = 37, and zeros are stored less 8, too.
+// Signed integers: row n has the code n - 8, except for a 7 at k = 37; zero points are stored minus 8, too.
 TEST(CodedW4, BytesByHand) {
   std::vector<int8_t> codes(16 * 64), zeros(32);
   for (size_t i = 0; i < codes.size(); ++i)
@@ -149,7 +148,7 @@ TEST(CodedW4, BytesByHand) {
                         {weight, scale, integers("m.weight_zero_point", "[16, 2]", zeros)})
                       .weight);
   };
-  EXPECT_EQ(packed_with_zeros().matrix.format, Format::w4) << "all in the middle";
+  EXPECT_EQ(packed_with_zeros().matrix.format, Format::w4) << "all zero points are 8";
   zeros[2 * 5 + 1] = -8;
   const Packed shifted = packed_with_zeros();
   ASSERT_EQ(shifted.why_not + shifted.failure, "");
@@ -160,7 +159,7 @@ TEST(CodedW4, BytesByHand) {
   EXPECT_EQ(shifted.weight(5, 37), 7.5f);
 }
 
-// A group that is several of the layout's, and one that is all inputs.
+// A group spans several groups of the layout, or all inputs.
 TEST(CodedW4, WideGroupsAreRepeated) {
   for (const int group : {64, 128, -1}) {
     const int64_t groups = group == 64 ? 3 : group == 128 ? 2 : 1;
@@ -169,7 +168,7 @@ TEST(CodedW4, WideGroupsAreRepeated) {
     const std::string rows = "[" + std::to_string(groups);
     const Bound bound(gptq(group), 8, 168,
                       {words("m.qweight", "[21, 8]", std::vector<uint32_t>(168, 0x99999999)),
-                       words("m.qzeros", rows + ", 1]", std::vector<uint32_t>(static_cast<size_t>(groups), 0x55555555)),
+                       words("m.qzeros", rows + ", 1]", std::vector<uint32_t>(groups, 0x55555555)),
                        halves("m.scales", rows + ", 8]", scales)});
     ASSERT_EQ(bound.failure, "");
     const Packed packed(bound.weight);
@@ -181,8 +180,8 @@ TEST(CodedW4, WideGroupsAreRepeated) {
   }
 }
 
-TEST(CodedW4, OtherScalesGetAPowerOfTwoForEachColumn) {
-  // Below f16, above it, of 11 bits (F32 alone), the widest ratio, and columns of zeros.
+TEST(CodedW4, NonF16ScalesGetAColumnScale) {
+  // Below the range of f16, above it, 11 significant bits (F32 only), the widest ratio, and columns of zeros.
   const Values first = {0x1p-40f, 0x1p60f, 2047, 0x1p14f, 0, -0x1p-90f, 1, 1},
                second = {0x1.fep-41f, 0x1p58f, -0.5f, 0x1p-15f, 0, 0, 1, 1};
   Values scales = first;
@@ -206,7 +205,7 @@ std::string why_not(const std::string& config, const std::vector<Tensor>& tensor
   return Packed(bound.weight).why_not;
 }
 
-TEST(CodedW4, WhatDoesNotFitIsTold) {
+TEST(CodedW4, ReasonsForUnsupportedMatrices) {
   const auto scaled = [&](Values scales) {
     scales.resize(16, 1.0f);
     return why_not(gptq(32), by_hand(0x77777777, floats("m.scales", "[2, 8]", scales)));
@@ -219,10 +218,10 @@ TEST(CodedW4, WhatDoesNotFitIsTold) {
   std::vector<uint32_t> order(64);
   for (uint32_t i = 0; i < 64; ++i) order[i] = i / 32;
   tensors.push_back(words("m.g_idx", "[64]", order));
-  EXPECT_EQ(why_not(gptq(32, R"(, "desc_act": true)"), tensors), "") << "in order all the same";
+  EXPECT_EQ(why_not(gptq(32, R"(, "desc_act": true)"), tensors), "") << "the stored order is consecutive";
   std::swap(order[0], order[63]);
   tensors.back() = words("m.g_idx", "[64]", order);
-  EXPECT_EQ(why_not(gptq(32, R"(, "desc_act": true)"), tensors), "inputs in an order of their own");
+  EXPECT_EQ(why_not(gptq(32, R"(, "desc_act": true)"), tensors), "reordered inputs (act order)");
   const auto grouped = [&](int size, const std::string& groups, size_t count) {
     return why_not(gptq(size), {words("m.qweight", "[8, 8]", std::vector<uint32_t>(64)),
                                 words("m.qzeros", groups + ", 1]", std::vector<uint32_t>(count)),
@@ -233,7 +232,7 @@ TEST(CodedW4, WhatDoesNotFitIsTold) {
   EXPECT_EQ(grouped(100, "[1", 1), "") << "all inputs";
 }
 
-TEST(CodedW4, RowsThatSayNothingAreRefused) {
+TEST(CodedW4, InvalidRowsAreErrors) {
   Values scales(16, 1.0f);
   const auto failure = [&](uint32_t zeros) {
     std::vector<Tensor> tensors = by_hand(zeros, halves("m.scales", "[2, 8]", scales));
@@ -242,7 +241,7 @@ TEST(CodedW4, RowsThatSayNothingAreRefused) {
   };
   EXPECT_EQ(
       failure(0x77f77777),
-      "m.qzeros column 5: a zero of 0, which tools read in different ways: want stored less one: below 15, have 15");
+      "m.qzeros column 5: a zero point of 0, which tools read differently: want stored less one: below 15, have 15");
   std::vector<int8_t> codes(3 * 40), zeros(3 * 2);
   const auto bytes_failure = [&] {
     return Packed(Bound(bytes_config(4, "group", 32, false), 3, 40,
@@ -267,8 +266,8 @@ struct Shape {
 
 std::vector<uint32_t> random_words(int64_t count) {
   std::mt19937 random(static_cast<uint32_t>(count));
-  std::vector<uint32_t> values(static_cast<size_t>(count));
-  for (uint32_t& value : values) value = static_cast<uint32_t>(random()) & 0x7777'7777;  // no zero that is refused
+  std::vector<uint32_t> values(count);
+  for (uint32_t& value : values) value = static_cast<uint32_t>(random()) & 0x7777'7777;  // no invalid zero point
   return values;
 }
 
@@ -281,10 +280,10 @@ std::vector<int8_t> random_integers(int64_t count) {
   return values;
 }
 
-// The same shape as GPTQ, AWQ, and pack-quantized and int-quantized with zeros and without.
+// One shape as GPTQ, as AWQ, and as pack-quantized and int-quantized, each with and without zero points.
 std::vector<std::unique_ptr<Bound>> random_weights(const Shape& s) {
   const int64_t groups = (s.k + s.group - 1) / s.group;
-  Values scales(static_cast<size_t>(groups * s.n));
+  Values scales(groups * s.n);
   for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0x1p-9f * static_cast<float>(1 + i % 19);
   std::vector<std::unique_ptr<Bound>> all;
   const auto add = [&](const std::string& config, const std::vector<Tensor>& tensors) {
@@ -317,7 +316,7 @@ std::vector<std::unique_ptr<Bound>> random_weights(const Shape& s) {
   return all;
 }
 
-TEST(CodedW4, EveryShapeAroundTheBlocks) {
+TEST(CodedW4, ShapesAroundGroupAndPanelSizes) {
   for (const Shape& s : {Shape{1, 1, 32},
                          {8, 32, 32},
                          {15, 31, 32},
@@ -338,12 +337,12 @@ TEST(CodedW4, EveryShapeAroundTheBlocks) {
         for (int64_t k = n < s.n ? s.k : 0; k < padded_k(s.k); ++k) ASSERT_EQ(packed.weight(n, k), 0.0f);
       }
       const Packed again(bound->weight, 3);
-      EXPECT_EQ(std::memcmp(again.arena.data, packed.arena.data, static_cast<size_t>(packed.arena.bytes)), 0);
+      EXPECT_EQ(std::memcmp(again.arena.data, packed.arena.data, packed.arena.bytes), 0);
     }
   }
 }
 
-TEST(CodedW4, PartsOfATensorAreItsRows) {
+TEST(CodedW4, RowRangesEqualTheRows) {
   for (const auto& bound : random_weights({136, 72, 32})) {
     const Packed part(rows_of(bound->weight, 19, 70));
     ASSERT_EQ(part.why_not + part.failure, "");
@@ -351,7 +350,7 @@ TEST(CodedW4, PartsOfATensorAreItsRows) {
   }
 }
 
-TEST(CodedW4, TheCacheTellsThemFromNumbersQuantisedAnew) {
+TEST(CodedW4, CacheKeyDependsOnKeptCodes) {
   const auto all = random_weights({64, 64, 32});
   const Bound& bound = *all.front();
   std::set<std::string> headers;
@@ -363,9 +362,9 @@ TEST(CodedW4, TheCacheTellsThemFromNumbersQuantisedAnew) {
   EXPECT_EQ(headers.size(), 2u);
 }
 
-// f(module, n, k, weight) for every weight of a folder that its expected.json names.
+// Calls f(weight, decoded) for every weight that the expected.json of `recorded` lists.
 template <class F>
-void each_coded(const std::filesystem::path& folder, const std::filesystem::path& recorded, F f) {
+void for_each_coded(const std::filesystem::path& folder, const std::filesystem::path& recorded, F f) {
   Json expected;
   ASSERT_EQ(read_json_file(recorded / "expected.json", &expected).message(), "");
   ModelConfig config;
@@ -386,11 +385,11 @@ void each_coded(const std::filesystem::path& folder, const std::filesystem::path
 
 const std::filesystem::path kFamilies = PINION_TEST_DATA "/families";
 
-// What PyTorch makes of the codes: the packed ones stand for the same bits.
-TEST(CodedW4, WholeFilesAreWhatTheReferenceReads) {
+// Packed codes decode to the same bits as PyTorch computes.
+TEST(CodedW4, WholeFilesMatchTheReference) {
   int matrices = 0;
   for (const char* family : {"llama_gptq", "qwen2_w4a8"}) {
-    each_coded(kFamilies / family, kFamilies / family, [&](const LinearWeight& weight, const Json& decoded) {
+    for_each_coded(kFamilies / family, kFamilies / family, [&](const LinearWeight& weight, const Json& decoded) {
       const Packed packed(weight);
       ASSERT_EQ(packed.why_not + packed.failure, "");
       EXPECT_EQ(packed.matrix.format, Format::w4z);
@@ -404,13 +403,13 @@ TEST(CodedW4, WholeFilesAreWhatTheReferenceReads) {
 
 TEST(CodedW4, WholeFilesInGroupsOf32) {
   for (const std::string family : {"phi3_awq", "mixtral_awq", "qwen3_packed"}) {
-    each_coded(kFamilies / family, kFamilies / family, [](const LinearWeight& weight, const Json&) {
+    for_each_coded(kFamilies / family, kFamilies / family, [](const LinearWeight& weight, const Json&) {
       EXPECT_EQ(Packed(weight).why_not, "groups that are no multiple of 32");
     });
     const TempFolder folder;
     ASSERT_NO_FATAL_FAILURE(write_wide_groups(family, folder));
     int matrices = 0;
-    each_coded(folder.path, kFamilies / family, [&](const LinearWeight& weight, const Json& decoded) {
+    for_each_coded(folder.path, kFamilies / family, [&](const LinearWeight& weight, const Json& decoded) {
       const Packed packed(weight);
       ASSERT_EQ(packed.why_not + packed.failure, "");
       EXPECT_EQ(packed.matrix.format, Format::w4z);

@@ -1,6 +1,6 @@
-// Error feedback: the factor of small moments by hand, the recurrence written out in double precision, and what it is
-// for: less error of the outputs than rounding each weight for itself.
-#include "loader/pack/feedback.h"
+// Error feedback: the factor of small moments by hand, the recurrence in double precision, and the purpose, a smaller
+// output error than rounding each weight separately.
+#include "loader/pack/quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -14,23 +14,22 @@
 namespace pinion {
 namespace {
 
-// Inputs that move together: each is half of its neighbour's and something of its own.
+// Correlated inputs: each is a random number plus 0.8 times the previous input.
 std::vector<float> random_inputs(int64_t tokens, int64_t k, Random* random) {
-  std::vector<float> x(static_cast<size_t>(tokens * k));
+  std::vector<float> x(tokens * k);
   for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = random->uniform(-0.5f, 0.5f) + (i % static_cast<size_t>(k) > 0 ? 0.8f * x[i - 1] : 0.0f);
+    x[i] = random->uniform(-0.5f, 0.5f) + (i % k > 0 ? 0.8f * x[i - 1] : 0.0f);
   }
   return x;
 }
 
 std::vector<float> moments_of(const std::vector<float>& x, int64_t tokens, int64_t k) {
   const int64_t n = padded_n(k);
-  std::vector<float> moments(static_cast<size_t>(moments_elements(k)));
+  std::vector<float> moments(moments_elements(k));
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < k; ++i) {
       for (int64_t j = i; j < k; ++j) {
-        moments[static_cast<size_t>(i * n + j)] +=
-            x[static_cast<size_t>(t * k + i)] * x[static_cast<size_t>(t * k + j)];
+        moments[i * n + j] += x[t * k + i] * x[t * k + j];
       }
     }
   }
@@ -43,7 +42,7 @@ float factor(const Feedback& feedback, int64_t row, int64_t column) {
 
 // Two inputs, moments [[a, c], [c, b]] with a tenth of their mean added to a and b: U[0][1] = c / b.
 TEST(Feedback, HandWorked) {
-  std::vector<float> moments(static_cast<size_t>(moments_elements(2)));
+  std::vector<float> moments(moments_elements(2));
   moments[0] = 9.0f, moments[1] = 4.2f, moments[65] = 11.0f;  // [0][0], [0][1], [1][1] of 64 x 64
   const Feedback feedback = make_feedback(&moments, 2);
   EXPECT_EQ(feedback.k, 64);
@@ -63,49 +62,48 @@ TEST(Feedback, FactorsTheMoments) {
     std::vector<float> moments = moments_of(random_inputs(300, k, &random), 300, k);
     const int64_t n = padded_n(k);
     double trace = 0;
-    for (int64_t i = 0; i < k; ++i) trace += double{moments[static_cast<size_t>(i * n + i)]};
+    for (int64_t i = 0; i < k; ++i) trace += double{moments[i * n + i]};
     std::vector<double> h(moments.begin(), moments.end());
-    for (int64_t i = 0; i < n; ++i) h[static_cast<size_t>(i * n + i)] += 0.1 * trace / static_cast<double>(k);
+    for (int64_t i = 0; i < n; ++i) h[i * n + i] += 0.1 * trace / static_cast<double>(k);
     const Feedback feedback = make_feedback(&moments, k);
-    // Column by column from the last: D = what is left of the diagonal, U = what is left of the column by D.
+    // Column by column from the last: D is the remaining diagonal, U the remaining column divided by D.
     for (int64_t j = n - 1; j >= 0; --j) {
-      const double d = h[static_cast<size_t>(j * n + j)];
+      const double d = h[j * n + j];
       for (int64_t i = 0; i < j; ++i) {
-        const double u = h[static_cast<size_t>(i * n + j)] / d;
+        const double u = h[i * n + j] / d;
         ASSERT_NEAR(double{factor(feedback, i, j)}, u, 1e-4) << "k " << k << ": " << i << ", " << j;
         for (int64_t to = i; to < j; ++to) {
-          h[static_cast<size_t>(i * n + to)] -= u * h[static_cast<size_t>(to * n + j)];
+          h[i * n + to] -= u * h[to * n + j];
         }
       }
     }
   }
 }
 
-TEST(Feedback, InputsThatAreAlwaysZero) {
-  std::vector<float> moments(static_cast<size_t>(moments_elements(100)));
+TEST(Feedback, ZeroInputs) {
+  std::vector<float> moments(moments_elements(100));
   const Feedback feedback = make_feedback(&moments, 100);
   for (const float u : feedback.panels) ASSERT_EQ(u, 0.0f);
 }
 
-// Rows of weights [kW4Columns][k] through groups; by themselves where there is no feedback.
+// Quantises rows [kW4Columns][k] group by group, without feedback if that is null.
 std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedback* feedback) {
   std::vector<float> out(w.size());
   std::optional<FeedbackRows> rows;
   if (feedback) rows.emplace(*feedback);
-  for (int64_t at = 0; at < k; at += kBlockK) {
+  for (int64_t at = 0; at < k; at += kGroupK) {
     W4Group group;
-    for (int64_t i = 0; i < kBlockK; ++i) {
-      for (int64_t r = 0; r < kW4Columns; ++r) group.weights[i][r] = w[static_cast<size_t>(r * k + at + i)];
+    for (int64_t i = 0; i < kGroupK; ++i) {
+      for (int64_t r = 0; r < kW4Columns; ++r) group.weights[i][r] = w[r * k + at + i];
     }
     if (rows) {
       rows->quantise(at, true, &group);
     } else {
       quantize_w4(&group, true);
     }
-    for (int64_t i = 0; i < kBlockK; ++i) {
+    for (int64_t i = 0; i < kGroupK; ++i) {
       for (int64_t r = 0; r < kW4Columns; ++r) {
-        out[static_cast<size_t>(r * k + at + i)] =
-            static_cast<float>(group.codes[i][r] - 8) * to_float(group.scales[r]);
+        out[r * k + at + i] = static_cast<float>(group.codes[i][r] - 8) * to_float(group.scales[r]);
       }
     }
   }
@@ -114,8 +112,8 @@ std::vector<float> quantised(const std::vector<float>& w, int64_t k, const Feedb
 
 double output_error(const std::vector<float>& w, const std::vector<float>& q, const std::vector<float>& x, int64_t k) {
   double error = 0;
-  for (size_t t = 0; t < x.size(); t += static_cast<size_t>(k)) {
-    for (size_t r = 0; r < w.size(); r += static_cast<size_t>(k)) {
+  for (size_t t = 0; t < x.size(); t += k) {
+    for (size_t r = 0; r < w.size(); r += k) {
       double sum = 0;
       for (size_t i = 0; i < static_cast<size_t>(k); ++i)
         sum += (double{w[r + i]} - double{q[r + i]}) * double{x[t + i]};
@@ -125,7 +123,7 @@ double output_error(const std::vector<float>& w, const std::vector<float>& q, co
   return error;
 }
 
-TEST(Feedback, OutputsChangeLess) {
+TEST(Feedback, OutputErrorShrinks) {
   constexpr int64_t kK = 192, kTokens = 400;
   Random random;
   const std::vector<float> x = random_inputs(kTokens, kK, &random), other = random_inputs(kTokens, kK, &random);
@@ -133,11 +131,12 @@ TEST(Feedback, OutputsChangeLess) {
   for (int64_t i = 0; i < kW4Columns * kK; ++i) w.push_back(random.uniform(-2, 2));
   const Feedback feedback = make_feedback(&moments, kK);
   const std::vector<float> alone = quantised(w, kK, nullptr), fed = quantised(w, kK, &feedback);
-  EXPECT_LT(output_error(w, fed, other, kK), 0.6 * output_error(w, alone, other, kK)) << "on inputs it has not seen";
+  EXPECT_LT(output_error(w, fed, other, kK), 0.6 * output_error(w, alone, other, kK))
+      << "on inputs outside the moments";
 }
 
-// Every code is the nearest one to the weight and what earlier errors ask for, by the group's scale.
-TEST(Feedback, FollowsTheRecurrence) {
+// Every code is the nearest one to the weight plus the corrections from earlier errors.
+TEST(Feedback, CodesFollowTheRecurrence) {
   constexpr int64_t kK = 160;
   Random random;
   std::vector<float> moments = moments_of(random_inputs(300, kK, &random), 300, kK), w;
@@ -155,7 +154,7 @@ TEST(Feedback, FollowsTheRecurrence) {
         const double difference = std::abs(double{q[r * kK + j]} - double{q[r * kK + i]});
         if (difference > 0) step = std::min(step, difference);
       }
-      const bool is_last_code = std::abs(wanted) > 6 * step;  // beyond it everything has that code
+      const bool is_last_code = std::abs(wanted) > 6 * step;  // weights beyond it are clipped
       if (!is_last_code) {
         ASSERT_LE(std::abs(wanted - double{q[r * kK + i]}), 0.5001 * step) << r << ", " << i;
       }

@@ -1,5 +1,5 @@
-// Experts that share their tensors: which of their numbers become which element of a packed matrix.
-#include "loader/checkpoint/fused_experts.h"
+// Experts that share tensors: the elements of packed matrices.
+#include "loader/quant/fused_experts.h"
 #include "tests/crew.h"
 
 #include <gtest/gtest.h>
@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "kernels/bf16.h"
-#include "loader/files/arena.h"
-#include "loader/quant/mxfp4.h"
+#include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
+#include "loader/files/mapped_file.h"
 
 namespace pinion {
 namespace {
 
 constexpr int64_t kExperts = 2, kN = 300, kK = 64;  // gate and up take three panels each
 
-// Whole numbers that bf16 holds.
+// Integers that bf16 represents.
 float number(int64_t expert, int64_t n, int64_t k) { return static_cast<float>((7 * expert + 3 * n + k) % 251 - 125); }
 
 // [experts, k, n]
@@ -74,18 +74,18 @@ TEST(FusedExperts, ColumnsOfNumbersBecomeRows) {
   }
 }
 
-TEST(FusedExperts, RowsOfCodesBecomeRows) {
-  constexpr int64_t kBlocks = kK / kMxBlock, kRows = kExperts * kN;
+TEST(FusedExperts, CodesBecomeRows) {
+  constexpr int64_t kBlocks = kK / kMxGroup, kRows = kExperts * kN;
   std::vector<std::byte> codes, scales;
-  for (int64_t i = 0; i < kRows * kBlocks * kMxBlockBytes; ++i) {
+  for (int64_t i = 0; i < kRows * kBlocks * kMxGroupBytes; ++i) {
     codes.push_back(static_cast<std::byte>(i * 37 + i / 256));
   }
   for (int64_t i = 0; i < kRows * kBlocks; ++i) scales.push_back(static_cast<std::byte>(120 + i % 11));
-  std::vector<float> numbers(static_cast<size_t>(kRows * kK));
+  std::vector<float> numbers(kRows * kK);
   read_mxfp4(codes.data(), scales.data(), kRows * kBlocks, numbers.data());
 
   FusedMatrix fused{"experts.w", kN, kK, {}, {}, {}};
-  fused.values = {"", DType::u8, {kExperts, kN, kBlocks, kMxBlockBytes}, codes.data(), std::ssize(codes)};
+  fused.values = {"", DType::u8, {kExperts, kN, kBlocks, kMxGroupBytes}, codes.data(), std::ssize(codes)};
   fused.scales = {"", DType::u8, {kExperts, kN, kBlocks}, scales.data(), std::ssize(scales)};
   for (int64_t first = 0; first < 2; ++first) {
     Packed packed;
@@ -97,7 +97,7 @@ TEST(FusedExperts, RowsOfCodesBecomeRows) {
   }
 }
 
-TEST(FusedExperts, SomeRowsAreSome) {
+TEST(FusedExperts, RowSubsets) {
   const std::vector<bf16> numbers = stored_numbers();
   const FusedMatrix fused = fused_of(numbers);
   for (const SteppedRows& rows : {SteppedRows{2, 1, 3}, SteppedRows{3, 2, 2}}) {
@@ -117,8 +117,8 @@ TEST(FusedExperts, GateAndUpAreSplitByExpert) {
   EXPECT_EQ(pairs, (std::vector<float>{0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15}));
 }
 
-// What the file has decides; either form may be the family's.
-TEST(StackedExperts, AreTakenWhereTheFileHasThem) {
+// The tensors in the file decide between stacked and single experts.
+TEST(StackedExperts, UsedIfTheFileHasThem) {
   ModelConfig c;
   c.experts.layers = {false, true};
   c.names.expert_gate = "l.{}.e.{}.gate", c.names.expert_up = "l.{}.e.{}.up", c.names.expert_down = "l.{}.e.{}.down";

@@ -5,8 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "loader/files/flat_json.h"
-
 namespace pinion {
 namespace {
 
@@ -24,7 +22,7 @@ TEST(Json, ReadsEveryKindOfValue) {
   EXPECT_EQ(json, Json::parse(R"({"a": [1, -2, 2.5, true, null, "xé", {"b": {}}], "big": 18446744073709551615})"));
 }
 
-TEST(Json, RefusesBadTexts) {
+TEST(Json, InvalidTextsAreErrors) {
   EXPECT_EQ(parse_message(""), "file: invalid JSON at byte 1");
   EXPECT_EQ(parse_message("{\"a\": 1"), "file: invalid JSON at byte 8");
   for (const char* text : {"{} {}", "{\"a\"}", "[1,]", "nul", "\"\xff\"", "\"\xed\xa0\x80\"", "\"\\ud800\"", "\"a\nb\"",
@@ -63,7 +61,7 @@ TEST(Json, RefusesDuplicateKeysUnlessAllowed) {
   EXPECT_EQ(json["a"], 2);
 }
 
-// The nodes of a member "in": "flat", one after the other.
+// The nodes of the member {"in": {"flat": ...}} as text.
 std::string flat_nodes(const std::string& text, Json* json, FlatJson* flat) {
   const FlatMember members[] = {{"in", "flat", flat}};
   if (Error e = parse_json(text, "file", json, {.depth = 5, .values = 20, .duplicate_keys = true}, members)) {
@@ -76,12 +74,12 @@ std::string flat_nodes(const std::string& text, Json* json, FlatJson* flat) {
     if (kind == FlatJson::Kind::kText) result += std::string(flat->text(node));
     if (kind == FlatJson::Kind::kCount) result += std::to_string(at);
     if (kind == FlatJson::Kind::kOther) result += brief(flat->others[at]);
-    if (kind >= FlatJson::Kind::kList) result += std::to_string(size) + ">" + std::to_string(flat->behind(node));
+    if (kind >= FlatJson::Kind::kList) result += std::to_string(size) + ">" + std::to_string(flat->next(node));
   }
   return result;
 }
 
-TEST(FlatJson, IsAsTheTextHasIt) {
+TEST(FlatJson, NodesFollowTheText) {
   Json json;
   FlatJson flat;
   EXPECT_EQ(flat_nodes(R"({"a": [1], "in": {"flat": {"x": 1, "": "\u00e9", "x": [2, ["y"], {}]}, "b": 3}, "c": 4})",
@@ -98,7 +96,7 @@ TEST(FlatJson, IsAsTheTextHasIt) {
   EXPECT_EQ(json, Json::parse(R"({"in": {"flat": []}})"));
 }
 
-TEST(FlatJson, IsTheLastOfTheName) {
+TEST(FlatJson, LastDuplicateWins) {
   Json json;
   FlatJson flat;
   EXPECT_EQ(flat_nodes(R"({"in": {"flat": [1]}, "in": {"flat": {"a": 1}, "flat": [2]}})", &json, &flat), "l1>2 c2");
@@ -107,7 +105,7 @@ TEST(FlatJson, IsTheLastOfTheName) {
   EXPECT_EQ(json, Json::parse(R"({"in": {"flat": 7}})"));
 }
 
-TEST(FlatJson, OtherPlacesStayInTheJson) {
+TEST(FlatJson, OtherMembersStayInTheJson) {
   for (const char* text : {R"({"flat": [1]})", R"([{"flat": [1]}])", R"({"in": [{"flat": [1]}]})",
                            R"({"on": {"flat": [1]}})", R"({"on": {"in": {"flat": [1]}}})", R"({"in": {"flat": "x"}})",
                            R"({"in": {"flat": null, "x": [1]}})", R"({"in": {"x": {"flat": [1]}}})"}) {
@@ -134,7 +132,7 @@ TEST(FlatJson, HasTheSameLimits) {
   EXPECT_EQ(flat_nodes(R"({"in": {"flat": [1)", &json, &flat), "file: invalid JSON at byte 19");
 }
 
-TEST(JsonFields, GivesTypedValues) {
+TEST(JsonFields, ReadsTypedValues) {
   const Json json =
       Json::parse(R"({"i": 7, "f": 2.5, "b": true, "s": "x", "n": null, "list": [1, 2], "in": {"i": 8}})");
   JsonFields fields{json, "file"};
@@ -165,7 +163,7 @@ std::string field_message(const char* text, void (*read)(JsonFields&)) {
   return fields.error.message();
 }
 
-TEST(JsonFields, NamesFieldExpectedAndActual) {
+TEST(JsonFields, ErrorsNameFieldExpectedAndActual) {
   EXPECT_EQ(field_message("{}", [](JsonFields& f) { f.integer("a"); }), "file: a: missing field");
   EXPECT_EQ(field_message("[]", [](JsonFields& f) { f.integer("a", 1); }),
             "file: wrong type: want an object, have an array of 0");

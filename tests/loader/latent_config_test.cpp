@@ -1,4 +1,4 @@
-// As family_config_test, of families with latent attention.
+// Families with latent attention.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,14 +24,14 @@ std::string changed(const char* config, const char* changes) {
 
 TEST(DeepseekV2, AttentionAndExperts) {
   const ModelConfig config = read("DeepseekV2ForCausalLM", kV2Lite);
-  EXPECT_EQ(config.head_dim, 24) << "whatever head_dim says";
+  EXPECT_EQ(config.head_dim, 24) << "head_dim is ignored";
   EXPECT_EQ(config.value_dim(), 20);
   EXPECT_EQ(config.latent.rank, 48);
   EXPECT_EQ(config.latent.query_rank, 0);
   EXPECT_EQ(config.latent.rope_dims, 8);
   EXPECT_EQ(config.latent.norm_eps, 1e-6f);
   EXPECT_EQ(config.ropes[0].dims, 8);
-  EXPECT_TRUE(config.rope_of_neighbours);
+  EXPECT_TRUE(config.rope_interleaved);
   const double magnitude = 0.1 * 0.707 * std::log(40.0) + 1.0;
   EXPECT_NEAR(config.score_scale, magnitude * magnitude / std::sqrt(24.0), 1e-6);
   EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, true, true}));
@@ -42,7 +42,7 @@ TEST(DeepseekV2, AttentionAndExperts) {
   const std::string plain = changed(kV2Lite, R"({"rope_scaling": null, "v_head_dim": null, "q_lora_rank": 40})");
   const ModelConfig other = read("DeepseekV2ForCausalLM", plain.c_str());
   EXPECT_EQ(other.score_scale, 1.0f / std::sqrt(24.0f));
-  EXPECT_EQ(other.value_dim(), 8) << "hidden_size over heads";
+  EXPECT_EQ(other.value_dim(), 8) << "hidden_size / heads";
   EXPECT_EQ(other.latent.query_rank, 40);
 }
 
@@ -59,8 +59,8 @@ TEST(DeepseekV2, GroupsOfExperts) {
   EXPECT_EQ(message_of(R"({"topk_method": "noaux_tc"})"),
             "config.json: topk_method: not supported: want group_limited_greedy or greedy, have \"noaux_tc\"");
   const std::string wanted =
-      "config.json: n_group: groups of experts out of range: want as large ones, of at least 1, "
-      "with enough experts in those that are kept, have ";
+      "config.json: n_group: groups of experts out of range: want equal groups of at least 1, "
+      "with enough experts in the kept ones, have ";
   EXPECT_EQ(message_of(R"({"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2})"),
             wanted + "3 groups, 2 kept");
   EXPECT_EQ(message_of(R"({"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 1})"),
@@ -69,12 +69,12 @@ TEST(DeepseekV2, GroupsOfExperts) {
             "config.json: topk_group: out of range: want an integer from 1 to 2, have 3");
 }
 
-TEST(DeepseekV2, RefusesOtherArithmetic) {
+TEST(DeepseekV2, OtherArithmeticIsAnError) {
   const auto message_of = [](const char* changes) {
     return message("DeepseekV2ForCausalLM", changed(kV2Lite, changes).c_str());
   };
   EXPECT_EQ(message_of(R"({"num_key_value_heads": 2})"),
-            "config.json: num_key_value_heads: not supported of latent attention: want 8, have 2");
+            "config.json: num_key_value_heads: not supported with latent attention: want 8, have 2");
   EXPECT_EQ(message_of(R"({"norm_topk_prob": true})"),
             "config.json: norm_topk_prob: not supported: want false, have true");
   EXPECT_EQ(message_of(R"({"attention_bias": true})"),
@@ -92,24 +92,24 @@ constexpr const char* kV3 = R"({"num_key_value_heads": 8, "q_lora_rank": 40, "kv
     "topk_group": 2, "moe_intermediate_size": 24, "first_k_dense_replace": 2, "topk_method": "noaux_tc",
     "scoring_func": "sigmoid"})";
 
-TEST(DeepseekV3, ChoosesBySigmoidsAmongGroups) {
+TEST(DeepseekV3, SigmoidRoutingInGroups) {
   const ModelConfig config = read("DeepseekV3ForCausalLM", kV3);
   EXPECT_EQ(config.experts.groups, 4);
   EXPECT_EQ(config.experts.group_best, 2);
   EXPECT_TRUE(config.experts.sigmoid);
   EXPECT_TRUE(config.experts.normalised);
   EXPECT_EQ(config.experts.scale, 2.5f);
-  EXPECT_TRUE(config.rope_of_neighbours);
-  EXPECT_EQ(config.tensors.skipped, (std::vector<std::string>{"model.layers.4."})) << "it predicts one token more";
+  EXPECT_TRUE(config.rope_interleaved);
+  EXPECT_EQ(config.tensors.skipped, (std::vector<std::string>{"model.layers.4."})) << "the MTP layer";
   const std::string halves = changed(kV3, R"({"rope_interleave": false, "model_type": "kimi_k2"})");
-  EXPECT_FALSE(read("DeepseekV3ForCausalLM", halves.c_str()).rope_of_neighbours);
+  EXPECT_FALSE(read("DeepseekV3ForCausalLM", halves.c_str()).rope_interleaved);
   EXPECT_EQ(
       message("DeepseekV3ForCausalLM", changed(kV3, R"({"n_group": 8, "topk_group": 8})").c_str()),
-      "config.json: n_group: groups of experts out of range: want as large ones, of at least 2, with enough experts "
-      "in those that are kept, have 8 groups, 8 kept");
+      "config.json: n_group: groups of experts out of range: want equal groups of at least 2, with enough experts "
+      "in the kept ones, have 8 groups, 8 kept");
 }
 
-TEST(Glm4MoeLite, LayersHaveTypes) {
+TEST(Glm4MoeLite, LayerTypes) {
   const std::string plain = changed(kV3, R"({"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
       "partial_rotary_factor": 1.0})");
   const auto with = [&](const char* changes) { return changed(plain.c_str(), changes); };
@@ -125,7 +125,7 @@ TEST(Glm4MoeLite, LayersHaveTypes) {
             "config.json: mlp_layer_types: unknown layer type: \"odd\"");
 }
 
-TEST(MiniCpm3, ScalesByTwoFieldsEach) {
+TEST(MiniCpm3, ScalesFromTwoFields) {
   const ModelConfig config = read("MiniCPM3ForCausalLM", R"({"num_key_value_heads": 8, "q_lora_rank": 40,
       "kv_lora_rank": 48, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "dim_model_base": 16, "scale_depth": 3,
       "scale_emb": 12})");
@@ -134,7 +134,7 @@ TEST(MiniCpm3, ScalesByTwoFieldsEach) {
   EXPECT_EQ(config.logit_scale, 0.25f);
   EXPECT_EQ(config.value_dim(), 8);
   EXPECT_EQ(config.head_dim, 12);
-  EXPECT_FALSE(config.rope_of_neighbours);
+  EXPECT_FALSE(config.rope_interleaved);
   EXPECT_TRUE(config.tied_head);
 }
 

@@ -1,4 +1,4 @@
-// As family_config_test, of families with LayerNorm, most with parallel branches.
+// Families with LayerNorm, most with parallel branches.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,8 +8,8 @@
 namespace pinion {
 namespace {
 
-// StarCoder2 3B's own, but for the sizes.
-TEST(Starcoder2, HasLayerNormAndNoGate) {
+// The config of StarCoder2 3B with other sizes.
+TEST(Starcoder2, LayerNormWithoutGate) {
   const char* published = R"({"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-4, "norm_type": "layer_norm",
       "mlp_type": "default", "embedding_dropout": 0.1, "residual_dropout": 0.1, "attention_softmax_in_fp32": true,
       "sliding_window": 9, "rope_theta": 999999.4, "use_bias": true})";
@@ -26,13 +26,13 @@ TEST(Starcoder2, HasLayerNormAndNoGate) {
   EXPECT_FALSE(read("Starcoder2ForCausalLM", R"({"use_bias": false})").mlp_bias);
 }
 
-// Phi-2's own, but for the sizes.
-TEST(Phi, OneNormForBothBranches) {
+// The config of Phi-2 with other sizes.
+TEST(Phi, BranchesShareANorm) {
   const char* published = R"({"hidden_act": "gelu_new", "head_dim": 40, "layer_norm_eps": 1e-5,
       "partial_rotary_factor": 0.4, "qk_layernorm": false, "resid_pdrop": 0.1, "embd_pdrop": 0.0,
       "num_key_value_heads": null, "rope_scaling": null, "tie_word_embeddings": false})";
   const ModelConfig config = read("PhiForCausalLM", published);
-  EXPECT_TRUE(config.parallel_branches && config.one_norm && config.layer_norm && config.norm_bias);
+  EXPECT_TRUE(config.parallel_branches && config.shared_norm && config.layer_norm && config.norm_bias);
   EXPECT_TRUE(config.head_bias && config.qkv_bias && config.o_bias && config.mlp_bias);
   EXPECT_EQ(config.kv_heads, config.heads);
   EXPECT_EQ(config.ropes[0].dims, 16);
@@ -42,26 +42,26 @@ TEST(Phi, OneNormForBothBranches) {
             "config.json: qk_layernorm: not supported: want false, have true");
 }
 
-// Command R's own, but for the sizes.
+// The config of Command R with other sizes.
 TEST(Cohere, LogitsAreScaled) {
   const char* published = R"({"logit_scale": 0.25, "layer_norm_eps": 1e-5, "model_max_length": 131072,
       "num_key_value_heads": 8, "pad_token_id": 0, "rope_theta": 8000000.0, "use_qk_norm": false})";
   const ModelConfig config = read("CohereForCausalLM", published);
-  EXPECT_TRUE(config.parallel_branches && config.one_norm && config.layer_norm && config.tied_head);
+  EXPECT_TRUE(config.parallel_branches && config.shared_norm && config.layer_norm && config.tied_head);
   EXPECT_FALSE(config.norm_bias || config.head_bias || config.qkv_bias);
-  EXPECT_TRUE(config.rope_of_neighbours);
+  EXPECT_TRUE(config.rope_interleaved);
   EXPECT_EQ(config.logit_scale, 0.25f);
   EXPECT_EQ(config.qk_norm, QkNorm::none);
   EXPECT_EQ(config.ignored_fields, std::vector<std::string>{"model_max_length"});
   EXPECT_EQ(read("CohereForCausalLM").ropes[0].theta, 5e5) << "transformers' default";
   const ModelConfig plus = read("CohereForCausalLM", R"({"use_qk_norm": true, "attention_bias": true})");
-  EXPECT_EQ(plus.qk_norm, QkNorm::own_heads);
+  EXPECT_EQ(plus.qk_norm, QkNorm::layer_norm_heads);
   EXPECT_EQ(plus.qk_norm_rows(8), 8);
   EXPECT_TRUE(plus.qkv_bias && plus.o_bias);
 }
 
-// Command R7B's own, but for the sizes; layer_types is what transformers writes today.
-TEST(Cohere2, LayersThatSeeEverythingHaveNoRope) {
+// The config of Command R7B with other sizes; current transformers writes layer_types instead of the pattern.
+TEST(Cohere2, FullAttentionLayersHaveNoRope) {
   const char* published = R"({"layer_switch": 4, "order_of_interleaved_layers": "local_attn_first", "rotary_pct": 1.0,
       "position_embedding_type": "rope_gptj", "rope_theta": 50000, "sliding_window": 9, "sliding_window_pattern": 4,
       "use_embedding_sharing": true, "use_gated_activation": true, "use_parallel_block": true, "use_qk_norm": false,
@@ -69,35 +69,35 @@ TEST(Cohere2, LayersThatSeeEverythingHaveNoRope) {
   const ModelConfig config = read("Cohere2ForCausalLM", published);
   EXPECT_EQ(config.windows, (Windows{9, 9, 9, 0}));
   EXPECT_EQ(config.layer_ropes, (Ropes{0, 0, 0, kNoRope}));
-  EXPECT_TRUE(config.parallel_branches && config.one_norm && config.rope_of_neighbours);
+  EXPECT_TRUE(config.parallel_branches && config.shared_norm && config.rope_interleaved);
   EXPECT_EQ(read("Cohere2ForCausalLM").windows, (Windows{4096, 4096, 4096, 0})) << "transformers' defaults";
   const char* types = R"({"sliding_window": 9, "layer_types": ["full_attention", "sliding_attention",
       "sliding_attention", "full_attention"]})";
   EXPECT_EQ(read("Cohere2ForCausalLM", types).layer_ropes, (Ropes{kNoRope, 0, 0, kNoRope}));
   const char* full = R"({"sliding_window": null, "layer_types": ["full_attention", "full_attention", "full_attention",
       "full_attention"]})";
-  EXPECT_EQ(read("Cohere2ForCausalLM", full).layer_ropes, Ropes(4, kNoRope)) << "whether there is a window or not";
+  EXPECT_EQ(read("Cohere2ForCausalLM", full).layer_ropes, Ropes(4, kNoRope)) << "with or without a window";
 }
 
-TEST(StableLm, BranchesAreParallelWhereTheFieldSaysSo) {
+TEST(StableLm, ParallelBranchesByField) {
   const ModelConfig config = read("StableLmForCausalLM", R"({"head_dim": 16, "use_qkv_bias": true,
       "layer_norm_eps": 1e-5, "hidden_dropout": 0.0, "qk_layernorm": false, "use_parallel_residual": false})");
-  EXPECT_FALSE(config.parallel_branches || config.one_norm || config.o_bias);
+  EXPECT_FALSE(config.parallel_branches || config.shared_norm || config.o_bias);
   EXPECT_TRUE(config.layer_norm && config.norm_bias && config.qkv_bias);
   EXPECT_EQ(config.ropes[0].dims, 4) << "a quarter, by default";
   EXPECT_EQ(config.names.mlp_norm, "model.layers.{}.post_attention_layernorm");
   const ModelConfig parallel = read("StableLmForCausalLM", R"({"qk_layernorm": true, "use_parallel_residual": true})");
-  EXPECT_TRUE(parallel.parallel_branches && parallel.one_norm);
+  EXPECT_TRUE(parallel.parallel_branches && parallel.shared_norm);
   EXPECT_EQ(parallel.names.mlp_norm, "model.layers.{}.input_layernorm");
-  EXPECT_EQ(parallel.qk_norm, QkNorm::own_heads);
+  EXPECT_EQ(parallel.qk_norm, QkNorm::layer_norm_heads);
 }
 
-// Pythia's own, but for the sizes.
-TEST(GptNeox, HeadsHaveTheirRowsTogether) {
+// The config of Pythia with other sizes.
+TEST(GptNeox, QkvRowsAlternateByHead) {
   const char* published = R"({"hidden_act": "gelu", "head_dim": null, "rotary_pct": 0.5,
       "rotary_emb_base": 20000, "layer_norm_eps": 1e-5, "use_parallel_residual": true, "classifier_dropout": 0.1})";
   const ModelConfig config = read("GPTNeoXForCausalLM", published);
-  EXPECT_TRUE(config.qkv_by_head && config.parallel_branches && !config.one_norm);
+  EXPECT_TRUE(config.qkv_by_head && config.parallel_branches && !config.shared_norm);
   EXPECT_TRUE(config.qkv_bias && config.o_bias && config.mlp_bias && !config.head_bias);
   EXPECT_EQ(config.activation, Activation::gelu);
   EXPECT_EQ(config.ropes[0].dims, 4);

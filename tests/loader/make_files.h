@@ -1,4 +1,4 @@
-// Files for the loader's tests: a folder that goes away, and safetensors files written byte by byte.
+// Files for the loader's tests: a temporary folder, and safetensors files written byte by byte.
 #pragma once
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 namespace pinion {
 
-// The 8-byte length, the header as given, the data.
+// The 8-byte length, the given header, the data.
 inline std::string safetensors_text(std::string_view header, std::string_view data) {
   const uint64_t length = header.size();
   std::string file(sizeof length, '\0');

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "loader/files/arena.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {
 namespace {
 
-TEST(MappedFile, ShowsTheBytes) {
+TEST(MappedFile, HoldsTheBytes) {
   const TempFolder folder;
   const std::string text(100'000, 'x');
   MappedFile file;
@@ -28,7 +27,7 @@ TEST(MappedFile, ShowsTheBytes) {
   EXPECT_EQ(moved.contents().size(), text.size());
 }
 
-TEST(MappedFile, IsKnownByItsAddresses) {
+TEST(MappedFile, FoundByAddress) {
   const TempFolder folder;
   MappedFile a, b;
   ASSERT_EQ(map_file(folder.write("a", std::string(10'000, 'x')), &a).message(), "");
@@ -46,7 +45,7 @@ TEST(MappedFile, IsKnownByItsAddresses) {
   EXPECT_EQ(mapped_file_at(a.contents().data()), (folder.path / "c").string());
 }
 
-TEST(MappedFile, RefusesWhatIsNotAFile) {
+TEST(MappedFile, NonFilesAreErrors) {
   const TempFolder folder;
   MappedFile file;
   const auto message = [&](const std::string& name) { return map_file(folder.path / name, &file).message(); };

@@ -1,4 +1,4 @@
-// Names that stand for a model's folder, and folders that lack something: what is seen, and what to do.
+// Names of models and their folders, and the errors for incomplete folders.
 #include "loader/checkpoint/model_folder.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/checkpoint/checkpoint.h"
-#include "loader/files/foreign_file.h"
+#include "loader/files/hints.h"
 #include "loader/files/json.h"
 #include "tests/loader/make_files.h"
 
@@ -35,7 +35,7 @@ struct HubCache : TempFolder {
   ~HubCache() { unsetenv("HF_HUB_CACHE"); }
 };
 
-TEST(ModelFolder, StandsForItselfAndForFilesOfItsOwn) {
+TEST(ModelFolder, PathsResolveToTheFolder) {
   const TempFolder folder;
   for (const char* name : {"config.json", "model.safetensors", "model-00001-of-00002.safetensors", "other.bin"}) {
     folder.write(name, "x");
@@ -49,7 +49,7 @@ TEST(ModelFolder, StandsForItselfAndForFilesOfItsOwn) {
   }
 }
 
-TEST(ModelFolder, RepositoriesAreLookedForInTheHuggingFaceCache) {
+TEST(ModelFolder, RepositoriesResolveInTheCache) {
   const HubCache cache;
   const std::string snapshot = cache.snapshot.string();
   EXPECT_EQ(find_model_folder("Org/Some--Model"), snapshot);
@@ -65,7 +65,7 @@ TEST(ModelFolder, RepositoriesAreLookedForInTheHuggingFaceCache) {
   }
 }
 
-TEST(ModelFolder, ADamagedCacheEntrySaysHowToCompleteIt) {
+TEST(ModelFolder, DamagedCacheEntryHasARemedy) {
   const HubCache cache;
   const std::string at = cache.snapshot.string(), advice = "`pinion get Org/Some--Model` completes the download";
   fs::remove(cache.repository / "blobs/model.safetensors");
@@ -85,7 +85,7 @@ TEST(ModelFolder, ADamagedCacheEntrySaysHowToCompleteIt) {
                                                      "; `pinion get Org/Other` downloads it from Hugging Face");
 }
 
-TEST(ModelFolder, SaysWhatAFileIs) {
+TEST(ModelFolder, FilesAreIdentified) {
   const TempFolder folder;
   const std::string at = folder.string();
   const struct {
@@ -107,7 +107,7 @@ TEST(ModelFolder, SaysWhatAFileIs) {
   EXPECT_EQ(check_folder(at + "/pipe").message(), at + "/pipe: not a regular file");
 }
 
-TEST(ModelFolder, SaysWhatAFolderHasInstead) {
+TEST(ModelFolder, ForeignFilesInAFolderAreNamed) {
   const struct {
     std::vector<const char*> files;
     const char* message;
@@ -152,7 +152,7 @@ TEST(ModelFolder, GitLfsPointersAndWebPagesAreNamed) {
   EXPECT_EQ(read_json_file(where, &json).message(), where + pointer);
   folder.write("model.safetensors", "<!DOCTYPE html>");
   EXPECT_TRUE(open_checkpoint(folder.path, &checkpoint).message().starts_with(where + ": a web page instead of"));
-  EXPECT_EQ(explained({}, kLfsPointer).message(), "") << "no failure, nothing to explain";
+  EXPECT_EQ(with_foreign_hint({}, kLfsPointer).message(), "") << "no failure, no hint";
 }
 
 }  // namespace

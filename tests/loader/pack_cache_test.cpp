@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kHeader = R"({"a":{"dtype":"BF16","shape":[64,32],"data_offsets":[0,4096]},)"
                                      R"("b":{"dtype":"BF16","shape":[3,5],"data_offsets":[4096,4126]}})";
 
-// A checkpoint of two matrices, packed the plain way, and a folder for the cache.
+// A checkpoint of two matrices, packed without a cache, and a folder for the cache.
 struct Packed {
   TempFolder source, folder;
   Checkpoint checkpoint;
@@ -38,7 +38,7 @@ struct Packed {
     source.write("model.safetensors", safetensors_text(kHeader, std::string(4126, fill)));
     EXPECT_EQ(open_checkpoint(source.path, &checkpoint).message(), "");
     jobs = {{*checkpoint.find("a"), format, &a}, {*checkpoint.find("b"), Format::w8, &b}};
-    bytes.resize(static_cast<size_t>(packed_bytes(jobs)));
+    bytes.resize(packed_bytes(jobs));
     EXPECT_EQ(pack_all(crew(1), jobs, bytes.data()).message(), "");
     cache = pack_cache_of(folder.path, checkpoint, jobs);
   }
@@ -63,7 +63,7 @@ void set_age(const fs::path& path, std::chrono::seconds age) {
 
 int64_t files_in(const fs::path& folder) { return std::distance(fs::directory_iterator(folder), {}); }
 
-TEST(PackCache, GivesBackTheSameBytesAndMatrices) {
+TEST(PackCache, RoundTrip) {
   Packed packed;
   EXPECT_FALSE(packed.is_usable());
   ASSERT_EQ(packed.write(), "");
@@ -79,7 +79,7 @@ TEST(PackCache, GivesBackTheSameBytesAndMatrices) {
   EXPECT_EQ(files_in(packed.folder.path), 1);
 }
 
-TEST(PackCache, AnotherOrderOfPanelsIsAnotherFile) {
+TEST(PackCache, InterleavingChangesTheFile) {
   Packed packed;
   std::vector<PackJob> jobs = {packed.jobs[0], packed.jobs[0]};
   const PackCache alone = pack_cache_of(packed.folder.path, packed.checkpoint, jobs);
@@ -89,7 +89,7 @@ TEST(PackCache, AnotherOrderOfPanelsIsAnotherFile) {
   EXPECT_EQ(interleaved.packed_bytes, alone.packed_bytes);
 }
 
-TEST(PackCache, EveryPrefixAndEveryFlippedHeaderByteIsRefused) {
+TEST(PackCache, PrefixesAndFlippedHeadersAreRefused) {
   const Packed packed;
   ASSERT_EQ(packed.write(), "");
   const std::string whole = text_of(packed.cache.path);
@@ -110,7 +110,7 @@ TEST(PackCache, EveryPrefixAndEveryFlippedHeaderByteIsRefused) {
   EXPECT_TRUE(packed.is_usable());
 }
 
-TEST(PackCache, TheIdentityFollowsSourceAndFormats) {
+TEST(PackCache, PathDependsOnSourceAndFormats) {
   const Packed packed;
   const auto name = [&](const Checkpoint& checkpoint, std::span<const PackJob> jobs) {
     return pack_cache_of(packed.folder.path, checkpoint, jobs).path;
@@ -137,8 +137,8 @@ TEST(PackCache, TheIdentityFollowsSourceAndFormats) {
   EXPECT_NE(reopened(), packed.cache.path);
 }
 
-// One byte that no sample reads, in place, with the old time put back. The inode's own time cannot be put back.
-TEST(PackCache, AnEditOfTheSameSizeAndTimeIsNoticed) {
+// Changes one byte between the samples and restores the mtime. The ctime cannot be restored.
+TEST(PackCache, EditWithRestoredMtimeIsDetected) {
   const TempFolder source;
   std::string header = R"({"a":{"dtype":"BF16","shape":[1024,512],"data_offsets":[0,1048576]}})";
   const fs::path path = source.write("model.safetensors", safetensors_text(header, std::string(1048576, 1)));
@@ -152,25 +152,25 @@ TEST(PackCache, AnEditOfTheSameSizeAndTimeIsNoticed) {
   };
   const fs::path before = name();
   EXPECT_EQ(name(), before);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // beyond what the system's clock for files resolves
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // longer than the resolution of file times
   const int64_t unread = std::ssize(header) + 8 + 1048576 * 3 / 63 / 2;
   std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(unread).put(2);
   fs::last_write_time(path, time);
   EXPECT_NE(name(), before);
 }
 
-TEST(PackCache, SamplesTellContentsApartWhereTimesDoNot) {
+TEST(PackCache, SamplesDetectChangesWithoutTimes) {
   const Packed packed;
   Checkpoint other;
   ASSERT_EQ(open_checkpoint(packed.source.path, &other).message(), "");
   ASSERT_EQ(pack_cache_of(packed.folder.path, other, packed.jobs).path, packed.cache.path);
   std::fstream(packed.source.path / "model.safetensors", std::ios::binary | std::ios::in | std::ios::out)
       .seekp(-1, std::ios::end)
-      .put(2);  // the mapping's times are those of before
+      .put(2);  // the mapping still has the old times
   EXPECT_NE(pack_cache_of(packed.folder.path, other, packed.jobs).path, packed.cache.path);
 }
 
-TEST(PackCache, RemovesTheLongestUnusedButNothingOfOthers) {
+TEST(PackCache, LeastRecentlyUsedFilesAreEvicted) {
   const Packed packed;
   const std::string ours = "pinion packed weights\n" + std::string(9000, 'x');
   const auto put = [&](const std::string& name, const std::string& text, int age) {
@@ -193,7 +193,7 @@ TEST(PackCache, RemovesTheLongestUnusedButNothingOfOthers) {
   EXPECT_EQ(files_in(packed.folder.path), 4);
 }
 
-TEST(PackCache, RemovesWhatDeadWritersLeft) {
+TEST(PackCache, AbandonedFilesAreRemoved) {
   const Packed packed;
   const auto put = [&](const std::string& end, const std::string& text, std::chrono::seconds age) {
     const fs::path path = packed.cache.path.string() + end;
@@ -219,16 +219,16 @@ TEST(PackCache, RemovesWhatDeadWritersLeft) {
   EXPECT_FALSE(fs::exists(written));
 }
 
-TEST(PackCache, WhatCannotBeWrittenIsAnErrorAndLeavesNothing) {
+TEST(PackCache, WriteFailureIsAnError) {
   Packed packed;
-  // A file where the folder should be: root may write anywhere else.
+  // A file instead of the folder, since root may write anywhere else.
   packed.cache.path = packed.source.path / "model.safetensors" / packed.cache.path.filename();
   EXPECT_NE(packed.write(), "");
   packed.cache.path = "/proc/pinion/0000000000000001.packed";
   EXPECT_NE(packed.write(), "");
 }
 
-TEST(PackCache, AFileSizeLimitIsAnErrorNotASignal) {
+TEST(PackCache, FileSizeLimitIsAnErrorNotASignal) {
   const Packed packed;
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -240,8 +240,8 @@ TEST(PackCache, AFileSizeLimitIsAnErrorNotASignal) {
   EXPECT_EQ(files_in(packed.folder.path), 0);
 }
 
-// What one writer has just made, and not locked yet, another may take for abandoned.
-TEST(PackCache, ManyWritersAtOnce) {
+// A writer may remove another writer's new file before that is locked.
+TEST(PackCache, ConcurrentWriters) {
   const Packed packed;
   std::vector<std::string> messages(4);
   {

@@ -11,17 +11,17 @@
 #include <random>
 #include <vector>
 
-#include "kernels/bf16.h"
+#include "kernels/half.h"
 #include "kernels/kernels.h"
 #include "loader/checkpoint/checkpoint.h"
-#include "loader/checkpoint/convert.h"
-#include "loader/files/arena.h"
+#include "loader/checkpoint/number_formats.h"
+#include "loader/files/mapped_file.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {
 namespace {
 
-// A source tensor with its bytes, one byte off any alignment as files may have it.
+// A source tensor with its bytes, unaligned as in files.
 struct Source {
   std::vector<std::byte> storage;
   TensorView view;
@@ -30,7 +30,7 @@ struct Source {
 Source make_source(DType dtype, int64_t n, int64_t k, const std::vector<float>& values) {
   Source source;
   const int64_t size = dtype == DType::f32 ? 4 : 2;
-  source.storage.resize(static_cast<size_t>(n * k * size + 1));
+  source.storage.resize(n * k * size + 1);
   for (int64_t i = 0; i < n * k; i++) {
     std::byte* to = source.storage.data() + 1 + i * size;
     const uint16_t bf16_bits = to_bf16(values[i]).bits;
@@ -50,7 +50,7 @@ Source make_source(DType dtype, int64_t n, int64_t k, const std::vector<float>& 
 std::vector<float> random_values(int64_t count) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<float> values(static_cast<size_t>(count));
+  std::vector<float> values(count);
   for (float& value : values) value = normal(random);
   return values;
 }
@@ -66,7 +66,7 @@ Packed pack(const TensorView& source, Format format, int threads = 2, int64_t ro
   PackJob job{source, format, &packed.matrix};
   job.rotation = rotation;
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
-  std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
+  std::memset(packed.arena.data, 0x55, packed.arena.bytes);  // padding must be written
   packed.failure = pack_all(crew(threads), {&job, 1}, packed.arena.data);
   return packed;
 }
@@ -90,10 +90,10 @@ std::vector<int> codes_of(const std::vector<float>& row) {
 }
 
 TEST(Pack, HandWorkedCodes) {
-  // amax 127: the scale is 1 and ties stay ties. They go to the even neighbour.
+  // amax 127: the scale is 1, and ties round to even.
   EXPECT_EQ(codes_of({127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 0.4999f, 126.5f, -126.5f, -127.0f, 3.0f}),
             (std::vector<int>{127, 0, 2, 2, 0, -2, -2, 0, 126, -126, -127, 3}));
-  // scale 0.5: 0.25 / 0.5 is a tie, 0.75 / 0.5 is one too.
+  // scale 0.5: 0.25 / 0.5 and 0.75 / 0.5 are ties.
   EXPECT_EQ(codes_of({-63.5f, 0.25f, 0.75f, -0.25f, 1.0f, 0.0f, -0.0f}), (std::vector<int>{-127, 0, 2, 0, 2, 0, 0}));
 }
 
@@ -108,7 +108,7 @@ TEST(Pack, SmallestRows) {
 
 void check_w8(const Source& source, const Matrix& m) {
   const int64_t n = source.view.shape[0], k = source.view.shape[1];
-  std::vector<float> w(static_cast<size_t>(n * k));
+  std::vector<float> w(n * k);
   read_floats(source.view, w.data());
   for (int64_t row = 0; row < padded_n(n); row++) {
     float amax = 0.0f;
@@ -128,7 +128,7 @@ void check_w8(const Source& source, const Matrix& m) {
 
 void check_bf16(const Source& source, const Matrix& m) {
   const int64_t n = source.view.shape[0], k = source.view.shape[1];
-  std::vector<float> w(static_cast<size_t>(n * k));
+  std::vector<float> w(n * k);
   read_floats(source.view, w.data());
   for (int64_t row = 0; row < padded_n(n); row++) {
     for (int64_t i = 0; i < padded_k(k); i++) {
@@ -138,7 +138,7 @@ void check_bf16(const Source& source, const Matrix& m) {
   }
 }
 
-TEST(Pack, EveryShapeAroundTheBlocks) {
+TEST(Pack, ShapesAroundGroupAndPanelSizes) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     for (const int64_t n : {1, 15, 16, 17, 63, 64, 65, 129}) {
       for (const int64_t k : {1, 3, 4, 31, 32, 33, 255, 256, 257, 300}) {
@@ -156,7 +156,7 @@ TEST(Pack, EveryShapeAroundTheBlocks) {
   }
 }
 
-TEST(Pack, JobsFollowEachOtherAndAnyThreadsGiveTheSameBytes) {
+TEST(Pack, BytesDoNotDependOnThreads) {
   const Source a = make_source(DType::bf16, 700, 515, random_values(700 * 515));
   const Source b = make_source(DType::f32, 3000, 640, random_values(3000 * 640));
   std::vector<std::byte> first;
@@ -176,8 +176,8 @@ TEST(Pack, JobsFollowEachOtherAndAnyThreadsGiveTheSameBytes) {
   }
 }
 
-// Interleaved panels are those that each matrix has alone; what its columns have follows, then the next block.
-TEST(Pack, PanelsInTurns) {
+// Interleaved panels equal those of each matrix alone. Scales and sums follow, then the next matrix.
+TEST(Pack, InterleavedPanels) {
   constexpr int64_t kN = 130, kK = 70;
   std::vector<float> values = random_values(2 * kN * kK);
   const Source a = make_source(DType::f32, kN, kK, values);
@@ -198,7 +198,7 @@ TEST(Pack, PanelsInTurns) {
     for (const Matrix& m : matrices) {
       const Packed alone = pack(&m == &matrices[1] ? b.view : a.view, format);
       for (int64_t i = 0; i < panel_count(kN); i++) {
-        EXPECT_EQ(std::memcmp(panel_of(m, i), panel_of(alone.matrix, i), static_cast<size_t>(panel)), 0) << i;
+        EXPECT_EQ(std::memcmp(panel_of(m, i), panel_of(alone.matrix, i), panel), 0) << i;
       }
       for (int64_t n = 0; m.scale && n < padded_n(kN); n++) EXPECT_EQ(m.scale[n], alone.matrix.scale[n]) << n;
       for (int64_t n = 0; m.column_sum && n < padded_n(kN); n++) {
@@ -208,12 +208,12 @@ TEST(Pack, PanelsInTurns) {
   }
 }
 
-// Rotated by hand and packed plainly, only that a plain row is not divided by the block.
-TEST(Pack, RotatedIsPackedFromRotatedRows) {
+// Equals the packed rotated rows, except that the scale is divided by the block size.
+TEST(Pack, RotatedMatrixPacksRotatedRows) {
   for (const int64_t k : {33, 40, 96, 704, 1024}) {
     const int64_t n = 70, block = rotation_of(k);
     const Source source = make_source(DType::bf16, n, k, random_values(n * k));
-    std::vector<float> turned(static_cast<size_t>(n * k));
+    std::vector<float> turned(n * k);
     read_floats(source.view, turned.data());
     for (int64_t row = 0; row < n; ++row) {
       scalar_kernels().rotate(turned.data() + row * k, k, block, turned.data() + row * k);
@@ -223,7 +223,7 @@ TEST(Pack, RotatedIsPackedFromRotatedRows) {
     ASSERT_EQ(rotated.failure.message(), "");
     EXPECT_EQ(rotated.matrix.rotation, block);
     const int64_t panels = panel_count(n) * panel_bytes(Format::w8, k);
-    EXPECT_EQ(std::memcmp(rotated.arena.data, plain.arena.data, static_cast<size_t>(panels)), 0) << k;
+    EXPECT_EQ(std::memcmp(rotated.arena.data, plain.arena.data, panels), 0) << k;
     for (int64_t row = 0; row < padded_n(n); ++row) {
       EXPECT_EQ(rotated.matrix.scale[row], plain.matrix.scale[row] / static_cast<float>(block)) << k;
       EXPECT_EQ(rotated.matrix.column_sum[row], plain.matrix.column_sum[row]) << k;
@@ -231,11 +231,11 @@ TEST(Pack, RotatedIsPackedFromRotatedRows) {
   }
 }
 
-// W x by codes of both, rotated, against W x in double precision: what quantising costs and no more.
+// W x from rotated codes against W x in double precision: the error is that of quantisation.
 TEST(Pack, RotatedWeightsMultiplyRotatedInputs) {
   const int64_t n = 64, k = 192, block = rotation_of(k);
   const std::vector<float> values = random_values(n * k);
-  std::vector<float> x(static_cast<size_t>(k));
+  std::vector<float> x(k);
   for (size_t i = 0; i < x.size(); ++i) x[i] = i == 77 ? 300.0f : static_cast<float>(i % 11) - 5.0f;  // an outlier
   const Packed rotated = pack(make_source(DType::f32, n, k, values).view, Format::w8, 2, block);
   std::vector<float> turned(x.size());
@@ -244,8 +244,8 @@ TEST(Pack, RotatedWeightsMultiplyRotatedInputs) {
   for (int64_t row = 0; row < n; ++row) {
     double want = 0, have = 0;
     for (int64_t i = 0; i < k; ++i) {
-      want += double{values[static_cast<size_t>(row * k + i)]} * double{x[static_cast<size_t>(i)]};
-      have += code(rotated.matrix, i, row) * double{rotated.matrix.scale[row]} * double{turned[static_cast<size_t>(i)]};
+      want += double{values[row * k + i]} * double{x[i]};
+      have += code(rotated.matrix, i, row) * double{rotated.matrix.scale[row]} * double{turned[i]};
     }
     error += (have - want) * (have - want);
     size += want * want;
@@ -269,7 +269,7 @@ TEST(Pack, RefusesNanAndInfinity) {
   EXPECT_EQ(pack(half.view, Format::w8).failure.message(), "w row 0: NaN or infinity in the weights");
 }
 
-TEST(Pack, TheFirstBadRowIsTheSameForAnyThreads) {
+TEST(Pack, FirstBadRowDoesNotDependOnThreads) {
   std::vector<float> values = random_values(6000 * 512);
   for (const int64_t row : {5999, 3000, 1234}) values[row * 512 + 1] = std::numeric_limits<float>::infinity();
   const Source source = make_source(DType::f32, 6000, 512, values);
@@ -278,7 +278,7 @@ TEST(Pack, TheFirstBadRowIsTheSameForAnyThreads) {
   }
 }
 
-TEST(Pack, RefusesWhatIsNotAMatrixOfFloats) {
+TEST(Pack, InvalidSourcesAreErrors) {
   const std::byte data[16] = {};
   const auto message = [&](const TensorView& source) {
     Matrix matrix;
@@ -293,7 +293,7 @@ TEST(Pack, RefusesWhatIsNotAMatrixOfFloats) {
             "w: cannot pack this type: want BF16, F16, F32, or I8 with scales, have I8");
 }
 
-// Codes [n, k] that take all values, -128 too, and a scale for each row or one for all.
+// Codes [n, k] with all values including -128, and a scale for each row or one for all.
 struct Coded {
   std::vector<int8_t> codes;
   Source scale;
@@ -309,16 +309,16 @@ struct Coded {
     Packed result;
     const PackJob job{source, format, &result.matrix, scale.view};
     EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &result.arena));
-    std::memset(result.arena.data, 0x55, static_cast<size_t>(result.arena.bytes));
+    std::memset(result.arena.data, 0x55, result.arena.bytes);
     result.failure = pack_all(crew(2), {&job, 1}, result.arena.data);
     return result;
   }
 };
 
-TEST(Pack, CodesAndScalesStayWhatTheyAre) {
+TEST(Pack, Int8CodesAndScalesAreKept) {
   for (const int64_t n : {1, 17, 64, 130}) {
     for (const int64_t k : {3, 32, 300}) {
-      std::vector<float> scales(static_cast<size_t>(n), 0.25f);
+      std::vector<float> scales(n, 0.25f);
       for (int64_t i = 1; i < n; i++) scales[i] = static_cast<float>(i) * 0x1p-9f;
       const Coded coded(n, k, DType::f32, scales);
       const Packed w8 = coded.packed(Format::w8);
@@ -340,9 +340,9 @@ TEST(Pack, CodesAndScalesStayWhatTheyAre) {
   }
 }
 
-TEST(Pack, OneScaleIsForAllRowsInAnyType) {
+TEST(Pack, SingleScaleOfAnyType) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-    const Coded coded(70, 5, dtype, {0.51f});  // not 0 as the test's F16 either
+    const Coded coded(70, 5, dtype, {0.51f});  // not 0 as F16 bits of make_source
     float scale = 0;
     read_floats(coded.scale.view, &scale);
     const Packed packed = coded.packed(Format::w8);
@@ -351,7 +351,7 @@ TEST(Pack, OneScaleIsForAllRowsInAnyType) {
   }
 }
 
-TEST(Pack, RefusesUnfitScales) {
+TEST(Pack, InvalidScalesAreErrors) {
   const std::pair<float, const char*> cases[] = {{0.0f, "0"},
                                                  {-0.5f, "-0.5"},
                                                  {std::numeric_limits<float>::quiet_NaN(), "nan"},
@@ -362,18 +362,18 @@ TEST(Pack, RefusesUnfitScales) {
     scales[77] = value;
     for (const Format format : {Format::w8, Format::bf16}) {
       EXPECT_EQ(Coded(100, 8, DType::f32, scales).packed(format).failure.message(),
-                "w.weight_scale row 77: unfit scale: want a positive number, have " + std::string(text));
+                "w.weight_scale row 77: invalid scale: want a positive number, have " + std::string(text));
     }
   }
   EXPECT_EQ(Coded(100, 8, DType::bf16, {1.0f, 2.0f}).packed(Format::w8).failure.message(),
-            "w.weight_scale: cannot take these scales: want one, or one for each row, of BF16, F16 or F32, have [2, 1] "
+            "w.weight_scale: cannot use these scales: want one, or one for each row, of BF16, F16 or F32, have [2, 1] "
             "of BF16");
 }
 
-TEST(Pack, FromAMappedFileWithProgress) {
+TEST(Pack, MappedFileWithProgress) {
   const TempFolder folder;
   const int64_t n = 4096, k = 1024;
-  std::string data(static_cast<size_t>(n * k * 2), '\0');
+  std::string data(n * k * 2, '\0');
   std::mt19937 random(3);
   for (size_t i = 0; i < data.size(); i += 2) {
     const uint16_t bits = to_bf16(static_cast<float>(random() % 1000) - 500.0f).bits;

@@ -1,4 +1,4 @@
-// Checkpoints with int8 codes: which description is accepted, which modules it means, what their tensors must be.
+// quantization_config: accepted settings, matched modules and required tensors.
 #include "loader/quant/quantization.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ std::string message(const Json& json, Quantization* out = nullptr) {
   return read_quantization(fields, out ? out : &quantization).message();
 }
 
-// The message for the description above with another value at a place, which a null removes.
+// The message for kConfig with another value at a JSON pointer; null removes the value.
 std::string changed(const char* place, const char* value) {
   Json json = Json::parse(kConfig);
   json[Json::json_pointer(place)] = Json::parse(value);
@@ -51,7 +51,7 @@ bool means(const Quantization& quantization, const std::string& module) {
   return scheme != nullptr;
 }
 
-TEST(Quantization, ReadsWhatTheToolsWrite) {
+TEST(Quantization, ConfigsAsWrittenByTools) {
   EXPECT_EQ(message(Json::parse(kConfig)), "");
   EXPECT_EQ(changed("/quantization_status", "\"frozen\""), "");
   EXPECT_EQ(changed("/sparsity_config", "{}"), "");
@@ -65,7 +65,7 @@ TEST(Quantization, ReadsWhatTheToolsWrite) {
   EXPECT_EQ(message(inside), "");
 }
 
-TEST(Quantization, RefusesOtherFormatsByName) {
+TEST(Quantization, OtherFormatsAreErrors) {
   const std::string group = "/config_groups/group_0";
   const std::string kFormats = R"("int-quantized" or "float-quantized" or "pack-quantized" or "nvfp4-pack-quantized")";
   const std::tuple<std::string, const char*, std::string> cases[] = {
@@ -119,13 +119,13 @@ TEST(Quantization, RefusesOtherFormatsByName) {
   }
 }
 
-TEST(Quantization, TargetsAndIgnoreAreNamesClassesAndExpressions) {
+TEST(Quantization, TargetsMatchNamesClassesAndRegexes) {
   const char* kDown = "model.layers.11.mlp.down_proj";
   const Quantization plain = patterns({"Linear"}, {"lm_head", "model.layers.1.mlp.down_proj"});
   EXPECT_TRUE(means(plain, kDown));
   EXPECT_FALSE(means(plain, "lm_head"));
   EXPECT_FALSE(means(plain, "model.layers.1.mlp.down_proj"));
-  // Expressions match from the beginning on, and need not reach the end.
+  // Expressions are anchored at the beginning, not at the end.
   EXPECT_FALSE(means(patterns({"Linear"}, {"re:.*down"}), kDown));
   EXPECT_TRUE(means(patterns({"Linear"}, {"re:down_proj"}), kDown));
   EXPECT_TRUE(means(patterns({"Linear"}, {R"(re:model\.visual\..*)"}), kDown));
@@ -135,7 +135,7 @@ TEST(Quantization, TargetsAndIgnoreAreNamesClassesAndExpressions) {
   EXPECT_FALSE(means(patterns({"Linear"}, {"Linear"}), kDown));
 }
 
-TEST(Quantization, PatternsMayMeanNamesFromBeforeTheRenaming) {
+TEST(Quantization, PatternsMatchNamesBeforeRenaming) {
   Quantization both =
       patterns({"Linear"}, {"model.language_model.layers.0.mlp.up_proj", R"(re:language_model\.lm_.*)"});
   EXPECT_TRUE(means(both, "model.layers.0.mlp.up_proj"));
@@ -146,7 +146,7 @@ TEST(Quantization, PatternsMayMeanNamesFromBeforeTheRenaming) {
   EXPECT_TRUE(means(both, "model.layers.1.mlp.up_proj"));
 }
 
-// What weights of another format may say, with the description above for the rest.
+// The message for kConfig with another format, weights and activations.
 std::string format_message(const char* format, const char* weights, const char* activations = "null",
                            CodeScheme* out = nullptr) {
   Json json = Json::parse(kConfig);
@@ -172,7 +172,7 @@ TEST(Quantization, ReadsFloatAndPackedFormats) {
                            R"({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 64]})",
                            kTokens, &scheme),
             "");
-  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::fp8, .group_size = 64, .block_rows = 128}));
+  EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::fp8, .group_size = 64, .rows_per_scale = 128}));
   EXPECT_EQ(format_message("nvfp4-pack-quantized",
                            R"({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})", kTokens,
                            &scheme),
@@ -190,7 +190,7 @@ TEST(Quantization, ReadsFloatAndPackedFormats) {
   EXPECT_EQ(scheme, (CodeScheme{.stored_as = StoredAs::packed, .bits = 4, .group_size = 128, .symmetric = false}));
 }
 
-// What llm-compressor's W4A8 and its neighbours write.
+// Settings of llm-compressor's W4A8 and similar schemes.
 TEST(Quantization, ReadsIntegersInBytes) {
   const char* kTokens = R"({"num_bits": 8, "type": "int", "strategy": "token", "dynamic": true, "symmetric": true})";
   CodeScheme scheme;
@@ -226,7 +226,7 @@ TEST(Quantization, ReadsIntegersInBytes) {
             R"(weights: type: not supported: want "int", have "float")");
 }
 
-TEST(Quantization, RefusesWhatOtherFormatsDoNotHave) {
+TEST(Quantization, InvalidSettingsAreErrors) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {"pack-quantized", R"({"num_bits": 3, "strategy": "group", "group_size": 128})",
        "weights: num_bits: not supported: want 4 or 8, have 3"},
@@ -253,7 +253,7 @@ TEST(Quantization, RefusesWhatOtherFormatsDoNotHave) {
             "input_activations: num_bits: not supported: want 8, have 4");
 }
 
-TEST(Quantization, ReadsOrRefusesOtherMethods) {
+TEST(Quantization, OtherMethods) {
   const auto message_of = [](const char* text) { return message(Json::parse(text)); };
   const std::pair<const char*, const char*> cases[] = {
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true, "lm_head": false})", ""},
@@ -270,7 +270,7 @@ TEST(Quantization, ReadsOrRefusesOtherMethods) {
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 1000000})",
        "group_size: out of range: want an integer from -1 to 131072, have 1000000"},
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "gptq", "format": "gptq_v2"})",
-       R"(format: names another layout than the fields before: want gptq, have gptq_v2)"},
+       R"(format: contradicts another layout field: want gptq, have gptq_v2)"},
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": "marlin"})",
        R"(checkpoint_format: not supported: want "gptq" or "gptq_v2", have "marlin")"},
       {R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "secret": 1})",
@@ -303,7 +303,7 @@ TEST(Quantization, ReadsOrRefusesOtherMethods) {
   }
 }
 
-TEST(Quantization, AModuleBelongsToTheGroupThatNamesIt) {
+TEST(Quantization, NameMatchBeatsClassMatch) {
   Json json = Json::parse(kConfig);
   json["format"] = "mixed-precision";
   Json& all = json["config_groups"]["group_0"];
@@ -325,18 +325,18 @@ TEST(Quantization, AModuleBelongsToTheGroupThatNamesIt) {
   quantization = {};
   ASSERT_EQ(message(json, &quantization), "");
   EXPECT_EQ(find_scheme(quantization, "model.layers.0.mlp.down_proj", &scheme).message(),
-            "config.json: quantization_config: two config_groups mean this module: \"model.layers.0.mlp.down_proj\"");
+            "config.json: quantization_config: two config_groups match this module: \"model.layers.0.mlp.down_proj\"");
   EXPECT_EQ(find_scheme(quantization, "model.layers.1.mlp.down_proj", &scheme).message(), "");
 }
 
-TEST(Quantization, AnExpressionThatExplodesIsAnError) {
+TEST(Quantization, ExplodingRegexIsAnError) {
   const CodeScheme* scheme = nullptr;
   const Quantization evil = patterns({"re:(([a-z_.]+)+)+[^a-z_.]"}, Json::array());
   const std::string text = find_scheme(evil, "model.layers.self_attn.q_proj_q_proj_q_proj", &scheme).message();
   EXPECT_NE(text.find("takes too many steps"), std::string::npos) << text;
 }
 
-// A checkpoint of one module "m" [2, 4] with a scale as the header has it.
+// A checkpoint of one module "m" [2, 4] with a scale as in the header.
 std::string bound(const std::string& weight_type, const std::string& scale_type, const std::string& scale_shape,
                   int scale_bytes, const char* scale_name = "m.weight_scale") {
   const int weight_bytes = weight_type == "I8" ? 8 : 16;
@@ -358,7 +358,7 @@ std::string bound(const std::string& weight_type, const std::string& scale_type,
   return text.starts_with(file) ? text.substr(file.size()) : text;
 }
 
-TEST(Quantization, TensorsMustFit) {
+TEST(Quantization, MismatchedTensorsAreErrors) {
   EXPECT_EQ(bound("I8", "BF16", "[2, 1]", 4), "");
   EXPECT_EQ(bound("I8", "F32", "[2]", 8), "");
   EXPECT_EQ(bound("I8", "F16", "[]", 2), "");

@@ -1,5 +1,5 @@
-// Weights into w4: groups worked by hand, what the search gains, and the bytes of whole matrices.
-#include "loader/pack/quantize_w4.h"
+// Weights into w4: groups worked by hand, the gain of the search, and the bytes of whole matrices.
+#include "loader/pack/quantize.h"
 #include "tests/crew.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/base/hash.h"
-#include "loader/files/arena.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack.h"
 #include "loader/pack/pack_cache.h"
 #include "tests/kernels/guarded.h"
@@ -19,14 +19,14 @@
 namespace pinion {
 namespace {
 
-// About normal, the same on every machine: the sum of twelve uniform numbers.
+// Approximately normal and the same on every machine: the sum of twelve uniform numbers.
 float normal(Random& random) {
   float sum = -6.0f;
   for (int i = 0; i < 12; ++i) sum += random.uniform(0, 1);
   return sum;
 }
 
-// Column 0 has these weights, the others none.
+// Column 0 has these weights, the others zeros.
 W4Group quantised(const std::vector<float>& weights) {
   W4Group group = {};
   for (size_t i = 0; i < weights.size(); ++i) group.weights[i][0] = weights[i];
@@ -52,13 +52,13 @@ TEST(QuantizeW4, HandWorked) {
   for (size_t i = 0; i < 32; ++i) EXPECT_EQ(group.codes[i][15], 8);
   EXPECT_EQ(group.scales[15].bits, 0);
 
-  for (float& w : weights) w = -w;  // 8 is there with the other sign only
+  for (float& w : weights) w = -w;  // 8 exists with the other sign only
   group = quantised(weights);
   EXPECT_EQ(to_float(group.scales[0]), -0.25f);
   EXPECT_EQ(restored(group), weights);
 }
 
-TEST(QuantizeW4, WhatACodeCanSayIsSaidExactly) {
+TEST(QuantizeW4, RepresentableWeightsAreExact) {
   for (const std::vector<float>& weights :
        {std::vector<float>{1.0f}, {-3.0f}, {0.0f, 0.5f, 0.25f}, {7.0f / 8, -7.0f / 8, 1.0f / 8}, {2.0f, 2.0f, 2.0f}}) {
     std::vector<float> all = weights;
@@ -79,7 +79,7 @@ double squared_error(const W4Group& group, size_t column, const std::vector<floa
   return sum;
 }
 
-// The largest weight's code is 0: llama.cpp's Q4_0.
+// llama.cpp's Q4_0: the largest weight gets code 0.
 std::vector<float> by_largest(const W4Group& group, size_t column) {
   float largest = 0;
   for (const auto& row : group.weights) {
@@ -91,7 +91,7 @@ std::vector<float> by_largest(const W4Group& group, size_t column) {
   return out;
 }
 
-TEST(QuantizeW4, TheSearchPays) {
+TEST(QuantizeW4, SearchReducesTheError) {
   Random random;
   double found = 0, plain = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -108,8 +108,8 @@ TEST(QuantizeW4, TheSearchPays) {
   EXPECT_LT(found, 0.9 * plain);
 }
 
-// Where the largest weight must not be clipped its code stands for about as much as it is; else it may be a step off.
-TEST(QuantizeW4, TheLargestWeightIsNotClippedUnlessItMayBe) {
+// Without clipping the largest weight is off by half a step at most; with clipping it may be off by more.
+TEST(QuantizeW4, LargestWeightIsClippedOnlyIfAllowed) {
   Random random;
   bool was_clipped = false;
   for (int i = 0; i < 200; ++i) {
@@ -121,13 +121,13 @@ TEST(QuantizeW4, TheLargestWeightIsNotClippedUnlessItMayBe) {
       quantize_w4(&group, may_clip);
       for (size_t c = 0; c < kW4Columns; ++c) {
         size_t largest = 0;
-        for (size_t k = 0; k < size_t{kBlockK}; ++k) {
+        for (size_t k = 0; k < size_t{kGroupK}; ++k) {
           if (std::abs(group.weights[k][c]) > std::abs(group.weights[largest][c])) largest = k;
         }
         const float step = to_float(group.scales[c]);
         const float short_of = std::abs(group.weights[largest][c] - restored(group, c)[largest]) / std::abs(step);
         if (!may_clip) {
-          EXPECT_LT(short_of, 0.75f) << "half a step, and what the fit takes from the scale";
+          EXPECT_LT(short_of, 0.75f) << "half a step, plus the change of the scale by the fit";
         }
         was_clipped |= may_clip && short_of > 0.75f;
       }
@@ -142,7 +142,7 @@ struct Packed {
   Error failure;
 
   std::span<const std::byte> bytes() const { return {arena.data, static_cast<size_t>(arena.bytes)}; }
-  // By the picture in kernels/layout.h.
+  // Decodes the layout in kernels/layout.h.
   float weight(int64_t n, int64_t k) const {
     const auto* record = static_cast<const std::byte*>(matrix.panels) + n / 64 * panel_bytes(Format::w4, matrix.k) +
                          k / 32 * (1024 + 128);
@@ -159,12 +159,12 @@ Packed pack(const std::vector<float>& values, int64_t n, int64_t k, int threads 
   const TensorView view = {"w", DType::f32, {n, k}, reinterpret_cast<const std::byte*>(values.data()), n * k * 4};
   const PackJob job{view, Format::w4, &packed.matrix};
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
-  std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
+  std::memset(packed.arena.data, 0x55, packed.arena.bytes);  // padding must be written
   packed.failure = pack_all(crew(threads), {&job, 1}, packed.arena.data);
   return packed;
 }
 
-// Rows of very different sizes.
+// Rows of very different magnitudes.
 std::vector<float> random_rows(int64_t n, int64_t k) {
   Random random;
   std::vector<float> values;
@@ -174,7 +174,7 @@ std::vector<float> random_rows(int64_t n, int64_t k) {
   return values;
 }
 
-TEST(PackW4, EveryShapeAroundTheBlocks) {
+TEST(PackW4, ShapesAroundGroupAndPanelSizes) {
   for (const int64_t n : {1, 16, 17, 64, 65}) {
     for (const int64_t k : {1, 31, 32, 33, 64, 100}) {
       SCOPED_TRACE(std::to_string(n) + "x" + std::to_string(k));
@@ -186,7 +186,7 @@ TEST(PackW4, EveryShapeAroundTheBlocks) {
         double error = 0, size = 0;
         for (int64_t i = 0; i < padded_k(k); ++i) {
           const bool inside = row < n && i < k;
-          const double w = inside ? static_cast<double>(values[static_cast<size_t>(row * k + i)]) : 0;
+          const double w = inside ? static_cast<double>(values[row * k + i]) : 0;
           const auto have = static_cast<double>(packed.weight(row, i));
           ASSERT_TRUE(inside || have == 0.0);
           error += (w - have) * (w - have);
@@ -212,14 +212,14 @@ TEST(PackW4, SmallestAndLargestRows) {
 }
 
 // Any compiler and CPU must give this hash: sums have one order, and nothing is contracted.
-TEST(PackW4, TheSameBytesEverywhere) {
+TEST(PackW4, BytesAreTheSameEverywhere) {
   const std::vector<float> values = random_rows(300, 700);
   for (const int threads : {1, 2, 3}) {
     EXPECT_EQ(hash_bytes(pack(values, 300, 700, threads).bytes()), 17634171877612905679u) << threads << " threads";
   }
 }
 
-// A row whose scales would be no normal numbers is 0, whatever its codes.
+// A row with subnormal scales becomes 0, whatever its codes.
 TEST(PackW4, CodesWithTheSmallestScales) {
   const std::vector<int8_t> codes = {-128, 64, 0, 96, 7, -7, 1, 0};
   const std::vector<float> scales = {0x1p-149f, 1.0f};
@@ -234,13 +234,13 @@ TEST(PackW4, CodesWithTheSmallestScales) {
 }
 
 // The same numbers as BF16, F16, F32 and from a reader.
-TEST(PackW4, EverySourceGivesTheSameBytes) {
+TEST(PackW4, BytesDoNotDependOnTheSourceType) {
   constexpr int64_t n = 70, k = 100;
   std::vector<float> values = random_rows(n, k);
   std::vector<bf16> narrow;
   std::vector<f16> half;
   for (float& value : values) {
-    value = std::round(std::remainder(value, 4.0f) * 32.0f) / 32.0f;  // few enough bits for all of them
+    value = std::round(std::remainder(value, 4.0f) * 32.0f) / 32.0f;  // few enough bits for all types
     value = to_float(to_bf16(value));
     narrow.push_back(to_bf16(value));
     half.push_back(to_f16(value));
@@ -266,7 +266,7 @@ TEST(PackW4, EverySourceGivesTheSameBytes) {
   }
 }
 
-TEST(PackW4, CodesOfAFileAreWhatTheyStandFor) {
+TEST(PackW4, Int8CodesAreDecoded) {
   const std::vector<int8_t> codes = {-128, 64, 0, 96, 7, -7, 1, 0};
   const std::vector<float> scales = {0.5f, 3.0f};
   const TensorView view = {"w", DType::i8, {2, 4}, reinterpret_cast<const std::byte*>(codes.data()), 8};
@@ -279,7 +279,7 @@ TEST(PackW4, CodesOfAFileAreWhatTheyStandFor) {
   for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(packed.weight(i / 4, i % 4), wanted[i]) << i;
 }
 
-TEST(PackW4, ZerosAreForFilesThatHaveThem) {
+TEST(PackW4, FloatsCannotBecomeW4z) {
   const std::vector<float> values(32);
   const TensorView view = {"w", DType::f32, {1, 32}, reinterpret_cast<const std::byte*>(values.data()), 128};
   Matrix matrix;

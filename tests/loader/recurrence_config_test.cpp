@@ -1,5 +1,4 @@
-// Which layers are recurrent, and how: Qwen3.5's config.json and what of a multimodal model's fields matters, those of
-// LFM2 and of the families with Mamba 2.
+// Recurrent layers: Qwen3.5 with and without vision, LFM2, and the families with Mamba 2.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -50,11 +49,11 @@ TEST(Qwen35, LayersAndTheirShape) {
   EXPECT_EQ(config.names.state_rate, "model.layers.{}.linear_attn.A_log");
 }
 
-TEST(Qwen35, WhichLayersAttend) {
+TEST(Qwen35, AttentionLayers) {
   EXPECT_EQ(read(R"({"full_attention_interval": 2})").recurrent, (Layers{true, false, true, false, true}));
   const char* types = R"({"full_attention_interval": 2, "layer_types": ["full_attention", "linear_attention",
       "linear_attention", "full_attention", "full_attention"]})";
-  EXPECT_EQ(read(types).recurrent, (Layers{false, true, true, false, false})) << "layer_types rules";
+  EXPECT_EQ(read(types).recurrent, (Layers{false, true, true, false, false})) << "layer_types wins";
   EXPECT_EQ(message(R"({"layer_types": ["full_attention"]})"),
             "config.json: layer_types: wrong length: want 5, have 1");
   EXPECT_EQ(message(R"({"layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention",
@@ -65,16 +64,16 @@ TEST(Qwen35, WhichLayersAttend) {
             "config.json: full_attention_interval: out of range: want an integer from 1 to 1024, have 0");
 }
 
-TEST(Qwen35, RotatedPartInEitherPlace) {
+TEST(Qwen35, PartialRotationInEitherPlace) {
   EXPECT_EQ(read().ropes[0].dims, 4) << "a quarter of a head is the default";
   EXPECT_EQ(read(R"({"partial_rotary_factor": 0.5})").ropes[0].dims, 8);
   const ModelConfig inside = read(R"({"partial_rotary_factor": 0.5, "rope_parameters": {"rope_theta": 1e7,
       "partial_rotary_factor": 0.75, "rope_type": "default", "mrope_section": [11, 11, 10], "mrope_interleaved": true}})");
-  EXPECT_EQ(inside.ropes[0].dims, 12) << "that of rope_parameters rules";
+  EXPECT_EQ(inside.ropes[0].dims, 12) << "rope_parameters wins";
   EXPECT_EQ(inside.ropes[0].theta, 1e7);
 }
 
-TEST(Qwen35, BesideVision) {
+TEST(Qwen35, TextConfigBesideVision) {
   Json json = {{"architectures", {"Qwen3_5ForConditionalGeneration"}}, {"model_type", "qwen3_5"}};
   json["text_config"] = Json::parse(kSmall);
   json["text_config"].erase("architectures");
@@ -93,12 +92,12 @@ TEST(Qwen35, BesideVision) {
   EXPECT_EQ(config.tensors.renamed[1].first, "model.mtp.");
 }
 
-TEST(Qwen35, RefusesWhatItDoesNotCompute) {
+TEST(Qwen35, UnsupportedSettingsAreErrors) {
   EXPECT_EQ(message(R"({"attn_output_gate": false})"),
             "config.json: attn_output_gate: not supported: want true, have false");
   EXPECT_EQ(message(R"({"hidden_act": "gelu_pytorch_tanh"})"),
             "config.json: hidden_act: not supported: want \"silu\", have \"gelu_pytorch_tanh\"")
-      << "the convolution's too";
+      << "also the convolution's activation";
   EXPECT_EQ(message(R"({"mamba_ssm_dtype": "bfloat16"})"),
             "config.json: mamba_ssm_dtype: not supported: want \"float32\", have \"bfloat16\"");
   EXPECT_EQ(message(R"({"per_layer_config": {"0": {"head_dim": 64}}})"),
@@ -119,7 +118,7 @@ TEST(Qwen35, RefusesWhatItDoesNotCompute) {
   EXPECT_NE(e.message().find("mrope_section"), std::string::npos) << "other families: " << e.message();
 }
 
-// LFM2 350M's fields, but for the sizes.
+// The config of LFM2 350M with other sizes.
 constexpr const char* kLfm2 =
     R"({"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "block_auto_adjust_ff_dim":
     true, "block_dim": 64, "block_ff_dim": 416, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 16,
@@ -127,7 +126,7 @@ constexpr const char* kLfm2 =
     "conv_dim_out": 64, "full_attn_idxs": [2, 4], "hidden_size": 64, "norm_eps": 1e-05, "num_attention_heads": 4,
     "num_heads": 4, "num_hidden_layers": 5, "num_key_value_heads": 2, "use_pos_enc": true, "vocab_size": 512})";
 
-TEST(Lfm2, AsPublished) {
+TEST(Lfm2, PublishedConfig) {
   const ModelConfig config = read("{}", kLfm2);
   EXPECT_EQ(config.recurrent, (Layers{true, true, false, true, false}));
   EXPECT_EQ(config.attends, (Layers{false, false, true, false, true}));
@@ -136,17 +135,17 @@ TEST(Lfm2, AsPublished) {
   EXPECT_EQ(config.recurrence.value_width(), 64);
   EXPECT_EQ(config.recurrence.taps, 3);
   EXPECT_FALSE(config.recurrence.has_heads() || config.recurrence.conv_bias);
-  EXPECT_EQ(config.intermediate_size, 288) << "two thirds of 416, rounded up to sixteens";
+  EXPECT_EQ(config.intermediate_size, 288) << "two thirds of 416, rounded up to a multiple of 16";
   EXPECT_TRUE(config.tied_head);
   EXPECT_EQ(config.ropes[0].theta, 1e6);
   EXPECT_EQ(config.norm_eps, 1e-5f);
 }
 
-TEST(Lfm2, FieldsThatAreCalledOtherwise) {
+TEST(Lfm2, RenamedFields) {
   const char* newer = R"({"layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
       "block_auto_adjust_ff_dim": false, "tie_embedding": false, "conv_bias": true})";
   const ModelConfig config = read(newer, kLfm2);
-  EXPECT_EQ(config.recurrent, (Layers{true, false, true, true, false})) << "layer_types rules";
+  EXPECT_EQ(config.recurrent, (Layers{true, false, true, true, false})) << "layer_types wins";
   EXPECT_EQ(config.intermediate_size, 416);
   EXPECT_FALSE(config.tied_head);
   EXPECT_TRUE(config.recurrence.conv_bias && config.recurrence.proj_bias && config.recurrence.out_bias);
@@ -154,12 +153,12 @@ TEST(Lfm2, FieldsThatAreCalledOtherwise) {
   EXPECT_EQ(read(R"({"block_ffn_dim_multiplier": null})", kLfm2).intermediate_size, 277) << "nothing is rounded up";
   EXPECT_EQ(message(R"({"layer_types": ["conv", "linear_attention", "conv", "conv", "full_attention"]})", kLfm2),
             "config.json: layer_types: unknown layer type: want conv or full_attention, have \"linear_attention\"");
-  EXPECT_EQ(message(R"({"full_attn_idxs": [7]})", kLfm2), "config.json: layer_types: no layer attends");
+  EXPECT_EQ(message(R"({"full_attn_idxs": [7]})", kLfm2), "config.json: layer_types: no attention layer");
   EXPECT_EQ(message(R"({"conv_L_cache": 0})", kLfm2),
             "config.json: conv_L_cache: out of range: want an integer from 1 to 16, have 0");
 }
 
-TEST(Lfm2Moe, TheFirstLayersHaveNoExperts) {
+TEST(Lfm2Moe, FirstLayersHaveNoExperts) {
   const char* changes = R"({"architectures": ["Lfm2MoeForCausalLM"], "model_type": "lfm2_moe", "num_experts": 8,
       "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_dense_layers": 2, "routed_scaling_factor": 1.5})";
   const ModelConfig config = read(changes, kLfm2);
@@ -168,7 +167,7 @@ TEST(Lfm2Moe, TheFirstLayersHaveNoExperts) {
   EXPECT_EQ(config.experts.scale, 1.5f);
 }
 
-// Granite 4.0 H Micro's fields, but for the sizes.
+// The config of Granite 4.0 H Micro with other sizes.
 constexpr const char* kGraniteH =
     R"({"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid",
     "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512,
@@ -177,7 +176,7 @@ constexpr const char* kGraniteH =
     "mamba_proj_bias": false, "num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 40,
     "normalization_function": "rmsnorm", "position_embedding_type": "nope"})";
 
-TEST(Mamba2, OfGranite) {
+TEST(Mamba2, GraniteConfig) {
   const ModelConfig config = read("{}", kGraniteH);
   const Recurrence& r = config.recurrence;
   EXPECT_EQ(config.recurrent, (Layers{true, false, true}));
@@ -196,13 +195,13 @@ TEST(Mamba2, OfGranite) {
             40);
 }
 
-TEST(Mamba2, WhatDoesNotFit) {
+TEST(Mamba2, InconsistentSizesAreErrors) {
   EXPECT_EQ(message(R"({"mamba_n_groups": 3})", kGraniteH),
             "config.json: mamba_n_groups: does not divide mamba_n_heads: 3 and 8");
   EXPECT_EQ(message(R"({"mamba_d_head": 15})", kGraniteH),
-            "config.json: mamba_d_head: does not give all heads' width: want 128, have 8 times 15");
+            "config.json: mamba_d_head: contradicts the width of all heads: want 128, have 8 times 15");
   EXPECT_EQ(message(R"({"layer_types": ["mamba", "mamba", "mamba"]})", kGraniteH),
-            "config.json: layer_types: no layer attends");
+            "config.json: layer_types: no attention layer");
   EXPECT_EQ(message(R"({"layer_types": ["mamba", "mlp", "attention"]})", kGraniteH),
             "config.json: layer_types: unknown layer type: want mamba or linear_attention or attention or "
             "full_attention, have \"mlp\"");
@@ -212,7 +211,7 @@ TEST(Mamba2, WhatDoesNotFit) {
       << "as transformers 5 writes it";
 }
 
-// In transformers the field is that of the convolution, too, or of nothing.
+// In transformers the field also sets the activation of the convolution, or has no effect.
 TEST(Mamba2, OtherActivationsAreRefused) {
   const char* other = R"({"hidden_act": "gelu"})";
   for (const char* base : {kLfm2, kGraniteH}) {
@@ -220,8 +219,8 @@ TEST(Mamba2, OtherActivationsAreRefused) {
   }
 }
 
-// Python writes what is no JSON.
-TEST(Mamba2, NumbersWithoutBound) {
+// Python's Infinity is not JSON.
+TEST(Mamba2, InfiniteNumbers) {
   std::string text = kGraniteH;
   text.insert(1, R"("time_step_limit": [0.0, Infinity], "_name_or_path": "\"Infinity", )");
   ModelConfig config;
@@ -230,7 +229,7 @@ TEST(Mamba2, NumbersWithoutBound) {
   EXPECT_NE(parse_model_config("\"\\", "config.json", &config).message(), "");
 }
 
-TEST(FalconH1, AllLayersDoBoth) {
+TEST(FalconH1, AllLayersHaveAttentionAndRecurrence) {
   const char* changes = R"({"architectures": ["FalconH1ForCausalLM"], "model_type": "falcon_h1", "layer_types": null,
       "intermediate_size": 44, "mamba_d_ssm": 128, "attention_in_multiplier": 2.0, "attention_out_multiplier": 0.5,
       "key_multiplier": 0.25, "lm_head_multiplier": 0.125, "embedding_multiplier": 4.0, "mlp_multipliers": [3.0, 5.0],
@@ -259,7 +258,7 @@ TEST(FalconH1, AllLayersDoBoth) {
   EXPECT_EQ(message(norm.dump().c_str(), kGraniteH), "config.json: ssm_multipliers: wrong length: want 5, have 1");
 }
 
-// Nemotron-H 8B's fields, but for the sizes.
+// The config of Nemotron-H 8B with other sizes.
 constexpr const char* kNemotronH = R"({"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h",
     "attention_bias": false, "attention_head_dim": 16, "chunk_size": 128, "conv_kernel": 4, "expand": 2, "head_dim": 16,
     "hidden_size": 64, "hybrid_override_pattern": "M-M*-", "intermediate_size": 60, "layer_norm_epsilon": 1e-05,

@@ -6,14 +6,14 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/f16.h"
-#include "loader/checkpoint/convert.h"
+#include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
 #include "tests/loader/make_files.h"
 
 namespace pinion {
 namespace {
 
-// A copy of exactly this size on the heap: a read past the end is one past the allocation.
+// An exact copy on the heap, so that sanitizers detect reads past the end.
 std::string message(std::string_view file) {
   const std::vector<std::byte> exact(as_bytes(file).begin(), as_bytes(file).end());
   Safetensors parsed;
@@ -48,14 +48,14 @@ TEST(Safetensors, ReadsTensorsInTheOrderOfTheirBytes) {
   EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(b.data), b.bytes), "abcdefghijkl");
 }
 
-TEST(Safetensors, EveryPrefixAndExtraBytesAreRefused) {
+TEST(Safetensors, PrefixesAndExtraBytesAreRefused) {
   const std::string file = valid_file();
   for (size_t bytes = 0; bytes < file.size(); bytes++) EXPECT_NE(message(file.substr(0, bytes)), "") << bytes;
   EXPECT_EQ(message(file + "x"), "file: bytes after the last tensor: want 20 bytes of data, have 21");
   EXPECT_EQ(message(file.substr(0, 5)), "file: not a safetensors file: want at least 8 bytes, have 5");
 }
 
-TEST(Safetensors, RefusesBadHeaders) {
+TEST(Safetensors, InvalidHeadersAreErrors) {
   EXPECT_EQ(message(std::string(8, '\0')), "file: safetensors header is not a JSON object");
   EXPECT_EQ(message(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)),
             "file: safetensors header too long: want at most 100000000 bytes, have 18446744073709551615");
@@ -70,7 +70,7 @@ TEST(Safetensors, RefusesBadHeaders) {
   EXPECT_EQ(header_message("{\"a\":" + std::string(100, '[') + std::string(100, ']') + "}"),
             "file: JSON nested too deep: want at most 64 levels");
   EXPECT_EQ(header_message(R"({"a\nb": {"dtype": "U8", "shape": [], "data_offsets": [0, 1]}})", "x"),
-            "file: unfit tensor name: \"a\\nb\"");
+            "file: invalid tensor name: \"a\\nb\"");
   EXPECT_EQ(header_message(R"({"__metadata__": {"a": 1}})"),
             "file: __metadata__: a: wrong type: want a string, have 1");
 }
@@ -80,7 +80,7 @@ struct Corrupt {
   const char* message;
 };
 
-TEST(Safetensors, RefusesBadTensors) {
+TEST(Safetensors, InvalidTensorsAreErrors) {
   const Corrupt cases[] = {
       {R"({"dtype": "F32", "shape": [1], "data_offsets": [0, 4]})", ""},
       {R"(7)", "file: a: wrong type: want an object, have 7"},
@@ -105,7 +105,7 @@ TEST(Safetensors, RefusesBadTensors) {
        "file: a: data_offsets: out of range: want an integer from 0 to 9.22337203685e+18, have 18446744073709551615"},
       {R"({"dtype": "F32", "shape": [1], "data_offsets": [1, 5]})",
        "file: a: file ends before this tensor; download it again: want 5 bytes of data, have 4"},
-      {R"({"dtype": "F32", "shape": [1], "data_offsets": [4, 0]})", "file: a: data_offsets run backwards"},
+      {R"({"dtype": "F32", "shape": [1], "data_offsets": [4, 0]})", "file: a: data_offsets are reversed"},
       {R"({"dtype": "F16", "shape": [1], "data_offsets": [0, 4]})",
        "file: a: shape and data_offsets disagree: want F16 [1] in 2 bytes, have 4"},
       {R"({"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "strides": [1]})",
@@ -135,11 +135,11 @@ TEST(Safetensors, ManyTensorsAreNotQuadratic) {
   Safetensors parsed;
   const auto start = std::chrono::steady_clock::now();
   ASSERT_EQ(parse_safetensors(as_bytes(file), "file", &parsed).message(), "");
-  EXPECT_EQ(parsed.tensors.size(), static_cast<size_t>(kTensors));
+  EXPECT_EQ(parsed.tensors.size(), kTensors);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "about 0.3 s in a release build";
 }
 
-TEST(Convert, F16IsExact) {
+TEST(NumberFormats, F16IsExact) {
   EXPECT_EQ(to_float(f16{0x3c00}), 1.0f);
   EXPECT_EQ(to_float(f16{0xc500}), -5.0f);
   EXPECT_EQ(to_float(f16{0x7bff}), 65504.0f);
@@ -151,7 +151,7 @@ TEST(Convert, F16IsExact) {
   EXPECT_TRUE(std::signbit(to_float(f16{0x8000})));
 }
 
-TEST(Convert, ReadsFloatsOfEveryType) {
+TEST(NumberFormats, ReadsFloatsOfEveryType) {
   const uint16_t bf16s[] = {0x3f80, 0xc040};
   const uint16_t f16s[] = {0x3c00, 0xc200};
   const float f32s[] = {1.0f, -3.0f};

@@ -1,4 +1,4 @@
-// A small config.json of any architecture, for tests of what single families add to one.
+// A small config.json of any architecture, for tests of single families.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tensors of codes that do not fit their config.json, and rows that say nothing: refused by name.
+// Errors for tensors of codes that contradict config.json, and for rows with invalid codes.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -7,14 +7,14 @@
 namespace pinion {
 namespace {
 
-// The message for GPTQ tensors of which one is another, or none.
+// The message for GPTQ tensors with one of them replaced.
 std::string with(size_t index, const Tensor& tensor, const char* config = kGptq) {
   std::vector<Tensor> tensors = gptq_tensors();
   tensors[index] = tensor;
   return Bound(config, 8, 8, tensors).failure;
 }
 
-TEST(StoredWeightsErrors, ABiasOfZerosBesideGptqIsNoMatter) {
+TEST(StoredWeightsErrors, ZeroBiasBesideGptqIsIgnored) {
   std::vector<Tensor> tensors = gptq_tensors();
   tensors.push_back(floats("m.bias", "[8]", Values(8)));
   EXPECT_EQ(Bound(kGptq, 8, 8, tensors).weight.tensors.size(), 5);
@@ -22,7 +22,7 @@ TEST(StoredWeightsErrors, ABiasOfZerosBesideGptqIsNoMatter) {
   EXPECT_EQ(Bound(kGptq, 8, 8, tensors).weight.tensors.size(), 4);
 }
 
-TEST(StoredWeightsErrors, RefusesGptqTensorsThatDoNotFit) {
+TEST(StoredWeightsErrors, MismatchedGptqTensors) {
   const std::vector<uint32_t> two(2, 0);
   EXPECT_EQ(with(0, words("m.qweight", "[1, 2]", two)), "m.qweight: shape differs: want [1, 8], have [1, 2]");
   EXPECT_EQ(with(0, {"m.qweight", "I64", "[1, 8]", std::string(64, '\0')}),
@@ -46,7 +46,7 @@ TEST(StoredWeightsErrors, RefusesGptqTensorsThatDoNotFit) {
             "m: codes do not fill their words: want outputs a multiple of 8, have 4");
 }
 
-TEST(StoredWeightsErrors, RefusesPackedTensorsThatDoNotFit) {
+TEST(StoredWeightsErrors, MismatchedPackedTensors) {
   const std::vector<int64_t> shape = {2, 10}, other = {10, 2};
   const Tensor codes = words("m.weight_packed", "[2, 2]", std::vector<uint32_t>(4));
   const Tensor scale = floats("m.weight_scale", "[2, 2]", Values(4));
@@ -56,7 +56,7 @@ TEST(StoredWeightsErrors, RefusesPackedTensorsThatDoNotFit) {
   };
   EXPECT_EQ(message(config, {codes, scale}), "m.weight_shape: no such tensor");
   EXPECT_EQ(message(config, {codes, scale, {"m.weight_shape", "I64", "[2]", bytes(other)}}),
-            "m.weight_shape: another shape inside: want [2, 10], have [10, 2]");
+            "m.weight_shape: stores another shape: want [2, 10], have [10, 2]");
   EXPECT_EQ(message(config, {codes, {"m.weight_shape", "I64", "[2]", bytes(shape)}}), "m.weight_scale: no such tensor");
   EXPECT_EQ(
       message(packed_config(4, "group", 5, false), {codes, scale, {"m.weight_shape", "I64", "[2]", bytes(shape)}}),
@@ -83,7 +83,7 @@ TEST(StoredWeightsErrors, RefusesPackedTensorsThatDoNotFit) {
   EXPECT_EQ(with_order({1, 0}), "m.weight_g_idx: shape differs: want [10], have [2]");
 }
 
-TEST(StoredWeightsErrors, RefusesBytesThatDoNotFit) {
+TEST(StoredWeightsErrors, MismatchedByteTensors) {
   const Tensor codes = integers("m.weight", "[2, 4]", std::vector<int8_t>(8)),
                scale = floats("m.weight_scale", "[2, 2]", Values(4, 1.0f));
   const std::string config = bytes_config(4, "group", 2, true), with_zeros = bytes_config(4, "group", 2, false);
@@ -114,7 +114,7 @@ TEST(StoredWeightsErrors, RefusesBytesThatDoNotFit) {
             "m.weight_g_idx: groups of different sizes: want 2 inputs each, have 1 in group 0");
 }
 
-TEST(StoredWeightsErrors, RefusesFp8TensorsThatDoNotFit) {
+TEST(StoredWeightsErrors, MismatchedFp8Tensors) {
   const std::string config = R"({"quant_method": "fp8"})",
                     blocks = R"({"quant_method": "fp8", "weight_block_size": [2, 2]})";
   const Tensor codes = {"m.weight", "F8_E4M3", "[2, 3]", kFp8Codes};
@@ -129,13 +129,13 @@ TEST(StoredWeightsErrors, RefusesFp8TensorsThatDoNotFit) {
             "m.weight: type differs: want BF16, F16 or F32, have F8_E5M2");
 }
 
-TEST(StoredWeightsErrors, RowsThatSayNothingAreRefusedWhenTheyArePacked) {
+TEST(StoredWeightsErrors, InvalidRowsAreErrorsWhenPacked) {
   std::vector<Tensor> tensors = gptq_tensors();
   EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)), "");
   tensors[1] = words("m.qzeros", "[2, 1]", {0x66666666, 0x66f66666});
   EXPECT_EQ(
       pack_message(Bound(kGptq, 8, 8, tensors)),
-      "m.qzeros column 5: a zero of 0, which tools read in different ways: want stored less one: below 15, have 15");
+      "m.qzeros column 5: a zero point of 0, which tools read differently: want stored less one: below 15, have 15");
   tensors = gptq_tensors();
   tensors[2] = floats("m.scales", "[2, 8]", {1, 1, 1, 1, INFINITY, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
   EXPECT_EQ(pack_message(Bound(kGptq, 8, 8, tensors)), "m.qweight row 4: NaN or infinity in the weights");

@@ -1,4 +1,4 @@
-// Codes of every format by hand, in whole files as others compute them, and packed.
+// Codes of every format: worked by hand, packed, and whole files against the reference.
 #include "loader/quant/stored_weights.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "kernels/base/hash.h"
-#include "loader/checkpoint/convert.h"
+#include "loader/checkpoint/number_formats.h"
 #include "loader/config/model_config.h"
 #include "loader/pack/pack_cache.h"
 #include "tests/loader/coded_checkpoint.h"
@@ -24,7 +24,7 @@
 namespace pinion {
 namespace {
 
-TEST(StoredWeights, GptqRunsDownTheInputsFromTheLowestBits) {
+TEST(StoredWeights, GptqWordsRunDownTheInputs) {
   const Bound v1(kGptq, 8, 8, gptq_tensors());
   ASSERT_EQ(v1.failure, "");
   EXPECT_EQ(v1.rows(5, 1), (Values{-7, -6, -5, -4, -30, -20, -10, 0}));  // zero 6 + 1
@@ -44,7 +44,7 @@ TEST(StoredWeights, GptqZerosRunAlongTheOutputs) {
   EXPECT_EQ(bound.rows(7, 1), (Values{-1, 0, 1, 2, -50, -40, -30, -20}));     // 0 + 1, 8 + 1
 }
 
-TEST(StoredWeights, GptqTakesEachInputsGroupFromItsOrder) {
+TEST(StoredWeights, GptqActOrder) {
   std::vector<Tensor> tensors = gptq_tensors();
   tensors[3] = words("m.g_idx", "[8]", {1, 0, 1, 0, 1, 0, 1, 0});
   const Bound bound(kGptq, 8, 8, tensors);
@@ -73,7 +73,7 @@ TEST(StoredWeights, AwqInterleavesEvenAndOddOutputs) {
   EXPECT_EQ(plain.rows(0, 8), (Values{0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15}));
 }
 
-TEST(StoredWeights, PackedRunsAlongARowAndEndsInsideAWord) {
+TEST(StoredWeights, PackedWordsRunAlongARow) {
   const std::vector<int64_t> shape = {2, 10};
   const Bound bound(packed_config(4, "group", 5, true), 2, 10,
                     {words("m.weight_packed", "[2, 2]", {0x76543210, 0x98, 0xfedcba98, 0x10}),
@@ -95,7 +95,7 @@ TEST(StoredWeights, PackedZerosRunDownTheRows) {
   EXPECT_EQ(bound.rows(0, 2), (Values{-1, 0, -1, 0, 2, 3, 20, 30}));
 }
 
-TEST(StoredWeights, PackedTakesEachInputsGroupFromItsOrder) {
+TEST(StoredWeights, PackedActOrder) {
   const std::vector<int64_t> shape = {2, 4};
   const Bound bound(packed_config(4, "group", 2, false), 2, 4,
                     {words("m.weight_packed", "[2, 1]", {0x3210, 0x7654}),
@@ -118,7 +118,7 @@ TEST(StoredWeights, PackedOfEightBits) {
   EXPECT_EQ(bound.rows(0, 1), (Values{-64, -0.5f, 0, 63.5f, 0.5f}));
 }
 
-TEST(StoredWeights, BytesAreIntegersWithASign) {
+TEST(StoredWeights, BytesAreSignedIntegers) {
   const Tensor codes = integers("m.weight", "[2, 4]", {-8, -1, 0, 7, 1, 2, 3, -4});
   const Bound symmetric(bytes_config(4, "group", 2, true), 2, 4,
                         {codes, floats("m.weight_scale", "[2, 2]", {1, 10, 1, 0.5f})});
@@ -137,7 +137,7 @@ TEST(StoredWeights, BytesAreIntegersWithASign) {
             (std::vector<std::string>{"m.weight", "m.weight_scale", "m.weight_zero_point", "m.input_scale"}));
 }
 
-TEST(StoredWeights, BytesTakeEachInputsGroupFromTheirOrder) {
+TEST(StoredWeights, BytesActOrder) {
   const Bound bound(
       bytes_config(4, "group", 2, true), 2, 4,
       {integers("m.weight", "[2, 4]", {-8, -1, 0, 7, 1, 2, 3, -4}),
@@ -158,7 +158,7 @@ TEST(StoredWeights, BytesOfEightBits) {
   EXPECT_EQ(zeros.rows(0, 1), (Values{0, 127, -63.5f, 0}));
 }
 
-TEST(StoredWeights, EveryFp8Code) {
+TEST(StoredWeights, AllFp8Codes) {
   for (int code = 0; code < 256; ++code) {
     const int exponent = code >> 3 & 15, mantissa = code & 7;
     const double size = exponent > 0 ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9);
@@ -172,7 +172,7 @@ TEST(StoredWeights, EveryFp8Code) {
   }
 }
 
-TEST(StoredWeights, Fp8ScalesAreForAllForRowsOrForBlocks) {
+TEST(StoredWeights, Fp8ScalesPerTensorRowOrTile) {
   const std::string config = R"({"quant_method": "fp8", "activation_scheme": "static"})";
   const Tensor codes = {"m.weight", "F8_E4M3", "[2, 3]", kFp8Codes};
   const Bound whole(config, 2, 3,
@@ -206,7 +206,7 @@ std::vector<Tensor> nvfp4_tensors() {
           floats("m.input_global_scale", "[1]", {7})};
 }
 
-TEST(StoredWeights, Nvfp4ScalesAreForSixteenAndDividedByOneForAll) {
+TEST(StoredWeights, Nvfp4ScalesPerGroupAndDivisor) {
   const Bound bound(kNvfp4, 2, 32, nvfp4_tensors());
   ASSERT_EQ(bound.failure, "");
   EXPECT_EQ(bound.weight.stored_as, "NVFP4, groups of 16");
@@ -222,7 +222,7 @@ TEST(StoredWeights, Nvfp4ScalesAreForSixteenAndDividedByOneForAll) {
                                                             "m.weight_global_scale", "m.input_global_scale"}));
 }
 
-TEST(StoredWeights, Nvfp4OfAnotherShapeIsRefused) {
+TEST(StoredWeights, Nvfp4MismatchesAreErrors) {
   std::vector<Tensor> tensors = nvfp4_tensors();
   EXPECT_EQ(Bound(kNvfp4, 2, 24, tensors).failure,
             "m: codes do not fill their words: want inputs a multiple of 16, have 24");
@@ -236,7 +236,7 @@ TEST(StoredWeights, Nvfp4OfAnotherShapeIsRefused) {
   EXPECT_EQ(Bound(kNvfp4, 2, 32, tensors).failure, "m.weight_scale: type differs: want F8_E4M3, have U8");
 }
 
-TEST(StoredWeights, RowsOfAPartAreThoseOfTheWhole) {
+TEST(StoredWeights, RowRangesReadTheSameRows) {
   std::vector<Tensor> tensors = gptq_tensors();
   tensors[1] = words("m.qzeros", "[2, 1]", {0x01234567, 0x89abcdeb});
   const Bound bound(kGptq, 8, 8, tensors);
@@ -249,7 +249,7 @@ TEST(StoredWeights, RowsOfAPartAreThoseOfTheWhole) {
   EXPECT_EQ(values, bound.rows(3, 4));
 }
 
-TEST(StoredWeights, AModuleWithoutCodesIsFloats) {
+TEST(StoredWeights, ModuleWithoutCodesIsFloatingPoint) {
   const Bound gptq(kGptq, 1, 2, {floats("m.weight", "[1, 2]", {1, 2})});
   EXPECT_EQ(gptq.failure, "");
   EXPECT_FALSE(gptq.weight.coded.format);
@@ -258,8 +258,7 @@ TEST(StoredWeights, AModuleWithoutCodesIsFloats) {
   EXPECT_FALSE(fp8.weight.coded.format);
 }
 
-// Two rows of four bytes hold eight rows of codes; 3, which no tool writes, is read as what the others would make of
-// it.
+// Two rows of four bytes hold eight rows of codes. Code 3, which no tool writes, decodes to 2.
 TEST(StoredWeights, BitnetHasFourRowsInAByte) {
   const std::vector<uint8_t> codes = {0b10'01'00'10, 0b00'00'00'11, 0, 0xaa, 0b01'01'01'01, 0b10'00'01'01, 0x55, 0xff};
   const std::vector<Tensor> tensors = {{"m.weight", "U8", "[2, 4]", bytes(codes)},
@@ -276,7 +275,7 @@ TEST(StoredWeights, BitnetHasFourRowsInAByte) {
   for (const float scale : {0.0f, -0.5f, 1e-42f, INFINITY, NAN}) {
     const std::vector<Tensor> unfit = {tensors[0], floats("m.weight_scale", "[1]", {scale})};
     const Bound bad(R"({"quant_method": "bitnet"})", 8, 4, unfit);
-    EXPECT_NE(bad.failure.find("m.weight_scale: unfit scale"), std::string::npos) << scale << ": " << bad.failure;
+    EXPECT_NE(bad.failure.find("m.weight_scale: invalid scale"), std::string::npos) << scale << ": " << bad.failure;
   }
   const Bound odd(R"({"quant_method": "bitnet"})", 6, 4, tensors);
   EXPECT_NE(odd.failure.find("outputs a multiple of 4"), std::string::npos) << odd.failure;
@@ -285,7 +284,7 @@ TEST(StoredWeights, BitnetHasFourRowsInAByte) {
 std::vector<uint32_t> random_words(size_t count) {
   std::mt19937 random(static_cast<uint32_t>(count));
   std::vector<uint32_t> values(count);
-  for (uint32_t& value : values) value = static_cast<uint32_t>(random()) & 0x7777'7777;  // no zero that is refused
+  for (uint32_t& value : values) value = static_cast<uint32_t>(random()) & 0x7777'7777;  // no invalid zero point
   return values;
 }
 
@@ -297,7 +296,7 @@ std::vector<int8_t> random_integers(size_t count, int bits) {
   return values;
 }
 
-// Two panels and a bit, inputs that end inside a block of k.
+// More than two panels; the inputs end inside a group of the layout.
 constexpr int64_t kN = 136, kK = 72;
 
 std::deque<Bound> random_weights() {
@@ -331,7 +330,7 @@ std::deque<Bound> random_weights() {
   return all;
 }
 
-TEST(StoredWeights, ArePackedAsTheirNumbersWouldBe) {
+TEST(StoredWeights, PackedCodesEqualPackedNumbers) {
   for (const Bound& bound : random_weights()) {
     ASSERT_EQ(bound.failure, "");
     const Values values = bound.rows(0, kN);
@@ -344,13 +343,13 @@ TEST(StoredWeights, ArePackedAsTheirNumbersWouldBe) {
         Arena packed;
         ASSERT_EQ(pack(bound.weight, format, threads, &packed), "");
         ASSERT_EQ(packed.bytes, expected.bytes);
-        EXPECT_EQ(std::memcmp(packed.data, expected.data, static_cast<size_t>(expected.bytes)), 0);
+        EXPECT_EQ(std::memcmp(packed.data, expected.data, expected.bytes), 0);
       }
     }
   }
 }
 
-TEST(StoredWeights, TheCacheKnowsHowCodesAreRead) {
+TEST(StoredWeights, CacheKeyNamesTheFormat) {
   const auto header = [](const char* config) {
     const Bound bound(config, 8, 8, gptq_tensors());
     Matrix matrix;
@@ -365,8 +364,8 @@ TEST(StoredWeights, TheCacheKnowsHowCodesAreRead) {
             "at 0 w8 [8, 8] m.qweight, GPTQ v2, 4 bits, groups of 4");
 }
 
-// What PyTorch makes of the codes in the files of tests/data/families (tools/reference/stored_codes.py).
-TEST(StoredWeights, WholeFilesAreWhatTheReferenceReads) {
+// The numbers that PyTorch decodes from the files in tests/data/families (tools/reference/stored_codes.py).
+TEST(StoredWeights, WholeFilesMatchTheReference) {
   std::set<StoredAs> formats;
   for (const auto& entry : std::filesystem::directory_iterator(PINION_TEST_DATA "/families")) {
     Json expected;
@@ -383,7 +382,7 @@ TEST(StoredWeights, WholeFilesAreWhatTheReferenceReads) {
       const int64_t n = recorded[0], k = recorded[1];
       LinearWeight weight;
       ASSERT_EQ(bind_linear(checkpoint, config.quantization, module, n, k, &weight).message(), "");
-      Values values(static_cast<size_t>(n * k));
+      Values values(n * k);
       read_rows(weight.coded, 0, n, values.data());
       EXPECT_EQ(hash_bytes(std::as_bytes(std::span(values))), std::stoull(recorded[2].get<std::string>(), nullptr, 16))
           << name;

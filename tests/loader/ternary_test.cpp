@@ -1,5 +1,5 @@
-// Ternary weights: recognised by their numbers, and packed as exactly those.
-#include "loader/pack/ternary.h"
+// Ternary weights: recognised by their numbers and packed exactly.
+#include "loader/pack/quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/f16.h"
-#include "loader/checkpoint/convert.h"
-#include "loader/files/arena.h"
+#include "kernels/half.h"
+#include "loader/checkpoint/number_formats.h"
+#include "loader/files/mapped_file.h"
 #include "loader/pack/pack.h"
 #include "tests/crew.h"
 
@@ -48,7 +48,7 @@ TEST(Ternary, ScalesByHand) {
   }
 }
 
-// A scale of f16 stays, others become f16 by a power of two for the column, or do not fit.
+// f16 scales are kept; others become f16 when divided by a scale of the column, or are unsupported.
 TEST(Ternary, ScalesFitF16) {
   EXPECT_EQ(ternary_column_scale(std::vector<float>{0.1f, 0.3f}), 0.0f) << "too many bits";
   EXPECT_EQ(ternary_column_scale(std::vector<float>{0.1f, 0.0f, 0.1f}), 0.1f) << "all the same";
@@ -63,14 +63,14 @@ TEST(Ternary, ScalesFitF16) {
   EXPECT_EQ(ternary_column_scale(std::vector<float>{kInfinity}), 0.0f);
 }
 
-// Rows of random ternary weights; of every seventh group all are 0.
+// Rows of random ternary weights; every seventh group is all zero.
 struct Source {
   std::vector<std::byte> storage;
   TensorView view;
 
   Source(DType dtype, int64_t n, int64_t k, float least_scale = 0x1p-7f) {
     const int64_t size = dtype == DType::f32 ? 4 : 2;
-    storage.resize(static_cast<size_t>(n * k * size + 1));  // one byte off any alignment
+    storage.resize(n * k * size + 1);  // unaligned
     view = {"w", dtype, {n, k}, storage.data() + 1, n * k * size};
     uint32_t state = 1;
     float scale = 0;
@@ -97,7 +97,7 @@ struct Packed {
   Error failure;
 
   std::string bytes() const { return {reinterpret_cast<const char*>(arena.data), static_cast<size_t>(arena.bytes)}; }
-  // By the picture in kernels/layout.h.
+  // Decodes the layout in kernels/layout.h.
   float weight(int64_t n, int64_t k) const {
     const std::byte* record = panel_of(matrix, n / 64) + k / 128 * (2048 + 128);
     const int byte = std::to_integer<int>(record[k % 128 / 16 * 256 + n % 64 * 4 + k % 4]);
@@ -111,12 +111,12 @@ Packed pack(const TensorView& view, int threads = 2) {
   Packed packed;
   const PackJob job{view, Format::w2, &packed.matrix};
   EXPECT_FALSE(allocate_arena(packed_bytes({&job, 1}), &packed.arena));
-  std::memset(packed.arena.data, 0x55, static_cast<size_t>(packed.arena.bytes));  // padding must be written
+  std::memset(packed.arena.data, 0x55, packed.arena.bytes);  // padding must be written
   packed.failure = pack_all(crew(threads), {&job, 1}, packed.arena.data);
   return packed;
 }
 
-TEST(PackW2, EveryWeightIsTheFiles) {
+TEST(PackW2, WeightsAreExact) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     for (const int64_t n : {1, 16, 17, 64, 65}) {
       for (const int64_t k : {128, 256, 384}) {
@@ -126,12 +126,11 @@ TEST(PackW2, EveryWeightIsTheFiles) {
         ASSERT_EQ(packed.failure.message(), "");
         EXPECT_EQ(packed.matrix.column_sum, nullptr);
         EXPECT_EQ(packed.matrix.rotation, 1);
-        std::vector<float> values(static_cast<size_t>(n * k));
+        std::vector<float> values(n * k);
         read_floats(source.view, values.data());
         for (int64_t row = 0; row < padded_n(n); ++row) {
           for (int64_t i = 0; i < k; ++i) {
-            ASSERT_EQ(packed.weight(row, i), row < n ? values[static_cast<size_t>(row * k + i)] : 0.0f)
-                << row << " " << i;
+            ASSERT_EQ(packed.weight(row, i), row < n ? values[row * k + i] : 0.0f) << row << " " << i;
           }
         }
         for (const int threads : {1, 3}) EXPECT_EQ(pack(source.view, threads).bytes(), packed.bytes());
@@ -146,10 +145,10 @@ TEST(PackW2, ScalesBelowF16) {
   ASSERT_EQ(packed.failure.message(), "");
   std::vector<float> values(3 * 256);
   read_floats(source.view, values.data());
-  for (int64_t i = 0; i < 3 * 256; ++i) EXPECT_EQ(packed.weight(i / 256, i % 256), values[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < 3 * 256; ++i) EXPECT_EQ(packed.weight(i / 256, i % 256), values[i]);
 }
 
-TEST(PackW2, RefusesWhatItCannotHold) {
+TEST(PackW2, UnsupportedRowsAreErrors) {
   Source source(DType::f32, 100, 256);
   source.set(77 * 256 + 200, 0x1.8p-3f);
   EXPECT_EQ(pack(source.view).failure.message(), "w row 77: not ternary: want -s, 0 and s in groups of 128");
@@ -161,7 +160,7 @@ TEST(PackW2, RefusesWhatItCannotHold) {
             "w: cannot pack this shape: want k a multiple of 128, have [1, 64]");
 }
 
-TEST(LooksTernary, ByTheNumbers) {
+TEST(LooksTernary, SampledRowsDecide) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     for (const int64_t n : {1, 2, 50}) EXPECT_TRUE(looks_ternary(Source(dtype, n, 256).view)) << n;
   }
@@ -173,10 +172,10 @@ TEST(LooksTernary, ByTheNumbers) {
   EXPECT_FALSE(with(3, 0.3f)) << "in the first group";
   EXPECT_FALSE(with(200, 0.3f)) << "in the first row";
   EXPECT_FALSE(with(49 * 256, 0.3f)) << "in the last row";
-  EXPECT_TRUE(with(2 * 256, 0.3f)) << "where nobody looks";
+  EXPECT_TRUE(with(2 * 256, 0.3f)) << "not in a sampled row";
 }
 
-TEST(LooksTernary, OnlyWhatW2CanHold) {
+TEST(LooksTernary, OnlyMatricesForW2) {
   Source source(DType::f32, 50, 256);
   for (int64_t i = 0; i < 50 * 256; ++i) source.set(i, 0.0f);
   EXPECT_FALSE(looks_ternary(source.view)) << "all zeros may be anything";

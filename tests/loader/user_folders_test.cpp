@@ -1,4 +1,4 @@
-// The user's folders: the XDG variables, else the home folder, else none.
+// The user's folders: from XDG variables, else in the home folder, else none.
 #include "loader/files/user_folders.h"
 
 #include <gtest/gtest.h>
@@ -12,23 +12,23 @@
 namespace pinion {
 namespace {
 
-// A variable of the environment comes back as it was.
-class Kept {
+// Restores a variable of the environment.
+class RestoredVariable {
  public:
-  explicit Kept(const char* name) : name_(name) {
+  explicit RestoredVariable(const char* name) : name_(name) {
     if (const char* value = std::getenv(name)) before_ = value;
   }
-  ~Kept() { before_.empty() ? unsetenv(name_) : setenv(name_, before_.c_str(), 1); }
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
+  ~RestoredVariable() { before_.empty() ? unsetenv(name_) : setenv(name_, before_.c_str(), 1); }
+  RestoredVariable(const RestoredVariable&) = delete;
+  RestoredVariable& operator=(const RestoredVariable&) = delete;
 
  private:
   const char* name_;
   std::string before_;
 };
 
-TEST(UserFolders, FollowTheVariablesThenTheHome) {
-  const Kept home_kept("HOME");
+TEST(UserFolders, VariablesPrecedeTheHome) {
+  const RestoredVariable restored_home("HOME");
   const TempFolder home;
   const struct {
     const char* variable;
@@ -37,7 +37,7 @@ TEST(UserFolders, FollowTheVariablesThenTheHome) {
   } kCases[] = {{"XDG_CACHE_HOME", default_cache_folder, "/.cache/pinion"},
                 {"XDG_CONFIG_HOME", default_config_folder, "/.config/pinion"}};
   for (const auto& test : kCases) {
-    const Kept kept(test.variable);
+    const RestoredVariable restored(test.variable);
     setenv("HOME", home.path.c_str(), 1);
     setenv(test.variable, "/somewhere", 1);
     EXPECT_EQ(test.folder(), "/somewhere/pinion");
@@ -52,8 +52,9 @@ TEST(UserFolders, FollowTheVariablesThenTheHome) {
   }
 }
 
-TEST(UserFolders, TheHuggingFaceCacheIsWhereItsToolsKeepIt) {
-  const Kept kept[] = {Kept("HF_HUB_CACHE"), Kept("HUGGINGFACE_HUB_CACHE"), Kept("HF_HOME"), Kept("XDG_CACHE_HOME")};
+TEST(UserFolders, HuggingFaceCacheFolder) {
+  const RestoredVariable restored[] = {RestoredVariable("HF_HUB_CACHE"), RestoredVariable("HUGGINGFACE_HUB_CACHE"),
+                                       RestoredVariable("HF_HOME"), RestoredVariable("XDG_CACHE_HOME")};
   setenv("HF_HUB_CACHE", "/first", 1);
   setenv("HUGGINGFACE_HUB_CACHE", "/second", 1);
   setenv("HF_HOME", "/third", 1);

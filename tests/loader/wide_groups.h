@@ -1,5 +1,4 @@
-// Folders of tests/data/families whose 4-bit codes are in small groups, as ones in groups of 32: those are what is
-// taken as it is.
+// Converts folders of tests/data/families with small groups of 4-bit codes to groups of 32, which w4 keeps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,13 +11,13 @@
 
 namespace pinion {
 
-// Every step-th entry along one of a matrix's two axes.
+// Every step-th entry along one axis of a matrix.
 inline TensorView every(const TensorView& tensor, size_t axis, int64_t step, std::string* bytes) {
   const int64_t element = tensor.bytes / tensor.elements(), columns = tensor.shape[1];
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     const int64_t at = axis == 0 ? i / columns : i % columns;
     if (at % step == 0) {
-      bytes->append(reinterpret_cast<const char*>(tensor.data + i * element), static_cast<size_t>(element));
+      bytes->append(reinterpret_cast<const char*>(tensor.data + i * element), element);
     }
   }
   TensorView part = tensor;
@@ -26,7 +25,7 @@ inline TensorView every(const TensorView& tensor, size_t axis, int64_t step, std
   return part;
 }
 
-// The same codes; each group's scale and zero are those of the first of its small groups.
+// Keeps the codes. A group takes the scale and zero point of its first small group.
 inline void write_wide_groups(const std::string& family, const TempFolder& folder) {
   const std::string from = PINION_TEST_DATA "/families/" + family;
   Json config;
@@ -49,7 +48,7 @@ inline void write_wide_groups(const std::string& family, const TempFolder& folde
     } else if (ends_in(".weight_scale") || ends_in(".weight_zero_point")) {
       part = every(tensor, 1, step, &data);
     } else {
-      data.append(reinterpret_cast<const char*>(tensor.data), static_cast<size_t>(tensor.bytes));
+      data.append(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
     }
     header[part.name] = {
         {"dtype", dtype_name(part.dtype)}, {"shape", part.shape}, {"data_offsets", {begin, data.size()}}};

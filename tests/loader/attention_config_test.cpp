@@ -1,0 +1,181 @@
+// Windows and rotary embeddings of single families.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/loader/small_config.h"
+
+namespace pinion {
+namespace {
+
+TEST(SmolLM3, LayersWithoutRope) {
+  const auto ropes = [](const char* changes) { return read("SmolLM3ForCausalLM", changes).layer_ropes; };
+  EXPECT_EQ(ropes("{}"), (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(ropes(R"({"no_rope_layer_interval": 2})"), (Ropes{0, kNoRope, 0, kNoRope}));
+  EXPECT_EQ(ropes(R"({"no_rope_layers": [0, 1, 1, 0, 1], "no_rope_layer_interval": 2})"),
+            (Ropes{kNoRope, 0, 0, kNoRope}));
+  EXPECT_EQ(message("SmolLM3ForCausalLM", R"({"no_rope_layers": [1, 1]})"),
+            "config.json: no_rope_layers: wrong length: want 4, have 2");
+  EXPECT_EQ(message("SmolLM3ForCausalLM", R"({"no_rope_layers": [1, 1, 2, 1]})"),
+            "config.json: no_rope_layers: out of range: want an integer from 0 to 1, have 2");
+  EXPECT_EQ(read("SmolLM3ForCausalLM", R"({"use_sliding_window": true, "sliding_window": 9})").windows,
+            (Windows{0, 0, 0, 9}));
+  EXPECT_EQ(read("SmolLM3ForCausalLM", R"({"sliding_window": 9})").windows, (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(message("LlamaForCausalLM", R"({"no_rope_layers": [1, 1, 1, 1]})"), "")
+      << "transformers' Llama does not read it";
+}
+
+TEST(Phi3, FusedTensorsAndPartialRotation) {
+  const ModelConfig config = read("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.75, "sliding_window": 20})");
+  EXPECT_EQ(config.names.q, "model.layers.{}.self_attn.qkv_proj");
+  EXPECT_EQ(config.names.k, config.names.q);
+  EXPECT_EQ(config.names.v, config.names.q);
+  EXPECT_EQ(config.names.gate, config.names.up);
+  EXPECT_EQ(config.ropes[0].dims, 6);
+  EXPECT_EQ(config.windows, (Windows{20, 20, 20, 20}));
+  EXPECT_EQ(message("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.4})"),
+            "config.json: rope_parameters: partial_rotary_factor: out of range: want an even number of rotated "
+            "elements, have 3");
+  EXPECT_EQ(message("Phi3ForCausalLM", R"({"full_attn_mod": 2})"),
+            "config.json: full_attn_mod: not supported: want 1, have 2");
+}
+
+TEST(Phi3, LongRope) {
+  for (const char* name : {"longrope", "su"}) {
+    const std::string changes = R"({"original_max_position_embeddings": 128, "rope_scaling": {"short_factor": [1, 1, 1],
+        "long_factor": [1.5, 2, 4], "original_max_position_embeddings": 7, "type": ")" +
+                                std::string(name) + R"("}, "partial_rotary_factor": 0.75})";
+    const Rope rope = read("Phi3ForCausalLM", changes.c_str()).ropes[0];
+    EXPECT_EQ(rope.kind, RopeKind::longrope);
+    EXPECT_EQ(rope.long_factor, (std::vector<double>{1.5, 2, 4}));
+    EXPECT_EQ(rope.short_factor, (std::vector<double>{1, 1, 1}));
+    EXPECT_EQ(rope.original_max_positions, 128) << "the outer field wins";
+    EXPECT_EQ(rope.factor, 4.0) << "512 / 128";
+  }
+}
+
+TEST(Gemma3, RopesByLayerTypeInBothSpellings) {
+  const char* spellings[] = {
+      R"({"sliding_window": 9, "sliding_window_pattern": 3, "rope_theta": 3e5, "rope_local_base_freq": 5000,
+          "rope_scaling": {"rope_type": "linear", "factor": 8}})",
+      R"({"sliding_window": 9, "_sliding_window_pattern": 6, "layer_types": ["sliding_attention", "sliding_attention",
+          "full_attention", "sliding_attention"], "rope_parameters": {"full_attention": {"rope_type": "linear",
+          "factor": 8, "rope_theta": 3e5}, "sliding_attention": {"rope_type": "default", "rope_theta": 5000}}})"};
+  for (const char* spelling : spellings) {
+    const ModelConfig config = read("Gemma3ForCausalLM", spelling);
+    EXPECT_EQ(config.windows, (Windows{9, 9, 0, 9}));
+    EXPECT_EQ(config.layer_ropes, (Ropes{1, 1, 0, 1}));
+    ASSERT_EQ(config.ropes.size(), 2u);
+    EXPECT_EQ(config.ropes[0].kind, RopeKind::linear);
+    EXPECT_EQ(config.ropes[0].theta, 3e5);
+    EXPECT_EQ(config.ropes[0].factor, 8.0);
+    EXPECT_EQ(config.ropes[1].kind, RopeKind::none);
+    EXPECT_EQ(config.ropes[1].theta, 5000.0);
+    EXPECT_EQ(config.qk_norm, QkNorm::heads);
+  }
+  const ModelConfig plain = read("Gemma3ForCausalLM");
+  EXPECT_EQ(plain.ropes[0].theta, 1e6);
+  EXPECT_EQ(plain.ropes[1].theta, 1e4);
+  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"rope_parameters": {"rope_theta": 10000.0}})"),
+            "config.json: rope_parameters: rope_theta: unknown layer type");
+  EXPECT_EQ(message("Gemma3ForCausalLM", R"({"attn_logit_softcapping": 50.0})"),
+            "config.json: fields not supported for family gemma3: \"attn_logit_softcapping\"")
+      << "transformers ignores it; the training did not";
+}
+
+TEST(Exaone4, RopeOnlyInSlidingLayers) {
+  const char* as_32b = R"({"sliding_window": 9, "sliding_window_pattern": "LLLG", "layer_types": ["sliding_attention",
+      "sliding_attention", "sliding_attention", "full_attention"]})";
+  const ModelConfig config = read("Exaone4ForCausalLM", as_32b);
+  EXPECT_EQ(config.windows, (Windows{9, 9, 9, 0}));
+  EXPECT_EQ(config.layer_ropes, (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(config.qk_norm, QkNorm::heads);
+  EXPECT_EQ(config.names.attention_norm + config.names.mlp_norm, "");
+  const char* as_1_2b = R"({"sliding_window": null, "sliding_window_pattern": null, "layer_types": ["full_attention",
+      "full_attention", "full_attention", "full_attention"]})";
+  EXPECT_EQ(read("Exaone4ForCausalLM", as_1_2b).windows, Windows(4, 0));
+  EXPECT_EQ(read("Exaone4ForCausalLM", as_1_2b).layer_ropes, Ropes(4, 0)) << "without a window all layers have a rope";
+  EXPECT_EQ(read("Exaone4ForCausalLM").windows, (Windows{4096, 4096, 4096, 0})) << "transformers' defaults";
+  EXPECT_EQ(read("Exaone4ForCausalLM").layer_ropes, (Ropes{0, 0, 0, kNoRope}));
+  EXPECT_EQ(message("Exaone4ForCausalLM", R"({"sliding_window_pattern": "LLLG"})"),
+            "config.json: sliding_window_pattern: wrong type: want an integer from 1 to 1024, have \"LLLG\"")
+      << "transformers fails, too";
+  EXPECT_EQ(message("Exaone4ForCausalLM", R"({"sliding_window": null})"),
+            "config.json: sliding_window: missing, but the family has sliding layers");
+}
+
+TEST(Olmo3, YarnOnlyInFullAttentionLayers) {
+  const char* as_published = R"({"rope_theta": 500000, "sliding_window": 9, "rope_scaling": {"rope_type": "yarn",
+      "factor": 8, "original_max_position_embeddings": 64, "attention_factor": 1.25, "beta_fast": 32, "beta_slow": 1}})";
+  const ModelConfig config = read("Olmo3ForCausalLM", as_published);
+  EXPECT_EQ(config.windows, (Windows{9, 9, 9, 0}));
+  EXPECT_EQ(config.layer_ropes, (Ropes{1, 1, 1, 0}));
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::yarn);
+  EXPECT_EQ(config.ropes[0].original_max_positions, 64);
+  EXPECT_EQ(config.ropes[1].kind, RopeKind::none);
+  EXPECT_EQ(config.ropes[0].theta, 5e5);
+  EXPECT_EQ(config.ropes[1].theta, 5e5);
+  EXPECT_EQ(config.qk_norm, QkNorm::all_heads);
+  EXPECT_EQ(config.names.attention_out_norm, "model.layers.{}.post_attention_layernorm");
+}
+
+TEST(Cwm, EveryFourthLayerHasFullAttention) {
+  const ModelConfig config = read("CwmForCausalLM", R"({"num_hidden_layers": 6, "rope_theta": 5000})");
+  EXPECT_EQ(config.windows, (Windows{0, 8192, 8192, 8192, 0, 8192}));
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::llama3) << "transformers' default";
+  EXPECT_EQ(config.ropes[0].theta, 1e6) << "including its base";
+  EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{128001, 128008, 128009}));
+  const ModelConfig given = read("CwmForCausalLM", R"({"rope_theta": 5000, "rope_scaling": {"rope_type": "linear",
+      "factor": 2}, "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "full_attention",
+      "sliding_attention"]})");
+  EXPECT_EQ(given.ropes[0].kind, RopeKind::linear);
+  EXPECT_EQ(given.ropes[0].theta, 5000);
+  EXPECT_EQ(given.windows, (Windows{9, 0, 0, 9}));
+}
+
+TEST(RopeInterleaved, DependsOnTheFamily) {
+  EXPECT_FALSE(read("LlamaForCausalLM").rope_interleaved);
+  for (const char* name : {"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"}) {
+    const ModelConfig ernie = read(name, R"({"model_type": "ernie4_5", "use_bias": true})");
+    EXPECT_TRUE(ernie.rope_interleaved);
+    EXPECT_TRUE(ernie.qkv_bias && ernie.o_bias && ernie.mlp_bias);
+    EXPECT_EQ(ernie.ropes[0].theta, 5e5) << "transformers' default";
+  }
+  const ModelConfig helium = read("HeliumForCausalLM", R"({"attention_bias": true, "mlp_bias": true})");
+  EXPECT_TRUE(helium.rope_interleaved && helium.qkv_bias && helium.mlp_bias);
+  EXPECT_FALSE(helium.o_bias) << "independent of attention_bias";
+}
+
+TEST(Glm, HalfOfAHeadIsRotated) {
+  for (const char* name : {"GlmForCausalLM", "Glm4ForCausalLM"}) {
+    const ModelConfig config = read(name);
+    EXPECT_TRUE(config.rope_interleaved && config.qkv_bias);
+    EXPECT_EQ(config.ropes[0].dims, 4) << "transformers' default";
+    EXPECT_EQ(read(name, R"({"partial_rotary_factor": 1.0})").ropes[0].dims, 8);
+    EXPECT_FALSE(config.o_bias);
+    EXPECT_EQ(config.names.gate, config.names.up);
+    EXPECT_EQ(config.eos_ids, (std::vector<int64_t>{151329, 151336, 151338}));
+  }
+  EXPECT_EQ(read("GlmForCausalLM").names.attention_out_norm, "");
+  EXPECT_EQ(read("Glm4ForCausalLM").names.attention_out_norm, "model.layers.{}.post_self_attn_layernorm");
+  EXPECT_EQ(read("Glm4ForCausalLM").names.mlp_norm, "model.layers.{}.post_attention_layernorm");
+}
+
+TEST(Hunyuan, AlphaScalesTheBase) {
+  const ModelConfig config =
+      read("HunYuanDenseV1ForCausalLM", R"({"rope_theta": 10000.0, "rope_scaling": {"type": "dynamic", "alpha": 1000.0,
+      "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}})");
+  EXPECT_EQ(config.qk_norm, QkNorm::rotated_heads);
+  EXPECT_EQ(config.names.q_norm, "model.layers.{}.self_attn.query_layernorm");
+  EXPECT_EQ(config.ropes[0].kind, RopeKind::none);
+  EXPECT_NEAR(config.ropes[0].theta, 1e8, 1) << "1e4 * 1000^(8/6)";
+  EXPECT_EQ(message("HunYuanDenseV1ForCausalLM", R"({"rope_scaling": {"type": "dynamic", "alpha": 0.5, "factor": 1}})"),
+            "config.json: rope_scaling: alpha: out of range: want 0 or at least 1");
+  EXPECT_EQ(message("HunYuanDenseV1ForCausalLM", R"({"use_cla": true})"),
+            "config.json: use_cla: not supported: want false, have true");
+}
+
+}  // namespace
+}  // namespace pinion
