@@ -66,7 +66,7 @@ Error check_shards_exist(const fs::path& folder, const std::set<std::string>& sh
   const auto first = std::ranges::find_if(shards, is_missing);
   if (first == shards.end()) return {};
   return error(std::to_string(std::ranges::count_if(shards, is_missing)) + " of " + std::to_string(shards.size()) +
-                   " shards are missing, the first is " + *first + "; " + how_to_complete(folder),
+                   " shards are missing, the first is " + *first + "; " + completion_hint(folder),
                folder.string());
 }
 

@@ -150,7 +150,7 @@ std::string repository_name(const fs::path& folder) {
   return repository_of((is_snapshot ? snapshots.parent_path() : path).filename().string());
 }
 
-std::string how_to_complete(const fs::path& folder) {
+std::string completion_hint(const fs::path& folder) {
   const std::string name = repository_name(folder);
   return name.empty() ? "download what is missing" : "`pinion get " + name + "` completes the download";
 }
@@ -158,7 +158,7 @@ std::string how_to_complete(const fs::path& folder) {
 Error missing_file(const fs::path& folder, const std::string& file) {
   if (const std::string partial = unfinished_download(folder); !partial.empty()) {
     return error(
-        "the download is not complete: there is " + partial + ", but no " + file + "; " + how_to_complete(folder),
+        "the download is not complete: there is " + partial + ", but no " + file + "; " + completion_hint(folder),
         folder.string());
   }
   for (const std::string& name : file_names(folder)) {
@@ -168,7 +168,7 @@ Error missing_file(const fs::path& folder, const std::string& file) {
     }
   }
   const bool is_any_folder = file == "config.json" && repository_name(folder).empty();
-  return error("no " + file + (is_any_folder ? ": not a model's folder" : "; " + how_to_complete(folder)),
+  return error("no " + file + (is_any_folder ? ": not a model's folder" : "; " + completion_hint(folder)),
                folder.string());
 }
 
@@ -177,7 +177,7 @@ static Error check_link(const fs::path& folder, const char* file) {
   const fs::path path = folder / file;
   if (!fs::is_symlink(path, code) || fs::exists(path, code)) return {};
   return error(
-      "a link to " + fs::read_symlink(path, code).string() + ", which is not there; " + how_to_complete(folder),
+      "a link to " + fs::read_symlink(path, code).string() + ", which is not there; " + completion_hint(folder),
       path.string());
 }
 

@@ -23,6 +23,6 @@ Error check_model_folder(const std::filesystem::path& folder);  // also has conf
 Error missing_file(const std::filesystem::path& folder, const std::string& file);
 
 // "`pinion get ORG/NAME` completes the download", or a hint for other folders.
-std::string how_to_complete(const std::filesystem::path& folder);
+std::string completion_hint(const std::filesystem::path& folder);
 
 }  // namespace pinion

@@ -26,14 +26,6 @@ constexpr DTypeRow kDTypes[] = {
     {DType::f6_e3m2, "F6_E3M2", 6}, {DType::c64, "C64", 64},
 };
 
-constexpr bool is_indexed_by_dtype() {
-  for (size_t i = 0; i < std::size(kDTypes); ++i) {
-    if (kDTypes[i].dtype != DType(i)) return false;
-  }
-  return true;
-}
-static_assert(is_indexed_by_dtype());
-
 constexpr size_t kLengthBytes = 8;
 
 // The header's JSON text, between the length and the data.
@@ -135,7 +127,7 @@ Error check_coverage(std::span<const TensorView> tensors, std::span<const std::b
 
 }  // namespace
 
-std::string_view dtype_name(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
+std::string_view dtype_name(DType dtype) { return std::ranges::find(kDTypes, dtype, &DTypeRow::dtype)->name; }
 
 std::string shape_text(std::span<const int64_t> shape) {
   std::string text = "[";

@@ -113,8 +113,8 @@ struct Builder {
   void find_flat(const std::string& name) {
     if (open.size() == 1) outer_key = name;
     if (open.size() != 2) return;
-    for (const FlatMember& wanted : flat_members) {
-      if (wanted.object == outer_key && wanted.member == name) next_flat = wanted.out;
+    for (const FlatMember& flat_member : flat_members) {
+      if (flat_member.object == outer_key && flat_member.member == name) next_flat = flat_member.out;
     }
   }
 

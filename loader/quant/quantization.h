@@ -30,9 +30,9 @@ enum class StoredAs : uint8_t {
 // rows_per_scale outputs.
 struct CodeScheme {
   StoredAs stored_as = StoredAs::int8;
-  int bits = 8;                // of integer codes
-  int64_t group_size = 0;      // 0: all inputs
-  int64_t rows_per_scale = 1;  // outputs that do
+  int bits = 8;            // of integer codes
+  int64_t group_size = 0;  // 0: all inputs
+  int64_t rows_per_scale = 1;
   bool symmetric = true;       // bytes, packed: the zero point is the middle of the codes; false: it is stored
   bool zeros_less_one = true;  // gptq: zero points are stored minus 1, as in its first version
   bool has_order = false;      // bytes, packed, gptq: a tensor gives the group of each input (act order)
