@@ -6,7 +6,7 @@ get_filename_component(pinion_deps "${CMAKE_CURRENT_LIST_DIR}/../build/deps" ABS
 set(CMAKE_SYSROOT "${pinion_deps}/arm64")
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
-# Which CPU it plays is said by each test, in the environment variable QEMU_CPU.
+# Each test sets the emulated CPU in the environment variable QEMU_CPU.
 set(CMAKE_CROSSCOMPILING_EMULATOR "${pinion_deps}/usr/bin/qemu-aarch64;-L;${CMAKE_SYSROOT}")
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)

@@ -1,5 +1,5 @@
-# What the commands in tools/ share; sourced, not run. A step is a quiet command: its output goes to build/logs, and only
-# the end of that log is shown, when the command fails.
+# Shared by the commands in tools/; sourced, not run. A step is a quiet command: its output goes to build/logs, and the end
+# of that log is shown only when the command fails.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 mkdir -p "$root/build/logs"
@@ -9,7 +9,7 @@ fail() {
   exit 1
 }
 
-# step LOG TEXT COMMAND...: on a terminal one line that is overwritten (with ninja's [3/40] when it builds), else one line.
+# step LOG TEXT COMMAND...: one line, overwritten on a terminal (with ninja's [3/40] during a build).
 step() {
   local log=$root/build/logs/$1.log text=$2 start=$SECONDS line status
   shift 2
@@ -34,7 +34,7 @@ step() {
   fi
 }
 
-# build PRESET TARGET: a folder that was configured once configures itself again when it must.
+# build PRESET TARGET: configures a new folder; ninja configures an older one again when needed.
 build() {
   local preset=$1 target=$2
   if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi

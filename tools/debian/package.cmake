@@ -1,6 +1,6 @@
-# Debian packages of what is installed; tools/package builds them. pinion: the program; libpinion1: the library, named like
-# its SONAME; libpinion-dev: what builds programs with it. Whose they are is said as Debian's own tools hear it, by
-# DEBFULLNAME and DEBEMAIL, or by -DPINION_PACKAGER="Name <address>"; otherwise the address says that it is none.
+# Debian packages of the installed files; tools/package builds them. pinion: the program; libpinion1: the library, named like
+# its SONAME; libpinion-dev: headers and archives. DEBFULLNAME and DEBEMAIL, or -DPINION_PACKAGER="Name <address>", name the
+# maintainer; the default address is marked as invalid.
 set(packager "Pinion's maintainers <maintainers@pinion.invalid>")
 if(NOT "$ENV{DEBEMAIL}" STREQUAL "")
   set(packager "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
@@ -30,11 +30,11 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-# The one that is built may lie anywhere, and is no package yet.
+# The library that is being packaged belongs to no installed package yet.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/apps/library")
 if(CMAKE_CROSSCOMPILING)
-  # CPack asks dpkg, which knows this machine's architecture. Whose libraries are which is in the sysroot, too
-  # (tools/setup), and tools/package says so to dpkg-shlibdeps.
+  # CPack would ask dpkg for this machine's architecture. The sysroot records the owners of its libraries (tools/setup), and
+  # tools/package points dpkg-shlibdeps to it.
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
   list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
 endif()
@@ -48,8 +48,8 @@ set(CPACK_DEBIAN_PINION_PACKAGE_RECOMMENDS "libcurl4 | libcurl4t64")  # `pinion 
 set(CPACK_COMPONENT_LIBPINION_DESCRIPTION "The same as a library, with a C interface.")
 set(CPACK_DEBIAN_LIBPINION_PACKAGE_NAME libpinion1)
 set(CPACK_DEBIAN_LIBPINION_PACKAGE_SECTION libs)
-# What packages of programs depend on, and that the linker's cache is renewed: CPack's scripts call ldconfig for that,
-# the policy wants a trigger.
+# Dependencies of programs, and a trigger that renews the linker's cache: CPack's scripts would call ldconfig, against Debian's
+# policy.
 file(WRITE "${PROJECT_BINARY_DIR}/package/shlibs" "libpinion 1 libpinion1 (>= ${PROJECT_VERSION})\n")
 file(WRITE "${PROJECT_BINARY_DIR}/package/triggers" "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBPINION_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/package/shlibs;${PROJECT_BINARY_DIR}/package/triggers")
