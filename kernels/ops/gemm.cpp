@@ -280,7 +280,7 @@ Error check_pointers(const GemmBatch& g) {
   if (any && !g.b) return gemm_error("b", "not null");
   if (any_c && !g.c) return gemm_error("c", "not null");
   if (g.b_packed && reinterpret_cast<uintptr_t>(g.b) % kAlignmentBytes != 0) {
-    return gemm_error("b", "aligned to " + std::to_string(kAlignmentBytes) + " bytes where it is packed");
+    return gemm_error("b", "aligned to " + std::to_string(kAlignmentBytes) + " bytes if it is packed");
   }
   if (!g.row_scale != !g.column_scale) return gemm_error("row_scale, column_scale", "both or neither");
   return {};
@@ -288,7 +288,7 @@ Error check_pointers(const GemmBatch& g) {
 
 Error check_result_type(const GemmBatch& g) {
   if (g.result != GemmResult::s32) return {};
-  if (g.type != GemmType::s8) return gemm_error("result", "of floats or codes: only A and B of s8 have int32 sums");
+  if (g.type != GemmType::s8) return gemm_error("result", "a type other than s32 unless A and B are s8");
   if (g.alpha != 1) return gemm_error("alpha", "1 for an int32 result");
   if (g.beta != 0 && g.beta != 1) return gemm_error("beta", "0 or 1 for an int32 result");
   const bool plain = !g.row_scale && !g.bias && !g.gate && g.low == -__builtin_inff() && g.high == __builtin_inff();
