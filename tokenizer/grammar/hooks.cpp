@@ -1,13 +1,14 @@
 #include "tokenizer/grammar/hooks.h"
 
+#include <lark_converter.h>
+#include <structural_tag.h>
+
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
 
 #include "kernels/base/clock.h"
-#include "lark_converter.h"
-#include "structural_tag.h"
 
 namespace pinion {
 namespace {
