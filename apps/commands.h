@@ -1,9 +1,22 @@
-// The sub-commands, one file each: every function declares its options and returns what runs.
+// The sub-commands: each setup function declares its options and returns the functions that run it.
 #pragma once
+
+#include <functional>
+#include <vector>
 
 #include "apps/cli/common.h"
 
 namespace pinion {
+
+struct Run {
+  std::function<int()> run;  // after parsing; returns the exit status
+  // Options of the models that several boards can share; the command line gives at most one. Empty: rank 0 runs alone.
+  std::vector<RunOptions*> shared = {};
+  // Replaces `run` on every board of several. Empty: rank 0 calls `run`.
+  std::function<int(Exchange&)> on_all = {};
+  // Called on the other boards before they follow: sets the shared options that depend on this command's own.
+  std::function<void()> prepare_follower = {};
+};
 
 Run setup_generate(Command app);
 Run setup_chat(Command app);

@@ -1,4 +1,4 @@
-// pinion bench: prefill and decode speed, decode also as a share of the read bandwidth measured in the same run.
+// pinion bench: measures prefill and decode, and compares decode with the read bandwidth measured in the same run.
 #include "apps/bench/bench.h"
 
 #include <algorithm>
@@ -11,14 +11,13 @@
 namespace pinion {
 namespace {
 
-// Each once.
-void tell_of_clock_limits(const std::vector<BenchRecord>& records) {
+void note_clock_limits(const std::vector<BenchRecord>& records) {
   std::set<std::string> lines;
   for (const BenchRecord& record : records) lines.insert(record.clock_limits.begin(), record.clock_limits.end());
   for (const std::string& line : lines) note(line);
 }
 
-int run(BenchOptions options) {
+int run_bench(BenchOptions options) {
   if (options.run.model.empty() && options.run.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
   }
@@ -26,13 +25,13 @@ int run(BenchOptions options) {
   if (tests_of(options).empty()) return fail_usage("nothing to measure: -p and -n are 0, and there is no -pg");
   Runtime runtime;
   std::vector<BenchRecord> records;
-  OutputFile plot;  // opened first: where it cannot be written is better known before hours of measuring
+  OutputFile plot;  // opened first, so that a wrong path fails before hours of measuring
   if (!options.plot.empty()) {
     if (Error e = plot.open(options.plot)) return fail(e);
   }
   if (Error e = measure(options, runtime, &records)) return fail(e);
-  print_report(options, runtime, records);
-  tell_of_clock_limits(records);
+  print_bench(options, runtime, records);
+  note_clock_limits(records);
   if (options.plot.empty()) return kSuccess;
   const std::string picture = plot_svg(records);
   if (Error e = plot.write(picture.data(), picture.size())) return fail(e);
@@ -40,7 +39,7 @@ int run(BenchOptions options) {
   return kSuccess;
 }
 
-constexpr int64_t kMostTokens = 1 << 24;
+constexpr int64_t kMaxTestTokens = 1 << 24;
 
 // "512,128"
 bool parse_pair(const std::string& text, BenchTest* out) {
@@ -50,12 +49,12 @@ bool parse_pair(const std::string& text, BenchTest* out) {
   out->prompt_tokens = prompt;
   out->decode_tokens = decode;
   return static_cast<size_t>(end) == text.size() && std::min(prompt, decode) > 0 &&
-         std::max(prompt, decode) <= kMostTokens;
+         std::max(prompt, decode) <= kMaxTestTokens;
 }
 
 void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options) {
   const auto add_lengths = [&](const char* name, std::vector<int64_t>* out, const char* help) {
-    app.add_option(name, *out, help).range(0, kMostTokens).type_name("LIST").list();
+    app.add_option(name, *out, help).range(0, kMaxTestTokens).type_name("LIST").list();
   };
   add_lengths("-p", &options->prompt_tokens, "Prompt tokens of each prefill test: 512,4096 (default: 512); 0: none");
   add_lengths("-n", &options->decode_tokens, "Tokens of each decode test (default: 128); 0: none");
@@ -63,9 +62,9 @@ void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options)
   const auto add_rows = [&](const char* name, std::vector<int64_t>* out, const char* help) {
     app.add_option(name, *out, help).range(1, 256).type_name("LIST").list();
   };
-  add_rows("-b", &options->texts, "Texts decoded at once, -n passes each: 1,2,4,8,16");
-  add_rows("-v", &options->rows, "Rows of one text in a pass, as where drafts are verified: 1,2,4,8");
-  app.add_option("--pg", options->both, "Also -pg: a prompt of P tokens, then N decoded, as one test; repeatable")
+  add_rows("-b", &options->batches, "Sequences decoded at once, for -n passes: 1,2,4,8,16");
+  add_rows("-v", &options->rows, "Rows of one sequence in a pass, as in the verification of drafts: 1,2,4,8");
+  app.add_option("--pg", options->both, "Also -pg: a prompt of P tokens, then N decoded tokens; repeatable")
       .check([](const std::string& text) {
         BenchTest test = {};
         return parse_pair(text, &test) ? std::string() : "want two counts like 512,128, have " + text;
@@ -73,8 +72,7 @@ void add_test_options(Command app, const std::shared_ptr<BenchOptions>& options)
       .type_name("P,N")
       .repeatable();
   app.add_option("-r", options->repetitions, "Repetitions").range(1, 10000).type_name("N").show_default();
-  app.add_option("-t,--threads", options->threads,
-                 "Thread counts: 1,2,4 (default: as tuned, else one for each core that helps)")
+  app.add_option("-t,--threads", options->threads, "Thread counts: 1,2,4 (default: as tuned, else one per useful core)")
       .range(1, kMaxThreads)
       .type_name("LIST")
       .list();
@@ -85,12 +83,12 @@ void add_report_options(Command app, const std::shared_ptr<BenchOptions>& option
       .one_of({"md", "json", "jsonl", "csv"})
       .type_name("FORMAT")
       .show_default();
-  app.add_flag("--profile", options->profile, "Also where the time goes: by stage, by worker, waiting at barriers");
-  app.add_option("--plot", options->plot, "Also a picture: speed against threads, and the stages with --profile")
+  app.add_flag("--profile", options->profile, "Also report the time by stage and worker, and the waits at barriers");
+  app.add_option("--plot", options->plot, "Also draw speed against threads, and the stages with --profile")
       .path("F.svg");
   // For tests.
-  app.add_option("--sysfs", options->sysfs, "Where the board's sensors are found").hidden();
-  app.add_option("--roof-mb", options->roof_mb, "Memory that the roof reads").range(2, 1 << 20).hidden();
+  app.add_option("--sysfs", options->sysfs, "Folder of the machine's sensors").hidden();
+  app.add_option("--roof-mb", options->roof_mb, "Size of the buffer for the roof").range(2, 1 << 20).hidden();
 }
 
 }  // namespace
@@ -99,7 +97,7 @@ std::string test_name(const BenchTest& test) {
   std::string name;
   if (test.prompt_tokens > 0) name = "pp" + std::to_string(test.prompt_tokens);
   if (test.decode_tokens > 0) name += (name.empty() ? "tg" : "+tg") + std::to_string(test.decode_tokens);
-  if (test.texts > 0) name += "xb" + std::to_string(test.texts);
+  if (test.batch > 0) name += "xb" + std::to_string(test.batch);
   if (test.rows > 0) name += "xv" + std::to_string(test.rows);
   return name + (test.depth > 0 ? "@d" + std::to_string(test.depth) : "");
 }
@@ -112,8 +110,8 @@ std::vector<BenchTest> tests_of(const BenchOptions& options) {
     }
     for (const int64_t decode : options.decode_tokens) {
       if (decode == 0) continue;
-      if (options.texts.empty() && options.rows.empty()) tests.push_back({0, decode, depth});
-      for (const int64_t texts : options.texts) tests.push_back({0, decode, depth, texts, 0});
+      if (options.batches.empty() && options.rows.empty()) tests.push_back({0, decode, depth});
+      for (const int64_t batch : options.batches) tests.push_back({0, decode, depth, batch, 0});
       for (const int64_t rows : options.rows) tests.push_back({0, decode, depth, 0, rows});
     }
     for (const std::string& pair : options.both) {
@@ -132,12 +130,13 @@ Run setup_bench(Command app) {
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
   add_speed_options(app, &options->run);
-  app.find("--cores").joined(';').describe("Cores: 0-3,8 or big, little, all; several: 0-3;4-7 or repeated");
-  // The first board goes through all numbers of threads, the others have one team.
-  const auto settle = [options] {
+  app.find("--cores").joined(';').describe(
+      "Cores to use: 0-3,8 or big, little, all; several sets: 0-3;4-7 or repeated");
+  // Rank 0 tests all thread counts; the other boards use one team.
+  const auto prepare_follower = [options] {
     if (!options->threads.empty()) options->run.team.threads = std::ranges::max(options->threads);
   };
-  return {[options] { return run(*options); }, {&options->run}, {}, settle};
+  return {[options] { return run_bench(*options); }, {&options->run}, {}, prepare_follower};
 }
 
 }  // namespace pinion

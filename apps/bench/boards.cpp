@@ -1,5 +1,4 @@
-// pinion bench on several boards: what a token's exchanges cost, measured and by a model that tells of other numbers of
-// boards.
+// pinion bench on several boards: the cost of a token's exchanges, measured and modelled for other numbers of boards.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -11,39 +10,39 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kRounds = 21;
+constexpr int64_t kGatherRounds = 21;
 
-// Seconds of one of the gathers, of so many bytes of all boards together.
-double seconds_of(Exchange& exchange, int64_t bytes) {
+// Seconds of one gather; `bytes` is the sum over all boards.
+double gather_seconds(Exchange& exchange, int64_t bytes) {
   constexpr int64_t kGathers = 8;
   const std::vector<int64_t> sizes(kGathers, bytes);
-  return rehearse_on_all(exchange, sizes, kRounds) / kGathers;
+  return time_gathers_on_all(exchange, sizes, kGatherRounds) / kGathers;
 }
 
-constexpr std::array kOtherCounts = {1, 2, 3, 4, 8};
+constexpr std::array kModelledCounts = {1, 2, 3, 4, 8};
 
-// One board's milliseconds a token.
+// One board's milliseconds per token.
 struct BoardStages {
   std::array<double, kStages> stages = {};
-  double waiting = 0;  // of these, at barriers
+  double waiting = 0;  // part of `stages` spent at barriers
   double outside = 0;
-  double exchanging = 0;  // worker 0's
+  double exchanging = 0;  // of worker 0
 };
 
 std::vector<BoardStages> board_stages(const BenchProfile& p) {
   const double ms = 1e-6 / static_cast<double>(p.tokens);
   std::vector<BoardStages> all;
   for (const BoardProfile& board : p.boards) {
-    BoardStages& one = all.emplace_back();
-    one.outside = p.seconds * 1e9 * ms;
-    one.exchanging = static_cast<double>(board.exchange_ns) * ms;
+    BoardStages& out = all.emplace_back();
+    out.outside = p.seconds * 1e9 * ms;
+    out.exchanging = static_cast<double>(board.exchange_ns) * ms;
     for (size_t i = 0; i < kStages; ++i) {
       const double waiting = static_cast<double>(board.stages[i].wait_ns) * ms;
-      one.stages[i] = static_cast<double>(board.stages[i].work_ns) * ms + waiting;
-      one.waiting += waiting;
-      one.outside -= one.stages[i];
+      out.stages[i] = static_cast<double>(board.stages[i].work_ns) * ms + waiting;
+      out.waiting += waiting;
+      out.outside -= out.stages[i];
     }
-    one.outside = std::max(0.0, one.outside);  // two clocks
+    out.outside = std::max(0.0, out.outside);  // stages and total are from different clocks
   }
   return all;
 }
@@ -51,40 +50,41 @@ std::vector<BoardStages> board_stages(const BenchProfile& p) {
 }  // namespace
 
 double BoardsCost::modelled_token(int32_t count) const {
-  const double reading = bytes / part / read_bandwidth();
+  const double reading = bytes / share / read_bandwidth();
   if (count == 1) return reading;
-  // Of what all compute, each board gets the others' part.
+  // Each board receives all results but its own.
   const double all = received_bytes / (1.0 - 1.0 / boards), others = 1.0 - 1.0 / count;
   return reading / count + gathers * latency_seconds + all * others / bytes_per_second;
 }
 
-double BoardsCost::least_bytes() const { return modelled_exchange() * read_bandwidth() * boards / (boards - 1); }
+double BoardsCost::min_bytes() const { return modelled_exchange() * read_bandwidth() * boards / (boards - 1); }
 
 Error measure_boards(Exchange& exchange, const BenchTest& test, double bytes_per_token,
                      const std::function<Error(double* seconds)>& run, BoardsCost* out) {
   Exchange::Traffic& traffic = exchange.traffic;
   traffic = {};
-  traffic.keeps_sizes = true;
+  traffic.records_sizes = true;
   double seconds = 0;
   if (Error e = run(&seconds)) return e;
   const auto tokens = static_cast<double>(test.tokens());
-  const auto passes = static_cast<size_t>(test.decode_tokens);
+  const int64_t passes = test.decode_tokens;
   const Exchange::Traffic seen = std::exchange(traffic, {});
   const Shares& shares = exchange.shares();
   out->boards = shares.ranks;
-  out->part = shares.parts.empty() ? 1.0 / shares.ranks : shares.parts[1];
+  out->share = shares.bounds.empty() ? 1.0 / shares.ranks : shares.bounds[1];
   out->bytes = bytes_per_token;
   out->seconds = seconds / tokens;
   out->gathers = static_cast<double>(seen.gathers) / tokens;
   out->received_bytes = static_cast<double>(seen.received_bytes) / tokens;
   const double in_gathers = static_cast<double>(seen.ns) * 1e-9 / tokens;
   out->compute_seconds = out->seconds - in_gathers;
-  // Of the last pass: all are alike.
-  const std::span<const int64_t> sizes = std::span(seen.sizes).last(seen.sizes.size() / passes);
-  out->exchange_seconds = rehearse_on_all(exchange, sizes, kRounds) / static_cast<double>(test.rows_of_pass());
+  // The gathers of the last pass; all passes have the same.
+  const std::span<const int64_t> sizes = std::span(seen.sizes).last(std::ssize(seen.sizes) / passes);
+  out->exchange_seconds =
+      time_gathers_on_all(exchange, sizes, kGatherRounds) / static_cast<double>(test.rows_of_pass());
   out->waiting_seconds = std::max(0.0, in_gathers - out->exchange_seconds);
-  constexpr int64_t kSmall = 1024, kLarge = 1 << 15;  // as a layer gathers
-  const double small = seconds_of(exchange, kSmall), large = seconds_of(exchange, kLarge);
+  constexpr int64_t kSmall = 1024, kLarge = 1 << 15;  // typical sizes of a layer's gathers
+  const double small = gather_seconds(exchange, kSmall), large = gather_seconds(exchange, kLarge);
   const double others = 1.0 - 1.0 / shares.ranks;
   out->bytes_per_second = (kLarge - kSmall) * others / std::max(large - small, 1e-9);
   out->latency_seconds = std::max(0.0, small - kSmall * others / out->bytes_per_second);
@@ -95,30 +95,31 @@ std::string boards_text(const BenchRecord& record) {
   const BoardsCost& c = *record.boards;
   std::string text =
       "\n" + test_name(record.test) + " on " + std::to_string(c.boards) + " boards" +
-      number(", %.3f of the weights here", c.part) + number(": %.3f ms a token = ", c.seconds * 1e3) +
-      number("%.3f computing + ", c.compute_seconds * 1e3) + number("%.3f exchanging + ", c.exchange_seconds * 1e3) +
-      number("%.3f waiting for slower boards; ", c.waiting_seconds * 1e3) + number("%.0f messages and ", c.gathers) +
-      number("%.3f MB of others a token\n", c.received_bytes / 1e6);
-  text += "by the model: " + number("%.0f exchanges", c.gathers) + number(" x %.4f ms", c.latency_seconds * 1e3) +
-          number(" + %.3f MB", c.received_bytes / 1e6) + number(" at %.0f MB/s", c.bytes_per_second / 1e6) +
-          number(" = %.3f ms", c.modelled_exchange() * 1e3) +
-          number("; weights at %.2f GB/s a board\n\n", c.read_bandwidth() / 1e9);
+      formatted(", %.3f of the weights here", c.share) + formatted(": %.3f ms a token = ", c.seconds * 1e3) +
+      formatted("%.3f computing + ", c.compute_seconds * 1e3) +
+      formatted("%.3f exchanging + ", c.exchange_seconds * 1e3) +
+      formatted("%.3f waiting for slower boards; ", c.waiting_seconds * 1e3) +
+      formatted("%.0f messages and ", c.gathers) + formatted("%.3f MB received a token\n", c.received_bytes / 1e6);
+  text += "model: " + formatted("%.0f exchanges", c.gathers) + formatted(" x %.4f ms", c.latency_seconds * 1e3) +
+          formatted(" + %.3f MB", c.received_bytes / 1e6) + formatted(" at %.0f MB/s", c.bytes_per_second / 1e6) +
+          formatted(" = %.3f ms", c.modelled_exchange() * 1e3) +
+          formatted("; weights at %.2f GB/s a board\n\n", c.read_bandwidth() / 1e9);
   text += "| boards like this | ms/token | tokens/s |\n|--:|--:|--:|\n";
-  for (const int32_t count : kOtherCounts) {
+  for (const int32_t count : kModelledCounts) {
     const double seconds = c.modelled_token(count);
-    text += "| " + std::to_string(count) + number(" | %.3f", seconds * 1e3) + number(" | %.2f |\n", 1 / seconds);
+    text += "| " + std::to_string(count) + formatted(" | %.3f", seconds * 1e3) + formatted(" | %.2f |\n", 1 / seconds);
   }
-  return text + "\n" + std::to_string(c.boards) + " boards pay from " + number("%.3f", c.least_bytes() / 1e9) +
-         " GB of weights a token on\n";
+  return text + "\n" + std::to_string(c.boards) + " boards are faster than one from " +
+         formatted("%.3f", c.min_bytes() / 1e9) + " GB of weights a token on\n";
 }
 
 OrderedJson boards_json(const BoardsCost& c) {
   OrderedJson others = OrderedJson::array();
-  for (const int32_t count : kOtherCounts) {
+  for (const int32_t count : kModelledCounts) {
     others.push_back({{"boards", count}, {"ms_per_token", c.modelled_token(count) * 1e3}});
   }
   return {{"boards", c.boards},
-          {"part", c.part},
+          {"part", c.share},
           {"ms_per_token", c.seconds * 1e3},
           {"compute_ms", c.compute_seconds * 1e3},
           {"exchange_ms", c.exchange_seconds * 1e3},
@@ -129,7 +130,7 @@ OrderedJson boards_json(const BoardsCost& c) {
           {"network_mb_per_s", c.bytes_per_second / 1e6},
           {"modelled_exchange_ms", c.modelled_exchange() * 1e3},
           {"read_gb_per_s", c.read_bandwidth() / 1e9},
-          {"least_gb", c.least_bytes() / 1e9},
+          {"least_gb", c.min_bytes() / 1e9},
           {"modelled", others}};
 }
 
@@ -141,15 +142,15 @@ std::string board_stages_text(const BenchProfile& profile) {
   const auto add = [&](std::string_view name, const auto& value) {
     if (std::ranges::all_of(boards, [&](const BoardStages& board) { return value(board) == 0; })) return;
     text += "| " + std::string(name) + " |";
-    for (const BoardStages& board : boards) text += number(" %.4f |", value(board));
+    for (const BoardStages& board : boards) text += formatted(" %.4f |", value(board));
     text += "\n";
   };
   for (size_t i = 0; i < kStages; ++i) {
     add(kStageTraits[i].name, [i](const BoardStages& board) { return board.stages[i]; });
   }
   add("outside", [](const BoardStages& board) { return board.outside; });
-  add("of the stages, waiting at barriers", [](const BoardStages& board) { return board.waiting; });
-  add("of worker 0's, in exchanges", [](const BoardStages& board) { return board.exchanging; });
+  add("stages: waiting at barriers", [](const BoardStages& board) { return board.waiting; });
+  add("worker 0: in exchanges", [](const BoardStages& board) { return board.exchanging; });
   return text;
 }
 

@@ -1,4 +1,4 @@
-// pinion bench: the measuring.
+// pinion bench: runs and times the tests.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,16 +13,16 @@
 namespace pinion {
 namespace {
 
-constexpr int64_t kGreedy = 1;  // candidates, as where the likeliest token is chosen
+constexpr int64_t kGreedyCandidates = 1;  // the pass returns the most likely token only
 
-// What a token at `position` reads of K and V and, in layers without those, reads and writes of the state.
+// Bytes of K and V that a token at `position` reads, and of recurrent state that it reads and writes.
 double cache_bytes(const ModelConfig& config, KvType kv_type, int64_t position) {
   int64_t positions = 0;
   for (size_t i = 0; i < config.windows.size(); ++i) {
     const int64_t window = config.windows[i];
     if (config.attends[i]) positions += window > 0 ? std::min(window, position + 1) : position + 1;
   }
-  const int64_t element_bytes = kKvBytes[static_cast<size_t>(kv_type)];
+  const int64_t element_bytes = kv_element_bytes(kv_type);
   const int64_t scale_bytes = kv_type == KvType::q8 ? 4 : 0;
   const int64_t width = std::max(config.head_dim, config.value_dim());
   const int64_t kv = positions * config.kv_heads * 2 * (width * element_bytes + scale_bytes);
@@ -37,41 +37,41 @@ double bytes_per_token(const Runtime& runtime, const BenchTest& test) {
   const double weights =
       static_cast<double>(chunks) * static_cast<double>(model.bytes_per_pass(chunk)) +
       static_cast<double>(test.decode_tokens) * static_cast<double>(model.bytes_per_pass(test.rows_of_pass()));
-  const double caches = static_cast<double>(test.decode_tokens * std::max<int64_t>(1, test.texts));
+  const double caches = static_cast<double>(test.decode_tokens * std::max<int64_t>(1, test.batch));
   const double cache = caches * cache_bytes(model.config, runtime.kv, middle);
   return (weights + cache) / static_cast<double>(test.tokens());
 }
 
-// Any ids do: speed does not depend on them.
+// Arbitrary ids: the speed does not depend on them.
 std::vector<int32_t> some_ids(int64_t count, int64_t vocab) {
   std::vector<int32_t> ids(count);
   for (int64_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>((i * 7919 + 1) % vocab);
   return ids;
 }
 
-// The cores that a test's record is about: those that do its work or, where two teams take turns, the larger team.
+// The CPUs of a test's record: those of the team that runs it, or the larger team if both run in turn.
 const std::vector<int32_t>& cpus_of(const Plan& plan, const BenchTest& test) {
   if (test.decode_tokens == 0 || test.rows_of_pass() > 1) return plan.prefill.cpus;
   if (test.prompt_tokens == 0) return plan.decode.cpus;
   return plan.prefill.cpus.size() > plan.decode.cpus.size() ? plan.prefill.cpus : plan.decode.cpus;
 }
 
-// What is timed: one test, again and again from the same state.
-struct Subject {
+// One test, which can be run repeatedly from the same state.
+struct TimedTest {
   PassRunner* runner;
   std::function<Error(double* seconds)> run;
 };
 
-Error run_profiled(const Subject& subject, const BenchTest& test, BenchRecord* out) {
-  PassRunner& session = *subject.runner;
+Error run_profiled(const TimedTest& timed, const BenchTest& test, BenchRecord* out) {
+  PassRunner& session = *timed.runner;
   BenchProfile& profile = out->profile.emplace();
   const Team &decode = *session.team, &prefill = *session.prefill_team;
-  profile.profile.workers.resize(static_cast<size_t>(std::max(decode.size(), prefill.size())));
+  profile.profile.workers.resize(std::max(decode.size(), prefill.size()));
   profile.tokens = test.tokens();
   profile.barriers = -decode.barriers() - prefill.barriers();
   profile.regions = -decode.regions() - prefill.regions();
   session.profile = &profile.profile;
-  if (Error e = subject.run(&profile.seconds)) return e;
+  if (Error e = timed.run(&profile.seconds)) return e;
   session.profile = nullptr;
   profile.boards = session.followers.profiles(profile.profile);
   profile.barriers += decode.barriers() + prefill.barriers();
@@ -80,9 +80,9 @@ Error run_profiled(const Subject& subject, const BenchTest& test, BenchRecord* o
   return {};
 }
 
-// The timed repetitions, each right after a measurement of the roof, which on a shared machine wanders; and a look at
-// the sensors while the cores are still warm.
-Error run_repetitions(const Subject& subject, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
+// Times the repetitions, each right after a measurement of the roof, which drifts on a shared machine. Reads the
+// sensors while the cores are still warm.
+Error run_repetitions(const TimedTest& timed, const BenchOptions& options, Team& team, const ReadBuffer& buffer,
                       const std::function<void()>& tick, BenchRecord* out) {
   const BenchTest& test = out->test;
   const Sensors sensors = find_sensors(options.sysfs, out->cpus);
@@ -95,20 +95,20 @@ Error run_repetitions(const Subject& subject, const BenchOptions& options, Team&
     roofs.push_back(read_bandwidth(team, buffer, 3));
     const SensorSample before = read_sensors(sensors);
     double seconds = 0;
-    if (Error e = subject.run(&seconds)) return e;
+    if (Error e = timed.run(&seconds)) return e;
     rates.push_back(static_cast<double>(test.tokens()) / seconds);
     shares.push_back(out->bytes_per_token * rates.back() / roofs.back());
     now = read_sensors(sensors);
     const std::optional<double> used = joules_between(sensors, before, now);
     joules = joules && used ? std::optional(*joules + *used) : std::nullopt;
     if (now.celsius) out->celsius = std::max(out->celsius.value_or(*now.celsius), *now.celsius);
-    if (out->clock && now.mhz) out->clock->least_mhz = std::min(out->clock->least_mhz, *now.mhz);
+    if (out->clock && now.mhz) out->clock->min_mhz = std::min(out->clock->min_mhz, *now.mhz);
     tick();
   }
   out->clock_limits = clock_limits(options.sysfs, out->cpus);
   if (out->clock && out->clock->throttled()) {
     out->clock_limits.push_back("CPUs " + cpus_text(out->cpus) +
-                                ": throttled while it ran (see MHz); cool the board, or wait until it has cooled");
+                                ": throttled during the test (see MHz); cool the board, or wait until it has cooled");
   }
   out->rates = rates_of(rates);
   out->roof = rates_of(roofs).median;
@@ -117,29 +117,30 @@ Error run_repetitions(const Subject& subject, const BenchOptions& options, Team&
   return {};
 }
 
-// Passes of several rows of one text. All but the first are taken back, as drafts that did not agree.
+// Passes of several rows of one sequence. All rows but the first are removed again, as rejected drafts are.
 Error run_rows(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
   const std::vector<int32_t> ids = some_ids(test.rows, session.model->config.vocab_size);
   rewind(session.sequence, test.depth);
   const double start = now_seconds();
   for (int64_t i = 0; i < test.decode_tokens; ++i) {
-    if (Error e = evaluate(session, ids, true, logits.data(), kGreedy)) return e;
+    if (Error e = evaluate(session, ids, true, logits.data(), kGreedyCandidates)) return e;
     rewind(session.sequence, test.depth + i + 1);
   }
   *seconds = now_seconds() - start;
   return {};
 }
 
-// A token of many texts in each pass, timed once all of them decode.
-Error run_texts(Scheduler& scheduler, const BenchTest& test, double* seconds) {
+// Passes with one token of each sequence, timed once all of them decode.
+Error run_batch(Scheduler& scheduler, const BenchTest& test, double* seconds) {
   const int64_t vocab = scheduler.model->config.vocab_size;
-  std::vector<int64_t> submitted(static_cast<size_t>(test.texts));
+  std::vector<int64_t> submitted(test.batch);
   for (int64_t& id : submitted) {
     TextRequest request = {.prompt = some_ids(test.depth + 1, vocab),
                            .options = {.max_tokens = 1 << 30, .sampler = {}, .ignore_eos = true, .hash_logits = false},
                            .on_token = [](int32_t, const GenerateResult&) { return true; },
                            .on_end = [](const Error&, const GenerateResult&) {}};
-    request.prompt[0] = static_cast<int32_t>(&id - submitted.data()) % static_cast<int32_t>(vocab);  // none shares
+    // Different beginnings, so that no sequence reuses the cache of another one.
+    request.prompt[0] = static_cast<int32_t>(&id - submitted.data()) % static_cast<int32_t>(vocab);
     if (Error e = submit(scheduler, std::move(request), &id)) return e;
   }
   const auto decodes = [](const auto& stream) { return !stream->text.result.ids.empty(); };
@@ -151,19 +152,19 @@ Error run_texts(Scheduler& scheduler, const BenchTest& test, double* seconds) {
   *seconds = now_seconds() - start;
   int64_t running = 0;
   for (const int64_t id : submitted) running += cancel(scheduler, id);
-  if (running == test.texts) return {};
-  return error("the first texts reach the end of the model's context before the last have decoded", test_name(test),
+  if (running == test.batch) return {};
+  return error("the first sequences reach the end of the model's context before the last decode", test_name(test),
                "a smaller -d, -n or -b");
 }
 
-Error open_texts(const Runtime& runtime, const BenchTest& test, std::unique_ptr<Scheduler>* out, Subject* subject) {
+Error open_batch(const Runtime& runtime, const BenchTest& test, std::unique_ptr<Scheduler>* out, TimedTest* timed) {
   SchedulerOptions options = scheduler_options(runtime);
-  options.sequences = test.texts;
-  // The first ones decode while the last ones' prompts are read.
-  options.context = test.positions() + test.texts * (test.depth / options.rows_beside_decode + 1);
+  options.sequences = test.batch;
+  // The first sequences decode while the prompts of the last ones are evaluated.
+  options.context = test.positions() + test.batch * (test.depth / options.rows_beside_decode + 1);
   if (Error e = open_scheduler(*runtime.model, *runtime.team, options, out)) return e;
-  *subject = {out->get(),
-              [scheduler = out->get(), test](double* seconds) { return run_texts(*scheduler, test, seconds); }};
+  *timed = {out->get(),
+            [scheduler = out->get(), test](double* seconds) { return run_batch(*scheduler, test, seconds); }};
   return {};
 }
 
@@ -171,24 +172,24 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
                BenchRecord* out) {
   const BenchTest& test = out->test;
   const int64_t vocab = runtime.model->config.vocab_size;
-  std::vector<float> logits(static_cast<size_t>(vocab * std::max<int64_t>(1, test.rows)));
+  std::vector<float> logits(vocab * std::max<int64_t>(1, test.rows));
   std::unique_ptr<Session> session;
   std::unique_ptr<Scheduler> scheduler;
-  Subject subject;
+  TimedTest timed;
   double seconds = 0;
-  if (test.texts > 0) {
-    if (Error e = open_texts(runtime, test, &scheduler, &subject)) return e;
-    if (Error e = subject.run(&seconds)) return e;
+  if (test.batch > 0) {
+    if (Error e = open_batch(runtime, test, &scheduler, &timed)) return e;
+    if (Error e = timed.run(&seconds)) return e;
   } else {
     if (Error e = open_session(runtime, {.capacity = test.positions()}, &session)) return e;
     if (test.depth > 0) {
       if (Error e = evaluate(*session, some_ids(test.depth, vocab), false, logits.data())) return e;
-      keep_snapshot(*session);  // each repetition begins here
+      keep_snapshot(*session);  // start of each repetition
     }
-    subject = {session.get(), [&, s = session.get()](double* taken) {
-                 return test.rows > 0 ? run_rows(*s, test, logits, taken) : run_once(*s, test, logits, taken);
-               }};
-    // The whole prompt: its first pass pays for the cache's pages.
+    timed = {session.get(), [&, s = session.get()](double* taken) {
+               return test.rows > 0 ? run_rows(*s, test, logits, taken) : run_once(*s, test, logits, taken);
+             }};
+    // The whole prompt: the first evaluation faults in the pages of the cache.
     const BenchTest warm_up{test.prompt_tokens, std::min<int64_t>(test.decode_tokens, 8), test.depth};
     if (Error e = run_once(*session, warm_up, logits, &seconds)) return e;
   }
@@ -198,14 +199,14 @@ Error run_test(const Runtime& runtime, const BenchOptions& options, const std::f
   ReadBuffer buffer;
   const int64_t roof_bytes = options.roof_mb > 0 ? options.roof_mb << 20 : roof_buffer_bytes();
   if (Error e = allocate_read_buffer(team, roof_bytes, &buffer)) return e;
-  if (Error e = run_repetitions(subject, options, team, buffer, tick, out)) return e;
+  if (Error e = run_repetitions(timed, options, team, buffer, tick, out)) return e;
   if (runtime.model->exchange && test.prompt_tokens == 0) {
     const Error e =
-        measure_boards(*runtime.model->exchange, test, out->bytes_per_token, subject.run, &out->boards.emplace());
+        measure_boards(*runtime.model->exchange, test, out->bytes_per_token, timed.run, &out->boards.emplace());
     if (e) return e;
   }
   if (options.profile) {
-    if (Error e = run_profiled(subject, test, out)) return e;
+    if (Error e = run_profiled(timed, test, out)) return e;
   }
   return {};
 }
@@ -214,7 +215,7 @@ double pass_seconds(const BenchRecord& record) {
   return static_cast<double>(record.test.rows_of_pass()) / record.rates.median;
 }
 
-// Passes of several rows, each beside the pass of one row that the same run measured, if it did.
+// Compares passes of several rows with the pass of one row in the same run, if there is one.
 void compare_passes(std::vector<BenchRecord>& records) {
   for (BenchRecord& record : records) {
     const BenchTest& test = record.test;
@@ -224,7 +225,7 @@ void compare_passes(std::vector<BenchRecord>& records) {
              (o.rows > 0) == (test.rows > 0) && o.decode_tokens == test.decode_tokens && other.cores == record.cores &&
              other.threads() == record.threads();
     });
-    if (test.texts + test.rows == 0 || one_row == records.end()) continue;
+    if (test.batch + test.rows == 0 || one_row == records.end()) continue;
     record.pass_cost = pass_seconds(record) / pass_seconds(*one_row);
   }
 }
@@ -241,18 +242,18 @@ Error check_context(const ModelConfig& config, const std::vector<BenchTest>& tes
 }
 
 struct NamedTeam {
-  std::string cores;  // as --cores said it
+  std::string cores;  // as given by --cores
   Plan plan;
 };
 
-// Every list of --cores with every number of threads.
+// Combines every list of --cores with every thread count.
 Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
   Topology topology;
   if (Error e = read_topology(&topology)) return e;
   const Tuning tuning = read_tuning(topology);
   RunOptions run = options.run;
   run.team.threads = std::ranges::min(options.threads);
-  note_unused(run, tuning);
+  note_unused_tuning(run, tuning);
   for (size_t begin = 0; begin <= options.run.cores.size();) {
     const size_t end = std::min(options.run.cores.find(';', begin), options.run.cores.size());
     const std::string cores = options.run.cores.substr(begin, end - begin);
@@ -271,17 +272,17 @@ Error choose_teams(const BenchOptions& options, std::vector<NamedTeam>* out) {
 
 Error run_once(Session& session, const BenchTest& test, std::vector<float>& logits, double* seconds) {
   const std::vector<int32_t> ids = some_ids(test.tokens(), session.model->config.vocab_size);
-  const std::span<const int32_t> prompt = std::span(ids).first(static_cast<size_t>(test.prompt_tokens));
+  const std::span<const int32_t> prompt = std::span(ids).first(test.prompt_tokens);
   if (const int64_t left = rewind(session.sequence, test.depth); left != test.depth) {
     return error("too little memory to keep the recurrent state for each repetition", "bench",
                  std::to_string(test.depth) + " tokens", std::to_string(left));
   }
   const double start = now_seconds();
   if (!prompt.empty()) {
-    if (Error e = evaluate(session, prompt, false, logits.data(), kGreedy)) return e;
+    if (Error e = evaluate(session, prompt, false, logits.data(), kGreedyCandidates)) return e;
   }
   for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
-    if (Error e = evaluate(session, {&id, 1}, false, logits.data(), kGreedy)) return e;
+    if (Error e = evaluate(session, {&id, 1}, false, logits.data(), kGreedyCandidates)) return e;
   }
   *seconds = now_seconds() - start;
   return {};
@@ -317,7 +318,7 @@ ProfileShares shares_of(const BenchProfile& p, bool one_token) {
     shares.workers_waiting.push_back(waited / total);
     shares.waiting_all += waited / all;
   }
-  shares.outside = std::max(0.0, shares.outside);  // two clocks
+  shares.outside = std::max(0.0, shares.outside);  // stages and total are from different clocks
   return shares;
 }
 

@@ -1,5 +1,5 @@
-// pinion bench --plot: an SVG of speed against threads under the roof, a panel for each test, and below them a bar of
-// stages for each profiled record.
+// pinion bench --plot: an SVG with a panel of speed against threads for each test, and the roof, and a bar of stages
+// for each profiled record.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,50 +11,51 @@ namespace {
 
 constexpr double kWidth = 640, kPanel = 210, kLegendRow = 20, kBar = 40;
 constexpr double kLeft = 70, kRight = 20, kTitle = 30, kBottom = 50, kEnd = 10;
-// A character takes less than this of a sans-serif font of 12 pixels, on the average over a word.
+// Upper bound of a character's average width in a sans-serif font of 12 pixels.
 constexpr double kCharacter = 7.8;
 constexpr const char* kCurveColours[] = {"#1f77b4", "#ff7f0e", "#2ca02c", "#d62728",
                                          "#9467bd", "#8c564b", "#e377c2", "#17becf"};
-// By stage. Neighbours differ most.
+// By stage; neighbours have contrasting colours.
 constexpr const char* kStageColours[] = {"#8c8c8c", "#f7b6d2", "#c5b0d5", "#1f77b4", "#dbdb8d", "#ff9896", "#aec7e8",
                                          "#17becf", "#9edae5", "#2ca02c", "#98df8a", "#e377c2", "#8c564b", "#ff7f0e",
                                          "#ffbb78", "#d62728", "#c49c94", "#7f9f3f", "#9467bd", "#bcbd22"};
 static_assert(std::size(kStageColours) == kStages);
-// The rest has the colours of a light page in its attributes.
+// The attributes of the elements have the colours for light pages.
 constexpr const char* kDarkStyle =
     "<style>@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .ground { fill: #0d1117 } "
     ".grid { stroke: #30363d } }</style>\n";
 
-std::string number(double value, int digits = 7) {
+std::string svg_number(double value, int digits = 7) {
   char text[32];
   std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
 }
 
-std::string figure(double value) { return number(value, 4); }
+std::string svg_figure(double value) { return svg_number(value, 4); }
 
-// " on 0-3", as long as there is room for.
+// " on 0-3", shortened to fit.
 std::string cores_suffix(const std::string& cores) {
-  constexpr size_t kMost = 20;
+  constexpr size_t kMaxLength = 20;
   if (cores.empty()) return "";
-  return " on " + (cores.size() > kMost ? cores.substr(0, kMost - 3) + "..." : cores);
+  return " on " + (cores.size() > kMaxLength ? cores.substr(0, kMaxLength - 3) + "..." : cores);
 }
 
 // anchor: start, middle or end.
 void add_text(double x, double y, const char* anchor, const std::string& text, std::string* svg) {
-  *svg += "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\">" + xml_text(text) +
-          "</text>\n";
+  *svg += "<text x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\" text-anchor=\"" + anchor + "\">" +
+          xml_text(text) + "</text>\n";
 }
 
 void add_grid_line(double y, std::string* svg) {
-  *svg += "<line class=\"grid\" x1=\"" + number(kLeft) + "\" y1=\"" + number(y) + "\" x2=\"" + number(kWidth - kRight) +
-          "\" y2=\"" + number(y) + "\" stroke=\"#d0d7de\"/>\n";
+  *svg += "<line class=\"grid\" x1=\"" + svg_number(kLeft) + "\" y1=\"" + svg_number(y) + "\" x2=\"" +
+          svg_number(kWidth - kRight) + "\" y2=\"" + svg_number(y) + "\" stroke=\"#d0d7de\"/>\n";
 }
 
 void add_box(double x, double y, double width, double height, const std::string& colour, const std::string& title,
              std::string* svg) {
-  *svg += "<rect x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(width) + "\" height=\"" +
-          number(height) + "\" fill=\"" + colour + "\"><title>" + xml_text(title) + "</title></rect>\n";
+  *svg += "<rect x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\" width=\"" + svg_number(width) +
+          "\" height=\"" + svg_number(height) + "\" fill=\"" + colour + "\"><title>" + xml_text(title) +
+          "</title></rect>\n";
 }
 
 std::string stroke(const std::string& colour, bool is_roof) {
@@ -68,7 +69,7 @@ struct LegendEntry {
   Key key;
 };
 
-// In rows, as many entries in each as fit. Gives the y below them.
+// Fills rows with as many entries as fit. Returns the y below them.
 double add_legend(const std::vector<LegendEntry>& entries, double top, std::string* svg) {
   constexpr double kKey = 18, kGap = 14;
   double x = kLeft;
@@ -81,7 +82,7 @@ double add_legend(const std::vector<LegendEntry>& entries, double top, std::stri
     if (entry.key == Key::box) {
       add_box(x, top + 4, 12, 12, entry.colour, entry.text, svg);
     } else {
-      *svg += "<path d=\"M" + number(x) + " " + number(top + 10) + "h14\" " +
+      *svg += "<path d=\"M" + svg_number(x) + " " + svg_number(top + 10) + "h14\" " +
               stroke(entry.colour, entry.key == Key::dashes) + "/>\n";
     }
     add_text(x + kKey, top + 14, "start", entry.text, svg);
@@ -90,32 +91,32 @@ double add_legend(const std::vector<LegendEntry>& entries, double top, std::stri
   return top + kLegendRow;
 }
 
-// 1, 2 or 5 times a power of ten: about four of them reach `most`.
-double step_of(double most) {
-  const double power = std::pow(10.0, std::floor(std::log10(most / 4)));
+// Grid step for values up to `max`: 1, 2 or 5 times a power of ten, which gives about four lines.
+double grid_step(double max) {
+  const double power = std::pow(10.0, std::floor(std::log10(max / 4)));
   for (const double factor : {1.0, 2.0, 5.0}) {
-    if (power * factor * 4.5 >= most) return power * factor;
+    if (power * factor * 4.5 >= max) return power * factor;
   }
   return power * 10;
 }
 
-// Where a panel's figures lie in the picture.
+// Maps a panel's values to coordinates of the picture.
 struct Axes {
   double top;
-  double most_threads;
-  double most_rate;
+  double max_threads;
+  double max_rate;
 
-  double x(double threads) const { return kLeft + (kWidth - kLeft - kRight) * threads / most_threads; }
-  double y(double rate) const { return top + kPanel - kBottom - (kPanel - kBottom - kEnd) * rate / most_rate; }
+  double x(double threads) const { return kLeft + (kWidth - kLeft - kRight) * threads / max_threads; }
+  double y(double rate) const { return top + kPanel - kBottom - (kPanel - kBottom - kEnd) * rate / max_rate; }
 };
 
 void add_axes(const Axes& axes, const std::vector<int32_t>& threads, std::string* svg) {
-  const double step = step_of(axes.most_rate);
-  for (int i = 0; i * step <= axes.most_rate; ++i) {
+  const double step = grid_step(axes.max_rate);
+  for (int i = 0; i * step <= axes.max_rate; ++i) {
     add_grid_line(axes.y(i * step), svg);
-    add_text(kLeft - 6, axes.y(i * step) + 4, "end", number(i * step), svg);
+    add_text(kLeft - 6, axes.y(i * step) + 4, "end", svg_number(i * step), svg);
   }
-  double free = 0;  // from here on there is no number
+  double free = 0;  // x after the last label
   for (const int32_t count : threads) {
     const std::string text = std::to_string(count);
     const double half = kCharacter * static_cast<double>(text.size()) / 2;
@@ -134,21 +135,21 @@ void add_curve(const Axes& axes, const std::vector<Point>& points, const std::st
                std::string* svg) {
   *svg += std::string("<polyline class=\"") + (is_roof ? "roof" : "speed") + "\" fill=\"none\" " +
           stroke(colour, is_roof) + " points=\"";
-  for (const Point& p : points) *svg += number(axes.x(p.threads)) + "," + number(axes.y(p.rate)) + " ";
+  for (const Point& p : points) *svg += svg_number(axes.x(p.threads)) + "," + svg_number(axes.y(p.rate)) + " ";
   *svg += "\"/>\n";
   for (const Point& p : points) {
-    *svg += "<circle cx=\"" + number(axes.x(p.threads)) + "\" cy=\"" + number(axes.y(p.rate)) + "\" r=\"" +
-            (is_roof ? "2" : "4") + "\" fill=\"" + colour + "\"><title>" + figure(p.rate) +
+    *svg += "<circle cx=\"" + svg_number(axes.x(p.threads)) + "\" cy=\"" + svg_number(axes.y(p.rate)) + "\" r=\"" +
+            (is_roof ? "2" : "4") + "\" fill=\"" + colour + "\"><title>" + svg_figure(p.rate) +
             " tokens/s</title></circle>\n";
   }
 }
 
 double roof_rate(const BenchRecord& record) { return record.roof / record.bytes_per_token; }
 
-// The roof is drawn where it is what limits: in decoding.
+// The roof is drawn for decode only, which it limits.
 bool has_roof(const BenchRecord& record) { return record.roof_share.has_value(); }
 
-// One list of cores.
+// The results of one list of cores.
 struct Curve {
   std::string cores;
   std::vector<Point> speed, roof;
@@ -169,7 +170,7 @@ std::vector<Curve> curves_of(const std::vector<const BenchRecord*>& records) {
   return curves;
 }
 
-// One test: a curve, and a roof where it has one, for each list of cores. Gives the y below it.
+// One test: a curve, and a roof in decode, for each list of cores. Returns the y below it.
 double add_panel(const std::vector<const BenchRecord*>& records, double top, std::string* svg) {
   const std::vector<Curve> curves = curves_of(records);
   add_text(kLeft, top + 20, "start", test_name(records[0]->test) + ": tokens a second", svg);
@@ -183,12 +184,12 @@ double add_panel(const std::vector<const BenchRecord*>& records, double top, std
   Axes axes = {add_legend(legend, top + kTitle, svg), 0, 0};
   std::vector<int32_t> threads;
   for (const BenchRecord* r : records) {
-    axes.most_threads = std::max<double>(axes.most_threads, r->threads());
-    axes.most_rate = std::max({axes.most_rate, r->rates.median * 1.1, has_roof(*r) ? roof_rate(*r) * 1.1 : 0});
+    axes.max_threads = std::max<double>(axes.max_threads, r->threads());
+    axes.max_rate = std::max({axes.max_rate, r->rates.median * 1.1, has_roof(*r) ? roof_rate(*r) * 1.1 : 0});
     threads.push_back(r->threads());
   }
   std::ranges::sort(threads);
-  axes.most_threads *= 1.05;
+  axes.max_threads *= 1.05;
   add_axes(axes, threads, svg);
   for (size_t i = 0; i < curves.size(); ++i) {
     const std::string colour = kCurveColours[i % std::size(kCurveColours)];
@@ -202,26 +203,26 @@ ProfileShares shares_of(const BenchRecord& record) {
   return shares_of(*record.profile, record.test.prompt_tokens == 0);
 }
 
-// Milliseconds a token by stage, `outside` last; each bar is its own whole.
+// Milliseconds per token by stage, `outside` last. Every bar has full width.
 void add_bar(const BenchRecord& record, double top, std::string* svg) {
   const ProfileShares shares = shares_of(record);
   const double ms = record.profile->seconds * 1e3 / static_cast<double>(record.profile->tokens);
   add_text(kLeft, top + 12, "start",
            test_name(record.test) + ", " + std::to_string(record.threads()) +
-               (record.threads() == 1 ? " thread" : " threads") + cores_suffix(record.cores) + ": " + figure(ms) +
-               " ms a token, waiting " + figure(std::round(shares.waiting_all * 1000) / 10) + " %",
+               (record.threads() == 1 ? " thread" : " threads") + cores_suffix(record.cores) + ": " + svg_figure(ms) +
+               " ms a token, waiting " + svg_figure(std::round(shares.waiting_all * 1000) / 10) + " %",
            svg);
   double x = kLeft;
   for (size_t i = 0; i < kStages; ++i) {
     const double width = shares.stages[i] * (kWidth - kLeft - kRight);
     if (!(width > 0)) continue;
     add_box(x, top + 17, width, 14, kStageColours[i],
-            std::string(kStageTraits[i].name) + ": " + figure(shares.stages[i] * ms) + " ms", svg);
+            std::string(kStageTraits[i].name) + ": " + svg_figure(shares.stages[i] * ms) + " ms", svg);
     x += width;
   }
 }
 
-// The stages that take any time.
+// Legend of the stages that take time in any record.
 std::vector<LegendEntry> stages_of(const std::vector<BenchRecord>& records) {
   std::vector<LegendEntry> entries;
   for (size_t i = 0; i < kStages; ++i) {
@@ -232,7 +233,7 @@ std::vector<LegendEntry> stages_of(const std::vector<BenchRecord>& records) {
   return entries;
 }
 
-// A bar for each record, below what their colours mean. Gives the y below them.
+// The legend of the colours and a bar for each record. Returns the y below them.
 double add_bars(const std::vector<BenchRecord>& records, double top, std::string* svg) {
   add_text(kLeft, top + 20, "start", "Time by stage, waiting included; blank: outside the parallel region", svg);
   top = add_legend(stages_of(records), top + kTitle, svg) + kEnd;
@@ -259,7 +260,7 @@ std::string plot_svg(const std::vector<BenchRecord>& records) {
   for (const auto& panel : panels) top = add_panel(panel, top, &body);
   if (records[0].profile) top = add_bars(records, top, &body);
   top += kEnd;
-  const std::string width = number(kWidth), height = number(top);
+  const std::string width = svg_number(kWidth), height = svg_number(top);
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + width + "\" height=\"" + height + "\" viewBox=\"0 0 " +
          width + " " + height + "\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#1f2328\">\n" + kDarkStyle +
          "<rect class=\"ground\" width=\"" + width + "\" height=\"" + height + "\" fill=\"white\"/>\n" + body +

@@ -1,11 +1,10 @@
-// pinion bench: the tables and the JSON.
+// pinion bench: prints tables, CSV and JSON.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/bench.h"
-#include "apps/cli/machine.h"
 #include "apps/model/build.h"
 
 namespace pinion {
@@ -23,33 +22,33 @@ bool one_token(const BenchTest& test) { return test.prompt_tokens == 0 && test.r
 
 double ms_per_token(const BenchProfile& profile) { return profile.seconds * 1e3 / static_cast<double>(profile.tokens); }
 
-double each_token(const BenchProfile& profile, int64_t count) {
+double per_token(const BenchProfile& profile, int64_t count) {
   return static_cast<double>(count) / static_cast<double>(profile.tokens);
 }
 
-// --- the table: md and csv
+// --- Table: md and csv
 
-struct Column {
+struct ReportColumn {
   const char* heading;
   std::function<std::string(const BenchRecord&)> cell;
-  bool optional = false;  // left out where no record has it
+  bool optional = false;  // omitted if it is empty in all records
 };
 
-double per_text(const BenchRecord& r) {
-  return r.rates.median / static_cast<double>(std::max<int64_t>(1, r.test.texts));
+double rate_per_sequence(const BenchRecord& r) {
+  return r.rates.median / static_cast<double>(std::max<int64_t>(1, r.test.batch));
 }
 
 std::string clock_text(const BenchRecord& r) {
   if (!r.clock) return {};
-  const std::string first = number("%.0f", r.clock->first_mhz);
-  return r.clock->throttled() ? first + " to " + number("%.0f", r.clock->least_mhz) + ", throttled" : first;
+  const std::string first = formatted("%.0f", r.clock->first_mhz);
+  return r.clock->throttled() ? first + " to " + formatted("%.0f", r.clock->min_mhz) + ", throttled" : first;
 }
 
-std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runtime) {
+std::vector<ReportColumn> md_columns(const BenchOptions& options, const Runtime& runtime) {
   const std::string name = model_name(options.run) + " " + mode_text(options.run);
   const std::string size = bytes_text(static_cast<double>(runtime.model->weight_bytes));
   const std::string parameters =
-      number("%.2f M", static_cast<double>(count_parameters(runtime.model->config).all) / 1e6);
+      formatted("%.2f M", static_cast<double>(count_parameters(runtime.model->config).all) / 1e6);
   using Record = BenchRecord;
   return {
       {"model", [=](const Record&) { return name; }},
@@ -58,37 +57,39 @@ std::vector<Column> md_columns(const BenchOptions& options, const Runtime& runti
       {"cores", [](const Record& r) { return r.cores; }, true},
       {"threads", [](const Record& r) { return std::to_string(r.threads()); }},
       {"test", [](const Record& r) { return test_name(r.test); }},
-      {"tokens/s", [](const Record& r) { return number("%.2f", r.rates.mean) + number(" ± %.2f", r.rates.deviation); }},
-      {"median", [](const Record& r) { return number("%.2f", r.rates.median); }},
-      {"MB/token", [](const Record& r) { return number("%.3f", r.bytes_per_token / 1e6); }},
-      {"roof GB/s", [](const Record& r) { return number("%.2f", r.roof / 1e9); }},
-      {"per text", [](const Record& r) { return r.test.texts > 0 ? number("%.2f", per_text(r)) : ""; }, true},
-      {"pass over 1 row", [](const Record& r) { return number("%.3f", r.pass_cost); }, true},
-      {"share of roof", [](const Record& r) { return number("%.3f", r.roof_share); }, true},
+      {"tokens/s",
+       [](const Record& r) { return formatted("%.2f", r.rates.mean) + formatted(" ± %.2f", r.rates.deviation); }},
+      {"median", [](const Record& r) { return formatted("%.2f", r.rates.median); }},
+      {"MB/token", [](const Record& r) { return formatted("%.3f", r.bytes_per_token / 1e6); }},
+      {"roof GB/s", [](const Record& r) { return formatted("%.2f", r.roof / 1e9); }},
+      {"per text", [](const Record& r) { return r.test.batch > 0 ? formatted("%.2f", rate_per_sequence(r)) : ""; },
+       true},
+      {"pass over 1 row", [](const Record& r) { return formatted("%.3f", r.pass_cost); }, true},
+      {"share of roof", [](const Record& r) { return formatted("%.3f", r.roof_share); }, true},
       {"MHz", clock_text, true},
-      {"°C", [](const Record& r) { return number("%.0f", r.celsius); }, true},
-      {"J/token", [](const Record& r) { return number("%.4g", r.joules_per_token); }, true},
+      {"°C", [](const Record& r) { return formatted("%.0f", r.celsius); }, true},
+      {"J/token", [](const Record& r) { return formatted("%.4g", r.joules_per_token); }, true},
   };
 }
 
-std::vector<Column> csv_columns(bool with_profile) {
+std::vector<ReportColumn> csv_columns(bool with_profile) {
   using Record = BenchRecord;
-  std::vector<Column> columns = {
+  std::vector<ReportColumn> columns = {
       {"test", [](const Record& r) { return test_name(r.test); }},
       {"threads", [](const Record& r) { return std::to_string(r.threads()); }},
-      {"tokens_per_second_mean", [](const Record& r) { return number("%.3f", r.rates.mean); }},
-      {"tokens_per_second_stddev", [](const Record& r) { return number("%.3f", r.rates.deviation); }},
-      {"bytes_per_token", [](const Record& r) { return number("%.0f", r.bytes_per_token); }},
-      {"roof_gb_per_s", [](const Record& r) { return number("%.3f", r.roof / 1e9); }},
-      {"roof_share", [](const Record& r) { return number("%.4f", r.roof_share); }},
-      {"tokens_per_second_median", [](const Record& r) { return number("%.3f", r.rates.median); }},
-      {"pass_over_one_row", [](const Record& r) { return number("%.4f", r.pass_cost); }, true},
+      {"tokens_per_second_mean", [](const Record& r) { return formatted("%.3f", r.rates.mean); }},
+      {"tokens_per_second_stddev", [](const Record& r) { return formatted("%.3f", r.rates.deviation); }},
+      {"bytes_per_token", [](const Record& r) { return formatted("%.0f", r.bytes_per_token); }},
+      {"roof_gb_per_s", [](const Record& r) { return formatted("%.3f", r.roof / 1e9); }},
+      {"roof_share", [](const Record& r) { return formatted("%.4f", r.roof_share); }},
+      {"tokens_per_second_median", [](const Record& r) { return formatted("%.3f", r.rates.median); }},
+      {"pass_over_one_row", [](const Record& r) { return formatted("%.4f", r.pass_cost); }, true},
       {"cores", [](const Record& r) { return r.cores.empty() ? "" : '"' + r.cores + '"'; }, true},
-      {"mhz_first", [](const Record& r) { return r.clock ? number("%.0f", r.clock->first_mhz) : ""; }, true},
-      {"mhz_least", [](const Record& r) { return r.clock ? number("%.0f", r.clock->least_mhz) : ""; }, true},
+      {"mhz_first", [](const Record& r) { return r.clock ? formatted("%.0f", r.clock->first_mhz) : ""; }, true},
+      {"mhz_least", [](const Record& r) { return r.clock ? formatted("%.0f", r.clock->min_mhz) : ""; }, true},
       {"throttled", [](const Record& r) { return r.clock ? std::to_string(r.clock->throttled()) : ""; }, true},
-      {"celsius", [](const Record& r) { return number("%.1f", r.celsius); }, true},
-      {"joules_per_token", [](const Record& r) { return number("%.6g", r.joules_per_token); }, true},
+      {"celsius", [](const Record& r) { return formatted("%.1f", r.celsius); }, true},
+      {"joules_per_token", [](const Record& r) { return formatted("%.6g", r.joules_per_token); }, true},
   };
   if (!with_profile) return columns;
   static const std::vector<std::string> kHeadings = [] {
@@ -99,58 +100,58 @@ std::vector<Column> csv_columns(bool with_profile) {
   for (size_t i = 0; i < kStages; ++i) {
     columns.push_back({kHeadings[i].c_str(), [i](const Record& r) {
                          const double share = shares_of(*r.profile, one_token(r.test)).stages[i];
-                         return number("%.6f", share * ms_per_token(*r.profile));
+                         return formatted("%.6f", share * ms_per_token(*r.profile));
                        }});
   }
   columns.push_back({"waiting_share", [](const Record& r) {
-                       return number("%.4f", shares_of(*r.profile, one_token(r.test)).waiting_all);
+                       return formatted("%.4f", shares_of(*r.profile, one_token(r.test)).waiting_all);
                      }});
   return columns;
 }
 
-void print_table(std::vector<Column> columns, const std::vector<BenchRecord>& records, bool is_csv) {
-  std::erase_if(columns, [&](const Column& column) {
+void print_bench_table(std::vector<ReportColumn> columns, const std::vector<BenchRecord>& records, bool is_csv) {
+  std::erase_if(columns, [&](const ReportColumn& column) {
     return column.optional &&
            std::ranges::all_of(records, [&](const BenchRecord& record) { return column.cell(record).empty(); });
   });
   const auto print_row = [&](const auto& cell) {
     std::string line;
-    for (const Column& column : columns) {
+    for (const ReportColumn& column : columns) {
       line += is_csv ? (line.empty() ? "" : ",") : (line.empty() ? "| " : " | ");
       line += cell(column);
     }
     print(line + (is_csv ? "\n" : " |\n"));
   };
-  print_row([](const Column& column) { return std::string(column.heading); });
-  if (!is_csv) print_row([](const Column&) { return std::string("--:"); });
-  for (const BenchRecord& record : records) print_row([&](const Column& column) { return column.cell(record); });
+  print_row([](const ReportColumn& column) { return std::string(column.heading); });
+  if (!is_csv) print_row([](const ReportColumn&) { return std::string("--:"); });
+  for (const BenchRecord& record : records) print_row([&](const ReportColumn& column) { return column.cell(record); });
 }
 
-// --- the profile
+// --- Profile
 
 void print_profile(const BenchRecord& record) {
   const BenchProfile& p = *record.profile;
   const ProfileShares shares = shares_of(p, one_token(record.test));
   const double ms = ms_per_token(p);
   print("\n" + test_name(record.test) + ", " + std::to_string(record.threads()) + " threads" +
-        (record.cores.empty() ? "" : " on " + record.cores) + number(": %.3f ms a token", ms) +
-        number(", %.2f regions", each_token(p, p.regions)) +
-        number(" and %.1f barriers a token", each_token(p, p.barriers)) +
-        number(", waiting %.1f %%", shares.waiting_all * 100) +
-        number(", repeated by every worker %.1f %%\n\n", shares.repeated * 100));
+        (record.cores.empty() ? "" : " on " + record.cores) + formatted(": %.3f ms a token", ms) +
+        formatted(", %.2f regions", per_token(p, p.regions)) +
+        formatted(" and %.1f barriers a token", per_token(p, p.barriers)) +
+        formatted(", waiting %.1f %%", shares.waiting_all * 100) +
+        formatted(", repeated by every worker %.1f %%\n\n", shares.repeated * 100));
   print("| stage | ms/token | share | of that waiting |\n|:--|--:|--:|--:|\n");
   for (size_t i = 0; i < kStages; ++i) {
-    if (shares.stages[i] == 0) continue;  // only other models have it
+    if (shares.stages[i] == 0) continue;  // stages of other models
     const double waiting = shares.waiting[i] / shares.stages[i];
-    print("| " + std::string(kStageTraits[i].name) + number(" | %.4f", shares.stages[i] * ms) +
-          number(" | %.3f", shares.stages[i]) + number(" | %.3f |\n", waiting));
+    print("| " + std::string(kStageTraits[i].name) + formatted(" | %.4f", shares.stages[i] * ms) +
+          formatted(" | %.3f", shares.stages[i]) + formatted(" | %.3f |\n", waiting));
   }
-  print("| outside" + number(" | %.4f", shares.outside * ms) + number(" | %.3f | |\n", shares.outside));
+  print("| outside" + formatted(" | %.4f", shares.outside * ms) + formatted(" | %.3f | |\n", shares.outside));
   print("\n| worker | CPU | ms/token waiting | share waiting |\n|--:|--:|--:|--:|\n");
   for (size_t i = 0; i < shares.workers_waiting.size(); ++i) {
     const std::string cpu = record.cpus[i] < 0 ? "any" : std::to_string(record.cpus[i]);
-    print("| " + std::to_string(i) + " | " + cpu + number(" | %.4f", shares.workers_waiting[i] * ms) +
-          number(" | %.3f |\n", shares.workers_waiting[i]));
+    print("| " + std::to_string(i) + " | " + cpu + formatted(" | %.4f", shares.workers_waiting[i] * ms) +
+          formatted(" | %.3f |\n", shares.workers_waiting[i]));
   }
   if (!p.boards.empty()) print(board_stages_text(p));
 }
@@ -169,8 +170,8 @@ OrderedJson profile_json(const BenchRecord& record) {
     OrderedJson work_ms = OrderedJson::object(), wait_ms = OrderedJson::object();
     for (size_t i = 0; i < kStages; ++i) {
       const StageTime& time = p.profile.workers[w].stages[i];
-      work_ms[std::string(kStageTraits[i].name)] = each_token(p, time.work_ns) / 1e6;
-      wait_ms[std::string(kStageTraits[i].name)] = each_token(p, time.wait_ns) / 1e6;
+      work_ms[std::string(kStageTraits[i].name)] = per_token(p, time.work_ns) / 1e6;
+      wait_ms[std::string(kStageTraits[i].name)] = per_token(p, time.wait_ns) / 1e6;
     }
     workers.push_back({{"cpu", record.cpus[w]},
                        {"waiting_share", shares.workers_waiting[w]},
@@ -178,8 +179,8 @@ OrderedJson profile_json(const BenchRecord& record) {
                        {"wait_ms_per_token", wait_ms}});
   }
   OrderedJson json = {{"ms_per_token", ms_per_token(p)},
-                      {"regions_per_token", each_token(p, p.regions)},
-                      {"barriers_per_token", each_token(p, p.barriers)},
+                      {"regions_per_token", per_token(p, p.regions)},
+                      {"barriers_per_token", per_token(p, p.barriers)},
                       {"waiting_share", shares.waiting_all},
                       {"repeated_share", shares.repeated},
                       {"outside_share", shares.outside},
@@ -199,7 +200,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"prompt_tokens", record.test.prompt_tokens},
                       {"decode_tokens", record.test.decode_tokens},
                       {"depth", record.test.depth},
-                      {"texts", std::max<int64_t>(1, record.test.texts)},
+                      {"texts", std::max<int64_t>(1, record.test.batch)},
                       {"rows_of_pass", record.test.rows_of_pass()},
                       {"pass_over_one_row", json_or_null(record.pass_cost)},
                       {"tokens_per_second_mean", record.rates.mean},
@@ -210,7 +211,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
                       {"roof_gb_per_s", record.roof / 1e9},
                       {"roof_share", json_or_null(record.roof_share)},
                       {"mhz_first", record.clock ? OrderedJson(record.clock->first_mhz) : OrderedJson(nullptr)},
-                      {"mhz_least", record.clock ? OrderedJson(record.clock->least_mhz) : OrderedJson(nullptr)},
+                      {"mhz_least", record.clock ? OrderedJson(record.clock->min_mhz) : OrderedJson(nullptr)},
                       {"throttled", record.clock ? OrderedJson(record.clock->throttled()) : OrderedJson(nullptr)},
                       {"clock_limits", record.clock_limits},
                       {"celsius", json_or_null(record.celsius)},
@@ -236,7 +237,7 @@ OrderedJson record_json(const BenchOptions& options, const Runtime& runtime, con
 
 }  // namespace
 
-std::string number(const char* layout, const std::optional<double>& value) {
+std::string formatted(const char* layout, const std::optional<double>& value) {
   char text[64] = "";
   if (value) std::snprintf(text, sizeof text, layout, *value);
   return text;
@@ -250,7 +251,7 @@ std::string model_name(const RunOptions& run) {
   return path.filename();
 }
 
-void print_report(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records) {
+void print_bench(const BenchOptions& options, const Runtime& runtime, const std::vector<BenchRecord>& records) {
   if (options.format == "json") {
     OrderedJson list = OrderedJson::array();
     for (const BenchRecord& record : records) list.push_back(record_json(options, runtime, record));
@@ -260,11 +261,11 @@ void print_report(const BenchOptions& options, const Runtime& runtime, const std
     for (const BenchRecord& record : records) print_json(record_json(options, runtime, record));
     return;
   }
-  if (options.format == "csv") return print_table(csv_columns(options.profile), records, true);
+  if (options.format == "csv") return print_bench_table(csv_columns(options.profile), records, true);
   print(cpu_name() + ", " + compiler_name() + ", pinion " PINION_VERSION " " + build_commit() + ", kernels " +
         runtime.kernels->name + ", quant " + mode_text(options.run) + ", kv " + std::string(kv_name(options.run)) +
         "\n\n");
-  print_table(md_columns(options, runtime), records, false);
+  print_bench_table(md_columns(options, runtime), records, false);
   for (const BenchRecord& record : records) {
     if (record.boards) print(boards_text(record));
     if (record.profile) print_profile(record);

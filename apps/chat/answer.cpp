@@ -1,20 +1,19 @@
-// One answer: the prompt, the tokens as they come, thoughts apart from what is said.
+// Generates and prints one answer, with thoughts set apart from the rest.
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 
 #include "apps/chat/chat.h"
-#include "apps/chat/word_wrap.h"
+#include "apps/chat/terminal.h"
 #include "kernels/base/clock.h"
 #include "tokenizer/answers/answer_text.h"
-#include "tokenizer/answers/thinking.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
 
-// What stands around a thought on a terminal: it is dimmed there, if that is welcome.
+// Printed around a thought on a terminal: dimmed, or marked if colours are off.
 struct ThoughtMarks {
   const char *begin, *end;
 };
@@ -24,28 +23,28 @@ constexpr ThoughtMarks kWritten = {"<think>\n", "\n</think>\n\n"};
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
-// Shows an answer up to where a stop text begins: thoughts dimmed on a terminal, as one line where they are hidden, and
-// in a pipe as the model wrote them.
+// Prints an answer up to the beginning of a stop text. Thoughts are dimmed on a terminal, unchanged in a pipe, and
+// reduced to one line if hidden.
 class AnswerPrinter {
  public:
   AnswerPrinter(Chat& chat, bool inside_thought)
       : chat_(chat),
-        last_words_(*chat.last_words),
+        backup_(*chat.backup),
         answer_(chat.tokenizer, chat.stops, is_thinking_mark),
         splitter_(inside_thought),
         wrap_(chat.interactive ? terminal_columns() : 0),
         marks_(has_colour() ? kDimmed : kWritten),
         thought_start_seconds_(now_seconds()) {}
 
-  // Whether the answer goes on.
+  // Returns false after a stop text.
   bool put(int32_t id) {
     if (splitter_.inside()) ++thought_tokens_;
     put_text(answer_.put(id));
     return !answer_.is_stopped();
   }
 
-  // The whole answer, thoughts and marks included: templates cut it themselves, and would take a thought without an end
-  // for the answer.
+  // The whole answer with thoughts and marks, which templates remove themselves. Closes an unfinished thought, because
+  // they would take it for the answer.
   std::string finish() {
     put_text(answer_.finish());
     if (!shows_as_written()) show(splitter_.finish());
@@ -57,19 +56,19 @@ class AnswerPrinter {
  private:
   void put_text(const std::string& text) {
     text_ += text;
-    last_words_.add(text);
-    const std::vector<ThinkingPart> parts = splitter_.put(text);
+    backup_.add(text);
+    const std::vector<ThinkingText> parts = splitter_.put(text);
     if (shows_as_written()) return print(text);
     show(parts);
   }
 
   bool shows_as_written() const { return !chat_.interactive && !chat_.hide_thinking; }
 
-  void show(const std::vector<ThinkingPart>& parts) {
-    for (const ThinkingPart& part : parts) show_part(part);
+  void show(const std::vector<ThinkingText>& parts) {
+    for (const ThinkingText& part : parts) show_part(part);
   }
 
-  void show_part(const ThinkingPart& part) {
+  void show_part(const ThinkingText& part) {
     if (!part.is_thought) {
       leave_thought();
       return print(wrap_.put(part.text));
@@ -100,15 +99,15 @@ class AnswerPrinter {
   }
 
   const Chat& chat_;
-  LastWords& last_words_;
+  ChatBackup& backup_;
   AnswerText answer_;
   ThinkingSplitter splitter_;
   WordWrap wrap_;
   ThoughtMarks marks_;
   std::string text_;
-  bool in_thought_ = false;  // what was shown, or hidden, last
+  bool in_thought_ = false;  // state of the output, shown or hidden
   int64_t thought_tokens_ = 0;
-  double thought_start_seconds_;  // models think first
+  double thought_start_seconds_;  // start of the answer: models think first
 };
 
 }  // namespace
@@ -130,9 +129,9 @@ void clear_interrupt() { interrupted = false; }
 
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& on_token) {
-  const auto go_on = [&](int32_t id) { return on_token(id) && !interrupted; };
+  const auto put = [&](int32_t id) { return on_token(id) && !interrupted; };
   GenerateResult result;
-  if (Error e = generate(*chat.session, prompt.ids, options, go_on, &result)) return e;
+  if (Error e = generate(*chat.session, prompt.ids, options, put, &result)) return e;
   chat.last = std::move(result);
   return {};
 }
@@ -144,16 +143,16 @@ Error answer_last_message(Chat& chat) {
   options.max_tokens = chat.max_tokens > 0 ? chat.max_tokens : chat.session->sequence.cache.capacity;
   options.sampler = chat.sampler;
   options.hash_logits = false;
-  chat.sampler.seed += 1;  // or the same question would always get the same answer
-  chat.last_words->set(chat.conversation.messages);
+  chat.sampler.seed += 1;  // the same question should get different answers
+  chat.backup->set(chat.conversation.messages);
   AnswerPrinter printer(chat, ends_in_thought(prompt.text));
-  chat.took_back = true;  // unless this comes to an end
+  chat.session_is_ahead = true;  // until generation succeeds
   if (Error e = generate_for(chat, prompt, options, [&](int32_t id) { return printer.put(id); })) return e;
   add_message("assistant", printer.finish(), &chat.conversation);
-  chat.last_words->set(chat.conversation.messages);
-  chat.took_back = false;
-  tell_failure(chat.drafting);
-  tell_of_full_context(chat);
+  chat.backup->set(chat.conversation.messages);
+  chat.session_is_ahead = false;
+  note_draft_failure(chat.drafting);
+  note_full_context(chat);
   return {};
 }
 

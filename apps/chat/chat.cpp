@@ -1,20 +1,19 @@
-// pinion chat: a conversation by the folder's own template. Each turn renders all of it; the session evaluates only
-// what its cache does not hold yet.
+// pinion chat: a conversation in the format of the folder's chat template. Each turn renders the whole conversation;
+// the session evaluates only the tokens that its cache lacks.
 #include <algorithm>
 
 #include "apps/chat/chat.h"
-#include "apps/chat/input.h"
-#include "apps/chat/word_wrap.h"
+#include "apps/chat/terminal.h"
 #include "apps/cli/boards.h"
-#include "apps/cli/machine.h"
+#include "apps/cli/console.h"
 #include "apps/commands.h"
 #include "engine/team/memory.h"
-#include "loader/files/nearest.h"
+#include "loader/files/hints.h"
 
 namespace pinion {
 namespace {
 
-struct Options {
+struct ChatOptions {
   RunOptions run;
   SamplingFlags sampling;
   std::string speculate = "off";
@@ -26,7 +25,7 @@ struct Options {
   bool hide_thinking = false, no_thinking = false, quiet = false;
 };
 
-// The system message alone starts the conversation. A template may refuse that role.
+// Starts a conversation with the system message only. Fails if the template refuses that role.
 Error restart(Chat& chat, const std::string& system) {
   Conversation fresh{.variables = chat.conversation.variables};
   if (!system.empty()) add_message("system", system, &fresh);
@@ -35,7 +34,7 @@ Error restart(Chat& chat, const std::string& system) {
   std::string text;
   if (Error e = render(*chat.chat_template, trial, &text)) return e;
   chat.conversation = std::move(fresh);
-  chat.took_back = true;
+  chat.session_is_ahead = true;
   return {};
 }
 
@@ -43,7 +42,7 @@ void take_turn(Chat& chat, const std::string& text) {
   const OrderedJson before = chat.conversation.messages;
   add_message("user", text, &chat.conversation);
   if (Error e = answer_last_message(chat)) {
-    complain(chat, e.message());
+    report_failure(chat, e.message());
     chat.conversation.messages = before;
   }
 }
@@ -52,7 +51,7 @@ void reset(Chat& chat, const std::string&) {
   OrderedJson& messages = chat.conversation.messages;
   const bool has_system = !messages.empty() && messages.front()["role"] == "system";
   messages = has_system ? OrderedJson::array({messages.front()}) : OrderedJson::array();
-  chat.took_back = true;
+  chat.session_is_ahead = true;
 }
 
 void set_system(Chat& chat, const std::string& argument) {
@@ -60,7 +59,7 @@ void set_system(Chat& chat, const std::string& argument) {
   Error e = restart(chat, argument);
   if (!e) e = check_system_message(chat);
   if (!e) return;
-  complain(chat, e.message());
+  report_failure(chat, e.message());
   chat.conversation = before;
 }
 
@@ -98,27 +97,26 @@ struct ChatCommand {
 
 constexpr ChatCommand kChatCommands[] = {
     {"/reset", "forgets the conversation, keeps the system message", reset},
-    {"/system", "with a TEXT: sets the system message (without: none) and starts a new conversation", set_system},
+    {"/system", "TEXT: sets the system message, or removes it without TEXT, and starts a new conversation", set_system},
     {"/regen", "answers the last question again", regenerate_answer},
-    {"/undo", "takes back the last question and its answer", undo_turn},
-    {"/save", "with a FILE: writes the conversation as JSON, and beside it, as FILE.cache, what the model holds of it",
-     save_conversation},
-    {"/load", "with a FILE: goes on with the conversation of a file", load_conversation},
-    {"/stats", "figures of the last answer", show_stats},
+    {"/undo", "removes the last question and its answer", undo_turn},
+    {"/save", "FILE: writes the conversation as JSON, and the model's cache of it to FILE.cache", save_conversation},
+    {"/load", "FILE: continues a saved conversation", load_conversation},
+    {"/stats", "prints figures of the last answer", show_stats},
 };
 
 void show_help() {
   std::string text;
   for (const ChatCommand& command : kChatCommands) text += std::string(command.name) + "\t" + command.help + "\n";
-  text += "/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer, and leaves what is typed\n";
-  text += "A line that ends in \\ goes on in the next one; \"\"\" begins and ends several lines.\n";
+  text += "/quit\tends the program, as Ctrl-D does; Ctrl-C stops an answer, and discards the line being typed\n";
+  text += "A line that ends in \\ continues in the next one; \"\"\" begins and ends several lines.\n";
   print(WordWrap(terminal_columns()).put(text));
 }
 
 void fail_unknown_command(Chat& chat, const std::string& name) {
   std::vector<std::string> names = {"/help", "/quit"};
   for (const ChatCommand& command : kChatCommands) names.emplace_back(command.name);
-  complain(chat, "unknown command " + name + did_you_mean(name, names) + " (/help lists them)");
+  report_failure(chat, "unknown command " + name + did_you_mean(name, names) + " (/help lists them)");
 }
 
 void run_command(Chat& chat, const std::string& line) {
@@ -132,13 +130,13 @@ void run_command(Chat& chat, const std::string& line) {
   command->run(chat, argument);
 }
 
-Error open_chat(const Options& options, Chat* out) {
+Error open_chat(const ChatOptions& options, Chat* out) {
   const std::string& folder = options.run.model;
   if (Error e = check_model_folder(folder)) return e;
   if (Error e = check_speculation(options.speculate, options.run)) return e;
   if (Error e = load_chat_template(folder, &out->chat_template)) return e;
   if (!out->chat_template) return error("no chat template; `pinion generate` continues plain text", folder);
-  if (Error e = load_own_tokenizer(folder, &out->tokenizer)) return e;
+  if (Error e = load_model_tokenizer(folder, &out->tokenizer)) return e;
   if (Error e = sampler_options(folder, options.sampling, &out->sampler)) return e;
   if (Error e = find_dry_breakers(options.sampling, out->tokenizer.get(), &out->sampler)) return e;
   if (options.no_thinking) out->conversation.variables["enable_thinking"] = false;
@@ -150,24 +148,23 @@ Error open_chat(const Options& options, Chat* out) {
   if (Error e = open_with_progress(options.run, &out->runtime)) return e;
   const int64_t context = options.context > 0 ? options.context : kDefaultContext;
   if (Error e = open_session(out->runtime, session_needs(options.speculate, context), &out->session)) return e;
-  if (const int64_t most = out->session->sequence.cache.capacity; options.context > most) {
-    note_smaller_context(options.context, most);
-  }
+  const int64_t capacity = out->session->sequence.cache.capacity;
+  if (options.context > capacity) note_smaller_context(options.context, capacity);
   if (Error e = check_system_message(*out)) return e;
   return begin_speculation(options.speculate, options.run, out->runtime, out->session.get(), &out->drafting);
 }
 
-// For the end of a line.
-std::string keep_last_words(LastWords& words) {
+// Text for the end of the message about the loss.
+std::string save_backup(ChatBackup& backup) {
   std::string path;
-  if (const Error e = words.save(&path)) return "what was said is lost, too: " + e.message();
-  return path.empty() ? "" : "what was said is in " + path + ", for /load";
+  if (const Error e = backup.save(&path)) return "the conversation is lost, too: " + e.message();
+  return path.empty() ? "" : "the conversation is in " + path + ", for /load";
 }
 
-int run(const Options& options) {
-  if (options.quiet) be_quiet();
+int run_chat(const ChatOptions& options) {
+  if (options.quiet) set_quiet();
   Chat chat;
-  keep_when_lost([words = chat.last_words] { return keep_last_words(*words); });
+  save_when_board_lost([backup = chat.backup] { return save_backup(*backup); });
   if (Error e = open_chat(options, &chat)) return fail(e);
   LineReader reader("> ");
   chat.interactive = reader.interactive();
@@ -178,7 +175,7 @@ int run(const Options& options) {
                    std::to_string(count_parameters(chat.runtime.model->config).all / 1000) + "k parameters, " +
                    mode_text(options.run) + "; /help lists commands\n"));
   }
-  while (const std::optional<ChatInput> input = read_input(reader)) {
+  while (const std::optional<ChatEntry> input = read_entry(reader)) {
     if (input->is_command && input->text == "/quit") break;
     clear_interrupt();
     if (input->is_command) {
@@ -194,34 +191,34 @@ int run(const Options& options) {
 
 }  // namespace
 
-void complain(Chat& chat, const std::string& message) {
+void report_failure(Chat& chat, const std::string& message) {
   warn(message);
   chat.failed = true;
 }
 
 Run setup_chat(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ChatOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--system", options->system, "The system message").type_name("TEXT");
+  app.add_option("--system", options->system, "System message").type_name("TEXT");
   app.add_option("-n,--max-tokens", options->max_tokens,
-                 "Tokens of an answer at most (default: until the context is full)")
+                 "Maximum number of tokens of an answer (default: until the context is full)")
       .range(1, 1 << 30)
       .type_name("N");
   app.add_option("-c,--context", options->context,
-                 "Tokens the conversation may have (default: the model's, up to 8192)")
+                 "Maximum number of tokens of the conversation (default: the model's context, up to 8192)")
       .range(1, 1 << 30)
       .type_name("N");
   app.add_choice(
          "--overflow", kOverflowNames, [options](size_t i) { options->overflow = static_cast<Overflow>(i); },
-         "When the context is full: drop the oldest turns (default), or stop until /reset")
+         "When the context is full, drop the oldest turns (default), or stop until /reset")
       .type_name("WHAT");
   add_stop_option(app, &options->stops);
   add_speculate_option(app, &options->speculate);
-  app.add_flag("--no-thinking", options->no_thinking, "Ask the template for answers without thoughts");
+  app.add_flag("--no-thinking", options->no_thinking, "Set the template's variable enable_thinking to false");
   app.add_flag("--hide-thinking", options->hide_thinking, "Show one line instead of the model's thoughts");
   add_sampling_options(app, &options->sampling);
   add_quiet_option(app, &options->quiet);
-  return {[options] { return run(*options); }, {&options->run}};
+  return {[options] { return run_chat(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

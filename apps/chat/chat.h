@@ -2,20 +2,35 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
-#include "apps/chat/last_words.h"
 #include "apps/cli/common.h"
 #include "apps/cli/speculate.h"
-#include "engine/session/generate.h"
+#include "engine/session/session.h"
 #include "tokenizer/templates/chat_template.h"
 #include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
 
-// What happens to a conversation that no longer fits into the context.
+// Effect of a question that does not fit into the context.
 enum class Overflow : uint8_t { drop, stop };
 inline constexpr std::string_view kOverflowNames[] = {"drop", "stop"};
+
+// A copy of the conversation, including an unfinished answer, that is saved if the program has to end. Thread-safe.
+class ChatBackup {
+ public:
+  void set(const OrderedJson& messages);  // the whole conversation; an answer begins
+  void add(std::string_view text);        // to the answer
+
+  // Writes a new file in the format of /save to the user's state folder. *path stays empty without messages.
+  Error save(std::string* path);
+
+ private:
+  std::mutex mutex_;
+  OrderedJson messages_ = OrderedJson::array();
+  std::string answer_;
+};
 
 struct Chat {
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -31,44 +46,43 @@ struct Chat {
   Drafting drafting;
 
   Conversation conversation;
-  // Of it, and of the answer under way; never null.
-  std::shared_ptr<LastWords> last_words = std::make_shared<LastWords>();
-  bool took_back = false;        // something since the last answer: the session may hold more than the conversation
-  GenerateResult last;           // of the turn before
-  bool told_of_context = false;  // that it is nearly full
-  bool failed = false;           // a turn or a command: in a pipe the exit status tells
+  std::shared_ptr<ChatBackup> backup = std::make_shared<ChatBackup>();  // never null
+  bool session_is_ahead = false;   // the session holds tokens that may no longer be part of the conversation
+  GenerateResult last;             // of the last answer
+  bool warned_of_context = false;  // that the context is nearly full
+  bool failed = false;             // a turn or command failed, which becomes the exit status in a pipe
 };
 
-// A failure; the chat goes on.
-void complain(Chat& chat, const std::string& message);
+// Prints the failure of a turn or command; the chat continues.
+void report_failure(Chat& chat, const std::string& message);
 
 void add_message(const char* role, const std::string& text, Conversation* out);
 
-void stop_answers_on_interrupt(Session* session);  // Ctrl-C from now on: prompts and answers end early
-void clear_interrupt();                            // before it does something new
-void end_on_interrupt();                           // Ctrl-C from now on: the program ends
+void stop_answers_on_interrupt(Session* session);  // from now on Ctrl-C ends evaluation and generation early
+void clear_interrupt();                            // before the next turn or command
+void end_on_interrupt();                           // from now on Ctrl-C ends the program
 
-// Whether the conversation, a system message or nothing, leaves room for a question.
+// Fails if the conversation, which is a system message or empty, leaves no room for a question.
 Error check_system_message(const Chat& chat);
 
-// The conversation as token ids, checked to fit the context.
+// The conversation as token ids. Fails unless they fit the context.
 Error encode_conversation(Chat& chat, Prompt* out);
 
-// The same with room for an answer: the oldest turns are dropped for it, if they may be, and a note says so. After an
-// error the caller puts the conversation back.
+// Makes room for an answer first: drops the oldest turns, if the options allow it, and prints a note. Changes the
+// conversation even if it fails.
 Error fit_conversation(Chat& chat, Prompt* out);
 
-// A note after an answer that ended with the context, or the first time that the context is nearly full.
-void tell_of_full_context(Chat& chat);
+// After an answer: a note if the context ended it, or once when the context is nearly full.
+void note_full_context(Chat& chat);
 
-// generate for a chat, until Ctrl-C or until on_token returns false.
+// generate() for a chat, until Ctrl-C or until on_token returns false.
 Error generate_for(Chat& chat, const Prompt& prompt, const GenerateOptions& options,
                    const std::function<bool(int32_t)>& on_token);
 
-// Prints the answer to the last message as it comes, and adds it to the conversation.
+// Prints the answer to the last message while it is generated, and adds it to the conversation.
 Error answer_last_message(Chat& chat);
 
-// What commands that begin with / do. Failures are notes, and then nothing has changed.
+// Commands that begin with /. On failure they print a message and change nothing.
 void save_conversation(Chat& chat, const std::string& file);
 void load_conversation(Chat& chat, const std::string& file);
 void regenerate_answer(Chat& chat, const std::string&);

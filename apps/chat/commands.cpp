@@ -1,5 +1,9 @@
-// The commands of a chat that keep, bring back and take back what was said.
+// Commands of a chat that save, load, regenerate and undo, and the backup of an unfinished conversation.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 
 #include "apps/chat/chat.h"
@@ -7,6 +11,8 @@
 #include "engine/session/session_image.h"
 #include "loader/files/json.h"
 #include "loader/files/mapped_file.h"
+#include "loader/files/user_folders.h"
+#include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
@@ -37,7 +43,7 @@ Error read_messages(const std::string& path, OrderedJson* out) {
 
 std::string cache_file(const std::string& file) { return file + ".cache"; }
 
-// The conversation as it stands: no answer begins after it.
+// Encodes the conversation without the beginning of an answer after it.
 Error encode_as_it_stands(Chat& chat, Prompt* out, Error (*encode)(Chat&, Prompt*) = encode_conversation) {
   chat.conversation.add_generation_prompt = false;
   Error e = encode(chat, out);
@@ -45,9 +51,9 @@ Error encode_as_it_stands(Chat& chat, Prompt* out, Error (*encode)(Chat&, Prompt
   return e;
 }
 
-// Takes the session back to what it holds of this conversation: /undo and /reset leave more in it.
-void forget_the_rest(Chat& chat) {
-  if (!chat.took_back) return;
+// Removes tokens from the session that are no longer part of the conversation, as after /undo and /reset.
+void rewind_to_conversation(Chat& chat) {
+  if (!chat.session_is_ahead) return;
   Prompt prompt;
   const Error e = encode_as_it_stands(chat, &prompt);
   const std::vector<int32_t>& held = chat.session->sequence.ids;
@@ -55,7 +61,7 @@ void forget_the_rest(Chat& chat) {
   rewind(chat.session->sequence, common_prefix(held, prompt.ids));
 }
 
-// A conversation of which nothing is held has none.
+// Removes the file if the session holds no tokens.
 Error write_cache(Session& session, const std::string& path) {
   if (session.sequence.ids.empty()) {
     std::error_code ignored;
@@ -72,14 +78,14 @@ Error write_cache(Session& session, const std::string& path) {
   return file.finish();
 }
 
-// Whether there was one. Where it is of no use here a note says why.
+// Returns false without a usable cache; a note gives the reason if the file exists.
 bool read_cache(const std::string& path, Session* session) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return false;
   MappedFile file;
   Error e = map_file(path, &file);
   if (!e) e = restore_image(file.contents(), path, session);
-  if (e) note(e.message() + "; the conversation is evaluated anew");
+  if (e) note(e.message() + "; the conversation is evaluated again");
   return !e;
 }
 
@@ -88,8 +94,8 @@ Error evaluate_prompt(Chat& chat, const Prompt& prompt) {
                       [](int32_t) { return true; });
 }
 
-// Up to the last question as if it were to be answered: the next prompt may part from this one there, where the
-// answer's thoughts are left out.
+// Evaluates the conversation up to the last question, with the beginning of an answer. The next prompt may differ from
+// there on, because templates remove an earlier answer's thoughts.
 Error evaluate_last_question(Chat& chat) {
   if (!ends_with_role(chat, "assistant") || chat.conversation.messages.size() == 1) return {};
   const OrderedJson answer = chat.conversation.messages.back();
@@ -101,7 +107,7 @@ Error evaluate_last_question(Chat& chat) {
   return e;
 }
 
-// The cache is filled at once, so that the next question waits for its own tokens only.
+// Fills the cache now, so that the next question waits for its own tokens only.
 Error evaluate_conversation(Chat& chat) {
   Prompt prompt;
   if (Error e = encode_as_it_stands(chat, &prompt)) return e;
@@ -110,41 +116,68 @@ Error evaluate_conversation(Chat& chat) {
 
 }  // namespace
 
+void ChatBackup::set(const OrderedJson& messages) {
+  const std::lock_guard lock(mutex_);
+  messages_ = messages;
+  answer_.clear();
+}
+
+void ChatBackup::add(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  answer_ += text;
+}
+
+Error ChatBackup::save(std::string* path) {
+  const std::lock_guard lock(mutex_);
+  if (messages_.empty()) return {};
+  OrderedJson messages = messages_;
+  if (!answer_.empty()) messages.push_back({{"role", "assistant"}, {"content", to_utf8(answer_)}});
+  const std::string folder = default_state_folder();
+  if (folder.empty()) return error("no folder for the conversation", "chat", "HOME or XDG_STATE_HOME");
+  if (Error e = make_folder(folder)) return e;
+  const std::string name =
+      folder + "/lost-" + std::to_string(std::time(nullptr)) + "-" + std::to_string(getpid()) + ".json";
+  umask(S_IRWXG | S_IRWXO);  // questions are private; the program is about to end, so the umask need not be restored
+  if (Error e = write_output_file(name, messages.dump(1) + "\n")) return e;
+  *path = name;
+  return {};
+}
+
 void save_conversation(Chat& chat, const std::string& file) {
-  if (file.empty()) return complain(chat, "/save wants a file");
+  if (file.empty()) return report_failure(chat, "/save wants a file");
   bool is_ordinary = false;
   Error e = write_messages(chat, file, &is_ordinary);
-  if (!e && is_ordinary) {  // what is not in a file of its own has no cache beside it
-    forget_the_rest(chat);
+  if (!e && is_ordinary) {  // a device or pipe gets no cache file
+    rewind_to_conversation(chat);
     e = write_cache(*chat.session, cache_file(file));
   }
-  if (e) complain(chat, e.message());
+  if (e) report_failure(chat, e.message());
 }
 
 void load_conversation(Chat& chat, const std::string& file) {
-  if (file.empty()) return complain(chat, "/load wants a file");
+  if (file.empty()) return report_failure(chat, "/load wants a file");
   OrderedJson before = chat.conversation.messages;
-  chat.took_back = true;
+  chat.session_is_ahead = true;
   Error e = read_messages(file, &chat.conversation.messages);
   Prompt shortened;
   if (!e) e = encode_as_it_stands(chat, &shortened, fit_conversation);
   if (!e && !read_cache(cache_file(file), chat.session.get())) e = evaluate_last_question(chat);
   if (!e) e = evaluate_conversation(chat);
   if (e) {
-    complain(chat, e.message());
+    report_failure(chat, e.message());
     chat.conversation.messages = std::move(before);
     return;
   }
-  chat.took_back = false;
+  chat.session_is_ahead = false;
   print("loaded " + std::to_string(chat.conversation.messages.size()) + " messages\n");
 }
 
 void regenerate_answer(Chat& chat, const std::string&) {
-  if (!ends_with_role(chat, "assistant")) return complain(chat, "there is no answer to do again");
+  if (!ends_with_role(chat, "assistant")) return report_failure(chat, "there is no answer to regenerate");
   const OrderedJson before = chat.conversation.messages;
   drop_last_message(chat);
   if (Error e = answer_last_message(chat)) {
-    complain(chat, e.message());
+    report_failure(chat, e.message());
     chat.conversation.messages = before;
   }
 }
@@ -154,10 +187,10 @@ void undo_turn(Chat& chat, const std::string&) {
   while (!chat.conversation.messages.empty() && !ends_with_role(chat, "user")) drop_last_message(chat);
   if (chat.conversation.messages.empty()) {
     chat.conversation.messages = before;
-    return complain(chat, "there is no question to take back");
+    return report_failure(chat, "there is no question to undo");
   }
   drop_last_message(chat);
-  chat.took_back = true;
+  chat.session_is_ahead = true;
 }
 
 }  // namespace pinion

@@ -4,112 +4,124 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <thread>
 #include <utility>
 
-#include "apps/cli/board_speed.h"
+#include "apps/cli/output_file.h"
 #include "apps/model/build.h"
 #include "engine/boards/mpi.h"
 #include "engine/runtime/follow.h"
 #include "kernels/base/hash.h"
+#include "loader/files/json.h"
+#include "loader/files/mapped_file.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {
 
-// Until it goes, what is written to this descriptor is lost.
+constexpr int64_t kSpeedFileFormat = 1;
+constexpr int64_t kMaxSpeedFileBytes = 4096;
+constexpr double kMaxGbPerSecond = 1e6;
+
+// Discards the output to a descriptor during its lifetime.
 class Muted {
  public:
-  explicit Muted(int descriptor) : descriptor_(descriptor), kept_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (nowhere < 0) return;
-    dup2(nowhere, descriptor);
-    close(nowhere);
+  explicit Muted(int descriptor) : descriptor_(descriptor), saved_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
+    const int null_device = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null_device < 0) return;
+    dup2(null_device, descriptor);
+    close(null_device);
   }
   ~Muted() {
-    if (kept_ < 0) return;
-    dup2(kept_, descriptor_);
-    close(kept_);
+    if (saved_ < 0) return;
+    dup2(saved_, descriptor_);
+    close(saved_);
   }
   Muted(const Muted&) = delete;
   Muted& operator=(const Muted&) = delete;
 
  private:
   int descriptor_;
-  int kept_;
+  int saved_;
 };
 
-// The options of the model that the command line has given; null: none that boards could share.
-RunOptions* shared_by(const Run& run) {
-  const auto is_given = [](const RunOptions* one) { return !one->model.empty() || !one->synthetic.empty(); };
+// The model options given on the command line; null: the command has none that boards can share.
+RunOptions* shared_options(const Run& run) {
+  const auto is_given = [](const RunOptions* options) {
+    return !options->model.empty() || !options->synthetic.empty();
+  };
   const auto found = std::ranges::find_if(run.shared, is_given);
   return found == run.shared.end() ? nullptr : *found;
 }
 
-// How this board runs it.
-Error settle_follower(const RunOptions& shared, RuntimeOptions* out) {
-  be_quiet();  // what a text calibrates is told by the first board, which reads it
+Error follower_options(const RunOptions& shared, RuntimeOptions* out) {
+  set_quiet();  // rank 0 reads the calibration text and reports on it
   return runtime_options(shared, load_options(shared), [](const std::string&) {}, out);
 }
 
-// Faster boards get more, where all are known to be so fast and it makes a difference.
-void settle_parts(Exchange& exchange) {
+// Gives faster boards a larger share if the speeds of all boards are known and differ enough.
+void set_shares_by_speed(Exchange& exchange) {
   constexpr double kAlike = 0.97;
-  const std::vector<double> speeds = numbers_of_all(exchange, kept_board_speed());
-  const auto [least, most] = std::ranges::minmax(speeds);
-  if (least > 0 && least < kAlike * most) exchange.set_parts(parts_by(speeds));
+  const std::vector<double> speeds = numbers_of_all(exchange, saved_board_speed());
+  const auto [min, max] = std::ranges::minmax(speeds);
+  if (min > 0 && min < kAlike * max) exchange.set_bounds(bounds_by_speed(speeds));
 }
 
-std::mutex keeping;  // held by whoever tells of a loss, from then on, and at the end: nobody tells of another
-std::function<std::string()> keep_now;
+// Locked for good by the first report of a loss and by stop_reporting_losses(), so that no second report follows.
+std::mutex reporting;
+std::function<std::string()> save_now;
 
-// On the first board the one line; what the others notice makes mpirun end it, which it tells.
-void tell_loss(Error failure) {
-  keeping.lock();
+// Rank 0 prints the one line. The other boards only end: mpirun notices, and ends rank 0 with SIGTERM.
+void report_loss(Error failure) {
+  reporting.lock();
   if (launched_process().rank > 0) return;
-  if (const std::string kept = keep_now ? keep_now() : ""; !kept.empty()) {
-    failure.actual += (failure.actual.empty() ? "" : "; ") + kept;
+  if (const std::string saved = save_now ? save_now() : ""; !saved.empty()) {
+    failure.actual += (failure.actual.empty() ? "" : "; ") + saved;
   }
   fail(failure);
 }
 
-int ended_by_launcher[2] = {-1, -1};  // a pipe
+int termination_pipe[2] = {-1, -1};
 
-// mpirun ends the processes that are left when one has died.
-void end_when_told() {
-  if (pipe2(ended_by_launcher, O_CLOEXEC) != 0) return;
+// Reports SIGTERM as a loss: mpirun sends it to the remaining processes when one has died.
+void report_termination() {
+  if (pipe2(termination_pipe, O_CLOEXEC) != 0) return;
   struct sigaction action = {};
-  action.sa_handler = [](int) { [[maybe_unused]] const ssize_t written = write(ended_by_launcher[1], "", 1); };
-  action.sa_flags = SA_RESTART;  // or who reads takes the signal for the end of the input
+  action.sa_handler = [](int) { [[maybe_unused]] const ssize_t written = write(termination_pipe[1], "", 1); };
+  action.sa_flags = SA_RESTART;  // otherwise a read of standard input would fail and look like its end
   sigaction(SIGTERM, &action, nullptr);
   std::thread([] {
     char byte = 0;
-    while (read(ended_by_launcher[0], &byte, 1) != 1) continue;
-    tell_loss(error("ended by mpirun, as when another board is lost", "run", {}, "SIGTERM"));
+    while (read(termination_pipe[0], &byte, 1) != 1) continue;
+    report_loss(error("ended by mpirun, as when another board is lost", "run", {}, "SIGTERM"));
     std::_Exit(kFailure);
   }).detach();
 }
 
 }  // namespace
 
-void end_of_losses() { keeping.lock(); }
+void stop_reporting_losses() { reporting.lock(); }
 
-void keep_when_lost(std::function<std::string()> keep) {
-  const std::lock_guard lock(keeping);
-  keep_now = std::move(keep);
+void save_when_board_lost(std::function<std::string()> save) {
+  const std::lock_guard lock(reporting);
+  save_now = std::move(save);
 }
 
-Error join_others(std::unique_ptr<Exchange>* out) {
+Error connect_launched_boards(std::unique_ptr<Exchange>* out) {
   if (launched_process().count == 1) return {};
-  if (Error e = join_boards(tell_loss, out)) return e;
-  if (launched_process().rank == 0) end_when_told();
-  const std::string build =
-      std::string(PINION_VERSION) + " " + build_commit();  // what they tell one another is its own
-  const uint64_t own = hash_bytes(std::as_bytes(std::span(build)));
-  return agree_on(**out, own, "is of another build than the first board: want " + build);
+  if (Error e = join_boards(report_loss, out)) return e;
+  if (launched_process().rank == 0) report_termination();
+  // Messages between boards have no stable format.
+  const std::string build = std::string(PINION_VERSION) + " " + build_commit();
+  const uint64_t hash = hash_bytes(std::as_bytes(std::span(build)));
+  return agree_on(**out, hash, "is of another build than the first board: want " + build);
 }
 
 std::optional<int> parse_on_boards(Exchange& exchange, const std::function<std::optional<int>()>& parse) {
@@ -120,8 +132,8 @@ std::optional<int> parse_on_boards(Exchange& exchange, const std::function<std::
     const Muted out(STDOUT_FILENO), err(STDERR_FILENO);
     status = parse();
   }
-  const Error own = status ? error("its command line is not one to go on with", "") : Error{};
-  const Error e = agree(exchange, own);
+  const Error local = status ? error("its command line is wrong, or asks for help", "") : Error{};
+  const Error e = agree(exchange, local);
   if (status || !e) return status;
   return exchange.is_first() ? fail(e) : kFailure;
 }
@@ -131,23 +143,56 @@ int run_on_boards(Exchange& exchange, const Run& run) {
     if (Error e = agree(exchange, {})) return exchange.is_first() ? fail(e) : kFailure;
     return run.on_all(exchange);
   }
-  RunOptions* shared = shared_by(run);
-  if (shared) exchange.most_seconds = shared->board_seconds;
-  settle_parts(exchange);
+  RunOptions* shared = shared_options(run);
+  if (shared) exchange.timeout_seconds = shared->board_timeout_seconds;
+  set_shares_by_speed(exchange);
   if (exchange.is_first()) {
     if (Error e = agree(exchange, {})) return fail(e);
     if (shared) shared->exchange = &exchange;
     const int status = run.run();
-    end_following(exchange);
+    stop_followers(exchange);
     return status;
   }
-  if (run.settle_follower) run.settle_follower();
+  if (run.prepare_follower) run.prepare_follower();
   RuntimeOptions options;
-  const Error own = shared ? settle_follower(*shared, &options) : Error{};
-  if (agree(exchange, own)) return kFailure;
+  const Error local = shared ? follower_options(*shared, &options) : Error{};
+  if (agree(exchange, local)) return kFailure;
   options.exchange = &exchange;
-  follow(std::move(options));
+  run_follower(std::move(options));
   return kSuccess;
+}
+
+std::string board_speed_file() {
+  std::array<char, 256> host = {};
+  const std::string folder = default_config_folder();
+  if (folder.empty() || gethostname(host.data(), host.size() - 1) != 0) return {};
+  return folder + "/boards/" + host.data() + ".json";
+}
+
+double saved_board_speed() {
+  const std::string path = board_speed_file();
+  std::string text;
+  Json json;
+  if (path.empty() || read_text_file(path, kMaxSpeedFileBytes, &text) || parse_json(text, path, &json)) return 0;
+  JsonFields fields{json, path};
+  const int64_t format = fields.integer("format");
+  const double speed = fields.number("read_gb_per_s", {}, 0, kMaxGbPerSecond);
+  return fields.error || format != kSpeedFileFormat ? 0 : speed * 1e9;
+}
+
+Error save_board_speed(double bytes_per_second) {
+  const std::string path = board_speed_file();
+  if (path.empty()) return error("no folder for the result", "tune", "HOME or XDG_CONFIG_HOME");
+  if (Error e = make_folder(std::filesystem::path(path).parent_path())) return e;
+  const OrderedJson json = {{"format", kSpeedFileFormat}, {"read_gb_per_s", bytes_per_second / 1e9}};
+  return write_output_file(path, json.dump(2) + "\n");
+}
+
+Error remove_board_speed() {
+  const std::string path = board_speed_file();
+  std::error_code code;
+  std::filesystem::remove(path, code);
+  return code ? error("cannot remove", path, {}, code.message()) : Error{};
 }
 
 }  // namespace pinion

@@ -1,5 +1,5 @@
-// The program as one of several processes that share a model: the first is the program as ever, the others compute what
-// it says and write nothing.
+// The program as one of several processes that share a model: rank 0 behaves as without the others, which run the model
+// with it and print nothing.
 #pragma once
 
 #include <functional>
@@ -7,28 +7,38 @@
 #include <optional>
 #include <string>
 
-#include "apps/cli/common.h"
+#include "apps/commands.h"
 #include "engine/boards/exchange.h"
 
 namespace pinion {
 
-// Connects this process with those that a launcher has started beside it; there may be none.
-Error join_others(std::unique_ptr<Exchange>* out);
+// Connects this process with those that a launcher has started beside it. *out stays null if there are none.
+Error connect_launched_boards(std::unique_ptr<Exchange>* out);
 
-// Parses the command line, which every process has of its own: the first alone says what is wrong with it. An exit
-// status, where this is not to go on on all of them.
+// Parses the command line, of which each process has its own; rank 0 alone prints what is wrong with it. Returns an
+// exit status unless all boards can go on.
 std::optional<int> parse_on_boards(Exchange& exchange, const std::function<std::optional<int>()>& parse);
 
 // Runs a command whose options are parsed.
 int run_on_boards(Exchange& exchange, const Run& run);
 
-// Nothing more is lost with another board: from here on nobody tells of one. Processes that end at about the same time
-// are taken for lost ones by mpirun where they have failed.
-void end_of_losses();
+// From here on the loss of another board is not reported. At the end of a failed run mpirun takes processes that end at
+// about the same time for lost ones.
+void stop_reporting_losses();
 
-// What the first board does when another is lost, before the end of losses: called once at most, on whatever thread,
-// right before the program ends, and what it returns ends the one line about it. It owns what it reads: of a loss a
-// command may first see the end of its input, since mpirun closes that.
-void keep_when_lost(std::function<std::string()> keep);
+// Called on rank 0 when another board is lost, at most once, on any thread, right before the program ends; the returned
+// text is appended to the message about the loss. `save` must own the data that it reads: mpirun closes standard input
+// first, so the command may already be ending.
+void save_when_board_lost(std::function<std::string()> save);
+
+// Read bandwidth of this board in bytes per second, as measured by `pinion tune` under mpirun: a model is divided in
+// proportion to it. 0: no file, or an unreadable one.
+double saved_board_speed();
+Error save_board_speed(double bytes_per_second);
+Error remove_board_speed();
+
+// CONFIG/pinion/boards/HOST.json: the host name is part of it because boards may share a home folder. Empty: the user
+// has no configuration folder.
+std::string board_speed_file();
 
 }  // namespace pinion

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "apps/cli/console.h"
+#include "loader/files/hints.h"
 #include "loader/files/json.h"
-#include "loader/files/nearest.h"
 
 namespace pinion {
 namespace {
@@ -34,7 +34,7 @@ OptionText describe_option(const CLI::Option& option) {
   return text;
 }
 
-// Letters alone are near to any other.
+// For suggestions; a single letter resembles every other one.
 std::vector<std::string> long_names(const CommandText& command) {
   std::vector<std::string> names;
   for (const OptionText& option : command.options) {
@@ -43,7 +43,7 @@ std::vector<std::string> long_names(const CommandText& command) {
   return names;
 }
 
-// The parser's own words are of counts: "--seed: At Most 1 required but received 2", "--seed: 1 required N missing".
+// CLI11 reports counts: "--seed: At Most 1 required but received 2", "--seed: 1 required N missing".
 std::string reworded(std::string text) {
   if (const size_t at = text.find("At Most 1 required"); at != text.npos) return text.substr(0, at) + "given twice";
   constexpr std::string_view kConvert = "Could not convert: ", kHas = " = ";
@@ -57,8 +57,8 @@ std::string reworded(std::string text) {
   return text.replace(at, kNone.size(), "wants ").erase(text.size() - kMissing.size());
 }
 
-// What is wrong with a command line, in plainer words than the parser's; empty: it knows better.
-std::string plain_words(CLI::App* app) {
+// A plainer message than CLI11's for unknown words and missing commands; empty: use CLI11's.
+std::string plain_message(CLI::App* app) {
   while (app->remaining().empty() && !app->get_subcommands().empty()) app = app->get_subcommands().front();
   const std::vector<std::string> unknown = app->remaining();
   const CommandText command = Command(app).describe();
@@ -70,7 +70,7 @@ std::string plain_words(CLI::App* app) {
   if (is_option && !app->get_parent()) return "options follow a command: pinion COMMAND " + word;
   if (is_option) return command.name + " has no option " + word + did_you_mean(word, long_names(command));
   if (!commands.empty()) return command.name + " has no command " + word + did_you_mean(word, commands);
-  return "\"" + word + "\" belongs to no option: text with spaces wants quotes, a model's folder --model before it";
+  return "\"" + word + "\" belongs to no option: quote text with spaces, and give a model's folder with --model";
 }
 
 }  // namespace
@@ -85,8 +85,8 @@ Option& Option::path(const std::string& type_name) {
   return check(complain).type_name(type_name);
 }
 
-Option& Option::required(bool is) {
-  option_->required(is);
+Option& Option::required(bool is_required) {
+  option_->required(is_required);
   return *this;
 }
 
@@ -105,14 +105,14 @@ Option& Option::replace(const std::function<std::string(const std::string& text)
   return *this;
 }
 
-Option& Option::range(double least, double most) {
-  return check([least, most](const std::string& text) -> std::string {
+Option& Option::range(double min, double max) {
+  return check([min, max](const std::string& text) -> std::string {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    if (!text.empty() && *end == '\0' && value >= least && value <= most) return {};
+    if (!text.empty() && *end == '\0' && value >= min && value <= max) return {};
     std::ostringstream message;
     message.precision(16);
-    message << "want a number from " << least << " to " << most << ", have " << text;
+    message << "want a number from " << min << " to " << max << ", have " << text;
     return message.str();
   });
 }
@@ -184,7 +184,7 @@ Option Command::add_choice(const std::string& name, std::span<const std::string_
                            const std::function<void(size_t i)>& chosen, const std::string& help) const {
   const std::vector<std::string> names(values.begin(), values.end());
   const auto choose = [names, chosen](const std::string& text) {
-    chosen(static_cast<size_t>(std::ranges::find(names, text) - names.begin()));
+    chosen(std::ranges::find(names, text) - names.begin());
   };
   return Option(app_->add_option_function<std::string>(name, choose, help)).one_of(names);
 }
@@ -214,7 +214,7 @@ std::vector<std::string> command_names(const CommandText& command) {
   return names;
 }
 
-Command Command::whole() const {
+Command Command::root() const {
   CLI::App* app = app_;
   while (app->get_parent()) app = app->get_parent();
   return Command(app);
@@ -237,8 +237,8 @@ std::string Command::help() const { return app_->help(); }
 CommandLine::CommandLine(const std::string& program, const std::string& description, const std::string& version,
                          const std::string& footer)
     : app_(std::make_unique<CLI::App>(description, program)) {
-  app_->require_subcommand(0,
-                           1);  // the caller notices that there is none: so an unknown one is named, not called missing
+  // main() reports a missing command. If CLI11 did, it would call an unknown command a missing one.
+  app_->require_subcommand(0, 1);
   app_->footer(footer);
   app_->set_version_flag("--version", version);
 }
@@ -256,8 +256,8 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
     print(text.str());
     return status;
   } catch (const CLI::ParseError& usage) {
-    const std::string words = plain_words(app_.get());
-    return fail_usage(words.empty() ? reworded(usage.what()) : words);
+    const std::string message = plain_message(app_.get());
+    return fail_usage(message.empty() ? reworded(usage.what()) : message);
   }
   return {};
 }

@@ -1,5 +1,4 @@
-// Options of a command line. CLI11 does the work, in command_line.cpp alone: wherever it is included it takes seconds
-// to compile.
+// Options of a command line, over CLI11. Only command_line.cpp includes CLI11, which takes seconds to compile.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +17,38 @@ class Option;
 
 namespace pinion {
 
-// One option, to be described further: add_option(...).range(1, 10).type_name("N").
+// One option, described by chained calls: add_option(...).range(1, 10).type_name("N").
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option& type_name(const std::string& name);
-  Option& path(const std::string& type_name);  // of a file or folder: an empty one is a mistake, a script's say
-  Option& required(bool is = true);
-  Option& range(double least, double most);  // refuses NaN and what is no number too
-  Option& whole();                           // refuses 1.5
+  Option& path(const std::string& type_name);  // a file or folder; empty text is refused
+  Option& required(bool is_required = true);
+  Option& range(double min, double max);  // also refuses NaN and text that is not a number
+  Option& whole();                        // refuses 1.5
   Option& one_of(const std::vector<std::string>& values);
-  Option& check(const std::function<std::string(const std::string& text)>& complaint);  // empty: the text is right
-  Option& replace(const std::function<std::string(const std::string& text)>& meaning);  // what the text stands for
+  Option& check(const std::function<std::string(const std::string& text)>& complaint);  // empty: the text is valid
+  Option& replace(const std::function<std::string(const std::string& text)>& meaning);  // replaces the text
   Option& excludes(const Option& other);
   Option& show_default();
-  Option& repeatable();            // a list, one value each time
-  Option& list();                  // likewise, also as 1,2,3
-  Option& joined(char separator);  // what is said several times becomes one text
+  Option& repeatable();            // a list with one value per use
+  Option& list();                  // a list with one or several values per use: 1,2,3
+  Option& joined(char separator);  // joins the values of repeated uses into one text
   Option& describe(const std::string& help);
-  Option& hidden();  // from --help
+  Option& hidden();  // omits it from --help
 
  private:
   CLI::Option* option_;
 };
 
-// What --help says, as data: for the shells' completion and the man page.
+// The contents of --help as data, for shell completion and the man page.
 struct OptionText {
   std::vector<std::string> names;    // "-m", "--model"
   std::string value;                 // "DIR"; empty: a flag
-  std::vector<std::string> choices;  // the values, where there are only some
+  std::vector<std::string> choices;  // the allowed values; empty: not a fixed set
   std::string help;
-  std::string default_value;  // where --help shows it
+  std::string default_value;  // empty: not shown
   bool required, repeatable;
 };
 
@@ -59,29 +58,28 @@ struct CommandText {
   std::vector<CommandText> commands;
 };
 
-std::vector<std::string> command_names(const CommandText& command);  // of its commands
+std::vector<std::string> command_names(const CommandText& command);  // of its sub-commands
 
-// A command, or a command of a command; the command line owns it.
+// A command or sub-command, owned by the command line.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
   // T: std::string, int32_t, int64_t, double; std::optional of std::string, double, uint64_t; std::vector of
-  // std::string, int32_t, int64_t. The value outlives the command line, and keeps what it has where the option is not
-  // given.
+  // std::string, int32_t, int64_t. `value` must outlive the command line, and is unchanged if the option is absent.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& help) const;
-  // One of some names; chosen(i) is told which.
+  // One of several names; calls chosen(i) with the index of the given one.
   Option add_choice(const std::string& name, std::span<const std::string_view> values,
                     const std::function<void(size_t i)>& chosen, const std::string& help) const;
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
   Option find(const std::string& name) const;
 
   Command add_command(const std::string& name, const std::string& description, const std::string& example) const;
-  void require_command() const;  // one of them
+  void require_command() const;  // one of the sub-commands
   bool is_given() const;
   void when_parsed(const std::function<void()>& f) const;
-  Command whole() const;  // the command line that it is a command of
+  Command root() const;  // the program
   CommandText describe() const;
   std::string help() const;
 
@@ -97,7 +95,7 @@ class CommandLine {
 
   Command root() const;
 
-  // An exit status, where the command line is wrong or has asked for help or the version: that has been printed.
+  // Returns an exit status after an error, --help or --version, whose text is printed already.
   std::optional<int> parse(int argc, char** argv);
 
  private:

@@ -12,14 +12,14 @@ namespace pinion {
 Option add_model_option(Command app, RunOptions* options) {
   return app
       .add_option("-m,--model", options->model,
-                  "Folder of the model, as Hugging Face lays it out, or its ORG/NAME in the Hugging Face cache")
+                  "Model folder in the Hugging Face layout, or ORG/NAME in the Hugging Face cache")
       .type_name("DIR")
       .replace(find_model_folder);
 }
 
 void add_model_or_synthetic_options(Command app, RunOptions* options) {
   Option model = add_model_option(app, options);
-  app.add_option("--synthetic", options->synthetic, "Instead: random weights of the shape a config.json describes")
+  app.add_option("--synthetic", options->synthetic, "Instead of a model: random weights for this config.json")
       .excludes(model)
       .path("CONFIG.json");
   app.add_flag("--ternary", options->load.synthetic_ternary,
@@ -29,7 +29,7 @@ void add_model_or_synthetic_options(Command app, RunOptions* options) {
 
 void add_calibrate_option(Command app, RunOptions* options) {
   app.add_option("--calibrate", options->calibrate,
-                 "Quantise the 4-bit weights for texts like this one; `pinion pack` does it once for all later starts")
+                 "Calibrate the 4-bit weights with this text; `pinion pack` caches the result for later starts")
       .path("F.txt");
 }
 
@@ -38,25 +38,24 @@ void add_weight_options(Command app, RunOptions* options) {
          "--quant", kQuantNames,
          [options](size_t chosen) {
            options->load.quant = static_cast<Quant>(chosen);
-           options->why_quant = kQuantAsAsked;
+           options->quant_reason = kQuantRequested;
          },
          "Weights and arithmetic: none (bf16 weights, fp32), w8a8 (int8) or w4a8 (4-bit weights, int8 head); "
-         "default: w4a8 where the folder has 4-bit codes that may stay, else w8a8")
+         "default: w4a8 if the folder has 4-bit codes that can be kept, else w8a8")
       .type_name("MODE");
-  app.when_parsed([options] { settle_quant(options); });
+  app.when_parsed([options] { resolve_quant(options); });
   std::vector<std::string_view> heads;
   for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
   app.add_choice(
          "--head", heads, [options](size_t chosen) { options->load.head = kHeadFormats[chosen].format; },
-         "Weights of the head, where not the mode's: none (bf16), w8 or w4")
+         "Weights of the head, if different from the mode's: none (bf16), w8 or w4")
       .type_name("FORMAT");
   app.add_option("--keep", options->load.keep,
-                 "Keep matrices at bf16 whose name holds PATTERN, e.g. lm_head; repeatable")
+                 "Keep matrices whose name contains PATTERN at bf16, e.g. lm_head; repeatable")
       .type_name("PATTERN")
       .check([](const std::string& text) { return text.empty() ? "an empty pattern would keep all matrices" : ""; })
       .list();
-  app.add_flag("--no-rotate", options->no_rotate,
-               "Quantise inputs as they are, not rotated: for comparison, it costs quality");
+  app.add_flag("--no-rotate", options->no_rotate, "Quantise inputs without rotation: for comparison, costs quality");
   add_calibrate_option(app, options);
 }
 
@@ -64,35 +63,34 @@ void add_number_options(Command app, RunOptions* options) {
   add_weight_options(app, options);
   app.add_choice(
          "--kv", kKvNames, [options](size_t chosen) { options->kv = static_cast<KvType>(chosen); },
-         "Numbers of the KV cache: f32 (default for none), bf16, or q8 (default else: int8, rotated, half the bytes)")
+         "Type of the KV cache: f32 (default for none), bf16, or q8 (default otherwise: rotated int8, half the bytes)")
       .type_name("TYPE");
 }
 
 void add_threads_option(Command app, RunOptions* options) {
-  app.add_option("-t,--threads", options->team.threads,
-                 "Threads (default: as tuned, else one for each core that helps)")
+  app.add_option("-t,--threads", options->team.threads, "Threads (default: as tuned, else one per useful core)")
       .range(1, kMaxThreads)
       .type_name("N");
 }
 
 void add_speed_options(Command app, RunOptions* options) {
-  app.add_option("--cores", options->cores, "Cores: 0-3,8 or big, little, all")
+  app.add_option("--cores", options->cores, "Cores to use: 0-3,8 or big, little, all")
       .type_name("LIST")
       .check([](const std::string& text) { return text.empty() ? "no cores" : ""; });
-  app.add_option("--kernels", options->kernels_name, "Kernel table, as `pinion cpu` lists them").type_name("NAME");
+  app.add_option("--kernels", options->kernels_name, "Kernel table, by its name in `pinion cpu`").type_name("NAME");
   app.add_option("--prefill-chunk", options->team.prefill_chunk,
-                 "Prompt tokens evaluated together; never changes the result (default: as tuned, else 256)")
+                 "Prompt tokens per pass; does not change the result (default: as tuned, else 256)")
       .range(1, 65536)
       .type_name("N");
-  app.add_option("--timeout", options->board_seconds,
-                 "Seconds that another board of mpirun may take for its part of a pass; then all end")
+  app.add_option("--timeout", options->board_timeout_seconds,
+                 "Seconds to wait for another board during a pass under mpirun; then all boards end")
       .range(0.1, 86400)
       .type_name("S")
       .show_default();
 }
 
 void add_cache_option(Command app, RunOptions* options) {
-  app.add_flag("--no-cache", options->no_cache, "Pack the weights anew, and keep nothing for the next start");
+  app.add_flag("--no-cache", options->no_cache, "Pack the weights again, without reading or writing the weight cache");
 }
 
 void add_run_options(Command app, RunOptions* options) {
@@ -108,18 +106,18 @@ void add_sampling_options(Command app, SamplingFlags* flags) {
     const SamplerSetting& setting = kSamplerSettings[i];
     std::string name = "--" + std::string(setting.name);
     std::ranges::replace(name, '_', '-');
-    if (name == "--temperature") name += ",--temp";  // as llama.cpp calls it
+    if (name == "--temperature") name += ",--temp";  // llama.cpp's name
     Option option = app.add_option(name, flags->settings[i], setting.help);
-    option.range(setting.least, setting.most).type_name(setting.letter);
+    option.range(setting.min, setting.max).type_name(setting.letter);
     if (setting.count) option.whole();
   }
   app.add_option("--dry-sequence-breaker", flags->dry_breakers,
-                 "DRY sees no repetition across TEXT; repeatable; none: across all (default: newline : \" *)")
+                 "TEXT ends repetitions for DRY; repeatable; none: no text does (default: newline : \" *)")
       .type_name("TEXT")
       .repeatable();
-  constexpr double kMostSeed = 9007199254740991;  // what readers of JSON keep exactly
-  app.add_option("-s,--seed", flags->seed, "Same seed, same text (default: by chance, shown by --json)")
-      .range(0, kMostSeed)
+  constexpr double kMaxSeed = 9007199254740991;  // 2^53 - 1: exact in every JSON reader
+  app.add_option("-s,--seed", flags->seed, "Same seed, same text (default: random, printed by --json)")
+      .range(0, kMaxSeed)
       .type_name("S");
 }
 
@@ -134,15 +132,14 @@ OrderedJson sampler_json(const SamplerOptions& options) {
 }
 
 Option add_stop_option(Command app, std::vector<std::string>* stops) {
-  return app
-      .add_option("--stop", *stops, "End the text before TEXT, which is not shown, as $'\\n' or \"User:\"; repeatable")
+  return app.add_option("--stop", *stops, "End before TEXT, which is not printed: $'\\n' or \"User:\"; repeatable")
       .type_name("TEXT")
       .check([](const std::string& text) { return text.empty() ? "want a text, have none" : ""; })
       .repeatable();
 }
 
 void add_quiet_option(Command app, bool* quiet) {
-  app.add_flag("--quiet", *quiet, "On standard error only failures: no notes, no progress, no figures");
+  app.add_flag("--quiet", *quiet, "Print only failures on standard error: no notes, progress or figures");
 }
 
 void note_smaller_context(int64_t asked, int64_t context) {
@@ -169,9 +166,9 @@ Error parse_ids(std::string_view text, std::vector<int32_t>* out) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   constexpr std::string_view kBlanks = " \t\r\n";
   const auto skip_blanks = [&] { text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size())); };
-  for (bool goes_on = false;;) {  // behind a comma
+  for (bool after_comma = false;;) {
     skip_blanks();
-    if (text.empty() && !goes_on) return {};
+    if (text.empty() && !after_comma) return {};
     const std::string_view word = text.substr(0, text.find_first_of(", \t\r\n"));
     int32_t id = 0;
     const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), id);
@@ -182,8 +179,8 @@ Error parse_ids(std::string_view text, std::vector<int32_t>* out) {
     out->push_back(id);
     text.remove_prefix(word.size());
     skip_blanks();
-    goes_on = text.starts_with(',');
-    if (goes_on) text.remove_prefix(1);
+    after_comma = text.starts_with(',');
+    if (after_comma) text.remove_prefix(1);
   }
 }
 
@@ -204,18 +201,18 @@ LoadOptions load_options(const RunOptions& options) {
   LoadOptions load = options.load;
   if (!options.no_cache) load.cache_folder = default_cache_folder();
   load.warn = [](const Error& failure) { note(failure.message()); };
-  if (!options.only_drafts) {
-    load.doubt = [](const Error& failure) { doubt(failure.message() + "; what this run says may be wrong"); };
+  if (!options.is_draft_model) {
+    load.doubt = [](const Error& e) { warn_of_wrong_output(e.message() + "; the output of this run may be wrong"); };
   }
   return load;
 }
 
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out) {
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (Error e = load_own_tokenizer(model, &tokenizer)) return e;
+  if (Error e = load_model_tokenizer(model, &tokenizer)) return e;
   std::string text;
   if (Error e = read_input(file, kMaxTextBytes, &text)) return e;
-  return text_ids(*tokenizer, text, out);
+  return encode_with_prefix(*tokenizer, text, out);
 }
 
 Error read_calibration(const RunOptions& options, LoadOptions* out) {
@@ -226,20 +223,20 @@ Error read_calibration(const RunOptions& options, LoadOptions* out) {
   return use_calibration(text, options.calibrate, out);
 }
 
-void tell_of_ignored_fields(const ModelConfig& config) {
+void note_ignored_fields(const ModelConfig& config) {
   if (const std::string fields = ignored_fields_note(config); !fields.empty()) note(fields);
 }
 
-void tell_of_unwritten(const Checkpoint& checkpoint) {
-  for (const std::string& one : unwritten_notes(checkpoint)) note(one);
+void note_incomplete_files(const Checkpoint& checkpoint) {
+  for (const std::string& text : unwritten_notes(checkpoint)) note(text);
 }
 
-void tell_of_model(const Model& model) {
-  for (const std::string& one : model_notes(model)) note(one);
+void note_about_model(const Model& model) {
+  for (const std::string& text : model_notes(model)) note(text);
 }
 
-void note_unused(const RunOptions& options, const Tuning& tuning) {
-  if (const std::string why = why_not_tuned(options, tuning); !why.empty()) note(why);
+void note_unused_tuning(const RunOptions& options, const Tuning& tuning) {
+  if (const std::string why = tuning_note(options, tuning); !why.empty()) note(why);
 }
 
 Error make_plan(const RunOptions& options, Plan* out) {
@@ -256,7 +253,7 @@ Error open_with_progress(const RunOptions& run, Runtime* out) {
     if (Error e = read_calibration(run, &load)) return e;
     if (Error e = open_model(run, load, [](const std::string& text) { note(text); }, out)) return e;
   }
-  tell_of_model(*out->model);
+  note_about_model(*out->model);
   return {};
 }
 

@@ -1,8 +1,7 @@
-// What the sub-commands share: the options that choose a model, how it runs and how it is sampled, and opening it.
+// Shared by the sub-commands: the options that choose a model, how it runs and how it samples, and opening the model.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,71 +11,54 @@
 #include "apps/cli/console.h"
 #include "apps/model/open.h"
 #include "apps/model/run_options.h"
-#include "apps/model/sampling.h"
-#include "apps/model/texts.h"
 #include "kernels/base/error.h"
 #include "loader/checkpoint/model_folder.h"
 
 namespace pinion {
 
-// A sub-command declares its options and gives what runs once they are parsed; that returns the exit status.
-struct Run {
-  std::function<int()> run;
-  // Options of models that several boards can share, of which one at most is given; none: the first runs it alone.
-  std::vector<RunOptions*> shared = {};
-  // What each of several boards does instead; none: the first runs it.
-  std::function<int(Exchange&)> on_all = {};
-  // Another board is about to follow: makes what it takes of the shared options from the others.
-  std::function<void()> settle_follower = {};
-};
-
 Option add_model_option(Command app, RunOptions* options);
 void add_model_or_synthetic_options(Command app, RunOptions* options);  // --model, or --synthetic --ternary
-void add_weight_options(
-    Command app,
-    RunOptions* options);  // those that decide the packed weights: --quant --head --keep --no-rotate --calibrate
+
+// The packed weights depend on --quant --head --keep --no-rotate --calibrate, the results on --kv as well. Threads,
+// --cores, --kernels and --prefill-chunk change the speed only.
+void add_weight_options(Command app, RunOptions* options);
 void add_calibrate_option(Command app, RunOptions* options);
-void add_number_options(Command app,
-                        RunOptions* options);  // those that decide the numbers: the same and --kv
+void add_number_options(Command app, RunOptions* options);  // the weight options and --kv
 void add_threads_option(Command app, RunOptions* options);
-void add_speed_options(Command app,
-                       RunOptions* options);              // --cores --kernels --prefill-chunk: speed and nothing else
-void add_cache_option(Command app, RunOptions* options);  // --no-cache
-void add_run_options(Command app, RunOptions* options);   // all of them
+void add_speed_options(Command app, RunOptions* options);  // --cores --kernels --prefill-chunk --timeout
+void add_cache_option(Command app, RunOptions* options);   // --no-cache
+void add_run_options(Command app, RunOptions* options);    // --model and all of the above
 
 void add_sampling_options(Command app, SamplingFlags* flags);
-OrderedJson sampler_json(const SamplerOptions& options);  // by the table of settings
+OrderedJson sampler_json(const SamplerOptions& options);  // one field for each row of kSamplerSettings
 
 Option add_stop_option(Command app, std::vector<std::string>* stops);
 void add_quiet_option(Command app, bool* quiet);
 
-// Tells the user that the model's context is shorter than --context asked for.
-void note_smaller_context(int64_t asked, int64_t context);
-
-// Keys of a server, one a line. Who may read this process's arguments must not read keys, so they come from a file.
+// API keys, one per line; `file` empty: none. Keys are never arguments, which other users of the machine can read.
 Error read_keys(const std::string& file, std::vector<std::string>* out);
 
-// "1,2,3", "1 2 3" or "[1, 2, 3]"
-Error parse_ids(std::string_view text, std::vector<int32_t>* out);
-std::string join_ids(std::span<const int32_t> ids);  // "1,2,3"
+Error parse_ids(std::string_view text, std::vector<int32_t>* out);  // "1,2,3", "1 2 3" or "[1, 2, 3]"
+std::string join_ids(std::span<const int32_t> ids);                 // "1,2,3"
 
-// What to read when measuring the memory: far beyond the caches, yet within what is free.
+// Size of a buffer for measuring memory bandwidth: far beyond the caches, within the free memory.
 int64_t roof_buffer_bytes();
 
-LoadOptions load_options(const RunOptions& options);  // with the cache's folder; --calibrate is still to be read
+LoadOptions load_options(const RunOptions& options);  // with the cache folder; read_calibration() adds the text
 
 Error read_text_ids(const std::string& model, const std::string& file, TextIds* out);
-Error read_calibration(const RunOptions& options, LoadOptions* out);  // what --calibrate names, if it does
+Error read_calibration(const RunOptions& options, LoadOptions* out);  // the file of --calibrate, if given
 
-void tell_of_ignored_fields(const ModelConfig& config);  // a note where there are any
-void tell_of_unwritten(const Checkpoint& checkpoint);    // a note for each file that is not all there
-void tell_of_model(const Model& model);  // both, and a note where the file's codes are not taken as they are
+// Notes for the user.
+void note_smaller_context(int64_t asked, int64_t context);  // --context exceeds the model's context
+void note_ignored_fields(const ModelConfig& config);
+void note_incomplete_files(const Checkpoint& checkpoint);
+void note_about_model(const Model& model);  // both, and quantised codes of the file that are not used directly
+void note_unused_tuning(const RunOptions& options, const Tuning& tuning);  // why the tune file does not apply
 
-// Where the tune file does not help and the options leave something to it, a line says why.
-void note_unused(const RunOptions& options, const Tuning& tuning);
-Error make_plan(const RunOptions& options, Plan* out);  // the plan for this machine, and that
+Error make_plan(const RunOptions& options, Plan* out);  // for this machine, with that note
 
-// open_runtime with a progress bar, and with what there is to say about the model.
+// Opens a model with a progress bar and the notes about it.
 Error open_with_progress(const RunOptions& options, Runtime* out);
 
 }  // namespace pinion

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +13,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "kernels/base/clock.h"
 #include "loader/files/mapped_file.h"
@@ -23,7 +24,7 @@
 namespace pinion {
 namespace {
 
-// A stranger's names may be as long as they like: of what would fill a terminal the middle is left out.
+// Names from other people's files can be of any length: the middle of a message that would fill a terminal is cut.
 std::string one_line(std::string_view text) {
   constexpr size_t kHeadBytes = 1500, kTailBytes = 400;
   std::string line(text);
@@ -35,7 +36,7 @@ std::string one_line(std::string_view text) {
 }
 
 bool quiet = false;
-std::atomic<bool> is_doubtful = false;
+std::atomic<bool> output_may_be_wrong = false;
 
 Error read_to_end(int descriptor, const std::string& where, int64_t max_bytes, std::string* out) {
   std::array<char, 65536> buffer;
@@ -45,7 +46,7 @@ Error read_to_end(int descriptor, const std::string& where, int64_t max_bytes, s
     if (bytes == 0) return {};
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return error("cannot read", where, {}, std::strerror(errno));
-    out->append(buffer.data(), static_cast<size_t>(bytes));
+    out->append(buffer.data(), bytes);
     if (std::ssize(*out) > max_bytes) {
       return error("too long", where, "at most " + std::to_string(max_bytes) + " bytes");
     }
@@ -60,12 +61,14 @@ std::string text_for(int descriptor, std::string_view text) {
 
 std::string terminal_text(std::string_view text) {
   constexpr char32_t kDelete = 0x7F, kLastC1 = 0x9F, kPictures = 0x2400, kPictureOfDelete = 0x2421;
-  const auto turns_text = [](char32_t c) { return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069); };
+  const auto changes_direction = [](char32_t c) {
+    return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+  };
   std::string result;
   const std::string clean = to_utf8(text);
   for (size_t at = 0; at < clean.size();) {
     const char32_t c = next_char(clean, &at);
-    if ((c > kDelete && c <= kLastC1) || turns_text(c)) {
+    if ((c > kDelete && c <= kLastC1) || changes_direction(c)) {
       std::array<char, 8> name;
       std::snprintf(name.data(), name.size(), "<%02X>", static_cast<unsigned>(c));
       result += name.data();
@@ -93,18 +96,18 @@ void warn(std::string_view message) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-void doubt(std::string_view message) {
+void warn_of_wrong_output(std::string_view message) {
   warn(message);
-  is_doubtful = true;
+  output_may_be_wrong = true;
 }
 
-int status_of(int status) { return status == kSuccess && is_doubtful ? kFailure : status; }
+int status_of(int status) { return status == kSuccess && output_may_be_wrong ? kFailure : status; }
 
 void note(std::string_view message) {
   if (!quiet) warn(message);
 }
 
-void be_quiet() { quiet = true; }
+void set_quiet() { quiet = true; }
 
 void print(std::string_view text) { print_control(text_for(STDOUT_FILENO, text)); }
 
@@ -143,6 +146,31 @@ std::string rate_text(double count, double seconds) {
   return text.data();
 }
 
+std::string shell_quoted(std::string_view word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string line;
+  for (std::string word; std::getline(file, word, '\0');) {
+    const bool is_plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`;&|<>()*?[]#~!{}") == std::string::npos;
+    line += (line.empty() ? "" : " ") + (is_plain ? word : shell_quoted(word));
+  }
+  return line;
+}
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; bytes >= 999.5 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), unit == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text.data();
+}
+
 std::string xml_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -155,7 +183,7 @@ std::string xml_text(const std::string& text) {
     else if (c == '"')
       out += "&quot;";
     else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r')
-      out += "\xef\xbf\xbd";  // XML cannot say it
+      out += "\xef\xbf\xbd";  // not representable in XML
     else
       out += c;
   }
@@ -173,8 +201,8 @@ Error read_standard_input(int64_t max_bytes, std::string* out) {
 }
 
 bool read_line(std::string* line, Error* failure) {
-  const bool is_there = static_cast<bool>(std::getline(std::cin, *line));
-  if (!std::ferror(stdin)) return is_there;
+  const bool has_line = static_cast<bool>(std::getline(std::cin, *line));
+  if (!std::ferror(stdin)) return has_line;
   *failure = error("cannot read", input_name("-"), {}, std::strerror(errno));
   return false;
 }

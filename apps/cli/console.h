@@ -1,7 +1,6 @@
-// How the program speaks: text and JSON on standard output, one line a failure on standard error, the exit status, and
-// progress where a person watches. Nothing else in the program writes to either. What a model, a template or a file
-// name holds cannot steer a terminal: its control characters are shown as signs. Pipes and files get every byte as it
-// is.
+// Output and input of the program: text and JSON on standard output, one line per failure or note on standard error,
+// and a progress bar on terminals. Nothing else writes to either. Models, templates and file names cannot steer a
+// terminal: it gets visible signs in place of control characters, while pipes and files get every byte unchanged.
 #pragma once
 
 #include <cstdint>
@@ -21,40 +20,46 @@ constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 int fail(const Error& failure);
 int fail_usage(std::string_view message);
-void warn(std::string_view message);   // the same line for a failure that does not end the program
-void doubt(std::string_view message);  // the same where results may be wrong that are out already; from any thread
-int status_of(int status);             // of the whole program: never kSuccess after doubt()
-void note(std::string_view message);   // the same for what is good to know: not once be_quiet() was called
-void be_quiet();                       // no notes, no progress
+void warn(std::string_view message);                  // the same line, for a failure that does not end the program
+void warn_of_wrong_output(std::string_view message);  // printed results may be wrong; callable from any thread
+int status_of(int status);            // the program's exit status: never kSuccess after warn_of_wrong_output()
+void note(std::string_view message);  // the same line, for information; suppressed by set_quiet()
+void set_quiet();                     // suppresses notes and progress
 
-// Standard output, flushed at once. The program ends here, with kFailure, when it cannot be written.
+// Standard output, flushed at once. When it cannot be written, the program ends here with kFailure.
 void print(std::string_view text);
-void print_control(std::string_view sequence);  // our own, for a terminal: as it is
+void print_control(std::string_view sequence);  // our own escape sequence for a terminal, unfiltered
 void print_json(const OrderedJson& json, int indent = -1);
 void print_report(const OrderedJson& report, bool as_json, std::string (*readable)(const OrderedJson&));
-OrderedJson rate_json(double count, double seconds);  // count a second; null where no time was taken
-double decimal_of(float value);                       // prints as short as the float does: 0.6, not 0.6000000238418579
-std::string rate_text(double count, double seconds);  // "95.3", "-"
-std::string xml_text(const std::string& text);        // with < > & and quotes escaped, without control characters
-std::string hash_text(uint64_t hash);                 // sixteen hexadecimal digits
 
-constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or a text to look at
+constexpr int64_t kMaxTextBytes = int64_t{1} << 30;  // of a prompt or an input text
 Error read_standard_input(int64_t max_bytes, std::string* out);
-// A line of standard input without its newline; false behind the last one, and where it cannot be read: an error then.
+// One line of standard input without its newline. False at the end of the input and, with *failure set, on an error.
 bool read_line(std::string* line, Error* failure);
-// A file that the user named. It may be a pipe, as <(command) is in a shell, and "-" is standard input.
+// A file named by the user. It may be a pipe, as from the shell's <(command); "-" is standard input.
 Error read_input(const std::string& path, int64_t max_bytes, std::string* out);
-std::string input_name(const std::string& path);  // for messages
+std::string input_name(const std::string& path);  // for messages: "standard input" for "-"
 bool on_terminal(int descriptor);
 int64_t terminal_columns();  // of standard output; 0: unknown
-bool has_colour();           // not where NO_COLOR forbids it (no-color.org)
+bool has_colour();           // false if NO_COLOR is set (no-color.org)
 
-// What a terminal may be sent: of the control characters only newline and tab stay, the others become signs: U+241B for
-// ESC, <9B> for the C1 characters, which have none, and <202E> for those that turn the direction of what follows. What
-// is not UTF-8 becomes U+FFFD, for a terminal may take single bytes for C1.
+// Text that is safe on a terminal. Newline and tab stay; other control characters become visible signs: U+241B for ESC,
+// <9B> for the C1 characters, which have no sign, and <202E> for those that change the writing direction. Bytes that
+// are not UTF-8 become U+FFFD, because a terminal may take single bytes for C1.
 std::string terminal_text(std::string_view text);
 
-// On standard error where that is a terminal; seen only once the work has taken a second, and gone at the end.
+// Figures as text.
+OrderedJson rate_json(double count, double seconds);  // count per second; null for 0 seconds
+std::string rate_text(double count, double seconds);  // "95.3"; "-" for 0 seconds
+std::string bytes_text(double bytes);                 // "45.2 MB"
+double decimal_of(float value);                       // prints as short as the float does: 0.6, not 0.6000000238418579
+std::string hash_text(uint64_t hash);                 // sixteen hexadecimal digits
+std::string xml_text(const std::string& text);        // escapes < > & and quotes, replaces control characters
+
+std::string shell_quoted(std::string_view word);  // one word for a shell
+std::string command_line();                       // of this process, quoted for a shell where needed
+
+// Drawn on standard error if that is a terminal, after the first second; erased at the end.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);

@@ -11,24 +11,24 @@ namespace {
 
 constexpr double kSecondsPerToken = 2e-3;
 
-// Bits of ids, as TextRules has them; whether there is one for this id.
+// Token masks in the format of TextRules::allowed. Ids may exceed the mask.
 bool has_bit(std::span<const uint32_t> bits, int32_t id) { return id >= 0 && std::cmp_less(id / 32, bits.size()); }
 void set_bit(std::span<uint32_t> bits, int32_t id) {
-  if (has_bit(bits, id)) bits[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+  if (has_bit(bits, id)) bits[id / 32] |= uint32_t{1} << (id % 32);
 }
 
 class GrammarRules : public TextRules {
  public:
-  explicit GrammarRules(std::shared_ptr<const GrammarOrder> order)
-      : order_(std::move(order)), until_(order_->free_until) {
+  explicit GrammarRules(std::shared_ptr<const GrammarRulesOptions> options)
+      : options_(std::move(options)), until_(options_->free_until) {
     state_ = until_.empty() ? State::opening : State::free;
   }
 
   Error begin(int64_t vocab_size, std::span<const int32_t> eos_ids) override {
     const Stopwatch watch(*this);
-    ends_.assign(static_cast<size_t>((vocab_size + 31) / 32), 0);
+    ends_.assign((vocab_size + 31) / 32, 0);
     for (const int32_t id : eos_ids) set_bit(ends_, id);
-    text_.emplace(*order_->grammar, eos_ids, left_seconds());
+    matcher_.emplace(*options_->grammar, eos_ids, left_seconds());
     return allow();
   }
 
@@ -37,7 +37,7 @@ class GrammarRules : public TextRules {
     const Stopwatch watch(*this);
     switch (state_) {
       case State::free:
-        end_free_part(id);
+        add_to_free_text(id);
         break;
       case State::opening:
         if (const ReplyOpening* opening = opening_of(id)) {
@@ -45,73 +45,73 @@ class GrammarRules : public TextRules {
           until_ = opening->until;
           break;
         }
-        if (std::exchange(may_be_blank_, false) && is_blank(id)) break;
-        state_ = State::kept;
+        if (std::exchange(may_be_newline_, false) && is_newlines(id)) break;
+        state_ = State::constrained;
         [[fallthrough]];
-      case State::kept:
-        if (Error e = text_->add(id, left_seconds())) return e;
+      case State::constrained:
+        if (Error e = matcher_->accept(id, left_seconds())) return e;
     }
     return allow();
   }
 
-  std::vector<int32_t> foreseen() override {
+  std::vector<int32_t> jump_forward() override {
     const Stopwatch watch(*this);
     std::vector<int32_t> ids;
-    const std::string text = state_ == State::kept ? text_->foreseen(left_seconds()) : "";
-    if (text.empty() || encode(*order_->tokenizer, text, {.add_special = false, .parse_special = false}, &ids))
+    const std::string text = state_ == State::constrained ? matcher_->jump_forward(left_seconds()) : "";
+    if (text.empty() || encode(*options_->tokenizer, text, {.add_special = false, .parse_special = false}, &ids))
       return {};
     std::string spelled;
-    for (const int32_t id : ids) spelled += token_bytes(*order_->tokenizer, id);
-    if (spelled != text) return {};  // a blank was put in front, say
-    ids.pop_back();                  // which may go on into what is not foreseen
+    for (const int32_t id : ids) spelled += token_bytes(*options_->tokenizer, id);
+    if (spelled != text) return {};  // the tokenizer added a leading space, for example
+    ids.pop_back();                  // with the text after it, the last token may be a longer one
     return ids;
   }
 
  private:
   enum class State : uint8_t {
-    free,     // until until_
-    opening,  // a text that keeps to the grammar begins, or something that may come before it
-    kept,     // it goes on
+    free,         // unconstrained until until_
+    opening,      // either the constrained text begins, or one of the openings
+    constrained,  // within the constrained text
   };
 
-  // Of all that the grammar is asked.
+  // Adds the CPU time of its lifetime to used_seconds_.
   struct Stopwatch {
-    explicit Stopwatch(GrammarRules& timed) : rules(timed), begun_seconds(thread_seconds()) {}
-    ~Stopwatch() { rules.taken_seconds_ += thread_seconds() - begun_seconds; }
+    explicit Stopwatch(GrammarRules& timed) : rules(timed), start_seconds(thread_seconds()) {}
+    ~Stopwatch() { rules.used_seconds_ += thread_seconds() - start_seconds; }
     GrammarRules& rules;
-    double begun_seconds;
+    double start_seconds;
   };
 
-  // At the start of the call that is being timed.
+  // At the start of the current call: the stopwatch adds at its end.
   double left_seconds() const {
-    if (order_->most_seconds == 0) return GrammarText::kAnyTime;
-    return order_->most_seconds + kSecondsPerToken * static_cast<double>(tokens_) - taken_seconds_;
+    if (options_->max_seconds == 0) return GrammarMatcher::kNoLimit;
+    return options_->max_seconds + kSecondsPerToken * static_cast<double>(tokens_) - used_seconds_;
   }
 
   Error check_time() {
     ++tokens_;
     if (left_seconds() > 0) return {};
-    return error("takes too long: it reads the text in too many ways", "grammar");
+    return error("takes too long: the grammar is too ambiguous", "grammar");
   }
 
   const ReplyOpening* opening_of(int32_t id) const {
-    const auto found = std::ranges::find(order_->openings, id, &ReplyOpening::id);
-    return found == order_->openings.end() ? nullptr : &*found;
+    const auto found = std::ranges::find(options_->openings, id, &ReplyOpening::id);
+    return found == options_->openings.end() ? nullptr : &*found;
   }
 
-  bool is_blank(int32_t id) const {
-    const std::string bytes = token_bytes(*order_->tokenizer, id);
+  bool is_newlines(int32_t id) const {
+    const std::string bytes = token_bytes(*options_->tokenizer, id);
     return !bytes.empty() && bytes.find_first_not_of('\n') == std::string::npos;
   }
 
-  void end_free_part(int32_t id) {
+  void add_to_free_text(int32_t id) {
     if (until_.empty()) return;
-    const std::string bytes = token_bytes(*order_->tokenizer, id);
-    tail_ += bytes.empty() ? token_text(*order_->tokenizer, id) : bytes;
+    const std::string bytes = token_bytes(*options_->tokenizer, id);
+    tail_ += bytes.empty() ? token_text(*options_->tokenizer, id) : bytes;
     if (tail_.find(until_) != std::string::npos) {
       tail_.clear();
       state_ = State::opening;
-      may_be_blank_ = true;
+      may_be_newline_ = true;
     } else if (tail_.size() > until_.size()) {
       tail_.erase(0, tail_.size() - until_.size());
     }
@@ -119,66 +119,67 @@ class GrammarRules : public TextRules {
 
   Error allow() {
     if (state_ == State::free) {
-      allowed.clear();  // any
-      if (!until_.empty() && !order_->may_end_free) bar_ends();
+      allowed.clear();  // any token
+      if (!until_.empty() && !options_->may_end_free) forbid_ends();
       return {};
     }
     allowed.resize(ends_.size());
-    if (Error e = text_->next(allowed, left_seconds())) return e;
-    is_over = state_ == State::kept && is_at_end();
-    if (state_ == State::kept) return {};
-    for (const ReplyOpening& opening : order_->openings) set_bit(allowed, opening.id);
-    if (may_be_blank_) {
-      for (const int32_t id : blanks()) set_bit(allowed, id);
+    if (Error e = matcher_->fill_mask(allowed, left_seconds())) return e;
+    is_complete = state_ == State::constrained && must_end();
+    if (state_ == State::constrained) return {};
+    for (const ReplyOpening& opening : options_->openings) set_bit(allowed, opening.id);
+    if (may_be_newline_) {
+      for (const int32_t id : newline_ids()) set_bit(allowed, id);
     }
     return {};
   }
 
-  void bar_ends() {
+  void forbid_ends() {
     allowed = ends_;
     for (uint32_t& word : allowed) word = ~word;
   }
 
-  // Whether nothing but an end of the text may come.
-  bool is_at_end() const {
-    const auto is_end = [](uint32_t may_come, uint32_t ends) { return (may_come & ~ends) == 0; };
+  // True if the mask allows nothing but ends of the text.
+  bool must_end() const {
+    const auto is_end = [](uint32_t mask, uint32_t ends) { return (mask & ~ends) == 0; };
     return std::equal(allowed.begin(), allowed.end(), ends_.begin(), is_end);
   }
 
-  // One line end or two, as models write them after their thoughts.
-  std::vector<int32_t> blanks() const {
+  // Tokens for one or two newlines, which models write after their thoughts.
+  std::vector<int32_t> newline_ids() const {
     std::vector<int32_t> all;
     for (const char* text : {"\n", "\n\n"}) {
       std::vector<int32_t> ids;
       const EncodeOptions plain{.add_special = false, .parse_special = false};
-      if (!encode(*order_->tokenizer, text, plain, &ids) && ids.size() == 1 && is_blank(ids[0])) all.push_back(ids[0]);
+      if (!encode(*options_->tokenizer, text, plain, &ids) && ids.size() == 1 && is_newlines(ids[0]))
+        all.push_back(ids[0]);
     }
     return all;
   }
 
-  std::shared_ptr<const GrammarOrder> order_;
-  std::optional<GrammarText> text_;
+  std::shared_ptr<const GrammarRulesOptions> options_;
+  std::optional<GrammarMatcher> matcher_;
   State state_;
   std::string until_, tail_;
-  std::vector<uint32_t> ends_;  // bits of the ids that end a text
+  std::vector<uint32_t> ends_;  // mask of the ids that end a text
   int64_t tokens_ = 0;
-  double taken_seconds_ = 0;
-  bool may_be_blank_ = false;
+  double used_seconds_ = 0;
+  bool may_be_newline_ = false;
 };
 
 }  // namespace
 
-MakeRules grammar_rules(GrammarOrder order) {
-  return [order = std::make_shared<const GrammarOrder>(std::move(order))] {
-    return std::make_unique<GrammarRules>(order);
+MakeRules grammar_rules(GrammarRulesOptions options) {
+  return [options = std::make_shared<const GrammarRulesOptions>(std::move(options))] {
+    return std::make_unique<GrammarRules>(options);
   };
 }
 
 void add_grammar_options(Command app, GrammarFlags* flags) {
   Option schema = app.add_option("--json-schema", flags->json_schema,
-                                 "Let only such JSON come as this schema allows (json-schema.org), in one line");
+                                 "Constrain the text to JSON that is valid for this schema (json-schema.org)");
   schema.path("F");
-  app.add_option("--grammar", flags->grammar, "Let only such text come as this grammar allows (GBNF, from root on)")
+  app.add_option("--grammar", flags->grammar, "Constrain the text to this grammar (GBNF, start symbol root)")
       .path("F")
       .excludes(schema);
 }

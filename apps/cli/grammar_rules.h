@@ -1,4 +1,4 @@
-// A grammar as the rules of a text that a model writes.
+// Constrained decoding: a grammar as TextRules, and the options --json-schema and --grammar.
 #pragma once
 
 #include <memory>
@@ -6,31 +6,31 @@
 #include <vector>
 
 #include "apps/cli/common.h"
-#include "engine/session/text_rules.h"
+#include "engine/session/continuation.h"
 #include "tokenizer/grammar/grammar.h"
 
 namespace pinion {
 
-// What a reply may have before, or instead of, the text that keeps to the grammar.
+// Unconstrained text that may come before the constrained text, or replace it.
 struct ReplyOpening {
-  int32_t id;         // of the token that begins it
-  std::string until;  // what ends it; empty: nothing, all the rest is free
+  int32_t id;         // token that begins it
+  std::string until;  // text that ends it; empty: the rest of the reply is unconstrained
 };
 
-struct GrammarOrder {
+struct GrammarRulesOptions {
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::string free_until = {};  // what ends a beginning in which anything may come; empty: there is none
-  bool may_end_free = false;    // the text may end there: with a call, say
+  std::string free_until = {};  // text that ends an unconstrained beginning; empty: the grammar applies at once
+  bool may_end_free = false;    // the reply may end within that beginning, for example with a tool call
   std::vector<ReplyOpening> openings = {};
-  // Of this thread's time that the grammar may take of a text, beside two milliseconds a token; 0: any. One that reads
-  // a text in many ways takes the longer for each token the more there are.
-  double most_seconds = 0;
+  // CPU time of the calling thread that the grammar may use, in addition to two milliseconds per token; 0: no limit. An
+  // ambiguous grammar takes longer per token the more derivations it keeps open.
+  double max_seconds = 0;
 };
 
-MakeRules grammar_rules(GrammarOrder order);
+MakeRules grammar_rules(GrammarRulesOptions options);
 
-// --json-schema and --grammar: files.
+// File names from --json-schema and --grammar.
 struct GrammarFlags {
   std::string json_schema, grammar;
 
@@ -39,7 +39,7 @@ struct GrammarFlags {
 
 void add_grammar_options(Command app, GrammarFlags* flags);
 
-// Nothing where neither is given. A null tokenizer is an error where one is.
+// Leaves *out empty if neither option is given. With one of them, a null tokenizer is an error.
 Error read_grammar(const GrammarFlags& flags, const std::shared_ptr<const Tokenizer>& tokenizer, MakeRules* out);
 
 }  // namespace pinion

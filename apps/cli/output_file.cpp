@@ -17,15 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where a path leads.
 struct Target {
   fs::path path;
-  int descriptor = -1;         // of this process, which the path stands for: /dev/stdout
-  bool is_descriptor = false;  // this process's or another's
+  int descriptor = -1;         // of this process, if the path means one: /dev/stdout
+  bool is_descriptor = false;  // of this process or another one
 };
 
-// A name below /proc/N/fd or /proc/N/task/N/fd. It looks like a link to the file that is open, but is not one: where
-// that is a file, a rename would put another one under its name, or over /dev/stdout.
+// Recognises names below /proc/N/fd and /proc/N/task/N/fd. They look like links to the open file, but a rename would
+// replace the file's name, or /dev/stdout itself, instead of its contents.
 void look_for_descriptor(const fs::path& folder, const std::string& name, Target* out) {
   const std::string text = folder.string();
   if (!text.starts_with("/proc/") || folder.filename() != "fd") return;
@@ -37,10 +36,10 @@ void look_for_descriptor(const fs::path& folder, const std::string& name, Target
 }
 
 Target follow_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the kernel has it, which then refuses the path
+  constexpr int kMaxLinks = 40;  // the kernel refuses longer chains
   Target target{path};
   std::error_code code;
-  for (int i = 0; i < kMostLinks; ++i) {
+  for (int i = 0; i < kMaxLinks; ++i) {
     const fs::path parent = target.path.parent_path();
     look_for_descriptor(fs::canonical(parent.empty() ? "." : parent, code), target.path.filename().string(), &target);
     if (target.is_descriptor || !fs::is_symlink(target.path, code)) break;
@@ -49,7 +48,7 @@ Target follow_links(const std::string& path) {
   return target;
 }
 
-// At the descriptor's own position: a shell's >> appends.
+// Writes at the descriptor's own position, so that a shell's >> appends.
 std::FILE* open_descriptor(int descriptor) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   std::FILE* file = copy < 0 ? nullptr : fdopen(copy, "wb");
@@ -61,7 +60,7 @@ std::FILE* open_aside(const std::string& path, const struct stat* replaced) {
   const mode_t mode = replaced ? replaced->st_mode & 0777 : 0666;
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (descriptor < 0) return nullptr;
-  if (replaced) fchmod(descriptor, mode);  // past the umask; where a file system has no modes, there is none to keep
+  if (replaced) fchmod(descriptor, mode);  // open() applied the umask; file systems without modes may refuse
   return fdopen(descriptor, "wb");
 }
 
@@ -78,15 +77,15 @@ Error OutputFile::open(const std::string& path) {
   const Target target = follow_links(path);
   target_ = target.path.string();
   struct stat status = {};
-  const bool is_there = stat(target_.c_str(), &status) == 0;
-  if (!is_there && errno != ENOENT) return failure();
+  const bool exists = stat(target_.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT) return failure();
   if (target.descriptor >= 0) {
     file_.reset(open_descriptor(target.descriptor));
-  } else if (target.is_descriptor || (is_there && !S_ISREG(status.st_mode))) {
+  } else if (target.is_descriptor || (exists && !S_ISREG(status.st_mode))) {
     file_.reset(std::fopen(target_.c_str(), "wb"));
   } else {
     partial_path_ = target_ + ".partial." + std::to_string(getpid());
-    file_.reset(open_aside(partial_path_, is_there ? &status : nullptr));
+    file_.reset(open_aside(partial_path_, exists ? &status : nullptr));
   }
   return file_ ? Error() : failure();
 }
@@ -95,7 +94,7 @@ Error OutputFile::write(const void* data, size_t bytes) {
   return std::fwrite(data, 1, bytes, file_.get()) == bytes ? Error() : failure();
 }
 
-// What is mounted cannot be renamed over, as containers have single files: that one gets the bytes.
+// A mount point cannot be renamed over (containers mount single files): it is overwritten with the bytes instead.
 Error OutputFile::replace() {
   if (std::rename(partial_path_.c_str(), target_.c_str()) == 0) return {};
   if (errno != EBUSY) return failure();
@@ -123,6 +122,12 @@ Error write_output_file(const std::string& path, std::string_view text) {
   if (Error e = file.open(path)) return e;
   if (Error e = file.write(text.data(), text.size())) return e;
   return file.finish();
+}
+
+Error make_folder(const fs::path& path) {
+  std::error_code code;
+  fs::create_directories(path, code);
+  return code ? error("cannot make the folder", path.string(), {}, code.message()) : Error();
 }
 
 }  // namespace pinion

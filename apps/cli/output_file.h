@@ -1,9 +1,10 @@
-// A file that appears complete or not at all: written aside, then renamed. Devices, pipes and open descriptors are
-// written as they are.
+// A file that appears complete or not at all: written under another name, then renamed. Devices, pipes and open
+// descriptors are written directly.
 #pragma once
 
 #include <cstddef>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,28 +17,30 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// Without finish() nothing is left behind.
+// Leaves nothing behind unless finish() succeeds.
 class OutputFile {
  public:
   ~OutputFile();
-  // A link is followed and stays; a file that is there keeps its mode.
+  // Follows links, which stay links. An existing file keeps its mode.
   Error open(const std::string& path);
   Error write(const void* data, size_t bytes);
   Error finish();
 
-  bool is_ordinary() const { return !partial_path_.empty(); }  // no device, pipe or descriptor: it has a place
+  bool is_ordinary() const { return !partial_path_.empty(); }  // not a device, pipe or descriptor
 
  private:
   Error failure() const;
   Error replace();
 
-  std::string path_;          // as it was given
-  std::string target_;        // where its links lead
-  std::string partial_path_;  // beside the target; empty: written in place
+  std::string path_;          // as given by the user
+  std::string target_;        // the file behind its links
+  std::string partial_path_;  // next to the target; empty: written directly
   std::unique_ptr<std::FILE, CloseFile> file_;
 };
 
-// A whole file of this text.
 Error write_output_file(const std::string& path, std::string_view text);
+
+// Makes a folder and its parents unless they exist.
+Error make_folder(const std::filesystem::path& path);
 
 }  // namespace pinion

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kFullClock = 0.95;  // of the highest: what counts as not held back
+constexpr double kFullClock = 0.95;  // share of the maximum from which a clock counts as full
 
 std::optional<double> read_number(const std::string& path) {
   std::ifstream file(path);
@@ -30,7 +30,7 @@ std::string read_word(const fs::path& path) {
 }
 
 // Entries of a folder whose name begins with `prefix`, sorted.
-std::vector<fs::path> entries(const fs::path& folder, const std::string& prefix) {
+std::vector<fs::path> entries_of(const fs::path& folder, const std::string& prefix) {
   std::vector<fs::path> found;
   std::error_code failure;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failure)) {
@@ -42,7 +42,7 @@ std::vector<fs::path> entries(const fs::path& folder, const std::string& prefix)
 
 std::vector<fs::path> cpu_folders(const fs::path& sysfs, std::span<const int32_t> cpus) {
   const fs::path folder = sysfs / "devices/system/cpu";
-  if (std::ranges::find(cpus, -1) != cpus.end()) return entries(folder, "cpu");
+  if (std::ranges::find(cpus, -1) != cpus.end()) return entries_of(folder, "cpu");
   std::vector<fs::path> found;
   for (const int32_t cpu : cpus) found.push_back(folder / ("cpu" + std::to_string(cpu)));
   return found;
@@ -57,16 +57,16 @@ std::vector<std::string> find_clocks(const fs::path& sysfs, std::span<const int3
   return found;
 }
 
-// A zone may be the battery's or the radio's: those named after a processor count, all only where none is.
+// Zones named after a processor, or all zones if there is none: others belong to the battery or the radio.
 std::vector<std::string> find_temperatures(const fs::path& sysfs) {
   std::vector<std::string> all, processors;
-  for (const fs::path& zone : entries(sysfs / "class/thermal", "thermal_zone")) {
+  for (const fs::path& zone : entries_of(sysfs / "class/thermal", "thermal_zone")) {
     const std::string path = zone / "temp";
     if (!read_number(path)) continue;
     all.push_back(path);
     const std::string type = read_word(zone / "type");
-    for (const char* part : {"cpu", "soc", "pkg", "core", "cluster"}) {
-      if (type.find(part) == std::string::npos) continue;
+    for (const char* name : {"cpu", "soc", "pkg", "core", "cluster"}) {
+      if (type.find(name) == std::string::npos) continue;
       processors.push_back(path);
       break;
     }
@@ -74,17 +74,17 @@ std::vector<std::string> find_temperatures(const fs::path& sysfs) {
   return processors.empty() ? all : processors;
 }
 
-// Whole packages: their cores and memory are counted inside them and would count twice.
+// Whole packages only: they include their cores and memory.
 std::vector<EnergyCounter> find_energy(const fs::path& sysfs) {
   std::vector<EnergyCounter> found;
-  for (const fs::path& zone : entries(sysfs / "class/powercap", "")) {
+  for (const fs::path& zone : entries_of(sysfs / "class/powercap", "")) {
     const std::string path = zone / "energy_uj";
     if (!read_word(zone / "name").starts_with("package") || !read_number(path)) continue;
     found.push_back({path, read_number(zone / "max_energy_range_uj").value_or(0)});
   }
   if (!found.empty()) return found;
-  for (const fs::path& chip : entries(sysfs / "class/hwmon", "hwmon")) {
-    for (const fs::path& input : entries(chip, "energy")) {
+  for (const fs::path& chip : entries_of(sysfs / "class/hwmon", "hwmon")) {
+    for (const fs::path& input : entries_of(chip, "energy")) {
       const std::string name = input.filename();
       if (!name.ends_with("_input") || !read_number(input)) continue;
       const std::string label = read_word(chip / (name.substr(0, name.find('_')) + "_label"));
@@ -101,12 +101,12 @@ std::string write_command(const std::string& value, const std::string& file) {
   return "run: echo " + value + " | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/" + file;
 }
 
-// Drivers that choose the clock in the CPU: their "powersave" is the usual way and goes up under load.
+// Drivers that leave the clock to the CPU: their governor "powersave" is the default and raises the clock under load.
 bool chooses_clock_itself(const std::string& driver) {
   return driver.starts_with("intel_pstate") || driver.starts_with("amd-pstate-epp");
 }
 
-// What a CPU's governor costs; empty: nothing that is known.
+// Empty: the governor is not known to limit the clock.
 std::string governor_limit(const fs::path& cpufreq) {
   const std::string governor = read_word(cpufreq / "scaling_governor");
   if (chooses_clock_itself(read_word(cpufreq / "scaling_driver"))) {
@@ -122,7 +122,7 @@ std::string governor_limit(const fs::path& cpufreq) {
   return governor == "userspace" && set && full && *set < kFullClock * *full ? wanted : std::string();
 }
 
-// A lid that was put on the clock.
+// A configured maximum below the CPU's own.
 std::string ceiling_limit(const fs::path& cpufreq) {
   const std::optional<double> ceiling = read_number(cpufreq / "scaling_max_freq");
   const std::optional<double> full = read_number(cpufreq / "cpuinfo_max_freq");
@@ -131,9 +131,9 @@ std::string ceiling_limit(const fs::path& cpufreq) {
          write_command(std::to_string(static_cast<int64_t>(*full)), "scaling_max_freq");
 }
 
-// Cooling that works by lowering a CPU's clock, while it does.
+// Active cooling devices that work by lowering a CPU's clock.
 void add_cooling(const fs::path& sysfs, std::vector<std::string>* out) {
-  for (const fs::path& device : entries(sysfs / "class/thermal", "cooling_device")) {
+  for (const fs::path& device : entries_of(sysfs / "class/thermal", "cooling_device")) {
     const std::string type = read_word(device / "type");
     if (type.find("cpufreq") == std::string::npos && type != "Processor") continue;
     const double state = read_number(device / "cur_state").value_or(0);
@@ -145,7 +145,7 @@ void add_cooling(const fs::path& sysfs, std::vector<std::string>* out) {
 }
 
 void add_supply(const fs::path& sysfs, std::vector<std::string>* out) {
-  for (const fs::path& chip : entries(sysfs / "class/hwmon", "hwmon")) {
+  for (const fs::path& chip : entries_of(sysfs / "class/hwmon", "hwmon")) {
     if (read_word(chip / "name") == "rpi_volt" && read_number(chip / "in0_lcrit_alarm").value_or(0) > 0) {
       out->push_back("the supply's voltage was too low; use a stronger power supply");
     }
@@ -155,7 +155,7 @@ void add_supply(const fs::path& sysfs, std::vector<std::string>* out) {
 }  // namespace
 
 std::vector<std::string> clock_limits(const std::string& sysfs, std::span<const int32_t> cpus) {
-  std::vector<std::pair<std::string, std::vector<int32_t>>> limits;  // with whom they hold back
+  std::vector<std::pair<std::string, std::vector<int32_t>>> limits;  // with the CPUs concerned
   for (const fs::path& cpu : cpu_folders(sysfs, cpus)) {
     for (const std::string& limit : {governor_limit(cpu / "cpufreq"), ceiling_limit(cpu / "cpufreq")}) {
       if (limit.empty()) continue;
@@ -169,9 +169,9 @@ std::vector<std::string> clock_limits(const std::string& sysfs, std::span<const 
     }
   }
   std::vector<std::string> lines;
-  for (auto& [limit, held] : limits) {
-    std::ranges::sort(held);
-    lines.push_back("CPUs " + cpus_text(held) + ": " + limit);
+  for (auto& [limit, limited] : limits) {
+    std::ranges::sort(limited);
+    lines.push_back("CPUs " + cpus_text(limited) + ": " + limit);
   }
   add_cooling(sysfs, &lines);
   add_supply(sysfs, &lines);

@@ -1,4 +1,4 @@
-// --speculate: where drafts come from.
+// --speculate: the source of drafts for speculative decoding.
 #pragma once
 
 #include <optional>
@@ -9,29 +9,30 @@
 
 namespace pinion {
 
-void add_speculate_option(Command app, std::string* what);  // "off", "ngram", "mtp" or a model's folder
+// `source` is "off", "ngram", "mtp" or the folder of a draft model.
+void add_speculate_option(Command app, std::string* source);
 
-inline bool is_speculating(const std::string& what) { return what != "off"; }
+inline bool is_speculating(const std::string& source) { return source != "off"; }
 
-// Before the model is loaded: whether what is asked for can draft for it.
-Error check_speculation(const std::string& what, const RunOptions& run);
+// Before the model is loaded: fails unless the source can draft for it.
+Error check_speculation(const std::string& source, const RunOptions& run);
 
-// Of the session that is drafted for.
-SessionNeeds session_needs(const std::string& speculate, int64_t capacity);
+// Needs of the target model's session.
+SessionNeeds session_needs(const std::string& source, int64_t capacity);
 
-// What a session drafts with; it outlives the session's last pass.
+// Must outlive the session's last pass.
 struct Drafting {
-  Runtime runtime;  // of the small model, whose teams rest, or of the MTP layer, which has none
+  Runtime runtime;  // of the draft model, whose own teams stay idle, or of the MTP layer, which has no team
   std::optional<Speculation> speculation;
-  bool failure_is_told = false;
+  bool failure_noted = false;
 };
 
-// After the session was opened for it. Opens the model that drafts, if one is asked for, to run on the session's team
-// beside it. A note where drafts are not possible.
-Error begin_speculation(const std::string& what, const RunOptions& run, const Runtime& runtime, Session* session,
+// After session_needs() and opening the session. Opens the draft model, if one is given, on the session's team. Prints
+// a note if drafts are not possible.
+Error begin_speculation(const std::string& source, const RunOptions& run, const Runtime& runtime, Session* session,
                         Drafting* out);
 
-// After an answer: a note, once, where drafts have failed on the way.
-void tell_failure(Drafting& drafting);
+// After an answer: a note, once, if drafting has failed and stopped.
+void note_draft_failure(Drafting& drafting);
 
 }  // namespace pinion

@@ -1,11 +1,10 @@
-// pinion cpu: the machine as Pinion sees it: cores and their kinds, features, which kernels run and why, memory.
+// pinion cpu: describes the machine: cores and their kinds, CPU features, kernel tables, teams, memory.
 #include "kernels/cpu.h"
 
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/machine.h"
 #include "apps/cli/sensors.h"
 #include "apps/commands.h"
 #include "apps/model/build.h"
@@ -18,9 +17,9 @@
 namespace pinion {
 namespace {
 
-struct Options {
+struct CpuOptions {
   RunOptions run;
-  std::string topology;  // a folder with another machine's /sys and /proc; empty: this machine
+  std::string topology;  // folder with a copy of another machine's /sys and /proc; empty: this machine
   bool bandwidth = false;
   bool json = false;
 };
@@ -44,7 +43,6 @@ OrderedJson kernels_json(const Kernels& chosen) {
   return list;
 }
 
-// How weights are read from memory.
 OrderedJson access_json(size_t row) {
   const AccessPattern& pattern = kAccessPatterns[row];
   return {{"name", pattern.name},
@@ -56,7 +54,7 @@ OrderedJson access_json(size_t row) {
           {"w4_records_ahead", pattern.w4_records_ahead}};
 }
 
-// The tune file, and what it says about this machine: "none", "used" or why it is not.
+// The state of the tune file is "none", "used" or the reason why it is not used.
 OrderedJson tuning_json(const Tuning& tuning) {
   const std::string state = tuning.machine ? "used" : tuning.reason ? tuning.reason.message() : "none";
   return {{"file", tuning.path.empty() ? OrderedJson(nullptr) : OrderedJson(tuning.path)}, {"state", state}};
@@ -99,8 +97,8 @@ std::string memory_text(const OrderedJson& report) {
          (report["memory_nodes"] > 1 ? ", on " + report["memory_nodes"].dump() + " nodes" : "") + "\n";
 }
 
-// What a report of another machine does not say is left out.
-std::string readable(const OrderedJson& report) {
+// The report of another machine lacks some fields.
+std::string cpu_text(const OrderedJson& report) {
   std::string text = report["cpu"].get<std::string>() + "\n";
   if (report.contains("features")) text += "features: " + report["features"].get<std::string>() + "\n";
   text += "cores:\n";
@@ -116,8 +114,8 @@ std::string readable(const OrderedJson& report) {
   if (report.contains("memory_bytes")) text += memory_text(report);
   if (report.contains("filters_calls") && !report["filters_calls"].get<bool>()) {
     text +=
-        "chat templates: system calls cannot be filtered here (no seccomp), so a template's process is limited in time "
-        "and memory only; use models that you trust\n";
+        "chat templates: this kernel cannot filter system calls (no seccomp), so only time and memory of a template's "
+        "process are limited; use only models that you trust\n";
   }
   if (report.contains("read_gb_per_s")) {
     text += "read bandwidth of the team: " + two_decimals(report["read_gb_per_s"]) + " GB/s\n";
@@ -126,7 +124,7 @@ std::string readable(const OrderedJson& report) {
   return text;
 }
 
-// What the machine at `root` says about its cores, and the plan for them.
+// The cores of the machine at `root`, and the plan for them.
 OrderedJson cores_report(const Topology& topology, const Plan& plan, const Tuning& tuning, const std::string& root) {
   return {{"cores", cores_json(topology)},
           {"kinds", topology.kinds},
@@ -144,7 +142,7 @@ OrderedJson cores_report(const Topology& topology, const Plan& plan, const Tunin
           {"memory_nodes", topology.memory_nodes}};
 }
 
-int run_recorded(const Options& options) {
+int run_recorded(const CpuOptions& options) {
   const std::string& root = options.topology;
   std::error_code code;
   if (!std::filesystem::is_directory(root + "/sys/devices/system/cpu", code)) {
@@ -156,11 +154,11 @@ int run_recorded(const Options& options) {
   if (Error e = make_plan(options.run, topology, {}, &plan)) return fail(e);
   OrderedJson report = {{"cpu", root}};
   report.update(cores_report(topology, plan, {}, root));
-  print_report(report, options.json, readable);
+  print_report(report, options.json, cpu_text);
   return kSuccess;
 }
 
-int run(const Options& options) {
+int run_cpu(const CpuOptions& options) {
   if (!options.topology.empty()) return run_recorded(options);
   Topology topology;
   if (Error e = read_topology(&topology)) return fail(e);
@@ -186,31 +184,30 @@ int run(const Options& options) {
   report["not_built"].push_back("sme2");
 #endif
   if (options.bandwidth) {
-    if (Error e = try_threads(std::ssize(plan.decode.cpus))) return fail(e);
+    if (Error e = check_threads(std::ssize(plan.decode.cpus))) return fail(e);
     Team workers(plan.decode.cpus, plan.decode.sme, plan.decode.slowness);
     ReadBuffer buffer;
     if (Error e = allocate_read_buffer(workers, roof_buffer_bytes(), &buffer)) return fail(e);
     report["read_gb_per_s"] = read_bandwidth(workers, buffer, 5) / 1e9;
     report["barrier_us"] = barrier_seconds(workers, 21) * 1e6;
   }
-  print_report(report, options.json, readable);
+  print_report(report, options.json, cpu_text);
   return kSuccess;
 }
 
 }  // namespace
 
 Run setup_cpu(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CpuOptions>();
   add_threads_option(app, &options->run);
   add_speed_options(app, &options->run);
-  Option bandwidth = app.add_flag("--bandwidth", options->bandwidth,
-                                  "Measure how fast the team reads memory and how long a barrier takes");
-  app.add_option("--topology", options->topology,
-                 "Plan for another machine: a folder with a copy of its /sys and /proc")
+  Option bandwidth =
+      app.add_flag("--bandwidth", options->bandwidth, "Measure the team's read bandwidth and the time of a barrier");
+  app.add_option("--topology", options->topology, "Plan for another machine: folder with a copy of its /sys and /proc")
       .excludes(bandwidth)
       .path("DIR");
   app.add_flag("--json", options->json, "Print one JSON object");
-  return {[options] { return run(*options); }};
+  return {[options] { return run_cpu(*options); }};
 }
 
 }  // namespace pinion

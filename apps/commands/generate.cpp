@@ -1,12 +1,11 @@
-// pinion generate: one prompt in, its continuation out as it comes, a line of figures at the end.
+// pinion generate: prints the continuation of one prompt while it is generated, and a line of figures at the end.
 #include "apps/commands/generate.h"
 
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
-#include "apps/cli/machine.h"
 #include "apps/cli/speculate.h"
 #include "apps/commands.h"
 #include "engine/team/memory.h"
@@ -16,7 +15,7 @@ namespace {
 
 constexpr double kMostLogprobs = 1000;
 
-// One newline at the end is the editor's or echo's, not the prompt's.
+// The final newline comes from an editor or echo and is not part of the prompt.
 std::string without_final_newline(std::string text) {
   if (text.ends_with('\n')) text.pop_back();
   return text;
@@ -79,18 +78,18 @@ void print_figures(const Runtime& runtime, const SamplerOptions& sampler, const 
                seed_text(sampler).c_str());
 }
 
-OrderedJson token_json(const TokenLogprob& one, const Tokenizer* tokenizer) {
-  return {{"id", one.id},
-          {"token", tokenizer ? OrderedJson(token_text(*tokenizer, one.id)) : OrderedJson(nullptr)},
-          {"logprob", one.logprob}};
+OrderedJson token_json(const TokenLogprob& token, const Tokenizer* tokenizer) {
+  return {{"id", token.id},
+          {"token", tokenizer ? OrderedJson(token_text(*tokenizer, token.id)) : OrderedJson(nullptr)},
+          {"logprob", token.logprob}};
 }
 
 OrderedJson logprobs_json(const std::vector<Logprobs>& list, const Tokenizer* tokenizer) {
   OrderedJson json = OrderedJson::array();
-  for (const Logprobs& one : list) {
-    OrderedJson& item = json.emplace_back(token_json(one.token, tokenizer));
+  for (const Logprobs& entry : list) {
+    OrderedJson& item = json.emplace_back(token_json(entry.token, tokenizer));
     item["top"] = OrderedJson::array();
-    for (const TokenLogprob& likely : one.top) item["top"].push_back(token_json(likely, tokenizer));
+    for (const TokenLogprob& likely : entry.top) item["top"].push_back(token_json(likely, tokenizer));
   }
   return json;
 }
@@ -109,16 +108,16 @@ void print_result(const GenerateFlags& options, const std::vector<int32_t>& prom
   print_json(json);
 }
 
-int run(GenerateFlags& options) {
-  if (options.quiet) be_quiet();
-  // What a grammar foresees is drafted, too.
+int run_generate(GenerateFlags& options) {
+  if (options.quiet) set_quiet();
+  // With a grammar, the text that it determines is drafted as well.
   if (options.speculate.empty()) options.speculate = options.grammar.any() && !options.prompts ? "ngram" : "off";
   if (options.logprobs && !options.json) return fail_usage("--logprobs needs --json");
   if (is_speculating(options.speculate) && options.prompts)
     return fail_usage("--speculate is for one prompt, not for --prompts");
   if (options.logprobs && options.prompts) return fail_usage("--logprobs is for one prompt, not for --prompts");
   if (options.parallel > 0 && !options.prompts) {
-    return fail_usage("--parallel is for the many prompts of --prompts F.jsonl; one prompt goes without it");
+    return fail_usage("--parallel is for --prompts F.jsonl, not for one prompt");
   }
   const bool is_prompt_given = options.prompt || options.prompt_file || options.prompt_ids || options.prompts;
   if (!is_prompt_given && on_terminal(STDIN_FILENO)) {
@@ -135,7 +134,7 @@ int run(GenerateFlags& options) {
   std::shared_ptr<const Tokenizer> tokenizer;
   const bool needs_tokenizer = !options.prompt_ids && !options.prompts;
   if (needs_tokenizer || has_tokenizer(options.run.model)) {
-    if (Error e = load_own_tokenizer(options.run.model, &tokenizer)) return fail(e);
+    if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return fail(e);
   }
   if (!tokenizer && !options.stops.empty()) return fail(error("needs a tokenizer", "--stop"));
   if (Error e = find_dry_breakers(options.sampling, tokenizer.get(), &sampler)) return fail(e);
@@ -154,13 +153,13 @@ int run(GenerateFlags& options) {
   std::unique_ptr<Session> session;
   const int64_t capacity = std::ssize(prompt_ids) + options.max_tokens;
   if (Error e = open_session(runtime, session_needs(options.speculate, capacity), &session)) return fail(e);
-  session->sequence.snapshots.limit_bytes = 0;  // nothing follows this prompt
+  session->sequence.snapshots.limit_bytes = 0;  // no later prompt could reuse them
   if (Error e = begin_speculation(options.speculate, options.run, runtime, session.get(), &drafting)) return fail(e);
 
-  // A person reads the whole text; a script gets the continuation alone.
+  // A terminal shows prompt and continuation; a script gets the continuation alone.
   const bool shows_prompt = tokenizer && !options.json && on_terminal(STDOUT_FILENO);
   const bool at_start = shows_prompt || is_at_start(tokenizer.get(), prompt_ids, rules);
-  TextStream stream(!options.json, options.stops, tokenizer, at_start);
+  TextOutput stream(!options.json, options.stops, tokenizer, at_start);
   if (shows_prompt) stream.put_prompt(prompt_ids);
   GenerateResult result;
   GenerateOptions how = {.max_tokens = options.max_tokens,
@@ -173,7 +172,7 @@ int run(GenerateFlags& options) {
     return fail(e);
   }
   stream.finish();
-  tell_failure(drafting);
+  note_draft_failure(drafting);
   if (options.json) {
     const OrderedJson stats = stats_json(options, runtime, sampler, result);
     print_result(options, prompt_ids, tokenizer.get(), stream.text(), result, stats);
@@ -181,7 +180,8 @@ int run(GenerateFlags& options) {
     print_figures(runtime, sampler, result);
   }
   if (result.finish_reason == FinishReason::context) {
-    note("the text ends here: the context of " + std::to_string(session->sequence.cache.capacity) + " tokens is full");
+    note("the text ends because the context of " + std::to_string(session->sequence.cache.capacity) +
+         " tokens is full");
   }
   return kSuccess;
 }
@@ -192,23 +192,24 @@ Run setup_generate(Command app) {
   auto options = std::make_shared<GenerateFlags>();
   add_run_options(app, &options->run);
   Option prompt = app.add_option("-p,--prompt", options->prompt, "The text to continue (default: standard input)");
-  Option file = app.add_option("-f,--prompt-file", options->prompt_file, "A file that holds it");
-  Option ids = app.add_option("--prompt-ids", options->prompt_ids, "Its token ids, 1,2,3: needs no tokenizer");
+  Option file = app.add_option("-f,--prompt-file", options->prompt_file, "File with the prompt");
+  Option ids =
+      app.add_option("--prompt-ids", options->prompt_ids, "Token ids of the prompt: 1,2,3; no tokenizer needed");
   prompt.type_name("TEXT");
   file.path("F").excludes(prompt);
   ids.type_name("LIST").excludes(prompt).excludes(file);
-  app.add_option(
-         "--prompts", options->prompts,
-         "Many prompts, a line of JSON each: {\"prompt\": TEXT} or {\"prompt_ids\": [..]}; prints a line for each")
+  app.add_option("--prompts", options->prompts,
+                 "Many prompts, one JSON object per line: {\"prompt\": TEXT} or {\"prompt_ids\": [..]}; prints one "
+                 "line for each")
       .path("F.jsonl")
       .excludes(prompt)
       .excludes(file)
       .excludes(ids);
   app.add_option("--parallel", options->parallel,
-                 "With --prompts: how many texts at once; each is what it is alone (default: 8)")
+                 "With --prompts: requests decoded at once; does not change their text (default: 8)")
       .range(1, 1024)
       .type_name("N");
-  app.add_option("-n,--max-tokens", options->max_tokens, "Tokens to generate at most")
+  app.add_option("-n,--max-tokens", options->max_tokens, "Maximum number of tokens to generate")
       .range(0, 1 << 30)
       .type_name("N")
       .show_default();
@@ -217,14 +218,14 @@ Run setup_generate(Command app) {
   add_speculate_option(app, &options->speculate);
   add_sampling_options(app, &options->sampling);
   app.add_option("--logprobs", options->logprobs,
-                 "With --json: log probabilities of the prompt's and the text's tokens, each with the N likeliest")
+                 "With --json: log probabilities of prompt and text, each with the N most likely tokens")
       .range(0, kMostLogprobs)
       .whole()
       .type_name("N");
-  app.add_flag("--ignore-eos", options->ignore_eos, "Go on after the model has ended its text");
-  app.add_flag("--json", options->json, "Print one JSON object at the end instead of text");
+  app.add_flag("--ignore-eos", options->ignore_eos, "Continue after the end-of-sequence token");
+  app.add_flag("--json", options->json, "Print one JSON object at the end instead of the text");
   add_quiet_option(app, &options->quiet);
-  return {[options] { return run(*options); }, {&options->run}};
+  return {[options] { return run_generate(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

@@ -1,4 +1,4 @@
-// pinion generate: the options, and a text as it comes.
+// pinion generate: the options, and the text output shared by one prompt and many.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 #include "apps/cli/common.h"
 #include "apps/cli/grammar_rules.h"
-#include "engine/session/generate.h"
-#include "tokenizer/answers/stop_texts.h"
+#include "engine/session/session.h"
+#include "tokenizer/answers/answer_text.h"
 #include "tokenizer/tokens/tokenizer.h"
 
 namespace pinion {
@@ -18,10 +18,10 @@ namespace pinion {
 struct GenerateFlags {
   RunOptions run;
   SamplingFlags sampling;
-  std::string speculate;  // empty: not said
+  std::string speculate;  // empty: ngram with a grammar, otherwise off
   GrammarFlags grammar;
   std::optional<std::string> prompt, prompt_file, prompt_ids, prompts;
-  int64_t parallel = 0;  // 0: not said
+  int64_t parallel = 0;  // 0: the default
   int64_t max_tokens = 256;
   std::vector<std::string> stops;
   std::optional<double> logprobs;
@@ -30,12 +30,12 @@ struct GenerateFlags {
   bool quiet = false;
 };
 
-// Text as it becomes whole characters, up to where a stop text begins; without a tokenizer the ids, separated by
-// commas.
-class TextStream {
+// Decodes tokens to whole characters, up to the beginning of a stop text. Without a tokenizer the text is the ids,
+// separated by commas.
+class TextOutput {
  public:
-  // at_start: see StreamDecoder.
-  TextStream(bool shown, const std::vector<std::string>& stops, std::shared_ptr<const Tokenizer> tokenizer,
+  // at_start: see IncrementalDecoder.
+  TextOutput(bool shown, const std::vector<std::string>& stops, std::shared_ptr<const Tokenizer> tokenizer,
              bool at_start)
       : shown_(shown), stop_texts_(stops) {
     if (tokenizer) decoder_.emplace(std::move(tokenizer), true, at_start);
@@ -44,7 +44,7 @@ class TextStream {
   void put_prompt(std::span<const int32_t> ids) {
     for (const int32_t id : ids) show(decoder_->put(id));
   }
-  // Whether the text goes on.
+  // Returns false after a stop text.
   bool put(int32_t id) {
     add(decoder_ ? stop_texts_.put(decoder_->put(id)) : (text_.empty() ? "" : ",") + std::to_string(id));
     return !stop_texts_.found();
@@ -65,22 +65,23 @@ class TextStream {
   }
 
   bool shown_;
-  std::optional<StreamDecoder> decoder_;
+  std::optional<IncrementalDecoder> decoder_;
   StopTexts stop_texts_;
   std::string text_;
 };
 
-// A text in a form is one as it is; others go on with their prompt's.
+// True if the text starts without the tokenizer's leading space: constrained text is independent of its prompt, other
+// text continues it.
 inline bool is_at_start(const Tokenizer* tokenizer, std::span<const int32_t> prompt, const MakeRules& rules) {
   return tokenizer && !rules && !has_text(*tokenizer, prompt);
 }
 
-// ", seed 7" for a line of figures, so that the same text can be had again; empty where nothing is drawn.
+// ", seed 7" for the line of figures; empty in greedy decoding.
 inline std::string seed_text(const SamplerOptions& sampler) {
   return sampler.temperature > 0 ? ", seed " + std::to_string(sampler.seed) : "";
 }
 
-// --prompts: many texts at once, a line of JSON for each.
+// --prompts: decodes several requests at once and prints a line of JSON for each.
 int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, const MakeRules& rules,
                   const std::shared_ptr<const Tokenizer>& tokenizer);
 

@@ -1,4 +1,4 @@
-// pinion generate --prompts: many texts at once, each the one that it is alone.
+// pinion generate --prompts: decodes many requests in batches; each text is the same as without the others.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ namespace {
 struct Item {
   std::vector<int32_t> prompt;
   int64_t max_tokens;
-  std::unique_ptr<TextStream> text;
+  std::unique_ptr<TextOutput> text;
 };
 
 struct Reader {
@@ -27,11 +27,11 @@ struct Reader {
   std::set<std::string> ignored = {};
 };
 
-// Nobody should wonder why a temperature did nothing.
+// Reports fields such as temperature, which have no effect here.
 void note_ignored(const JsonFields& fields, Reader* reader) {
-  constexpr size_t kMost = 1000;
+  constexpr size_t kMaxNames = 1000;
   for (std::string& name : fields.unread()) {
-    if (reader->ignored.size() < kMost) reader->ignored.insert(std::move(name));
+    if (reader->ignored.size() < kMaxNames) reader->ignored.insert(std::move(name));
   }
 }
 
@@ -54,13 +54,13 @@ Error read_item(Reader& reader, std::string_view line, const std::string& where,
   note_ignored(fields, &reader);
   if (!reader.tokenizer)
     return error("a prompt needs a tokenizer, which the folder does not have", where, "prompt_ids");
-  if (Error e = encode(*reader.tokenizer, prompt, {.most_tokens = reader.context}, &out->prompt)) {
+  if (Error e = encode(*reader.tokenizer, prompt, {.max_tokens = reader.context}, &out->prompt)) {
     return error(e.message(), where);
   }
   return {};
 }
 
-// Empty lines are none.
+// Skips empty lines.
 Error read_items(const GenerateFlags& flags, const MakeRules& rules, const std::shared_ptr<const Tokenizer>& tokenizer,
                  std::vector<Item>* out) {
   ModelConfig config;
@@ -71,20 +71,20 @@ Error read_items(const GenerateFlags& flags, const MakeRules& rules, const std::
   std::string_view left = text;
   for (int64_t line = 1; !left.empty(); ++line) {
     const size_t end = std::min(left.find('\n'), left.size());
-    const std::string_view one = left.substr(0, end);
+    const std::string_view text_line = left.substr(0, end);
     left.remove_prefix(std::min(end + 1, left.size()));
-    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (text_line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     Item& item = out->emplace_back();
     const std::string where = input_name(*flags.prompts) + ", line " + std::to_string(line);
-    if (Error e = read_item(reader, one, where, &item)) return e;
+    if (Error e = read_item(reader, text_line, where, &item)) return e;
     const bool at_start = is_at_start(tokenizer.get(), item.prompt, rules);
-    item.text = std::make_unique<TextStream>(false, flags.stops, tokenizer, at_start);
+    item.text = std::make_unique<TextOutput>(false, flags.stops, tokenizer, at_start);
   }
   if (!reader.ignored.empty()) {
-    note("fields of " + input_name(*flags.prompts) + " are ignored; a line has prompt or prompt_ids, and max_tokens: " +
-         some_of(std::vector<std::string>(reader.ignored.begin(), reader.ignored.end())));
+    note("ignored fields of " + input_name(*flags.prompts) + ", which may have prompt or prompt_ids, and max_tokens: " +
+         abbreviated_list(std::vector<std::string>(reader.ignored.begin(), reader.ignored.end())));
   }
-  return out->empty() ? error("no prompts", input_name(*flags.prompts), "a line of JSON for each") : Error{};
+  return out->empty() ? error("no prompts", input_name(*flags.prompts), "one JSON object per line") : Error{};
 }
 
 struct Batch {
@@ -93,7 +93,7 @@ struct Batch {
   const MakeRules& rules;
   const Tokenizer* tokenizer;
   std::vector<Item>& items;
-  std::map<size_t, OrderedJson> done = {};  // not printed yet: lines come in the order of the prompts
+  std::map<size_t, OrderedJson> done = {};  // results waiting for an earlier prompt's
   size_t printed = 0;
   int64_t prompt_tokens = 0, tokens = 0;
   Error failed = {};
@@ -116,7 +116,7 @@ void finish(Batch& batch, size_t index, const Error& e, const GenerateResult& re
           {"finish_reason", finish_reason_name(result.finish_reason)},
           {"reused_tokens", result.reused_tokens},
           {"logits_hash", hash_text(result.logits_hash)}};
-  if (batch.sampler.temperature > 0) line["seed"] = batch.sampler.seed;  // else the same texts would be other lines
+  if (batch.sampler.temperature > 0) line["seed"] = batch.sampler.seed;  // greedy lines do not depend on it
   for (auto at = batch.done.find(batch.printed); at != batch.done.end(); at = batch.done.find(batch.printed)) {
     print_json(at->second, -1);
     batch.done.erase(at);
@@ -166,7 +166,7 @@ int generate_many(const GenerateFlags& flags, const SamplerOptions& sampler, con
   while (!batch.failed && step(*scheduler)) {
   }
   if (batch.failed) return fail(batch.failed);
-  note(std::to_string(items.size()) + " texts, " + std::to_string(batch.prompt_tokens) + " prompt tokens, " +
+  note(std::to_string(items.size()) + " requests, " + std::to_string(batch.prompt_tokens) + " prompt tokens, " +
        std::to_string(batch.tokens) + " tokens at " +
        rate_text(static_cast<double>(batch.tokens), now_seconds() - start) + "/s in all, " +
        std::to_string(scheduler->options.sequences) + " at once" + seed_text(sampler));

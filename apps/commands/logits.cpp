@@ -11,16 +11,16 @@
 namespace pinion {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the .npy header below says little-endian");
+static_assert(std::endian::native == std::endian::little, "the .npy header below declares little-endian data");
 
-struct Options {
+struct LogitsOptions {
   RunOptions run;
   std::optional<std::string> prompt, prompt_ids;
   std::string out;
   bool all = false;
 };
 
-// The header of version 1.0: magic, version, length, a Python dictionary padded so that the data begin at 64 bytes.
+// Header of version 1.0: magic, version, length, and a Python dictionary padded to a multiple of 64 bytes.
 Error write_npy_header(OutputFile& file, int64_t rows, int64_t columns) {
   std::string description = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(rows) + ", " +
                             std::to_string(columns) + "), }";
@@ -34,26 +34,26 @@ Error write_npy_header(OutputFile& file, int64_t rows, int64_t columns) {
   return file.write(header.data(), header.size());
 }
 
-// In one call, even if that takes memory: dynamic rope looks at the length of the whole prompt.
+// Evaluates the prompt in one call, despite the memory: dynamic rope depends on the length of the whole prompt.
 Error write_logits(Session& session, std::span<const int32_t> ids, bool all, OutputFile& file) {
   const int64_t rows = all ? std::ssize(ids) : 1;
   const int64_t vocab = session.model->config.vocab_size;
-  const auto bytes = static_cast<size_t>(rows * vocab) * sizeof(float);
-  if (Error e = check_memory(static_cast<int64_t>(bytes), free_memory(), "too little memory", "logits")) return e;
-  std::vector<float> logits(bytes / sizeof(float));
+  const int64_t bytes = rows * vocab * int64_t{sizeof(float)};
+  if (Error e = check_memory(bytes, free_memory(), "too little memory", "logits")) return e;
+  std::vector<float> logits(rows * vocab);
   if (Error e = evaluate(session, ids, all, logits.data())) return e;
   if (Error e = write_npy_header(file, rows, vocab)) return e;
   return file.write(logits.data(), bytes);
 }
 
-int run(const Options& options) {
+int run_logits(const LogitsOptions& options) {
   if (!options.prompt && !options.prompt_ids) return fail_usage("no prompt: give --prompt-ids or --prompt");
   std::vector<int32_t> ids;
   if (Error e = parse_ids(options.prompt_ids.value_or(""), &ids)) return fail_usage("--prompt-ids: " + e.message());
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   if (options.prompt) {
     std::shared_ptr<const Tokenizer> tokenizer;
-    if (Error e = load_own_tokenizer(options.run.model, &tokenizer)) return fail(e);
+    if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return fail(e);
     if (Error e = encode_prompt(options.run.model, *tokenizer, *options.prompt, &ids)) return fail(e);
   }
   if (ids.empty()) return fail(error("the prompt has no tokens", "logits"));
@@ -78,14 +78,14 @@ int run(const Options& options) {
 }  // namespace
 
 Run setup_logits(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LogitsOptions>();
   add_run_options(app, &options->run);
-  Option ids = app.add_option("--prompt-ids", options->prompt_ids, "The prompt's token ids: 1,2,3");
+  Option ids = app.add_option("--prompt-ids", options->prompt_ids, "Token ids of the prompt: 1,2,3");
   ids.type_name("LIST");
   app.add_option("-p,--prompt", options->prompt, "The prompt as text").type_name("TEXT").excludes(ids);
-  app.add_flag("--all", options->all, "Logits after every token, not only the last");
-  app.add_option("--out", options->out, "The file to write").required().path("F.npy");
-  return {[options] { return run(*options); }, {&options->run}};
+  app.add_flag("--all", options->all, "Write the logits of every token, not only of the last");
+  app.add_option("--out", options->out, "NumPy file to write").required().path("F.npy");
+  return {[options] { return run_logits(*options); }, {&options->run}};
 }
 
 }  // namespace pinion

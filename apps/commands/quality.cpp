@@ -1,4 +1,4 @@
-// pinion quality: what the quantised arithmetic does to a model's predictions of a text, measured against mode none.
+// pinion quality: compares a model's predictions of a text in a quantised mode with those of mode none.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -6,15 +6,14 @@
 #include <span>
 
 #include "apps/commands.h"
+#include "engine/forward/probes.h"
 #include "engine/forward/rope.h"
-#include "engine/forward/trace.h"
-#include "engine/measure/divergence.h"
 #include "engine/measure/statistics.h"
 
 namespace pinion {
 namespace {
 
-struct Options {
+struct QualityOptions {
   RunOptions run;
   std::string file;
   int64_t window = 0;  // 0: kDefaultWindow, or the model's context where that is shorter
@@ -23,115 +22,115 @@ struct Options {
 };
 
 constexpr int64_t kDefaultWindow = 512;
-constexpr int64_t kBlockTokens = 64;  // whose logits are kept at a time
-constexpr int64_t kTraceTokens = 64;  // whose activations are looked at, one by one
+constexpr int64_t kStepTokens = 64;   // tokens whose logits are held at a time
+constexpr int64_t kTraceTokens = 64;  // tokens whose activations are traced, one by one
 constexpr size_t kWorstInputs = 8;
 
 struct InputSpread {
   std::string matrix;
-  Spread before;  // as the layer gives it, in mode none
-  Spread after;   // as it is quantised
+  Spread before;  // in mode none
+  Spread after;   // as quantised
 };
 
 struct Quality {
-  int64_t window = 0;  // tokens of one, at most
+  int64_t window = 0;  // tokens of a window; the last may be shorter
   int64_t windows = 0;
-  std::vector<double> reference_loss, loss, change, kl, same_top;  // by predicted token
-  std::vector<InputSpread> worst;                                  // the widest first
+  std::vector<double> reference_loss, loss, change, kl, same_top;  // of each predicted token
+  std::vector<InputSpread> worst;                                  // widest first
 };
 
-// It is taken in windows that know nothing of each other; each begins with the text's prefix.
-Error read_text(const Options& options, TextIds* out) {
+// The text is evaluated in independent windows, each of which begins with the tokenizer's prefix.
+Error read_text(const QualityOptions& options, TextIds* out) {
   if (Error e = read_text_ids(options.run.model, options.file, out)) return e;
-  if (options.tokens > 0 && std::ssize(out->ids) > options.tokens) out->ids.resize(static_cast<size_t>(options.tokens));
+  if (options.tokens > 0 && std::ssize(out->ids) > options.tokens) out->ids.resize(options.tokens);
   if (!out->ids.empty() && out->ids.size() + out->prefix.size() >= 2) return {};
   return error("too short to predict anything", options.file, "2 tokens", std::to_string(out->ids.size()));
 }
 
-// The same text through both models, a block of tokens at a time.
+// The model in mode none and in the tested mode. Both evaluate the text in steps of kStepTokens.
 struct Pair {
-  Runtime reference, other;
-  std::unique_ptr<Session> reference_session, other_session;
-  std::vector<float> reference_logits, other_logits;  // [kBlockTokens][vocab]
+  Runtime reference, tested;
+  std::unique_ptr<Session> reference_session, tested_session;
+  std::vector<float> reference_logits, tested_logits;  // [kStepTokens, vocab]
 };
 
-Error open_pair(const Options& options, int64_t positions, Pair* out) {
+Error open_pair(const QualityOptions& options, int64_t positions, Pair* out) {
   RunOptions reference = options.run;
   reference.load = {.quant = Quant::none};
   reference.kv = KvType::f32;
   reference.calibrate.clear();
   if (Error e = open_with_progress(reference, &out->reference)) return e;
-  if (Error e = open_with_progress(options.run, &out->other)) return e;
+  if (Error e = open_with_progress(options.run, &out->tested)) return e;
   if (Error e = open_session(out->reference, {.capacity = positions}, &out->reference_session)) return e;
   const Session* also_open = out->reference_session.get();
-  if (Error e = open_session(out->other, {.capacity = positions, .also_open = also_open}, &out->other_session))
+  if (Error e = open_session(out->tested, {.capacity = positions, .also_open = also_open}, &out->tested_session)) {
     return e;
-  const auto floats = static_cast<size_t>(kBlockTokens * out->other.model->config.vocab_size);
+  }
+  const int64_t floats = kStepTokens * out->tested.model->config.vocab_size;
   out->reference_logits.resize(floats);
-  out->other_logits.resize(floats);
+  out->tested_logits.resize(floats);
   return {};
 }
 
 // Row i of the logits predicts next[i].
-void add_block(Pair& pair, std::span<const int32_t> next, Quality* out) {
-  const auto vocab = static_cast<size_t>(pair.other.model->config.vocab_size);
-  std::vector<Divergence> found(next.size());
-  pair.other.team->run([&](Worker& worker) {
+void add_predictions(Pair& pair, std::span<const int32_t> next, Quality* out) {
+  const int64_t vocab = pair.tested.model->config.vocab_size;
+  std::vector<Divergence> divergences(next.size());
+  pair.tested.team->run([&](Worker& worker) {
     worker.for_each(std::ssize(next), [&](int64_t row) {
-      const size_t i = static_cast<size_t>(row);
-      found[i] = compare_logits(std::span(pair.reference_logits).subspan(i * vocab, vocab),
-                                std::span(pair.other_logits).subspan(i * vocab, vocab), next[i]);
+      divergences[row] = compare_logits(std::span(pair.reference_logits).subspan(row * vocab, vocab),
+                                        std::span(pair.tested_logits).subspan(row * vocab, vocab), next[row]);
     });
   });
-  for (const Divergence& one : found) {
-    out->reference_loss.push_back(one.reference_loss);
-    out->loss.push_back(one.loss);
-    out->change.push_back(one.loss - one.reference_loss);
-    out->kl.push_back(one.kl);
-    out->same_top.push_back(one.same_top ? 1 : 0);
+  for (const Divergence& d : divergences) {
+    out->reference_loss.push_back(d.reference_loss);
+    out->loss.push_back(d.loss);
+    out->change.push_back(d.loss - d.reference_loss);
+    out->kl.push_back(d.kl);
+    out->same_top.push_back(d.same_top ? 1 : 0);
   }
 }
 
 Error add_window(Pair& pair, std::span<const int32_t> ids, int64_t first_predicted, Quality* out) {
   rewind(pair.reference_session->sequence, 0);
-  rewind(pair.other_session->sequence, 0);
-  for (int64_t done = 0; done + 1 < std::ssize(ids); done += kBlockTokens) {
-    const int64_t count = std::min(kBlockTokens, std::ssize(ids) - 1 - done);
-    const auto block = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(count));
-    if (Error e = evaluate(*pair.reference_session, block, true, pair.reference_logits.data())) return e;
-    if (Error e = evaluate(*pair.other_session, block, true, pair.other_logits.data())) return e;
+  rewind(pair.tested_session->sequence, 0);
+  for (int64_t done = 0; done + 1 < std::ssize(ids); done += kStepTokens) {
+    const int64_t count = std::min(kStepTokens, std::ssize(ids) - 1 - done);
+    const auto step = ids.subspan(done, count);
+    if (Error e = evaluate(*pair.reference_session, step, true, pair.reference_logits.data())) return e;
+    if (Error e = evaluate(*pair.tested_session, step, true, pair.tested_logits.data())) return e;
     const int64_t skipped = std::clamp<int64_t>(first_predicted - 1 - done, 0, count);
-    const auto vocab = pair.other.model->config.vocab_size;
-    if (skipped > 0) {  // predictions inside the prefix say nothing about the text
-      std::copy_n(pair.reference_logits.begin() + skipped * vocab, (count - skipped) * vocab,
-                  pair.reference_logits.begin());
-      std::copy_n(pair.other_logits.begin() + skipped * vocab, (count - skipped) * vocab, pair.other_logits.begin());
+    const auto vocab = pair.tested.model->config.vocab_size;
+    if (skipped > 0) {  // predictions inside the prefix do not count
+      for (std::vector<float>* logits : {&pair.reference_logits, &pair.tested_logits}) {
+        std::copy_n(logits->begin() + skipped * vocab, (count - skipped) * vocab, logits->begin());
+      }
     }
-    add_block(pair, ids.subspan(static_cast<size_t>(done + skipped + 1), static_cast<size_t>(count - skipped)), out);
+    add_predictions(pair, ids.subspan(done + skipped + 1, count - skipped), out);
   }
   ++out->windows;
   return {};
 }
 
-// What a session's matrices are given for the beginning of the text, token by token.
+// Records the matrix inputs for the beginning of the text, token by token.
 Error trace_inputs(Session& session, std::span<const int32_t> ids, float* logits, Trace* out) {
   session.trace = out;
   rewind(session.sequence, 0);
-  for (const int32_t& id : ids.first(std::min(ids.size(), static_cast<size_t>(kTraceTokens)))) {
+  for (const int32_t& id : ids.first(std::min<int64_t>(std::ssize(ids), kTraceTokens))) {
     if (Error e = evaluate(session, {&id, 1}, false, logits)) return e;
   }
   session.trace = nullptr;
   return {};
 }
 
-// How wide the inputs of the reference's matrices are, and what of that is left where they are quantised.
+// Spread of the matrix inputs in mode none, and of the same inputs as the tested mode quantises them.
 Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
   const ModelConfig& c = pair.reference.model->config;
   Trace before(c.layers), after(c.layers);
   if (Error e = trace_inputs(*pair.reference_session, ids, pair.reference_logits.data(), &before)) return e;
-  if (Error e = trace_inputs(*pair.other_session, ids, pair.other_logits.data(), &after)) return e;
+  if (Error e = trace_inputs(*pair.tested_session, ids, pair.tested_logits.data(), &after)) return e;
   for (int64_t layer = 0; layer < c.layers; ++layer) {
-    const bool attends = c.attends[static_cast<size_t>(layer)], shared = c.has_experts(layer);
+    const bool attends = c.attends[layer], shared = c.has_experts(layer);
     const std::pair<Stage, const std::string*> matrices[] = {
         {Stage::qkv, attends ? &c.names.q : &c.names.state_qkv},
         {Stage::o, &c.names.o},
@@ -142,27 +141,27 @@ Error add_spreads(Pair& pair, std::span<const int32_t> ids, Quality* out) {
         {Stage::layer_gate, &c.names.layer_gate},
         {Stage::layer_out, &c.names.layer_out}};
     for (const auto& [stage, pattern] : matrices) {
-      const auto i = static_cast<size_t>(layer), j = static_cast<size_t>(stage);
-      if (before.inputs[i][j].rows == 0) continue;
-      out->worst.push_back({module_name(*pattern, layer), before.inputs[i][j], after.inputs[i][j]});
+      const auto stage_index = static_cast<size_t>(stage);
+      const Spread &in_reference = before.inputs[layer][stage_index], &as_quantised = after.inputs[layer][stage_index];
+      if (in_reference.rows > 0) out->worst.push_back({module_name(*pattern, layer), in_reference, as_quantised});
     }
   }
-  std::ranges::sort(out->worst, std::greater(), [](const InputSpread& one) { return one.before.worst; });
+  std::ranges::sort(out->worst, std::greater(), [](const InputSpread& input) { return input.before.worst; });
   out->worst.resize(std::min(out->worst.size(), kWorstInputs));
   return {};
 }
 
-Error measure(const Options& options, Quality* out) {
+Error measure_quality(const QualityOptions& options, Quality* out) {
   TextIds text;
   if (Error e = read_text(options, &text)) return e;
   Pair pair;
   if (Error e = open_pair(options, options.window > 0 ? options.window : kDefaultWindow, &pair)) return e;
-  out->window = pair.other_session->sequence.cache.capacity;
+  out->window = pair.tested_session->sequence.cache.capacity;
   const auto prefix = std::ssize(text.prefix);
   const int64_t content = out->window - prefix;
   if (out->window < options.window || content < 1) {
     return error("out of range", "--window",
-                 std::to_string(prefix + 1) + " to " + std::to_string(context_length(pair.other.model->config)),
+                 std::to_string(prefix + 1) + " to " + std::to_string(context_length(pair.tested.model->config)),
                  std::to_string(options.window));
   }
   ProgressBar bar("comparing");
@@ -179,19 +178,19 @@ Error measure(const Options& options, Quality* out) {
   return add_spreads(pair, window_from(0), out);
 }
 
-// e^mean of the losses, with the error that the mean's makes of it.
+// e^mean of the losses, with the standard error to first order.
 Mean exponential(const Mean& mean) { return {std::exp(mean.value), std::exp(mean.value) * mean.standard_error}; }
 
 OrderedJson mean_json(const Mean& mean) { return {{"value", mean.value}, {"standard_error", mean.standard_error}}; }
 
-OrderedJson report(const Options& options, const Quality& q) {
+OrderedJson quality_json(const QualityOptions& options, const Quality& q) {
   OrderedJson worst = OrderedJson::array();
-  for (const InputSpread& one : q.worst) {
-    worst.push_back({{"matrix", one.matrix},
-                     {"worst", one.before.worst},
-                     {"mean", one.before.mean()},
-                     {"quantised_worst", one.after.worst},
-                     {"quantised_mean", one.after.mean()}});
+  for (const InputSpread& input : q.worst) {
+    worst.push_back({{"matrix", input.matrix},
+                     {"worst", input.before.worst},
+                     {"mean", input.before.mean()},
+                     {"quantised_worst", input.after.worst},
+                     {"quantised_mean", input.after.mean()}});
   }
   return {{"predicted_tokens", q.loss.size()},
           {"windows", q.windows},
@@ -212,7 +211,7 @@ OrderedJson report(const Options& options, const Quality& q) {
           {"widest_inputs", worst}};
 }
 
-std::string figure(const OrderedJson& json, const char* name, double factor = 1) {
+std::string mean_text(const OrderedJson& json, const char* name, double factor = 1) {
   std::array<char, 96> text;
   const OrderedJson& mean = json[name];
   std::snprintf(text.data(), text.size(), "%.5g +- %.2g", mean["value"].get<double>() * factor,
@@ -220,52 +219,52 @@ std::string figure(const OrderedJson& json, const char* name, double factor = 1)
   return text.data();
 }
 
-std::string readable(const OrderedJson& json) {
+std::string quality_text(const OrderedJson& json) {
   std::string text =
       json["predicted_tokens"].dump() + " tokens predicted, in windows of " + json["window_tokens"].dump() + "\n\n";
   const std::string mode = json["mode"].get<std::string>() + ", KV " + json["kv"].get<std::string>();
-  text += "perplexity, none:  " + figure(json, "reference_perplexity") + "\n";
-  text += "perplexity, " + mode + ": " + figure(json, "perplexity") + "\n";
-  text += "ratio of the two:  " + figure(json, "perplexity_ratio") + "\n";
+  text += "perplexity, none:  " + mean_text(json, "reference_perplexity") + "\n";
+  text += "perplexity, " + mode + ": " + mean_text(json, "perplexity") + "\n";
+  text += "ratio of the two:  " + mean_text(json, "perplexity_ratio") + "\n";
   std::array<char, 160> line;
   std::snprintf(line.data(), line.size(), "KL divergence:     %s, 99 %% of the tokens at most %.3g\n",
-                figure(json, "kl").c_str(), json["kl_99th_percentile"].get<double>());
+                mean_text(json, "kl").c_str(), json["kl_99th_percentile"].get<double>());
   text += line.data();
-  text += "same likeliest:    " + figure(json, "same_top", 100) + " %\n\n";
-  text += "Inputs whose largest element stands out most (largest / rms, worst and mean of " +
-          std::to_string(kTraceTokens) +
-          " tokens), in mode none and\nas they are quantised; --keep MATRIX keeps one at bf16:\n";
-  for (const OrderedJson& one : json["widest_inputs"]) {
-    std::snprintf(line.data(), line.size(), "  %6.1f %6.1f  %6.1f %6.1f  ", one["worst"].get<double>(),
-                  one["mean"].get<double>(), one["quantised_worst"].get<double>(), one["quantised_mean"].get<double>());
-    text += line.data() + one["matrix"].get<std::string>() + "\n";
+  text += "same likeliest:    " + mean_text(json, "same_top", 100) + " %\n\n";
+  text += "Inputs with the widest outliers (largest / rms, worst and mean of " + std::to_string(kTraceTokens) +
+          " tokens), in mode none and\nas quantised; --keep MATRIX keeps one at bf16:\n";
+  for (const OrderedJson& input : json["widest_inputs"]) {
+    std::snprintf(line.data(), line.size(), "  %6.1f %6.1f  %6.1f %6.1f  ", input["worst"].get<double>(),
+                  input["mean"].get<double>(), input["quantised_worst"].get<double>(),
+                  input["quantised_mean"].get<double>());
+    text += line.data() + input["matrix"].get<std::string>() + "\n";
   }
   return text;
 }
 
-int run(const Options& options) {
+int run_quality(const QualityOptions& options) {
   if (Error e = check_model_folder(options.run.model)) return fail(e);
   Quality quality;
-  if (Error e = measure(options, &quality)) return fail(e);
-  print_report(report(options, quality), options.json, readable);
+  if (Error e = measure_quality(options, &quality)) return fail(e);
+  print_report(quality_json(options, quality), options.json, quality_text);
   return kSuccess;
 }
 
 }  // namespace
 
 Run setup_quality(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<QualityOptions>();
   add_run_options(app, &options->run);
-  app.add_option("--file", options->file, "The text to predict").required().path("F.txt");
+  app.add_option("--file", options->file, "Text to predict").required().path("F.txt");
   app.add_option("--window", options->window,
-                 "Tokens that are predicted from one another (default: 512, or the model's context)")
+                 "Tokens of a window, predicted from its beginning (default: 512, or the model's context)")
       .range(2, 1 << 24)
       .type_name("N");
-  app.add_option("--tokens", options->tokens, "How many of the text's tokens, from its beginning (default: all)")
+  app.add_option("--tokens", options->tokens, "Use only the first N tokens of the text (default: all)")
       .range(1, 1 << 30)
       .type_name("N");
   app.add_flag("--json", options->json, "Print one JSON object");
-  return {[options] { return run(*options); }};
+  return {[options] { return run_quality(*options); }};
 }
 
 }  // namespace pinion

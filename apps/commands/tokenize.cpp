@@ -1,5 +1,5 @@
-// pinion tokenize and detokenize: text to ids and back, one at a time or a JSON line each. They need nothing of a model
-// but its tokenizer files.
+// pinion tokenize, detokenize and template: text to ids and back, and conversations to prompts. They need the tokenizer
+// files of a model folder but no weights.
 #include "tokenizer/tokens/tokenizer.h"
 
 #include <algorithm>
@@ -8,12 +8,13 @@
 
 #include "apps/commands.h"
 #include "loader/files/json.h"
+#include "tokenizer/templates/chat_template.h"
 #include "tokenizer/tokens/unicode.h"
 
 namespace pinion {
 namespace {
 
-struct Options {
+struct TokenizeOptions {
   RunOptions run;
   std::optional<std::string> text, ids;
   bool no_special = false;
@@ -22,7 +23,7 @@ struct Options {
   bool jsonl = false;
 };
 
-// `answer` maps the JSON value of a line to that of the line printed for it.
+// `answer` maps the JSON value of an input line to that of the output line.
 int run_lines(const std::function<Error(const Json&, Json*)>& answer) {
   std::string line;
   Error failure;
@@ -56,7 +57,7 @@ Error read_ids(const Json& json, std::vector<int32_t>* out) {
   return {};
 }
 
-int run_tokenize(const Options& options) {
+int run_tokenize(const TokenizeOptions& options) {
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_folder(options.run.model)) return fail(e);
   if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
@@ -93,7 +94,7 @@ Error check_ids(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
   return error("outside the vocabulary", "token id", "0 to " + std::to_string(count - 1), std::to_string(*outside));
 }
 
-int run_detokenize(const Options& options) {
+int run_detokenize(const TokenizeOptions& options) {
   std::vector<int32_t> ids;
   if (options.ids) {
     if (Error e = parse_ids(*options.ids, &ids)) return fail_usage("--ids: " + e.message());
@@ -124,28 +125,116 @@ int run_detokenize(const Options& options) {
   return kSuccess;
 }
 
+struct TemplateOptions {
+  RunOptions run;
+  std::string messages, tools;
+  std::vector<std::string> variables;  // NAME=VALUE
+  std::string name;
+  bool no_generation_prompt = false;
+  bool ids = false;
+};
+
+Error read_json_text(const std::string& path, OrderedJson* out) {
+  constexpr int64_t kMaxBytes = int64_t{64} << 20;
+  std::string text;
+  if (Error e = read_input(path, kMaxBytes, &text)) return e;
+  return parse_ordered_json(text, input_name(path), out);
+}
+
+// The value is JSON if it parses ("false", "3"), otherwise text.
+Error add_variable(const std::string& setting, OrderedJson* out) {
+  const size_t equals = setting.find('=');
+  if (equals == 0 || equals == std::string::npos) return error("not a variable", "--var", "NAME=VALUE", setting);
+  const std::string value = to_utf8(setting.substr(equals + 1));
+  OrderedJson json;
+  if (parse_ordered_json(value, "--var", &json)) json = value;
+  (*out)[to_utf8(setting.substr(0, equals))] = std::move(json);
+  return {};
+}
+
+Error read_conversation(const TemplateOptions& options, Conversation* out) {
+  if (Error e = read_json_text(options.messages, &out->messages)) return e;
+  if (!options.tools.empty()) {
+    if (Error e = read_json_text(options.tools, &out->tools)) return e;
+    if (!out->tools.is_array()) return error("wrong type", options.tools, "a list of tools");
+  }
+  for (const std::string& setting : options.variables) {
+    if (Error e = add_variable(setting, &out->variables)) return e;
+  }
+  out->add_generation_prompt = !options.no_generation_prompt;
+  out->template_name = options.name;
+  return {};
+}
+
+int run_template(const TemplateOptions& options) {
+  if (Error e = check_folder(options.run.model)) return fail(e);
+  std::shared_ptr<const ChatTemplate> chat_template;
+  if (Error e = load_chat_template(options.run.model, &chat_template)) return fail(e);
+  if (!chat_template) return fail(error("no chat template", options.run.model));
+  Conversation conversation;
+  if (Error e = read_conversation(options, &conversation)) return fail(e);
+  for (const auto& [name, value] : conversation.variables.items()) {
+    if (!defines_variable(*chat_template, name)) continue;
+    return fail(error("cannot be set here: an option or the folder sets it", "--var " + brief(name)));
+  }
+  if (!options.ids) {
+    std::string text;
+    if (Error e = render(*chat_template, conversation, &text)) return fail(e);
+    print(text);
+    return kSuccess;
+  }
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (Error e = load_tokenizer(options.run.model, &tokenizer)) return fail(e);
+  Prompt prompt;
+  if (Error e = make_prompt(*chat_template, *tokenizer, conversation, &prompt)) return fail(e);
+  print(join_ids(prompt.ids) + "\n");
+  return kSuccess;
+}
+
 }  // namespace
 
 Run setup_tokenize(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeOptions>();
   add_model_option(app, &options->run).required();
-  Option text = app.add_option("--text", options->text, "The text (default: standard input, byte for byte)");
+  Option text = app.add_option("--text", options->text, "Text (default: standard input, byte for byte)");
   text.type_name("TEXT");
-  app.add_flag("--no-special", options->no_special, "Add no BOS and EOS");
+  app.add_flag("--no-special", options->no_special, "Do not add BOS and EOS");
   app.add_flag("--json", options->json, "Print ids and tokens as a JSON object");
-  app.add_flag("--jsonl", options->jsonl, "A JSON string per line in, a JSON list of ids per line out").excludes(text);
+  app.add_flag("--jsonl", options->jsonl, "Read one JSON string per line, print one JSON list of ids per line")
+      .excludes(text);
   return {[options] { return run_tokenize(*options); }};
 }
 
 Run setup_detokenize(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TokenizeOptions>();
   add_model_option(app, &options->run).required();
   Option ids = app.add_option("--ids", options->ids, "Token ids: 1,2,3 (default: standard input)");
   ids.type_name("LIST");
   app.add_flag("--special", options->keep_special, "Show special tokens");
   app.add_flag("--json", options->json, "Print the text as a JSON object");
-  app.add_flag("--jsonl", options->jsonl, "A JSON list of ids per line in, a JSON string per line out").excludes(ids);
+  app.add_flag("--jsonl", options->jsonl, "Read one JSON list of ids per line, print one JSON string per line")
+      .excludes(ids);
   return {[options] { return run_detokenize(*options); }};
+}
+
+Run setup_template(Command app) {
+  auto options = std::make_shared<TemplateOptions>();
+  add_model_option(app, &options->run).required();
+  app.add_option("--messages", options->messages, "JSON list of messages with role and content; - is standard input")
+      .path("F")
+      .required();
+  app.add_option("--tools", options->tools, "JSON list of the tools' schemas").path("F");
+  app.add_option("--var", options->variables,
+                 "Variable of the template, JSON or text, e.g. enable_thinking=false; repeatable")
+      .type_name("NAME=VALUE")
+      .repeatable();
+  app.add_option("--template", options->name,
+                 "Template to use if the folder has several (default: tool_use with --tools, else default)")
+      .type_name("NAME");
+  app.add_flag("--no-generation-prompt", options->no_generation_prompt, "End after the last message");
+  app.add_flag("--ids", options->ids,
+               "Print the token ids of the prompt; special tokens in messages count as plain text");
+  return {[options] { return run_template(*options); }};
 }
 
 }  // namespace pinion

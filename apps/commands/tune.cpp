@@ -1,5 +1,5 @@
-// pinion tune: measures teams, ways through the weights and prefill chunks in rounds, keeps the best for this machine,
-// and says by how much.
+// pinion tune: measures teams, access patterns and prefill chunks in rounds and saves the best for this machine. Under
+// mpirun it measures the read bandwidth of each board instead, by which models are divided.
 #include "engine/measure/tuning.h"
 #include "kernels/base/clock.h"
 
@@ -13,19 +13,19 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/bench.h"
-#include "apps/cli/machine.h"
+#include "apps/cli/boards.h"
 #include "apps/cli/output_file.h"
 #include "apps/cli/sensors.h"
 #include "apps/commands.h"
-#include "apps/commands/tune_boards.h"
 #include "engine/forward/rope.h"
+#include "engine/measure/bandwidth.h"
 #include "engine/measure/statistics.h"
 #include "kernels/access_pattern.h"
 
 namespace pinion {
 namespace {
 
-struct Options {
+struct TuneOptions {
   RunOptions run;
   double seconds = 60;
   bool forget = false;
@@ -33,21 +33,20 @@ struct Options {
   bool json = false;
 };
 
-// A team with a way through the weights and a chunk.
+// A team with an access pattern and a prefill chunk.
 struct Trial {
   Plan plan;
   Measured measured;
   bool is_dropped = false;
 };
 
-// What was measured: teams for decode, access patterns with the best of them; teams for prefill, chunks with the best
-// of them.
+// Teams, access patterns with the best decode team, and chunks with the best prefill team.
 struct Trials {
   std::vector<Trial> decode_teams, decode, prefill_teams, prefill;
 };
 
 struct Tuner {
-  const Options& options;
+  const TuneOptions& options;
   Topology topology = {};
   Runtime runtime = {};
   std::vector<float> logits = {};
@@ -55,8 +54,8 @@ struct Tuner {
   ProgressBar bar{"tuning"};
 };
 
-constexpr int kLeastRounds = 2;  // one alone may have met somebody else's work
-constexpr int kRounds = 3;       // that the time is cut for; what the dropped ones leave makes more
+constexpr int kMinRounds = 2;  // a single round may have been disturbed by other processes
+constexpr int kRounds = 3;     // rounds that fit into the time; dropped trials leave time for more
 
 Trial make_trial(const Topology& topology, const std::vector<int32_t>& cpus, int64_t chunk) {
   Trial trial;
@@ -66,7 +65,7 @@ Trial make_trial(const Topology& topology, const std::vector<int32_t>& cpus, int
   return trial;
 }
 
-// Tokens a second of a test repeated for so long, at least once; the cores and caches are warmed up before.
+// Repeats the test for the given time, at least once, after a warm-up. rate: tokens per second.
 Error measure_slice(Tuner& tuner, const Plan& plan, const BenchTest& test, double seconds, double* rate) {
   if (Error e = use_plan(plan, &tuner.runtime)) return e;
   std::unique_ptr<Session> session;
@@ -84,10 +83,10 @@ Error measure_slice(Tuner& tuner, const Plan& plan, const BenchTest& test, doubl
   return {};
 }
 
-// In rounds, A B C A B C: a clock that drifts is everybody's. `until` is a time of now_seconds.
+// Measures in rounds, A B C A B C, so that a drifting clock affects all trials alike. `until` is a time of now_seconds.
 Error measure_trials(Tuner& tuner, const BenchTest& test, double until, std::vector<Trial>& trials) {
   const double slice = std::max(0.0, until - now_seconds()) / static_cast<double>(kRounds * trials.size());
-  for (int round = 1; round <= kLeastRounds || now_seconds() < until; ++round) {
+  for (int round = 1; round <= kMinRounds || now_seconds() < until; ++round) {
     for (Trial& trial : trials) {
       if (trial.is_dropped) continue;
       double rate = 0;
@@ -95,7 +94,7 @@ Error measure_trials(Tuner& tuner, const BenchTest& test, double until, std::vec
       trial.measured.rates.push_back(rate);
       tuner.bar.show((now_seconds() - tuner.start_seconds) / tuner.options.seconds);
     }
-    if (round < kLeastRounds) continue;
+    if (round < kMinRounds) continue;
     std::vector<Measured> all;
     for (const Trial& trial : trials) all.push_back(trial.measured);
     for (Trial& trial : trials) trial.is_dropped = is_clearly_behind(trial.measured, all);
@@ -107,7 +106,7 @@ Error measure_trials(Tuner& tuner, const BenchTest& test, double until, std::vec
 size_t best_trial(const std::vector<Trial>& trials) {
   std::vector<Measured> all;
   for (const Trial& trial : trials) all.push_back(trial.measured);
-  return best_of(all);
+  return best_candidate(all);
 }
 
 double default_rate(const std::vector<Trial>& trials) {
@@ -120,7 +119,7 @@ TunedTeam tuned_team(const std::vector<Trial>& trials) {
   return {best.plan.decode.cpus, median_of(best.measured.rates), default_rate(trials)};
 }
 
-// Teams of at least `threads`.
+// Trials of the teams with at least `threads` threads.
 std::vector<Trial> team_trials(const Topology& topology, size_t threads) {
   std::vector<Trial> trials;
   for (const std::vector<int32_t>& cpus : candidate_teams(topology)) {
@@ -140,7 +139,7 @@ Error tune_decode_team(Tuner& tuner, double until, std::vector<Trial>* out) {
   return measure_trials(tuner, decode_test(tuner), until, *out);
 }
 
-// The ways through the weights on that team, and what would run untuned to compare with.
+// Access patterns on that team, and the untuned default for comparison.
 Error tune_access(Tuner& tuner, const Plan& best, double until, std::vector<Trial>* out) {
   const std::vector<int32_t> usual = default_team(tuner.topology);
   out->push_back(make_trial(tuner.topology, usual, kDefaultPrefillChunk));
@@ -155,34 +154,34 @@ Error tune_access(Tuner& tuner, const Plan& best, double until, std::vector<Tria
   return measure_trials(tuner, decode_test(tuner), until, *out);
 }
 
-// The longest prompt that takes the default team no longer, a power of two.
+// The longest prompt that the default team evaluates within `seconds`, a power of two.
 Error choose_prompt(Tuner& tuner, double seconds, BenchTest* out) {
-  constexpr int64_t kShortest = 16, kLongest = 1024;
+  constexpr int64_t kMinTokens = 16, kMaxTokens = 1024;
   const int64_t context = context_length(tuner.runtime.model->config);
   double rate = 0;
   const Trial usual = make_trial(tuner.topology, default_team(tuner.topology), kDefaultPrefillChunk);
-  if (Error e = measure_slice(tuner, usual.plan, {std::min(kShortest, context), 0, 0}, 0, &rate)) return e;
-  const auto most = static_cast<uint64_t>(std::clamp(rate * seconds, double{kShortest}, double{kLongest}));
-  *out = {std::min(static_cast<int64_t>(std::bit_floor(most)), context), 0, 0};
+  if (Error e = measure_slice(tuner, usual.plan, {std::min(kMinTokens, context), 0, 0}, 0, &rate)) return e;
+  const auto tokens = static_cast<uint64_t>(std::clamp(rate * seconds, double{kMinTokens}, double{kMaxTokens}));
+  *out = {std::min<int64_t>(std::bit_floor(tokens), context), 0, 0};
   return {};
 }
 
-// With the default chunk. Arithmetic is what bounds prefill: far fewer threads than the default's cannot win.
+// Uses the default chunk. Prefill is bound by arithmetic, so teams of less than half the default size are left out.
 Error tune_prefill_team(Tuner& tuner, double until, std::vector<Trial>* out) {
   *out = team_trials(tuner.topology, (default_team(tuner.topology).size() + 1) / 2);
-  const double share = (until - now_seconds()) / static_cast<double>(kRounds * out->size());
+  const double slice = (until - now_seconds()) / static_cast<double>(kRounds * out->size());
   BenchTest test = {};
-  if (Error e = choose_prompt(tuner, share, &test)) return e;
+  if (Error e = choose_prompt(tuner, slice, &test)) return e;
   return measure_trials(tuner, test, until, *out);
 }
 
-// The chunks on that team, and what would run untuned to compare with.
+// Chunks on that team, and the untuned default for comparison.
 Error tune_chunk(Tuner& tuner, const Plan& best, double until, std::vector<Trial>* out) {
   const std::vector<int32_t> usual = default_team(tuner.topology);
   out->push_back(make_trial(tuner.topology, usual, kDefaultPrefillChunk));
-  constexpr int kChunks = 6;  // that a long prompt can tell apart
+  constexpr int kChunks = 6;  // about as many chunk sizes are tried with a long prompt
   BenchTest test = {};
-  if (Error e = choose_prompt(tuner, (until - now_seconds()) / (kLeastRounds * kChunks), &test)) return e;
+  if (Error e = choose_prompt(tuner, (until - now_seconds()) / (kMinRounds * kChunks), &test)) return e;
   for (const int64_t chunk : candidate_chunks(test.prompt_tokens, kDefaultPrefillChunk)) {
     if (chunk == kDefaultPrefillChunk && best.prefill.cpus == usual) continue;
     out->push_back(make_trial(tuner.topology, best.prefill.cpus, chunk));
@@ -191,10 +190,10 @@ Error tune_chunk(Tuner& tuner, const Plan& best, double until, std::vector<Trial
   return measure_trials(tuner, test, until, *out);
 }
 
-// Half of the time for decode, where that of a conversation goes.
+// Spends half of the time on decode, which takes most of a conversation's time.
 Error measure_all(Tuner& tuner, Trials* out) {
   tuner.start_seconds = now_seconds();
-  const auto after = [&](double share) { return tuner.start_seconds + share * tuner.options.seconds; };
+  const auto after = [&](double fraction) { return tuner.start_seconds + fraction * tuner.options.seconds; };
   if (Error e = tune_decode_team(tuner, after(0.3), &out->decode_teams)) return e;
   const Plan& team = out->decode_teams[best_trial(out->decode_teams)].plan;
   if (Error e = tune_access(tuner, team, after(0.5), &out->decode)) return e;
@@ -225,16 +224,16 @@ OrderedJson trials_json(const std::vector<Trial>& trials) {
   return list;
 }
 
-// What a table's trials differ in besides their teams.
-struct Column {
+// The property besides the team by which a table's trials differ.
+struct TrialColumn {
   const char* heading = nullptr;
   std::string (*text)(const Plan&) = nullptr;
 };
-constexpr Column kChunkColumn = {"chunk", [](const Plan& plan) { return std::to_string(plan.prefill_chunk); }};
-constexpr Column kAccessColumn = {"access pattern",
-                                  [](const Plan& plan) { return std::string(kAccessPatterns[plan.access].name); }};
+constexpr TrialColumn kChunkColumn = {"chunk", [](const Plan& plan) { return std::to_string(plan.prefill_chunk); }};
+constexpr TrialColumn kAccessColumn = {"access pattern",
+                                       [](const Plan& plan) { return std::string(kAccessPatterns[plan.access].name); }};
 
-void print_table(const char* heading, const std::vector<Trial>& trials, const Column& column) {
+void print_trial_table(const char* heading, const std::vector<Trial>& trials, const TrialColumn& column) {
   print(std::string("| ") + heading + " on CPUs | threads | " +
         (column.heading ? std::string(column.heading) + " | " : "") + "tokens/s | rounds | |\n|:--|--:|" +
         (column.heading ? "--:|" : "") + "--:|--:|:--|\n");
@@ -251,7 +250,7 @@ void print_table(const char* heading, const std::vector<Trial>& trials, const Co
   print("\n");
 }
 
-void print_result(const Options& options, const Tuning& tuning, const Trials& trials) {
+void print_trials(const TuneOptions& options, const Tuning& tuning, const Trials& trials) {
   const std::string file = options.dry_run ? "" : tuning.path;
   if (options.json) {
     return print_json({{"machine", tuning.key},
@@ -261,37 +260,32 @@ void print_result(const Options& options, const Tuning& tuning, const Trials& tr
                        {"prefill", trials_json(trials.prefill)},
                        {"file", file.empty() ? OrderedJson(nullptr) : OrderedJson(file)}});
   }
-  print_table("decode", trials.decode_teams, {});
-  print_table("decode", trials.decode, kAccessColumn);
-  print_table("prefill", trials.prefill_teams, {});
-  print_table("prefill", trials.prefill, kChunkColumn);
-  print(options.dry_run ? "nothing kept: --dry-run\n" : "kept for this machine in " + file + "\n");
+  print_trial_table("decode", trials.decode_teams, {});
+  print_trial_table("decode", trials.decode, kAccessColumn);
+  print_trial_table("prefill", trials.prefill_teams, {});
+  print_trial_table("prefill", trials.prefill, kChunkColumn);
+  print(options.dry_run ? "nothing saved: --dry-run\n" : "saved for this machine in " + file + "\n");
 }
 
-Error prepare(const Options& options, Tuner* out) {
+Error open_tuned_model(const TuneOptions& options, Tuner* out) {
   RunOptions run = options.run;
   run.plan = make_trial(out->topology, default_team(out->topology), kDefaultPrefillChunk).plan;
   if (Error e = open_with_progress(run, &out->runtime)) return e;
   const Model& model = *out->runtime.model;
-  out->logits.resize(static_cast<size_t>(model.config.vocab_size));
+  out->logits.resize(model.config.vocab_size);
   if (model.weight_bytes < out->topology.last_level_cache_bytes) {
-    note(
-        "this model fits into the caches; what is best for it may be slow for larger ones: tune with those that you "
-        "use");
+    note("this model fits into the caches, so the result may be slow for larger ones: tune with a model that you use");
   }
   return {};
 }
 
-// Writing the file: its folder and the file are opened before anything long begins. Without a machine left it goes.
 Error open_tune_file(const Tuning& tuning, OutputFile* out) {
   if (tuning.path.empty()) return error("no folder for the result", "tune", "HOME or XDG_CONFIG_HOME");
-  std::error_code code;
-  const std::filesystem::path folder = std::filesystem::path(tuning.path).parent_path();
-  std::filesystem::create_directories(folder, code);
-  if (code) return error("cannot make the folder", folder.string(), {}, code.message());
+  if (Error e = make_folder(std::filesystem::path(tuning.path).parent_path())) return e;
   return out->open(tuning.path);
 }
 
+// Removes the file if no machine is left in it.
 Error write_tune_file(const Tuning& tuning, OutputFile& file) {
   if (tuning.machines.empty()) {
     if (std::remove(tuning.path.c_str()) == 0) return {};
@@ -302,28 +296,29 @@ Error write_tune_file(const Tuning& tuning, OutputFile& file) {
   return file.finish();
 }
 
-int forget(Tuning tuning) {
-  if (tuning.is_damaged) {  // what it held is lost to every machine already
+int forget_tuning(Tuning tuning) {
+  if (tuning.is_damaged) {
     note(tuning.reason.message() + "; removing the file");
     tuning.machines.clear();
-  } else if (std::erase_if(tuning.machines, [&](const TunedMachine& one) { return one.machine == tuning.key; }) == 0) {
-    print("nothing was kept for this machine\n");
+  } else if (std::erase_if(tuning.machines, [&](const TunedMachine& entry) { return entry.machine == tuning.key; }) ==
+             0) {
+    print("nothing was saved for this machine\n");
     return kSuccess;
   }
   OutputFile file;
   if (Error e = open_tune_file(tuning, &file)) return fail(e);
   if (Error e = write_tune_file(tuning, file)) return fail(e);
-  print("forgotten in " + tuning.path + "\n");
+  print("removed from " + tuning.path + "\n");
   return kSuccess;
 }
 
-// What others have kept meanwhile stays.
-Error keep(const Tuner& tuner, const Trials& trials) {
+// Reads the file again first: other machines may have written to it during the measurement.
+Error save_tuning(const Tuner& tuner, const Trials& trials) {
   OutputFile file;
   Tuning tuning = read_tuning(tuner.topology);
   if (tuning.is_damaged) note(tuning.reason.message() + "; replaced");
-  std::erase_if(tuning.machines, [&](const TunedMachine& one) { return one.machine == tuning.key; });
-  const Options& options = tuner.options;
+  std::erase_if(tuning.machines, [&](const TunedMachine& entry) { return entry.machine == tuning.key; });
+  const TuneOptions& options = tuner.options;
   tuning.machines.push_back({tuning.key, tuned_team(trials.decode), tuned_team(trials.prefill),
                              trials.prefill[best_trial(trials.prefill)].plan.prefill_chunk,
                              std::string(kAccessPatterns[trials.decode[best_trial(trials.decode)].plan.access].name),
@@ -333,49 +328,94 @@ Error keep(const Tuner& tuner, const Trials& trials) {
   return write_tune_file(tuning, file);
 }
 
-int run(const Options& options) {
+int run_tune(const TuneOptions& options) {
   Tuner tuner{options};
   if (Error e = read_topology(&tuner.topology)) return fail(e);
   const Tuning tuning = read_tuning(tuner.topology);
-  if (options.forget) return forget(tuning);
+  if (options.forget) return forget_tuning(tuning);
   if (options.run.model.empty() && options.run.synthetic.empty()) {
     return fail_usage("no model: give --model or --synthetic");
   }
   if (!options.dry_run) {
-    // Whether it can be written is better known before a minute of measuring. Nothing stays of it but the folder.
-    OutputFile trial;
+    OutputFile trial;  // fails now rather than after a minute of measuring; leaves nothing but the folder
     if (Error e = open_tune_file(tuning, &trial)) return fail(e);
   }
-  if (Error e = prepare(options, &tuner)) return fail(e);
+  if (Error e = open_tuned_model(options, &tuner)) return fail(e);
   Trials trials;
   if (Error e = measure_all(tuner, &trials)) return fail(e);
   for (const std::string& line : clock_limits("/sys", tuner.topology.cpus)) note(line);
   if (!options.dry_run) {
-    if (Error e = keep(tuner, trials)) return fail(e);
+    if (Error e = save_tuning(tuner, trials)) return fail(e);
   }
-  print_result(options, tuning, trials);
+  print_trials(options, tuning, trials);
+  return kSuccess;
+}
+
+// Read bandwidth of the decode team in bytes per second, while all boards measure.
+Error measure_board_speed(const RunOptions& run, Exchange& exchange, double* out) {
+  Plan plan;
+  Runtime runtime;
+  ReadBuffer buffer;
+  Error e = make_plan(run, &plan);
+  if (!e) e = use_plan(plan, &runtime);
+  if (!e) e = allocate_read_buffer(*runtime.team, roof_buffer_bytes(), &buffer);
+  if ((e = agree(exchange, e))) return e;  // also makes all boards begin together
+  constexpr int kPasses = 5;
+  *out = read_bandwidth(*runtime.team, buffer, kPasses);
+  return {};
+}
+
+void print_speeds(const std::vector<double>& speeds, bool is_saved, bool as_json) {
+  const std::vector<double> bounds = bounds_by_speed(speeds);
+  OrderedJson list = OrderedJson::array();
+  std::string table = "| board | reads GB/s | share |\n|--:|--:|--:|\n";
+  for (size_t i = 0; i < speeds.size(); ++i) {
+    const double share = bounds[i + 1] - bounds[i];
+    list.push_back({{"board", i}, {"read_gb_per_s", speeds[i] / 1e9}, {"part", share}});
+    char row[96];
+    std::snprintf(row, sizeof row, "| %zu | %.2f | %.3f |\n", i, speeds[i] / 1e9, share);
+    table += row;
+  }
+  if (as_json) return print_json({{"boards", list}, {"kept", is_saved}});
+  print(table + (is_saved ? "\nsaved on each board in its own file, here " + board_speed_file() + "\n"
+                          : "\nnothing saved: --dry-run\n"));
+}
+
+// Measures the boards together; each saves its own speed.
+int tune_boards(Exchange& exchange, const TuneOptions& options) {
+  const auto end = [&](const Error& local) {
+    const Error e = agree(exchange, local);
+    if (!e) return kSuccess;
+    return exchange.is_first() ? fail(e) : kFailure;
+  };
+  if (!exchange.is_first()) set_quiet();
+  if (options.forget) return end(remove_board_speed());
+  double speed = 0;
+  if (const Error e = measure_board_speed(options.run, exchange, &speed)) {
+    return exchange.is_first() ? fail(e) : kFailure;
+  }
+  const std::vector<double> speeds = numbers_of_all(exchange, speed);
+  if (const int status = end(options.dry_run ? Error{} : save_board_speed(speed)); status != kSuccess) return status;
+  if (exchange.is_first()) print_speeds(speeds, !options.dry_run, options.json);
   return kSuccess;
 }
 
 }  // namespace
 
 Run setup_tune(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneOptions>();
   add_model_or_synthetic_options(app, &options->run);
   add_number_options(app, &options->run);
   add_cache_option(app, &options->run);
-  app.add_option("--seconds", options->seconds, "About how long to measure")
+  app.add_option("--seconds", options->seconds, "Approximate time to measure")
       .range(1, 3600)
       .type_name("N")
       .show_default();
-  app.add_flag("--dry-run", options->dry_run, "Measure, and keep nothing");
-  app.add_flag("--forget", options->forget, "Measure nothing: remove what was kept for this machine");
+  app.add_flag("--dry-run", options->dry_run, "Measure without saving the result");
+  app.add_flag("--forget", options->forget, "Remove the saved result of this machine; do not measure");
   app.add_flag("--json", options->json, "Print one JSON object");
-  return {.run = [options] { return run(*options); },
-          .on_all =
-              [options](Exchange& exchange) {
-                return tune_boards(exchange, options->run, {options->forget, options->dry_run, options->json});
-              }};
+  return {.run = [options] { return run_tune(*options); },
+          .on_all = [options](Exchange& exchange) { return tune_boards(exchange, *options); }};
 }
 
 }  // namespace pinion

@@ -16,13 +16,18 @@
 #include <vector>
 
 #include "apps/cli/console.h"
+#include "apps/cli/output_file.h"
+#include "loader/files/mapped_file.h"
+#include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int64_t kMaxAnswerBytes = int64_t{64} << 20;
 
-// Of a file as the repository states it: SHA-256 of the bytes, or git's SHA-1 of a blob.
+// Computes the hash of a file in the repository's form: SHA-256 of the bytes, or git's SHA-1 of a blob.
 class ContentHash {
  public:
   explicit ContentHash(const RemoteFile& file) : is_sha256_(file.is_sha256) {
@@ -63,14 +68,13 @@ class ContentHash {
   sha1_ctx sha1_;
 };
 
-// What is wrong with an attempt, and whether another may go better.
 struct Failure {
   Error error;
-  bool may_pass = false;
+  bool is_transient = false;  // another attempt may succeed
   int64_t wait_s = 0;
 };
 
-Failure failure_of(const Response& response, const std::string& url) {
+Failure failure_of(const ClientResponse& response, const std::string& url) {
   const std::string status = "HTTP " + std::to_string(response.status);
   switch (response.status) {
     case 200:
@@ -91,33 +95,33 @@ Failure failure_of(const Response& response, const std::string& url) {
   }
 }
 
-Failure attempt(Source& source, const Request& request, const Sink& sink) {
-  Response response;
+Failure attempt(Source& source, const ClientRequest& request, const Sink& sink) {
+  ClientResponse response;
   Error sink_error;
   if (Error e = source.http.ask(request, sink, &response, &sink_error)) return {std::move(e), true};
   if (sink_error) return {std::move(sink_error)};
   return failure_of(response, request.url);
 }
 
-// once(&brought): one attempt, and whether it brought anything.
+// once(&progressed) makes one attempt and reports if it received anything.
 template <class F>
 Error with_retries(const Source& source, F&& once) {
   for (int64_t failures = 0;;) {
-    bool brought = false;
-    const Failure failure = once(&brought);
+    bool progressed = false;
+    const Failure failure = once(&progressed);
     if (!failure.error) return {};
-    failures = brought ? 1 : failures + 1;
-    if (!failure.may_pass || failures > source.retries) return failure.error;
+    failures = progressed ? 1 : failures + 1;
+    if (!failure.is_transient || failures > source.retries) return failure.error;
     const int64_t wait_ms = int64_t{250} << std::min<int64_t>(failures - 1, 5);
     const int64_t asked_ms = std::min<int64_t>(failure.wait_s, 60) * 1000;
-    if (asked_ms > 0) note("the server asks for a pause: going on in " + std::to_string(asked_ms / 1000) + " s");
+    if (asked_ms > 0) note("the server asks for a pause of " + std::to_string(asked_ms / 1000) + " s");
     std::this_thread::sleep_for(std::chrono::milliseconds(std::max(wait_ms, asked_ms)));
   }
 }
 
 // TARGET.incomplete, open and locked.
 struct PartialFile {
-  std::filesystem::path path;
+  fs::path path;
   int descriptor = -1;
   int64_t bytes = 0;
 
@@ -126,11 +130,11 @@ struct PartialFile {
   }
 };
 
-Error system_error(const char* what, const std::filesystem::path& path) {
+Error system_error(const char* what, const fs::path& path) {
   return error(what, path.string(), {}, std::strerror(errno));
 }
 
-Error open_partial(const std::filesystem::path& target, PartialFile* out) {
+Error open_partial(const fs::path& target, PartialFile* out) {
   out->path = target;
   out->path += ".incomplete";
   out->descriptor = open(out->path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -151,14 +155,14 @@ Error start_over(const RemoteFile& file, PartialFile* partial, ContentHash* hash
   return {};
 }
 
-Error hash_descriptor(int descriptor, const std::filesystem::path& path, ContentHash* hash) {
+Error hash_descriptor(int descriptor, const fs::path& path, ContentHash* hash) {
   std::vector<std::byte> buffer(1 << 20);
   for (int64_t at = 0;;) {
     const ssize_t bytes = pread(descriptor, buffer.data(), buffer.size(), at);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0) return system_error("cannot read", path);
     if (bytes == 0) return {};
-    hash->add(std::span(buffer).first(static_cast<size_t>(bytes)));
+    hash->add(std::span(buffer).first(bytes));
     at += bytes;
   }
 }
@@ -170,38 +174,48 @@ Error append(std::span<const std::byte> part, PartialFile* partial, ContentHash*
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return system_error("cannot write", partial->path);
     partial->bytes += written;
-    part = part.subspan(static_cast<size_t>(written));
+    part = part.subspan(written);
   }
   return {};
 }
 
-// Asks for what is missing and appends what comes.
+// Requests the missing bytes and appends them.
 Failure continue_file(Source& source, const std::string& url, const RemoteFile& file, PartialFile* partial,
                       ContentHash* hash, const std::function<void(int64_t)>& progress) {
   bool is_first = true;
-  const Sink sink = [&](const Response& response, std::span<const std::byte> part) -> Error {
+  const Sink sink = [&](const ClientResponse& response, std::span<const std::byte> part) -> Error {
     if (is_first && response.from == 0) {
       if (Error e = start_over(file, partial, hash)) return e;
     }
     if (is_first && response.from != partial->bytes) {
-      return error("the server sends another part", url, std::to_string(partial->bytes), std::to_string(response.from));
+      return error("the server sends another range", url, std::to_string(partial->bytes),
+                   std::to_string(response.from));
     }
     is_first = false;
     if (partial->bytes + std::ssize(part) > file.bytes) {
-      return error("longer than the repository says", url, std::to_string(file.bytes) + " bytes");
+      return error("longer than the repository states", url, std::to_string(file.bytes) + " bytes");
     }
     if (Error e = append(part, partial, hash)) return e;
     progress(partial->bytes);
     return {};
   };
-  const Request request = {.url = url, .token = source.token, .from = partial->bytes};
+  const ClientRequest request = {.url = url, .token = source.token, .from = partial->bytes};
   Failure failure = attempt(source, request, sink);
   if (!failure.error && partial->bytes < file.bytes) {
-    failure = {error("shorter than the repository says", url, std::to_string(file.bytes) + " bytes",
+    failure = {error("shorter than the repository states", url, std::to_string(file.bytes) + " bytes",
                      std::to_string(partial->bytes)),
                true};
   }
   return failure;
+}
+
+bool has_content(const fs::path& path, const RemoteFile& file) {
+  std::error_code code;
+  if (!fs::is_regular_file(path, code)) return false;
+  if (fs::file_size(path, code) != static_cast<uintmax_t>(file.bytes)) return false;
+  PartialFile whole{.path = path, .descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  ContentHash hash(file);
+  return whole.descriptor >= 0 && !hash_descriptor(whole.descriptor, path, &hash) && hash.hexadecimal() == file.hash;
 }
 
 }  // namespace
@@ -209,15 +223,16 @@ Failure continue_file(Source& source, const std::string& url, const RemoteFile& 
 Error download_text(Source& source, const std::string& url, std::string* out) {
   return with_retries(source, [&](bool*) {
     out->clear();
-    return attempt(source, {.url = url, .token = source.token}, [&](const Response&, std::span<const std::byte> part) {
-      if (std::ssize(*out) + std::ssize(part) > kMaxAnswerBytes) return error("too long an answer", url);
-      out->append(reinterpret_cast<const char*>(part.data()), part.size());
-      return Error();
-    });
+    return attempt(source, {.url = url, .token = source.token},
+                   [&](const ClientResponse&, std::span<const std::byte> part) {
+                     if (std::ssize(*out) + std::ssize(part) > kMaxAnswerBytes) return error("too long an answer", url);
+                     out->append(reinterpret_cast<const char*>(part.data()), part.size());
+                     return Error();
+                   });
   });
 }
 
-Error download_file(Source& source, const std::string& url, const RemoteFile& file, const std::filesystem::path& target,
+Error download_file(Source& source, const std::string& url, const RemoteFile& file, const fs::path& target,
                     const std::function<void(int64_t bytes)>& progress) {
   PartialFile partial;
   ContentHash hash(file);
@@ -228,31 +243,63 @@ Error download_file(Source& source, const std::string& url, const RemoteFile& fi
   if (Error e = hash_descriptor(partial.descriptor, partial.path, &hash)) return e;
   progress(partial.bytes);
   if (partial.bytes < file.bytes) {
-    int64_t most = partial.bytes;  // a server that knows no ranges begins anew each time
-    Error e = with_retries(source, [&](bool* brought) {
+    int64_t max_bytes = partial.bytes;  // a server without range requests starts over each time
+    Error e = with_retries(source, [&](bool* progressed) {
       Failure failure = continue_file(source, url, file, &partial, &hash, progress);
-      *brought = partial.bytes > most;
-      most = std::max(most, partial.bytes);
+      *progressed = partial.bytes > max_bytes;
+      max_bytes = std::max(max_bytes, partial.bytes);
       return failure;
     });
     if (e) return e;
   }
   if (const std::string found = hash.hexadecimal(); found != file.hash) {
     unlink(partial.path.c_str());
-    return error("the hash differs, so what came was deleted", url, file.hash, found);
+    return error("the hash differs, so the file was deleted", url, file.hash, found);
   }
   if (fsync(partial.descriptor) != 0) return system_error("cannot write", partial.path);
   if (std::rename(partial.path.c_str(), target.c_str()) != 0) return system_error("cannot write", target);
   return {};
 }
 
-bool has_content(const std::filesystem::path& path, const RemoteFile& file) {
+Error make_destination(const std::string& to, const std::string& name, const Repository& repository, Destination* out) {
+  if (!to.empty()) {
+    out->folder = to;
+    return make_folder(out->folder);
+  }
+  const std::string cache = hugging_face_cache_folder();
+  if (cache.empty()) return error("no folder for the cache", "get", "HOME, HF_HOME or --to DIR");
+  const size_t slash = name.find('/');
+  out->repository = fs::path(cache) / ("models--" + name.substr(0, slash) + "--" + name.substr(slash + 1));
+  out->folder = out->repository / "snapshots" / repository.commit;
+  if (Error e = make_folder(out->repository / "blobs")) return e;
+  return make_folder(out->folder);
+}
+
+bool is_downloaded(const Destination& destination, const RemoteFile& file) {
+  if (!destination.is_cache()) return has_content(destination.target(file), file);
   std::error_code code;
-  if (!std::filesystem::is_regular_file(path, code)) return false;
-  if (std::filesystem::file_size(path, code) != static_cast<uintmax_t>(file.bytes)) return false;
-  PartialFile whole{.path = path, .descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  ContentHash hash(file);
-  return whole.descriptor >= 0 && !hash_descriptor(whole.descriptor, path, &hash) && hash.hexadecimal() == file.hash;
+  const fs::path target = destination.target(file);
+  const uintmax_t bytes = fs::file_size(target, code);
+  if (code || bytes != static_cast<uintmax_t>(file.bytes)) return false;
+  // Another tool may have reserved the space without writing the contents.
+  return unwritten_bytes(target) == 0 || has_content(target, file);
+}
+
+Error link_file(const Destination& destination, const RemoteFile& file) {
+  if (!destination.is_cache()) return {};
+  std::error_code code;
+  const fs::path link = destination.folder / file.name, blob = fs::path("../../blobs") / file.hash;
+  if (fs::read_symlink(link, code) == blob) return {};
+  fs::remove(link, code);
+  fs::create_symlink(blob, link, code);
+  return code ? error("cannot make the link", link.string(), {}, code.message()) : Error();
+}
+
+Error write_revision(const Destination& destination, const std::string& revision, const std::string& commit) {
+  if (!destination.is_cache() || revision == commit) return {};
+  const fs::path path = destination.repository / "refs" / revision;
+  if (Error e = make_folder(path.parent_path())) return e;
+  return write_output_file(path.string(), commit);
 }
 
 }  // namespace pinion

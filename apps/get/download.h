@@ -1,4 +1,5 @@
-// One file over HTTP: continued where it broke off, tried again, checked, and only then under its name.
+// Downloads the files of a repository into the Hugging Face cache or a folder: resumes partial files, retries, checks
+// size and hash, and only then gives a file its name.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +14,40 @@
 namespace pinion {
 
 struct Source {
-  Http http;
+  HttpClient http;
   std::string token;  // empty: none
-  int64_t retries;    // after attempts that brought nothing
+  int64_t retries;    // consecutive attempts that may fail without receiving anything
 };
 
-// A text of at most 64 MiB.
+// Downloads a text of at most 64 MiB.
 Error download_text(Source& source, const std::string& url, std::string* out);
 
-// What arrives lies in TARGET.incomplete until its size and hash are right. progress(bytes): so many are there.
+// Downloads to TARGET.incomplete and renames the file once its size and hash are right. progress(bytes): present so
+// far.
 Error download_file(Source& source, const std::string& url, const RemoteFile& file, const std::filesystem::path& target,
                     const std::function<void(int64_t bytes)>& progress);
 
-// Whether a file has the size and the hash. One that is not there has not.
-bool has_content(const std::filesystem::path& path, const RemoteFile& file);
+// The cache is shared with the Hugging Face tools and has, in models--ORG--NAME: blobs/HASH with the contents,
+// snapshots/COMMIT/FILE with links to them, and refs/REVISION with the commit.
+struct Destination {
+  std::filesystem::path folder;      // model folder with every file under its name
+  std::filesystem::path repository;  // models--ORG--NAME; empty: a plain folder
+
+  bool is_cache() const { return !repository.empty(); }
+  std::filesystem::path target(const RemoteFile& file) const {
+    return is_cache() ? repository / "blobs" / file.hash : folder / file.name;
+  }
+};
+
+// Makes the folders. `to` empty: the cache.
+Error make_destination(const std::string& to, const std::string& name, const Repository& repository, Destination* out);
+
+// True if a file is present with the right content. In the cache its size suffices: a blob is named after its hash and
+// was checked when it was written.
+bool is_downloaded(const Destination& destination, const RemoteFile& file);
+
+// For the cache only: the link to a blob, and the commit of a revision.
+Error link_file(const Destination& destination, const RemoteFile& file);
+Error write_revision(const Destination& destination, const std::string& revision, const std::string& commit);
 
 }  // namespace pinion

@@ -5,13 +5,11 @@
 #include <set>
 #include <vector>
 
-#include "apps/cli/machine.h"
 #include "apps/commands.h"
 #include "apps/get/download.h"
-#include "apps/get/place.h"
 #include "apps/get/repository.h"
 #include "engine/model/layer_tensors.h"
-#include "engine/model/weight_format.h"
+#include "engine/model/load_options.h"
 #include "engine/team/memory.h"
 #include "loader/checkpoint/checkpoint.h"
 #include "loader/config/model_config.h"
@@ -20,20 +18,19 @@
 namespace pinion {
 namespace {
 
-struct Options {
+struct GetOptions {
   std::string name;
   std::string revision = "main";
   std::string to;
   int64_t retries = 5;
 };
 
-// One download: from where, of what, to where.
 struct Download {
   Source source;
   std::string endpoint;
   std::string name;
   Repository repository;
-  Place place;
+  Destination destination;
 };
 
 std::string size_text(int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
@@ -53,30 +50,30 @@ Error read_environment(Download* out) {
   return check_token(out->source.token, "HF_TOKEN");
 }
 
-// Downloads what is not there yet. progress: of the bytes of all these files that are there.
+// Downloads the missing files. progress(bytes): present so far, of all files.
 Error fetch(Download& download, const std::vector<RemoteFile>& files, const std::function<void(int64_t)>& progress) {
   int64_t before = 0;
   for (const RemoteFile& file : files) {
-    if (!is_there(download.place, file)) {
+    if (!is_downloaded(download.destination, file)) {
       const std::string url = file_url(download.endpoint, download.name, download.repository.commit, file.name);
       const auto in_all = [&](int64_t bytes) { progress(before + bytes); };
-      if (Error e = download_file(download.source, url, file, download.place.target(file), in_all)) return e;
+      if (Error e = download_file(download.source, url, file, download.destination.target(file), in_all)) return e;
     }
-    if (Error e = link_file(download.place, file)) return e;
+    if (Error e = link_file(download.destination, file)) return e;
     before += file.bytes;
     progress(before);
   }
   return {};
 }
 
-// The weights that the loader would open: the single file, else the shards that the index names.
+// The weight files that the loader opens: the single file, or the shards that the index names.
 Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
   const Repository& repository = download.repository;
   std::set<std::string> names;
   if (find_file(repository, kSingleName)) {
     names.emplace(kSingleName);
   } else if (find_file(repository, kIndexName)) {
-    if (Error e = read_shards(download.place.folder / kIndexName, &names)) return e;
+    if (Error e = read_shards(download.destination.folder / kIndexName, &names)) return e;
   } else {
     return error("no weights that pinion reads", download.name, "model.safetensors, or shards with their index");
   }
@@ -88,7 +85,7 @@ Error list_weights(const Download& download, std::vector<RemoteFile>* out) {
   return {};
 }
 
-// Of a checkpoint in floating point, packed.
+// Size of the packed weights of a checkpoint in floating point.
 int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
   LoadOptions options;
   options.quant = quant;
@@ -100,7 +97,7 @@ int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const MatrixTensor& m : layer_matrices(config, layer)) bytes += bytes_of(m);
   }
-  for (const MatrixTensor& m : stream_matrices(config)) bytes += bytes_of(m);
+  for (const MatrixTensor& m : model_matrices(config)) bytes += bytes_of(m);
   return bytes;
 }
 
@@ -108,27 +105,28 @@ int64_t packed_weight_bytes(const ModelConfig& config, Quant quant) {
 std::string memory_text(const ModelConfig& config, Quant quant) {
   const FreeMemory free = free_memory();
   const auto needed = [&](Quant mode) { return packed_weight_bytes(config, mode); };
-  const auto said = [&](Quant mode) {
+  const auto needed_text = [&](Quant mode) {
     return size_text(needed(mode)) + " as " + std::string(kQuantNames[static_cast<size_t>(mode)]);
   };
-  const std::string text = "about " + said(quant) + " in memory, " + size_text(free.bytes) + " " + free.limit;
+  const std::string text = "about " + needed_text(quant) + " in memory, " + size_text(free.bytes) + " " + free.limit;
   if (needed(quant) <= free.bytes) return text;
   if (needed(Quant::w4a8) > free.bytes) return text + ": it does not fit";
   return text + ": it fits with --quant w4a8, " + size_text(needed(Quant::w4a8));
 }
 
-// Says what will be downloaded, and whether disk and memory hold it. Only a disk that is too small is an error: the
-// files may be for another machine.
+// Prints the size of the download, and compares it with disk and memory. Only a full disk is an error: the files may be
+// for another machine.
 Error announce(const Download& download, const std::vector<RemoteFile>& weights) {
   ModelConfig config;
-  const std::string folder = download.place.folder.string();
+  const std::string folder = download.destination.folder.string();
   if (Error e = read_model_config(folder, &config)) return e;
   int64_t all = 0, missing = 0;
   for (const RemoteFile& file : weights) {
     all += file.bytes;
-    if (is_there(download.place, file)) continue;
+    if (is_downloaded(download.destination, file)) continue;
     std::error_code code;
-    const uintmax_t partial = std::filesystem::file_size(download.place.target(file).string() + ".incomplete", code);
+    const uintmax_t partial =
+        std::filesystem::file_size(download.destination.target(file).string() + ".incomplete", code);
     missing += file.bytes - (code ? 0 : std::min(file.bytes, static_cast<int64_t>(partial)));
   }
   std::error_code code;
@@ -140,15 +138,15 @@ Error announce(const Download& download, const std::vector<RemoteFile>& weights)
   return error("too little space on the disk", folder, size_text(missing), size_text(free));
 }
 
-Error get(const Options& options, Download* out) {
+Error get(const GetOptions& options, Download* out) {
   if (Error e = read_environment(out)) return e;
   if (Error e = out->source.http.open()) return e;
   std::string answer;
   const std::string url = repository_url(out->endpoint, out->name, options.revision);
   if (Error e = download_text(out->source, url, &answer)) return e;
   if (Error e = parse_repository(answer, url, &out->repository)) return e;
-  if (!find_file(out->repository, "config.json")) return error("no config.json: not a model of this kind", out->name);
-  if (Error e = make_place(options.to, out->name, out->repository, &out->place)) return e;
+  if (!find_file(out->repository, "config.json")) return error("no config.json: not a model folder", out->name);
+  if (Error e = make_destination(options.to, out->name, out->repository, &out->destination)) return e;
   std::vector<RemoteFile> weights, others = out->repository.files;
   std::erase_if(others, [](const RemoteFile& file) { return is_weights(file.name); });
   if (Error e = fetch(*out, others, [](int64_t) {})) return e;
@@ -159,38 +157,37 @@ Error get(const Options& options, Download* out) {
   ProgressBar bar("downloading");
   const auto show = [&](int64_t bytes) { bar.show(static_cast<double>(bytes) / static_cast<double>(all)); };
   if (Error e = fetch(*out, weights, show)) return e;
-  return write_revision(out->place, options.revision, out->repository.commit);
+  return write_revision(out->destination, options.revision, out->repository.commit);
 }
 
-int run(const Options& options) {
+int run_get(const GetOptions& options) {
   Download download;
   download.name = options.name;
   download.source.retries = options.retries;
   if (Error e = get(options, &download)) return fail(e);
-  print(download.place.folder.string() + "\n");
+  print(download.destination.folder.string() + "\n");
   return kSuccess;
 }
 
 }  // namespace
 
 Run setup_get(Command app) {
-  auto options = std::make_shared<Options>();
-  app.add_option("model", options->name, "The model's name on the Hugging Face Hub")
+  auto options = std::make_shared<GetOptions>();
+  app.add_option("model", options->name, "Name of the model on the Hugging Face Hub")
       .required()
       .check(complain_about_name)
       .type_name("ORG/NAME");
-  app.add_option("--revision", options->revision, "A branch, a tag or a commit")
+  app.add_option("--revision", options->revision, "Branch, tag or commit")
       .check(complain_about_revision)
       .type_name("R")
       .show_default();
-  app.add_option("--to", options->to, "A folder for the files (default: the cache of the Hugging Face tools)")
-      .path("DIR");
-  app.add_option("--retries", options->retries, "Attempts in a row that may bring nothing")
+  app.add_option("--to", options->to, "Folder for the files (default: the Hugging Face cache)").path("DIR");
+  app.add_option("--retries", options->retries, "Consecutive attempts that may fail without receiving anything")
       .range(0, 1000)
       .whole()
       .type_name("N")
       .show_default();
-  return {[options] { return run(*options); }};
+  return {[options] { return run_get(*options); }};
 }
 
 }  // namespace pinion

@@ -12,23 +12,16 @@
 
 namespace pinion {
 
-// The functions in use, by their names in the library.
+// The functions in use: curl_global_init as global_init, and so on.
+#define PINION_CURL_FUNCTIONS(X)                                                                             \
+  X(global_init)                                                                                             \
+  X(easy_init) X(easy_reset) X(easy_cleanup) X(easy_setopt) X(easy_perform) X(easy_getinfo) X(easy_strerror) \
+      X(slist_append) X(slist_free_all) X(url) X(url_set) X(url_get) X(url_cleanup) X(free)
+
 struct CurlLibrary {
-  decltype(&::curl_global_init) global_init;
-  decltype(&::curl_easy_init) easy_init;
-  decltype(&::curl_easy_reset) easy_reset;
-  decltype(&::curl_easy_cleanup) easy_cleanup;
-  decltype(&::curl_easy_setopt) easy_setopt;
-  decltype(&::curl_easy_perform) easy_perform;
-  decltype(&::curl_easy_getinfo) easy_getinfo;
-  decltype(&::curl_easy_strerror) easy_strerror;
-  decltype(&::curl_slist_append) slist_append;
-  decltype(&::curl_slist_free_all) slist_free_all;
-  decltype(&::curl_url) url;
-  decltype(&::curl_url_set) url_set;
-  decltype(&::curl_url_get) url_get;
-  decltype(&::curl_url_cleanup) url_cleanup;
-  decltype(&::curl_free) free;
+#define PINION_DECLARE(name) decltype(&::curl_##name) name;
+  PINION_CURL_FUNCTIONS(PINION_DECLARE)
+#undef PINION_DECLARE
 };
 
 namespace {
@@ -36,16 +29,16 @@ namespace {
 constexpr int kMaxRedirects = 10;
 constexpr size_t kMaxPageBytes = size_t{1} << 20;
 
-#ifdef PINION_STATIC  // linked with it
+#ifdef PINION_STATIC  // libcurl is linked in
 
-Error load(CurlLibrary* out) {
-  *out = {curl_global_init,  curl_easy_init,    curl_easy_reset,    curl_easy_cleanup, curl_easy_setopt,
-          curl_easy_perform, curl_easy_getinfo, curl_easy_strerror, curl_slist_append, curl_slist_free_all,
-          curl_url,          curl_url_set,      curl_url_get,       curl_url_cleanup,  curl_free};
+Error load_curl(CurlLibrary* out) {
+#define PINION_ASSIGN(name) out->name = ::curl_##name;
+  PINION_CURL_FUNCTIONS(PINION_ASSIGN)
+#undef PINION_ASSIGN
   return {};
 }
 
-// A distribution's libcurl knows where its certificates are; this one is to run on all of them.
+// The location of certificates depends on the distribution, and is built into its own libcurl only.
 const char* certificates() {
   const char* const named = std::getenv("SSL_CERT_FILE");
   if (named) return named;
@@ -58,51 +51,37 @@ const char* certificates() {
 
 #else
 
-template <class F>
-bool find(void* library, const char* name, F* out) {
-  *out = reinterpret_cast<F>(dlsym(library, name));
-  return *out != nullptr;
-}
-
-bool find_all(void* library, CurlLibrary* out) {
-  return find(library, "curl_global_init", &out->global_init) && find(library, "curl_easy_init", &out->easy_init) &&
-         find(library, "curl_easy_reset", &out->easy_reset) && find(library, "curl_easy_cleanup", &out->easy_cleanup) &&
-         find(library, "curl_easy_setopt", &out->easy_setopt) &&
-         find(library, "curl_easy_perform", &out->easy_perform) &&
-         find(library, "curl_easy_getinfo", &out->easy_getinfo) &&
-         find(library, "curl_easy_strerror", &out->easy_strerror) &&
-         find(library, "curl_slist_append", &out->slist_append) &&
-         find(library, "curl_slist_free_all", &out->slist_free_all) && find(library, "curl_url", &out->url) &&
-         find(library, "curl_url_set", &out->url_set) && find(library, "curl_url_get", &out->url_get) &&
-         find(library, "curl_url_cleanup", &out->url_cleanup) && find(library, "curl_free", &out->free);
-}
-
-Error load(CurlLibrary* out) {
+Error load_curl(CurlLibrary* out) {
   void* library = nullptr;
   for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"}) {
     if ((library = dlopen(name, RTLD_NOW)) != nullptr) break;
   }
   if (!library) return error("not installed", "libcurl", "libcurl.so.4: apt-get install libcurl4");
-  if (!find_all(library, out)) return error("not one that can be used", "libcurl", "7.85 or newer");
-  return {};
+  bool is_complete = true;
+#define PINION_LOAD(name)                                                           \
+  out->name = reinterpret_cast<decltype(out->name)>(dlsym(library, "curl_" #name)); \
+  is_complete = is_complete && out->name;
+  PINION_CURL_FUNCTIONS(PINION_LOAD)
+#undef PINION_LOAD
+  return is_complete ? Error{} : error("too old", "libcurl", "7.85 or newer");
 }
 
-// It knows by itself.
-const char* certificates() { return nullptr; }
+const char* certificates() { return nullptr; }  // libcurl's own default
 
 #endif
+#undef PINION_CURL_FUNCTIONS
 
-// What one transfer's callbacks share. No exception may pass through libcurl.
+// Shared by the callbacks of one transfer. No exception may pass through libcurl.
 struct Transfer {
   const Sink& sink;
-  Response& response;
+  ClientResponse& response;
   Error& sink_error;
   const std::string& url;
 };
 
-// "HTTP/1.1 206 Partial Content" begins a response, "Content-Range: bytes 100-199/200" says where its body does.
+// "HTTP/1.1 206 Partial Content" begins a response; "Content-Range: bytes 100-199/200" has the offset of its body.
 size_t on_header(const char* data, size_t, size_t bytes, void* context) noexcept {
-  Response& response = static_cast<Transfer*>(context)->response;
+  ClientResponse& response = static_cast<Transfer*>(context)->response;
   const std::string_view line(data, bytes);
   const auto number_after = [&](size_t position, auto* out) {
     const size_t digit = line.find_first_of("0123456789", position);
@@ -129,9 +108,9 @@ size_t on_body(const char* data, size_t, size_t bytes, void* context) noexcept {
   try {
     if (is_success(transfer.response)) {
       transfer.sink_error = transfer.sink(transfer.response, std::as_bytes(std::span(data, bytes)));
-    } else if (transfer.response.page.append(data, bytes).size() > kMaxPageBytes) {  // it may never end
+    } else if (transfer.response.page.append(data, bytes).size() > kMaxPageBytes) {
       transfer.sink_error =
-          error("a page without end", transfer.url, {}, "HTTP " + std::to_string(transfer.response.status));
+          error("too long an error page", transfer.url, {}, "HTTP " + std::to_string(transfer.response.status));
     }
   } catch (const std::exception& failure) {
     transfer.sink_error = error(failure.what(), "download");
@@ -139,24 +118,24 @@ size_t on_body(const char* data, size_t, size_t bytes, void* context) noexcept {
   return transfer.sink_error ? CURL_WRITEFUNC_ERROR : bytes;
 }
 
-// "https/host/443/"; empty where the URL is none.
+// "https/host/443/"; empty for an invalid URL.
 std::string origin_of(const CurlLibrary& curl, const std::string& url) {
   std::string text;
   CURLU* parts = curl.url();
   if (curl.url_set(parts, CURLUPART_URL, url.c_str(), 0) == CURLUE_OK) {
     for (const CURLUPart part : {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT}) {
-      char* piece = nullptr;
-      if (curl.url_get(parts, part, &piece, CURLU_DEFAULT_PORT) != CURLUE_OK) continue;
-      text += std::string(piece) + "/";
-      curl.free(piece);
+      char* value = nullptr;
+      if (curl.url_get(parts, part, &value, CURLU_DEFAULT_PORT) != CURLUE_OK) continue;
+      text += std::string(value) + "/";
+      curl.free(value);
     }
   }
   curl.url_cleanup(parts);
   return text;
 }
 
-// One request, of the URL itself or of one that a redirect named.
-CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, const Request& request,
+// Sends one request to `url`: the request's own or the target of a redirect.
+CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, const ClientRequest& request,
                  Transfer* transfer) {
   const std::string home = origin_of(curl, request.url);
   const std::string range = std::to_string(request.from) + "-";
@@ -176,7 +155,7 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_CONNECTTIMEOUT, 30L);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-  set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.most_idle_s));
+  set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.idle_timeout_s));
   set(CURLOPT_TCP_KEEPALIVE, 1L);
   if (request.from > 0) set(CURLOPT_RANGE, range.c_str());
   if (!request.body.empty()) {
@@ -194,22 +173,22 @@ CURLcode perform(const CurlLibrary& curl, CURL* handle, const std::string& url, 
 
 }  // namespace
 
-bool is_success(const Response& response) { return response.status == 200 || response.status == 206; }
+bool is_success(const ClientResponse& response) { return response.status == 200 || response.status == 206; }
 
 Error check_token(std::string_view token, const std::string& where) {
   if (std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; })) return {};
   return error("not a token", where, "printable characters without spaces");
 }
 
-Http::Http() = default;
+HttpClient::HttpClient() = default;
 
-Http::~Http() {
+HttpClient::~HttpClient() {
   if (handle_) curl_->easy_cleanup(handle_);
 }
 
-Error Http::open() {
+Error HttpClient::open() {
   auto curl = std::make_unique<CurlLibrary>();
-  if (Error e = load(curl.get())) return e;
+  if (Error e = load_curl(curl.get())) return e;
   if (curl->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return error("cannot start", "libcurl");
   handle_ = curl->easy_init();
   if (!handle_) return error("cannot start", "libcurl");
@@ -217,7 +196,7 @@ Error Http::open() {
   return {};
 }
 
-Error Http::ask(const Request& request, const Sink& sink, Response* out, Error* sink_error) {
+Error HttpClient::ask(const ClientRequest& request, const Sink& sink, ClientResponse* out, Error* sink_error) {
   std::string url = request.url;
   for (int redirects = 0; redirects <= kMaxRedirects; ++redirects) {
     *out = {};

@@ -1,5 +1,4 @@
-// HTTP as a client. libcurl does the transport; it is loaded by the first request, so that other commands start without
-// it.
+// HTTP client over libcurl, which is loaded when a client is opened, so that other commands start without it.
 #pragma once
 
 #include <cstddef>
@@ -14,44 +13,44 @@
 
 namespace pinion {
 
-struct Request {
+struct ClientRequest {
   std::string url;
-  std::string token = {};    // sent to the URL's own scheme, host and port, and to no other after a redirect
-  int64_t from = 0;          // the first byte wanted
-  std::string body = {};     // not empty: JSON to be sent by POST, and a redirect is not followed
-  int64_t most_idle_s = 60;  // without a byte; 0: as long as the connection stands
+  std::string token = {};       // sent to the URL's scheme, host and port only, also after redirects
+  int64_t from = 0;             // first byte to request
+  std::string body = {};        // not empty: JSON to send by POST; redirects are not followed then
+  int64_t idle_timeout_s = 60;  // maximum time without a byte; 0: no limit
 };
 
-struct Response {
-  long status = 0;            // HTTP's
-  int64_t from = 0;           // the first byte of the body that came; 0 where the server sends all
-  int64_t retry_after_s = 0;  // as the server wishes
-  std::string page = {};      // the body of an answer that is no success
+struct ClientResponse {
+  long status = 0;            // HTTP status code
+  int64_t from = 0;           // offset of the body's first byte; 0: the server sends the whole
+  int64_t retry_after_s = 0;  // from the header Retry-After
+  std::string page = {};      // body of an unsuccessful response
 };
 
-bool is_success(const Response& response);
+bool is_success(const ClientResponse& response);
 
-// Takes a part of the body of a response that is a success. An error ends the transfer.
-using Sink = std::function<Error(const Response& response, std::span<const std::byte> part)>;
+// Receives the body of a successful response piece by piece. An error ends the transfer.
+using Sink = std::function<Error(const ClientResponse& response, std::span<const std::byte> part)>;
 
-// A token that can stand in a header: a line's end in it would begin another one. `where` names what it came from.
+// Fails unless the token can be part of a header: a newline would begin another header. `where` names its source.
 Error check_token(std::string_view token, const std::string& where);
 
 struct CurlLibrary;
 
-class Http {
+class HttpClient {
  public:
-  Http();
-  ~Http();
-  Error open();  // before all else
+  HttpClient();
+  ~HttpClient();
+  Error open();  // must be called first
 
-  // Follows redirects of GET. An error is one of the transport: no connection, cut off, a wrong certificate. What the
-  // server answered is in `out`, what the sink found wrong in `sink_error`.
-  Error ask(const Request& request, const Sink& sink, Response* out, Error* sink_error);
+  // Follows redirects of GET. Returns errors of the transport: no connection, an interrupted one, a wrong certificate.
+  // *out has the server's response, *sink_error the error of the sink.
+  Error ask(const ClientRequest& request, const Sink& sink, ClientResponse* out, Error* sink_error);
 
  private:
   std::unique_ptr<CurlLibrary> curl_;
-  void* handle_ = nullptr;  // keeps connections open
+  void* handle_ = nullptr;  // reuses connections
 };
 
 }  // namespace pinion

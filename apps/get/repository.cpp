@@ -9,7 +9,7 @@
 namespace pinion {
 namespace {
 
-// What the loader and the tokenizer read besides weights.
+// Files besides the weights that the loader and the tokenizer read.
 constexpr std::string_view kWanted[] = {
     "config.json",         "generation_config.json",  kIndexName,
     "tokenizer.json",      "tokenizer.model",         "tekken.json",
@@ -23,7 +23,7 @@ bool is_name_character(char c) {
   return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '-' || c == '_' || c == '.';
 }
 
-// Of a repository's name, a revision's or a file's: nothing that would mean another folder or need an escape.
+// True for parts of names that neither refer to another folder nor need escaping in a URL.
 bool is_plain(std::string_view part) {
   return !part.empty() && part.size() <= 200 && !part.starts_with('.') && !part.ends_with('.') &&
          std::ranges::all_of(part, is_name_character);
@@ -69,7 +69,7 @@ std::string complain_about_revision(std::string_view revision) {
   return {};
 }
 
-// The slashes of "refs/pr/1" are one part of the path.
+// Escapes the slashes of "refs/pr/1", which is one component of the path.
 std::string repository_url(const std::string& endpoint, const std::string& name, const std::string& revision) {
   std::string escaped;
   for (const char c : revision) escaped += c == '/' ? std::string("%2F") : std::string(1, c);
@@ -96,12 +96,12 @@ Error parse_repository(std::string_view text, const std::string& where, Reposito
   if (!files || !files->is_array()) return error("no list of files", where, "siblings");
   for (const Json& entry : *files) {
     JsonFields file{entry, where};
-    RemoteFile one{.name = file.text("rfilename")};
+    RemoteFile remote{.name = file.text("rfilename")};
     if (file.error) return file.error;
-    const bool is_wanted = std::ranges::find(kWanted, one.name) != std::end(kWanted);
-    if (!is_wanted && !(is_weights(one.name) && is_plain(one.name))) continue;
-    if (Error e = read_file(entry, where, &one)) return e;
-    out->files.push_back(std::move(one));
+    const bool is_wanted = std::ranges::find(kWanted, remote.name) != std::end(kWanted);
+    if (!is_wanted && !(is_weights(remote.name) && is_plain(remote.name))) continue;
+    if (Error e = read_file(entry, where, &remote)) return e;
+    out->files.push_back(std::move(remote));
   }
   std::ranges::sort(out->files, {}, &RemoteFile::name);
   const auto twice = std::ranges::adjacent_find(out->files, {}, &RemoteFile::name);

@@ -1,4 +1,4 @@
-// What a repository of the Hugging Face Hub holds, as its API answers.
+// File list of a repository on the Hugging Face Hub, from its API.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace pinion {
 struct RemoteFile {
   std::string name;  // without folders
   int64_t bytes = 0;
-  std::string hash = {};  // in hexadecimal digits: SHA-256, or of small files git's SHA-1 of a blob
+  std::string hash = {};  // hexadecimal: SHA-256, or git's SHA-1 of a blob for small files
   bool is_sha256 = false;
 };
 
 struct Repository {
   std::string commit;
-  std::vector<RemoteFile> files;  // those that a model folder may need, by name; all weights among them
+  std::vector<RemoteFile> files;  // all files that a model folder may need, sorted by name
 };
 
-// "ORG/NAME", and a branch, tag or commit. Empty: right; else what is wrong.
+// Check "ORG/NAME", and a branch, tag or commit. Return the complaint, or nothing.
 std::string complain_about_name(std::string_view name);
 std::string complain_about_revision(std::string_view revision);
 
@@ -30,10 +30,10 @@ std::string repository_url(const std::string& endpoint, const std::string& name,
 std::string file_url(const std::string& endpoint, const std::string& name, const std::string& commit,
                      const std::string& file);
 
-// The API's answer. Names with folders in them are no concern of this program, whatever they are.
+// Parses the API's answer. Skips files in folders.
 Error parse_repository(std::string_view text, const std::string& where, Repository* out);
 
-const RemoteFile* find_file(const Repository& repository, std::string_view name);  // nullptr: not there
+const RemoteFile* find_file(const Repository& repository, std::string_view name);  // null: missing
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";

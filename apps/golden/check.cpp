@@ -5,7 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/golden/explain.h"
+#include "engine/forward/probes.h"
+#include "engine/session/session.h"
 #include "kernels/base/clock.h"
 #include "kernels/cpu.h"
 #include "loader/files/json.h"
@@ -13,27 +14,141 @@
 namespace pinion {
 namespace {
 
-// The first files had no blank where a text goes on with its prompt's.
-bool is_text(const std::string& want, const std::string& have) { return have == want || have == " " + want; }
+// --- Explanations of a difference
+
+// "17 \" the\"", or "the end" after the last token.
+std::string token_label(const Subject& subject, const std::vector<int32_t>& ids, size_t index) {
+  if (index >= ids.size()) return "the end";
+  const std::string id = std::to_string(ids[index]);
+  return subject.has_tokenizer ? id + " " + brief(Json(subject.token_text(ids[index]))) : id;
+}
+
+// The first differing token. With equal ids, the last token that can be the first with other logits: the end of the
+// first section whose partial hash differs.
+size_t last_suspect(const GoldenAnswer& want, const GoldenAnswer& have) {
+  const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
+  const size_t token = w - want.ids.begin();
+  if (want.ids != have.ids) return token;
+  const size_t last = token - std::min<size_t>(token, 1);
+  if (want.partial_hashes.empty()) return last;
+  const auto [a, b] = std::ranges::mismatch(want.partial_hashes, have.partial_hashes);
+  return std::min(last, size_t((a - want.partial_hashes.begin() + 1) * kTokensPerHash - 1));
+}
+
+// Evaluates the recorded tokens one by one, with a trace.
+struct Replay {
+  Session* session;
+  Trace trace;
+  std::vector<float> logits;
+
+  explicit Replay(Session* replayed)
+      : session(replayed), trace(replayed->model->config.layers), logits(replayed->model->config.vocab_size) {
+    session->trace = &trace;
+  }
+  Error take(std::span<const int32_t> ids) { return evaluate(*session, ids, false, logits.data()); }
+};
+
+std::string top_five(const Subject& subject, const std::vector<float>& logits) {
+  std::string text;
+  for (const TokenLogprob& likely : logprobs_of(logits, 0, 5).top) {
+    std::array<char, 32> value;
+    std::snprintf(value.data(), value.size(), " %.9g", static_cast<double>(logits[likely.id]));
+    text += (text.empty() ? "" : ", ") + token_label(subject, {likely.id}, 0) + value.data();
+  }
+  return text;
+}
+
+std::string first_difference_line(const Trace& a, const Trace& b, bool same_logits) {
+  const int64_t layer = first_difference(a, b);
+  return "    first difference: " +
+         (layer >= 0    ? "layer " + std::to_string(layer)
+          : same_logits ? "none: this build agrees with itself, the recording is from another one"
+                        : "the head") +
+         "\n";
+}
+
+// The log probability of the token at `index`; empty after the last token.
+std::string logprob_text(const std::vector<int32_t>& ids, size_t index, const std::vector<float>& logits) {
+  if (index >= ids.size() || ids[index] >= std::ssize(logits)) return "";
+  std::array<char, 48> value;
+  std::snprintf(value.data(), value.size(), ", log probability %.4f", log_softmax_of(logits)(logits[ids[index]]));
+  return value.data();
+}
+
+// The last tokens before `index`.
+std::string text_before(const Subject& subject, const std::vector<int32_t>& ids, size_t index) {
+  constexpr size_t kTokens = 12;
+  const auto before = std::span(ids).first(index).last(std::min(index, kTokens));
+  return subject.has_tokenizer ? brief(Json(subject.decode(before))) : "[" + join_ids(before) + "]";
+}
+
+// The text before the first differing token, the recorded and the present candidate. logits: those of the current way
+// at this token; empty: unavailable.
+std::string candidates_text(const Subject& subject, const GoldenAnswer& want, const GoldenAnswer& have, size_t index,
+                            const std::vector<float>& logits) {
+  const std::string token = "    token " + std::to_string(index);
+  return "    after " + text_before(subject, want.ids, index) + "\n" + token +
+         " recorded: " + token_label(subject, want.ids, index) + logprob_text(want.ids, index, logits) + "\n" + token +
+         " now:      " + token_label(subject, have.ids, index) + logprob_text(have.ids, index, logits) + "\n";
+}
+
+std::string explain_at_server(const Subject& subject, const GoldenAnswer& want, const GoldenAnswer& have) {
+  return candidates_text(subject, want, have, std::min(last_suspect(want, have), want.ids.size()), {});
+}
+
+// Adds log probabilities, and where the current way differs from the definition, which is the scalar table on one
+// thread. Replays the recorded tokens up to the first differing one. `bisect`: names the layer.
+Error explain_here(const Subject& subject, const Runtime& runtime, bool bisect, const GoldenPrompt& prompt,
+                   const GoldenAnswer& want, const GoldenAnswer& have, std::string* out) {
+  std::unique_ptr<Session> here, defined;
+  if (Error e = open_session(runtime, {.capacity = std::ssize(prompt.ids) + std::ssize(want.ids)}, &here)) return e;
+  Team alone({});
+  SessionOptions definition = {
+      .kv = runtime.kv, .capacity = here->sequence.cache.capacity, .prefill_chunk = 1, .kernels = &scalar_kernels()};
+  if (Error e = open_session(*runtime.model, alone, definition, &defined)) return e;
+
+  Replay a(here.get()), b(defined.get());
+  const size_t last = std::min(last_suspect(want, have), want.ids.size());
+  std::string other;  // difference between the current way and the definition
+  size_t index = 0;
+  for (std::span<const int32_t> next = prompt.ids;; ++index) {
+    if (Error e = a.take(next)) return e;
+    if (Error e = b.take(next)) return e;
+    if (other.empty() && a.logits != b.logits) {
+      other = "    from token " + std::to_string(index) +
+              " on the logits differ from scalar on one thread, most likely tokens\n      this way: " +
+              top_five(subject, a.logits) + "\n      scalar:   " + top_five(subject, b.logits) + "\n";
+      if (bisect) other += first_difference_line(a.trace, b.trace, false);
+    }
+    if (index == last) break;
+    next = std::span(want.ids).subspan(index, 1);
+  }
+  if (other.empty() && bisect) other = first_difference_line(a.trace, b.trace, true);
+  *out = candidates_text(subject, want, have, index, a.logits) + other;
+  return {};
+}
+
+// Old files lack the leading space of an answer that continues its prompt.
+bool is_same_text(const std::string& want, const std::string& have) { return have == want || have == " " + want; }
 
 Error compare(const Subject& subject, const std::string& where, const GoldenAnswer& want, const GoldenAnswer& have) {
   const auto [w, h] = std::ranges::mismatch(want.ids, have.ids);
   if (w != want.ids.end() || h != have.ids.end()) {
-    const size_t index = static_cast<size_t>(w - want.ids.begin());
+    const size_t index = w - want.ids.begin();
     return error("token " + std::to_string(index) + " differs", where, token_label(subject, want.ids, index),
                  token_label(subject, have.ids, index));
   }
-  if (subject.has_tokenizer && !is_text(want.text, have.text)) {
+  if (subject.has_tokenizer && !is_same_text(want.text, have.text)) {
     return error("the text differs", where, want.text, have.text);
   }
   if (want.logits_hash != have.logits_hash) {
     return error("same tokens, but the bits of the logits differ", where, want.logits_hash, have.logits_hash);
   }
-  if (want.hashes_on_way.empty() || want.hashes_on_way == have.hashes_on_way) return {};
+  if (want.partial_hashes.empty() || want.partial_hashes == have.partial_hashes) return {};
   return error("the file contradicts itself: logits_hash is right, logits_hash_by_8 is not", where);
 }
 
-// --- ways to run
+// --- Ways to run
 
 std::string way_text(const RunOptions& run) {
   std::string text;
@@ -47,7 +162,7 @@ std::string way_text(const RunOptions& run) {
   return text.empty() ? "as always" : text;
 }
 
-// As asked for, then with one thing changed at a time: everything that must not change a bit.
+// The given options, then one change at a time. None of the changes may change a bit of the results.
 Error ways_to_run(const CheckOptions& options, std::vector<RunOptions>* out) {
   out->push_back(options.run);
   if (!options.matrix) return {};
@@ -83,7 +198,7 @@ Error use_way(const RunOptions& run, Runtime* runtime) {
   return use_plan(plan, runtime);
 }
 
-// One way to run: what to do before its prompts, and what to say of one whose answer is another.
+// One way to run the prompts, with the function that explains a different answer.
 struct Way {
   std::string name;
   std::function<Error(const GoldenPrompt& prompt, const GoldenAnswer& want, const GoldenAnswer& have, std::string* out)>
@@ -104,7 +219,7 @@ Error check_prompt(const Subject& subject, const Way& way, const Golden& golden,
       return error("the prompt's token ids differ", where, join_ids(prompt.ids), join_ids(ids));
     }
   }
-  const int64_t tokens = std::ssize(prompt.ids) + std::ssize(want.ids);  // the last one is not evaluated
+  const int64_t tokens = std::ssize(prompt.ids) + std::ssize(want.ids);  // the last token is not evaluated
   if (subject.context > 0 && tokens > subject.context + 1) {
     return error("longer than the server's context", where, "at most " + std::to_string(subject.context) + " tokens",
                  std::to_string(tokens));
@@ -142,7 +257,7 @@ Error check_at_server(const CheckOptions& options, const Golden& golden,
   if (Error e = open_server(options.server, &served, &subject)) return e;
   if (Error e = check_served(golden, served, subject.name)) return e;
   const auto say = [&](const GoldenPrompt&, const GoldenAnswer& want, const GoldenAnswer& have, std::string* text) {
-    *text = explain(subject, want, have);
+    *text = explain_at_server(subject, want, have);
     return Error();
   };
   check_prompts(options, subject, {subject.name, say}, golden, shown, out);
@@ -158,7 +273,7 @@ Error check_here(const CheckOptions& options, const Golden& golden,
   std::shared_ptr<const Tokenizer> tokenizer;
   if (Error e = check_model_folder(settled.run.model)) return e;
   if (has_tokenizer(settled.run.model)) {
-    if (Error e = load_own_tokenizer(settled.run.model, &tokenizer)) return e;
+    if (Error e = load_model_tokenizer(settled.run.model, &tokenizer)) return e;
   }
   Runtime runtime;
   if (Error e = open_with_progress(settled.run, &runtime)) return e;
@@ -181,7 +296,7 @@ Error check_here(const CheckOptions& options, const Golden& golden,
   for (const RunOptions& way : ways) {
     if (Error e = use_way(way, &runtime)) {
       if (&way == &ways.front()) return e;
-      continue;  // more threads than cores were asked for, or the like: not a way to run here
+      continue;  // not possible on this machine, such as more threads than cores
     }
     check_prompts(options, subject, {way_text(way), say}, golden, shown, out);
   }
@@ -200,19 +315,20 @@ Error check_golden(const CheckOptions& options, const std::function<void(const C
 }
 
 std::string junit_xml(const std::vector<CheckResult>& results) {
-  const auto failures = std::ranges::count_if(results, [](const CheckResult& one) { return bool(one.difference); });
+  const auto failures =
+      std::ranges::count_if(results, [](const CheckResult& result) { return bool(result.difference); });
   std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"pinion golden\" tests=\"" +
                     std::to_string(results.size()) + "\" failures=\"" + std::to_string(failures) + "\">\n";
-  for (const CheckResult& one : results) {
+  for (const CheckResult& result : results) {
     std::array<char, 32> seconds;
-    std::snprintf(seconds.data(), seconds.size(), "%.3f", one.seconds);
-    xml += "  <testcase classname=\"" + xml_text(one.way) + "\" name=\"prompt " + std::to_string(one.prompt) +
+    std::snprintf(seconds.data(), seconds.size(), "%.3f", result.seconds);
+    xml += "  <testcase classname=\"" + xml_text(result.way) + "\" name=\"prompt " + std::to_string(result.prompt) +
            "\" time=\"" + seconds.data() + "\"";
-    if (!one.difference) {
+    if (!result.difference) {
       xml += "/>\n";
       continue;
     }
-    xml += ">\n    <failure message=\"" + xml_text(one.difference.message()) + "\">" + xml_text(one.explanation) +
+    xml += ">\n    <failure message=\"" + xml_text(result.difference.message()) + "\">" + xml_text(result.explanation) +
            "</failure>\n  </testcase>\n";
   }
   return xml + "</testsuite>\n";

@@ -33,17 +33,17 @@ OrderedJson settings_json(const Golden& golden) {
   return json;
 }
 
-// A name with a damaged letter would else count as one that is not there.
+// Without this check a misspelt optional field would count as absent.
 Error refuse_unknown(JsonFields& fields) {
   if (const auto unknown = fields.unread(); !unknown.empty()) fields.fail(brief(unknown[0]), "unknown field");
   return fields.error;
 }
 
-// The index of one of some names.
+// The index of a field's value in a list of names.
 size_t read_choice(JsonFields& fields, std::string_view name, std::span<const std::string_view> values) {
   const std::string text = fields.text(name);
   const auto found = std::ranges::find(values, text);
-  if (found != values.end()) return static_cast<size_t>(found - values.begin());
+  if (found != values.end()) return found - values.begin();
   fields.fail(std::string(name), "unknown value", joined({values.begin(), values.end()}), text);
   return 0;
 }
@@ -58,7 +58,7 @@ Error read_settings(JsonFields settings, Golden* out) {
   }
   out->run.load.keep = settings.texts("keep");
   out->calibration = settings.text("calibration", "");
-  out->run.load.rotate = settings.boolean("rotate", false);  // files of before do not say, and did not
+  out->run.load.rotate = settings.boolean("rotate", false);  // old files are from before rotation
   read_sampler_settings(settings, &out->sampler);
   out->sampler.dry_breakers = read_ids(settings, "dry_breakers");
   out->sampler.seed = static_cast<uint64_t>(settings.integer("seed", 0, 0));
@@ -83,7 +83,7 @@ OrderedJson recorder_json(const Recorder& recorder) {
           {"cpu", recorder.cpu}};
 }
 
-// One prompt a line, so that a change shows in a diff where it is.
+// One prompt per line, so that a diff shows which prompt has changed.
 std::string golden_text(const Golden& golden) {
   std::string text = "{\"recorded_by\": " + recorder_json(golden.recorder).dump() + ",\n\"weights_hash\": \"" +
                      golden.weights + "\",\n\"settings\": " + settings_json(golden).dump();
@@ -113,7 +113,7 @@ OrderedJson golden_head_json(const Golden& golden) {
 
 Error parse_golden_head(JsonFields& fields, Golden* out) {
   JsonFields recorder = fields.fields("recorded_by");
-  const std::string older = fields.text("pinion", "");  // where the first files had the version
+  const std::string older = fields.text("pinion", "");  // the version in the first files
   out->recorder = {recorder.text("version", older), recorder.text("commit", ""), recorder.text("compiler", ""),
                    recorder.text("cpu", "")};
   if (recorder.error) return recorder.error;
@@ -123,12 +123,12 @@ Error parse_golden_head(JsonFields& fields, Golden* out) {
 }
 
 OrderedJson logits_hash_json(const GoldenAnswer& answer) {
-  return {{"logits_hash", answer.logits_hash}, {"logits_hash_by_8", answer.hashes_on_way}};
+  return {{"logits_hash", answer.logits_hash}, {"logits_hash_by_8", answer.partial_hashes}};
 }
 
 GoldenAnswer golden_answer(const GenerateResult& result, std::string text) {
   GoldenAnswer answer = {result.ids, std::move(text), hash_text(result.logits_hash), {}};
-  for (const uint64_t hash : result.hashes) answer.hashes_on_way.push_back(hash_text(hash));
+  for (const uint64_t hash : result.hashes) answer.partial_hashes.push_back(hash_text(hash));
   return answer;
 }
 
@@ -141,10 +141,9 @@ Error read_answer(JsonFields& fields, const char* ids_name, GoldenAnswer* out) {
 Error parse_prompts(const Json& list, const std::string& where, int64_t max_tokens, std::vector<GoldenPrompt>* out) {
   if (!list.is_array()) return error("wrong type", where, "a list of prompts", brief(list));
   for (const Json& item : list) {
-    const std::string place = where + ": prompt " + std::to_string(out->size());
     GoldenPrompt& prompt = out->emplace_back();
     prompt.max_tokens = max_tokens;
-    JsonFields fields{item, place};
+    JsonFields fields{item, where + ": prompt " + std::to_string(out->size() - 1)};
     if (item.is_string()) {
       prompt.text = item.get<std::string>();
     } else if (Error e = read_prompt(fields, max_tokens, &prompt)) {
@@ -168,8 +167,7 @@ Error parse_golden(const Json& file, const std::string& where, Golden* out) {
   const Json* prompts = fields.find("prompts");
   if (!prompts || !prompts->is_array()) return error("no list of prompts", where);
   for (const Json& item : *prompts) {
-    const std::string place = where + ": prompt " + std::to_string(out->prompts.size());
-    JsonFields prompt{item, place};
+    JsonFields prompt{item, where + ": prompt " + std::to_string(out->prompts.size())};
     if (Error e = read_prompt(prompt, 0, &out->prompts.emplace_back())) return e;
     if (Error e = read_answer(prompt, "ids", &out->answers.emplace_back())) return e;
     if (Error e = refuse_unknown(prompt)) return e;

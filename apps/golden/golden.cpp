@@ -1,5 +1,5 @@
-// pinion golden: records what a model answers to some prompts, with a hash over the bits of every logits vector, and
-// checks later, elsewhere, with other kernels or threads, or at a server, that the same comes out.
+// pinion golden: records a model's answers to prompts with a hash over the bits of all logits, and checks that they are
+// the same later, on other machines, with other kernels or threads, or at a server.
 #include <algorithm>
 #include <filesystem>
 
@@ -10,7 +10,7 @@
 namespace pinion {
 namespace {
 
-constexpr const char* kOneOfTwo = "want either --model DIR or --url URL";
+constexpr const char* kEitherOr = "want either --model DIR or --url URL";
 
 struct RecordOptions {
   RunOptions run;
@@ -27,7 +27,7 @@ Error open_model(const RecordOptions& options, Runtime* runtime, Golden* golden,
   if (Error e = check_model_folder(options.run.model)) return e;
   std::shared_ptr<const Tokenizer> tokenizer;
   if (has_tokenizer(options.run.model)) {
-    if (Error e = load_own_tokenizer(options.run.model, &tokenizer)) return e;
+    if (Error e = load_model_tokenizer(options.run.model, &tokenizer)) return e;
   }
   if (Error e = open_with_progress(golden->run, runtime)) return e;
   golden->weights = weights_hash(*runtime->model);
@@ -37,7 +37,7 @@ Error open_model(const RecordOptions& options, Runtime* runtime, Golden* golden,
 }
 
 int run_record(const RecordOptions& options) {
-  if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kOneOfTwo);
+  if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kEitherOr);
   Golden golden;
   Runtime runtime;
   Subject subject;
@@ -47,8 +47,8 @@ int run_record(const RecordOptions& options) {
                                            : open_server(options.server, &golden, &subject)) {
     return fail(e);
   }
-  golden.sampler = {};  // nothing of the folder's counts
-  apply_flags(options.sampling, &golden.sampler);
+  golden.sampler = {};  // independent of the folder's generation_config.json
+  apply_sampling_flags(options.sampling, &golden.sampler);
   EncodeText plain;
   if (subject.has_tokenizer) {
     plain = [&](const std::string& text, std::vector<int32_t>* ids) { return subject.encode(text, false, ids); };
@@ -60,41 +60,42 @@ int run_record(const RecordOptions& options) {
   return kSuccess;
 }
 
-// One line a prompt, or in a matrix one row of a table.
-void show(const CheckOptions& options, const CheckResult& one) {
-  const std::string prompt = std::to_string(one.prompt), tokens = std::to_string(one.tokens);
+// Prints one line per prompt, or one row of the matrix.
+void show_result(const CheckOptions& options, const CheckResult& result) {
+  const std::string prompt = std::to_string(result.prompt), tokens = std::to_string(result.tokens);
   if (options.matrix) {
-    print("| " + one.way + " | " + prompt + " | " + tokens + " | " + (one.difference ? one.difference.what : "same") +
-          " |\n");
-  } else if (!one.difference) {
+    print("| " + result.way + " | " + prompt + " | " + tokens + " | " +
+          (result.difference ? result.difference.what : "same") + " |\n");
+  } else if (!result.difference) {
     print("OK prompt " + prompt + ": " + tokens + " tokens\n");
   }
 }
 
-// Each difference once, with the ways of a matrix that have it.
+// Prints each difference once, with all ways of the matrix that have it.
 void show_differences(const CheckOptions& options, const std::vector<CheckResult>& results) {
-  std::vector<std::pair<const CheckResult*, std::string>> shown;  // and its ways
-  for (const CheckResult& one : results) {
-    if (!one.difference) continue;
+  std::vector<std::pair<const CheckResult*, std::string>> shown;  // with the names of the ways
+  for (const CheckResult& result : results) {
+    if (!result.difference) continue;
     const auto same = std::ranges::find_if(shown, [&](const auto& other) {
-      return one.prompt == other.first->prompt && one.explanation == other.first->explanation &&
-             one.difference.message() == other.first->difference.message();
+      return result.prompt == other.first->prompt && result.explanation == other.first->explanation &&
+             result.difference.message() == other.first->difference.message();
     });
     if (same == shown.end()) {
-      shown.emplace_back(&one, one.way);
+      shown.emplace_back(&result, result.way);
     } else {
-      same->second += "; " + one.way;
+      same->second += "; " + result.way;
     }
   }
-  for (const auto& [one, ways] : shown) {
-    print("\nprompt " + std::to_string(one->prompt) + ", " + one->prompt_text + ": " +
-          (one->explanation.empty() ? one->difference.message() : one->difference.what) + "\n" + one->explanation);
+  for (const auto& [result, ways] : shown) {
+    print("\nprompt " + std::to_string(result->prompt) + ", " + result->prompt_text + ": " +
+          (result->explanation.empty() ? result->difference.message() : result->difference.what) + "\n" +
+          result->explanation);
     if (options.matrix) print("    ways: " + ways + "\n");
   }
 }
 
 int run_check(const CheckOptions& options) {
-  if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kOneOfTwo);
+  if (options.run.model.empty() == options.server.url.empty()) return fail_usage(kEitherOr);
   OutputFile junit;
   std::error_code ignored;
   if (std::filesystem::equivalent(options.golden, options.junit, ignored)) {
@@ -105,13 +106,14 @@ int run_check(const CheckOptions& options) {
   }
   if (options.matrix) print("| way | prompt | tokens | result |\n|:--|--:|--:|:--|\n");
   std::vector<CheckResult> results;
-  if (Error e = check_golden(options, [&](const CheckResult& one) { show(options, one); }, &results)) return fail(e);
+  const auto show = [&](const CheckResult& result) { show_result(options, result); };
+  if (Error e = check_golden(options, show, &results)) return fail(e);
   if (!options.junit.empty()) {
     const std::string xml = junit_xml(results);
     if (Error e = junit.write(xml.data(), xml.size())) return fail(e);
     if (Error e = junit.finish()) return fail(e);
   }
-  const auto differ = std::ranges::count_if(results, [](const CheckResult& one) { return bool(one.difference); });
+  const auto differ = std::ranges::count_if(results, [](const CheckResult& result) { return bool(result.difference); });
   if (differ == 0) return kSuccess;
   show_differences(options, results);
   return fail(error(std::to_string(differ) + " of " + std::to_string(results.size()) +
@@ -119,7 +121,7 @@ int run_check(const CheckOptions& options) {
                     options.golden));
 }
 
-// Of these options none has a meaning for a server, which runs as it was started.
+// These options do not apply to a server, which is running already.
 void exclude_url(Command app, const std::vector<OptionText>& options) {
   for (const OptionText& option : options) {
     if (option.names.back() != "--help") app.find("--url").excludes(app.find(option.names.back()));
@@ -132,24 +134,24 @@ Run setup_golden(Command app) {
   auto options = std::make_shared<RecordOptions>();
   auto checked = std::make_shared<CheckOptions>();
   app.require_command();
-  const Command record = app.add_command("record", "Run prompts and record what comes out",
+  const Command record = app.add_command("record", "Run prompts and record the answers",
                                          "pinion golden record --model DIR --prompts F.json --out G.json --quant w8a8");
   add_run_options(record, &options->run);
   record.find("--model").required(false);
-  const std::vector<OptionText> of_the_run = record.describe().options;
+  const std::vector<OptionText> run_options = record.describe().options;
   add_server_options(record, &options->server);
-  exclude_url(record, of_the_run);
-  record.add_option("--prompts", options->prompts, "A JSON list of texts or {prompt | prompt_ids, max_tokens}")
+  exclude_url(record, run_options);
+  record.add_option("--prompts", options->prompts, "JSON list of texts or {prompt | prompt_ids, max_tokens}")
       .required()
       .path("F.json");
-  record.add_option("--out", options->out, "The golden file to write").required().path("G.json");
-  record.add_option("--max-tokens", options->max_tokens, "Tokens for a prompt that does not say")
+  record.add_option("--out", options->out, "Golden file to write").required().path("G.json");
+  record.add_option("--max-tokens", options->max_tokens, "Maximum number of tokens for prompts without max_tokens")
       .range(0, kMaxGoldenTokens)
       .type_name("N")
       .show_default();
   add_sampling_options(record, &options->sampling);
 
-  const Command check = app.add_command("check", "Run them again with the recorded settings; any difference fails",
+  const Command check = app.add_command("check", "Run the prompts again; any difference is a failure",
                                         "pinion golden check --model DIR --golden G.json --threads 3 --kernels scalar");
   add_model_option(check, &checked->run);
   add_threads_option(check, &checked->run);
@@ -157,12 +159,12 @@ Run setup_golden(Command app) {
   add_cache_option(check, &checked->run);
   add_calibrate_option(check, &checked->run);
   check.add_flag("--matrix", checked->matrix,
-                 "Also with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
-  check.add_flag("--bisect", checked->bisect, "After a difference, name the layer where it begins");
-  const std::vector<OptionText> of_a_model = check.describe().options;
+                 "Also run with every kernel table, 1 to 4 threads, each kind of cores, chunks of 1 to 256");
+  check.add_flag("--bisect", checked->bisect, "Name the layer where a difference begins");
+  const std::vector<OptionText> model_options = check.describe().options;
   add_server_options(check, &checked->server);
-  exclude_url(check, of_a_model);
-  check.add_option("--golden", checked->golden, "The golden file").required().path("G.json");
+  exclude_url(check, model_options);
+  check.add_option("--golden", checked->golden, "Golden file").required().path("G.json");
   check.add_option("--junit", checked->junit, "Also write the results as JUnit XML").path("F.xml");
   return {[options, checked, record] { return record.is_given() ? run_record(*options) : run_check(*checked); },
           {&options->run, &checked->run}};

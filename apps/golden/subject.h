@@ -1,4 +1,5 @@
-// What is recorded or checked: a model that runs here, or one behind a server.
+// The model that a golden file is recorded from or checked against: one that runs here, or one behind a running
+// `pinion serve`, which is asked over HTTP.
 #pragma once
 
 #include <functional>
@@ -13,23 +14,37 @@
 namespace pinion {
 
 struct Subject {
-  std::string name;           // in messages: the folder, the address
+  std::string name;           // for messages: the folder or the address
   bool has_tokenizer = true;  // without one, prompts are ids and answers have no text
-  int64_t context = 0;        // tokens that a text may have; 0: the model's own limit is the only one
+  int64_t context = 0;        // maximum number of tokens of prompt and answer; 0: only the model's own limit
   std::function<Error(const std::string& text, bool adds_special, std::vector<int32_t>* ids)> encode = {};
   std::function<std::string(std::span<const int32_t> ids)> decode = {};
   std::function<std::string(int32_t id)> token_text = {};
-  // From an empty cache, or with the same bits: an answer does not depend on the prompts before it.
+  // The answer's bits do not depend on earlier prompts.
   std::function<Error(const Golden& golden, const GoldenPrompt& prompt, GoldenAnswer* out)> answer = {};
 };
 
-// The runtime outlives it, and may be opened later.
+// The runtime must outlive the subject, and may be opened later.
 Subject model_subject(const Runtime& runtime, const std::string& folder, std::shared_ptr<const Tokenizer> tokenizer);
+
+struct ServerOptions {
+  std::string url;       // may end in /v1
+  std::string key_file;  // file whose first key is sent; empty: none
+};
+
+void add_server_options(Command app, ServerOptions* options);
+
+// Connects to a server. *served gets the fields of a golden file that describe its build, weights and settings. Errors:
+// no server, a server of another kind, a missing or wrong key.
+Error open_server(const ServerOptions& options, Golden* served, Subject* out);
+
+// Fails unless a server can reproduce the recording: same weights, same settings that change the results.
+Error check_served(const Golden& recorded, const Golden& served, const std::string& where);
 
 // Fills in the ids of the prompts, and the answers.
 Error record(const Subject& subject, Golden* golden);
 
-// Hash over the packed matrices: the same on every machine. Empty where several boards have them.
+// Hash over the packed matrices, the same on every machine. Empty if the model is divided among boards.
 std::string weights_hash(const Model& model);
 
 }  // namespace pinion

@@ -1,29 +1,26 @@
-// Opening a model's folder for C, as the commands open it, and what it is.
-#include <algorithm>
+// Models for C: opening a folder as the commands do, and describing it.
 #include <iterator>
 
-#include "apps/library/arguments.h"
-#include "apps/library/handles.h"
+#include "apps/library/interface.h"
 #include "apps/model/open.h"
-#include "apps/model/texts.h"
 #include "engine/forward/rope.h"
 #include "loader/checkpoint/model_folder.h"
+#include "loader/files/json.h"
 #include "loader/files/user_folders.h"
 
 namespace pinion {
 namespace {
 
-// The index of a name in a table of names; none given: nothing changes.
+// Calls set() with the index of a name in a table; without a name it does nothing.
 template <class Names, class Set>
 Error read_name(const char* given, const char* option, const Names& names, const Set& set) {
   if (!given) return {};
   const auto found = std::ranges::find(names, std::string_view(given));
   if (found == std::end(names)) {
-    std::string known;
-    for (const std::string_view name : names) known += (known.empty() ? "" : ", ") + std::string(name);
-    return error("no such name", option, known, "\"" + std::string(given) + "\"");
+    return error("no such name", option, joined({std::begin(names), std::end(names)}),
+                 "\"" + std::string(given) + "\"");
   }
-  set(static_cast<size_t>(found - std::begin(names)));
+  set(found - std::begin(names));
   return {};
 }
 
@@ -31,9 +28,9 @@ Error read_numbers(const pinion_model_options& options, RunOptions* run) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return error("out of range", "threads", "0 to " + std::to_string(kMaxThreads), std::to_string(options.threads));
   }
-  constexpr int64_t kMostChunk = 65536;
-  if (options.prefill_chunk < 0 || options.prefill_chunk > kMostChunk) {
-    return error("out of range", "prefill_chunk", "0 to " + std::to_string(kMostChunk),
+  constexpr int64_t kMaxChunk = 65536;
+  if (options.prefill_chunk < 0 || options.prefill_chunk > kMaxChunk) {
+    return error("out of range", "prefill_chunk", "0 to " + std::to_string(kMaxChunk),
                  std::to_string(options.prefill_chunk));
   }
   run->team.threads = options.threads;
@@ -47,7 +44,7 @@ Error read_run(const char* folder, const pinion_model_options& options, RunOptio
   for (const HeadFormat& row : kHeadFormats) heads.push_back(row.name);
   const auto set_quant = [&](size_t i) {
     run->load.quant = static_cast<Quant>(i);
-    run->why_quant = kQuantAsAsked;
+    run->quant_reason = kQuantRequested;
   };
   if (Error e = read_name(options.quant, "quant", kQuantNames, set_quant)) return e;
   if (Error e = read_name(options.head, "head", heads, [&](size_t i) { run->load.head = kHeadFormats[i].format; })) {
@@ -62,28 +59,28 @@ Error read_run(const char* folder, const pinion_model_options& options, RunOptio
   run->kernels_name = text_or_empty(options.kernels);
   run->no_cache = options.no_cache != 0;
   run->calibrate = options.calibration ? "calibration" : "";
-  settle_quant(run);
+  resolve_quant(run);
   return {};
 }
 
-// Whom the library tells, on whatever thread that happens.
-struct Listener {
+// The caller's callbacks, which may run on any thread.
+struct Callbacks {
   void* user;
   void (*on_progress)(void* user, int64_t done, int64_t total);
   void (*on_message)(void* user, pinion_message kind, const char* text);
 
-  void tell(pinion_message kind, const std::string& text) const {
+  void report(pinion_message kind, const std::string& text) const {
     if (on_message) on_message(user, kind, text.c_str());
   }
 };
 
-LoadOptions load_options_for(const pinion_model_options& options, const RunOptions& run, const Listener& listener) {
+LoadOptions load_options_for(const pinion_model_options& options, const RunOptions& run, const Callbacks& callbacks) {
   LoadOptions load = run.load;
   if (!run.no_cache) load.cache_folder = options.cache_folder ? options.cache_folder : default_cache_folder();
-  load.warn = [listener](const Error& e) { listener.tell(PINION_WARNING, e.message()); };
-  load.doubt = [listener](const Error& e) { listener.tell(PINION_DOUBT, e.message()); };
-  if (listener.on_progress) {
-    load.progress = [listener](int64_t done, int64_t total) { listener.on_progress(listener.user, done, total); };
+  load.warn = [callbacks](const Error& e) { callbacks.report(PINION_WARNING, e.message()); };
+  load.doubt = [callbacks](const Error& e) { callbacks.report(PINION_DOUBT, e.message()); };
+  if (callbacks.on_progress) {
+    load.progress = [callbacks](int64_t done, int64_t total) { callbacks.on_progress(callbacks.user, done, total); };
   }
   return load;
 }
@@ -92,17 +89,17 @@ Error open_shared(const pinion_model_options& options, OpenModel* model) {
   const RunOptions& run = model->run;
   if (Error e = check_model_folder(run.model)) return e;
   if (has_tokenizer(run.model)) {
-    if (Error e = load_own_tokenizer(run.model, &model->tokenizer)) return e;
+    if (Error e = load_model_tokenizer(run.model, &model->tokenizer)) return e;
   }
-  const Listener listener = {options.user, options.on_progress, options.on_message};
-  LoadOptions load = load_options_for(options, run, listener);
+  const Callbacks callbacks = {options.user, options.on_progress, options.on_message};
+  LoadOptions load = load_options_for(options, run, callbacks);
   if (options.calibration) {
     if (!model->tokenizer) return error("a calibration text needs a tokenizer", run.model);
     TextIds text;
-    if (Error e = text_ids(*model->tokenizer, options.calibration, &text)) return e;
+    if (Error e = encode_with_prefix(*model->tokenizer, options.calibration, &text)) return e;
     if (Error e = use_calibration(text, run.calibrate, &load)) return e;
   }
-  const Note note = [&](const std::string& text) { listener.tell(PINION_NOTE, text); };
+  const Note note = [&](const std::string& text) { callbacks.report(PINION_NOTE, text); };
   if (Error e = open_model(run, load, note, &model->runtime)) return e;
   for (const std::string& text : model_notes(*model->runtime.model)) note(text);
   model->family = model->runtime.model->config.family;
@@ -125,9 +122,9 @@ pinion_status pinion_model_open(const char* folder, const pinion_model_options* 
     if (Error e = read_options(options, "options", &given)) return failed(PINION_ERROR_ARGUMENT, e);
     auto handle = std::make_unique<pinion_model>(std::make_shared<OpenModel>());
     if (Error e = read_run(folder, given, &handle->shared->run)) return failed(PINION_ERROR_ARGUMENT, e);
-    static Turns opening;  // what starts threads and chooses cores is the process's (engine/team/team.h)
-    const Turn turn(opening);
-    if (!turn.is_taken()) return busy();
+    static PassMutex opening;  // starting threads and choosing cores affects the whole process (engine/team/team.h)
+    const PassLock lock(opening);
+    if (!lock.is_held()) return busy();
     if (Error e = open_shared(given, handle->shared.get())) return status_of(e, PINION_ERROR_MODEL);
     *out = handle.release();
     return PINION_OK;

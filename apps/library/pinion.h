@@ -1,35 +1,33 @@
-/* Pinion in a program of your own: language models from Hugging Face folders on the CPU. C11 and C++.
+/* C interface of Pinion: language models from Hugging Face folders on the CPU. C11 and C++.
  *
  *   pinion_model *model;
  *   if (pinion_model_open("DIR", NULL, &model) != PINION_OK) { puts(pinion_error_text()); ... }
  *
- * README.md beside this file has a whole program, and how to build it.
+ * README.md next to this file has a complete program and its build.
  *
- * Numbers. Token ids and logits are the bits that `pinion generate` and `pinion logits` give for the same folder and
+ * Results. Token ids and logits are bit for bit those of `pinion generate` and `pinion logits` for the same folder and
  * mode, on every machine, for any number of threads, alone or in a batch.
  *
- * Errors. A function that can fail returns a pinion_status; pinion_error_text() then says in a line what was wrong,
- * where, what was wanted and what was there. Handles and results that were to be made are NULL then; what else the
- * arguments point to is as it was, unless a function's comment says otherwise. No C++ exception ever leaves the
- * library, and it neither exits, nor prints, nor touches signals. A file that is shortened while the model is open
- * raises SIGBUS, as in any program that maps files.
+ * Errors. Functions that can fail return a pinion_status; pinion_error_text() then gives one line with the problem, its
+ * location, and the expected and actual value. Handles and results to be created are NULL then; everything else that
+ * the arguments point to is unchanged, unless a comment states otherwise. No C++ exception leaves the library. It does
+ * not exit, print, or change signal handlers. If a file is shortened while its model is open, reading it raises SIGBUS,
+ * as in every program that maps files.
  *
- * Ownership. What a function hands out through `out` belongs to the caller, who gives it back to the function that its
- * comment names. What goes in is read during the call only and may be freed after it. Closing or freeing NULL does
- * nothing.
+ * Ownership. The caller owns everything returned through `out`, and releases it with the function named in the comment.
+ * Arguments are read only during the call and may be freed after it. Closing or freeing NULL does nothing.
  *
- * Threads. A model is what several sessions share. Tokens, templates and what asks about a model may be called from any
- * thread at any time. Passes (opening, evaluating, generating, saving, loading) of one model wait for each other, as
- * they share its team of threads; a session is for one thread at a time, but for pinion_session_interrupt. The calling
- * thread is one of the team, pinned to a core during a pass and afterwards as it was before; each thread that runs
- * passes keeps the others of a team of its own, so let one thread do it. It wants a stack of the usual size, 8 MB. A
- * callback runs on the thread that made the call, but for pinion_model_options.on_message; it must not throw, jump out
- * or close what is in use, and passes of the same model fail in it with PINION_ERROR_BUSY. After fork() the child must
- * not use a model. pinion_chat_render runs the template in a short-lived child process of its own, so a handler of
- * SIGCHLD may hear of it.
+ * Threads. Several sessions share a model. Tokens, templates and descriptions of a model may be used from any thread at
+ * any time. Passes of one model (opening, evaluating, generating, saving, loading) wait for each other, because they
+ * share its team of threads. A session is for one thread at a time, except pinion_session_interrupt. The calling thread
+ * is part of the team: it is pinned to a core during a pass, and restored afterwards. Every thread that runs passes
+ * starts a team of its own, so use a single thread for them, with a stack of the usual 8 MB. Callbacks run on the
+ * calling thread, except pinion_model_options.on_message. A callback must not throw, longjmp, or close handles in use;
+ * passes of the same model fail in it with PINION_ERROR_BUSY. After fork() the child must not use a model.
+ * pinion_chat_render runs the template in a short-lived child process, which a handler of SIGCHLD may notice.
  *
- * Structs for options begin with their size: what is not said is 0 and has its default, so that programs go on when a
- * later version adds a field at the end. `pinion_model_options options = {.size = sizeof options};`
+ * Structs of options begin with their size. Fields that are 0 have their default, so that programs work unchanged with
+ * later versions, which add fields at the end: `pinion_model_options options = {.size = sizeof options};`
  */
 #ifndef PINION_H
 #define PINION_H
@@ -47,31 +45,31 @@ extern "C" {
 #define PINION_API
 #endif
 
-/* The interface's own version: a program that was compiled for one runs with the library of the same. Additions keep
- * it. It is also the library's SONAME, libpinion.so.1. */
+/* Version of the interface: a program needs a library of the version that it was compiled for. Additions do not change
+ * it. It is part of the SONAME, libpinion.so.1. */
 #define PINION_API_VERSION 1
 PINION_API uint32_t pinion_api_version(void);
 
-PINION_API const char* pinion_version(void); /* "0.1.0", of the package */
-PINION_API const char* pinion_build(void);   /* what `pinion --version` prints: lines without a last newline */
+PINION_API const char* pinion_version(void); /* of the package: "0.1.0" */
+PINION_API const char* pinion_build(void);   /* output of `pinion --version`, without the final newline */
 
 typedef enum pinion_status {
   PINION_OK = 0,
-  PINION_ERROR_ARGUMENT = 1, /* of the caller: null, out of range, ids outside the vocabulary, an unknown name */
-  PINION_ERROR_MODEL = 2,    /* the folder, or what its files say */
-  PINION_ERROR_CONTEXT = 3,  /* more tokens than the session, or the model, can hold */
-  PINION_ERROR_MEMORY = 4,   /* too little, for what was asked or at all */
-  PINION_ERROR_TEMPLATE = 5, /* there is none, it refuses the conversation, or it takes too much time or memory */
-  PINION_ERROR_STATE = 6,    /* a saved state is damaged or not of this model */
-  PINION_ERROR_BUSY = 7,     /* called from a callback of the same model, or while this thread opens one */
-  PINION_ERROR_RUN = 8,      /* a pass failed: its logits are no numbers, or pinion_session_interrupt ended it */
-  PINION_ERROR_INTERNAL = 9  /* a mistake of this library */
+  PINION_ERROR_ARGUMENT = 1, /* invalid argument: NULL, out of range, outside the vocabulary, an unknown name */
+  PINION_ERROR_MODEL = 2,    /* the folder or its files */
+  PINION_ERROR_CONTEXT = 3,  /* more tokens than the session or the model can hold */
+  PINION_ERROR_MEMORY = 4,   /* out of memory */
+  PINION_ERROR_TEMPLATE = 5, /* missing, refuses the conversation, or takes too much time or memory */
+  PINION_ERROR_STATE = 6,    /* a saved state is damaged or from another model */
+  PINION_ERROR_BUSY = 7,     /* called from a callback of the same model, or while this thread opens a model */
+  PINION_ERROR_RUN = 8,      /* a pass failed: NaN or infinity in its logits, or pinion_session_interrupt */
+  PINION_ERROR_INTERNAL = 9  /* a bug in this library */
 } pinion_status;
 
-/* Of this thread's last failure, in UTF-8; "" before the first. Valid until the thread's next call that fails. */
+/* Message of this thread's last failure, UTF-8; "" before the first. Valid until this thread's next failing call. */
 PINION_API const char* pinion_error_text(void);
 
-/* Gives back what a function below has allocated as plain memory: ids, texts and states. */
+/* Frees ids, texts and states that the functions below have allocated. */
 PINION_API void pinion_free(void* memory);
 
 /* --- Models --- */
@@ -79,196 +77,194 @@ PINION_API void pinion_free(void* memory);
 typedef struct pinion_model pinion_model;
 
 typedef enum pinion_message {
-  PINION_NOTE = 0,    /* good to know */
-  PINION_WARNING = 1, /* wrong, and keeps nobody from going on: cached weights could not be written, say */
-  PINION_DOUBT = 2 /* cached weights were damaged, found after they were in use: results since opening may be wrong */
+  PINION_NOTE = 0,    /* information */
+  PINION_WARNING = 1, /* a problem that does not stop the library: cached weights could not be written, for example */
+  PINION_DOUBT = 2    /* damaged cached weights were in use: results since opening may be wrong */
 } pinion_message;
 
-/* Texts are those of the command line's options of the same names (`pinion generate --help`); NULL: the default. */
+/* The texts are those of the command line's options of the same names (`pinion generate --help`); NULL: the default. */
 typedef struct pinion_model_options {
   size_t size;             /* sizeof(pinion_model_options) */
   const char* quant;       /* "none", "w8a8", "w4a8" */
   const char* head;        /* "none", "w8", "w4" */
   const char* kv;          /* "f32", "bf16", "q8" */
-  const char* const* keep; /* [keep_count] matrices whose name holds one of these stay bf16 */
+  const char* const* keep; /* [keep_count]: matrices whose name contains one of these stay bf16 */
   size_t keep_count;
-  int no_rotate;            /* not 0: inputs of quantised matrices stay as they are */
-  const char* calibration;  /* the text itself, for w4a8 */
-  int32_t threads;          /* 0: as `pinion tune` found, else one for each core that helps; at most 256 */
+  int no_rotate;            /* not 0: inputs of quantised matrices are not rotated */
+  const char* calibration;  /* calibration text for w4a8 (the text itself) */
+  int32_t threads;          /* 0: as tuned by `pinion tune`, else one per useful core; at most 256 */
   const char* cores;        /* "0-3,8", "big" */
-  const char* kernels;      /* as `pinion cpu` lists them */
-  int64_t prefill_chunk;    /* prompt tokens in a pass, 1 to 65536; changes speed and memory, never the result */
-  int no_cache;             /* not 0: weights are packed anew, and nothing is kept for the next start */
-  const char* cache_folder; /* NULL: the one that the program `pinion` has */
-  void* user;               /* for the callbacks */
-  void (*on_progress)(void* user, int64_t done, int64_t total); /* while it loads: bytes, or a calibration's tokens */
-  /* From any thread, also of the library's own, until the model and all its sessions are closed. NULL: nobody is told.
-   * text: in UTF-8, valid during the call. */
+  const char* kernels;      /* name of a kernel table in `pinion cpu` */
+  int64_t prefill_chunk;    /* prompt tokens per pass, 1 to 65536; changes speed and memory only */
+  int no_cache;             /* not 0: packs the weights without reading or writing the weight cache */
+  const char* cache_folder; /* NULL: the cache of the program `pinion` */
+  void* user;               /* first argument of the callbacks */
+  void (*on_progress)(void* user, int64_t done, int64_t total); /* of loading: bytes, or tokens of the calibration */
+  /* Called from any thread, including the library's own, until the model and all its sessions are closed. NULL: no
+   * messages. text: UTF-8, valid during the call. */
   void (*on_message)(void* user, pinion_message kind, const char* text);
 } pinion_model_options;
 
-/* folder: of a model as Hugging Face lays it out, or its ORG/NAME in the Hugging Face cache. options: NULL is all
- * defaults. Takes as long as loading takes: seconds, or less where packed weights are cached. */
+/* folder: a model folder in the Hugging Face layout, or ORG/NAME in the Hugging Face cache. options: NULL for the
+ * defaults. Loading takes seconds, less with cached packed weights. */
 PINION_API pinion_status pinion_model_open(const char* folder, const pinion_model_options* options, pinion_model** out);
 
-/* Sessions that are still open keep what they need. */
+/* Open sessions keep the memory that they need. */
 PINION_API void pinion_model_close(pinion_model* model);
 
-/* Texts are valid as long as the model is open. */
+/* The texts are valid while the model is open. */
 typedef struct pinion_model_info {
   size_t size;         /* sizeof(pinion_model_info), set by the caller */
   const char* family;  /* "llama" */
   const char* quant;   /* "w8a8" */
   const char* kv;      /* "q8" */
   const char* kernels; /* "avx512_vnni" */
-  int32_t threads;     /* of a pass of one token */
+  int32_t threads;     /* of the decode team */
   int32_t has_tokenizer;
-  int64_t vocab_size;     /* numbers in a row of logits */
-  int64_t context_length; /* the most tokens that the model can hold */
-  int64_t weight_bytes;   /* packed */
-  int32_t from_cache;     /* whether the packed weights were there already */
+  int64_t vocab_size;     /* length of a row of logits */
+  int64_t context_length; /* maximum number of tokens */
+  int64_t weight_bytes;   /* of the packed matrices */
+  int32_t from_cache;     /* not 0: the packed weights came from the cache */
 } pinion_model_info;
 
 PINION_API pinion_status pinion_model_describe(const pinion_model* model, pinion_model_info* out);
 
-/* Ids that end a text, ascending: *out [*count]; pinion_free(*out). */
+/* The end-of-sequence ids, ascending: *out [*count]. Release with pinion_free(*out). */
 PINION_API pinion_status pinion_model_end_ids(const pinion_model* model, int32_t** out, size_t* count);
 
-/* --- Texts and tokens: models without a tokenizer fail here with PINION_ERROR_MODEL --- */
+/* --- Tokens: these functions fail with PINION_ERROR_MODEL if the folder has no tokenizer --- */
 
-/* text: [bytes], UTF-8; what is not UTF-8 counts as U+FFFD. add_special: not 0 adds BOS and EOS as the folder asks, as
- * prompts of `pinion generate` have them. Special tokens that the text spells are special tokens: for what people type
- * see pinion_chat_render. *out [*count]; pinion_free(*out). */
+/* text: [bytes], UTF-8; invalid bytes become U+FFFD. add_special: not 0 adds BOS and EOS as configured by the folder,
+ * like prompts of `pinion generate`. Special tokens spelled in the text become special tokens; for user input see
+ * pinion_chat_render. *out [*count]; release with pinion_free(*out). */
 PINION_API pinion_status pinion_tokenize(const pinion_model* model, const char* text, size_t bytes, int add_special,
                                          int32_t** out, size_t* count);
 
-/* keep_special: not 0 writes special tokens out. *out [*bytes], UTF-8 and a zero behind it; bytes may be NULL;
+/* keep_special: not 0 includes special tokens. *out [*bytes], UTF-8, zero-terminated; bytes may be NULL. Release with
  * pinion_free(*out). Fails on ids outside the vocabulary. */
 PINION_API pinion_status pinion_detokenize(const pinion_model* model, const int32_t* ids, size_t count,
                                            int keep_special, char** out, size_t* bytes);
 
-/* What transformers' apply_chat_template takes; texts are JSON and end with a zero. */
+/* Arguments of transformers' apply_chat_template, as zero-terminated JSON texts. */
 typedef struct pinion_chat {
   size_t size;               /* sizeof(pinion_chat) */
   const char* messages;      /* [{"role": "user", "content": "Hello"}] */
-  const char* tools;         /* a list of schemas; NULL: none */
+  const char* tools;         /* list of schemas; NULL: none */
   const char* variables;     /* {"enable_thinking": false}; NULL: none */
-  const char* template_name; /* of a folder with several; NULL: tool_use where there are tools, else default */
-  int no_generation_prompt;  /* not 0: ends behind the last message */
+  const char* template_name; /* in folders with several; NULL: tool_use with tools, else default */
+  int no_generation_prompt;  /* not 0: ends after the last message */
 } pinion_chat;
 
-/* The prompt that the folder's chat template makes of a conversation: its text, and its ids, in which special tokens
- * that messages spell are plain text. Each may be NULL; without ids no tokenizer is needed. A prompt with U+0000 has
- * ids alone. pinion_free(*text), pinion_free(*ids). */
+/* The prompt that the folder's chat template makes of a conversation, as text and as ids. In the ids, special tokens
+ * spelled in messages are plain text. Both outputs are optional; without ids no tokenizer is needed. A prompt that
+ * contains U+0000 is available as ids only. Release with pinion_free(*text), pinion_free(*ids). */
 PINION_API pinion_status pinion_chat_render(const pinion_model* model, const pinion_chat* chat, char** text,
                                             int32_t** ids, size_t* count);
 
-/* --- Sessions: what a model remembers of one text --- */
+/* --- Sessions: the model's state for one sequence of tokens --- */
 
 typedef struct pinion_session pinion_session;
 
-/* context: the most tokens that it can hold; 0: 8192. A model's context length is the limit in any case. Its cache is
- * taken at once, and PINION_ERROR_MEMORY says in figures where it does not fit. */
+/* context: maximum number of tokens, limited by the model's context length; 0: 8192. Allocates the KV cache at once;
+ * PINION_ERROR_MEMORY reports the sizes if it does not fit. */
 PINION_API pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_session** out);
 PINION_API void pinion_session_close(pinion_session* session);
 
 PINION_API int64_t pinion_session_context(const pinion_session* session);
 
-/* The tokens that it holds: *out [*count]; pinion_free(*out). */
+/* The tokens of the session: *out [*count]. Release with pinion_free(*out). */
 PINION_API pinion_status pinion_session_ids(const pinion_session* session, int32_t** out, size_t* count);
 
-/* Appends ids [count] and writes logits: of the last of them, [vocab_size], or with `all` (not 0) of each, [count,
- * vocab_size]. room: how many numbers fit into logits, which may be NULL: none are wanted. Each row stands for the
- * token behind it. Fails where more tokens come than fit, and on ids outside the vocabulary: the session is as it was
- * then. After PINION_ERROR_RUN it holds what was evaluated until an interruption, else nothing, and logits may hold
- * anything. */
+/* Appends ids [count] and writes the logits of the next token: after the last id, [vocab_size], or with `all` (not 0)
+ * after each id, [count, vocab_size]. logits may be NULL; room: its size in floats. Too many tokens and ids outside the
+ * vocabulary fail and leave the session unchanged. After PINION_ERROR_RUN the contents of logits are undefined; the
+ * session keeps the tokens evaluated before an interruption, and is empty after other failures. */
 PINION_API pinion_status pinion_session_evaluate(pinion_session* session, const int32_t* ids, size_t count, int all,
                                                  float* logits, size_t room);
 
-/* Drops the tokens behind the first `tokens`. A model with recurrent layers cannot go back to any place: *left, which
- * may be NULL, says how many tokens it holds then, at most as many as asked for; give it the others again. */
+/* Keeps the first `tokens` tokens. Models with recurrent layers cannot return to every position: *left, which may be
+ * NULL, gets the number of tokens kept, at most `tokens`; evaluate the others again. */
 PINION_API pinion_status pinion_session_rewind(pinion_session* session, int64_t tokens, int64_t* left);
 
-/* From any thread: of a prompt, the pass that runs now is the last one, and the call fails with PINION_ERROR_RUN; a
- * text ends with the next token (PINION_FINISH_STOP). Has no effect on calls that begin later. */
+/* From any thread. An evaluation stops after the current pass and fails with PINION_ERROR_RUN; a generation stops after
+ * the current token (PINION_FINISH_STOP). Has no effect on later calls. */
 PINION_API void pinion_session_interrupt(pinion_session* session);
 
-/* The session as bytes, to go on with in another process or on another machine: *out [*bytes]; pinion_free(*out). Of a
- * session that holds at least one token. */
+/* The state of a session with at least one token, for other processes and machines: *out [*bytes]. Release with
+ * pinion_free(*out). */
 PINION_API pinion_status pinion_session_save(pinion_session* session, void** out, size_t* bytes);
 
-/* Replaces what the session holds. Damage and states of other models or modes are noticed: the session is empty then.
- */
+/* Replaces the session's tokens. Detects damage and states of other models or modes, which leave the session empty. */
 PINION_API pinion_status pinion_session_load(pinion_session* session, const void* state, size_t bytes);
 
-/* --- Texts from a model --- */
+/* --- Generation --- */
 
-/* One of the samplers' settings by its name: temperature (0: greedy), top_k, top_p, min_p, repetition_penalty,
- * presence_penalty, frequency_penalty, dry_multiplier, dry_base, dry_allowed_length. */
+/* A sampler setting by name: temperature (0: greedy), top_k, top_p, min_p, repetition_penalty, presence_penalty,
+ * frequency_penalty, dry_multiplier, dry_base, dry_allowed_length. */
 typedef struct pinion_setting {
   const char* name;
   double value;
 } pinion_setting;
 
-/* Sees a token as it comes, or, where end-of-text gives out what was held back, id -1 once. text: [bytes], what the
- * token adds, whole characters; often empty, as it may be part of a character or of a stop text. Valid during the call.
- * Not 0 ends the text. */
+/* Called after each token, and once with id -1 if text was held back at the end. text: [bytes], the characters that the
+ * token completes; often empty, because a token may end within a character or a stop text. Valid during the call.
+ * Return not 0 to end the generation. */
 typedef int (*pinion_on_token)(void* user, int32_t id, const char* text, size_t bytes);
 
 typedef struct pinion_generate_options {
   size_t size;                    /* sizeof(pinion_generate_options) */
-  int64_t max_tokens;             /* 0: 256; -1: none, the prompt is evaluated */
-  const pinion_setting* settings; /* [setting_count]; those not named are what generation_config.json says */
+  int64_t max_tokens;             /* 0: 256; -1: none, the prompt is only evaluated */
+  const pinion_setting* settings; /* [setting_count]; others are taken from generation_config.json */
   size_t setting_count;
-  const uint64_t* seed;     /* NULL: by chance, and the result says which */
-  const char* const* stops; /* [stop_count] texts before which the text ends; they need a tokenizer */
+  const uint64_t* seed;     /* NULL: random, see pinion_result.seed */
+  const char* const* stops; /* [stop_count]: the generation ends before one of these texts; needs a tokenizer */
   size_t stop_count;
-  const char* const* dry_breakers; /* [dry_breaker_count] that no repetition of DRY goes across; 0: its author's */
+  const char* const* dry_breakers; /* [dry_breaker_count]: texts that end repetitions for DRY; 0: its author's */
   size_t dry_breaker_count;
-  int ignore_end;           /* not 0: goes on after the model has ended its text */
-  void* user;               /* for on_token */
-  pinion_on_token on_token; /* NULL: nobody is told */
+  int ignore_end;           /* not 0: continues after an end-of-sequence token */
+  void* user;               /* first argument of on_token */
+  pinion_on_token on_token; /* NULL: none */
 } pinion_generate_options;
 
 typedef enum pinion_finish {
-  PINION_FINISH_STOP = 0,   /* the model ended it, or a stop text, the callback, an interruption */
+  PINION_FINISH_STOP = 0,   /* an end-of-sequence token, a stop text, the callback, or an interruption */
   PINION_FINISH_LENGTH = 1, /* max_tokens */
   PINION_FINISH_CONTEXT = 2 /* the session is full */
 } pinion_finish;
 
 typedef struct pinion_result {
-  pinion_status status; /* PINION_OK, but for a text of a batch that failed alone */
-  const char* error;    /* that text's; else "" */
+  pinion_status status; /* PINION_OK, unless a request of a batch failed alone */
+  const char* error;    /* message of that failure; else "" */
   pinion_finish finish;
   size_t id_count;
-  const int32_t* ids; /* [id_count] that were generated, without one that ends a text */
+  const int32_t* ids; /* [id_count]: the generated ids, without a final end-of-sequence id */
   size_t text_bytes;
-  const char* text;      /* [text_bytes], UTF-8 and a zero behind it, up to a stop text: what the ids add to the
-                            prompt's text, with the blank that begins it; NULL without a tokenizer */
-  int64_t reused_tokens; /* of the prompt: held already */
+  const char* text;      /* [text_bytes], UTF-8, zero-terminated, up to a stop text: continues the prompt's text,
+                            including a leading space; NULL without a tokenizer */
+  int64_t reused_tokens; /* of the prompt: already in the session */
   int64_t prefilled_tokens;
   double prefill_seconds; /* until the first token's logits; 0 in a batch */
   double decode_seconds;
   uint64_t seed;
-  uint64_t logits_hash; /* of all logits that tokens were drawn from: what `pinion generate --json` says */
+  uint64_t logits_hash; /* of all logits that tokens were drawn from, as in `pinion generate --json` */
 } pinion_result;
 
 PINION_API void pinion_result_free(pinion_result* result);
 
-/* Continues prompt [count], the whole text: what the session holds of it already is not evaluated again, the rest is
- * dropped. options: NULL is all defaults. */
+/* Continues prompt [count], which is the whole sequence: tokens that the session has already are not evaluated again,
+ * other tokens of the session are dropped. options: NULL for the defaults. Release with pinion_result_free(*out). */
 PINION_API pinion_status pinion_generate(pinion_session* session, const int32_t* prompt, size_t count,
                                          const pinion_generate_options* options, pinion_result** out);
 
 typedef struct pinion_request {
   const int32_t* prompt; /* [count] */
   size_t count;
-  const pinion_generate_options* options; /* NULL is all defaults */
+  const pinion_generate_options* options; /* NULL for the defaults */
 } pinion_request;
 
-/* Many texts at once, each the one that it is alone, but without a session: requests [count], results [count], which
- * the caller provides and whose elements go to pinion_result_free. parallel: how many run at once; 0: 8. Callbacks of
- * different texts come in turns. Requests that cannot be run at all fail together, before any text has begun. */
+/* Runs many requests at once; each result is the same as alone. The caller provides results [count] and releases each
+ * element with pinion_result_free. parallel: requests that run at the same time; 0: 8. Callbacks of different requests
+ * alternate. Invalid requests fail together before any generation begins. */
 PINION_API pinion_status pinion_generate_batch(pinion_model* model, const pinion_request* requests, size_t count,
                                                int64_t parallel, pinion_result** results);
 

@@ -1,8 +1,6 @@
 // Sessions for C.
-#include <algorithm>
 
-#include "apps/library/arguments.h"
-#include "apps/library/handles.h"
+#include "apps/library/interface.h"
 #include "engine/forward/rope.h"
 #include "engine/session/session_image.h"
 
@@ -15,17 +13,17 @@ pinion_status does_not_fit(const Session& session, int64_t tokens) {
                       std::to_string(tokens)));
 }
 
-// How many numbers evaluate() writes, or what is wrong.
+// Fails if evaluate() would write more numbers than fit.
 Error check_room(const Session& session, size_t count, bool all, const float* logits, size_t room) {
   if (!logits) return {};
-  const size_t want = (all ? count : 1) * static_cast<size_t>(session.model->config.vocab_size);
+  const size_t want = (all ? count : 1) * session.model->config.vocab_size;
   if (room >= want) return {};
   return error("too small", "logits", std::to_string(want) + " numbers", std::to_string(room));
 }
 
 pinion_status evaluate_ids(pinion_session& handle, std::span<const int32_t> ids, bool all, float* logits, size_t room) {
-  const Turn turn(handle.model->turns);
-  if (!turn.is_taken()) return busy();
+  const PassLock lock(handle.model->passes);
+  if (!lock.is_held()) return busy();
   Session& session = *handle.session;
   handle.interrupted = false;
   const int64_t tokens = std::ssize(session.sequence.ids) + std::ssize(ids);
@@ -50,8 +48,8 @@ pinion_status pinion_session_open(pinion_model* model, int64_t context, pinion_s
     if (context < 0) return failed(PINION_ERROR_ARGUMENT, error("negative", "context", {}, std::to_string(context)));
     auto handle = std::make_unique<pinion_session>();
     handle->model = model->shared;
-    const Turn turn(handle->model->turns);
-    if (!turn.is_taken()) return busy();
+    const PassLock lock(handle->model->passes);
+    if (!lock.is_held()) return busy();
     const int64_t capacity = context > 0 ? context : kDefaultContext;
     if (Error e = open_session(handle->model->runtime, {.capacity = capacity}, &handle->session)) {
       return failed(PINION_ERROR_MEMORY, e);
@@ -91,8 +89,8 @@ pinion_status pinion_session_evaluate(pinion_session* session, const int32_t* id
 pinion_status pinion_session_rewind(pinion_session* session, int64_t tokens, int64_t* left) {
   return guarded([&] {
     if (!session) return missing("session");
-    const Turn turn(session->model->turns);
-    if (!turn.is_taken()) return busy();
+    const PassLock lock(session->model->passes);
+    if (!lock.is_held()) return busy();
     Sequence& sequence = session->session->sequence;
     if (tokens < 0 || tokens > std::ssize(sequence.ids)) {
       return failed(
@@ -113,8 +111,8 @@ pinion_status pinion_session_save(pinion_session* session, void** out, size_t* b
   return guarded([&] {
     if (!session) return missing("session");
     if (!out || !bytes) return missing("out or bytes");
-    const Turn turn(session->model->turns);
-    if (!turn.is_taken()) return busy();
+    const PassLock lock(session->model->passes);
+    if (!lock.is_held()) return busy();
     session->interrupted = false;
     if (session->session->sequence.ids.empty()) {
       return failed(PINION_ERROR_ARGUMENT, error("holds no token", "session"));
@@ -136,8 +134,8 @@ pinion_status pinion_session_load(pinion_session* session, const void* state, si
   return guarded([&] {
     if (!session) return missing("session");
     if (!state) return missing("state");
-    const Turn turn(session->model->turns);
-    if (!turn.is_taken()) return busy();
+    const PassLock lock(session->model->passes);
+    if (!lock.is_held()) return busy();
     session->interrupted = false;
     const std::span image(static_cast<const std::byte*>(state), bytes);
     if (Error e = restore_image(image, "state", session->session.get())) return failed(PINION_ERROR_STATE, e);

@@ -1,9 +1,7 @@
 // Texts, tokens and conversations for C.
-#include <algorithm>
 #include <memory>
 
-#include "apps/library/arguments.h"
-#include "apps/library/handles.h"
+#include "apps/library/interface.h"
 #include "loader/files/json.h"
 
 namespace pinion {
@@ -15,7 +13,7 @@ struct Free {
 
 Error no_tokenizer(const OpenModel& model) { return error("has no tokenizer", model.run.model); }
 
-// Read when it is first wanted: a folder whose template does not parse is good for everything else.
+// Reads the template at the first use, so that a broken one does not prevent other uses of the folder.
 Error find_template(OpenModel& model, std::shared_ptr<const ChatTemplate>* out) {
   const std::lock_guard lock(model.template_mutex);
   if (!model.is_template_read) {
@@ -45,8 +43,8 @@ Error read_conversation(const pinion_chat& chat, Conversation* out) {
 
 Error check_variables(const ChatTemplate& chat_template, const Conversation& conversation) {
   for (const auto& [name, value] : conversation.variables.items()) {
-    if (gives_variable(chat_template, name)) {
-      return error("cannot be set so: an option or the folder gives it", "variables", {}, brief(Json(name)));
+    if (defines_variable(chat_template, name)) {
+      return error("cannot be set here: an option or the folder sets it", "variables", {}, brief(Json(name)));
     }
   }
   return {};

@@ -1,5 +1,5 @@
-// The Python module: classes over the handles of pinion.h. Whatever waits for a model's passes lets other Python
-// threads run: one of them may be in such a pass, and its callback wants to.
+// The Python module: classes over the handles of pinion.h. Calls that wait for a model's passes release the GIL,
+// because the thread in such a pass needs it for its callback.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -20,7 +20,7 @@ using namespace nb::literals;
 namespace pinion {
 namespace {
 
-// What a call says when it fails; pinion.Error in Python.
+// A failed call; pinion.Error in Python.
 struct CallError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -38,7 +38,7 @@ Ids taken(int32_t* ids, size_t count) {
   return {ids, ids + count};
 }
 
-// What a function of pinion.h says of a handle in ids.
+// The result of a function of pinion.h that returns ids.
 template <auto ask>
 Ids ids_of(const auto& self) {
   int32_t* ids = nullptr;
@@ -55,7 +55,7 @@ std::vector<const char*> pointers_to(const Texts& texts) {
 
 const char* text_or_null(const std::optional<std::string>& text) { return text ? text->c_str() : nullptr; }
 
-// A Python function that sees each token. What it raises ends the text, and is raised again behind it.
+// A Python callback for tokens. An exception in it ends the generation, and is raised again afterwards.
 struct Listener {
   nb::object function;
   std::exception_ptr raised = {};
@@ -73,7 +73,7 @@ struct Listener {
   }
 };
 
-// How texts are drawn, with all that the options of the C interface point to.
+// Options of a generation, with the arrays that the C options point to.
 struct Sampling {
   std::vector<std::pair<std::string, double>> named;
   std::optional<uint64_t> seed;
@@ -102,7 +102,7 @@ struct Sampling {
   }
 };
 
-// max_tokens, seed, stop and ignore_end; every other word is a sampler's setting.
+// Keywords: max_tokens, seed, stop and ignore_end; any other is a sampler setting.
 Sampling sampling_of(const nb::kwargs& words) {
   Sampling out;
   for (const auto& [key, value] : words) {
@@ -180,7 +180,7 @@ struct Model {
     const std::unique_ptr<char, Closes<pinion_free>> owner(text);
     return nb::str(text, bytes);
   }
-  // Text, or ids.
+  // Accepts text or ids.
   Ids prompt_of(const nb::handle& prompt) const {
     return nb::isinstance<nb::str>(prompt) ? tokenize(nb::cast<std::string>(prompt), true) : nb::cast<Ids>(prompt);
   }
@@ -190,7 +190,7 @@ nb::object Session::evaluate(const Ids& ids, bool all) {
   const size_t rows = all ? ids.size() : 1, columns = static_cast<size_t>(vocab_size);
   auto logits = std::make_unique<float[]>(rows * columns);
   {
-    const nb::gil_scoped_release others;
+    const nb::gil_scoped_release released;
     check(pinion_session_evaluate(handle.get(), ids.data(), ids.size(), all, logits.get(), rows * columns));
   }
   float* numbers = logits.release();
@@ -206,7 +206,7 @@ Result Session::generate(const nb::object& prompt, const nb::object& on_token, c
   const pinion_generate_options options = sampling.options(on_token.is_none() ? nullptr : &listener);
   pinion_result* result = nullptr;
   {
-    const nb::gil_scoped_release others;
+    const nb::gil_scoped_release released;
     check(pinion_generate(handle.get(), ids.data(), ids.size(), &options, &result));
   }
   const OwnResult owner(result);
@@ -221,19 +221,19 @@ std::vector<Result> generate_batch(const Model& model, const nb::list& prompts, 
   Sampling sampling = sampling_of(words);
   const pinion_generate_options options = sampling.options(nullptr);
   std::vector<pinion_request> requests;
-  for (const Ids& one : ids) requests.push_back({one.data(), one.size(), &options});
+  for (const Ids& prompt_ids : ids) requests.push_back({prompt_ids.data(), prompt_ids.size(), &options});
   std::vector<pinion_result*> raw(requests.size());
   {
-    const nb::gil_scoped_release others;
+    const nb::gil_scoped_release released;
     check(pinion_generate_batch(model.handle.get(), requests.data(), requests.size(), parallel, raw.data()));
   }
   const std::vector<OwnResult> owners(raw.begin(), raw.end());
   std::vector<Result> results;
-  for (const OwnResult& one : owners) results.push_back(result_of(*one));
+  for (const OwnResult& owner : owners) results.push_back(result_of(*owner));
   return results;
 }
 
-// (text, ids): ids are none where the folder has no tokenizer.
+// Returns (text, ids); ids are None if the folder has no tokenizer.
 nb::tuple render_chat(const Model& model, const nb::object& messages, const nb::object& tools,
                       const nb::object& variables, bool add_generation_prompt,
                       const std::optional<std::string>& template_name) {
@@ -280,7 +280,7 @@ void open_model(Model* self, const std::string& folder, const std::optional<std:
   options.cache_folder = text_or_null(cache_folder);
   pinion_model* model = nullptr;
   {
-    const nb::gil_scoped_release others;
+    const nb::gil_scoped_release released;
     check(pinion_model_open(folder.c_str(), &options, &model));
   }
   new (self) Model{OwnModel(model)};
@@ -289,25 +289,26 @@ void open_model(Model* self, const std::string& folder, const std::optional<std:
 Session open_session(const Model& model, int64_t context) {
   pinion_session* session = nullptr;
   {
-    const nb::gil_scoped_release others;
+    const nb::gil_scoped_release released;
     check(pinion_session_open(model.handle.get(), context, &session));
   }
   return {OwnSession(session), model.info().vocab_size, &model};
 }
 
 void bind_model(nb::module_& m) {
-  nb::class_<Model>(m, "Model", "A model's folder, or its ORG/NAME in the Hugging Face cache, ready to run.")
+  nb::class_<Model>(m, "Model", "A model, opened from a folder or from ORG/NAME in the Hugging Face cache.")
       .def("__init__", &open_model, "folder"_a, nb::kw_only(), "quant"_a = nb::none(), "head"_a = nb::none(),
            "kv"_a = nb::none(), "keep"_a = Texts(), "calibration"_a = nb::none(), "threads"_a = 0,
            "cores"_a = nb::none(), "kernels"_a = nb::none(), "no_cache"_a = false, "cache_folder"_a = nb::none())
-      .def("tokenize", &Model::tokenize, "text"_a, "add_special"_a = true, "A text's ids.")
-      .def("detokenize", &Model::detokenize, "ids"_a, "keep_special"_a = false, "The text of ids.")
+      .def("tokenize", &Model::tokenize, "text"_a, "add_special"_a = true, "Text to ids.")
+      .def("detokenize", &Model::detokenize, "ids"_a, "keep_special"_a = false, "Ids to text.")
       .def("chat", &render_chat, "messages"_a, "tools"_a = nb::none(), "variables"_a = nb::none(),
            "add_generation_prompt"_a = true, "template_name"_a = nb::none(),
-           "What the folder's chat template makes of a conversation: (text, ids).")
-      .def("session", &open_session, "context"_a = 0, nb::keep_alive<0, 1>(), "What the model remembers of one text.")
+           "Renders a conversation by the folder's chat template: (text, ids).")
+      .def("session", &open_session, "context"_a = 0, nb::keep_alive<0, 1>(),
+           "A session: the model's state for one sequence of tokens.")
       .def("generate_batch", &generate_batch, "prompts"_a, "parallel"_a = 0, "words"_a,
-           "Many texts at once, each the one that it is alone; words as for Session.generate.")
+           "Runs many requests at once, each with the same result as alone; keywords as for Session.generate.")
       .def_prop_ro("family", [](const Model& self) { return self.info().family; })
       .def_prop_ro("quant", [](const Model& self) { return self.info().quant; })
       .def_prop_ro("kv", [](const Model& self) { return self.info().kv; })
@@ -321,26 +322,26 @@ void bind_model(nb::module_& m) {
 void bind_session(nb::module_& m) {
   nb::class_<Session>(m, "Session")
       .def("evaluate", &Session::evaluate, "ids"_a, "all"_a = false,
-           "Appends ids; the logits behind the last, [vocab_size], or behind each, [ids, vocab_size].")
+           "Appends ids and returns the logits after the last one, [vocab_size], or after each, [ids, vocab_size].")
       .def("generate", &Session::generate, "prompt"_a, "on_token"_a = nb::none(), "words"_a,
-           "Continues a text or ids. on_token(id, text) may return False to end it. Words: max_tokens, seed, stop, "
-           "ignore_end, and the samplers' settings, as temperature=0.")
+           "Continues a text or ids. on_token(id, text) may return False to end the generation. Keywords: max_tokens, "
+           "seed, stop, ignore_end, and sampler settings such as temperature=0.")
       .def(
           "rewind",
           [](Session& self, int64_t tokens) {
             int64_t left = 0;
-            const nb::gil_scoped_release others;
+            const nb::gil_scoped_release released;
             check(pinion_session_rewind(self.handle.get(), tokens, &left));
             return left;
           },
-          "tokens"_a, "Drops the tokens behind the first ones; how many are held then.")
+          "tokens"_a, "Keeps the first tokens; returns the number kept.")
       .def("interrupt", [](Session& self) { pinion_session_interrupt(self.handle.get()); })
       .def("save",
            [](Session& self) {
              void* state = nullptr;
              size_t bytes = 0;
              {
-               const nb::gil_scoped_release others;
+               const nb::gil_scoped_release released;
                check(pinion_session_save(self.handle.get(), &state, &bytes));
              }
              const std::unique_ptr<void, Closes<pinion_free>> owner(state);
@@ -351,7 +352,7 @@ void bind_session(nb::module_& m) {
           [](Session& self, const nb::bytes& state) {
             const void* data = state.data();
             const size_t bytes = state.size();
-            const nb::gil_scoped_release others;
+            const nb::gil_scoped_release released;
             check(pinion_session_load(self.handle.get(), data, bytes));
           },
           "state"_a)

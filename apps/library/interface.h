@@ -1,0 +1,173 @@
+// Shared by the functions of the C interface: error codes and texts, arguments, results in plain memory, the lock of a
+// model's passes, and the structs behind the handles.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "apps/library/pinion.h"
+#include "apps/model/run_options.h"
+#include "engine/runtime/runtime.h"
+#include "engine/session/session.h"
+#include "kernels/base/error.h"
+#include "tokenizer/templates/chat_template.h"
+#include "tokenizer/tokens/tokenizer.h"
+
+namespace pinion {
+
+// --- Errors
+
+// Stores the text of this thread's last failure and returns the code. Allocates nothing; cuts long texts.
+pinion_status failed(pinion_status status, std::string_view text) noexcept;
+
+inline pinion_status failed(pinion_status status, const Error& e) { return failed(status, e.message()); }
+
+// Calls f and turns exceptions into codes: none may leave the library.
+template <class F>
+pinion_status guarded(const F& f) noexcept {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return failed(PINION_ERROR_MEMORY, "out of memory");
+  } catch (const std::exception& e) {
+    return failed(PINION_ERROR_INTERNAL, e.what());
+  } catch (...) {
+    return failed(PINION_ERROR_INTERNAL, "an exception of unknown type");
+  }
+}
+
+inline pinion_status missing(const char* argument) { return failed(PINION_ERROR_ARGUMENT, error("NULL", argument)); }
+
+inline pinion_status busy() {
+  return failed(PINION_ERROR_BUSY, "a callback called a function that needs the model, which is running");
+}
+
+// PINION_ERROR_MEMORY for the engine's errors about memory, otherwise `other`.
+inline pinion_status status_of(const Error& e, pinion_status other) {
+  const bool lacks_memory = e.what.starts_with("too little memory") || e.what.starts_with("no memory");
+  return failed(lacks_memory ? PINION_ERROR_MEMORY : other, e);
+}
+
+// --- Arguments
+
+// Copies the caller's options, which may be from another version: missing fields are 0, and fields that this version
+// does not know must be 0. Null: all defaults.
+template <class Options>
+Error read_options(const Options* given, const char* name, Options* out) {
+  *out = {};
+  if (!given) return {};
+  constexpr size_t kMaxBytes = 1 << 16;  // beyond the size of any future version
+  if (given->size < sizeof given->size || given->size > kMaxBytes) {
+    return error("size is not set", name, "sizeof the options", std::to_string(given->size));
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(given);
+  const size_t known = std::min(given->size, sizeof *out);
+  std::memcpy(static_cast<void*>(out), bytes, known);
+  if (std::any_of(bytes + known, bytes + given->size, [](std::byte b) { return b != std::byte{0}; })) {
+    return error("has fields that this version of the library does not know", name,
+                 std::to_string(sizeof *out) + " bytes", std::to_string(given->size));
+  }
+  return {};
+}
+
+inline std::string_view text_or_empty(const char* text) { return text ? text : ""; }
+
+// A list of C strings, which must not be null.
+inline Error read_texts(const char* const* texts, size_t count, const char* name, std::vector<std::string>* out) {
+  if (count > 0 && !texts) return error("NULL", name, std::to_string(count) + " texts");
+  for (const char* text : std::span(texts, count)) {
+    if (!text) return error("NULL", name, "texts");
+    out->emplace_back(text);
+  }
+  return {};
+}
+
+// --- Results for pinion_free()
+
+template <class T>
+T* allocate(size_t count) {
+  void* memory = std::malloc(std::max<size_t>(1, count * sizeof(T)));
+  if (!memory) throw std::bad_alloc();
+  return static_cast<T*>(memory);
+}
+
+inline int32_t* copy_of(std::span<const int32_t> ids) {
+  auto* copy = allocate<int32_t>(ids.size());
+  std::ranges::copy(ids, copy);
+  return copy;
+}
+
+// Zero-terminated.
+inline char* copy_of(std::string_view text) {
+  auto* copy = allocate<char>(text.size() + 1);
+  std::ranges::copy(text, copy);
+  copy[text.size()] = '\0';
+  return copy;
+}
+
+// --- Passes
+
+// Serialises the passes of one model.
+struct PassMutex {
+  std::mutex mutex;
+  std::atomic<std::thread::id> owner;  // default-constructed: no thread
+};
+
+// Holds the mutex, except in a callback of the thread that holds it already. Restores the thread's affinity at the end,
+// because a pass pins it.
+class PassLock {
+ public:
+  explicit PassLock(PassMutex& passes);
+  ~PassLock();
+  PassLock(const PassLock&) = delete;
+  PassLock& operator=(const PassLock&) = delete;
+
+  bool is_held() const { return lock_.owns_lock(); }  // false in a callback
+
+ private:
+  PassMutex& passes_;
+  std::unique_lock<std::mutex> lock_;
+  cpu_set_t affinity_;
+  bool has_affinity_ = false;
+};
+
+// --- Handles
+
+struct OpenModel {
+  PassMutex passes;
+  RunOptions run;
+  std::string family, quant, kv;               // for pinion_model_describe
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
+  Runtime runtime;
+
+  std::mutex template_mutex;  // protects the next two
+  bool is_template_read = false;
+  std::shared_ptr<const ChatTemplate> chat_template;
+};
+
+}  // namespace pinion
+
+struct pinion_model {
+  std::shared_ptr<pinion::OpenModel> shared;
+};
+
+struct pinion_session {
+  std::shared_ptr<pinion::OpenModel> model;  // outlives the session
+  std::unique_ptr<pinion::Session> session;
+  std::atomic<bool> interrupted{false};
+};
