@@ -1,155 +1,96 @@
-// pinion inspect: what a model folder holds and what running it would take, from the configuration, the tensors'
-// headers, of 4-bit codes the scales and zeros, and some rows of floats, which may be ternary.
+// pinion inspect: describes a model folder and the memory that it would take. Binds the tensors as loading does, but
+// packs no matrix: of these it reads the headers, scales and zeros, and some rows that may be ternary.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 
-#include "apps/cli/machine.h"
 #include "apps/commands.h"
 #include "engine/forward/kv_cache.h"
 #include "engine/forward/recurrent_state.h"
 #include "engine/forward/rope.h"
 #include "engine/model/layer_tensors.h"
-#include "engine/model/weight_format.h"
 #include "engine/runtime/load.h"
 #include "engine/session/generation_config.h"
 #include "engine/team/memory.h"
-#include "loader/checkpoint/checkpoint.h"
-#include "loader/checkpoint/fused_experts.h"
-#include "loader/config/model_config.h"
 #include "tokenizer/templates/chat_template.h"
 
 namespace pinion {
 namespace {
 
-struct Options {
+struct InspectOptions {
   RunOptions run;
   bool json = false;
 };
 
-// Bytes by part, as they would lie in memory.
-struct Parts {
+// Memory of a loaded model in bytes, and the number of matrices by their form in the file and in memory.
+struct ModelSummary {
   int64_t embedding = 0;         // mapped from the file
-  int64_t layer_embeddings = 0;  // likewise
-  int64_t layers = 0;            // packed, with what the model has beside them and the head
+  int64_t layer_embeddings = 0;  // mapped from the file
+  int64_t layers = 0;            // packed, with the matrices outside of layers except the head
   int64_t head = 0;              // packed
-  int64_t vectors = 0;           // norms, biases and convolutions, fp32
-  int64_t kv_per_1024 = 0;
-  int64_t state = 0;  // of layers that keep one in place of keys and values
-  // Matrices, by what the file holds and what they become.
+  int64_t vectors = 0;           // norms, biases and convolutions in fp32
+  int64_t kv_per_1024 = 0;       // KV cache of 1024 positions
+  int64_t state = 0;             // of recurrent layers
   int64_t codes_kept = 0, codes_to_codes = 0, codes_to_w4 = 0, codes_to_bf16 = 0;
-  std::set<std::string> why_not_kept;  // of 4-bit codes that become others
   int64_t floats_to_codes = 0, floats_to_w4 = 0, floats_to_bf16 = 0;
   int64_t ternary_to_w2 = 0;
   int64_t rotated = 0;
-  std::map<std::string, int64_t> float_modules;  // how many layers have it in a floating-point type
-  std::set<std::string> stored_as;               // how the file holds matrices, where not in floating point
+  std::set<std::string> why_not_kept;            // reasons to requantise 4-bit codes
+  std::set<std::string> stored_as;               // formats of the file's codes
+  std::map<std::string, int64_t> float_modules;  // matrices in floating point by the pattern of their names
 };
 
-// What is counted of matrices that become this.
-int64_t* kind_of(bool is_coded, Format format, Parts* parts) {
-  if (format == Format::w2) return &parts->ternary_to_w2;
-  if (traits_of(format).bits == 4) return is_coded ? &parts->codes_to_w4 : &parts->floats_to_w4;
-  if (format == Format::w8) return is_coded ? &parts->codes_to_codes : &parts->floats_to_codes;
-  return is_coded ? &parts->codes_to_bf16 : &parts->floats_to_bf16;
+// The count for matrices of a job's kind.
+int64_t* count_of(const PackJob& job, ModelSummary* summary) {
+  const bool has_codes = !job.source_codes.empty();
+  if (job.keeps_codes) return &summary->codes_kept;
+  if (job.format == Format::w2) return &summary->ternary_to_w2;
+  if (traits_of(job.format).bits == 4) return has_codes ? &summary->codes_to_w4 : &summary->floats_to_w4;
+  if (job.format == Format::w8) return has_codes ? &summary->codes_to_codes : &summary->floats_to_codes;
+  return has_codes ? &summary->codes_to_bf16 : &summary->floats_to_bf16;
 }
 
-// Adds where the matrix comes from and what it becomes; gives its packed size.
-int64_t count_matrix(const MatrixTensor& tensor, const LinearWeight& found, const Packing& packing, Parts* out) {
-  if (found.stored_as.empty()) {
-    ++out->float_modules[tensor.pattern];
-    ++*kind_of(false, packing.format, out);
-  } else {
-    out->stored_as.insert(found.stored_as);
-    ++(packing.as_stored ? out->codes_kept : *kind_of(true, packing.format, out));
-    if (!packing.requantised_because.empty()) out->why_not_kept.insert(packing.requantised_because);
-  }
-  if (packing.rotation > 1) ++out->rotated;
-  return packed_bytes(packing.format, tensor.n, tensor.k);
+// All matrices, including the head.
+std::vector<MatrixTensor> all_matrices(const ModelConfig& config) {
+  std::vector<MatrixTensor> all = model_matrices(config);
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    std::ranges::move(layer_matrices(config, layer), back_inserter(all));
+  all.push_back(head_matrix(config));
+  return all;
 }
 
-// All experts of a layer that share their tensors.
-Error count_fused_experts(const ModelConfig& config, const Checkpoint& checkpoint, int64_t layer,
-                          const LoadOptions& options, Parts* out) {
-  FusedExperts found;
-  if (Error e = bind_fused_experts(checkpoint, config, layer, &found)) return e;
-  const int64_t experts = config.experts.count;
-  const auto count = [&](const FusedMatrix& m, int64_t matrices) {  // of each expert
-    const Format format = weight_format(options, m.module + ".weight", false);
-    if (!m.stored_as.empty()) out->stored_as.insert(m.stored_as);
-    *kind_of(!m.stored_as.empty(), format, out) += experts * matrices;
-    if (weight_rotation(options, format, m.k) > 1) out->rotated += experts * matrices;
-    out->layers += experts * matrices * packed_bytes(format, m.n / matrices, m.k);
-  };
-  count(found.gate_up, 2);
-  count(found.down, 1);
-  return {};
-}
-
-// Matrices of a layer or of the model, what they become and where they lie; but not experts that share their tensors.
-Error measure_matrices(const ModelConfig& config, const Checkpoint& checkpoint, const LoadOptions& options,
-                       const std::vector<MatrixTensor>& tensors, Parts* out) {
-  for (auto first = tensors.begin(); first != tensors.end();) {
-    // Neighbours of one name are the rows of one tensor.
-    const std::string module = first->module();
-    int64_t rows = 0;
-    const auto last = std::find_if(first, tensors.end(), [&](const MatrixTensor& t) { return t.module() != module; });
-    const std::span<const MatrixTensor> parts(first, last);
-    for (const MatrixTensor& one : parts) {
-      rows += one.n;
-      out->vectors += one.has_bias ? one.n * 4 : 0;
+ModelSummary summarise(Model& model, std::span<const PackJob> jobs, KvType kv) {
+  const ModelConfig& config = model.config;
+  ModelSummary out;
+  std::map<const Matrix*, const PackJob*> job_of;
+  for (const PackJob& job : jobs) job_of[job.out] = &job;
+  for (const MatrixTensor& tensor : all_matrices(config)) {
+    const PackJob& job = *job_of.at(&matrix_of(model, tensor).weight);
+    ++*count_of(job, &out);
+    (tensor.role == MatrixRole::head ? out.head : out.layers) += packed_bytes({&job, 1});
+    out.rotated += job.rotation > 1;
+    out.vectors += tensor.has_bias ? tensor.n * 4 : 0;
+    if (job.source_codes.empty()) {
+      ++out.float_modules[tensor.pattern];
+    } else {
+      out.stored_as.insert(job.source_codes);
     }
-    first = last;
-    if (config.experts.fused && parts[0].expert != kNoExpert) continue;
-    LinearWeight found;
-    const bool stacked = config.experts.stacked && parts[0].expert != kNoExpert;
-    if (Error e = stacked ? bind_stacked_experts(checkpoint, module, config.experts.count, rows, parts[0].k, &found)
-                          : bind_linear(checkpoint, config.quantization, module, rows, parts[0].k, &found)) {
-      return e;
-    }
-    const Packing packing = parts[0].is_exact ? Packing{} : packing_of(options, config, module, found);
-    for (const MatrixTensor& one : parts) out->layers += count_matrix(one, found, packing, out);
   }
-  return {};
-}
-
-Error measure_layer(const ModelConfig& config, const Checkpoint& checkpoint, const LoadOptions& options, int64_t layer,
-                    Parts* out) {
-  if (Error e = measure_matrices(config, checkpoint, options, layer_matrices(config, layer), out)) return e;
-  const bool fused = config.has_experts(layer) && config.experts.fused;
-  for (const VectorTensor& one : layer_vectors(config, layer)) out->vectors += one.n * 4;
-  return fused ? count_fused_experts(config, checkpoint, layer, options, out) : Error{};
-}
-
-Error measure_parts(const ModelConfig& config, const Checkpoint& checkpoint, const RunOptions& run, Parts* out) {
-  LinearWeight found;
-  const std::string embedding = config.names.embedding + ".weight";
-  if (Error e = checkpoint.bind(embedding, {config.vocab_size, config.hidden_size}, &found.weight)) return e;
-  out->embedding = found.weight.bytes;
-  out->vectors = config.hidden_size * (config.norm_bias ? 8 : 4);  // the last norm
+  for (const Conversion& conversion : model.conversions) {
+    if (!conversion.requantised_because.empty()) out.why_not_kept.insert(conversion.requantised_because);
+  }
+  out.vectors += config.hidden_size * (config.norm_bias ? 8 : 4);  // the final norm
+  out.vectors += config.layer_input.size * 4;                      // the norm of the layers' embeddings
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    if (Error e = measure_layer(config, checkpoint, run.load, layer, out)) return e;
+    for (const VectorTensor& vector : layer_vectors(config, layer)) out.vectors += vector.n * 4;
   }
-  if (Error e = measure_matrices(config, checkpoint, run.load, stream_matrices(config), out)) return e;
-  const LayerInputConfig& input = config.layer_input;
-  if (input.size > 0) {
-    TensorView rows;
-    const std::string name = config.names.layer_embedding + ".weight";
-    if (Error e = checkpoint.bind(name, {input.vocab_size, config.layers * input.size}, &rows)) return e;
-    out->layer_embeddings = rows.bytes;
-    out->vectors += input.size * 4;
-  }
-  const MatrixTensor head = head_matrix(config);  // of a tied one `found` is the embedding
-  if (head.has_bias) out->vectors += head.n * 4;
-  if (!config.tied_head) {
-    if (Error e = bind_linear(checkpoint, config.quantization, head.module(), head.n, head.k, &found)) return e;
-  }
-  out->head = count_matrix(head, found, packing_of(run.load, config, head.module(), found), out);
-  out->state = recurrent_state_of(config).bytes();
-  out->kv_per_1024 = kv_shape_of(config, kv_type(run)).bytes(1024);
-  return {};
+  out.embedding = model.embedding.bytes;
+  out.layer_embeddings = model.layer_inputs.embedding.bytes;
+  out.state = recurrent_state_of(config).bytes();
+  out.kv_per_1024 = kv_shape_of(config, kv).bytes(1024);
+  return out;
 }
 
 std::string_view rope_name(RopeKind kind) {
@@ -170,9 +111,10 @@ std::string_view rope_name(RopeKind kind) {
   return "";
 }
 
-// Whether this machine holds the weights, and how many positions of the context beside them.
-OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const Parts& parts, const FreeMemory& free) {
-  const int64_t weights = parts.layers + parts.head + parts.vectors + parts.state;
+// Compares the weights with the free memory; "positions" is the part of the context whose KV cache fits as well.
+OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const ModelSummary& summary,
+                      const FreeMemory& free) {
+  const int64_t weights = summary.layers + summary.head + summary.vectors + summary.state;
   OrderedJson json = {{"weights", weights <= free.bytes}, {"available", free.text()}};
   if (const Error e = check_memory(weights, free, "too little memory for the weights", run.model)) {
     json["why_not"] = e.message();
@@ -180,12 +122,12 @@ OrderedJson fits_json(const ModelConfig& config, const RunOptions& run, const Pa
   }
   const int64_t context = context_length(config);
   const int64_t kv = kv_shape_of(config, kv_type(run)).bytes(context);
-  const double part = static_cast<double>(free.bytes - weights) / static_cast<double>(std::max<int64_t>(1, kv));
-  json["positions"] = static_cast<int64_t>(std::min(1.0, part) * static_cast<double>(context));
+  const double fraction = static_cast<double>(free.bytes - weights) / static_cast<double>(std::max<int64_t>(1, kv));
+  json["positions"] = static_cast<int64_t>(std::min(1.0, fraction) * static_cast<double>(context));
   return json;
 }
 
-// The file that keeps the packed weights, and "usable" or why it is not.
+// The cache file of the packed weights; its state is "usable" or the reason why it is not.
 OrderedJson cache_json(const RunOptions& run) {
   LoadOptions load = load_options(run);
   if (load.cache_folder.empty()) return {{"file", nullptr}, {"state", "off"}};
@@ -195,28 +137,25 @@ OrderedJson cache_json(const RunOptions& run) {
   return {{"file", cache.path.string()}, {"state", reason ? reason.message() : "usable"}};
 }
 
-// What becomes of the matrices; of a file with codes also which have none.
-OrderedJson matrices_json(const Parts& parts) {
-  OrderedJson json = {{"codes_kept", parts.codes_kept},           {"codes_to_codes", parts.codes_to_codes},
-                      {"codes_to_w4", parts.codes_to_w4},         {"codes_to_bf16", parts.codes_to_bf16},
-                      {"floats_to_codes", parts.floats_to_codes}, {"floats_to_w4", parts.floats_to_w4},
-                      {"floats_to_bf16", parts.floats_to_bf16},   {"rotated", parts.rotated}};
-  if (parts.ternary_to_w2 > 0) json["ternary_to_w2"] = parts.ternary_to_w2;
-  if (!parts.why_not_kept.empty()) json["why_not_kept"] = parts.why_not_kept;
-  if (!parts.stored_as.empty()) json["without_codes"] = parts.float_modules;
+// For a file with codes, "without_codes" counts the matrices in floating point.
+OrderedJson matrices_json(const ModelSummary& summary) {
+  OrderedJson json = {{"codes_kept", summary.codes_kept},           {"codes_to_codes", summary.codes_to_codes},
+                      {"codes_to_w4", summary.codes_to_w4},         {"codes_to_bf16", summary.codes_to_bf16},
+                      {"floats_to_codes", summary.floats_to_codes}, {"floats_to_w4", summary.floats_to_w4},
+                      {"floats_to_bf16", summary.floats_to_bf16},   {"rotated", summary.rotated}};
+  if (summary.ternary_to_w2 > 0) json["ternary_to_w2"] = summary.ternary_to_w2;
+  if (!summary.why_not_kept.empty()) json["why_not_kept"] = summary.why_not_kept;
+  if (!summary.stored_as.empty()) json["without_codes"] = summary.float_modules;
   return json;
 }
 
-// How the folder wants texts to be sampled and ended.
-OrderedJson generation_json(const ModelConfig& config, const GenerationDefaults& defaults) {
+OrderedJson generation_json(const Model& model, const GenerationDefaults& defaults) {
   OrderedJson json = sampler_json(defaults.sampler);
-  std::set<int64_t> eos_ids(config.eos_ids.begin(), config.eos_ids.end());
-  eos_ids.insert(defaults.eos_ids.begin(), defaults.eos_ids.end());
-  json["eos_ids"] = eos_ids;
+  json["eos_ids"] = model.eos_ids;
   return json;
 }
 
-// Whether there is one, or why it cannot be used.
+// True, false, or the reason why the template cannot be used.
 OrderedJson template_json(const std::string& folder) {
   std::shared_ptr<const ChatTemplate> chat_template;
   if (Error e = load_chat_template(folder, &chat_template)) return e.message();
@@ -240,8 +179,9 @@ std::vector<std::string> dtypes(const Checkpoint& checkpoint) {
   return names;
 }
 
-OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults, const Checkpoint& checkpoint,
-                   const RunOptions& run, const Parts& parts, const Kernels& kernels, const Plan& plan) {
+OrderedJson inspect_json(const Model& model, const GenerationDefaults& defaults, const RunOptions& run,
+                         const ModelSummary& summary, const Kernels& kernels, const Plan& plan) {
+  const ModelConfig& config = model.config;
   const auto sliding = std::ranges::count_if(config.windows, [](int64_t window) { return window > 0; });
   const FreeMemory free = free_memory();
   return {
@@ -267,31 +207,31 @@ OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults
       {"experts", config.experts.count > 0 ? experts_json(config.experts) : OrderedJson(nullptr)},
       {"parameters", count_parameters(config).all},
       {"active_parameters", active_parameters(config)},
-      {"files", checkpoint.files.size()},
-      {"tensors", checkpoint.tensors.size()},
-      {"tensor_bytes", checkpoint.tensor_bytes},
-      {"file_dtypes", dtypes(checkpoint)},
-      {"quantised_file", !parts.stored_as.empty()},
-      {"stored_as", parts.stored_as.empty() ? OrderedJson(nullptr) : OrderedJson(parts.stored_as)},
-      {"matrices", matrices_json(parts)},
+      {"files", model.checkpoint.files.size()},
+      {"tensors", model.checkpoint.tensors.size()},
+      {"tensor_bytes", model.checkpoint.tensor_bytes},
+      {"file_dtypes", dtypes(model.checkpoint)},
+      {"quantised_file", !summary.stored_as.empty()},
+      {"stored_as", summary.stored_as.empty() ? OrderedJson(nullptr) : OrderedJson(summary.stored_as)},
+      {"matrices", matrices_json(summary)},
       {"ignored_fields", config.ignored_fields},
       {"tokenizer", has_tokenizer(run.model)},
       {"tokenizer_file", tokenizer_file(run.model).filename().string()},
       {"chat_template", template_json(run.model)},
-      {"generation", generation_json(config, defaults)},
+      {"generation", generation_json(model, defaults)},
       {"memory_bytes",
-       {{"embedding_mapped", parts.embedding},
-        {"layer_embeddings_mapped", parts.layer_embeddings},
-        {"layers", parts.layers},
-        {"head", parts.head},
-        {"vectors", parts.vectors},
-        {"kv_per_1024_positions", parts.kv_per_1024},
-        {"recurrent_state", parts.state},
+       {{"embedding_mapped", summary.embedding},
+        {"layer_embeddings_mapped", summary.layer_embeddings},
+        {"layers", summary.layers},
+        {"head", summary.head},
+        {"vectors", summary.vectors},
+        {"kv_per_1024_positions", summary.kv_per_1024},
+        {"recurrent_state", summary.state},
         {"available", free.bytes}}},
-      {"fits", fits_json(config, run, parts, free)},
+      {"fits", fits_json(config, run, summary, free)},
       {"run",
        {{"quant", quant_name(run)},
-        {"why_quant", run.why_quant},
+        {"why_quant", run.quant_reason},
         {"head", head_name(run)},
         {"rotate", run.load.rotate},
         {"calibrate", run.calibrate},
@@ -308,7 +248,7 @@ OrderedJson report(const ModelConfig& config, const GenerationDefaults& defaults
   };
 }
 
-std::string readable(const OrderedJson& json) {
+std::string inspect_text(const OrderedJson& json) {
   std::string text;
   for (const auto& [key, value] : json.items()) {
     const bool is_bytes = key == "memory_bytes";
@@ -317,46 +257,45 @@ std::string readable(const OrderedJson& json) {
       continue;
     }
     text += (is_bytes ? "memory" : key) + ":\n";
-    for (const auto& [part, figure] : value.items()) {
+    for (const auto& [name, figure] : value.items()) {
       const std::string shown = is_bytes             ? bytes_text(figure.get<double>())
                                 : figure.is_string() ? figure.get<std::string>()
                                                      : figure.dump();
-      text += "  " + part + ": " + shown + "\n";
+      text += "  " + name + ": " + shown + "\n";
     }
   }
   return text;
 }
 
-int run(const Options& options) {
-  if (Error e = check_model_folder(options.run.model)) return fail(e);
-  ModelConfig config;
-  if (Error e = read_model_config(options.run.model, &config)) return fail(e);
-  tell_of_ignored_fields(config);
-  if (Error e = check_head_format(options.run.load, config)) return fail(e);
+int run_inspect(const InspectOptions& options) {
+  const RunOptions& run = options.run;
+  if (Error e = check_model_folder(run.model)) return fail(e);
+  LoadOptions load = load_options(run);
+  load.cache_folder.clear();
+  Model model;
+  std::vector<PackJob> jobs;
+  const Error bound = bind_model(run.model, load, &model, &jobs);
+  note_ignored_fields(model.config);
+  note_incomplete_files(model.checkpoint);
+  if (bound) return fail(bound);
   GenerationDefaults defaults;
-  if (Error e = read_generation_config(options.run.model, &defaults)) return fail(e);
-  Checkpoint checkpoint;
-  if (Error e = open_checkpoint(options.run.model, &checkpoint)) return fail(e);
-  tell_of_unwritten(checkpoint);
-  if (Error e = select_tensors(config.tensors, &checkpoint)) return fail(e);
-  find_stacked_experts(checkpoint, &config);
-  Parts parts;
-  if (Error e = measure_parts(config, checkpoint, options.run, &parts)) return fail(e);
+  if (Error e = read_generation_config(run.model, &defaults)) return fail(e);
   const Kernels* kernels = nullptr;
-  if (Error e = select_kernels(options.run.kernels_name, &kernels)) return fail(e);
+  if (Error e = select_kernels(run.kernels_name, &kernels)) return fail(e);
   Plan plan;
-  if (Error e = make_plan(options.run, &plan)) return fail(e);
-  print_report(report(config, defaults, checkpoint, options.run, parts, *kernels, plan), options.json, readable);
+  if (Error e = make_plan(run, &plan)) return fail(e);
+  const ModelSummary summary = summarise(model, jobs, kv_type(run));
+  print_report(inspect_json(model, defaults, run, summary, *kernels, plan), options.json, inspect_text);
   return kSuccess;
 }
 
 }  // namespace
 
 Run setup_inspect(Command app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InspectOptions>();
   add_run_options(app, &options->run);
   app.add_flag("--json", options->json, "Print one JSON object");
-  return {[options] { return run(*options); }};
+  return {[options] { return run_inspect(*options); }};
 }
 
 }  // namespace pinion
